@@ -82,7 +82,7 @@ def natively(program, *args):
     for _ in range(4):
         compiled(*args)
     ((case),) = compiled._known.values()
-    return case.programs[0][1].direct._fresh, lambda: compiled(*args)
+    return case.programs[0][1].native._fresh, lambda: compiled(*args)
 
 
 def nothing():

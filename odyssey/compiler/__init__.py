@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, overload
 
-from odyssey.compiler.compiled_function import Compiled
+from odyssey.compiler.compiled_function import CompiledFunction
 from odyssey.compiler.lowered import Lowered
 from odyssey.compiler.machine.thread_count import get_threads, number_of_threads, set_threads
 from odyssey.compiler.symbolic.dims import Dim
 
-__all__ = ["Compiled", "Dim", "Lowered", "compile", "get_threads", "set_threads"]
+__all__ = ["CompiledFunction", "Dim", "Lowered", "compile", "get_threads", "set_threads"]
 
 
 @overload
@@ -36,7 +36,7 @@ def compile(
     memory_budget: int | None = None,
     threads: int | None = None,
     dynamic: Mapping[str, Mapping[int, Dim]] | None = None,
-) -> Compiled: ...
+) -> CompiledFunction: ...
 
 
 @overload
@@ -48,7 +48,7 @@ def compile(
     memory_budget: int | None = None,
     threads: int | None = None,
     dynamic: Mapping[str, Mapping[int, Dim]] | None = None,
-) -> Callable[[Callable[..., Any]], Compiled]: ...
+) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
 
 
 def compile(
@@ -130,4 +130,4 @@ def compile(
         return (
             partial(CompiledByValue, **settings) if fn is None else CompiledByValue(fn, **settings)
         )
-    return partial(Compiled, **settings) if fn is None else Compiled(fn, **settings)
+    return partial(CompiledFunction, **settings) if fn is None else CompiledFunction(fn, **settings)

@@ -26,28 +26,28 @@ from odyssey.compiler.arguments import (
 from odyssey.compiler.dispatch.cache import Case
 from odyssey.compiler.dispatch.cache_miss import MISSED, missed
 from odyssey.compiler.dispatch.fast_path import doors_of, taking_arrays_apart
-from odyssey.compiler.inspection import Inspected, name_of
+from odyssey.compiler.inspection import InspectableFunction, function_name
 from odyssey.compiler.machine.jit import why_not
 from odyssey.compiler.machine.thread_count import number_of_threads
-from odyssey.compiler.runtime.memory_limit import refuse_larger
+from odyssey.compiler.runtime.memory_limit import check_memory_limit
 from odyssey.compiler.tracing.attempt import Trial, told, tried
 from odyssey.table.kernel_selection import without_numba
 from odyssey.table.row import is_profiled, profiled
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
 
-__all__ = ["Compiled", "Statistics"]
+__all__ = ["CompiledFunction", "Statistics"]
 
 # Of how many combinations of arguments a compiled function knows what becomes of them.
-_LIMIT = 256
+_MOST_SIGNATURES = 256
 # How many programs one combination may have, for numbers and surroundings that differ.
-_MOST = 8
+_MOST_PROGRAMS = 8
 # How often a first run may leave what keeps a program from being made; and do without numba, since
 # of ever new shapes each run is a first one.
-_TRIES = 3
+_MOST_ATTEMPTS = 3
 
 # No keywords, what runs a program of these, and what does where that did nothing.
-_UNNAMED: tuple[tuple[str, ...], Any, Any] = (), missed, missed
+_NO_KEYWORD_PATH: tuple[tuple[str, ...], Any, Any] = (), missed, missed
 
 
 class Statistics(NamedTuple):
@@ -64,7 +64,7 @@ class Statistics(NamedTuple):
     written: int
 
 
-class Compiled(Inspected):
+class CompiledFunction(InspectableFunction):
     """A function that runs as a native program where one can stand for it.
 
     The first call with arguments of new shapes and types runs the function as it was written, after
@@ -74,12 +74,12 @@ class Compiled(Inspected):
 
     # Walks over what a function reaches pass by these; see Optimizer.
     _made_again: ClassVar[tuple[str, ...]] = (
-        "_again",
+        "_slow_path",
         "_dynamic",
         "_known",
-        "_latest",
+        "_fast_path",
         "_made",
-        "_named",
+        "_keyword_path",
         "_native",
         "_written",
     )
@@ -109,20 +109,25 @@ class Compiled(Inspected):
             self._dynamic = Dynamic(fn, dynamic)
         self._known: dict[Any, Case] = {}
         # What runs the latest program whose arguments were all arrays, first natively as a whole.
-        self._latest: Callable[..., Any] = missed
-        self._again: Callable[..., Any] = missed
+        self._fast_path: Callable[..., Any] = missed
+        self._slow_path: Callable[..., Any] = missed
         # The same of the latest with keywords, behind these.
-        self._named: tuple[tuple[str, ...], Any, Any] = _UNNAMED
+        self._keyword_path: tuple[tuple[str, ...], Any, Any] = _NO_KEYWORD_PATH
         self._made = self._written = 0
         self._native = np.zeros(1, np.int64)
 
     def __repr__(self) -> str:
-        return f"compile({name_of(self._fn)})"
+        return f"compile({function_name(self._fn)})"
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy begins with: no programs, which write the states of this one."""
-        fresh: dict[str, Any] = {"_again": missed, "_known": {}, "_latest": missed, "_made": 0}
-        fresh |= {"_named": _UNNAMED, "_native": np.zeros(1, np.int64)}
+        fresh: dict[str, Any] = {
+            "_slow_path": missed,
+            "_known": {},
+            "_fast_path": missed,
+            "_made": 0,
+        }
+        fresh |= {"_keyword_path": _NO_KEYWORD_PATH, "_native": np.zeros(1, np.int64)}
         return {**vars(self), **fresh, "_written": 0}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -131,17 +136,17 @@ class Compiled(Inspected):
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run a program, or the function. Inside another trace, become part of it."""
         if not named:
-            result = self._latest(*args)
+            result = self._fast_path(*args)
             if result is not MISSED:
                 return result
             # An argument that comes twice no program knows of.
             if len(set(map(id, args))) == len(args):
-                result = self._again(args)
+                result = self._slow_path(args)
                 if result is not MISSED:
                     self._native[0] += 1
                     return result
         else:
-            names, latest, again = self._named
+            names, latest, again = self._keyword_path
             if names == tuple(named):
                 given = (*args, *named.values())
                 result = latest(*given)
@@ -172,26 +177,26 @@ class Compiled(Inspected):
             return self._fn(*args, **named)
         case = self._known.get(key)
         if case is None:
-            return self._first(key, args, named)
+            return self._first_call(key, args, named)
         known = fixed(args, named)
         if scopes()[0] is not None:
-            return self._run_written(args, named)
+            return self._run_eagerly(args, named)
         if not case.seen:
-            return self._look(case, args, named)
+            return self._run_eagerly_and_record(case, args, named)
         refused = False
         looked = list(case.programs)
         for wanted, program in looked:
             if wanted.items() <= known.items():
-                result = program.run_plain(taken_by(program.places, args, named))
+                result = program.call_any(taken_by(program.places, args, named))
                 if result is not MISSED:
-                    return self._ran(case, program, result, tuple(named))
+                    return self._note_ran(case, program, result, tuple(named))
                 refused = refused or program.guards.holds()
         # A program that fits, and refuses, leaves an error to the function.
         if case.why is None and not refused:
-            result = case.making.take(self._make, case, looked, args, named, known)
+            result = case.making.take(self._compile_and_run, case, looked, args, named, known)
             if result is not MISSED:
                 return result
-        return self._run_written(args, named)
+        return self._run_eagerly(args, named)
 
     # -------------------------------------------------------------- programs for all sizes
 
@@ -200,43 +205,47 @@ class Compiled(Inspected):
         result = self._call_for(args, named)
         return result, self._known.get(key_of(args, named))
 
-    def _run_written(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _run_eagerly(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         self._written += 1
         return self._fn(*args, **named)
 
-    def _ran_sized(self, program: Any, result: Any, names: tuple[str, ...] = ()) -> Any:
+    def _prefer(self, program: Any, result: Any, names: tuple[str, ...] = ()) -> Any:
         """Try this program first, the next time."""
         self._native[0] += 1
         if program.bare and names:
-            self._named = names, program.whole, program.run_bare
+            self._keyword_path = names, program.native_call, program.call_arrays
         elif program.bare:
-            self._again = program.run_bare
-            self._latest = program.whole
-        elif program.doors is not None and names:
-            self._named = names, *program.doors
-        elif program.doors is not None:
-            self._latest, self._again = program.doors
+            self._slow_path = program.call_arrays
+            self._fast_path = program.native_call
+        elif program.fast_path is not None and names:
+            self._keyword_path = names, *program.fast_path
+        elif program.fast_path is not None:
+            self._fast_path, self._slow_path = program.fast_path
         return result
 
-    def _made_sized(self, program: Any, executable: Any = None) -> None:
+    def _note_compiled(self, program: Any, executable: Any = None) -> None:
         """Count a program, and time its runs, and its kernels, where that is asked for."""
         if is_profiled():
-            from odyssey.compiler.runtime.profile import with_kernels
+            from odyssey.compiler.runtime.profile import profile_kernels_of
 
-            name = f"compiled {name_of(self._fn)}"
-            run = program.run if executable is None else with_kernels(name, program.run, executable)
-            program.run, program.direct = profiled(name, run, MISSED), None
+            name = f"compiled {function_name(self._fn)}"
+            run = (
+                program.run
+                if executable is None
+                else profile_kernels_of(name, program.run, executable)
+            )
+            program.run, program.native = profiled(name, run, MISSED), None
         self._made += 1
 
-    def _ran(self, case: Case, program: Any, result: Any, names: tuple[str, ...]) -> Any:
+    def _note_ran(self, case: Case, program: Any, result: Any, names: tuple[str, ...]) -> Any:
         """Try this program first, the next time."""
         if case.programs[0][1] is not program:
             case.programs = sorted(case.programs, key=lambda pair: pair[1] is not program)
-        return self._ran_sized(program, result, names)
+        return self._prefer(program, result, names)
 
     # -------------------------------------------------------------- the first call, and programs
 
-    def _first(self, key: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _first_call(self, key: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Trace; raise what no graph can hold; run.
 
         Where something else goes wrong the run will go wrong in the same way, and say so with
@@ -249,19 +258,21 @@ class Compiled(Inspected):
             case.why = told(trial.error)
         else:
             if self._limit is not None or self._budget is not None:
-                refuse_larger(self._limit, self._budget, trial)
-            case = self._learn(key, case)
-            self._keep(case, trial, args, named)
-        result = self._look(case, args, named)
+                check_memory_limit(self._limit, self._budget, trial)
+            case = self._insert_entry(key, case)
+            self._keep_trace(case, trial, args, named)
+        result = self._run_eagerly_and_record(case, args, named)
         if trial.error is not None:
-            self._learn(key, case)
+            self._insert_entry(key, case)
         return result
 
-    def _look(self, case: Case, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _run_eagerly_and_record(
+        self, case: Case, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
         """Run the function, and remember of which kinds its results are."""
         alone = scopes()[0] is None
         self._written += 1
-        brief = alone and case.why is None and len(self._known) <= _TRIES
+        brief = alone and case.why is None and len(self._known) <= _MOST_ATTEMPTS
         result = without_numba(self._fn, *args, **named) if brief else self._fn(*args, **named)
         if alone:
             case.seen = True
@@ -274,7 +285,9 @@ class Compiled(Inspected):
             case.result = (None, None) if case.why else (fixed(args, named), result)
         return result
 
-    def _keep(self, case: Case, trial: Trial, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def _keep_trace(
+        self, case: Case, trial: Trial, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
         """Keep a trial for a program, with guards; or note why none can be made."""
         case.tries += 1
         why = why_not() or foreign(args, named) or trial.effects or trial.graph.eager
@@ -285,16 +298,16 @@ class Compiled(Inspected):
             known = fixed(args, named)
             case.trial = ({p: known[p] for p in known if p not in trial.free}, trial, guards)
         # What a first run makes may let a later one be a program.
-        elif why != trial.graph.eager or case.tries >= _TRIES:
+        elif why != trial.graph.eager or case.tries >= _MOST_ATTEMPTS:
             case.why = why
 
-    def _learn(self, key: Any, case: Case) -> Case:
+    def _insert_entry(self, key: Any, case: Case) -> Case:
         known = list(self._known)
-        for old in known[: len(known) + 1 - _LIMIT]:
+        for old in known[: len(known) + 1 - _MOST_SIGNATURES]:
             self._known.pop(old, None)
         return self._known.setdefault(key, case)  # another thread may have been first
 
-    def _make(
+    def _compile_and_run(
         self,
         case: Case,
         looked: list[Any],
@@ -309,39 +322,41 @@ class Compiled(Inspected):
         """
         if len(case.programs) != len(looked):
             return MISSED
-        if len(case.programs) >= _MOST:
-            case.why = f"{_MOST} programs were made, and something differs again"
-            return self._look(case, args, named)
+        if len(case.programs) >= _MOST_PROGRAMS:
+            case.why = f"{_MOST_PROGRAMS} programs were made, and something differs again"
+            return self._run_eagerly_and_record(case, args, named)
         kept, case.trial = case.trial, None
         if kept is None or not kept[0].items() <= known.items() or not kept[2].holds():
             trial = tried(self._fn, args, named, case.asked)
             if trial.error is not None:
                 why = told(trial.error)
-                result = self._look(case, args, named)  # or the same error, and nothing is learnt
+                result = self._run_eagerly_and_record(
+                    case, args, named
+                )  # or the same error, and nothing is learnt
                 case.why = why
                 return result
-            self._keep(case, trial, args, named)
+            self._keep_trace(case, trial, args, named)
             kept, case.trial = case.trial, None
         if kept is None:
-            return self._look(case, args, named)
+            return self._run_eagerly_and_record(case, args, named)
         # Of which kinds results are may hang on all that a trial is for.
         seen_for, seen = case.result
         same = seen_for is not None and kept[0].items() <= seen_for.items()
         if not same or not alike(kept[1].result, seen):
-            result = self._look(case, args, named)
-            self._program(case, kept, result, args, named)
+            result = self._run_eagerly_and_record(case, args, named)
+            self._compile(case, kept, result, args, named)
             return result
-        program = self._program(case, kept, seen, args, named)
+        program = self._compile(case, kept, seen, args, named)
         if program is not None:
-            result = program.run_plain(taken_by(program.places, args, named))
+            result = program.call_any(taken_by(program.places, args, named))
             if result is not MISSED:
-                return self._ran(case, program, result, tuple(named))
-        return self._look(case, args, named)
+                return self._note_ran(case, program, result, tuple(named))
+        return self._run_eagerly_and_record(case, args, named)
 
-    def _program(
+    def _compile(
         self, case: Case, kept: Any, result: Any, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
-        from odyssey.compiler.runtime.compiled_call import Program, UnsuitedError
+        from odyssey.compiler.runtime.compiled_call import CompiledCall, NotCompilableError
         from odyssey.compiler.schedule.verify import verify
 
         known, trial, guards = kept
@@ -352,11 +367,11 @@ class Compiled(Inspected):
             own = self._native, self._threads, ahead, self._budget
             take = None if bare else taking_arrays_apart(trial.free.values(), args, named)
             bare_or_taken = bare or take is not None
-            program = Program(trial, guards, result, bare_or_taken, *own, passed=case.passed)
+            program = CompiledCall(trial, guards, result, bare_or_taken, *own, passed=case.passed)
             program.bare = bare
             if self._check:
                 verify(program.executable.plan)
-        except UnsuitedError as error:
+        except NotCompilableError as error:
             case.why = str(error)
             return None
         except Exception as error:
@@ -364,9 +379,9 @@ class Compiled(Inspected):
                 raise
             case.why = f"the compiler fails, {type(error).__name__}: {error}"
             return None
-        self._made_sized(program, program.executable)
+        self._note_compiled(program, program.executable)
         if take is not None:
-            program.doors = doors_of(program, take)
+            program.fast_path = doors_of(program, take)
         case.programs.insert(0, (known, program))
         case.tries = 0
         return program
@@ -382,5 +397,5 @@ class Compiled(Inspected):
         self._known.clear()
         if self._dynamic is not None:
             self._dynamic.clear()
-        self._latest = self._again = missed
-        self._named = _UNNAMED
+        self._fast_path = self._slow_path = missed
+        self._keyword_path = _NO_KEYWORD_PATH

@@ -8,16 +8,16 @@ from typing import Any
 
 from odyssey.compiler.machine.blas import thread_setters
 from odyssey.compiler.machine.thread_count import said
-from odyssey.compiler.runtime.kernel_work import shown_number, work_of
-from odyssey.compiler.runtime.thread_pool import why_one
+from odyssey.compiler.runtime.kernel_work import format_count, kernel_work
+from odyssey.compiler.runtime.thread_pool import why_single_threaded
 
-__all__ = ["explained", "told_numbers"]
+__all__ = ["explain_program", "explain_scalar_inputs"]
 
 # So many places of Python are named that a program watches.
 _PLACES = 12
 
 
-def explained(program: Any) -> str:
+def explain_program(program: Any) -> str:
     """A program's kernels, calls, memory, guards and times."""
     executable = program.executable
     plan = executable.plan
@@ -26,7 +26,7 @@ def explained(program: Any) -> str:
         lines.append(
             f"  {'':3} {'kernel':<8} {'space':>16} {'bytes':>14} {'flops':>16}  function  what"
         )
-    lines += _kernels(executable, "")
+    lines += _kernel_lines(executable, "")
     outputs = sum(node.size for node in plan.outputs if node is not None)
     lines.append(f"arena: {plan.arena:,} bytes; results: {outputs:,} elements")
     for row, why in executable.calls.items():
@@ -34,7 +34,7 @@ def explained(program: Any) -> str:
     for schedule in executable.graph.behind:
         lines.append(f"steps behind it: {schedule!r}")
     if executable.shares:
-        lines.append(_threads(executable.threads or said(), executable.module.text))
+        lines.append(_thread_line(executable.threads or said(), executable.module.text))
     words = len(executable.words) // 3
     lines.append(f"guards: {len(program.guards)} of Python, {words} of memory")
     places = program.guards.places()
@@ -47,28 +47,28 @@ def explained(program: Any) -> str:
     return "\n".join(lines)
 
 
-def _kernels(executable: Any, inside: str) -> list[str]:
+def _kernel_lines(executable: Any, inside: str) -> list[str]:
     """A line for each kernel; behind a call of a loop those of its parts, further to the right."""
     plan, lines = executable.plan, []
     for kernel in plan.fused.kernels:
         name = executable.module.names.get(kernel.place, "")
-        kind, space, what, moved, flops = work_of(plan, kernel)
+        kind, space, what, moved, flops = kernel_work(plan, kernel)
         called = kernel.kind == "call"
         lines.append(
-            f"  {kernel.place:3} {kind:<8} {space:>16} {moved:>14,} {shown_number(flops):>16}  "
+            f"  {kernel.place:3} {kind:<8} {space:>16} {moved:>14,} {format_count(flops):>16}  "
             f"{name:<8}  {inside}{'calls ' * called}{what}"
         )
         parts = executable.calling[kernel.nodes[0].id].parts if called else {}
         for title, part in parts.items():
             lines.append(f"  {'':70}{inside}  {title}:")
-            lines += _kernels(part, f"{inside}    ")
+            lines += _kernel_lines(part, f"{inside}    ")
     return lines
 
 
-def _threads(number: int, text: str) -> str:
+def _thread_line(number: int, text: str) -> str:
     """In how many threads a program runs, and what keeps it from running in more."""
     count = text.count(".take(ptr")
-    lone = why_one()
+    lone = why_single_threaded()
     products = "call i64 @ody_enter(" in text
     if lone is not None:
         return f"threads: 1, since {lone}"
@@ -81,7 +81,7 @@ def _threads(number: int, text: str) -> str:
     return told
 
 
-def told_numbers(
+def explain_scalar_inputs(
     fn: Callable[..., Any], free: Iterable[str], asked: Mapping[str, str]
 ) -> list[str]:
     """Which of Python's numbers among the arguments are inputs, and why others are fixed.
@@ -91,13 +91,13 @@ def told_numbers(
         free: The inputs, by path among the arguments.
         asked: The others, and what is asked of them.
     """
-    names = _positional(fn)
-    found = [_spelled(path, names) for path in free]
+    names = _positional_names(fn)
+    found = [_format_path(path, names) for path in free]
     lines = [f"numbers that are inputs: {', '.join(found)}"] if found else []
-    return lines + [f"{_spelled(path, names)} is fixed: {why}" for path, why in asked.items()]
+    return lines + [f"{_format_path(path, names)} is fixed: {why}" for path, why in asked.items()]
 
 
-def _positional(fn: Callable[..., Any]) -> list[str]:
+def _positional_names(fn: Callable[..., Any]) -> list[str]:
     from inspect import Parameter, signature
 
     kinds = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
@@ -107,7 +107,7 @@ def _positional(fn: Callable[..., Any]) -> list[str]:
         return []
 
 
-def _spelled(path: str, names: list[str]) -> str:
+def _format_path(path: str, names: list[str]) -> str:
     """A path among all arguments, as the function spells it: ``settings['rate']``."""
     given = re.fullmatch(r"\[0\]\[(\d+)\](.*)", path, re.DOTALL)
     if given is not None:

@@ -13,15 +13,15 @@ from odyssey.errors import SettingError
 if TYPE_CHECKING:
     from odyssey.compiler.runtime.profile import Profile
 
-__all__ = ["Inspected", "name_of"]
+__all__ = ["InspectableFunction", "function_name"]
 
 
-def name_of(fn: Callable[..., Any]) -> str:
+def function_name(fn: Callable[..., Any]) -> str:
     """What a function is called; of an object, its class."""
     return str(getattr(fn, "__name__", type(fn).__name__))
 
 
-class Inspected:
+class InspectableFunction:
     """The part of a compiled function that tells of it.
 
     It needs ``_fn``, the function, ``_known``, what is known of combinations of arguments, and
@@ -48,16 +48,16 @@ class Inspected:
             Text: kernels with what they compute, bytes, what is called and why, guards, and times;
             which numbers are inputs, and which are fixed, by what is asked of them and where.
         """
-        from odyssey.compiler.explain import explained, told_numbers
+        from odyssey.compiler.explain import explain_program, explain_scalar_inputs
 
         said = "" if self._dynamic is None else self._dynamic.told(args, named)[1]
         program, why = self._find(args, named)
         free, asked = self._numbers(args, named, program)
-        numbers = told_numbers(self._fn, free, asked)
+        numbers = explain_scalar_inputs(self._fn, free, asked)
         if program is None:
             return said + "\n".join([why, *numbers])
         other = self._made_for_other(args, named, program)
-        return "\n".join([*other, said + explained(program), *numbers])
+        return "\n".join([*other, said + explain_program(program), *numbers])
 
     def _made_for_other(
         self, args: tuple[Any, ...], named: dict[str, Any], program: Any
@@ -114,7 +114,7 @@ class Inspected:
         program, why = self._find(args, named)
         if program is None:
             raise SettingError(
-                f"{who}: {name_of(self._fn)} has no program for these arguments: {why}"
+                f"{who}: {function_name(self._fn)} has no program for these arguments: {why}"
             )
         return program
 
@@ -176,6 +176,6 @@ class Inspected:
             ``{"cpu": bytes}``: its arena, its constants, what rows gave that it calls in Python,
             and the results. What such rows take for themselves meanwhile is not known.
         """
-        from odyssey.compiler.runtime.executable import required
+        from odyssey.compiler.runtime.executable import memory_requirements
 
-        return {"cpu": required(self.lower(*args, **named).graph, self._budget)[0]}
+        return {"cpu": memory_requirements(self.lower(*args, **named).graph, self._budget)[0]}

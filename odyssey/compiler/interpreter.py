@@ -11,10 +11,10 @@ from odyssey.graph.graph import Filled, Given, Graph, Ref, State
 from odyssey.spec import spec_of
 from odyssey.table.value import array_of
 
-__all__ = ["check_specs", "run"]
+__all__ = ["check_argument_specs", "interpret"]
 
 
-def check_specs(graph: Graph, arrays: list[Any]) -> None:
+def check_argument_specs(graph: Graph, arrays: list[Any]) -> None:
     """Raise unless ``arrays`` are as many as the inputs of ``graph``, and of their specs."""
     if len(arrays) != len(graph.inputs):
         raise ShapeError(f"{len(arrays)} arrays came, and this was lowered for {len(graph.inputs)}")
@@ -25,28 +25,29 @@ def check_specs(graph: Graph, arrays: list[Any]) -> None:
             )
 
 
-def run(graph: Graph, arrays: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+def interpret(graph: Graph, arrays: list[Any]) -> tuple[list[Any], dict[str, Any]]:
     """Run ``graph`` on the arrays of the arguments, and write nothing.
 
     Returns:
         The outputs, and by label what a run would leave in the states; None for a gradient that
         is cleared.
     """
-    check_specs(graph, arrays)
+    check_argument_specs(graph, arrays)
     slots: dict[int, Any] = dict(graph.constants)
     for (id, _), array in zip(graph.inputs, arrays, strict=True):
         slots[id] = array
     for state in graph.states:
         if state.id >= 0:
-            slots[state.id] = _read(state)
+            slots[state.id] = _state_value(state)
     for row, operands, options, ids, _ in graph.instructions:
-        made = row.kernel(*[_value(slots, o) for o in operands], *options)
+        made = row.kernel(*[_operand_value(slots, o) for o in operands], *options)
         slots.update(zip(ids, (made,) if row.pack_results is None else made, strict=True))
     outputs = [
-        np.array(_value(slots, o)) if isinstance(o, (Ref, Filled)) else o for o in graph.outputs
+        np.array(_operand_value(slots, o)) if isinstance(o, (Ref, Filled)) else o
+        for o in graph.outputs
     ]
     left: dict[str, Any] = {
-        state.label: np.array(_value(slots, state.update))
+        state.label: np.array(_operand_value(slots, state.update))
         for state in graph.states
         if state.update is not None
     }
@@ -54,7 +55,7 @@ def run(graph: Graph, arrays: list[Any]) -> tuple[list[Any], dict[str, Any]]:
     return outputs, left
 
 
-def _value(slots: dict[int, Any], operand: Any) -> Any:
+def _operand_value(slots: dict[int, Any], operand: Any) -> Any:
     if isinstance(operand, Ref):
         return slots[operand.id]
     if isinstance(operand, Given):
@@ -62,7 +63,7 @@ def _value(slots: dict[int, Any], operand: Any) -> Any:
     return operand.array() if isinstance(operand, Filled) else operand
 
 
-def _read(state: State) -> Any:
+def _state_value(state: State) -> Any:
     if state.field == "data":
         return state.variable._array
     grad = state.variable.grad

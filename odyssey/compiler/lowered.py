@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from odyssey.compiler.arguments import fixed, inputs
-from odyssey.compiler.interpreter import check_specs, run
+from odyssey.compiler.interpreter import check_argument_specs, interpret
 from odyssey.compiler.tracing.attempt import Trial
 from odyssey.errors import DTypeError, TapeError
 from odyssey.graph.graph import Graph
@@ -37,7 +37,7 @@ class Lowered:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run the function on arguments of the shapes that were lowered."""
-        check_specs(self.graph, _arrays(args, named))
+        check_argument_specs(self.graph, _argument_arrays(args, named))
         return self._fn(*args, **named)
 
     def evaluate(self, *args: Any, **named: Any) -> tuple[Any, dict[str, Any]]:
@@ -58,7 +58,7 @@ class Lowered:
             raise DTypeError(
                 f"evaluate: {self._given} are fixed in this graph, and {given} came; lower again"
             )
-        outputs, left = run(self.graph, _arrays(args, named))
+        outputs, left = interpret(self.graph, _argument_arrays(args, named))
         return unflatten(self._result, outputs), left
 
     def __reduce__(self) -> NoReturn:
@@ -68,5 +68,5 @@ class Lowered:
         )
 
 
-def _arrays(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+def _argument_arrays(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
     return list(map(array_of, inputs(args, named)))

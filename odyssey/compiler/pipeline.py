@@ -13,15 +13,21 @@ from odyssey.compiler.lowering.lowering import Lowered, lower
 from odyssey.compiler.machine.blas import blas
 from odyssey.compiler.native_dispatch.scalar_inputs import Numbers
 from odyssey.compiler.schedule.buffer_assignment import Plan, plan
-from odyssey.compiler.state_layout import strides_of_state
+from odyssey.compiler.state_layout import state_strides
 from odyssey.compiler.symbolic.expressions import Arithmetic
 from odyssey.graph.graph import Graph, State
 from odyssey.spec import Shape, Spec
 
-__all__ = ["Written", "data_of", "outputs_of", "strides_in", "write_down"]
+__all__ = [
+    "LoweredProgram",
+    "data_states",
+    "output_specs",
+    "noncontiguous_strides",
+    "lower_program",
+]
 
 
-class Written(NamedTuple):
+class LoweredProgram(NamedTuple):
     """A graph as text.
 
     Attributes:
@@ -45,14 +51,14 @@ class Written(NamedTuple):
     seconds: dict[str, float]
 
 
-def write_down(
+def lower_program(
     graph: Graph,
     low: Lowered | None = None,
     *,
     clocks: bool = False,
     varies: bool = False,
     budget: int | None = None,
-) -> Written:
+) -> LoweredProgram:
     """Write a graph as text.
 
     Args:
@@ -66,8 +72,8 @@ def write_down(
     begun = perf_counter()
     low = lower(graph) if low is None else low
     seconds["lower"], begun = perf_counter() - begun, perf_counter()
-    sources = [_source(k, node) for k, node in enumerate(low.outputs)]
-    made = plan(low, strides_in(graph), budget)
+    sources = [_output_source(k, node) for k, node in enumerate(low.outputs)]
+    made = plan(low, noncontiguous_strides(graph), budget)
     made.varies = varies
     # Else another thread could take an array that nobody had, and see it being written to.
     made.guarded = any(state.anew for state in graph.states)
@@ -78,21 +84,21 @@ def write_down(
     numbers = Numbers(graph.numbers or Arithmetic((), ()), low.given, low.called)
     module = emit(made, len(inputs), blas(), left, clocks)
     seconds["write down"] = perf_counter() - begun
-    return Written(graph, low.calls, sources, inputs, made, numbers, module, seconds)
+    return LoweredProgram(graph, low.calls, sources, inputs, made, numbers, module, seconds)
 
 
-def data_of(graph: Graph) -> list[tuple[int, State]]:
+def data_states(graph: Graph) -> list[tuple[int, State]]:
     """The states that are arrays of Variables, with their numbers."""
     return [(k, s) for k, s in enumerate(graph.states) if s.field == "data"]
 
 
-def strides_in(graph: Graph) -> dict[int, tuple[int, ...]]:
+def noncontiguous_strides(graph: Graph) -> dict[int, tuple[int, ...]]:
     """By number of a state that is not contiguous, its strides."""
-    pairs = [(k, strides_of_state(state)) for k, state in data_of(graph)]
+    pairs = [(k, state_strides(state)) for k, state in data_states(graph)]
     return {k: strides for k, strides in pairs if strides is not None}
 
 
-def outputs_of(plan_: Plan) -> list[tuple[Shape, np.dtype[Any]]]:
+def output_specs(plan_: Plan) -> list[tuple[Shape, np.dtype[Any]]]:
     """Shapes and dtypes of the results that a program writes."""
     written = [plan_.outputs[k] for k in plan_.written()]
     return [
@@ -102,7 +108,7 @@ def outputs_of(plan_: Plan) -> list[tuple[Shape, np.dtype[Any]]]:
     ]
 
 
-def _source(k: int, node: Node | None) -> int:
+def _output_source(k: int, node: Node | None) -> int:
     if node is None or node.owner.kind in ("number", "index"):
         return (1 << 60) + k
     return -1 if node.owner.kind == "leaf" else node.owner.id

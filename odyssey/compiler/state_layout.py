@@ -9,32 +9,32 @@ from numpy import ndarray
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import State
 
-__all__ = ["UnfitError", "check_state", "strides_of_state"]
+__all__ = ["BindingError", "check_state_layout", "state_strides"]
 
 
-class UnfitError(OdysseyError):
+class BindingError(OdysseyError):
     """A state is not as a program needs it; the message says how."""
 
 
-def strides_of_state(state: State) -> tuple[int, ...] | None:
+def state_strides(state: State) -> tuple[int, ...] | None:
     """Of a state that is not contiguous, its strides in elements."""
     array = state.variable._array
     if array.flags.c_contiguous:
         return None
     size = array.itemsize
     if any(s % size for s in array.strides) or not array.flags.aligned:
-        raise UnfitError(f"{state.label} is not aligned")
+        raise BindingError(f"{state.label} is not aligned")
     return tuple(s // size for s in array.strides)
 
 
-def check_state(state: State, array: Any, strides: tuple[int, ...] | None) -> None:
+def check_state_layout(state: State, array: Any, strides: tuple[int, ...] | None) -> None:
     """Raise where a state is no more what a plan is made for."""
     if type(array) is not ndarray or array.shape != state.spec.shape:
-        raise UnfitError(f"{state.label} has another shape")
+        raise BindingError(f"{state.label} has another shape")
     if array.dtype != state.spec.dtype:
-        raise UnfitError(f"{state.label} is {array.dtype} now")
+        raise BindingError(f"{state.label} is {array.dtype} now")
     if strides is None or array.size <= 1:
         return
     pairs = zip(array.shape, array.strides, strides, strict=True)
     if any(n > 1 and s != want * array.itemsize for n, s, want in pairs):
-        raise UnfitError(f"{state.label} lies in memory in another order")
+        raise BindingError(f"{state.label} lies in memory in another order")

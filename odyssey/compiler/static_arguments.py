@@ -9,21 +9,21 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from odyssey.checks import article, shown
-from odyssey.compiler.compiled_function import Compiled, Statistics
-from odyssey.compiler.inspection import name_of
+from odyssey.compiler.compiled_function import CompiledFunction, Statistics
+from odyssey.compiler.inspection import function_name
 from odyssey.compiler.lowered import Lowered
 from odyssey.devices.arrays import ARRAYS
 from odyssey.errors import DTypeError, OutOfRangeError, SettingError
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import Traced, Value
 
-__all__ = ["CompiledByValue", "Static"]
+__all__ = ["CompiledByValue", "StaticParameters"]
 
 # For how many values of its static parameters a function is known compiled.
 _LIMIT = 256
 
 
-class _Parted(NamedTuple):
+class _StaticSplit(NamedTuple):
     """The arguments of a call: static ones by name, and the others as the function takes them."""
 
     values: dict[str, Any]
@@ -31,7 +31,7 @@ class _Parted(NamedTuple):
     named: dict[str, Any]
 
 
-class Static:
+class StaticParameters:
     """Which parameters of a function are static.
 
     Args:
@@ -63,8 +63,8 @@ class Static:
         if type(one) is int:
             if not 0 <= one < len(self._order):
                 raise OutOfRangeError(
-                    f"compile: static has position {one}; {name_of(self._fn)} takes by position "
-                    f"{', '.join(self._order) or 'nothing'}, the first of which is 0"
+                    f"compile: static has position {one}; {function_name(self._fn)} takes by "
+                    f"position {', '.join(self._order) or 'nothing'}, the first of which is 0"
                 )
             return self._order[one]
         kinds = Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD
@@ -72,11 +72,11 @@ class Static:
         if type(one) is not str or one not in known:
             raise SettingError(
                 f"compile: static has {shown(one)}, which names no parameter of "
-                f"{name_of(self._fn)}; it has {', '.join(known) or 'none'}"
+                f"{function_name(self._fn)}; it has {', '.join(known) or 'none'}"
             )
         return one
 
-    def part(self, args: tuple[Any, ...], named: dict[str, Any]) -> _Parted:
+    def part(self, args: tuple[Any, ...], named: dict[str, Any]) -> _StaticSplit:
         """Part the arguments of a call; by position and by name they mean the same.
 
         Raises:
@@ -95,7 +95,7 @@ class Static:
         for name in named.keys() & self.names:
             if name not in values:
                 values[name] = named.pop(name)
-        return _Parted(values, tuple(others), named)
+        return _StaticSplit(values, tuple(others), named)
 
     def bound(self, values: dict[str, Any]) -> Callable[..., Any]:
         """The function of its other arguments, in their order."""
@@ -113,7 +113,7 @@ class Static:
             return fn(*given, **named)
 
         made: Any = fixed
-        made.__name__ = name_of(fn)
+        made.__name__ = function_name(fn)
         left = [p for name, p in self._signature.parameters.items() if name not in values]
         try:
             made.__signature__ = Signature(left)
@@ -122,7 +122,7 @@ class Static:
         return fixed
 
 
-def _told(name: str, value: Any) -> Any:
+def _static_key(name: str, value: Any) -> Any:
     """What tells a static value from others: also 1 from 1.0 and True, and -0.0 from 0.0.
 
     Raises:
@@ -137,7 +137,7 @@ def _told(name: str, value: Any) -> Any:
     if kind in (float, complex) or isinstance(value, np.inexact):
         return kind, repr(value)
     if isinstance(value, (tuple, frozenset)):
-        parts = [_told(name, part) for part in value]
+        parts = [_static_key(name, part) for part in value]
         return kind, frozenset(parts) if isinstance(value, frozenset) else tuple(parts)
     try:
         hash(value)
@@ -147,12 +147,12 @@ def _told(name: str, value: Any) -> Any:
             "has no hash; pass a number, a string, a tuple, or another object that has one"
         ) from None
     if hasattr(kind, "__dataclass_fields__"):
-        parts = [_told(name, getattr(value, field)) for field in kind.__dataclass_fields__]
+        parts = [_static_key(name, getattr(value, field)) for field in kind.__dataclass_fields__]
         return kind, value, tuple(parts)
     return kind, value
 
 
-class CompiledByValue(Compiled):
+class CompiledByValue(CompiledFunction):
     """A compiled function some of whose parameters are static: one for each of their values.
 
     Args:
@@ -161,13 +161,13 @@ class CompiledByValue(Compiled):
         settings: Of ``Compiled``, for each value.
     """
 
-    _made_again: ClassVar[tuple[str, ...]] = (*Compiled._made_again, "_compiled")
+    _made_again: ClassVar[tuple[str, ...]] = (*CompiledFunction._made_again, "_compiled")
 
     def __init__(self, fn: Callable[..., Any], static: Any, **settings: Any) -> None:
         checked = {k: v for k, v in settings.items() if k != "dynamic"}
         super().__init__(fn, **checked)
-        self._static = Static(fn, static)
-        self._compiled: dict[Any, Compiled] = {}
+        self._static = StaticParameters(fn, static)
+        self._compiled: dict[Any, CompiledFunction] = {}
         self._settings = settings
 
     def __getstate__(self) -> dict[str, Any]:
@@ -184,12 +184,12 @@ class CompiledByValue(Compiled):
             return self._fn(*args, **named)  # which says so itself
         return self._of(parted.values)(*parted.args, **parted.named)
 
-    def _of(self, values: dict[str, Any]) -> Compiled:
+    def _of(self, values: dict[str, Any]) -> CompiledFunction:
         """The compiled function for static values."""
-        key = frozenset([(name, _told(name, value)) for name, value in values.items()])
+        key = frozenset([(name, _static_key(name, value)) for name, value in values.items()])
         found = self._compiled.get(key)
         if found is None:
-            found = Compiled(self._static.bound(values), **self._settings)
+            found = CompiledFunction(self._static.bound(values), **self._settings)
             known = list(self._compiled)
             for old in known[: len(known) + 1 - _LIMIT]:
                 self._compiled.pop(old, None)

@@ -11,7 +11,7 @@ import pytest
 
 import odyssey as od
 from odyssey.compiler.dispatch.cache_miss import MISSED
-from odyssey.compiler.runtime.binding import caller
+from odyssey.compiler.runtime.binding import load_entry_points
 from odyssey.errors import MutationError
 
 Pair = namedtuple("Pair", "first second")
@@ -27,7 +27,7 @@ def settled(fn, *args):
 
 
 def is_direct(compiled, *args):
-    return compiled._latest(*args) is not MISSED
+    return compiled._fast_path(*args) is not MISSED
 
 
 def step_of(optimizer=None, zero=True):
@@ -223,8 +223,8 @@ def test_a_hundred_thousand_calls_leave_no_object_and_no_reference_behind():
         nonlocal kept
         for _ in range(times):
             kept = compiled(x)
-            compiled._latest(x, x)  # a miss
-            compiled._latest(x.astype(np.float32))
+            compiled._fast_path(x, x)  # a miss
+            compiled._fast_path(x.astype(np.float32))
 
     run(100)
     gc.collect()
@@ -253,16 +253,16 @@ def test_a_compiled_function_and_what_it_uses_are_let_go():
 def test_programs_keep_the_code_that_all_of_them_are_called_by():
     fn, *_ = step_of()
     compiled = settled(fn, np.eye(2))
-    before = caller(direct=True)
+    before = load_entry_points(direct=True)
     gone = weakref.ref(before)
-    caller.cache_clear()  # as at the end of Python
+    load_entry_points.cache_clear()  # as at the end of Python
     del before
     gc.collect()
     assert gone() is not None
     compiled(np.eye(2))
     other, *_ = step_of()
     settled(other, np.eye(2))
-    assert caller(direct=True) is not gone()
+    assert load_entry_points(direct=True) is not gone()
 
 
 def test_who_is_about_to_call_a_program_may_do_so_while_another_thread_forgets_it():
@@ -270,7 +270,7 @@ def test_who_is_about_to_call_a_program_may_do_so_while_another_thread_forgets_i
     w = od.Variable(np.ones((12, 20)))
     compiled = settled(lambda x: np.tanh(x @ x.T) @ x + w, x)
     wanted = compiled(x).numpy()
-    latest = compiled._latest  # as a thread has it that waits for the lock of Python
+    latest = compiled._fast_path  # as a thread has it that waits for the lock of Python
     ((case),) = compiled._known.values()
     executable = case.programs[0][1].executable
     sizes = {part.nbytes for part in (executable._keep, executable.table, executable.words)}
@@ -424,11 +424,11 @@ def test_methods_are_direct_calls_of_the_object_they_were_called_of():
     x = np.array([[1.0, 2.0], [3.0, 4.0]])
     for _ in range(5):
         np.testing.assert_allclose(one.step(x).numpy(), eager.written(x).numpy(), rtol=1e-13)
-    assert Model.step._latest(one, x) is not MISSED
+    assert Model.step._fast_path(one, x) is not MISSED
     eager.written(x)
-    assert Model.step._latest(two, x) is MISSED
-    assert Model.step._latest(one) is MISSED
-    assert Model.step._latest() is MISSED
+    assert Model.step._fast_path(two, x) is MISSED
+    assert Model.step._fast_path(one) is MISSED
+    assert Model.step._fast_path() is MISSED
     losses = []
     for _ in range(6):  # each of an object of its own
         losses.append(float(two.step(x).numpy()))
@@ -448,7 +448,7 @@ def test_numbers_of_a_method_are_inputs_wherever_they_stand():
         wanted = (x @ one.w.numpy()).sum(0) * (0.5 * k)
         np.testing.assert_allclose(one.scaled(x, 0.5 * k).numpy(), wanted, rtol=1e-14)
         np.testing.assert_array_equal(one.between(0.5 * k, two, x), x * (0.5 * k) + 1.0)
-    assert Model.scaled._latest(one, x, 3.0) is not MISSED
+    assert Model.scaled._fast_path(one, x, 3.0) is not MISSED
     assert Model.scaled.statistics().programs == 1
     two.scale = 3.0
     np.testing.assert_array_equal(one.between(2.0, two, x), x * 2.0 + 3.0)
@@ -470,7 +470,7 @@ def test_calls_with_keywords_are_direct_and_bind_as_python_does():
             for _ in range(2):
                 found = compiled(*given[:count], **dict(zip(names, given[count:], strict=True)))
                 np.testing.assert_array_equal(found, np.full(8, wanted))
-    names, latest, _ = compiled._named
+    names, latest, _ = compiled._keyword_path
     assert names == ("x", "y", "z")
     assert latest(a, b, c) is not MISSED
     np.testing.assert_array_equal(compiled(x=a, y=a, z=c), a - 2.0 * a + 3.0 * c)

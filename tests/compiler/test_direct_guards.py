@@ -30,7 +30,7 @@ def settled(fn, *args):
 
 
 def is_direct(compiled, *args):
-    return compiled._latest(*args) is not MISSED
+    return compiled._fast_path(*args) is not MISSED
 
 
 def program_of(compiled):
@@ -398,10 +398,10 @@ def test_a_rate_that_is_new_in_each_step_makes_no_new_program():
         compiled(X)
         wanted = wanted - 0.5**k * X
         np.testing.assert_allclose(w.numpy(), wanted, rtol=1e-13)
-    before = program_of(compiled).direct._asked
+    before = program_of(compiled).native._asked
     compiled(X)
     assert is_direct(compiled, X)
-    assert program_of(compiled).direct._asked is before
+    assert program_of(compiled).native._asked is before
     assert compiled.statistics()[::2] == (1, 1)
 
 

@@ -217,7 +217,7 @@ def test_a_tree_of_numbers_behind_arrays_is_taken_apart() -> None:
             compiled(*args), X * (0.1 * k) + (X + 1.0) * (1 - 0.9**k), strict=True
         )
     assert compiled.statistics() == (1, 7, 1)
-    assert compiled._latest(X, X + 1.0, 5, Pair(0.5, 0.9)) is not MISSED
+    assert compiled._fast_path(X, X + 1.0, 5, Pair(0.5, 0.9)) is not MISSED
 
 
 def test_an_array_that_comes_twice_is_one() -> None:

@@ -33,7 +33,7 @@ def compiled(function, *arrays):
     executable = Executable(od.compile(function).lower(*arrays).graph)
     results = emptied(executable)
     assert not executable.calls
-    assert executable.start(*executable.plain(arrays), *results) == RAN
+    assert executable.start(*executable.canonical_args(arrays), *results) == RAN
     return results[0]
 
 
@@ -148,7 +148,7 @@ def test_a_state_that_a_product_is_added_to_is_written_where_it_lies(m, turned, 
 
     executable = Executable(od.compile(step).lower(x, y).graph)
     results = emptied(executable)
-    assert executable.start(*executable.plain([x, y]), *results) == RAN
+    assert executable.start(*executable.canonical_args([x, y]), *results) == RAN
     if len(executable.module.steps) > 1:
         executable.rest()
     expected = before * 0.5 + x @ y
@@ -229,7 +229,7 @@ def test_sizes_that_the_library_cannot_be_told_are_multiplied_by_loops(monkeypat
         monkeypatch.setattr(matmul, "largest_size", lambda largest=largest: largest)
         program = Executable(od.compile(lambda x, y: x @ y).lower(x, y).graph)
         results = emptied(program)
-        assert program.start(*program.plain([x, y]), *results) == RAN
+        assert program.start(*program.canonical_args([x, y]), *results) == RAN
         assert np.array_equal(results[0], x @ y)
         called.append("call void @ody_sgemm" in program.module.text)
     assert called == [True, False]

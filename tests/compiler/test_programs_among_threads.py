@@ -516,19 +516,19 @@ def test_a_python_with_a_pool_comes_to_its_end(end):
 
 
 def test_the_pool_ends_for_a_fork_and_begins_again():
-    if thread_pool.why_one() is not None or not hasattr(os, "fork"):
+    if thread_pool.why_single_threaded() is not None or not hasattr(os, "fork"):
         pytest.skip("there is no pool here, or no fork")
     x = np.linspace(-1.0, 1.0, 400_000)
     od.set_threads(3)
     compiled = made(slowly, x)
     compiled(x)
-    thread_pool._function(thread_pool._Pool.loaded, "ody_hold")()
+    thread_pool._c_function(thread_pool._Pool.loaded, "ody_hold")()
     try:
         assert started() == 0
         compiled(x)  # alone
         assert started() == 0
     finally:
-        thread_pool._function(thread_pool._Pool.loaded, "ody_open")()
+        thread_pool._c_function(thread_pool._Pool.loaded, "ody_open")()
     compiled(x)
     assert started() == 2
 
@@ -577,14 +577,14 @@ def counts_by(parallel, blocks, threads, times=3):
 @pytest.mark.parametrize("threads", [0, 1, 2, 3, 64])
 @pytest.mark.parametrize("blocks", [1, 2, 7, 1000])
 def test_each_block_is_done_once(blocks, threads):
-    counts = counts_by(thread_pool.symbols()["ody_parallel"], blocks, threads, times=50)
+    counts = counts_by(thread_pool.thread_pool_symbols()["ody_parallel"], blocks, threads, times=50)
     assert np.array_equal(counts, np.full(blocks, 50))
 
 
 def test_a_pool_whose_threads_cannot_begin_does_all_in_one():
-    if thread_pool.why_one() is not None:
+    if thread_pool.why_single_threaded() is not None:
         pytest.skip("there is no pool here")
-    failing = load(COUNTED, thread_pool.symbols())
+    failing = load(COUNTED, thread_pool.thread_pool_symbols())
     text = pool_text(platform.machine(), int(signal.SIG_SETMASK))
     lone = load(text, {"pthread_create": failing.address("fail")})
     ctypes.CFUNCTYPE(None)(lone.address("ody_prepare"))()
@@ -600,7 +600,9 @@ def test_where_there_is_no_pool_programs_run_in_one_thread(monkeypatch):
     x, a = np.linspace(-1.0, 1.0, LONG), np.ones((300, 300))
     assert np.allclose(made(slowly, x)(x), slowly(x), rtol=1e-12, atol=1e-12)
     assert np.array_equal(made(ops.matmul, a, a)(a, a), np.full((300, 300), 300.0))
-    assert np.array_equal(counts_by(thread_pool.symbols()["ody_parallel"], 9, 4), np.full(9, 3))
+    assert np.array_equal(
+        counts_by(thread_pool.thread_pool_symbols()["ody_parallel"], 9, 4), np.full(9, 3)
+    )
 
 
 def started():

@@ -14,7 +14,7 @@ from odyssey.compiler.codegen import loops, shared_loops
 from odyssey.compiler.machine import blas
 from odyssey.compiler.machine.thread_count import said
 from odyssey.compiler.runtime import executable
-from odyssey.compiler.runtime.thread_pool import why_one
+from odyssey.compiler.runtime.thread_pool import why_single_threaded
 from odyssey.compiler.schedule import work_partition
 from odyssey.errors import DTypeError, SettingError
 from odyssey.optim import SGD
@@ -316,10 +316,10 @@ def test_what_is_said_of_one_function_goes_before_what_is_said_of_all():
     for fn in (of_one, of_all):
         fn(x)
         fn(x)
-    if why_one() is None:
+    if why_single_threaded() is None:
         assert "threads: 1, since nothing is said" in of_all.explain(x)
     od.set_threads(3)
-    if why_one() is None:
+    if why_single_threaded() is None:
         assert "threads: 2" in of_one.explain(x)
         assert "threads: 3" in of_all.explain(x)
 

@@ -10,7 +10,7 @@ from odyssey import ops
 from odyssey.compiler.codegen import register_tiles
 from odyssey.compiler.ir.views import View
 from odyssey.compiler.native_dispatch.entry import RAN, REFUSED
-from odyssey.compiler.runtime.kernel_work import work_of
+from odyssey.compiler.runtime.kernel_work import kernel_work
 from support.executables import run
 
 # Ordinary runs take one case in fourteen, and soaks the others.
@@ -149,7 +149,9 @@ def test_windows_are_not_copied_for_products():
     _, made = whole(fn, x, w)
     columns = 4 * 8 * 4 * 25 * 16 * 16
     assert made.plan.arena < columns // 4
-    counted = [work_of(made.plan, k).flops for k in made.plan.fused.kernels if k.kind == "product"]
+    counted = [
+        kernel_work(made.plan, k).flops for k in made.plan.fused.kernels if k.kind == "product"
+    ]
     there, back = 2 * 8 * 4 * 4 * 25 * 16 * 16, 2 * 8 * 4 * 4 * 25 * 20 * 20
     assert sorted(counted) == [there, there, back]
 

@@ -15,13 +15,13 @@ def run(fn, *args):
     verify(made.plan)
     arrays = [a for a in od.tree.leaves(args) if isinstance(a, (np.ndarray, np.generic))]
     outs = [np.empty(shape, dtype) for shape, dtype in made.outputs]
-    answer = made.start(*made.plain(arrays), *outs)
+    answer = made.start(*made.canonical_args(arrays), *outs)
     if answer == RAN and len(made.module.steps) > 1:
-        answer = made.proceed()
+        answer = made.run_middle_steps()
         answer = made.rest() if answer == RAN else answer
     written = iter(outs)
     results = [
-        made.called.get(node.id) if node.kind == "part" else next(written)
+        made.host_results.get(node.id) if node.kind == "part" else next(written)
         for node in made.plan.outputs
         if node is not None
     ]

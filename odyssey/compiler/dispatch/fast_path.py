@@ -44,7 +44,7 @@ def doors_of(program: Any, take: _Take) -> Doors:
         take: Gives its arrays, and then its numbers, or None.
     """
     run, numbers, places = program.run, program.numbers, program.places
-    call = missed if program.direct is None else program.direct.call
+    call = missed if program.native is None else program.native.call
     count = len(places)
 
     def latest(*args: Any) -> Any:

@@ -21,40 +21,40 @@ from odyssey.compiler.native_dispatch.cpython_layout import place_in, places_of_
 from odyssey.compiler.native_dispatch.dispatcher import whole
 from odyssey.compiler.native_dispatch.entry import Layout, entry
 from odyssey.compiler.schedule.buffer_assignment import Plan
-from odyssey.compiler.state_layout import UnfitError
+from odyssey.compiler.state_layout import BindingError
 from odyssey.graph.graph import State
 from odyssey.spec import Array
 from odyssey.table.value import LEAF, Info, Value, is_trainable
 from odyssey.variable import Variable
 
 __all__ = [
-    "Hold",
-    "address",
-    "caller",
-    "calls_directly",
-    "empty_gradient",
-    "functions",
-    "hold_of",
-    "layout",
-    "let_alone",
-    "look_alone",
-    "owner_of_lock",
+    "BufferLease",
+    "address_of",
+    "load_entry_points",
+    "native_dispatch_available",
+    "absent_gradient_words",
+    "numpy_functions",
+    "lease_of",
+    "array_layout",
+    "ensure_exclusive",
+    "assert_exclusive",
+    "lock_owner_offset",
     "refuse_overlap",
-    "span",
-    "strides_of",
-    "watched",
-    "write",
+    "memory_span",
+    "planned_strides",
+    "state_guard_words",
+    "write_words",
 ]
 
 _WRITEABLE = 0x400
 # How many refer to an object is the first word of it, or a half of that.
 _COUNT = 0xFFFFFFFF
 # Who has an array that nobody else has: its Variable, and a ``Hold``.
-_ALONE = 2
+_EXCLUSIVE_COUNT = 2
 _PROBE = 0.1
 
 
-def strides_of(plan_: Plan, k: int) -> tuple[int, ...] | None:
+def planned_strides(plan_: Plan, k: int) -> tuple[int, ...] | None:
     """The strides that a plan has of a state; None where it has none of it."""
     for home in plan_.homes.values():
         if home.buffer.kind == "state" and home.buffer.index == k:
@@ -62,9 +62,9 @@ def strides_of(plan_: Plan, k: int) -> tuple[int, ...] | None:
     return None
 
 
-def span(array: Array) -> tuple[int, int]:
+def memory_span(array: Array) -> tuple[int, int]:
     """Where an array's memory begins and ends; one byte further than its last where it is empty."""
-    start = end = address(array)
+    start = end = address_of(array)
     if not array.size:
         return start, start
     for n, s in zip(array.shape, array.strides, strict=True):
@@ -81,18 +81,18 @@ def refuse_overlap(spans: list[tuple[int, int, bool]]) -> None:
     reach, reach_written = -1, False
     for start, end, written in ordered:
         if start < reach and (written or reach_written):
-            raise UnfitError("two states share memory")
+            raise BindingError("two states share memory")
         if end > reach:
             reach, reach_written = end, written
 
 
-def watched(state: State, array: Array, written: bool) -> list[int]:
+def state_guard_words(state: State, array: Array, written: bool) -> list[int]:
     """Place, mask and word of what a program relies on of a state."""
-    variable, found = state.variable, layout()
+    variable, found = state.variable, array_layout()
     if found is None:
         return []
     words = [place_in(Value, "_array") + id(variable), -1, id(array)]
-    words += [id(array) + found.data, -1, address(array)]
+    words += [id(array) + found.data, -1, address_of(array)]
     if is_trainable(variable):
         words += [place_in(Value, "_recording") + id(variable), -1, id(LEAF)]
         words += [place_in(Value, "_info") + id(variable), -1, id(variable._info)]
@@ -102,11 +102,11 @@ def watched(state: State, array: Array, written: bool) -> list[int]:
     if written:
         words += [id(array) + found.flags, _WRITEABLE, _WRITEABLE]
     if state.anew:
-        words += [id(array), _COUNT, _ALONE]
+        words += [id(array), _COUNT, _EXCLUSIVE_COUNT]
     return words
 
 
-class Hold:
+class BufferLease:
     """An array that programs are bound to: all of them together are one who has it."""
 
     __slots__ = ("__weakref__", "array")
@@ -115,18 +115,18 @@ class Hold:
         self.array = array
 
 
-_HOLDS: WeakValueDictionary[int, Hold] = WeakValueDictionary()
+_HOLDS: WeakValueDictionary[int, BufferLease] = WeakValueDictionary()
 
 
-def hold_of(array: Array) -> Hold:
+def lease_of(array: Array) -> BufferLease:
     """The hold of an array, the same one for each program."""
     found = _HOLDS.get(id(array))
     if found is None or found.array is not array:
-        found = _HOLDS[id(array)] = Hold(array)
+        found = _HOLDS[id(array)] = BufferLease(array)
     return found
 
 
-def let_alone(state: State) -> None:
+def ensure_exclusive(state: State) -> None:
     """Let a state that a run binds anew have an array that nobody else has.
 
     Written to where it lies, it is then as good as new; and the next run needs no other.
@@ -137,48 +137,48 @@ def let_alone(state: State) -> None:
     variable = state.variable
     if type(variable._array) is not ndarray:
         return
-    held = hold_of(variable._array)
-    if held.array.flags.owndata and _count_of(id(held.array)) == _ALONE:
+    held = lease_of(variable._array)
+    if held.array.flags.owndata and _reference_count(id(held.array)) == _EXCLUSIVE_COUNT:
         return
-    if state.kept or layout() is None:
-        raise UnfitError(f"somebody else has the array of {state.label}")
+    if state.kept or array_layout() is None:
+        raise BindingError(f"somebody else has the array of {state.label}")
     variable._array = np.array(held.array)
 
 
-def look_alone(variable: Variable, held: Hold) -> None:
+def assert_exclusive(variable: Variable, held: BufferLease) -> None:
     """Raise UnfitError where a Variable has another array, or somebody else has it."""
     # No other thread runs between reading the count and what is called next: no call, no loop.
-    if variable._array is not held.array or _count_of(id(held.array)) != _ALONE:
-        raise UnfitError("somebody else has an array that is written to")
+    if variable._array is not held.array or _reference_count(id(held.array)) != _EXCLUSIVE_COUNT:
+        raise BindingError("somebody else has an array that is written to")
 
 
-def _count_of(place: int) -> int:
+def _reference_count(place: int) -> int:
     """How many refer to the object that lies there."""
     return ctypes.c_int64.from_address(place).value & _COUNT
 
 
-def empty_gradient(variable: Variable) -> list[int]:
+def absent_gradient_words(variable: Variable) -> list[int]:
     """Place, mask and word of a leaf that has no gradient."""
-    if variable._info is None or layout() is None:
+    if variable._info is None or array_layout() is None:
         return []
     words = [place_in(Value, "_info") + id(variable), -1, id(variable._info)]
     return [*words, place_in(Info, "grad") + id(variable._info), -1, id(None)]
 
 
-def address(array: Array) -> int:
+def address_of(array: Array) -> int:
     """Where the elements of an array lie."""
     found: int = array.__array_interface__["data"][0]
     return found
 
 
-def write(place: int, words: list[int]) -> None:
+def write_words(place: int, words: list[int]) -> None:
     """Put words into memory."""
     for k, word in enumerate(words):
         ctypes.c_int64.from_address(place + 8 * k).value = word
 
 
 @cache
-def layout() -> Layout | None:
+def array_layout() -> Layout | None:
     """Where NumPy's arrays keep what describes them; None where it is not where it should be."""
     known = Layout(data=16, ndim=24, shape=32, dtype=56, flags=64)
     probe = np.arange(6.0).reshape(2, 3)
@@ -190,7 +190,7 @@ def layout() -> Layout | None:
     pair = (None, probe)
     right = (
         words[1] == id(ndarray)
-        and words[2] == address(probe)
+        and words[2] == address_of(probe)
         and words[3] & 0xFFFFFFFF == 2
         and list(shape) == [2, 3]
         and words[7] == id(probe.dtype)
@@ -198,11 +198,11 @@ def layout() -> Layout | None:
         and ctypes.c_double.from_address(id(_PROBE) + 16).value == _PROBE
         and float.__basicsize__ == 24
         and ctypes.c_int64.from_address(id(pair) + known.items + 8).value == id(probe)
-        and _count_of(id(probe)) == 2
+        and _reference_count(id(probe)) == 2
     )
     if not right:
         return None
-    if functions() and places_of_list() != (0, 0):
+    if numpy_functions() and places_of_list() != (0, 0):
         names = ("_array", "_id", "_info", "_placed", "_recording", "_spec")
         variable = {name: place_in(Value, name) for name in names}
         known = known._replace(variable=MappingProxyType(variable), version=version_place())
@@ -214,7 +214,7 @@ _NEW_ARRAY, _NEW_NUMBER = 184, 60
 
 
 @cache
-def functions() -> Mapping[str, int]:
+def numpy_functions() -> Mapping[str, int]:
     """Addresses of NumPy's functions that make arrays and numbers; none where they do not."""
     room: Any = getattr(np, "_core", None) or np.core
     pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
@@ -230,7 +230,7 @@ def functions() -> Mapping[str, int]:
 
 
 @cache
-def owner_of_lock() -> int | None:
+def lock_owner_offset() -> int | None:
     """How far into a lock lies who holds it, 0 for nobody; None where it is not found."""
     lock, me = RLock(), get_ident()
     words = (ctypes.c_int64 * (type(lock).__basicsize__ // 8)).from_address(id(lock))
@@ -244,14 +244,14 @@ def owner_of_lock() -> int | None:
 
 
 @cache
-def caller(direct: bool) -> Loaded:
+def load_entry_points(direct: bool) -> Loaded:
     """What Python calls of any program: ``entry``, or ``whole`` of those with ``direct`` calls."""
-    known = layout()
+    known = array_layout()
     assert known is not None, "Python fills in the tables of programs"
-    return load(whole(known), functions()) if direct else load(entry(known))
+    return load(whole(known), numpy_functions()) if direct else load(entry(known))
 
 
-def calls_directly() -> bool:
+def native_dispatch_available() -> bool:
     """Whether a call may be one native function here."""
-    known = layout()
+    known = array_layout()
     return known is not None and bool(known.variable)

@@ -22,11 +22,11 @@ from odyssey.compiler.dispatch.fast_path import Doors
 from odyssey.compiler.guards.guards import Guards
 from odyssey.compiler.machine.state_locks import PROGRAMS
 from odyssey.compiler.native_dispatch.entry import RAN, STRANGE
-from odyssey.compiler.pipeline import Written, outputs_of
-from odyssey.compiler.runtime.dispatch_tables import direct_of
-from odyssey.compiler.runtime.eligibility import refuse_homes, refuse_seen
-from odyssey.compiler.runtime.executable import Executable, UnfitError
-from odyssey.compiler.runtime.results import Results, UnsuitedError
+from odyssey.compiler.pipeline import LoweredProgram, output_specs
+from odyssey.compiler.runtime.dispatch_tables import native_dispatch_of
+from odyssey.compiler.runtime.eligibility import refuse_captured_aliases, refuse_states_on_tapes
+from odyssey.compiler.runtime.executable import BindingError, Executable
+from odyssey.compiler.runtime.results import NotCompilableError, ResultBuilder
 from odyssey.compiler.tracing.attempt import Trial
 from odyssey.devices.commit import Plan, run_all
 from odyssey.devices.write_guard import WAIT, is_inside_program, run_with_locks, wait_for_writers
@@ -48,10 +48,16 @@ from odyssey.variable import Variable
 if TYPE_CHECKING:
     from odyssey.compiler.runtime.profile import Profile
 
-__all__ = ["MISSED", "Program", "Shape", "UnsuitedError", "shape_of"]
+__all__ = [
+    "MISSED",
+    "CompiledCall",
+    "ShapeSpecialization",
+    "NotCompilableError",
+    "specialize_to_shape",
+]
 
 
-class Shape(NamedTuple):
+class ShapeSpecialization(NamedTuple):
     """What of a program hangs on the sizes of its arguments.
 
     Attributes:
@@ -62,10 +68,10 @@ class Shape(NamedTuple):
 
     inputs: list[Spec]
     outs: Callable[[], list[Any]]
-    results: Results
+    results: ResultBuilder
 
 
-class Program:
+class CompiledCall:
     """A program, what must hold for it to run, and what it leaves.
 
     Args:
@@ -75,7 +81,7 @@ class Program:
         bare: Whether all arguments are arrays, or numbers that may be any.
         calls: One word, which counts the calls that ``direct`` does.
         threads: How many it has; 0 for what is said of all.
-        ahead: Objects that come before these, and are the same ones in each call.
+        receivers: Objects that come before these, and are the same ones in each call.
         budget: Bytes that it is to hold at most.
         text: Of the graph, where it was written down already.
         passed: See ``Results``.
@@ -88,7 +94,7 @@ class Program:
     """
 
     # How calls reach it whose arguments are taken apart.
-    doors: Doors | None = None
+    fast_path: Doors | None = None
 
     def __init__(
         self,
@@ -98,129 +104,135 @@ class Program:
         bare: bool,
         calls: Array,
         threads: int = 0,
-        ahead: tuple[Any, ...] = (),
+        receivers: tuple[Any, ...] = (),
         budget: int | None = None,
-        text: Written | None = None,
+        text: LoweredProgram | None = None,
         passed: Any = None,
     ) -> None:
         graph, states = trial.graph, trial.graph.states
         self.guards = guards
         self.seconds = {"trace": trial.seconds}
-        refuse_homes(states)
-        refuse_seen(states, guards.arrays())
+        refuse_states_on_tapes(states)
+        refuse_captured_aliases(states, guards.arrays())
         try:
             clocks = is_profiled() and text is None  # of a text for all sizes the whole is timed
             self.executable = Executable(graph, clocks, threads, budget, text)
-        except UnfitError as error:
-            raise UnsuitedError(str(error)) from error
+        except BindingError as error:
+            raise NotCompilableError(str(error)) from error
         self.bare = bare
-        self._shape = shape_of(trial, self.executable, result, passed or {})
-        self._passes = self._shape.results.passes
-        self._rates: list[Any] = [
+        self._specialization = specialize_to_shape(trial, self.executable, result, passed or {})
+        self._passes = self._specialization.results.passes
+        self._hyperparameters: list[Any] = [
             (getattr(make, "__self__", None), variable, make) for variable, make in graph.made
         ]
         # Read at the first run: the trial may be older than what was assigned since.
-        self._settings: list[Any] = [None for _ in self._rates]
-        self._before = [s.variable for s in states if s.field == "grad" and s.id >= 0]
-        self._left = [s.variable for s in states if s.field == "grad" and s.update is not None]
+        self._settings: list[Any] = [None for _ in self._hyperparameters]
+        self._accumulated = [s.variable for s in states if s.field == "grad" and s.id >= 0]
+        self._delivered = [s.variable for s in states if s.field == "grad" and s.update is not None]
         written = [s.variable for s in states if s.field == "data" and s.update is not None]
         self._written = [v for v in written if v._info is not None]
         self._trained = [v for v in self._written if is_trainable(v)]
-        self._apart = len(self.executable.module.steps) > 1
-        self._leaves = bool(self._left or graph.cleared or written)
-        self._long = len(self.executable.module.steps) > 2
+        self._has_host_calls = len(self.executable.module.steps) > 1
+        self._commits = bool(self._delivered or graph.cleared or written)
+        self._has_middle_steps = len(self.executable.module.steps) > 2
         self._quiet = Updates().quiet
         self._calls = bool(self.executable.calls)
         own = [*guards.variables, *[state.variable for state in states]]
-        self._known = set(map(id, own))
-        self._behind = graph.behind
-        plain = bare and not (self._before or self._calls or self._behind)
-        given = self.executable, self._shape.results, guards, MISSED, calls
-        self.direct = direct_of(*given, self._rates, self._settings) if plain else None
-        self._bind()
-        self._count = len(self.executable.inputs) - len(self._before)
+        self._captured_ids = set(map(id, own))
+        self._deferred = graph.behind
+        plain = bare and not (self._accumulated or self._calls or self._deferred)
+        given = self.executable, self._specialization.results, guards, MISSED, calls
+        self.native = (
+            native_dispatch_of(*given, self._hyperparameters, self._settings) if plain else None
+        )
+        self._rebind()
+        self._array_count = len(self.executable.inputs) - len(self._accumulated)
         # Of numbers among the arguments, which come behind the arrays.
         self.numbers = self.executable.numbers
         self.free, self.places = tuple(trial.free), tuple(trial.free.values())
-        self._total = self._count + len(self.places)
-        self._ahead = ahead
-        numbers = [place - len(ahead) for place in self.places]
-        places = [k for k in range(self._total) if k not in numbers] + numbers
+        self._argument_count = self._array_count + len(self.places)
+        self._receivers = receivers
+        numbers = [place - len(receivers) for place in self.places]
+        places = [k for k in range(self._argument_count) if k not in numbers] + numbers
         self._order = None if places == sorted(places) else itemgetter(*places)
         # Of the memory that is the program's own, if other threads may run meanwhile.
-        apart = self._apart or self.executable.module.free or self.executable.locks
+        apart = self._has_host_calls or self.executable.module.free or self.executable.locks
         self._lock: RLock | None = PROGRAMS.new() if apart else None
 
     # -------------------------------------------------------------- running
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """The result of a call, of arrays and then numbers; MISSED where nothing was done."""
-        if len(arrays) != self._total or store() is not MEMORY or scopes()[0] is not None:
+        if len(arrays) != self._argument_count or store() is not MEMORY or scopes()[0] is not None:
             return MISSED
-        if self.executable.strayed:
+        if self.executable.contract_broken:
             return MISSED
         if self._lock is None:  # one native call, in which no other thread runs
-            result = self._look_and_run(arrays)
+            result = self._check_guards_and_run(arrays)
         else:
             # The collector, or the handler of a signal, may call what it interrupts.
             inside = self._lock._is_owned()  # type: ignore[attr-defined]
             if inside or (self.executable.locks and is_inside_program()):
                 return MISSED
-            while (result := self._run_alone(self._lock, arrays)) is WAIT:
+            while (result := self._run_locked(self._lock, arrays)) is WAIT:
                 wait_for_writers()
-        if self.direct is not None and result is not MISSED:
-            self.direct.renew()
+        if self.native is not None and result is not MISSED:
+            self.native.refresh()
         return result
 
-    def _run_alone(self, lock: RLock, arrays: Sequence[Any]) -> Any:
+    def _run_locked(self, lock: RLock, arrays: Sequence[Any]) -> Any:
         """The same, with the locks of what it uses; ``WAIT`` where somebody writes to leaves."""
         with lock:
-            return run_with_locks(self.executable.locks, partial(self._look_and_run, arrays))
+            return run_with_locks(
+                self.executable.locks, partial(self._check_guards_and_run, arrays)
+            )
 
-    def _look_and_run(self, arrays: Sequence[Any], shape: Shape | None = None) -> Any:
+    def _check_guards_and_run(
+        self, arrays: Sequence[Any], shape: ShapeSpecialization | None = None
+    ) -> Any:
         guards = self.guards
         if not self._quiet() or not (guards.holds() or guards.refresh()):
             return MISSED
         numbers: Sequence[Any] = ()
         if self.places:
-            found = self.numbers.completed(arrays[self._count :])
+            found = self.numbers.completed(arrays[self._array_count :])
             if found is None:
                 return MISSED
-            arrays, numbers = arrays[: self._count], found
-        if self._rates:
-            self._settle_rates()
-        return self._run(arrays, numbers, shape or self._shape)
+            arrays, numbers = arrays[: self._array_count], found
+        if self._hyperparameters:
+            self._refresh_hyperparameters()
+        return self._run(arrays, numbers, shape or self._specialization)
 
     @property
-    def run_bare(self) -> Callable[[Sequence[Any]], Any]:
+    def call_arrays(self) -> Callable[[Sequence[Any]], Any]:
         """``run``, of arrays and numbers in the order of the call."""
         run: Callable[[Sequence[Any]], Any] = self.run
         if self._order is not None:
-            plain, order, total = run, self._order, self._total
+            plain, order, total = run, self._order, self._argument_count
             run = lambda args: plain(order(args)) if len(args) == total else MISSED  # noqa: E731
-        ahead, count = self._ahead, len(self._ahead)
-        if not ahead:
+        receivers, count = self._receivers, len(self._receivers)
+        if not receivers:
             return run
-        return lambda args: run(args[count:]) if _begin_with(args, ahead) else MISSED
+        return lambda args: run(args[count:]) if _starts_with(args, receivers) else MISSED
 
     @property
-    def whole(self) -> Callable[..., Any]:
+    def native_call(self) -> Callable[..., Any]:
         """``direct``, of the arguments alone, in the order of the call."""
-        if self.direct is None:
+        if self.native is None:
             return missed
-        if not self._ahead:
-            return self._whole(self.direct.call)
-        (one, *others), call = self._ahead, self._whole(self.direct.call)
+        if not self._receivers:
+            return self._reorder_arguments(self.native.call)
+        (one, *others), call = self._receivers, self._reorder_arguments(self.native.call)
         if others:
-            ahead, count = self._ahead, len(self._ahead)
-            return lambda *args: call(*args[count:]) if _begin_with(args, ahead) else MISSED
+            receivers, count = self._receivers, len(self._receivers)
+            return lambda *args: call(*args[count:]) if _starts_with(args, receivers) else MISSED
         return lambda *args: call(*args[1:]) if args and args[0] is one else MISSED
 
-    def _whole(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _reorder_arguments(self, call: Callable[..., Any]) -> Callable[..., Any]:
         order, completed = self._order, self.numbers.completed
         if order is None and not self.numbers.computes:
             return call
-        count, total = self._count, self._total
+        count, total = self._array_count, self._argument_count
 
         def whole(*args: Any) -> Any:
             if len(args) != total:
@@ -231,59 +243,63 @@ class Program:
 
         return whole
 
-    def _settle_rates(self) -> None:
+    def _refresh_hyperparameters(self) -> None:
         """Read again what Python knows, such as learning rates, where it was assigned."""
-        for k, (group, variable, make) in enumerate(self._rates):
+        for k, (group, variable, make) in enumerate(self._hyperparameters):
             settings = group._settings
             if settings is not self._settings[k]:
                 variable._array[...] = make()._array
                 self._settings[k] = settings
 
-    def run_plain(self, given: Sequence[Any]) -> Any:
+    def call_any(self, given: Sequence[Any]) -> Any:
         """The same of Variables, numbers and arrays that may lie in memory in any way."""
-        if any(id(one) in self._known for one in given):
+        if any(id(one) in self._captured_ids for one in given):
             return MISSED  # to the function a captured Variable and an argument are the same
-        found = [array_of(one) for one in given[: self._count]]
+        found = [array_of(one) for one in given[: self._array_count]]
         found = [np.asarray(one) if isinstance(one, np.generic) else one for one in found]
         try:
-            wanted = self.shape_for(found).inputs
-            arrays = self.executable.plain(found, wanted)
+            wanted = self.specialization_for(found).inputs
+            arrays = self.executable.canonical_args(found, wanted)
             if self._passes and not all(map(is_, arrays, given)):
                 return MISSED  # what is given back is what came
-            return self.run([*arrays, *given[self._count :]])
-        except UnfitError:
+            return self.run([*arrays, *given[self._array_count :]])
+        except BindingError:
             return MISSED
 
     def profile(self, given: Sequence[Any], runs: int) -> Profile:
         """What kernels take on such arguments; nothing but time passes. See ``timing``."""
-        from odyssey.compiler.runtime.profile import timed  # what it imports takes 3 ms
+        from odyssey.compiler.runtime.profile import profile_graph  # what it imports takes 3 ms
 
-        found = [np.asarray(array_of(one)) for one in given[: self._count]]
-        for variable, spec in zip(self._before, self.executable.inputs[len(found) :], strict=True):
-            gradient = _gradient(variable)  # one that is not there takes as long
+        found = [np.asarray(array_of(one)) for one in given[: self._array_count]]
+        for variable, spec in zip(
+            self._accumulated, self.executable.inputs[len(found) :], strict=True
+        ):
+            gradient = _current_gradient(variable)  # one that is not there takes as long
             found.append(np.zeros(spec.shape, spec.dtype) if gradient is None else gradient)
-        numbers = self.numbers.completed(given[self._count :])
+        numbers = self.numbers.completed(given[self._array_count :])
         own = self.executable.threads, self.executable.budget
-        return timed(self.executable.graph, found, runs, numbers or (), *own)
+        return profile_graph(self.executable.graph, found, runs, numbers or (), *own)
 
-    def shape_for(self, arrays: Sequence[Any]) -> Shape:
+    def specialization_for(self, arrays: Sequence[Any]) -> ShapeSpecialization:
         """What hangs on the sizes of arguments; UnfitError where it is for none of them."""
-        return self._shape
+        return self._specialization
 
-    def _run(self, arrays: Sequence[Any], numbers: Sequence[Any], shape: Shape) -> Any:
+    def _run(
+        self, arrays: Sequence[Any], numbers: Sequence[Any], shape: ShapeSpecialization
+    ) -> Any:
         executable, came = self.executable, arrays
         if numbers:
             given = self.numbers.given(numbers)
             if given is None:
                 return MISSED
             numbers = given
-        if self._before:
-            arrays = [*arrays, *[_gradient(v) for v in self._before]]
+        if self._accumulated:
+            arrays = [*arrays, *[_current_gradient(v) for v in self._accumulated]]
             if any(array is None for array in arrays):
                 return MISSED
         behind: Plan = []
         try:
-            for schedule in self._behind:
+            for schedule in self._deferred:
                 behind += schedule.stepping()
         except Exception:  # the function will raise it in its turn
             return MISSED
@@ -293,24 +309,24 @@ class Program:
             if any(type(array) is not ndarray for array in arrays):
                 return MISSED  # of a Variable the function may return another kind
             try:
-                self._bind()
-                arrays = executable.plain(arrays, shape.inputs)
-            except UnfitError:
+                self._rebind()
+                arrays = executable.canonical_args(arrays, shape.inputs)
+            except BindingError:
                 return MISSED
             answer = executable.start(*arrays, *numbers, *outs)
         if answer != RAN:
             return MISSED
-        if self._apart:
-            if self._long:
+        if self._has_host_calls:
+            if self._has_middle_steps:
                 try:
-                    if executable.proceed() != RAN:
+                    if executable.run_middle_steps() != RAN:
                         return MISSED
                 except Exception:  # of a kernel: the function will raise it in its own words
                     return MISSED
-            if self._leaves:
+            if self._commits:
                 try:
-                    self._commit(self._all(outs) if self._calls else outs, behind)
-                except UnfitError:  # of what looks: another thread has come in between
+                    self._commit(self._all_outputs(outs) if self._calls else outs, behind)
+                except BindingError:  # of what looks: another thread has come in between
                     return MISSED
             elif behind:
                 run_all(starmap(call, [(executable.rest,), *behind]))
@@ -318,17 +334,17 @@ class Program:
                 executable.rest()
         elif behind:
             run_all(starmap(call, behind))
-        outs = self._all(outs) if self._calls else outs
+        outs = self._all_outputs(outs) if self._calls else outs
         return shape.results.made([*outs, *came] if self._passes else outs)
 
-    def _all(self, outs: list[Any]) -> list[Any]:
+    def _all_outputs(self, outs: list[Any]) -> list[Any]:
         """The arrays of all results, those that calls gave among them."""
         written = iter(outs)
         nodes = [node for node in self.executable.plan.outputs if node is not None]
-        called = self.executable.called
+        called = self.executable.host_results
         return [called[n.id] if n.kind == "part" else next(written) for n in nodes]
 
-    def _bind(self) -> None:
+    def _rebind(self) -> None:
         """Find the states anew, and what notes the writes to leaves; see ``writing`` of values."""
         self.executable.bind()
         together: dict[int, list[Info]] = {}
@@ -342,14 +358,14 @@ class Program:
                 self._numbers.append((setitem, shared, 0))
             else:
                 self._numbers += [(setattr, info, "own") for info in infos]
-        self._begin: Plan = self.executable.looks()
+        self._begin: Plan = self.executable.exclusivity_checks()
         self._begin += [(*number, BEING_WRITTEN) for number in self._numbers]
         if self._numbers:
             self._begin.append((next_ticket,))
         self._begin.append((self.executable.rest,))
-        if self.direct is not None:
-            able = not self.executable.dirty
-            self.direct.bind(self._trained, self._numbers, self._left, able)
+        if self.native is not None:
+            able = not self.executable.gradients_to_clear
+            self.native.bind(self._trained, self._numbers, self._delivered, able)
 
     def _commit(self, outs: list[Any], behind: Plan) -> None:
         """The last step, and what is to happen with it, and ``behind`` it."""
@@ -359,31 +375,35 @@ class Program:
         for put, where, at in self._numbers:
             number = where[0] if put is setitem else where.own
             plan.append((put, where, at, next_version(number)))
-        if self._left:
-            for variable, out in zip(self._left, outs[-len(self._left) :], strict=True):
+        if self._delivered:
+            for variable, out in zip(self._delivered, outs[-len(self._delivered) :], strict=True):
                 info = variable._info
                 plan += [(setattr, info, "grad", out), (setattr, info, "loan", None)]
-        for variable in self.executable.dirty:
+        for variable in self.executable.gradients_to_clear:
             info = variable._info
             plan += [(setattr, info, "grad", None), (setattr, info, "loan", None)]
         run_all(starmap(call, plan + behind))
 
 
-def _begin_with(args: Sequence[Any], ahead: Sequence[Any]) -> bool:
-    return len(args) >= len(ahead) and all(map(is_, args, ahead))
+def _starts_with(args: Sequence[Any], receivers: Sequence[Any]) -> bool:
+    return len(args) >= len(receivers) and all(map(is_, args, receivers))
 
 
-def shape_of(trial: Trial, text: Written | Executable, result: Any, *passed: Any) -> Shape:
+def specialize_to_shape(
+    trial: Trial, text: LoweredProgram | Executable, result: Any, *passed: Any
+) -> ShapeSpecialization:
     """What a program needs of a trial for certain sizes.
 
     Raises:
         UnsuitedError: no program can return what the function does.
     """
-    outs = _maker_of_arrays(outputs_of(text.plan))
-    return Shape(text.inputs, outs, Results(text, trial.result, result, *passed))
+    outs = _output_allocator(output_specs(text.plan))
+    return ShapeSpecialization(
+        text.inputs, outs, ResultBuilder(text, trial.result, result, *passed)
+    )
 
 
-def _maker_of_arrays(specs: Sequence[tuple[Any, Any]]) -> Callable[[], list[Any]]:
+def _output_allocator(specs: Sequence[tuple[Any, Any]]) -> Callable[[], list[Any]]:
     """A function that makes new arrays; of one, as mostly, without a loop."""
     if len(specs) == 1:
         ((shape, dtype),) = specs
@@ -391,7 +411,7 @@ def _maker_of_arrays(specs: Sequence[tuple[Any, Any]]) -> Callable[[], list[Any]
     return lambda: [empty(shape, dtype) for shape, dtype in specs]
 
 
-def _gradient(variable: Variable) -> Any:
+def _current_gradient(variable: Variable) -> Any:
     """The gradient that a program adds to; None sends the call back."""
     info = variable._info
     return None if info is None else array_of(info.grad)

@@ -17,7 +17,7 @@ import numpy as np
 
 from odyssey.compiler.machine.jit import load
 from odyssey.compiler.native_dispatch.entry import RAN, STRANGE
-from odyssey.compiler.runtime.binding import address
+from odyssey.compiler.runtime.binding import address_of
 from odyssey.compiler.symbolic.expressions import Arithmetic, Expression
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Given, Graph
@@ -25,7 +25,7 @@ from odyssey.graph.subgraphs import Loop, LoopRow, specs_of
 from odyssey.spec import Array
 from odyssey.table.row import Row
 
-__all__ = ["NativeLoop", "kernel_of", "parts_of"]
+__all__ = ["NativeLoop", "host_call_kernel", "subprograms_of"]
 
 _TITLES = {"scan": ["each step"], "cond": ["if true", "if false"]}
 
@@ -116,7 +116,7 @@ _WORD, _POINTER = c_int64, c_void_p
 
 
 @cache
-def _driver() -> tuple[Any, Any, Any]:
+def _load_drivers() -> tuple[Any, Any, Any]:
     """The two loops, and what their code lies in."""
     loaded = load(_TEXT)
     steps = PYFUNCTYPE(_WORD, *[_POINTER] * 3, *[_WORD] * 3)(loaded.address("steps"))
@@ -124,7 +124,7 @@ def _driver() -> tuple[Any, Any, Any]:
     return steps, until, loaded
 
 
-class _Part:
+class _Subprogram:
     """One part as a program.
 
     Attributes:
@@ -135,7 +135,7 @@ class _Part:
     def __init__(
         self, graph: Graph, numbers: Sequence[Given], make: Callable[[Graph], Any]
     ) -> None:
-        self.program = program = make(_with_numbers(graph, numbers))
+        self.program = program = make(_lift_scalar_inputs(graph, numbers))
         self.slots, self.table = program.module.slots, program.table
         steps, written = program.module.steps, program.plan.written()
         self._written = {k: n for n, k in enumerate(written)}
@@ -149,15 +149,15 @@ class _Part:
         taken = self._taken(numbers)
         answer = program.start(*arrays, *taken, *outs)
         if answer == STRANGE:
-            given = program.plain(list(map(np.asarray, arrays)))
+            given = program.canonical_args(list(map(np.asarray, arrays)))
             answer = program.start(*given, *taken, *outs)
         if answer == RAN and len(program.module.steps) > 1:
-            answer = program.proceed()
+            answer = program.run_middle_steps()
             answer = program.rest() if answer == RAN else answer
         if answer != RAN:
-            raise _refused()
+            raise _raise_refused()
         return [
-            outs[self._written[k]] if k in self._written else program.called[node.id]
+            outs[self._written[k]] if k in self._written else program.host_results[node.id]
             for k, node in enumerate(program.plan.outputs)
         ]
 
@@ -166,28 +166,28 @@ class _Part:
         completed = self.program.numbers.completed(numbers)
         taken = None if completed is None else self.program.numbers.given(completed)
         if taken is None:
-            raise _refused()
+            raise _raise_refused()
         found: Sequence[Any] = taken
         return found
 
     def take(self, numbers: Sequence[Any]) -> None:
         """Put numbers where the program reads them, as its entry does."""
         if not self.program.numbers.put(self._taken(numbers)):
-            raise _refused()
+            raise _raise_refused()
 
     def put(self, kind: str, k: int, array: Array) -> None:
         """Let an input, or an output, lie where an array does."""
         slot = self.slots.get((kind, k))
         if slot is not None:
-            self.table[slot] = address(array)
+            self.table[slot] = address_of(array)
 
     def place(self, kind: str, k: int) -> int | None:
         """Where the table has the address of an input, or of an output, if it does."""
         slot = self.slots.get((kind, k))
-        return None if slot is None else address(self.table) + 8 * slot
+        return None if slot is None else address_of(self.table) + 8 * slot
 
 
-def _with_numbers(graph: Graph, numbers: Sequence[Given]) -> Graph:
+def _lift_scalar_inputs(graph: Graph, numbers: Sequence[Given]) -> Graph:
     """A part for which numbers that only a call knows are its own inputs."""
     if not numbers:
         return graph
@@ -209,16 +209,16 @@ def _with_numbers(graph: Graph, numbers: Sequence[Given]) -> Graph:
     return made
 
 
-def _refused() -> OdysseyError:
+def _raise_refused() -> OdysseyError:
     return OdysseyError("a step of a loop refuses its data")
 
 
-def kernel_of(row: Row, make: Callable[[Graph], Any]) -> Callable[..., Any]:
+def host_call_kernel(row: Row, make: Callable[[Graph], Any]) -> Callable[..., Any]:
     """What runs a call of a row: native code, of a loop."""
     return NativeLoop(row.loop, make).run if isinstance(row, LoopRow) else row.kernel
 
 
-def parts_of(kernel: Callable[..., Any]) -> dict[str, Any]:
+def subprograms_of(kernel: Callable[..., Any]) -> dict[str, Any]:
     """The programs of the parts of a loop, by what they are for; none of other kernels."""
     loop = getattr(kernel, "__self__", None)
     return loop.programs() if isinstance(loop, NativeLoop) else {}
@@ -234,12 +234,12 @@ class NativeLoop:
 
     def __init__(self, loop: Loop, make: Callable[[Graph], Any]) -> None:
         self._loop = loop
-        self._parts = [_Part(graph, loop.numbers, make) for graph in loop.parts]
+        self._parts = [_Subprogram(graph, loop.numbers, make) for graph in loop.parts]
         whole = loop.kind != "cond" and all(part.whole for part in self._parts)
         if loop.kind == "while_loop":
             (truth,) = specs_of(loop.parts[0])
             whole = whole and truth.dtype == np.bool_
-        self._driven = _Driven(loop, self._parts) if whole else None
+        self._driven = _NativeLoopState(loop, self._parts) if whole else None
 
     def programs(self) -> dict[str, Any]:
         """The programs of its parts, by what they are for."""
@@ -263,10 +263,10 @@ class NativeLoop:
         return self._driven.run(given)
 
 
-class _Driven:
+class _NativeLoopState:
     """A loop whose steps a loop in native code runs; its memory is looked up once."""
 
-    def __init__(self, loop: Loop, parts: Sequence[_Part]) -> None:
+    def __init__(self, loop: Loop, parts: Sequence[_Subprogram]) -> None:
         self._loop, self._parts = loop, parts
         last = parts[-1]
         # Two sets of buffers: what a step reads, and what it writes and the next one reads.
@@ -275,7 +275,7 @@ class _Driven:
         self._there = [np.empty(spec.shape, spec.dtype) for spec in specs]
         moves: list[tuple[int | None, int, int, int]] = []
         for k, (a, b) in enumerate(zip(self._here, self._there, strict=True)):
-            first, apart = address(a), address(b) - address(a)
+            first, apart = address_of(a), address_of(b) - address_of(a)
             moves += [(part.place("input", k), first, apart, 1) for part in parts]
             moves.append((last.place("output", k), first + apart, -apart, 1))
         found = [move for move in moves if move[0] is not None]
@@ -294,11 +294,11 @@ class _Driven:
         self._count = len(found)
         self._moves = np.array(found or [(0, 0, 0, 0)], np.int64)
         self._truth = np.zeros(1, np.bool_)
-        self._end = [last.code, address(last.table), address(self._moves), self._count]
+        self._end = [last.code, address_of(last.table), address_of(self._moves), self._count]
         if loop.kind == "while_loop":
             parts[0].put("output", 0, self._truth)
-            table = address(parts[0].table)
-            self._begin = [parts[0].code, table, address(self._truth)]
+            table = address_of(parts[0].table)
+            self._begin = [parts[0].code, table, address_of(self._truth)]
 
     def run(self, given: Sequence[Array]) -> tuple[Array, ...]:
         """The results."""
@@ -309,7 +309,7 @@ class _Driven:
         columns = given[loop.carries : loop.carries + loop.columns]
         for (k, first), array in zip(self._along, [*columns, *rows], strict=True):
             if k is not None:
-                self._moves[k, 1] = address(array) + first
+                self._moves[k, 1] = address_of(array) + first
         for k, array in enumerate(given[loop.carries + loop.columns :]):
             for part in self._parts:
                 part.put("input", loop.carries + loop.columns + k, array)
@@ -318,18 +318,18 @@ class _Driven:
 
     def _drive(self) -> int:
         """Run all steps; return how many there were."""
-        steps, until, _ = _driver()
+        steps, until, _ = _load_drivers()
         time = 0
         if self._loop.kind == "scan":
             while time < self._loop.steps:
                 time = steps(*self._end, time, min(time + _MANY, self._loop.steps))
                 if time < 0:
-                    raise _refused()
+                    raise _raise_refused()
             return time
         while True:
             before = time
             time = until(*self._begin, *self._end, before, before + _MANY)
             if time < 0:
-                raise _refused()
+                raise _raise_refused()
             if time < before + _MANY:
                 return int(time)

@@ -32,9 +32,14 @@ from odyssey.compiler.native_dispatch.tables import (
     TUPLE,
     VARIABLE_OF_NUMBER,
 )
-from odyssey.compiler.runtime.binding import address, caller, calls_directly, owner_of_lock
+from odyssey.compiler.runtime.binding import (
+    address_of,
+    load_entry_points,
+    lock_owner_offset,
+    native_dispatch_available,
+)
 from odyssey.compiler.runtime.executable import Executable
-from odyssey.compiler.runtime.results import Results
+from odyssey.compiler.runtime.results import ResultBuilder
 from odyssey.devices.write_guard import GUARD
 from odyssey.optim.groups import Group
 from odyssey.optim.step_runner import treatment
@@ -45,10 +50,10 @@ from odyssey.table.value import Info, Value, free_id, next_ticket
 from odyssey.tree import unflatten
 from odyssey.variable import Variable
 
-__all__ = ["Direct", "direct_of"]
+__all__ = ["NativeDispatch", "native_dispatch_of"]
 
 
-class _Table:
+class _WordTable:
     """Words in memory that do not move while there is room."""
 
     def __init__(self, held: list[Any]) -> None:
@@ -63,10 +68,10 @@ class _Table:
             self._words = np.zeros(2 * len(found), np.int64)
             self._held.append(self._words)  # beside those that somebody may be reading
         self._words[: len(found)] = found
-        return address(self._words), len(found)
+        return address_of(self._words), len(found)
 
 
-class Direct:
+class NativeDispatch:
     """A call of a program in one native function.
 
     Args:
@@ -85,7 +90,7 @@ class Direct:
     def __init__(
         self,
         executable: Executable,
-        results: Results,
+        results: ResultBuilder,
         guards: Guards,
         missed: Any,
         calls: Array,
@@ -109,14 +114,14 @@ class Direct:
         self._block = np.zeros(OF_CALL, np.int64)
         self._held.append(self._block)
         names = ("contexts", "rooms", "items", "words", "pairs", "numbers", "cells")
-        self._tables = {name: _Table(self._held) for name in (*names, "outs", "leaves")}
+        self._tables = {name: _WordTable(self._held) for name in (*names, "outs", "leaves")}
         self._bound: list[int] = []
         fixed = {
-            "program": address(executable.block),
+            "program": address_of(executable.block),
             "missed": id(missed),
-            "calls": address(calls),
-            "ticket": id(_counter(next_ticket)),
-            "ids": id(_counter(free_id)),
+            "calls": address_of(calls),
+            "next_ticket": id(_call_counter(next_ticket)),
+            "ids": id(_call_counter(free_id)),
             "one": id(1),
             "none": id(None),
             "true": id(True),
@@ -124,14 +129,14 @@ class Direct:
             "variable": id(Variable),
         }
         self._set(**fixed)
-        self._held += [_counter(next_ticket), _counter(free_id), 1]
+        self._held += [_call_counter(next_ticket), _call_counter(free_id), 1]
         self._note_results(executable, results)
         start = word_at(id(settings) + places_of_list()[1])  # of a list that keeps its length
         for k, (group, *_) in enumerate(rates):
             self._rates.append((id(group) + place_in(Group, "_settings"), start + 8 * k))
         self._held += [settings, [group for group, *_ in rates]]
         # Also for who calls while the function forgets its programs.
-        code = caller(direct=True)
+        code = load_entry_points(direct=True)
         keep = self._block, executable, self._held, code
         call = builtin(code.address("whole"), "program", *keep)
         self._fresh: Callable[..., Any] = builtin(code.address("fresh"), "fresh", *keep)
@@ -156,7 +161,7 @@ class Direct:
         if count:
             self._set(**{count: found // width})
 
-    def _note_results(self, executable: Executable, results: Results) -> None:
+    def _note_results(self, executable: Executable, results: ResultBuilder) -> None:
         slots, outs = executable.module.slots, []
         numbers = {
             leaf.thing for leaf in results.leaves if leaf.kind in (NUMBER, VARIABLE_OF_NUMBER)
@@ -168,7 +173,7 @@ class Direct:
             if not is_number:
                 room[: len(shape)] = shape
             self._held += [dtype, room]
-            outs += [id(dtype), len(shape), address(room), slots["output", place], is_number]
+            outs += [id(dtype), len(shape), address_of(room), slots["output", place], is_number]
         self._fill("outs", outs, 5, "out_count")
         rows: list[int] = []
         if results.held:
@@ -180,7 +185,7 @@ class Direct:
                 assert leaf.kind is not None, "Python makes it"
                 rows += [leaf.kind, thing, id(leaf.where), id(leaf.spec)]
             flat = type(results.tree) is tuple and len(results.tree) == len(results.leaves)
-            form = BARE if results.bare else TUPLE if flat and _is_flat(results.tree) else LIST
+            form = BARE if results.bare else TUPLE if flat and _is_flat_tree(results.tree) else LIST
         self._held.append(results.tree)
         self._fill("leaves", rows, 4, "leaf_count")
         self._set(form=form)
@@ -223,7 +228,7 @@ class Direct:
                 words += [id(leaf) + place_in(Value, "_info"), -1, id(info)]
                 for name, which in (("grad", k), ("loan", 0)):
                     cells += [id(info) + place_in(Info, name), which]
-            owner = owner_of_lock()
+            owner = lock_owner_offset()
             if self._of_leaves:  # nobody may be in the midst of a write, or of a program of these
                 able = able and owner is not None
                 held += self._own.locks
@@ -236,7 +241,7 @@ class Direct:
 
     # -------------------------------------------------------------- what is asked
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         """Look anew at what must be found, if it is not there: a call in Python was just done."""
         if not self._able:
             return
@@ -252,7 +257,14 @@ class Direct:
         variable, told = treatment()
         if variable is None or around[0] is not None or store() is not MEMORY:
             return False
-        contexts = [id(_counter(store)), 0, id(MEMORY), id(_counter(scopes)), 0, id(around)]
+        contexts = [
+            id(_call_counter(store)),
+            0,
+            id(MEMORY),
+            id(_call_counter(scopes)),
+            0,
+            id(around),
+        ]
         self._fill("contexts", [*contexts, id(variable), id(None), id(told)], 3, "context_count")
         self._around[:] = around, told, variable
         return True
@@ -295,17 +307,17 @@ class Direct:
         self._fill("rooms", rows, 5, "room_count")
 
 
-def direct_of(
+def native_dispatch_of(
     executable: Executable,
-    results: Results,
+    results: ResultBuilder,
     guards: Guards,
     missed: Any,
     calls: Array,
     rates: Sequence[Any],
     settings: list[Any],
-) -> Direct | None:
+) -> NativeDispatch | None:
     """A call of a program in one native function, where it can be one; see ``Direct``."""
-    if not (executable.module.direct and calls_directly()):
+    if not (executable.module.direct and native_dispatch_available()):
         return None
     if not all(isinstance(rate[0], Group) for rate in rates):
         return None
@@ -316,14 +328,14 @@ def direct_of(
             return None
     if None in kinds and not results.held:
         return None
-    return Direct(executable, results, guards, missed, calls, rates, settings)
+    return NativeDispatch(executable, results, guards, missed, calls, rates, settings)
 
 
-def _counter(function: Any) -> Any:
+def _call_counter(function: Any) -> Any:
     """What a bound method is of."""
     return function.__self__
 
 
-def _is_flat(tree: tuple[Any, ...]) -> bool:
+def _is_flat_tree(tree: tuple[Any, ...]) -> bool:
     numbers = list(range(len(tree)))
     return bool(unflatten(tree, numbers) == tuple(numbers))

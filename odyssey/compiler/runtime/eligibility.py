@@ -7,27 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.compiler.runtime.results import UnsuitedError
+from odyssey.compiler.runtime.results import NotCompilableError
 from odyssey.table.value import Mark, array_of
 
-__all__ = ["refuse_homes", "refuse_seen"]
+__all__ = ["refuse_states_on_tapes", "refuse_captured_aliases"]
 
 
-def refuse_homes(states: Sequence[Any]) -> None:
+def refuse_states_on_tapes(states: Sequence[Any]) -> None:
     """Refuse leaves that an enabled tape made: ops on them are recorded there."""
     for state in states:
         variable = state.variable
         info = variable._info
         home = info is not None and info.home is not None and info.home()
         if home is not None and home is not False:
-            raise UnsuitedError(f"{state.label} was made by a tape")
+            raise NotCompilableError(f"{state.label} was made by a tape")
         if not isinstance(variable._recording, Mark):
-            raise UnsuitedError(f"{state.label} is a result on a tape")
+            raise NotCompilableError(f"{state.label} is a result on a tape")
 
 
-def refuse_seen(states: Sequence[Any], arrays: Sequence[Any]) -> None:
+def refuse_captured_aliases(states: Sequence[Any], arrays: Sequence[Any]) -> None:
     """Refuse writes that captured arrays show: a program has them as they were before."""
     for state in states:
         written = state.field == "data" and state.update is not None
         if written and any(np.may_share_memory(a, array_of(state.variable)) for a in arrays):
-            raise UnsuitedError(f"it reads an array in which {state.label} lies, and writes there")
+            raise NotCompilableError(
+                f"it reads an array in which {state.label} lies, and writes there"
+            )

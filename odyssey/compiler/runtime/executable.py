@@ -27,37 +27,43 @@ from odyssey.compiler.machine.state_locks import locks_of, root_of
 from odyssey.compiler.native_dispatch.entry import RAN, REFUSED, STRANGE
 from odyssey.compiler.native_dispatch.scalar_inputs import Numbers
 from odyssey.compiler.native_dispatch.tables import FIELDS, OF_PROGRAM
-from odyssey.compiler.pipeline import Written, data_of, outputs_of, strides_in, write_down
-from odyssey.compiler.runtime.binding import (
-    Hold,
-    address,
-    caller,
-    calls_directly,
-    empty_gradient,
-    hold_of,
-    layout,
-    let_alone,
-    look_alone,
-    refuse_overlap,
-    span,
-    strides_of,
-    watched,
-    write,
+from odyssey.compiler.pipeline import (
+    LoweredProgram,
+    data_states,
+    lower_program,
+    noncontiguous_strides,
+    output_specs,
 )
-from odyssey.compiler.runtime.host_calls import Calling
-from odyssey.compiler.runtime.thread_pool import symbols
+from odyssey.compiler.runtime.binding import (
+    BufferLease,
+    absent_gradient_words,
+    address_of,
+    array_layout,
+    assert_exclusive,
+    ensure_exclusive,
+    lease_of,
+    load_entry_points,
+    memory_span,
+    native_dispatch_available,
+    planned_strides,
+    refuse_overlap,
+    state_guard_words,
+    write_words,
+)
+from odyssey.compiler.runtime.host_calls import HostCall
+from odyssey.compiler.runtime.thread_pool import thread_pool_symbols
 from odyssey.compiler.schedule.arena import ALIGNMENT
 from odyssey.compiler.schedule.buffer_assignment import HELD, Plan, held, plan
-from odyssey.compiler.state_layout import UnfitError, check_state
+from odyssey.compiler.state_layout import BindingError, check_state_layout
 from odyssey.devices.ownership import has_overlapping_elements
 from odyssey.graph.graph import Graph, State
 from odyssey.graph.subgraphs import LoopRow
 from odyssey.spec import Array, Spec
 
-__all__ = ["RAN", "REFUSED", "STRANGE", "Executable", "Given", "UnfitError"]
+__all__ = ["RAN", "REFUSED", "STRANGE", "Executable", "ArgumentTable", "BindingError"]
 
 
-class Given(NamedTuple):
+class ArgumentTable(NamedTuple):
     """What the entry needs to know of arguments: rows as in ``tables``, and what they speak of."""
 
     arrays: Array
@@ -98,15 +104,15 @@ class Executable:
         clocks: bool = False,
         threads: int = 0,
         budget: int | None = None,
-        text: Written | None = None,
+        text: LoweredProgram | None = None,
     ) -> None:
         self.graph = graph
         self.threads, self.budget = threads, budget
-        written = write_down(graph, clocks=clocks, budget=budget) if text is None else text
+        written = lower_program(graph, clocks=clocks, budget=budget) if text is None else text
         self.seconds = written.seconds
         self.calls = written.calls
         self.sources = written.sources
-        self._states = data_of(graph)
+        self._states = data_states(graph)
         self.plan: Plan = written.plan
         self.inputs = written.inputs
         self.numbers: Numbers = written.numbers
@@ -114,12 +120,12 @@ class Executable:
         self.shares = "@ody_own" in self.module.text
         outside = {
             **blas(),
-            **(symbols() if self.shares else {}),
+            **(thread_pool_symbols() if self.shares else {}),
         }
         self.loaded: Loaded = load(self.module.text, outside)
-        self.spent = self._counts() if clocks else None
+        self.counters = self._counts() if clocks else None
         if self.shares:
-            write(self.loaded.address("ody_own"), [threads])
+            write_words(self.loaded.address("ody_own"), [threads])
         self._binding = RLock()
         self.locks: tuple[RLock, ...] = ()
         self.block = np.zeros(OF_PROGRAM, np.int64)
@@ -131,33 +137,33 @@ class Executable:
     def _prepare(self) -> None:
         module, plan_ = self.module, self.plan
         self.table = np.zeros(max(len(module.slots), 1), np.int64)
-        self.widen(int(plan_.arena))
+        self.grow_arena(int(plan_.arena))
         self.constants = [
-            (slot, np.ascontiguousarray(_constant(plan_, index)))
+            (slot, np.ascontiguousarray(_constant_array(plan_, index)))
             for (kind, index), slot in module.slots.items()
             if kind == "constant"
         ]
         for slot, array in self.constants:
-            self.table[slot] = address(array)
+            self.table[slot] = address_of(array)
         for (kind, index), slot in module.slots.items():
             if kind == "given":
-                self.table[slot] = address(self.numbers.cells) + 8 * index
-        self.outputs = outputs_of(plan_)
+                self.table[slot] = address_of(self.numbers.cells) + 8 * index
+        self.outputs = output_specs(plan_)
         self._wanted = [(spec.shape, spec.dtype, True) for spec in self.inputs]
         at = self.loaded.address
         names = [step for step in module.steps if isinstance(step, str)]
-        self._segments = {name: _segment(at(name)) for name in names}
-        self.calling = self.calls_of(plan_, module)
+        self._segments = {name: _segment_function(at(name)) for name in names}
+        self.host_calls = self.host_calls_of(plan_, module)
         kernels = plan_.fused.kernels
         self._places = {k.nodes[0].id: k.place for k in kernels if k.kind == "call"}
-        self.strayed = False
-        self.called: dict[int, Array] = {}
-        self.answers: dict[int, dict[Any, Any]] = {}
+        self.contract_broken = False
+        self.host_results: dict[int, Array] = {}
+        self.batched_results: dict[int, dict[Any, Any]] = {}
         self.start: Callable[..., Any] = self._start
         self.rest: Callable[..., Any] = self._rest
-        if layout() is not None:
+        if array_layout() is not None:
             self._note_entry([at(name) for name in names])
-            code = caller(direct=module.direct and calls_directly())
+            code = load_entry_points(direct=module.direct and native_dispatch_available())
             keep = self.block, self.loaded, code  # what they are bound to lets them go with this
             self.start = builtin(code.address("call"), "program", *keep)
             self.rest = builtin(code.address("rest"), "rest", *keep)
@@ -167,38 +173,40 @@ class Executable:
         slots, count = self.module.slots, len(self.inputs)
         outputs = [slots["output", k] for k in self.plan.written()]
         self._outputs = np.array(outputs, np.int64)
-        self.note(table=address(self.table), first=steps[0], last=steps[-1])
-        self.note(array_type=id(ndarray), array_count=count)
-        self.note(given=count + len(self.numbers.taken))
-        self.note(outputs=address(self._outputs), output_count=len(outputs))
-        self.take(self.given(self.inputs, self.numbers))
+        self.set_fields(table=address_of(self.table), first=steps[0], last=steps[-1])
+        self.set_fields(array_type=id(ndarray), array_count=count)
+        self.set_fields(given=count + len(self.numbers.taken))
+        self.set_fields(outputs=address_of(self._outputs), output_count=len(outputs))
+        self.use_arguments(self.argument_table(self.inputs, self.numbers))
 
-    def note(self, **fields: int) -> None:
+    def set_fields(self, **fields: int) -> None:
         """Put words into the block that the entry reads."""
         for name, word in fields.items():
             self.block[FIELDS[name]] = word
 
-    def given(self, inputs: Sequence[Spec], numbers: Numbers) -> Given:
+    def argument_table(self, inputs: Sequence[Spec], numbers: Numbers) -> ArgumentTable:
         """What the entry needs to know of arguments."""
         lengths = [np.array(spec.shape, np.int64) for spec in inputs]
         rows = []
         for k, (spec, room) in enumerate(zip(inputs, lengths, strict=True)):
             size = spec.size * spec.dtype.itemsize
             slot = self.module.slots["input", k]
-            rows += [id(spec.dtype), len(spec.shape), address(room), slot, size]
+            rows += [id(spec.dtype), len(spec.shape), address_of(room), slot, size]
         taken = numbers.rows(len(inputs))
-        return Given(np.array(rows, np.int64), np.array(taken, np.int64), (*inputs, *lengths))
+        return ArgumentTable(
+            np.array(rows, np.int64), np.array(taken, np.int64), (*inputs, *lengths)
+        )
 
-    def take(self, given: Given) -> None:
+    def use_arguments(self, given: ArgumentTable) -> None:
         """Let the entry look for such arguments."""
         self._given = given
-        self.note(arrays=address(given.arrays), takes=address(given.numbers))
-        self.note(take_count=given.numbers.size // 6)
+        self.set_fields(arrays=address_of(given.arrays), takes=address_of(given.numbers))
+        self.set_fields(take_count=given.numbers.size // 6)
 
-    def widen(self, size: int) -> int:
+    def grow_arena(self, size: int) -> int:
         """Take an arena of so many bytes, and tell them."""
         self._keep = np.empty(size + ALIGNMENT, np.uint8)
-        start = address(self._keep)
+        start = address_of(self._keep)
         self.table[0] = start + -start % ALIGNMENT
         return size
 
@@ -207,11 +215,11 @@ class Executable:
         count = len(self.plan.fused.kernels) + MORE
         return (ctypes.c_int64 * count).from_address(self.loaded.address("odyssey_spent"))
 
-    def calls_of(self, plan_: Plan, module: Module) -> dict[int, Calling]:
+    def host_calls_of(self, plan_: Plan, module: Module) -> dict[int, HostCall]:
         """By number of a node, what calls its row, in a plan for these sizes or others."""
         nodes = [step for step in module.steps if isinstance(step, Node)]
-        make = partial(Executable, clocks=self.spent is not None, threads=self.threads)
-        return {node.id: Calling(self, plan_, node, make) for node in nodes}
+        make = partial(Executable, clocks=self.counters is not None, threads=self.threads)
+        return {node.id: HostCall(self, plan_, node, make) for node in nodes}
 
     # -------------------------------------------------------------- states
 
@@ -228,57 +236,61 @@ class Executable:
         words: list[int] = []
         cleared = self.graph.cleared
         # Gradients to be taken away; where there is none, as mostly, that is watched.
-        self.dirty = [v for v in cleared if v._info is not None and v._info.grad is not None]
+        self.gradients_to_clear = [
+            v for v in cleared if v._info is not None and v._info.grad is not None
+        ]
         self.clear = [v for v in cleared if v._info is not None and v._info.grad is None]
-        arrays: list[tuple[State, Hold]] = []
+        arrays: list[tuple[State, BufferLease]] = []
         spans: list[tuple[int, int, bool]] = []
         for k, state in self._states:
             if state.anew:
-                let_alone(state)
+                ensure_exclusive(state)
             array = state.variable._array
-            check_state(state, array, strides_of(self.plan, k))
+            check_state_layout(state, array, planned_strides(self.plan, k))
             written = state.update is not None
             if written and not array.flags.writeable:
-                raise UnfitError(f"{state.label} cannot be written to")
+                raise BindingError(f"{state.label} cannot be written to")
             if written and has_overlapping_elements(array):
-                raise UnfitError(f"elements of {state.label} share memory")
-            arrays.append((state, hold_of(array)))
-            start, end = span(array)
+                raise BindingError(f"elements of {state.label} share memory")
+            arrays.append((state, lease_of(array)))
+            start, end = memory_span(array)
             spans.append((start, end, written))
-            words += watched(state, array, written)
+            words += state_guard_words(state, array, written)
         refuse_overlap(spans)
         # Of Variables and of memory that are held here; no more may refer to an array.
         involved = [*(s.variable for s in self.graph.states), *cleared]
         involved += [root_of(held.array) for _, held in arrays]
         had, self.locks = self.locks, locks_of(involved, self.locks)
         if had and not {*had}.issuperset(self.locks):  # the next run will have them all
-            raise UnfitError("states are in memory of others, which programs may be writing to")
+            raise BindingError("states are in memory of others, which programs may be writing to")
         # Where it does not fit, the words and the table go on to tell of the same arrays.
-        self._arrays: list[tuple[State, Hold]] = arrays
+        self._arrays: list[tuple[State, BufferLease]] = arrays
         for k, state in self._states:
             slot = self.module.slots.get(("state", k))
             if slot is not None:
-                self.table[slot] = address(state.variable._array)
+                self.table[slot] = address_of(state.variable._array)
         for variable in {id(v): v for v in (*self.graph.asked, *self.clear)}.values():
-            words += empty_gradient(variable)
+            words += absent_gradient_words(variable)
         self._written = [(start, end) for start, end, written in spans if written and end > start]
-        if layout() is not None:
+        if array_layout() is not None:
             # Until all is noted no thread may get by: no word is 1 under a mask of 0.
             before = self.words, self._spans
             before[0][1:3] = 0, 1
             self.words = np.array(words or [0, 0, 0], np.int64)
             self._spans = np.array([word for span in self._written for word in span], np.int64)
-            self.note(spans=address(self._spans), span_count=len(self._written))
-            self.note(guard_count=len(words) // 3)
-            self.note(guards=address(self.words))
+            self.set_fields(spans=address_of(self._spans), span_count=len(self._written))
+            self.set_fields(guard_count=len(words) // 3)
+            self.set_fields(guards=address_of(self.words))
 
-    def looks(self) -> list[tuple[Any, ...]]:
+    def exclusivity_checks(self) -> list[tuple[Any, ...]]:
         """Calls that raise where somebody took an array that a run is to write to as a new one."""
-        return [(look_alone, s.variable, held) for s, held in self._arrays if s.anew]
+        return [(assert_exclusive, s.variable, held) for s, held in self._arrays if s.anew]
 
     # -------------------------------------------------------------- running
 
-    def plain(self, arrays: Sequence[Any], wanted: Sequence[Spec] | None = None) -> list[Array]:
+    def canonical_args(
+        self, arrays: Sequence[Any], wanted: Sequence[Spec] | None = None
+    ) -> list[Array]:
         """Arguments as the entry takes them: arrays in order.
 
         Args:
@@ -293,10 +305,10 @@ class Executable:
         for array, spec in zip(arrays, wanted or self.inputs, strict=False):
             dtype, given = spec.dtype, getattr(array, "dtype", None)
             if type(array) is not ndarray or given != dtype or array.shape != spec.shape:
-                raise UnfitError(f"{type(array).__name__} of {given} came for {spec}")
-            start, end = span(array)
+                raise BindingError(f"{type(array).__name__} of {given} came for {spec}")
+            start, end = memory_span(array)
             if any(start < high and low < end for low, high in self._written):
-                raise UnfitError("an argument lies in a state, and sees what is written there")
+                raise BindingError("an argument lies in a state, and sees what is written there")
             if not (array.flags.c_contiguous and array.flags.aligned):
                 array = np.array(array, dtype, order="C")
             found.append(array if array.dtype is dtype else array.view(dtype))
@@ -305,34 +317,34 @@ class Executable:
     def _start(self, *arrays: Any) -> int:
         """What the entry does, in Python."""
         given = len(self.inputs)
-        if not self._is_bound() or [_seen(a) for a in arrays[:given]] != self._wanted:
+        if not self._is_bound() or [_observed_spec(a) for a in arrays[:given]] != self._wanted:
             return STRANGE
         count = given + len(self.numbers.taken)
         if not self.numbers.put(arrays[given:count]):
             return STRANGE
-        self.place([*arrays[:given], *arrays[count:]])
-        return self.do(self.module.steps[0])
+        self.place_arguments([*arrays[:given], *arrays[count:]])
+        return self.run_step(self.module.steps[0])
 
-    def place(self, arrays: Sequence[Array]) -> None:
+    def place_arguments(self, arrays: Sequence[Array]) -> None:
         """Note where arguments and results lie."""
         given, slots = len(self.inputs), self.module.slots
         for k, array in enumerate(arrays[:given]):
-            self.table[slots["input", k]] = address(array)
+            self.table[slots["input", k]] = address_of(array)
         for k, out in zip(self.plan.written(), arrays[given:], strict=True):
-            self.table[slots["output", k]] = address(out)
+            self.table[slots["output", k]] = address_of(out)
 
     def _rest(self) -> int:
-        return self.do(self.module.steps[-1])
+        return self.run_step(self.module.steps[-1])
 
-    def do(self, step: str | Node) -> int:
+    def run_step(self, step: str | Node) -> int:
         """Do one step, on what the table has; a call always can be done, or raises."""
         if isinstance(step, Node):
-            begun = perf_counter_ns() if self.spent is not None else 0
-            self.calling[step.id].run(self.called)
-            if self.spent is not None:  # of native kernels the program itself
-                self.spent[self._places[step.id]] += perf_counter_ns() - begun
+            begun = perf_counter_ns() if self.counters is not None else 0
+            self.host_calls[step.id].run(self.host_results)
+            if self.counters is not None:  # of native kernels the program itself
+                self.counters[self._places[step.id]] += perf_counter_ns() - begun
             return RAN
-        return int(self._segments[step](address(self.table)))
+        return int(self._segments[step](address_of(self.table)))
 
     def _is_bound(self) -> bool:
         """Whether the states are where they were."""
@@ -340,16 +352,16 @@ class Executable:
             variable._info.grad is None for variable in self.graph.asked
         )
 
-    def proceed(self) -> int:
+    def run_middle_steps(self) -> int:
         """The steps between the first and the last."""
         # By number of a node, what calls gave, until the last step has read it.
-        self.called, self.answers = {}, {}
+        self.host_results, self.batched_results = {}, {}
         for step in self.module.steps[1:-1]:
-            if (answer := self.do(step)) != RAN:
+            if (answer := self.run_step(step)) != RAN:
                 return answer
         return RAN
 
-    def bound(self) -> list[tuple[int, Array]]:
+    def state_slots(self) -> list[tuple[int, Array]]:
         """The states' arrays, each with its place in the table."""
         slots = self.module.slots
         pairs = [(slots.get(("state", k)), k) for k, _ in self._states]
@@ -357,9 +369,11 @@ class Executable:
         return [(slot, s.variable._array) for (slot, _), (_, s) in found if slot is not None]
 
 
-def required(graph: Graph, budget: int | None = None) -> tuple[int, list[tuple[int, str]]]:
+def memory_requirements(
+    graph: Graph, budget: int | None = None
+) -> tuple[int, list[tuple[int, str]]]:
     """Bytes that a program for a graph holds; and its largest buffers."""
-    made = plan(lower(graph), strides_in(graph), budget)
+    made = plan(lower(graph), noncontiguous_strides(graph), budget)
     found: dict[int, tuple[int, str]] = {}
     for number, home in made.homes.items():
         buffer = home.buffer
@@ -369,18 +383,18 @@ def required(graph: Graph, budget: int | None = None) -> tuple[int, list[tuple[i
     total = held(made)
     for one in graph.instructions:
         for part in one.row.loop.parts if isinstance(one.row, LoopRow) else ():
-            inside, _ = required(part)
+            inside, _ = memory_requirements(part)
             total += inside
             found[id(part)] = (inside, f"{inside:,} bytes in a {one.row.name}")
     return total, sorted(found.values(), reverse=True)
 
 
-def _segment(address: int) -> Callable[[int], int]:
+def _segment_function(address: int) -> Callable[[int], int]:
     made: Callable[[int], int] = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
     return made
 
 
-def _constant(plan_: Plan, index: int) -> Array:
+def _constant_array(plan_: Plan, index: int) -> Array:
     for node in plan_.fused.order:
         if node.kind == "leaf" and node.detail == ("constant", index):
             found: Array = node.work
@@ -388,7 +402,7 @@ def _constant(plan_: Plan, index: int) -> Array:
     raise AssertionError(f"constant {index} is nowhere")
 
 
-def _seen(array: Any) -> tuple[Any, ...]:
+def _observed_spec(array: Any) -> tuple[Any, ...]:
     if type(array) is not ndarray:
         return ()
     flags = array.flags

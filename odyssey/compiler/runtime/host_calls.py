@@ -10,18 +10,18 @@ import numpy as np
 
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.lowering.lowering import Call
-from odyssey.compiler.runtime.binding import address
-from odyssey.compiler.runtime.control_flow import kernel_of, parts_of
+from odyssey.compiler.runtime.binding import address_of
+from odyssey.compiler.runtime.control_flow import host_call_kernel, subprograms_of
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.errors import ShapeError
 from odyssey.graph.graph import Given, Graph
 from odyssey.graph.subgraphs import LoopRow
 from odyssey.spec import Array, Spec, spec_of
 
-__all__ = ["Calling"]
+__all__ = ["HostCall"]
 
 
-class Calling:
+class HostCall:
     """A call of a row's kernel between two segments.
 
     Args:
@@ -40,14 +40,14 @@ class Calling:
         self._call: Call = node.work
         row = self._call.row
         self._fresh = isinstance(row, LoopRow)  # whether results never lie in operands
-        self._kernel = kernel_of(row, make)
-        self.parts = parts_of(self._kernel)
-        self._views = [_Seen(executable, plan_, i) for i in node.inputs]
+        self._kernel = host_call_kernel(row, make)
+        self.parts = subprograms_of(self._kernel)
+        self._views = [_NumpyView(executable, plan_, i) for i in node.inputs]
         slots = executable.module.slots
         self._table = executable.table
         self._executable = executable
         users = plan_.fused.users.get(node.id, [])
-        self._common = _Common.of(node, plan_)
+        self._common = _BatchedCalls.of(node, plan_)
         self._parts = [(u.detail, slots.get(("call", u.id)), u.id) for u in users]
 
     def run(self, results: dict[int, Array]) -> None:
@@ -60,10 +60,10 @@ class Calling:
         if self._common is None:
             made = self._kernel(*given, *options)
         else:
-            made = self._common.answer(self._executable.answers, given, options)
+            made = self._common.answer(self._executable.batched_results, given, options)
         made = (made,) if row.pack_results is None else tuple(made)
-        if row.foreign and not _agree(made, specs):
-            self._executable.strayed = True
+        if row.foreign and not _check_result_specs(made, specs):
+            self._executable.contract_broken = True
             raise ShapeError(f"{row.name}: its kernel gave something else than its infer= said")
         for place, slot, id in self._parts:
             spec = specs[place]
@@ -73,7 +73,7 @@ class Calling:
                 array = array.copy()  # where an operand lies, another value will
             results[id] = array
             if slot is not None:
-                self._table[slot] = address(array)
+                self._table[slot] = address_of(array)
 
     def _known(self, operand: Any) -> Any:
         if isinstance(operand, Given):
@@ -81,7 +81,7 @@ class Calling:
         return operand
 
 
-class _Common(NamedTuple):
+class _BatchedCalls(NamedTuple):
     """Calls that have most of their work in common, of which the first to run does all of it.
 
     Attributes:
@@ -97,7 +97,7 @@ class _Common(NamedTuple):
     answer_all: Callable[..., dict[Any, Any]]
 
     @classmethod
-    def of(cls, node: Node, plan_: Plan) -> _Common | None:
+    def of(cls, node: Node, plan_: Plan) -> _BatchedCalls | None:
         """Those of a call; None where it is alone."""
         row = node.work.row
         known = [kernel.together for kernel in row.kernels if kernel.together is not None]
@@ -112,7 +112,9 @@ class _Common(NamedTuple):
 
         calls = [kernel.nodes[0] for kernel in plan_.fused.kernels if kernel.kind == "call"]
         own = rest(node)
-        alike = [one for one in calls if one.work.row is row and all(map(_same, rest(one), own))]
+        alike = [
+            one for one in calls if one.work.row is row and all(map(_same_operand, rest(one), own))
+        ]
         choices = tuple([one.work.options[place] for one in alike])
         return cls(alike[0].id, place, choices, answer_all) if len(alike) > 1 else None
 
@@ -125,17 +127,17 @@ class _Common(NamedTuple):
         return answers[self.first].pop(own)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same_operand(one: Any, other: Any) -> bool:
     """Whether operands or options are the same; two arrays are not, whatever they hold."""
     return one is other or (type(one) is type(other) and not hasattr(one, "dtype") and one == other)
 
 
-def _agree(made: Sequence[Any], specs: Sequence[Spec]) -> bool:
+def _check_result_specs(made: Sequence[Any], specs: Sequence[Spec]) -> bool:
     """Whether an op from outside gave what it said it would."""
     return [spec_of(np.asarray(array)) for array in made] == list(specs)
 
 
-class _Seen:
+class _NumpyView:
     """A value of the program as NumPy sees it, for a call."""
 
     def __init__(self, executable: Any, plan_: Plan, node: Node) -> None:

@@ -11,12 +11,12 @@ from odyssey.compiler.passes.flops import flops_of
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.compiler.schedule.fusion import Kernel
 
-__all__ = ["Work", "shown_number", "work_of"]
+__all__ = ["KernelWork", "format_count", "kernel_work"]
 
 _LONGEST = 60
 
 
-class Work(NamedTuple):
+class KernelWork(NamedTuple):
     """What a kernel does.
 
     Attributes:
@@ -35,20 +35,20 @@ class Work(NamedTuple):
     flops: int | None
 
 
-def work_of(plan: Plan, kernel: Kernel) -> Work:
+def kernel_work(plan: Plan, kernel: Kernel) -> KernelWork:
     """Count what a kernel of a plan does."""
     space = "x".join(map(str, kernel.space)) or "1"
     flops = None if kernel.kind == "call" else sum(map(flops_of, kernel.nodes))
-    moved = _read(plan, kernel) + _written(plan, kernel)
-    return Work(kernel.kind, space, _what(kernel), moved, flops)
+    moved = _bytes_read(plan, kernel) + _bytes_written(plan, kernel)
+    return KernelWork(kernel.kind, space, _kernel_rows(kernel), moved, flops)
 
 
-def shown_number(number: int | None) -> str:
+def format_count(number: int | None) -> str:
     """A count as people read it; a dash for what nobody knows."""
     return "-" if number is None else f"{number:,}"
 
 
-def _what(kernel: Kernel) -> str:
+def _kernel_rows(kernel: Kernel) -> str:
     """The rows of a kernel in order: ``multiply, 2 add``."""
     if kernel.kind == "call":
         return str(kernel.nodes[0].work.row.name)
@@ -61,7 +61,7 @@ def _what(kernel: Kernel) -> str:
     return text
 
 
-def _read(plan: Plan, kernel: Kernel) -> int:
+def _bytes_read(plan: Plan, kernel: Kernel) -> int:
     """Bytes of what lies in memory and is read; of a view those that it shows."""
     own = {n.id for n in kernel.nodes}
     shown: dict[int, int] = {}
@@ -76,7 +76,7 @@ def _read(plan: Plan, kernel: Kernel) -> int:
             given = n.inputs
         for i in given:
             if i.owner.id not in own:
-                shown[i.owner.id] = shown.get(i.owner.id, 0) + _elements(plan, i)
+                shown[i.owner.id] = shown.get(i.owner.id, 0) + _distinct_elements(plan, i)
     total = 0
     for node in plan.read(kernel):
         home = plan.homes[node.id]
@@ -85,7 +85,7 @@ def _read(plan: Plan, kernel: Kernel) -> int:
     return total
 
 
-def _elements(plan: Plan, node: Node) -> int:
+def _distinct_elements(plan: Plan, node: Node) -> int:
     """How many elements a node shows, each counted once."""
     if node.owner.id not in plan.homes:
         return node.owner.size
@@ -93,7 +93,7 @@ def _elements(plan: Plan, node: Node) -> int:
     return math.prod(n for n, step in zip(view.shape, view.strides, strict=True) if step)
 
 
-def _written(plan: Plan, kernel: Kernel) -> int:
+def _bytes_written(plan: Plan, kernel: Kernel) -> int:
     if kernel.kind == "call":  # whose results lie where they were made
         return sum(s.size * s.dtype.itemsize for s in kernel.nodes[0].work.specs)
     homes = plan.homes

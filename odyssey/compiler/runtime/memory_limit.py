@@ -5,16 +5,16 @@ from __future__ import annotations
 from odyssey.compiler.tracing.attempt import Trial
 from odyssey.errors import DeviceMemoryError
 
-__all__ = ["refuse_larger"]
+__all__ = ["check_memory_limit"]
 
 
-def refuse_larger(limit: int | None, budget: int | None, trial: Trial) -> None:
+def check_memory_limit(limit: int | None, budget: int | None, trial: Trial) -> None:
     """Raise where a program would take more memory than it may."""
-    from odyssey.compiler.runtime.executable import UnfitError, required
+    from odyssey.compiler.runtime.executable import BindingError, memory_requirements
 
     try:
-        total, buffers = required(trial.graph, budget)
-    except UnfitError:  # no program can be made, for what a state is
+        total, buffers = memory_requirements(trial.graph, budget)
+    except BindingError:  # no program can be made, for what a state is
         return
     most = min(bytes for bytes in (limit, budget) if bytes is not None)
     if total > most:

@@ -16,19 +16,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.compiler.native_dispatch.entry import RAN
-from odyssey.compiler.runtime.binding import address, span
+from odyssey.compiler.runtime.binding import address_of, memory_span
 from odyssey.compiler.runtime.executable import Executable
-from odyssey.compiler.runtime.kernel_work import shown_number, work_of
+from odyssey.compiler.runtime.kernel_work import format_count, kernel_work
 from odyssey.compiler.schedule.arena import ALIGNMENT
 from odyssey.compiler.schedule.buffer_assignment import Plan, covered
 from odyssey.compiler.schedule.fusion import Kernel
-from odyssey.compiler.state_layout import UnfitError
-from odyssey.devices.write_guard import wait_for_programs, write_lock
+from odyssey.compiler.state_layout import BindingError
+from odyssey.devices.wait_for_programs import wait_for_programs, write_lock
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph
 from odyssey.spec import Array
 
-__all__ = ["KernelTime", "Profile", "timed", "with_kernels"]
+__all__ = ["KernelTime", "Profile", "profile_graph", "profile_kernels_of"]
 
 
 class KernelTime(NamedTuple):
@@ -83,26 +83,26 @@ class Profile(NamedTuple):
             f"{'GB/s':>7}  what",
         ]
         for kernel in self.kernels:
-            lines += _lines(kernel, whole)
+            lines += _table_lines(kernel, whole)
         return "\n".join(lines)
 
 
-def _lines(k: KernelTime, whole: float, deep: str = "") -> list[str]:
+def _table_lines(k: KernelTime, whole: float, deep: str = "") -> list[str]:
     """A kernel as lines of a table, those of its parts behind it."""
     share = 100 * k.microseconds / whole
     numbers = (
         f"  {k.kind:<8} {k.space:>16} {k.microseconds:>10.2f} {share:>6.1f}% "
-        f"{k.bytes:>14,} {shown_number(k.flops):>16} {k.gigabytes_per_second:>7.1f}"
+        f"{k.bytes:>14,} {format_count(k.flops):>16} {k.gigabytes_per_second:>7.1f}"
     )
     lines = [f"{numbers}  {deep}{k.what}"]
     for title, kernels in k.parts:
         lines.append(f"{'':{len(numbers)}}  {deep}  {title}:")
         for kernel in kernels:
-            lines += _lines(kernel, whole, f"{deep}    ")
+            lines += _table_lines(kernel, whole, f"{deep}    ")
     return lines
 
 
-def timed(
+def profile_graph(
     graph: Graph,
     arrays: Sequence[Any],
     runs: int,
@@ -125,22 +125,22 @@ def timed(
         OdysseyError: the program refuses what the arguments hold.
     """
     executable = Executable(graph, True, threads, budget)
-    given = executable.plain(arrays)
+    given = executable.canonical_args(arrays)
     if not executable.numbers.put(executable.numbers.given(numbers) or ()):
-        raise UnfitError("a number is of another class, or beyond the dtype that it meets")
+        raise BindingError("a number is of another class, or beyond the dtype that it meets")
     with write_lock():  # no state is half written
         wait_for_programs()
-        copies = [(slot, *_copy(array)) for slot, array in executable.bound()]
+        copies = [(slot, *_copy_allocation(array)) for slot, array in executable.state_slots()]
     for slot, _, start in copies:
         executable.table[slot] = start
     outs = [np.empty(shape, dtype) for shape, dtype in executable.outputs]
-    executable.place([*given, *outs])
-    counts = _Counts(executable)
+    executable.place_arguments([*given, *outs])
+    counts = _KernelCounters(executable)
     found = []
     for _ in range(runs + 1):
         counts.clear()
         begun = perf_counter_ns()
-        _run(executable)
+        _run_all_steps(executable)
         found.append([perf_counter_ns() - begun, *counts.read()])
     medians = iter([median(column) for column in zip(*found[1:], strict=True)])
     whole = next(medians)
@@ -148,16 +148,18 @@ def timed(
     return Profile(tuple(lines), 1e-3 * max(whole - watching, 0), runs)
 
 
-def with_kernels(name: str, run: Callable[..., Any], executable: Executable) -> Callable[..., Any]:
+def profile_kernels_of(
+    name: str, run: Callable[..., Any], executable: Executable
+) -> Callable[..., Any]:
     """A run of a program that is profiled, which notes its kernels; see ``table.profiling``."""
     from odyssey.table.profiling import record_kernel_time
 
-    counts = _Counts(executable)
+    counts = _KernelCounters(executable)
 
     def run_noted(*given: Any) -> Any:
         counts.clear()
         made = run(*given)
-        for title, kernel in _native(name, counts.times(iter(counts.read()))[0]):
+        for title, kernel in _note_native_kernels(name, counts.times(iter(counts.read()))[0]):
             spent = int(1e3 * kernel.microseconds)
             record_kernel_time(f"{title}: {kernel.kind} of {kernel.what}", spent, kernel.bytes)
         return made
@@ -165,27 +167,29 @@ def with_kernels(name: str, run: Callable[..., Any], executable: Executable) -> 
     return run_noted
 
 
-def _native(title: str, kernels: Iterable[KernelTime]) -> Iterator[tuple[str, KernelTime]]:
+def _note_native_kernels(
+    title: str, kernels: Iterable[KernelTime]
+) -> Iterator[tuple[str, KernelTime]]:
     """Native kernels, and those of the parts of loops; calls of Python are noted there."""
     for kernel in kernels:
         if kernel.kind not in ("call", "memory"):
             yield title, kernel
         for part, inside in kernel.parts:
-            yield from _native(f"{title}: {part}", inside)
+            yield from _note_native_kernels(f"{title}: {part}", inside)
 
 
-class _Counts:
+class _KernelCounters:
     """What the clocks of a program count, and those of the parts of its loops."""
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
-        self._own: Any = executable.spent
+        self._own: Any = executable.counters
         self._parts = {
-            id: [(title, _Counts(program)) for title, program in calling.parts.items()]
-            for id, calling in executable.calling.items()
+            id: [(title, _KernelCounters(program)) for title, program in calling.parts.items()]
+            for id, calling in executable.host_calls.items()
         }
 
-    def _all(self) -> Iterator[_Counts]:
+    def _all(self) -> Iterator[_KernelCounters]:
         yield self
         for parts in self._parts.values():
             for _, part in parts:
@@ -217,7 +221,7 @@ class _Counts:
             watching += within + (0 if kernel.kind == "call" else clock)
             if spent:
                 parts = tuple((title, tuple(found)) for title, (found, _) in called)
-                lines.append(_time(plan, kernel, max(spent - off, 0), int(runs), parts))
+                lines.append(_kernel_time(plan, kernel, max(spent - off, 0), int(runs), parts))
         nulls = [n for n in plan.fused.order if n.kind == "join" and not covered(n)]
         holes = [plan.homes[n.id].buffer.bytes for n in nulls]
         ends = [plan.home(node).buffer.bytes for _, node in plan.moves]
@@ -234,27 +238,27 @@ class _Counts:
         return lines, watching
 
 
-def _time(plan: Plan, kernel: Kernel, spent: float, runs: int, parts: Any) -> KernelTime:
-    work = work_of(plan, kernel)
+def _kernel_time(plan: Plan, kernel: Kernel, spent: float, runs: int, parts: Any) -> KernelTime:
+    work = kernel_work(plan, kernel)
     flops = None if work.flops is None else runs * work.flops
     return KernelTime(*work[:3], 1e-3 * spent, runs * work.bytes, flops, parts)
 
 
-def _copy(array: Array) -> tuple[Array, int]:
+def _copy_allocation(array: Array) -> tuple[Array, int]:
     """A copy of the memory that an array lies in, and where its first element stands in it."""
-    start, end = span(array)
+    start, end = memory_span(array)
     room = np.empty(end - start + 2 * ALIGNMENT, np.uint8)
-    first = address(room)
+    first = address_of(room)
     first += (start - first) % ALIGNMENT  # as far from a line's beginning: that may cost time
     ctypes.memmove(first, start, end - start)
-    return room, first + address(array) - start
+    return room, first + address_of(array) - start
 
 
-def _run(executable: Executable) -> None:
+def _run_all_steps(executable: Executable) -> None:
     """All steps."""
-    executable.called = {}
+    executable.host_results = {}
     for step in executable.module.steps:
-        if executable.do(step) != RAN:
+        if executable.run_step(step) != RAN:
             raise OdysseyError(
                 "profile: the program refuses what the arguments hold; call the function with "
                 "them, which will say why"

@@ -19,7 +19,7 @@ from odyssey.compiler.native_dispatch.tables import (
     VARIABLE,
     VARIABLE_OF_NUMBER,
 )
-from odyssey.compiler.pipeline import Written
+from odyssey.compiler.pipeline import LoweredProgram
 from odyssey.compiler.runtime.executable import Executable
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Filled, Graph, Ref
@@ -36,17 +36,17 @@ from odyssey.table.value import (
 from odyssey.tree import containers, extras_in, leaves, unflatten
 from odyssey.variable import Variable
 
-__all__ = ["Leaf", "Results", "UnsuitedError"]
+__all__ = ["ResultLeaf", "ResultBuilder", "NotCompilableError"]
 
 
 _NONE_PASSED: Mapping[int, int] = MappingProxyType({})
 
 
-class UnsuitedError(OdysseyError):
+class NotCompilableError(OdysseyError):
     """No program can stand for a function; the message says why."""
 
 
-class Leaf(NamedTuple):
+class ResultLeaf(NamedTuple):
     """How a leaf of a result is made.
 
     Attributes:
@@ -64,7 +64,7 @@ class Leaf(NamedTuple):
     spec: Any = None
 
 
-class Results:
+class ResultBuilder:
     """Makes of a program's arrays what the function returns.
 
     Args:
@@ -86,7 +86,7 @@ class Results:
 
     def __init__(
         self,
-        executable: Executable | Written,
+        executable: Executable | LoweredProgram,
         traced: Any,
         seen: Any,
         passed: Mapping[int, int] = _NONE_PASSED,
@@ -94,41 +94,41 @@ class Results:
         self.tree, self.passes = traced, bool(passed)
         symbols, found = leaves(traced), leaves(seen)
         if len(symbols) != len(found):
-            raise UnsuitedError("the tree that it returns changes")
+            raise NotCompilableError("the tree that it returns changes")
         outputs = executable.graph.outputs
-        anew = _made_anew(executable.graph)
+        anew = _freshly_allocated_values(executable.graph)
         place = iter(range(len(executable.plan.outputs)))
         known: dict[int, int] = {}
-        self.leaves: list[Leaf] = []
-        _refuse_shared([array_of(leaf) for leaf in found])
+        self.leaves: list[ResultLeaf] = []
+        _refuse_aliased_results([array_of(leaf) for leaf in found])
         if shows_held(found, executable.graph):
-            raise UnsuitedError("it returns a part of what a Variable holds")
+            raise NotCompilableError("it returns a part of what a Variable holds")
         for k, (symbol, leaf, output) in enumerate(zip(symbols, found, outputs, strict=True)):
             if not isinstance(output, (Ref, Filled)):
-                self.leaves.append(_constant(leaf, output))
+                self.leaves.append(_constant_leaf(leaf, output))
                 continue
             at = next(place)
             if symbol is leaf:  # what the function holds, and gives away itself
-                self.leaves.append(_itself(leaf))
+                self.leaves.append(_captured_leaf(leaf))
                 continue
             if id(symbol) in known and isinstance(symbol, (Value, Symbol)):
-                raise UnsuitedError("it returns one value at two places")
+                raise NotCompilableError("it returns one value at two places")
             known[id(symbol)] = k
             if k in passed:
-                self.leaves.append(_passed(executable, output, passed[k]))
+                self.leaves.append(_argument_leaf(executable, output, passed[k]))
                 continue
             if k in executable.graph.shown:
-                self.leaves.append(_gradient(executable, executable.graph.shown[k], leaf))
+                self.leaves.append(_gradient_leaf(executable, executable.graph.shown[k], leaf))
                 continue
             # What the graph says, before results were copied apart.
             there = executable.sources[k] < 0 and getattr(output, "id", None) not in anew
-            if there and not _is_fresh(array_of(symbol), array_of(leaf)):
-                raise UnsuitedError("it returns what it was given, or a part of it")
-            self.leaves.append(_maker(leaf, at, symbol))
+            if there and not _owns_fresh_memory(array_of(symbol), array_of(leaf)):
+                raise NotCompilableError("it returns what it was given, or a part of it")
+            self.leaves.append(_output_leaf(leaf, at, symbol))
         self.bare = len(self.leaves) == 1 and leaves(traced)[0] is traced
         self.held = traced is seen  # what the function holds, and gives away itself
         if not self.held:
-            _refuse_held(traced, seen)
+            _refuse_captured_containers(traced, seen)
 
     def made(self, outs: Sequence[Any]) -> Any:
         """The result."""
@@ -139,7 +139,7 @@ class Results:
         return unflatten(self.tree, [leaf.make(outs) for leaf in self.leaves])
 
 
-def _is_fresh(made: Any, before: Any) -> bool:
+def _owns_fresh_memory(made: Any, before: Any) -> bool:
     """Whether a run made an array anew, of what is the same in each, and not as a part of another.
 
     Args:
@@ -151,7 +151,7 @@ def _is_fresh(made: Any, before: Any) -> bool:
     return type(made) is ndarray and made.flags.owndata and made is not before
 
 
-def _made_anew(graph: Graph) -> set[int]:
+def _freshly_allocated_values(graph: Graph) -> set[int]:
     """Values that are arrays of their own in a run in Python: what ufuncs make, or parts of it.
 
     A product with one is the other factor to a program.
@@ -164,71 +164,75 @@ def _made_anew(graph: Graph) -> set[int]:
     return found
 
 
-def _refuse_held(traced: Any, seen: Any) -> None:
+def _refuse_captured_containers(traced: Any, seen: Any) -> None:
     """Refuse containers that are the same in each run, or at two places of a result."""
     own = {id(one) for one, _ in containers(traced) if type(one) is not tuple}
     found = [id(one) for one, _ in containers(seen) if type(one) is not tuple]
     if not own.isdisjoint(found):
-        raise UnsuitedError("it returns a container that it holds")
+        raise NotCompilableError("it returns a container that it holds")
     if len(set(found)) != len(found):
-        raise UnsuitedError("it returns one container at two places")
+        raise NotCompilableError("it returns one container at two places")
     for (path, one), (other, thing) in zip(extras_in(traced), extras_in(seen), strict=False):
-        if path != other or not _is_always(one, thing):
-            raise UnsuitedError(f"what it returns has an attribute of its own, {_last(path)}")
+        if path != other or not _is_same_constant(one, thing):
+            raise NotCompilableError(
+                f"what it returns has an attribute of its own, {_last_attribute(path)}"
+            )
     if len(list(extras_in(traced))) != len(list(extras_in(seen))):
-        raise UnsuitedError("what it returns has attributes of its own, which change")
+        raise NotCompilableError("what it returns has attributes of its own, which change")
 
 
-def _last(path: str) -> str:
+def _last_attribute(path: str) -> str:
     return path.rpartition(".")[2]
 
 
-def _is_always(one: Any, other: Any) -> bool:
+def _is_same_constant(one: Any, other: Any) -> bool:
     """Whether two things, of a trial and of a run, say that it is the same in each run."""
     plain = type(one) is type(other) and type(one) in (int, float, complex, bool, str, bytes)
     return one is other or (plain and repr(one) == repr(other))
 
 
-def _refuse_shared(found: Sequence[Any]) -> None:
+def _refuse_aliased_results(found: Sequence[Any]) -> None:
     """Refuse results that share memory with one another."""
     arrays = [array for array in found if type(array) is ndarray and array.size]
     for k, one in enumerate(arrays):
         for other in arrays[k + 1 :]:
             if np.may_share_memory(one, other):
-                raise UnsuitedError("two of its results share memory")
+                raise NotCompilableError("two of its results share memory")
 
 
-def _itself(leaf: Any) -> Leaf:
-    return Leaf(lambda outs: leaf, HELD, leaf)
+def _captured_leaf(leaf: Any) -> ResultLeaf:
+    return ResultLeaf(lambda outs: leaf, HELD, leaf)
 
 
-def _constant(leaf: Any, output: Any) -> Leaf:
+def _constant_leaf(leaf: Any, output: Any) -> ResultLeaf:
     plain = leaf is None or type(leaf) in (int, float, complex, bool, str)
     if not plain or type(output) is not type(leaf):
-        raise UnsuitedError(f"it returns {sort_of(leaf)}")
-    return _itself(output)  # the first run may have been given other numbers
+        raise NotCompilableError(f"it returns {sort_of(leaf)}")
+    return _captured_leaf(output)  # the first run may have been given other numbers
 
 
-def _passed(executable: Executable | Written, output: Any, place: int) -> Leaf:
+def _argument_leaf(executable: Executable | LoweredProgram, output: Any, place: int) -> ResultLeaf:
     """An argument: the array itself, of which the program has a copy that nobody sees."""
     inputs = executable.graph.inputs
     if output != Ref(inputs[place][0]):
-        raise UnsuitedError("it returns what it was given, and a graph knows another value there")
-    return Leaf(itemgetter(place - len(inputs)), None, None)
+        raise NotCompilableError(
+            "it returns what it was given, and a graph knows another value there"
+        )
+    return ResultLeaf(itemgetter(place - len(inputs)), None, None)
 
 
-def _gradient(executable: Executable | Written, variable: Any, leaf: Any) -> Leaf:
+def _gradient_leaf(executable: Executable | LoweredProgram, variable: Any, leaf: Any) -> ResultLeaf:
     """The array itself that a program leaves a Variable: who writes to one writes to both."""
     grads = [state for state in executable.graph.states if state.field == "grad"]
     left = [id(state.variable) for state in grads if state.update is not None]
     if type(leaf) is not ndarray or id(variable) not in left:
-        raise UnsuitedError("it returns a gradient that was there before, or no array")
+        raise NotCompilableError("it returns a gradient that was there before, or no array")
     count = sum(node is not None for node in executable.plan.outputs)
     at = count - len(left) + left.index(id(variable))
-    return Leaf(itemgetter(at), ARRAY, at)
+    return ResultLeaf(itemgetter(at), ARRAY, at)
 
 
-def _as_it_is(array: Any) -> Any:
+def _identity(array: Any) -> Any:
     return array
 
 
@@ -236,26 +240,26 @@ def _is_real_number(symbol: Any) -> bool:
     return isinstance(symbol, Symbol) and symbol.dtype.kind == "f" and not symbol.shape
 
 
-def _maker(leaf: Any, at: int, symbol: Any) -> Leaf:
+def _output_leaf(leaf: Any, at: int, symbol: Any) -> ResultLeaf:
     if isinstance(leaf, np.generic):
-        return Leaf(lambda outs: outs[at][()], NUMBER, at)
+        return ResultLeaf(lambda outs: outs[at][()], NUMBER, at)
     if type(leaf) is ndarray:
         if leaf.base is not None and not leaf.flags.writeable:
-            raise UnsuitedError("it returns an array that cannot be written to")
-        return Leaf(lambda outs: outs[at], ARRAY, at)
+            raise NotCompilableError("it returns an array that cannot be written to")
+        return ResultLeaf(lambda outs: outs[at], ARRAY, at)
     if type(leaf) is float and _is_real_number(symbol):  # as the norm that clipping gives
-        return Leaf(lambda outs: float(outs[at]), None, at)
+        return ResultLeaf(lambda outs: float(outs[at]), None, at)
     if type(leaf) is not Variable:
-        raise UnsuitedError(f"it returns {sort_of(leaf)}")
+        raise NotCompilableError(f"it returns {sort_of(leaf)}")
     # What was seen may have been of another size.
     where, info = leaf._recording, leaf._info
     spec = symbol._spec if isinstance(symbol, Value) else leaf._spec
     number = isinstance(leaf._array, np.generic)
-    got = itemgetter(()) if number else _as_it_is
+    got = itemgetter(()) if number else _identity
     if is_trainable(leaf) or (info is not None and (info.name or info.grad is not None)):
-        raise UnsuitedError("it returns a Variable that it made, with a name or a gradient")
+        raise NotCompilableError("it returns a Variable that it made, with a name or a gradient")
     if not isinstance(where, Mark) and not where.dead:
-        raise UnsuitedError("it returns a value on a tape that is still to be swept")
+        raise NotCompilableError("it returns a value on a tape that is still to be swept")
     note = info.note if isinstance(where, Mark) and info is not None else None
 
     def make(outs: Sequence[Any]) -> Any:
@@ -263,4 +267,4 @@ def _maker(leaf: Any, at: int, symbol: Any) -> Leaf:
         return make_value(Variable, got(outs[at]), where, free_id(), spec, told)
 
     kind = None if note is not None else VARIABLE_OF_NUMBER if number else VARIABLE
-    return Leaf(make, kind, at, where, spec)
+    return ResultLeaf(make, kind, at, where, spec)

@@ -24,11 +24,11 @@ from odyssey.compiler.codegen.thread_pool import ALONE, pool_text
 from odyssey.compiler.machine.blas import thread_setters
 from odyssey.compiler.machine.jit import Loaded, load
 from odyssey.compiler.machine.thread_count import tell
-from odyssey.compiler.runtime.binding import write
+from odyssey.compiler.runtime.binding import write_words
 from odyssey.devices.commit import commit
 from odyssey.devices.write_guard import hold_during_forks
 
-__all__ = ["symbols", "why_one"]
+__all__ = ["thread_pool_symbols", "why_single_threaded"]
 
 _LOCK = threading.RLock()
 
@@ -40,47 +40,47 @@ class _Pool:
     symbols: Mapping[str, int] = MappingProxyType({})
 
 
-def why_one() -> str | None:
+def why_single_threaded() -> str | None:
     """What keeps programs from running in several threads here; None if nothing does."""
     if os.name != "posix":
         return f"there is no pool of threads for {sys.platform}"
     return None
 
 
-def symbols() -> Mapping[str, int]:
+def thread_pool_symbols() -> Mapping[str, int]:
     """Addresses of what programs call to share work out."""
     with _LOCK:
         if _Pool.loaded is None:
-            _begin()
+            _start_pool()
         return _Pool.symbols
 
 
-def _begin() -> None:
-    lone = why_one() is not None
+def _start_pool() -> None:
+    lone = why_single_threaded() is not None
     text = ALONE if lone else pool_text(platform.machine(), int(signal.SIG_SETMASK))
     loaded = load(text)
     names = ("ody_parallel", "ody_enter", "ody_leave")
     _Pool.symbols = MappingProxyType({name: loaded.address(name) for name in names})
     if not lone:
-        _function(loaded, "ody_prepare")()
-        _keep_for_ever(loaded)
-        _at_forks(loaded)
+        _c_function(loaded, "ody_prepare")()
+        _keep_forever(loaded)
+        _register_at_fork(loaded)
     get, put = thread_setters()
-    write(loaded.address("ody_get"), [get])
-    write(loaded.address("ody_set"), [put])
-    tell(lambda number: write(loaded.address("ody_said"), [number]))
+    write_words(loaded.address("ody_get"), [get])
+    write_words(loaded.address("ody_set"), [put])
+    tell(lambda number: write_words(loaded.address("ody_said"), [number]))
     _Pool.loaded = loaded
     if not lone:
-        atexit.register(_function(loaded, "ody_hold"))  # for good
+        atexit.register(_c_function(loaded, "ody_hold"))  # for good
 
 
-def _function(loaded: Loaded, name: str, kind: Any = ctypes.CFUNCTYPE) -> Callable[[], int]:
+def _c_function(loaded: Loaded, name: str, kind: Any = ctypes.CFUNCTYPE) -> Callable[[], int]:
     """A function in C that takes nothing; nobody asks for what it returns."""
     made: Callable[[], int] = kind(ctypes.c_int)(loaded.address(name))
     return made
 
 
-def _keep_for_ever(loaded: Loaded) -> None:
+def _keep_forever(loaded: Loaded) -> None:
     """Threads that look for work may outlive the modules of a Python that ends."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(loaded))
 
@@ -94,19 +94,19 @@ _AFTER: list[Callable[[], int]] = []
 _IN_CHILD: list[Callable[[], int]] = []
 
 
-def _at_forks(loaded: Loaded) -> None:
+def _register_at_fork(loaded: Loaded) -> None:
     commit(
         [
-            (_BEFORE.append, _function(loaded, "ody_hold")),
+            (_BEFORE.append, _c_function(loaded, "ody_hold")),
             # With Python's lock: one at a time.
-            (_AFTER.append, _function(loaded, "ody_open", ctypes.PYFUNCTYPE)),
-            (_IN_CHILD.append, _function(loaded, "ody_forked")),
-            (_IN_CHILD.append, _function(loaded, "ody_reopen")),
+            (_AFTER.append, _c_function(loaded, "ody_open", ctypes.PYFUNCTYPE)),
+            (_IN_CHILD.append, _c_function(loaded, "ody_forked")),
+            (_IN_CHILD.append, _c_function(loaded, "ody_reopen")),
         ]
     )
 
 
-def _each_of(functions: list[Callable[[], int]]) -> Callable[[], object]:
+def _call_each(functions: list[Callable[[], int]]) -> Callable[[], object]:
     """What calls all of ``functions`` that there are by then, in one call of C.
 
     An interrupt during the call of the system would end a function of Python's at its first line,
@@ -117,9 +117,9 @@ def _each_of(functions: list[Callable[[], int]]) -> Callable[[], object]:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_each_of(_BEFORE),
-        after_in_parent=_each_of(_AFTER),
-        after_in_child=_each_of(_IN_CHILD),
+        before=_call_each(_BEFORE),
+        after_in_parent=_call_each(_AFTER),
+        after_in_child=_call_each(_IN_CHILD),
     )
 
 # Before the pool is held, until it is open again.

@@ -15,11 +15,16 @@ import numpy as np
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.machine.state_locks import PROGRAMS
 from odyssey.compiler.native_dispatch.scalar_inputs import Numbers
-from odyssey.compiler.pipeline import Written, write_down
-from odyssey.compiler.runtime.binding import address
-from odyssey.compiler.runtime.compiled_call import MISSED, Program, Shape, shape_of
-from odyssey.compiler.runtime.executable import Given, UnfitError
-from odyssey.compiler.runtime.host_calls import Calling
+from odyssey.compiler.pipeline import LoweredProgram, lower_program
+from odyssey.compiler.runtime.binding import address_of
+from odyssey.compiler.runtime.compiled_call import (
+    MISSED,
+    CompiledCall,
+    ShapeSpecialization,
+    specialize_to_shape,
+)
+from odyssey.compiler.runtime.executable import ArgumentTable, BindingError
+from odyssey.compiler.runtime.host_calls import HostCall
 from odyssey.compiler.runtime.profile import Profile
 from odyssey.compiler.schedule.verify import verify
 from odyssey.compiler.symbolic_shapes.declarations import Spot
@@ -54,11 +59,11 @@ class _Sized(NamedTuple):
 
     numbers: Array
     at: int
-    shape: Shape
+    shape: ShapeSpecialization
     constants: list[tuple[int, int, Array]]
-    calling: dict[int, Calling]
+    calling: dict[int, HostCall]
     taken: Numbers
-    given: Given
+    given: ArgumentTable
     arena: int
 
 
@@ -81,21 +86,21 @@ class Pattern:
             self._compare(trial)
         self._lead = Lead([trial.graph for trial in trials])
         self.written = [
-            write_down(trial.graph, low, varies=True)
+            lower_program(trial.graph, low, varies=True)
             for trial, low in zip(trials, self._lead.lows, strict=True)
         ]
         for written in self.written[1:]:
             self._compare_plans(written)
         self.template: Template = template([written.module.text for written in self.written])
 
-    def write_down(self, trial: Trial) -> tuple[Written, Array]:
+    def write_down(self, trial: Trial) -> tuple[LoweredProgram, Array]:
         """The program of a trial at a further size, and the numbers with which it is this one.
 
         Raises:
             UnlikeError: it is another program.
         """
         self._compare(trial)
-        written = write_down(trial.graph, self._lead.follow(trial.graph), varies=True)
+        written = lower_program(trial.graph, self._lead.follow(trial.graph), varies=True)
         if self._check:
             verify(written.plan)
         self._compare_plans(written)
@@ -109,7 +114,7 @@ class Pattern:
             if others[name] != wanted:
                 raise UnlikeError(f"its {name} are others")
 
-    def _compare_plans(self, written: Written) -> None:
+    def _compare_plans(self, written: LoweredProgram) -> None:
         first = self.written[0]
         if written.module.slots != first.module.slots or written.sources != first.sources:
             raise UnlikeError("its results lie elsewhere")
@@ -119,7 +124,7 @@ class Pattern:
             raise UnlikeError("it takes other numbers")
 
 
-def _steps(written: Written) -> list[Any]:
+def _steps(written: LoweredProgram) -> list[Any]:
     """What a program does between what it computes, and which nodes it returns."""
     steps = [one.id if isinstance(one, Node) else one for one in written.module.steps]
     return [*steps, *[node and node.id for node in written.plan.outputs]]
@@ -142,7 +147,7 @@ def _outline(graph: Graph) -> dict[str, Any]:
     }
 
 
-class SizedProgram(Program):
+class SizedProgram(CompiledCall):
     """A program for all sizes of its arguments.
 
     Args:
@@ -210,8 +215,8 @@ class SizedProgram(Program):
         written, numbers = self._pattern.write_down(trial)
         self._enter(trial, written, numbers, result)
 
-    def _enter(self, trial: Trial, written: Written, numbers: Array, result: Any) -> None:
-        shape = shape_of(trial, written, result)
+    def _enter(self, trial: Trial, written: LoweredProgram, numbers: Array, result: Any) -> None:
+        shape = specialize_to_shape(trial, written, result)
         constants = []
         for node in written.plan.fused.order:
             if node.kind == "leaf" and node.detail[0] == "constant":
@@ -221,17 +226,19 @@ class SizedProgram(Program):
                     own = self._own[slot]
                     alike = own.shape == array.shape and same_bits(own, array)
                     array = own if alike else array
-                    constants.append((slot, address(array), array))
-        calling = self.executable.calls_of(written.plan, written.module)
+                    constants.append((slot, address_of(array), array))
+        calling = self.executable.host_calls_of(written.plan, written.module)
         arena = int(written.plan.arena)
         taken = written.numbers
         taken.cells = self.executable.numbers.cells  # which the code knows
-        given = self.executable.given(written.inputs, taken)
-        found = _Sized(numbers, address(numbers), shape, constants, calling, taken, given, arena)
+        given = self.executable.argument_table(written.inputs, taken)
+        found = _Sized(numbers, address_of(numbers), shape, constants, calling, taken, given, arena)
         assert self._lock is not None
         with self._lock:
             if found.arena > self._arena_bytes:
-                self._arena_bytes = self.executable.widen(max(found.arena, 2 * self._arena_bytes))
+                self._arena_bytes = self.executable.grow_arena(
+                    max(found.arena, 2 * self._arena_bytes)
+                )
             for old in list(self._sized)[: len(self._sized) + 1 - _KEPT]:
                 del self._sized[old]
             self._sized[self._sizes_in(trial)] = found
@@ -261,7 +268,9 @@ class SizedProgram(Program):
             return MISSED
         return super().run(arrays) if known else MISSED
 
-    def _look_and_run(self, arrays: Sequence[Any], shape: Shape | None = None) -> Any:
+    def _check_guards_and_run(
+        self, arrays: Sequence[Any], shape: ShapeSpecialization | None = None
+    ) -> Any:
         # Until it has run, no other thread may set other numbers: the program is locked.
         sized = self._sized.get(self.sizes_of(arrays))
         if sized is None:
@@ -269,14 +278,14 @@ class SizedProgram(Program):
         self._place.value = sized.at
         for slot, at, _ in sized.constants:
             self.executable.table[slot] = at
-        self.executable.calling = sized.calling
-        self.executable.take(sized.given)
+        self.executable.host_calls = sized.calling
+        self.executable.use_arguments(sized.given)
         self.numbers = self.executable.numbers = sized.taken
-        return super()._look_and_run(arrays, sized.shape)
+        return super()._check_guards_and_run(arrays, sized.shape)
 
-    def shape_for(self, arrays: Sequence[Any]) -> Shape:
+    def specialization_for(self, arrays: Sequence[Any]) -> ShapeSpecialization:
         """What hangs on the sizes of arguments; UnfitError where it is for none of them."""
         sized = self._sized.get(self.sizes_of(arrays))
         if sized is None:
-            raise UnfitError("a size that the program does not know")
+            raise BindingError("a size that the program does not know")
         return sized.shape

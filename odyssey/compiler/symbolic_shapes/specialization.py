@@ -67,9 +67,9 @@ class Host(Protocol):
     _threads: int
 
     def _looked(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]: ...
-    def _run_written(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any: ...
-    def _ran_sized(self, program: Any, result: Any) -> Any: ...
-    def _made_sized(self, program: Any) -> None: ...
+    def _run_eagerly(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any: ...
+    def _prefer(self, program: Any, result: Any) -> Any: ...
+    def _note_compiled(self, program: Any) -> None: ...
 
 
 class _Made:
@@ -103,7 +103,7 @@ class _Made:
         else:
             own = compiled._native, compiled._threads
             self.program = SizedProgram(self.pattern, trial, seen, bare, spots, *own)
-            compiled._made_sized(self.program)
+            compiled._note_compiled(self.program)
         return self.program
 
 
@@ -163,8 +163,8 @@ class Dynamic:
         if family.why is not None:
             return MISSED
         if not family.seen:
-            result = family.making.take(self._first, compiled, family, args, named)
-            return compiled._run_written(args, named) if result is MISSED else result
+            result = family.making.take(self._first_call, compiled, family, args, named)
+            return compiled._run_eagerly(args, named) if result is MISSED else result
         known = fixed(args, named)
         sizes = tuple(found.sizes.values())
         fitting = [m for m in family.made if m.known.items() <= known.items() and m.holds()]
@@ -175,7 +175,7 @@ class Dynamic:
                 given = compiled, family, fitting, found, args, named
                 program = family.making.take(self._taken_up, len(family.made), *given)
                 if program is MISSED:  # another thread makes one
-                    return compiled._run_written(args, named)
+                    return compiled._run_eagerly(args, named)
             except (_UnseenError, _FailedError) as error:
                 forget(error)
                 lacking = error
@@ -185,7 +185,7 @@ class Dynamic:
                 forget(error)
                 self._note(family, sizes, str(error), fitting)
         if lacking is not None:
-            result = compiled._run_written(args, named)  # where it raises, nothing is learnt
+            result = compiled._run_eagerly(args, named)  # where it raises, nothing is learnt
             if isinstance(lacking, _UnseenError):
                 self._see(family, known, result, lacking.traced, inputs(args, named))
             else:
@@ -193,12 +193,12 @@ class Dynamic:
             return result
         if program is None:
             few = list(family.misfits).index(sizes) < _MOST
-            return MISSED if few else compiled._run_written(args, named)
-        result = program.run_plain(taken_by(program.places, args, named))
+            return MISSED if few else compiled._run_eagerly(args, named)
+        result = program.call_any(taken_by(program.places, args, named))
         if result is not MISSED:
-            return compiled._ran_sized(program, result)
+            return compiled._prefer(program, result)
         # A program that fits, and refuses, leaves an error to the function.
-        return compiled._run_written(args, named) if _holds(program) else MISSED
+        return compiled._run_eagerly(args, named) if _holds(program) else MISSED
 
     def _see(
         self, family: _Family, known: Any, result: Any, traced: list[Any], given: list[Any]
@@ -218,7 +218,7 @@ class Dynamic:
         if not fitting and len(family.misfits) >= _TRIES:
             family.why = why
 
-    def _first(
+    def _first_call(
         self, compiled: Host, family: _Family, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
         """Run the function as if nothing varied, and remember what it returned.
