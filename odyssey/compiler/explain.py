@@ -58,7 +58,7 @@ def _kernel_lines(executable: Any, inside: str) -> list[str]:
             f"  {kernel.place:3} {kind:<8} {space:>16} {moved:>14,} {format_count(flops):>16}  "
             f"{name:<8}  {inside}{'calls ' * called}{what}"
         )
-        parts = executable.calling[kernel.nodes[0].id].parts if called else {}
+        parts = executable.host_calls[kernel.nodes[0].id].parts if called else {}
         for title, part in parts.items():
             lines.append(f"  {'':70}{inside}  {title}:")
             lines += _kernel_lines(part, f"{inside}    ")

@@ -30,7 +30,7 @@ from odyssey.transforms.replay import of_users
 
 __all__ = ["is_ours", "take_ours"]
 
-_COMPILED = ("Compiled", "CompiledByValue")
+_COMPILED = ("CompiledFunction", "CompiledByValue")
 # By these names a function asks for a learning rate, which it computes with while it is traced.
 _RATES = {"learning_rate", "settings", "state_dict", "rule"}
 
