@@ -23,7 +23,7 @@ from odyssey.compiler.schedule.arena import ALIGNMENT
 from odyssey.compiler.schedule.buffer_assignment import Plan, covered
 from odyssey.compiler.schedule.fusion import Kernel
 from odyssey.compiler.state_layout import BindingError
-from odyssey.devices.wait_for_programs import wait_for_programs, write_lock
+from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph
 from odyssey.spec import Array
