@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.compiler.codegen.module import Module, emit
+from odyssey.compiler.codegen.module import Module, generate_code
 from odyssey.compiler.ir.nodes import Node
-from odyssey.compiler.lowering.lowering import Lowered, lower
+from odyssey.compiler.lowering import Lowered, lower
 from odyssey.compiler.machine.blas import blas
 from odyssey.compiler.native_dispatch.scalar_inputs import Numbers
 from odyssey.compiler.schedule.buffer_assignment import Plan, plan
@@ -82,7 +82,7 @@ def lower_program(
     inputs = [*[spec for _, spec in graph.inputs], *given]
     left = any(s.update is not None for s in graph.states) or bool(graph.cleared)
     numbers = Numbers(graph.numbers or Arithmetic((), ()), low.given, low.called)
-    module = emit(made, len(inputs), blas(), left, clocks)
+    module = generate_code(made, len(inputs), blas(), left, clocks)
     seconds["write down"] = perf_counter() - begun
     return LoweredProgram(graph, low.calls, sources, inputs, made, numbers, module, seconds)
 

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odyssey.compiler.schedule.arena import ALIGNMENT, Buffer, fit
+from odyssey.compiler.schedule.buffer_assignment import ALIGNMENT, Buffer, assign_offsets
 
 SIZES = st.sampled_from([0, 1, 8, 64, 100, 512, 4000])
 BUFFERS = st.lists(
@@ -33,7 +33,7 @@ def lowest(buffers):
 
 @given(BUFFERS)
 def test_each_lies_in_the_lowest_gap_among_those_that_live_with_it(buffers):
-    whole = fit(buffers)
+    whole = assign_offsets(buffers)
     assert [one.offset for one in buffers] == lowest(buffers)
     assert whole == max((one.offset + one.bytes for one in buffers), default=0)
 
@@ -41,4 +41,4 @@ def test_each_lies_in_the_lowest_gap_among_those_that_live_with_it(buffers):
 def test_many_that_live_at_once_are_placed_in_linear_time():
     rng = random.Random(1)
     many = [Buffer("arena", k, 64 * rng.randint(1, 9), 0, k, k + 20_000) for k in range(20_000)]
-    assert fit(many) == sum(one.bytes for one in many)
+    assert assign_offsets(many) == sum(one.bytes for one in many)

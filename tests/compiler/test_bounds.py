@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler.codegen import indexed_access, loops, matmul, routine
+from odyssey.compiler.codegen import kernel_function, loops, matmul
 from odyssey.compiler.schedule import buffer_assignment
 from support.bounded import looking, within_bounds
 from support.cases import EVERY, every_row
@@ -205,10 +205,10 @@ def faults(fn, *args):
 
 
 def test_an_address_beside_the_right_one_is_found(monkeypatch):
-    address = routine.Routine.address
+    address = kernel_function.KernelFunction.element_pointer
     monkeypatch.setattr(
-        routine.Routine,
-        "address",
+        kernel_function.KernelFunction,
+        "element_pointer",
         lambda self, type, pointer, terms, start: address(self, type, pointer, terms, start + 1),
     )
     x = RNG.normal(size=(4, 6))
@@ -219,10 +219,10 @@ def test_an_address_beside_the_right_one_is_found(monkeypatch):
 
 
 def test_a_loop_that_goes_too_far_is_found(monkeypatch):
-    loop = routine.Routine.loop
+    loop = kernel_function.KernelFunction.emit_loop
     monkeypatch.setattr(
-        loops.Loops,
-        "loop",
+        loops.LoopNest,
+        "emit_loop",
         lambda self, length, body: loop(
             self, length + 1 if isinstance(length, int) else length, body
         ),
@@ -232,9 +232,9 @@ def test_a_loop_that_goes_too_far_is_found(monkeypatch):
 
 
 def test_a_row_on_the_stack_that_is_too_short_is_found(monkeypatch):
-    alloca = routine.Routine.alloca
+    alloca = kernel_function.KernelFunction.alloca
     monkeypatch.setattr(
-        loops.Loops,
+        loops.LoopNest,
         "alloca",
         lambda self, type, count=1: alloca(self, type, max(count // 2, 1)),
     )
@@ -243,17 +243,15 @@ def test_a_row_on_the_stack_that_is_too_short_is_found(monkeypatch):
 
 
 def test_an_index_that_nobody_looks_at_is_found(monkeypatch):
-    monkeypatch.setattr(
-        "odyssey.compiler.lowering.lowering.Lowering._require_within", lambda *given: None
-    )
+    monkeypatch.setattr("odyssey.compiler.lowering.Lowering._require_within", lambda *given: None)
 
     def at(self, n, whole, places):
-        pointer, view = self.whole[whole.id]
-        return self.address(
+        pointer, view = self._arrays[whole.id]
+        return self.element_pointer(
             n.type, pointer, list(zip(places, view.strides, strict=True)), view.offset
         )
 
-    monkeypatch.setattr(indexed_access.Placed, "at", at)
+    monkeypatch.setattr(loops.LoopNest, "_indexed_pointer", at)
     x, there, far = RNG.normal(size=9), np.array([1, 8, 0]), np.array([1, 10**9, 2])
     with looking() as looks:
         compiled = od.compile(lambda x, k: ops.take(x, k))
@@ -264,7 +262,7 @@ def test_an_index_that_nobody_looks_at_is_found(monkeypatch):
 
 
 def test_a_scatter_that_goes_astray_is_found_and_writes_nowhere(monkeypatch):
-    at = indexed_access.Placed.at
+    at = loops.LoopNest._indexed_pointer
 
     def away(self, n, whole, places):
         return (
@@ -273,7 +271,7 @@ def test_a_scatter_that_goes_astray_is_found_and_writes_nowhere(monkeypatch):
             else self._moved(n.type, at(self, n, whole, places), "4096")
         )
 
-    monkeypatch.setattr(indexed_access.Placed, "at", away)
+    monkeypatch.setattr(loops.LoopNest, "_indexed_pointer", away)
     x, places = RNG.normal(size=5), np.array([0, 2])
     slopes = od.grad(lambda x, k: (ops.take(x, k) ** 2).sum())
     (fault,) = faults(lambda x, k: slopes(x, k), x, places)
@@ -282,7 +280,7 @@ def test_a_scatter_that_goes_astray_is_found_and_writes_nowhere(monkeypatch):
 
 @pytest.mark.parametrize("size", [4, 64])
 def test_a_product_of_matrices_that_are_larger_than_they_are_is_found(monkeypatch, size):
-    of = matmul.Product._each
+    of = matmul.Matmul._each
 
     def larger(self, axis, indices, operands):
         grown = [
@@ -291,14 +289,14 @@ def test_a_product_of_matrices_that_are_larger_than_they_are_is_found(monkeypatc
         ]
         of(self, axis, indices, grown)
 
-    monkeypatch.setattr(matmul.Product, "_each", larger)
+    monkeypatch.setattr(matmul.Matmul, "_each", larger)
     a = RNG.normal(size=(size, size))
     (fault,) = faults(lambda a: a @ a, a)
     assert f"kernel 0, product over ({size}, {size})" in fault
 
 
 def test_a_buffer_that_is_planned_too_short_is_found(monkeypatch):
-    fit = buffer_assignment.fit
+    fit = buffer_assignment.assign_offsets
 
     def short(buffers):
         for buffer in buffers:

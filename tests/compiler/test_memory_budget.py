@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler.schedule.buffer_assignment import held, plan
+from odyssey.compiler.schedule.buffer_assignment import held_bytes, plan
 from odyssey.compiler.schedule.verify import verify
 from odyssey.errors import DeviceMemoryError, DTypeError, SettingError
 from support.node_graphs import CALM, alike, graphs, nodes_of
@@ -69,7 +69,7 @@ def test_a_program_within_its_budget_holds_what_it_says():
     deep = Deep()
     _, _, said, compiled = run(deep, X, memory_budget=700_000)
     (program,) = [made for case in compiled._known.values() for _, made in case.programs]
-    assert held(program.executable.plan) == said <= 700_000
+    assert held_bytes(program.executable.plan) == said <= 700_000
     # What is measured is the same program.
     measured = [k.what for k in compiled.profile(X, runs=1).kernels if k.kind == "product"]
     kernels = program.executable.plan.fused.kernels
@@ -129,15 +129,15 @@ def check(found, share):
     outputs = nodes_of(roots)
     wanted = evaluated([*outputs, *updates.values()], graph.leaves)
     full = plan(graph.lowered(outputs, updates), {})
-    made = plan(graph.lowered(outputs, updates), {}, int(share * held(full)))
+    made = plan(graph.lowered(outputs, updates), {}, int(share * held_bytes(full)))
     verify(made)
-    assert held(made) <= held(full)
+    assert held_bytes(made) <= held_bytes(full)
     machine = Machine(made, graph.leaves)
     assert machine.run()
     got = machine.outputs()
     got += [machine.state(k, graph.leaves["state", k]) for k in updates]
     alike(got, wanted)
-    return held(made) < held(full)
+    return held_bytes(made) < held_bytes(full)
 
 
 @pytest.mark.slow

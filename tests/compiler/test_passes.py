@@ -7,17 +7,22 @@ from hypothesis import strategies as st
 
 import odyssey as od
 from odyssey import Variable
-from odyssey.compiler.ir.nodes import Nodes, meaning
-from odyssey.compiler.ir.traversal import live, rebuilt, replaced
-from odyssey.compiler.lowering.lowering import Lowered
+from odyssey.compiler.ir.nodes import (
+    IRBuilder,
+    rewrite,
+    scalar_program,
+    substitute,
+    topological_order,
+)
+from odyssey.compiler.lowering import Lowered
 from odyssey.compiler.passes.layout_assignment import (
     Roots,
-    free_parts,
-    settle_products,
-    settle_views,
+    assign_layouts,
+    isolate_join_members,
+    legalize_products,
 )
-from odyssey.compiler.passes.simplify import accumulated, batches_summed, joined
-from odyssey.compiler.passes.windows import windowed
+from odyssey.compiler.passes.simplify import batch_matmul_sum, gemm_accumulate, merge_joins
+from odyssey.compiler.passes.windows import window_products
 from odyssey.compiler.schedule.buffer_assignment import plan
 from support.node_graphs import CALM, TWO, alike, arrays, graphs, nodes_of, same
 from support.node_values import evaluated
@@ -25,7 +30,7 @@ from support.node_values import evaluated
 # Ordinary runs take one case in fourteen, and soaks the others.
 pytestmark = pytest.mark.share(14)
 
-ADD, TIMES = (meaning(TWO[name][0], 2, (), "f8") for name in ("sum", "product"))
+ADD, TIMES = (scalar_program(TWO[name][0], 2, (), "f8") for name in ("sum", "product"))
 
 
 # ------------------------------------------------------------------ making nodes
@@ -66,7 +71,7 @@ def test_equal_nodes_are_made_once(found):
 @given(graphs())
 def test_what_is_live_is_what_roots_are_made_of_inputs_first(found):
     _, roots, _ = found
-    order = live(nodes_of(roots))
+    order = topological_order(nodes_of(roots))
     seen = set()
     for node in order:
         assert {i.id for i in node.inputs} <= seen
@@ -93,9 +98,9 @@ def test_graphs_that_are_rebuilt_of_copies_mean_the_same(found):
             return None
         return graph.nodes.copy(graph.nodes.like(node, inputs), "here")
 
-    made = rebuilt(graph.nodes, nodes_of(roots), rule)
+    made = rewrite(graph.nodes, nodes_of(roots), rule)
     same(evaluated(made, graph.leaves), arrays(roots))
-    assert len(live(made)) >= len(live(nodes_of(roots)))
+    assert len(topological_order(made)) >= len(topological_order(nodes_of(roots)))
 
 
 @pytest.mark.slow
@@ -103,19 +108,19 @@ def test_graphs_that_are_rebuilt_of_copies_mean_the_same(found):
 @given(graphs(whole=False), st.data())
 def test_nodes_that_give_way_to_others_of_their_value_leave_all_values(found, data):
     graph, roots, _ = found
-    order = [n for n in live(nodes_of(roots)) if n.kind != "number"]
+    order = [n for n in topological_order(nodes_of(roots)) if n.kind != "number"]
     chosen = data.draw(st.lists(st.sampled_from(order), max_size=4, unique_by=id))
     # Two negations of what a node is computed of: another node of the same value, bit for bit.
-    nodes, means = graph.nodes, meaning(lambda x: -x, 1, (), "f8")
+    nodes, means = graph.nodes, scalar_program(lambda x: -x, 1, (), "f8")
     new = {}
     for node in chosen:
         if node.kind == "map" and node.type == "f8":
             twin = nodes.make("map", node.inputs, node.shape, "f8", "a twin", node.work)
             turned = nodes.map(means, [twin], node.shape, "f8")
             new[node.id] = nodes.map(means, [turned], node.shape, "f8")
-    made = replaced(nodes, nodes_of(roots), new)
+    made = substitute(nodes, nodes_of(roots), new)
     same(evaluated([made[n.id] for n in nodes_of(roots)], graph.leaves), arrays(roots))
-    assert not set(new) & {n.id for n in live(made[n.id] for n in nodes_of(roots))}
+    assert not set(new) & {n.id for n in topological_order(made[n.id] for n in nodes_of(roots))}
 
 
 @pytest.mark.slow
@@ -123,13 +128,13 @@ def test_nodes_that_give_way_to_others_of_their_value_leave_all_values(found, da
 @given(graphs())
 def test_wholes_of_parts_that_are_summed_become_wholes(found):
     graph, roots, _ = found
-    made = joined(graph.nodes, nodes_of(roots))
+    made = merge_joins(graph.nodes, nodes_of(roots))
     alike(evaluated(made, graph.leaves), arrays(roots))
 
 
 @pytest.mark.parametrize("x", [-0.0, 0.0, np.nan, np.inf])
 def test_wholes_of_parts_keep_the_signs_of_zeros_that_their_sum_has(x):
-    nodes = Nodes()
+    nodes = IRBuilder()
     a, b = (nodes.leaf("input", k, (2,), "f8") for k in range(2))
     first = nodes.join([(a, (slice(0, 2),))], (4,), "f8")
     second = nodes.join([(b, (slice(2, 4),))], (4,), "f8")
@@ -137,7 +142,7 @@ def test_wholes_of_parts_keep_the_signs_of_zeros_that_their_sum_has(x):
     leaves = {("input", 0): np.full(2, x), ("input", 1): np.full(2, -x)}
     wanted = np.concatenate([np.full(2, x) + 0.0, 0.0 + np.full(2, -x)])
     same(evaluated([root], leaves), [wanted])
-    made = joined(nodes, [root])
+    made = merge_joins(nodes, [root])
     assert made[0].kind == "join"
     same(evaluated(made, leaves), [wanted])
 
@@ -145,7 +150,7 @@ def test_wholes_of_parts_keep_the_signs_of_zeros_that_their_sum_has(x):
 @pytest.mark.parametrize("x", [-0.0, 0.0, np.nan, np.inf])
 @pytest.mark.parametrize("turned", [False, True], ids=["behind", "before"])
 def test_a_part_at_just_the_place_of_another_is_added_to_it(x, turned):
-    nodes = Nodes()
+    nodes = IRBuilder()
     a, b, c = (nodes.leaf("input", k, (2,), "f8") for k in range(3))
     many = nodes.join([(a, (slice(0, 2),)), (b, (slice(2, 4),))], (5,), "f8")
     one = nodes.join([(c, (slice(2, 4),))], (5,), "f8")
@@ -153,19 +158,19 @@ def test_a_part_at_just_the_place_of_another_is_added_to_it(x, turned):
     leaves = {("input", k): np.array([x, k]) for k in range(3)}
     wanted = np.array([x + 0.0, 0.0, x + x, 3.0, 0.0])
     same(evaluated([root], leaves), [wanted])
-    made = joined(nodes, [root])
+    made = merge_joins(nodes, [root])
     assert made[0].kind == "join"
     assert len(made[0].inputs) == 2
     same(evaluated(made, leaves), [wanted])
 
 
 def test_parts_that_share_a_place_are_summed_and_not_joined():
-    nodes = Nodes()
+    nodes = IRBuilder()
     a, b = (nodes.leaf("input", k, (3,), "f8") for k in range(2))
     first = nodes.join([(a, (slice(0, 3),))], (4,), "f8")
     second = nodes.join([(b, (slice(1, 4),))], (4,), "f8")
     root = nodes.map(ADD, [first, second], (4,), "f8")
-    assert joined(nodes, [root]) == [root]
+    assert merge_joins(nodes, [root]) == [root]
 
 
 @pytest.mark.slow
@@ -173,16 +178,16 @@ def test_parts_that_share_a_place_are_summed_and_not_joined():
 @given(graphs())
 def test_products_that_are_summed_over_a_batch_become_one_product(found):
     graph, roots, _ = found
-    made = batches_summed(graph.nodes, nodes_of(roots))
+    made = batch_matmul_sum(graph.nodes, nodes_of(roots))
     alike(evaluated(made, graph.leaves), arrays(roots))
 
 
 def test_a_batch_that_is_summed_is_one_product_unless_somebody_else_reads_it():
-    nodes = Nodes()
+    nodes = IRBuilder()
     a, b = nodes.leaf("input", 0, (5, 3, 2), "f8"), nodes.leaf("input", 1, (5, 2, 4), "f8")
     batch = nodes.product(a, b)
     total = nodes.fold("sum", batch, (0,))
-    (made,) = batches_summed(nodes, [total])
+    (made,) = batch_matmul_sum(nodes, [total])
     assert made.owner.kind == "product"
     assert made.owner.shape == (3, 4)
     rng = np.random.default_rng(0)
@@ -192,13 +197,13 @@ def test_a_batch_that_is_summed_is_one_product_unless_somebody_else_reads_it():
     }
     wanted = sum(x @ y for x, y in zip(*leaves.values(), strict=True))
     alike(evaluated([made], leaves), [wanted[None]])
-    assert batches_summed(nodes, [total, batch]) == [total, batch]
+    assert batch_matmul_sum(nodes, [total, batch]) == [total, batch]
 
 
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("turned", [False, True])
 def test_products_with_windows_as_columns_are_products_with_windows(stride, turned):
-    nodes, rng = Nodes(), np.random.default_rng(0)
+    nodes, rng = IRBuilder(), np.random.default_rng(0)
     x = nodes.leaf("input", 0, (2, 3, 8, 9), "f8")
     windows = nodes.windows(x, (3, 2), (stride, 1), (1, 1))
     high, wide = windows.shape[-2:]
@@ -208,7 +213,7 @@ def test_products_with_windows_as_columns_are_products_with_windows(stride, turn
     w = nodes.leaf("input", 1, (2, 5, columns.shape[1]), "f8")
     root = nodes.product(w, columns)
     leaves = {leaf.detail: rng.integers(-3, 4, leaf.shape).astype(float) for leaf in (x, w)}
-    (made,) = windowed(nodes, [root])
+    (made,) = window_products(nodes, [root])
     assert len(made.detail) == 4
     alike(evaluated([made], leaves), evaluated([root], leaves))
 
@@ -218,7 +223,7 @@ def test_products_with_windows_as_columns_are_products_with_windows(stride, turn
 
 def momentum(number, shape=(9, 9), reads_again=False):
     """``v = number * v + a @ b``, its roots and leaves."""
-    nodes = Nodes()
+    nodes = IRBuilder()
     a, b = nodes.leaf("input", 0, (9, 4), "f8"), nodes.leaf("input", 1, (4, 9), "f8")
     v = nodes.leaf("state", 0, shape, "f8")
     scaled = nodes.map(TIMES, [v, nodes.number(number, "f8")], shape, "f8")
@@ -232,7 +237,7 @@ def momentum(number, shape=(9, 9), reads_again=False):
 @pytest.mark.parametrize("number", [0.5, -2.0, 1.0])
 def test_a_product_is_added_where_it_is_kept(number):
     nodes, roots, v, leaves = momentum(number)
-    made = accumulated(nodes, roots, {0: v})
+    made = gemm_accumulate(nodes, roots, {0: v})
     assert (made[0].owner.kind, made[0].owner.detail) == ("product", ("=", number))
     alike(evaluated(made, leaves), evaluated(roots, leaves))
 
@@ -242,14 +247,14 @@ def test_a_product_is_added_to_a_state_that_is_multiplied_by_nothing():
     product = nodes.product(*(n for n in nodes.all if n.kind == "leaf" and n is not v))
     for inputs in ([v, product], [product, v]):
         root = nodes.map(ADD, inputs, (9, 9), "f8")
-        made = accumulated(nodes, [root], {0: v})
+        made = gemm_accumulate(nodes, [root], {0: v})
         assert made[0].detail == ("=", 1.0)
         alike(evaluated(made, leaves), evaluated([root], leaves))
 
 
 def test_a_product_is_not_added_where_the_state_is_read_again():
     nodes, roots, v, _ = momentum(0.5, reads_again=True)
-    assert accumulated(nodes, roots, {0: v}) == roots
+    assert gemm_accumulate(nodes, roots, {0: v}) == roots
 
 
 def test_momentum_of_0_keeps_the_nan_of_a_state_that_is_compiled():
@@ -275,7 +280,7 @@ def test_momentum_of_0_keeps_the_nan_of_a_state_that_is_compiled():
 def test_nothing_is_added_to_0_times_a_state_since_that_keeps_nan(number):
     # BLAS does not read what it is to multiply by 0, and so would lose the NaN of 0 * NaN.
     nodes, roots, v, _ = momentum(number)
-    assert accumulated(nodes, roots, {0: v}) == roots
+    assert gemm_accumulate(nodes, roots, {0: v}) == roots
 
 
 # ------------------------------------------------------------------ arranging
@@ -291,11 +296,11 @@ def test_values_that_are_arranged_for_kernels_are_the_same(found):
     wanted = evaluated(made.all, graph.leaves)
     made.own()
     alike(_flat(evaluated(made.all, graph.leaves)), _flat(wanted))
-    free_parts(made)
+    isolate_join_members(made)
     made.own()
-    layout = settle_views(made, {})
+    layout = assign_layouts(made, {})
     made.own()
-    settle_products(made, {}, layout)
+    legalize_products(made, {}, layout)
     alike(_flat(evaluated(made.all, graph.leaves)), _flat(wanted))
     owners = [n.owner.id for n in made.all]
     assert len(set(owners)) == len(owners)  # nobody shares memory
@@ -307,7 +312,7 @@ def _flat(found):
 
 
 def test_transposes_are_read_by_products_where_they_lie():
-    nodes = Nodes()
+    nodes = IRBuilder()
     x, w = nodes.leaf("input", 0, (8, 5), "f8"), nodes.leaf("input", 1, (7, 8), "f8")
     product = nodes.product(nodes.transpose(x, (1, 0)), nodes.transpose(w, (1, 0)))
     batch = nodes.leaf("input", 2, (6, 3, 4), "f8")
@@ -318,15 +323,15 @@ def test_transposes_are_read_by_products_where_they_lie():
 
 
 def test_ones_and_negations_of_numbers_are_nothing_to_compute():
-    nodes = Nodes()
+    nodes = IRBuilder()
     x = nodes.leaf("input", 0, (3,), "f8")
     assert nodes.map(TIMES, [x, nodes.number(1.0, "f8")], (3,), "f8") is x
     assert nodes.map(TIMES, [nodes.number(1.0, "f8"), x], (3,), "f8") is x
     # It was so only for the first product of a process, since to look at a program changed it.
-    other = meaning(lambda x, y: x * y, 2, (), "f8")
+    other = scalar_program(lambda x, y: x * y, 2, (), "f8")
     assert nodes.map(other, [x, nodes.number(1.0, "f8")], (3,), "f8") is x
     assert len(other.program.steps) == 1
-    first = meaning(lambda x, y: x * x, 2, (), "f8")
+    first = scalar_program(lambda x, y: x * x, 2, (), "f8")
     assert nodes.map(first, [x, nodes.number(1.0, "f8")], (3,), "f8") is not x
     # These two are something: -0.0 + 0 is 0, and NaN * 0 is NaN.
     assert nodes.map(ADD, [x, nodes.number(0.0, "f8")], (3,), "f8") is not x

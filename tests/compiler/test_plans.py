@@ -81,13 +81,13 @@ def together(buffers):
 
 
 FAULTS = {
-    "values that overlap": (buffer_assignment, "fit", together),
+    "values that overlap": (buffer_assignment, "assign_offsets", together),
     "a state that is written before it is read": (
-        fusion._Fusing,
+        fusion._Fuser,
         "_settle_update",
         lambda self, n, state: self.made.in_place.__setitem__(n.id, state),
     ),
-    "values that are forgotten": (buffer_assignment, "covered", lambda join: True),
+    "values that are forgotten": (buffer_assignment, "is_fully_covered", lambda join: True),
 }
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler.codegen.thread_pool import pool_text
+from odyssey.compiler.codegen.thread_pool import thread_pool_text
 from odyssey.compiler.machine.jit import load
 from odyssey.compiler.runtime import thread_pool
 from odyssey.optim import SGD
@@ -585,7 +585,7 @@ def test_a_pool_whose_threads_cannot_begin_does_all_in_one():
     if thread_pool.why_single_threaded() is not None:
         pytest.skip("there is no pool here")
     failing = load(COUNTED, thread_pool.thread_pool_symbols())
-    text = pool_text(platform.machine(), int(signal.SIG_SETMASK))
+    text = thread_pool_text(platform.machine(), int(signal.SIG_SETMASK))
     lone = load(text, {"pthread_create": failing.address("fail")})
     ctypes.CFUNCTYPE(None)(lone.address("ody_prepare"))()
     assert np.array_equal(counts_by(lone.address("ody_parallel"), 9, 4), np.full(9, 3))

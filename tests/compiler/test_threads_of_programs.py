@@ -10,7 +10,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler.codegen import loops, shared_loops
+from odyssey.compiler.codegen import loops
 from odyssey.compiler.machine import blas
 from odyssey.compiler.machine.thread_count import said
 from odyssey.compiler.runtime import executable
@@ -44,7 +44,6 @@ def all_is_cut(monkeypatch, tmp_path):
     }.items():
         monkeypatch.setattr(work_partition, name, value)
     monkeypatch.setattr(loops, "BLOCK", 4)
-    monkeypatch.setattr(shared_loops, "BLOCK", 4)
 
 
 def program_of(compiled):

@@ -6,8 +6,8 @@ from unittest.mock import patch
 
 from odyssey.compiler import pipeline
 from odyssey.compiler.codegen import module
-from odyssey.compiler.codegen.address_sanitizer import fault_of, words_at
 from odyssey.compiler.runtime import compiled_call, executable
+from support.address_sanitizer import AddressSanitizer, fault_of, words_at
 
 
 class Looks:
@@ -26,7 +26,7 @@ class Looks:
 
     def faults(self):
         """What went out of its buffer, in words."""
-        found = [fault_of(self._words(p), p.plan, p.module.touched) for p in self.programs]
+        found = [fault_of(self._words(p), p.plan, p.module.buffers) for p in self.programs]
         return [fault for fault in found if fault is not None]
 
     @staticmethod
@@ -43,8 +43,11 @@ def looking():
         looks.programs.append(executable.Executable(*args, **named))
         return looks.programs[-1]
 
-    bounded = partial(module.emit, bounds=True)
-    with patch.object(pipeline, "emit", bounded), patch.object(compiled_call, "Executable", noted):
+    bounded = partial(module.generate_code, instrumentation=AddressSanitizer())
+    with (
+        patch.object(pipeline, "generate_code", bounded),
+        patch.object(compiled_call, "Executable", noted),
+    ):
         yield looks
 
 

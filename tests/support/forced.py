@@ -10,16 +10,7 @@ from unittest.mock import patch
 
 import odyssey as od
 from odyssey.compiler import pipeline
-from odyssey.compiler.codegen import (
-    indexed_access,
-    loops,
-    matmul,
-    module,
-    register_tiles,
-    routine,
-    scan,
-    shared_loops,
-)
+from odyssey.compiler.codegen import kernel_function, loops, matmul, module, register_tiles, scan
 from odyssey.compiler.passes import simplify, windows
 from odyssey.compiler.runtime import control_flow
 from odyssey.compiler.schedule import fusion, work_partition
@@ -43,21 +34,27 @@ CHOICES = {
     "blocks": _set(work_partition, *_CUT)(
         (1e-15, 1e-13, 1, 5, 3, 1, 1), (1e-15, 1e-13, 1, 64, 8, 1, 1), (1e-15, 1e-13, 4, 7, 7, 1, 2)
     ),
-    "short sums": [{(loops, "BLOCK"): n, (shared_loops, "BLOCK"): n} for n in (1, 3)],
+    "short sums": _set(loops, "BLOCK")((1,), (3,)),
     "products": _set(matmul, "SMALL", "LONGEST")((-1, 32), (1 << 40, 1 << 20)),
-    "lone products": _set(matmul, "_LONE")((0,)),
+    "lone products": _set(matmul, "_BLAS_THREADS_WORK")((0,)),
     "lines": _set(scan, "_LINES")((1,), (3,)),
-    "depth": _set(indexed_access, "_DEEP")((0,)),
-    "vectors at a time": _set(routine, "_MANY", "_ENOUGH")((0, {2: 1, 4: 3})),
-    "without the lock": _set(module, "_LONG")((-1.0,)),
+    "depth": _set(loops, "_MAX_RECURSION")((0,)),
+    "vectors at a time": _set(kernel_function, "_INTERLEAVED_CALLS", "_INTERLEAVED_LENGTHS")(
+        (0, {2: 1, 4: 3})
+    ),
+    "without the lock": _set(module, "_GIL_RELEASE_SECONDS")((-1.0,)),
     "nodes": _set(fusion, "_MOST_NODES")((1,), (3,)),
     "waiting": _set(fusion, "_MOST_WAITING")((0,), (3,), (10**9,)),
     "numbers": _set(fusion, "_MOST_STEPS")((-1,), (2,), (10**4,)),
     "loops joined": _set(fusion, "_FEW")((0,), (10**9,)),
     "rows on the stack": _set(fusion, "_STACK")((0,), (16,)),
-    "windows summed": [{(m, "LONGEST"): n for m in (windows, register_tiles)} for n in (1, 3)],
+    "windows summed": [
+        {(m, "MAX_SUM_LENGTH"): n for m in (windows, register_tiles)} for n in (1, 3)
+    ],
     "windows": _set(windows, "_LARGEST", "_LARGEST_APART")((0, 0), (1 << 40, 1 << 40)),
-    "tiles": _set(register_tiles, "_VECTORS", "_ROWS", "_SIDE")((2, 1, 1), (4, 3, 1)),
+    "tiles": _set(register_tiles, "_TILE_VECTORS", "_TILE_ROWS", "_DOT_COLUMNS")(
+        (2, 1, 1), (4, 3, 1)
+    ),
     "registers": _set(register_tiles, "registers")(
         (lambda: register_tiles.Registers(128, 15),), (lambda: register_tiles.Registers(256, 15),)
     ),

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import HealthCheck
 from hypothesis import strategies as st
 
-from odyssey.compiler.ir.nodes import Nodes, meaning
-from odyssey.compiler.lowering.lowering import Lowered
+from odyssey.compiler.ir.nodes import IRBuilder, scalar_program
+from odyssey.compiler.lowering import Lowered
 from odyssey.kernels import T, select
 from support.node_values import dtype_of
 from support.seeds import DERANDOMIZE
@@ -51,7 +51,7 @@ class Graph:
 
     def __init__(self, choose, whole):
         self.choose, self.whole = choose, whole
-        self.nodes = Nodes()
+        self.nodes = IRBuilder()
         self.pairs = []
         self.leaves = {}
         self.rng = np.random.default_rng(choose(range(1 << 10)))
@@ -96,7 +96,7 @@ def one(g):
     x, a = g.pick()
     scalar, function = ONE[g.choose(list(ONE))]
     with np.errstate(all="ignore"):
-        return g.nodes.map(meaning(scalar, 1, (), "f8"), [x], x.shape, "f8"), function(a)
+        return g.nodes.map(scalar_program(scalar, 1, (), "f8"), [x], x.shape, "f8"), function(a)
 
 
 def two(g):
@@ -112,7 +112,7 @@ def two(g):
     shape = np.broadcast_shapes(a.shape, b.shape)
     with np.errstate(all="ignore"):
         made = np.broadcast_to(function(a, b), shape)
-    return g.nodes.map(meaning(scalar, 2, (), "f8"), [x, y], shape, "f8"), made
+    return g.nodes.map(scalar_program(scalar, 2, (), "f8"), [x, y], shape, "f8"), made
 
 
 def _fits(a, b):
@@ -199,7 +199,7 @@ def parts_summed(g):
         if total is None:
             total, made = node, whole
         else:
-            means = meaning(TWO["sum"][0], 2, (), "f8")
+            means = scalar_program(TWO["sum"][0], 2, (), "f8")
             total, made = g.nodes.map(means, [total, node], shape, "f8"), made + whole
     return total, made
 
@@ -292,7 +292,7 @@ def batch(g):
 def scan(g):
     x, a = g.pick(lambda a: a.ndim > 0)
     axis = g.choose(range(a.ndim))
-    means = meaning(TWO["sum"][0], 2, (), "f8")
+    means = scalar_program(TWO["sum"][0], 2, (), "f8")
     return g.nodes.scan(means, [x], axis), np.cumsum(a, axis=axis)
 
 

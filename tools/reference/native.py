@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.compiler.ir.nodes import type_of
-from odyssey.compiler.lowering.lowering import Lowering
+from odyssey.compiler.ir.nodes import type_code
+from odyssey.compiler.lowering import Lowering
 from odyssey.describe.entries import entries
 from odyssey.errors import OdysseyError
 from odyssey.ops import Row
@@ -144,5 +144,5 @@ def _operand(low: Lowering, k: int, operand: Any, kind: str = "f8") -> Any:
     if isinstance(operand, tuple):
         return low.symbol(low.nodes.leaf("input", k, operand, kind))
     if isinstance(operand, np.ndarray) and operand.dtype.kind in "biuf":
-        return low.symbol(low.nodes.leaf("input", k, operand.shape, type_of(operand.dtype)))
+        return low.symbol(low.nodes.leaf("input", k, operand.shape, type_code(operand.dtype)))
     return operand

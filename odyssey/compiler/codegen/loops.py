@@ -1,400 +1,716 @@
-"""Nests of loops as LLVM IR: maps, folds, gathers and scatters over one space.
+"""Loop nests in LLVM IR: maps, reductions, gathers and scatters over one iteration space.
 
-Along the last axis of a space there are as many loops, one behind the other, as folds along a row
+Along the last axis of a space there are as many loops, one after another, as reductions along a row
 need: softmax has one for the largest element, one for the sum and one for the quotients. Sums are
-the only place where the order of arithmetic is free: a sum along a row is made of as many partial
-ones as a vector has lanes; a sum of everything of sums of at most 4096, which are added in double
-precision. So its error is at most about 4096 / 16 + 16 roundings of the largest partial sum.
+the only place where the order of arithmetic is free: a sum along a row has as many partial sums as
+a vector has lanes; a full sum is a float64 sum of sums of at most 4096 elements. So its error is at
+most about 4096 / 16 + 16 roundings of the largest partial sum.
+
+Long nests are partitioned into blocks for threads, see ``work_partition``. Each block has partial
+results of the full reductions, which are combined in the order of the blocks. Nests that scatter,
+or reduce over all blocks into more than one element, are not partitioned.
 """
 
 from __future__ import annotations
 
-from odyssey.compiler.codegen.blocks import Blocks
-from odyssey.compiler.codegen.reductions import folded, neutral
-from odyssey.compiler.ir.nodes import Node, apart
-from odyssey.compiler.llvm.ir import Word
-from odyssey.compiler.llvm.types import FLOATING
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from odyssey.compiler.codegen.kernel_function import KernelFunction
+from odyssey.compiler.ir.nodes import Node, random_access_inputs
+from odyssey.compiler.ir.views import View
+from odyssey.compiler.llvm.ir import LLVM, Code, Word
+from odyssey.compiler.llvm.types import FLOATING, SUFFIXES
 from odyssey.compiler.schedule.buffer_assignment import Plan
-from odyssey.compiler.schedule.fusion import Kernel, is_costly, levels, role
-from odyssey.compiler.schedule.work_partition import Cut
+from odyssey.compiler.schedule.fusion import Kernel, is_expensive, loop_levels, loop_role
+from odyssey.compiler.schedule.work_partition import (
+    Tiling,
+    estimated_seconds,
+    has_symbolic_sizes,
+    is_worth_threads,
+    partition_loop,
+    partition_symbolic_loop,
+    reads_own_output,
+)
+from odyssey.compiler.symbolic.dims import Varying
 
-__all__ = ["Loops"]
+__all__ = ["LoopNest"]
 
+# Elements of a sum in the dtype of its operand; partial sums are added in float64.
 BLOCK = 4096
+# Kernels with more nodes are generated in topological order. Each node takes three frames of
+# Python's stack otherwise, and the caller may have used most of it.
+_MAX_RECURSION = 50
+
 _Terms = list[tuple[Word, int]]
+# An index of an outer loop, and by node the stride of that loop.
+_OuterIndices = list[tuple[Word, dict[int, int]]]
 
 
-class Loops(Blocks):
-    """The routine of a kernel of loops."""
+class LoopNest(KernelFunction):
+    """Code generator of a ``loops`` kernel.
 
-    def __init__(self, plan: Plan, kernel: Kernel, alone: bool = False) -> None:
-        super().__init__(plan, kernel, alone)
-        self.space = kernel.space
-        self.nodes = {n.id: n for n in kernel.nodes}
-        self.roles = {n.id: role(n, kernel.space) for n in kernel.nodes}
-        self.level = levels(kernel.nodes, kernel.space)
-        # What is computed once, of folds of everything, behind the loops.
-        self.late: list[Node] = []
-        # The loop of which a block is written, if any, with its first index and its length.
-        self.cut: tuple[Cut, Word, int | Word] | None = None
-        self.find_late()
-        self.last_level = max(
-            self.level[n.id] + (self.roles[n.id] == "rowfold") for n in self.in_nest()
+    Args:
+        plan: Plan of the program.
+        kernel: Kernel to generate code for.
+        single_threaded: Whether to generate no blocks for the thread pool.
+    """
+
+    def __init__(self, plan: Plan, kernel: Kernel, single_threaded: bool = False) -> None:
+        super().__init__(plan, kernel, single_threaded)
+        self._space = kernel.space
+        self._nodes = {n.id: n for n in kernel.nodes}
+        self._roles = {n.id: loop_role(n, kernel.space) for n in kernel.nodes}
+        self._levels = loop_levels(kernel.nodes, kernel.space)
+        # Nodes computed once after the loops, from full reductions.
+        self._epilogue: list[Node] = []
+        # The partitioned loop while its block is generated: tiling, first index and length.
+        self._block: tuple[Tiling, Word, int | Word] | None = None
+        self._find_epilogue()
+        self._last_level = max(
+            self._levels[n.id] + (self._roles[n.id] == "rowfold") for n in self._nest_nodes()
         )
+        # By number of a randomly accessed node, its pointer and view.
+        self._arrays: dict[int, tuple[str, View]] = {}
         # By number of a node in memory: pointer, first element, strides along the space.
-        self.views: dict[int, tuple[str, int, tuple[int, ...]]] = {}
-        self.outside: dict[int, Node] = {}
-        self.totals: dict[int, str] = {}
-        self.rows: dict[int, str] = {}
-        self._find_views()
-        self.loops = self._loops()
-        self._begin()
-        self.write()
-        self._end()
+        self._views: dict[int, tuple[str, int, tuple[int, ...]]] = {}
+        self._external: dict[int, Node] = {}
+        self._totals: dict[int, str] = {}
+        self._row_buffers: dict[int, str] = {}
+        # The first index of the row slice that is generated, if it is not the whole row.
+        self._row_start: Word | None = None
+        self._collect_views()
+        self._loops = self._merge_loops()
+        self._initialize_outputs()
+        self._emit_nest_or_blocks()
+        self._emit_epilogue()
 
-    def find_late(self) -> None:
-        """Look for what may come behind the loops: nothing, where they are not shared."""
+    @property
+    def _is_symbolic(self) -> bool:
+        return self.plan.varies and has_symbolic_sizes(self.kernel)
 
-    def in_nest(self) -> list[Node]:
-        """What comes in the loops."""
-        late = {n.id for n in self.late}
-        return [n for n in self.kernel.nodes if n.id not in late]
+    def _find_epilogue(self) -> None:
+        """Make reductions of a single long row full reductions, which threads can share.
 
-    def write(self) -> None:
-        """The loops."""
-        self.begin_totals()
-        self.nest(0, [])
+        Nodes that are computed once from them move behind the loops.
+        """
+        nodes, roles = self.kernel.nodes, self._roles
+        if self.single_threaded or self._is_symbolic or math.prod(self._space[:-1]) != 1:
+            return
+        if not is_worth_threads(self.kernel):
+            return
+        epilogue = [n for n in nodes if roles[n.id] == "row"]
+        once = {n.id for n in nodes if roles[n.id] in ("row", "rowfold")}
+        others = [n for n in nodes if roles[n.id] != "row"]
+        if any(i.id in once for n in others for i in n.inputs) or any(
+            n.kind == "gather" for n in epilogue
+        ):
+            return
+        self._epilogue = epilogue
+        for n in others:
+            if roles[n.id] == "rowfold":
+                roles[n.id] = "fold"
 
-    # -------------------------------------------------------------- before and behind the loops
+    def _nest_nodes(self) -> list[Node]:
+        epilogue = {n.id for n in self._epilogue}
+        return [n for n in self.kernel.nodes if n.id not in epilogue]
 
-    def _find_views(self) -> None:
+    # -------------------------------------------------------------- blocks for threads
+
+    def _emit_nest_or_blocks(self) -> None:
+        tiling = self._tiling()
+        if tiling is None:
+            self._initialize_totals()
+            self._emit_nest(0, [])
+        else:
+            self._emit_nest_blocks(tiling)
+
+    def _tiling(self) -> Tiling | None:
+        """Return how the nest is partitioned into blocks; None if it is not."""
+        nodes = self._nest_nodes()
+        if self.single_threaded or reads_own_output(self.plan, self.kernel):
+            return None
+        if not self._is_symbolic and not is_worth_threads(self.kernel):
+            return None
+        roles = {self._roles[n.id] for n in nodes}
+        if "scatter" in roles:
+            return None
+        reductions = [
+            n.id
+            for n in nodes
+            if self._roles[n.id] in ("fold", "foldrows") and not self._is_total(n)
+        ]
+        divisible = [all(strides[id] for id in reductions) for _, strides in self._loops]
+        # A row is indivisible if something is reduced along it or computed once for it.
+        divisible[-1] = divisible[-1] and self._last_level == 0 and roles <= {"full", "fold"}
+        seconds = estimated_seconds(self.kernel)
+        if self._is_symbolic:  # the text must be the same at each size
+            length = self._loops[0][0]
+            totals = any(map(self._is_total, nodes))
+            if not (isinstance(length, Varying) and divisible[0]) or totals:
+                return None
+            return partition_symbolic_loop(length, seconds, len(self._loops) == 1)
+        step = BLOCK if any(map(self._is_total, nodes)) else 1
+        return partition_loop([n for n, _ in self._loops], divisible, seconds, step)
+
+    def _emit_nest_blocks(self, tiling: Tiling) -> None:
+        nodes = self._nest_nodes()
+        totals = [n for n in self.kernel.nodes if self._is_total(n)]
+        partials = {n.id: self.shared_alloca(self._total_type(n), tiling.blocks) for n in totals}
+        length = self._loops[tiling.depth][0]
+
+        def emit_block(k: Word, first: Word, count: int | Word) -> None:
+            self._block = tiling, first, count
+            self._initialize_totals()
+            self._emit_nest(0, [])
+            for n in totals:
+                kind = self._total_type(n)
+                pointer = self.element_pointer(kind, partials[n.id], [(k, 1)], 0)
+                self.store_local(self.load_local(kind, self._totals[n.id]), pointer)
+
+        # An element of a larger block has the same value. A sum does not: LLVM takes several short
+        # rows at a time, and adds those that are left over in another order.
+        mergeable = all(n.kind != "fold" for n in nodes)
+        self.emit_blocks(length, tiling.length, emit_block, mergeable)
+        self._initialize_totals()
+        for n in totals:
+            add = partial(self._add_partial, n, self._total_type(n), partials[n.id])
+            self.emit_loop(tiling.blocks, add)
+
+    def _add_partial(self, n: Node, kind: str, partials: str, k: Word) -> None:
+        pointer = self.element_pointer(kind, partials, [(k, 1)], 0)
+        self._accumulate(n, self.load_local(kind, pointer))
+
+    # -------------------------------------------------------------- before and after the loops
+
+    def _collect_views(self) -> None:
         for n in self.kernel.nodes:
-            whole = apart(n)
-            for i in whole:
-                self.see_whole(i)
-            # What must be whole may be read at each element besides, as in x[places] = x.
-            for i in n.inputs[len(whole) :]:
-                if i.id in self.nodes:
+            random_access = random_access_inputs(n)
+            for i in random_access:
+                self._add_array(i)
+            # A randomly accessed array may be read at each element besides, as in x[places] = x.
+            for i in n.inputs[len(random_access) :]:
+                if i.id in self._nodes:
                     continue
                 if i.size == 1:
-                    self.number(i)
+                    self.scalar_value(i)
                 elif i.owner.kind != "index":
-                    self.outside[i.id] = i
-        for i in self.outside.values():
-            self._see(i, self.space)
+                    self._external[i.id] = i
+        for i in self._external.values():
+            self._add_view(i)
         for n in self.kernel.nodes:
             if n.kind == "scatter":
-                self.see_whole(n)
+                self._add_array(n)
             elif n.id in self.plan.homes:
-                self._see(n, self.space)
+                self._add_view(n)
 
-    def _see(self, n: Node, space: tuple[int, ...]) -> None:
+    def _add_view(self, n: Node) -> None:
         home = self.plan.home(n)
-        strides = home.view.broadcast(space).strides
-        self.views[n.id] = (self.pointer(home.buffer), home.view.offset, strides)
+        strides = home.view.broadcast(self._space).strides
+        self._views[n.id] = (self.pointer(home.buffer), home.view.offset, strides)
 
-    def is_total(self, n: Node) -> bool:
-        """Whether everything is folded to this."""
-        return self.roles[n.id] in ("fold", "foldrows") and n.size == 1
+    def _add_array(self, n: Node) -> None:
+        if n.size == 1 and n.kind != "scatter":
+            self.scalar_value(n)
+        else:
+            home = self.plan.home(n)
+            self._arrays[n.id] = (self.pointer(home.buffer), home.view)
 
-    def partial(self, n: Node) -> str:
-        """The type that parts of a total are kept in: of a half, that which it is computed in."""
+    def _is_total(self, n: Node) -> bool:
+        """Return whether a node is a full reduction, to one element."""
+        return self._roles[n.id] in ("fold", "foldrows") and n.size == 1
+
+    def _total_type(self, n: Node) -> str:
+        """Return the type in which a full reduction accumulates."""
         if n.detail[0] == "sum" and n.type in FLOATING:
             return "f8"
         return "f4" if n.type == "f2" else n.type
 
-    def _begin(self) -> None:
-        """Let every fold that is known at the end begin with its neutral element."""
+    def _initialize_outputs(self) -> None:
+        """Fill reductions over rows with their identity element; copy the base of scatters."""
         for n in self.kernel.nodes:
             if n.kind == "scatter":
-                self.begin_with(n, n.inputs[0])
-            if self.roles[n.id] in ("fold", "foldrows") and not self.is_total(n):
-                self._fill(n, neutral(self.code, n.detail[0], n.type))
+                self._copy_scatter_base(n, n.inputs[0])
+            if self._roles[n.id] in ("fold", "foldrows") and not self._is_total(n):
+                self._fill_output(n, _identity_element(self.code, n.detail[0], n.type))
 
-    def begin_totals(self) -> None:
-        """Let what everything is folded to begin."""
+    def _initialize_totals(self) -> None:
         for n in self.kernel.nodes:
-            if self.is_total(n):
-                kind = self.partial(n)
-                self.totals[n.id] = self.alloca(kind)
-                self.keep(neutral(self.code, n.detail[0], kind), self.totals[n.id])
+            if self._is_total(n):
+                kind = self._total_type(n)
+                self._totals[n.id] = self.alloca(kind)
+                self.store_local(
+                    _identity_element(self.code, n.detail[0], kind), self._totals[n.id]
+                )
 
-    def _fill(self, n: Node, value: Word) -> None:
-        pointer, start, strides = self.views[n.id]
+    def _fill_output(self, n: Node, value: Word) -> None:
+        pointer, start, strides = self._views[n.id]
         axes = [(length, strides[a]) for a, length in enumerate(n.shape) if length != 1]
 
-        def each(k: int, terms: _Terms) -> None:
+        def fill_axis(k: int, terms: _Terms) -> None:
             if k == len(axes):
-                self.code.store(value, self.address(n.type, pointer, terms, start))
+                self.code.store(value, self.element_pointer(n.type, pointer, terms, start))
             else:
-                self.loop(axes[k][0], lambda i: each(k + 1, [*terms, (i, axes[k][1])]))
+                self.emit_loop(axes[k][0], lambda i: fill_axis(k + 1, [*terms, (i, axes[k][1])]))
 
-        each(0, [])
+        fill_axis(0, [])
 
-    def _end(self) -> None:
-        known: dict[int, Word] = {}
+    def _copy_scatter_base(self, n: Node, base: Node) -> None:
+        """Copy the array that a scatter updates into its output."""
+        pointer, view = self._arrays[n.id]
+        scalar = self.scalar_value(base) if base.size == 1 else None
+        source, before = self._arrays.get(base.id, ("", view))
+        before = before if scalar is not None else before.broadcast(n.shape)
+
+        def copy_axis(axis: int, to: _Terms, terms: _Terms) -> None:
+            if axis < len(n.shape):
+                self.emit_loop(
+                    n.shape[axis],
+                    lambda i: copy_axis(
+                        axis + 1,
+                        [*to, (i, view.strides[axis])],
+                        [*terms, (i, before.strides[axis])],
+                    ),
+                )
+                return
+            target = self.element_pointer(n.type, pointer, to, view.offset)
+            value = scalar
+            if value is None:
+                value = self.code.load(
+                    n.type, self.element_pointer(n.type, source, terms, before.offset)
+                )
+            self.code.store(value, target)
+
+        copy_axis(0, [], [])
+
+    def _emit_epilogue(self) -> None:
+        values: dict[int, Word] = {}
         for n in self.kernel.nodes:
-            if n.id in self.totals:
-                kind = self.partial(n)
-                found = self.kept(kind, self.totals[n.id])
-                known[n.id] = self.code.cast(found, n.type)
-        for n in self.late:
-            known[n.id] = self.value(n, lambda i: known[i.id] if i.id in known else self.number(i))
-        for id, found in known.items():
-            if id in self.views:
-                pointer, start, _ = self.views[id]
-                self.code.store(found, self.address(found.type, pointer, (), start))
+            if n.id in self._totals:
+                total = self.load_local(self._total_type(n), self._totals[n.id])
+                values[n.id] = self.code.cast(total, n.type)
+        for n in self._epilogue:
+            values[n.id] = self._compute(
+                n, lambda i: values[i.id] if i.id in values else self.scalar_value(i)
+            )
+        for id, value in values.items():
+            if id in self._views:
+                pointer, start, _ = self._views[id]
+                self.code.store(value, self.element_pointer(value.type, pointer, (), start))
 
     # -------------------------------------------------------------- the nest
 
-    def _loops(self) -> list[tuple[int, dict[int, int]]]:
-        """Lengths, and by node strides; axes through which all step evenly are one."""
+    def _merge_loops(self) -> list[tuple[int, dict[int, int]]]:
+        """Return lengths and strides by node of the loops; contiguous axes are merged."""
         axes = [
-            (length, {id: view[2][a] for id, view in self.views.items()})
-            for a, length in enumerate(self.space)
+            (length, {id: view[2][a] for id, view in self._views.items()})
+            for a, length in enumerate(self._space)
         ]
-        flat = set(self.roles.values()) <= {"full", "fold"} and not self._asks_indices()
+        flat = set(self._roles.values()) <= {"full", "fold"} and not self._reads_indices()
         flat = flat and all(n.size == 1 for n in self.kernel.nodes if n.kind == "fold")
         last = [] if flat or not axes else [axes.pop()]
         merged: list[tuple[int, dict[int, int]]] = []
         for length, strides in axes:
             if length == 1:
                 continue
-            if merged and not self._asks_indices():
+            if merged and not self._reads_indices():
                 before, wide = merged[-1]
                 if all(wide[id] == length * s for id, s in strides.items()):
                     merged[-1] = (before * length, strides)
                     continue
             merged.append((length, strides))
-        self._axes = [a for a, n in enumerate(self.space[: len(axes)]) if n != 1]
-        return (merged + last) or [(1, dict.fromkeys(self.views, 0))]
+        self._axes = [a for a, n in enumerate(self._space[: len(axes)]) if n != 1]
+        return (merged + last) or [(1, dict.fromkeys(self._views, 0))]
 
-    def _asks_indices(self) -> bool:
+    def _reads_indices(self) -> bool:
         return any(i.owner.kind == "index" for n in self.kernel.nodes for i in n.inputs)
 
-    def nest(self, depth: int, outer: list[tuple[Word, dict[int, int]]]) -> None:
-        """The loops from this one on."""
-        length, strides = self.loops[depth]
+    def _emit_nest(self, depth: int, outer: _OuterIndices) -> None:
+        """Generate the loops from a depth on, within outer loops."""
+        length, strides = self._loops[depth]
         first: Word | None = None
         count: int | Word = length
-        if self.cut is not None and self.cut[0].depth == depth:
-            _, first, count = self.cut
-        if depth < len(self.loops) - 1:
+        if self._block is not None and self._block[0].depth == depth:
+            _, first, count = self._block
+        if depth < len(self._loops) - 1:
 
-            def inner(i: Word) -> None:
+            def emit_body(i: Word) -> None:
                 i = i if first is None else first + i
-                self.nest(depth + 1, [*outer, (i, strides)])
+                self._emit_nest(depth + 1, [*outer, (i, strides)])
 
-            self.loop(count, inner)
-        elif length > 2 * BLOCK and self._may_be_in_short_rows():
-            self._in_short_rows(first, count, strides, outer)
+            self.emit_loop(count, emit_body)
+        elif length > 2 * BLOCK and self._is_row_splittable():
+            self._emit_split_row(first, count, strides, outer)
         elif first is not None:
-            self._part_of_row(first, count, strides, outer)
+            self._emit_row_slice(first, count, strides, outer)
         else:
-            self._row(count, strides, outer)
+            self._emit_row(count, strides, outer)
 
-    def _may_be_in_short_rows(self) -> bool:
-        """Whether a row may be several: where it has sums, and nothing that it must do once."""
-        once = "foldrows" in self.roles.values()
-        return bool(self.totals) and self.last_level == 0 and not once
+    def _is_row_splittable(self) -> bool:
+        """Return whether a long row with full sums may be split into several short ones."""
+        once = "foldrows" in self._roles.values()
+        return bool(self._totals) and self._last_level == 0 and not once
 
-    def _in_short_rows(
+    def _emit_split_row(
         self,
         begin: Word | None,
         length: int | Word,
         strides: dict[int, int],
-        outer: list[tuple[Word, dict[int, int]]],
+        outer: _OuterIndices,
     ) -> None:
-        def block(done: Word, count: Word) -> None:
+        def emit_slice(done: Word, count: Word) -> None:
             first = done if begin is None else begin + done
-            self._part_of_row(first, count, strides, outer)
+            self._emit_row_slice(first, count, strides, outer)
 
-        self.each_block(BLOCK, length, block)
+        self._emit_chunks(BLOCK, length, emit_slice)
 
-    def _part_of_row(
+    def _emit_chunks(
+        self, size: int, length: int | Word, body: Callable[[Word, Word], None]
+    ) -> None:
+        """Generate a loop over chunks: ``body(first index, length)`` for each."""
+        code = self.code
+        end = length.text if isinstance(length, Word) else length
+
+        def emit_chunk(k: Word) -> None:
+            first = code.op("i8", f"mul nuw nsw i64 {k.text}, {size}")
+            rest = code.op("i8", f"sub nsw i64 {end}, {first.text}")
+            body(first, code.op("i8", f"call i64 @llvm.smin.i64(i64 {rest.text}, i64 {size})"))
+
+        if isinstance(length, int):
+            self.emit_loop(-(-length // size), emit_chunk)
+            return
+        above = code.op("i8", f"add nuw nsw i64 {length.text}, {size - 1}")
+        self.emit_loop(code.op("i8", f"udiv i64 {above.text}, {size}"), emit_chunk)
+
+    def _emit_row_slice(
         self,
         first: Word,
         count: int | Word,
         strides: dict[int, int],
-        outer: list[tuple[Word, dict[int, int]]],
+        outer: _OuterIndices,
     ) -> None:
-        self.first = first
-        self._row(count, strides, [*outer, (first, strides)])
-        self.first = None
+        self._row_start = first
+        self._emit_row(count, strides, [*outer, (first, strides)])
+        self._row_start = None
 
-    first: Word | None = None
-
-    def _row(
-        self,
-        length: int | Word,
-        strides: dict[int, int],
-        outer: list[tuple[Word, dict[int, int]]],
-    ) -> None:
-        """What happens for one choice of the outer indices."""
-        self.row: dict[int, Word] = {}
-        self.inner, self.outer = strides, outer
-        self.bases: dict[int, str] = {}
-        for id, (pointer, start, _) in self.views.items():
-            if id not in self.totals:
+    def _emit_row(self, length: int | Word, strides: dict[int, int], outer: _OuterIndices) -> None:
+        """Generate the loops along a row, for one choice of the outer indices."""
+        self._row_values: dict[int, Word] = {}
+        self._inner_strides, self._outer_indices = strides, outer
+        self._row_pointers: dict[int, str] = {}
+        for id, (pointer, start, _) in self._views.items():
+            if id not in self._totals:
                 terms = [(index, by[id]) for index, by in outer]
-                self.bases[id] = self.address(self._node(id).type, pointer, terms, start)
-        for level in range(self.last_level + 1):
-            here = [n for n in self.in_nest() if self.level[n.id] == level]
-            for n in here:
-                if self.roles[n.id] == "row":
-                    self._compute_row(n)
-                elif self.roles[n.id] == "foldrows":
-                    self.add(n, self._of_row(n.inputs[0]))
+                node = self._external.get(id) or self._nodes[id]
+                self._row_pointers[id] = self.element_pointer(node.type, pointer, terms, start)
+        for level in range(self._last_level + 1):
+            nodes = [n for n in self._nest_nodes() if self._levels[n.id] == level]
+            for n in nodes:
+                if self._roles[n.id] == "row":
+                    self._emit_row_value(n)
+                elif self._roles[n.id] == "foldrows":
+                    self._accumulate(n, self._row_value(n.inputs[0]))
             roots = [
                 n
-                for n in here
-                if self.roles[n.id] in ("rowfold", "fold", "scatter")
-                or (self.roles[n.id] == "full" and (n.id in self.views or self._crosses(n)))
+                for n in nodes
+                if self._roles[n.id] in ("rowfold", "fold", "scatter")
+                or (self._roles[n.id] == "full" and (n.id in self._views or self._crosses(n)))
             ]
             if roots:
-                self._phase(level, roots, length)
+                self._emit_row_loop(level, roots, length)
 
-    def _node(self, id: int) -> Node:
-        return self.outside.get(id) or self.nodes[id]
+    def _emit_row_value(self, n: Node) -> None:
+        self._row_values[n.id] = self._compute(n, self._row_value)
+        if n.id in self._row_pointers:
+            self.code.store(self._row_values[n.id], self._row_pointers[n.id])
 
-    def _compute_row(self, n: Node) -> None:
-        self.row[n.id] = self.value(n, self._of_row)
-        if n.id in self.bases:
-            self.code.store(self.row[n.id], self.bases[n.id])
+    def _row_value(self, n: Node) -> Word:
+        """Return a value that a row has once."""
+        if n.id in self._row_values:
+            return self._row_values[n.id]
+        if n.id in self._row_pointers:
+            return self.code.load(n.type, self._row_pointers[n.id])
+        if n.owner.kind == "index" and n.size > 1:
+            return self._axis_index(n, None)
+        return self.scalar_value(n)
 
-    def _of_row(self, n: Node) -> Word:
-        """What a row has once."""
-        if n.id in self.row:
-            return self.row[n.id]
-        if n.id in self.bases:
-            return self.code.load(n.type, self.bases[n.id])
-        return self._index(n, None) if n.owner.kind == "index" and n.size > 1 else self.number(n)
-
-    def _index(self, n: Node, inner: Word | None) -> Word:
-        """The index along an axis of the space; it is asked for only where axes are not merged."""
-        axis = len(self.space) - len(n.owner.shape) + n.owner.detail
+    def _axis_index(self, n: Node, inner: Word | None) -> Word:
+        """Return the index along an axis of the space; axes are not merged where it is read."""
+        axis = len(self._space) - len(n.owner.shape) + n.owner.detail
         if n.owner.size == 1:
             return self.code.const("i8", 0)
-        if axis == len(self.space) - 1:
-            assert inner is not None, "an index along a row is none of the row"
+        if axis == len(self._space) - 1:
+            assert inner is not None, "the index along a row is not constant in it"
             return inner
-        return self.outer[self._axes.index(axis)][0]
+        return self._outer_indices[self._axes.index(axis)][0]
 
     def _crosses(self, n: Node) -> bool:
-        """Whether what was costly here is used in a later loop along the row."""
-        return is_costly(n) and any(
-            u.id in self.nodes
-            and self.level[u.id] > self.level[n.id]
-            and self.roles[u.id] in ("full", "rowfold", "fold")
+        """Return whether a later loop along the row uses a value that is expensive to recompute."""
+        return is_expensive(n) and any(
+            u.id in self._nodes
+            and self._levels[u.id] > self._levels[n.id]
+            and self._roles[u.id] in ("full", "rowfold", "fold")
             for u in self.plan.fused.users[n.id]
         )
 
     # -------------------------------------------------------------- one loop along a row
 
-    def _phase(self, level: int, roots: list[Node], length: int | Word) -> None:
+    def _emit_row_loop(self, level: int, roots: list[Node], length: int | Word) -> None:
         code = self.code
-        sums: dict[int, str] = {}
+        accumulators: dict[int, str] = {}
         for n in roots:
-            if self._folds_row(n):
-                sums[n.id] = self.alloca(n.type)
-                self.keep(neutral(code, n.detail[0], n.type), sums[n.id])
+            if self._reduces_row(n):
+                accumulators[n.id] = self.alloca(n.type)
+                neutral = _identity_element(code, n.detail[0], n.type)
+                self.store_local(neutral, accumulators[n.id])
 
-        def body(j: Word) -> None:
-            known: dict[int, Word] = {}
+        def emit_body(j: Word) -> None:
+            values: dict[int, Word] = {}
             stores: list[tuple[Word, str]] = []
-            for n in self.in_order(self.level, level):
-                self._get(n, j, level, known)
+            for n in self._nodes_in_order(level):
+                self._element(n, j, level, values)
             for n in roots:
-                if self.roles[n.id] == "full":
-                    stores += self._places(n, self._get(n, j, level, known), j)
+                if self._roles[n.id] == "full":
+                    stores += self._stores(n, self._element(n, j, level, values), j)
                     continue
-                value = self._get(n.inputs[n.kind == "scatter"], j, level, known)
+                value = self._element(n.inputs[n.kind == "scatter"], j, level, values)
                 if n.kind == "scatter":
-                    at = self.at(n, n, [self._get(i, j, level, known) for i in n.inputs[2:]])
-                    stores.append((self.put(n, value, at), at))
-                elif n.id in sums:
-                    old = self.kept(n.type, sums[n.id])
+                    indices = [self._element(i, j, level, values) for i in n.inputs[2:]]
+                    pointer = self._indexed_pointer(n, n, indices)
+                    stores.append((self._scattered(n, value, pointer), pointer))
+                elif n.id in accumulators:
+                    old = self.load_local(n.type, accumulators[n.id])
                     hidden = n.inputs[0].kind == "map"
-                    self.keep(folded(code, n.detail[0], old, value, hidden=hidden), sums[n.id])
+                    combined = _combine(code, n.detail[0], old, value, hidden=hidden)
+                    self.store_local(combined, accumulators[n.id])
                 else:
-                    at = self.address(n.type, self.bases[n.id], [(j, self.inner[n.id])], 0)
-                    stores.append((folded(code, n.detail[0], code.load(n.type, at), value), at))
-            for word, at in stores:
-                code.store(word, at)
+                    pointer = self._row_element_pointer(n, j)
+                    old = code.load(n.type, pointer)
+                    stores.append((_combine(code, n.detail[0], old, value), pointer))
+            for word, pointer in stores:
+                code.store(word, pointer)
 
-        added = [(n, sums[n.id]) for n in roots if n.id in sums and _adds(n)]
-        found: dict[int, Word] = {}
-        if added and isinstance(length, int) and length > 2 * BLOCK:
-            found = self.sums_of_sums(BLOCK, length, added, body)
+        sums = [
+            (n, accumulators[n.id]) for n in roots if n.id in accumulators and _is_rounded_sum(n)
+        ]
+        pairwise: dict[int, Word] = {}
+        if sums and isinstance(length, int) and length > 2 * BLOCK:
+            pairwise = self._emit_sums_of_sums(BLOCK, length, sums, emit_body)
         else:
-            self.loop(length, body)
+            self.emit_loop(length, emit_body)
         for n in roots:
-            if n.id in sums:
-                self._settle(n, found[n.id] if n.id in found else self.kept(n.type, sums[n.id]))
+            if n.id in accumulators:
+                value = pairwise.get(n.id)
+                if value is None:
+                    value = self.load_local(n.type, accumulators[n.id])
+                self._finish_row_reduction(n, value)
 
-    def _folds_row(self, n: Node) -> bool:
-        """Whether the last axis is folded away, so that a loop along it has one sum."""
-        if self.roles[n.id] == "rowfold" or n.id in self.totals:
-            return True
-        return self.roles[n.id] == "fold" and len(self.space) - 1 in n.detail[1]
+    def _emit_sums_of_sums(
+        self,
+        size: int,
+        length: int,
+        sums: Sequence[tuple[Node, str]],
+        body: Callable[[Word], None],
+    ) -> dict[int, Word]:
+        """Generate a loop in chunks, whose sums are added in float64.
 
-    def _settle(self, n: Node, value: Word) -> None:
-        if self.roles[n.id] != "rowfold":
-            self.add(n, value)
-            return
-        self.row[n.id] = value
-        if n.id in self.bases:
-            self.code.store(value, self.bases[n.id])
+        Args:
+            size: Indices of a chunk.
+            length: Indices of the loop.
+            sums: Nodes with the locals to which ``body`` adds.
+            body: Generates the code at an index.
 
-    def add(self, n: Node, value: Word) -> None:
-        """Take what a row gave into a fold that goes on over rows."""
-        code, how = self.code, n.detail[0]
-        if n.id in self.totals:
-            kind, place = self.partial(n), self.totals[n.id]
-            old = self.kept(kind, place)
-            self.keep(folded(code, how, old, code.cast(value, kind), strictly=True), place)
-        else:
-            old = code.load(n.type, self.bases[n.id])
-            code.store(folded(code, how, old, value, strictly=True), self.bases[n.id])
-
-    def _places(self, n: Node, value: Word, j: Word) -> list[tuple[Word, str]]:
-        """Where a value at index ``j`` is written."""
-        found = []
-        if n.id in self.views:
-            at = self.address(n.type, self.bases[n.id], [(j, self.inner[n.id])], 0)
-            found.append((value, at))
-        elif self._crosses(n):
-            if n.id not in self.rows:
-                self.rows[n.id] = self.alloca(n.type, self.space[-1])
-            found.append((value, self.address(n.type, self.rows[n.id], [(j, 1)], 0)))
-        return found
-
-    def _get(self, n: Node, j: Word, level: int, known: dict[int, Word]) -> Word:
-        """The value of a node at index ``j`` of the row."""
-        if n.id in known:
-            return known[n.id]
+        Returns:
+            The sum of each node, by its number.
+        """
         code = self.code
-        earlier = n.id in self.nodes and self.level[n.id] < level
-        if n.id in self.row:
-            found = self.row[n.id]
-        elif n.owner.kind == "index" and n.size > 1:
-            found = self._index(n, self._inner_index(j))
-        elif n.id in self.outside or (earlier and n.id in self.views):
-            at = self.address(n.type, self.bases[n.id], [(j, self.inner[n.id])], 0)
-            found = code.load(n.type, at)
-        elif n.id not in self.nodes:
-            found = self.number(n)
-        elif earlier and n.id in self.rows:
-            found = code.load(n.type, self.address(n.type, self.rows[n.id], [(j, 1)], 0))
+        totals = [self.alloca("f8") for _ in sums]
+        for total in totals:
+            self.store_local(code.const("f8", 0), total)
+
+        def emit_chunk(first: Word, count: Word) -> None:
+            for n, accumulator in sums:
+                self.store_local(_identity_element(code, "sum", n.type), accumulator)
+            self.emit_loop(count, lambda j: body(first + j))
+            for total, (n, accumulator) in zip(totals, sums, strict=True):
+                chunk_sum = code.cast(self.load_local(n.type, accumulator), "f8")
+                self.store_local(self.load_local("f8", total) + chunk_sum, total)
+
+        self._emit_chunks(size, length, emit_chunk)
+        return {
+            n.id: code.cast(self.load_local("f8", total), n.type)
+            for total, (n, _) in zip(totals, sums, strict=True)
+        }
+
+    def _nodes_in_order(self, level: int) -> list[Node]:
+        """Return the nodes of a loop in topological order if the kernel is large; else nothing."""
+        nodes, space = self.kernel.nodes, self._space
+        if len(nodes) <= _MAX_RECURSION:
+            return []
+        return [n for n in nodes if loop_role(n, space) == "full" and self._levels[n.id] <= level]
+
+    def _reduces_row(self, n: Node) -> bool:
+        """Return whether the last axis is reduced, so that a loop along it has one accumulator."""
+        if self._roles[n.id] == "rowfold" or n.id in self._totals:
+            return True
+        return self._roles[n.id] == "fold" and len(self._space) - 1 in n.detail[1]
+
+    def _finish_row_reduction(self, n: Node, value: Word) -> None:
+        if self._roles[n.id] != "rowfold":
+            self._accumulate(n, value)
+            return
+        self._row_values[n.id] = value
+        if n.id in self._row_pointers:
+            self.code.store(value, self._row_pointers[n.id])
+
+    def _accumulate(self, n: Node, value: Word) -> None:
+        """Combine the value of a row with a reduction that goes on over rows."""
+        code, how = self.code, n.detail[0]
+        if n.id in self._totals:
+            kind, accumulator = self._total_type(n), self._totals[n.id]
+            old = self.load_local(kind, accumulator)
+            combined = _combine(code, how, old, code.cast(value, kind), strictly=True)
+            self.store_local(combined, accumulator)
         else:
-            found = self.value(n, lambda i: self._get(i, j, level, known))
-        known[n.id] = found
-        return found
+            old = code.load(n.type, self._row_pointers[n.id])
+            code.store(_combine(code, how, old, value, strictly=True), self._row_pointers[n.id])
 
-    def _inner_index(self, j: Word) -> Word:
-        return j if self.first is None else self.first + j
+    def _row_element_pointer(self, n: Node, j: Word) -> str:
+        terms = [(j, self._inner_strides[n.id])]
+        return self.element_pointer(n.type, self._row_pointers[n.id], terms, 0)
+
+    def _stores(self, n: Node, value: Word, j: Word) -> list[tuple[Word, str]]:
+        """Return where the value at index ``j`` is stored: memory, or a buffer for later loops."""
+        if n.id in self._views:
+            return [(value, self._row_element_pointer(n, j))]
+        if not self._crosses(n):
+            return []
+        if n.id not in self._row_buffers:
+            self._row_buffers[n.id] = self.alloca(n.type, self._space[-1])
+        return [(value, self.element_pointer(n.type, self._row_buffers[n.id], [(j, 1)], 0))]
+
+    def _element(self, n: Node, j: Word, level: int, values: dict[int, Word]) -> Word:
+        """Return the value of a node at index ``j`` of the row."""
+        if n.id in values:
+            return values[n.id]
+        code = self.code
+        earlier = n.id in self._nodes and self._levels[n.id] < level
+        if n.id in self._row_values:
+            value = self._row_values[n.id]
+        elif n.owner.kind == "index" and n.size > 1:
+            value = self._axis_index(n, j if self._row_start is None else self._row_start + j)
+        elif n.id in self._external or (earlier and n.id in self._views):
+            value = code.load(n.type, self._row_element_pointer(n, j))
+        elif n.id not in self._nodes:
+            value = self.scalar_value(n)
+        elif earlier and n.id in self._row_buffers:
+            pointer = self.element_pointer(n.type, self._row_buffers[n.id], [(j, 1)], 0)
+            value = code.load(n.type, pointer)
+        else:
+            value = self._compute(n, lambda i: self._element(i, j, level, values))
+        values[n.id] = value
+        return value
+
+    def _compute(self, n: Node, get: Callable[[Node], Word]) -> Word:
+        """Generate a map or a gather whose inputs ``get`` returns."""
+        if n.kind == "gather":
+            indices = list(map(get, n.inputs[1:]))
+            return self.code.load(n.type, self._indexed_pointer(n, n.inputs[0], indices))
+        return self.evaluate_map(n, list(map(get, n.inputs)))
+
+    # -------------------------------------------------------------- gathers and scatters
+
+    def _indexed_pointer(self, n: Node, array: Node, indices: list[Word]) -> str:
+        """Return the pointer to an element at indices, which are clamped to the array."""
+        pointer, view = self._arrays[array.id]
+        terms = []
+        for node, index, length, stride in zip(
+            n.inputs[-len(indices) :], indices, view.shape, view.strides, strict=True
+        ):
+            if node.owner.kind != "index" or node.owner.size > length:
+                largest = self.code.const("i8", length - 1)
+                index = self.code.call("i8", "llvm.umin.i64", index, largest)
+            terms.append((index, stride))
+        return self.element_pointer(n.type, pointer, terms, view.offset)
+
+    def _scattered(self, n: Node, value: Word, pointer: str) -> Word:
+        """Return the value to store where a scatter writes an element."""
+        if n.detail == "set":
+            return value
+        return _combine(self.code, n.detail, self.code.load(n.type, pointer), value, strictly=True)
 
 
-def _adds(n: Node) -> bool:
-    """Whether a fold adds numbers that are rounded."""
+# ------------------------------------------------------------------ reductions
+
+
+def _is_rounded_sum(n: Node) -> bool:
     return bool(n.detail[0] == "sum" and n.type in FLOATING)
+
+
+def _identity_element(code: Code, how: str, type: str) -> Word:
+    """Return the result of a reduction of no elements."""
+    if how in ("sum", "any"):
+        return code.const(type, 0)
+    if how in ("prod", "all"):
+        return code.const(type, 1)
+    if type in FLOATING:
+        return code.const(type, -math.inf if how == "max" else math.inf)
+    if type == "b1":
+        return code.const(type, how == "min")
+    limits = np.iinfo(type)
+    return code.const(type, limits.min if how == "max" else limits.max)
+
+
+def _combine(
+    code: Code, how: str, a: Word, b: Word, strictly: bool = False, hidden: bool = False
+) -> Word:
+    """Combine two elements of a reduction.
+
+    Args:
+        code: Where to append instructions.
+        how: One of ``REDUCTIONS``.
+        a: The accumulated value.
+        b: The next element.
+        strictly: Whether sums and products keep their order; else LLVM may reassociate them.
+        hidden: Whether to hide from LLVM how the element of a maximum or minimum was computed.
+    """
+    if how in ("sum", "prod") and a.type in FLOATING:
+        word = "fadd" if how == "sum" else "fmul"
+        # Without nsz: with both flags LLVM reassociates within the elements too where a loop is
+        # short, so c * x + c * y becomes c * (x + y), and ((x + c) - c) + ((y + c) - c) becomes 0.
+        flags = "" if strictly else " reassoc"
+        if how == "prod" and not strictly:
+            b = _hide_factors(code, b)
+        return code.op(a.type, f"{word}{flags} {LLVM[a.type]} {a.text}, {b.text}")
+    if how in ("sum", "prod"):
+        return a + b if how == "sum" else a * b
+    if how in ("any", "all"):
+        return a | b if how == "any" else a & b
+    if a.type in FLOATING:
+        # float16 needs no rounding here.
+        extreme = partial(code.call, a.type, f"llvm.{how}imum.{SUFFIXES[a.type]}")
+        if hidden:
+            b = extreme(b, _opaque(code, _identity_element(code, how, a.type)))
+        return extreme(a, b)
+    if a.type == "b1":
+        return a | b if how == "max" else a & b
+    sign = "u" if a.type[0] == "u" else "s"
+    return code.intrinsic(f"{sign}{how}", a, b)
+
+
+def _hide_factors(code: Code, x: Word) -> Word:
+    """Hide the factors of an element: LLVM turns c * x and c * y into c**2 * (x * y)."""
+    return x * _opaque(code, code.const(x.type, 1))
+
+
+def _opaque(code: Code, x: Word) -> Word:
+    """Return a constant that LLVM cannot see, to keep it from reassociating within elements.
+
+    A fence around each element would keep loops from being vectorized; this one stands before the
+    loop. So would ``where(mask, x, -inf)`` in a maximum: LLVM keeps the total where the mask is
+    false, and takes the elements one by one, which takes a hundred times as long.
+    """
+    return code.call(x.type, f"llvm.arithmetic.fence.{SUFFIXES[x.type]}", x)

@@ -1,53 +1,126 @@
-"""A plan as the text of one LLVM module: kernels, and what calls them in order.
+"""Code generation of a whole program: one LLVM module with all kernels and the calls of them.
 
 The module is called with one table of addresses: of the arena, then of the arrays of arguments,
-states, constants, results and calls. Nothing in the text is an address, so it is the same in every
-process. Kernels that are alike, as those of equal layers, are one function.
+states, constants, results and host calls. The text contains no address, so it is the same in every
+process. Equal kernels, such as those of equal layers, are one function.
+
+A profiled program counts nanoseconds in the global ``odyssey_spent``: one counter for each kernel,
+one for zeroing before all kernels, one for copies into states behind them, one for the clock
+itself; the last one counts runs.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
-from odyssey.compiler.codegen.instrumentation import clock
-from odyssey.compiler.codegen.matmul import LETTERS, Product
-from odyssey.compiler.codegen.routine import METADATA, Routine
+from odyssey.compiler.codegen.kernel_function import LOOP_METADATA, KernelFunction
+from odyssey.compiler.codegen.loops import LoopNest
+from odyssey.compiler.codegen.matmul import BLAS_PREFIXES, Matmul
 from odyssey.compiler.codegen.scan import Scan
-from odyssey.compiler.codegen.shared_loops import SharedLoops
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.llvm.ir import declarations
 from odyssey.compiler.native_dispatch.entry import RAN, REFUSED
-from odyssey.compiler.schedule.arena import Buffer
-from odyssey.compiler.schedule.buffer_assignment import Plan, covered
+from odyssey.compiler.schedule.buffer_assignment import Buffer, Plan, is_fully_covered
 from odyssey.compiler.schedule.fusion import Kernel
-from odyssey.compiler.schedule.work_partition import time_of, varies
+from odyssey.compiler.schedule.work_partition import estimated_seconds, has_symbolic_sizes
+from odyssey.errors import DeviceError
 
-__all__ = ["Module", "emit"]
+__all__ = ["EXTRA_COUNTERS", "Instrumentation", "Module", "generate_code", "profiling_functions"]
+
+EXTRA_COUNTERS = 4
+"""Number of profile counters besides those of kernels."""
+
+
+def profiling_functions(kernels: int) -> str:
+    """Return the LLVM text of the counters and of the functions that update them.
+
+    Args:
+        kernels: Number of kernels.
+
+    Raises:
+        DeviceError: if this system has no ``clock_gettime``.
+    """
+    kind = getattr(time, "CLOCK_MONOTONIC", None)
+    if kind is None:
+        raise DeviceError(
+            "profile: this system has no clock_gettime, by which kernels are timed; time whole "
+            "calls of the function instead"
+        )
+    return f"""@odyssey_spent = global [{kernels + EXTRA_COUNTERS} x i64] zeroinitializer
+declare i32 @clock_gettime(i32, ptr)
+define internal i64 @odyssey_now() noinline {{
+  %at = alloca [2 x i64]
+  %failed = call i32 @clock_gettime(i32 {kind}, ptr %at)
+  %seconds = load i64, ptr %at
+  %beside = getelementptr i64, ptr %at, i64 1
+  %more = load i64, ptr %beside
+  %whole = mul i64 %seconds, 1000000000
+  %now = add i64 %whole, %more
+  ret i64 %now
+}}
+define internal void @odyssey_begin() noinline {{
+  %at = getelementptr i64, ptr @odyssey_spent, i64 {kernels + EXTRA_COUNTERS - 1}
+  %before = load i64, ptr %at
+  %after = add i64 %before, 1
+  store i64 %after, ptr %at
+  ret void
+}}
+define internal void @odyssey_add(i64 %number, i64 %start) noinline {{
+  %end = call i64 @odyssey_now()
+  %spent = sub i64 %end, %start
+  %at = getelementptr i64, ptr @odyssey_spent, i64 %number
+  %before = load i64, ptr %at
+  %after = add i64 %before, %spent
+  store i64 %after, ptr %at
+  ret void
+}}"""
 
 
 class Module(NamedTuple):
-    """A program as text.
+    """The LLVM text of a program, and how to call it.
 
     Attributes:
-        text: Of the module.
-        slots: By kind and number of a buffer, its place in the table of addresses.
-        steps: In order, names of functions ``i64 f(ptr table)``, and calls of Python. The entry
-            runs the first; see ``entry``. Of several the last, ``rest``, can no more fail.
-        names: By place of a kernel, the function that is called for it.
-        touched: By place of a kernel, the buffers whose addresses that function gets.
-        direct: Whether a whole call may be one native function; see ``whole``.
-        free: Whether other threads of Python may run while a step does.
+        text: LLVM IR of the module.
+        slots: Slot of each buffer in the table of addresses, by kind and number of the buffer.
+        steps: Names of functions ``i64 f(ptr table)``, and nodes of host calls, in order. The entry
+            runs the first step. If there are several, the last one cannot fail.
+        names: By position of a kernel, the function that is called for it.
+        buffers: By position of a kernel, the buffers whose addresses its function gets.
+        direct: Whether a whole call may be one native function, see ``native_dispatch``.
+        releases_gil: Whether a step may release the interpreter lock.
     """
 
     text: str
     slots: dict[tuple[str, int], int]
     steps: list[str | Node]
     names: dict[int, str]
-    touched: dict[int, list[Buffer]]
+    buffers: dict[int, list[Buffer]]
     direct: bool = False
-    free: bool = False
+    releases_gil: bool = False
+
+
+class Instrumentation(Protocol):
+    """Rewriter of kernel functions that adds checks; the tests' address sanitizer is one.
+
+    Attributes:
+        runtime: LLVM text of the functions and globals that the checks use.
+    """
+
+    runtime: str
+
+    def instrument(self, parameters: str, body: str) -> tuple[str, str]:
+        """Return parameters and body of a kernel function with checks."""
+
+    def arguments(self, plan: Plan, pointers: list[tuple[Buffer, int]], position: int) -> list[str]:
+        """Return the arguments for the parameters that ``instrument`` added, for a kernel.
+
+        Args:
+            plan: Plan of the program.
+            pointers: Buffers with the byte offsets at which the function's pointers point.
+            position: Position of the kernel.
+        """
 
 
 _BLAS = {
@@ -56,8 +129,8 @@ _BLAS = {
     for letter, number in (("s", "float"), ("d", "double"), ("c", "ptr"), ("z", "ptr"))
     for name, sizes in (("gemm", "i32, i32, i32, i64, i64, i64"), ("gemv", "i32, i32, i64, i64"))
 }
-# What BLAS is told of products of complex numbers, by address.
-_SCALARS = {
+# Complex scalars that BLAS takes by address.
+_BLAS_SCALARS = {
     f"@ody_{value}_{type}": f"@ody_{value}_{type} = private constant [2 x {part}] "
     f"[{part} {value}.0, {part} 0.0]"
     for type, part in (("c8", "float"), ("c16", "double"))
@@ -72,224 +145,248 @@ _POOL = (
 )
 
 
-# Seconds from which on a step lets other threads of Python run: to give the interpreter's lock away
-# and take it back costs .04 microseconds, and where somebody took it up to 5 milliseconds.
-_LONG = 1e-4
+# A step that takes longer releases the interpreter lock. To release it and take it back costs 0.04
+# microseconds, and up to 5 milliseconds if another thread took it meanwhile.
+_GIL_RELEASE_SECONDS = 1e-4
 
-# Lines from which on a step is several functions: LLVM takes longer than linear time for each.
-_MANY = 200
+# A step with more lines is several functions, since LLVM's time grows faster than a function.
+_MAX_FUNCTION_LINES = 200
 
-_FREE = "declare ptr @PyEval_SaveThread()\ndeclare void @PyEval_RestoreThread(ptr)"
+_GIL_FUNCTIONS = "declare ptr @PyEval_SaveThread()\ndeclare void @PyEval_RestoreThread(ptr)"
 
 
-class _Driver:
-    """The functions that call kernels in order."""
+class _ModuleWriter:
+    """Writer of the functions of a module: kernels, and the steps that call them in order."""
 
-    def __init__(self, plan: Plan, clocks: bool, looks: Any) -> None:
-        self.plan, self.clocks, self.looks = plan, clocks, looks
+    def __init__(self, plan: Plan, profiled: bool, instrumentation: Instrumentation | None) -> None:
+        self.plan, self.profiled, self.instrumentation = plan, profiled, instrumentation
         self.slots: dict[tuple[str, int], int] = {("arena", 0): 0}
-        self.kernels: list[str] = []
-        self.texts: list[str] = []
+        self.kernel_texts: list[str] = []
+        self.step_texts: list[str] = []
         self.steps: list[str | Node] = []
         self.names: dict[int, str] = {}
-        self.touched: dict[int, list[Buffer]] = {}
-        self._known: dict[tuple[str, ...], str] = {}
-        self._kernels = 0
+        self.buffers: dict[int, list[Buffer]] = {}
+        self.releases_gil = False
+        self._functions: dict[tuple[str, ...], str] = {}
+        self._function_count = 0
         self._lines: list[str] = []
-        self._used: set[int] = set()
-        self._count = 0
-        self._seconds = 0.0  # of the step that is written now
-        self.free = False
+        self._used_slots: set[int] = set()
+        self._value_count = 0
+        self._seconds = 0.0  # estimate for the step that is being written
 
-    def name(self, text: str) -> str:
-        """A new name for what an instruction gives."""
-        self._count += 1
-        self._lines.append(f"  %d{self._count} = {text}")
-        return f"%d{self._count}"
+    def define(self, instruction: str) -> str:
+        """Append an instruction and return the name of its value."""
+        self._value_count += 1
+        self._lines.append(f"  %d{self._value_count} = {instruction}")
+        return f"%d{self._value_count}"
 
-    def place(self, buffer: Buffer) -> int:
-        """Where in the table a buffer's address stands."""
+    def slot(self, buffer: Buffer) -> int:
+        """Return the slot of a buffer in the table of addresses."""
         key = ("arena", 0) if buffer.kind == "arena" else (buffer.kind, buffer.index)
         return self.slots.setdefault(key, len(self.slots))
 
     def pointer(self, buffer: Buffer, start: int = 0) -> str:
-        """Where a buffer lies; or what is ``start`` bytes behind its beginning."""
-        slot = self.place(buffer)
-        self._used.add(slot)
+        """Return the address of a buffer, or of the byte ``start`` in it."""
+        slot = self.slot(buffer)
+        self._used_slots.add(slot)
         offset = buffer.offset + start if buffer.kind == "arena" else start
         if not offset and not (buffer.kind == "arena" and self.plan.varies):
             return f"%p{slot}"
-        by = self.place_of(offset)
-        return self.name(f"getelementptr inbounds i8, ptr %p{slot}, i64 {by}")
+        by = self.size_constant(offset)
+        return self.define(f"getelementptr inbounds i8, ptr %p{slot}, i64 {by}")
 
-    def place_of(self, number: int) -> str:
-        """A number that hangs on how large all buffers are; where sizes vary it is marked."""
+    def size_constant(self, number: int) -> str:
+        """Format a number that depends on buffer sizes; marked for the template if symbolic."""
         return f"~{number}~" if self.plan.varies else str(number)
 
-    def call(self, kernel: Kernel, routine: Routine) -> None:
-        """Append a call of a kernel's function, which like kernels share."""
-        if len(self._lines) >= _MANY:
-            self._end_part()
-        text = routine.text()
-        name = self._known.get(text)
-        # Where sizes vary, those that are alike here may differ elsewhere; see ``templates``.
+    def call(self, kernel: Kernel, function: KernelFunction) -> None:
+        """Append a call of a kernel's function, which equal kernels share."""
+        if len(self._lines) >= _MAX_FUNCTION_LINES:
+            self._outline_lines()
+        text = function.function_text()
+        name = self._functions.get(text)
+        # Kernels that are equal at this size may differ at others, see ``templates``.
         if name is None or self.plan.varies:
-            name = self._known[text] = f"k{self._kernels}"
-            self._kernels += 1
-            taken, body, *blocks = self.looks.bounded(*text) if self.looks else text
-            parts = [f"define internal void @{name}({taken}) #0 {{\n{body}\n}}", *blocks]
-            self.kernels += [part.replace("@self.", f"@{name}.") for part in parts]
+            name = self._functions[text] = f"k{self._function_count}"
+            self._function_count += 1
+            if self.instrumentation:
+                text = self.instrumentation.instrument(*text)
+            parameters, body, *blocks = text
+            head = f"define internal void @{name}({parameters}) #0"
+            texts = [f"{head} {{\n{body}\n}}", *blocks]
+            self.kernel_texts += [each.replace("@self.", f"@{name}.") for each in texts]
         self.names[kernel.place] = name
-        self.touched[kernel.place] = routine.buffers
-        self._seconds += time_of(kernel)
-        given = list(zip(routine.buffers, routine.starts, strict=True))
-        passed = [f"ptr {self.pointer(*one)}" for one in given]
-        if self.looks:
-            passed += self.looks.limits(self.plan, given, kernel.place)
-        self.do(f"  call void @{name}({', '.join(passed)})", kernel.place)
+        self.buffers[kernel.place] = function.buffers
+        self._seconds += estimated_seconds(kernel)
+        pointers = list(zip(function.buffers, function.starts, strict=True))
+        arguments = [f"ptr {self.pointer(*one)}" for one in pointers]
+        if self.instrumentation:
+            arguments += self.instrumentation.arguments(self.plan, pointers, kernel.place)
+        self.append_timed(f"  call void @{name}({', '.join(arguments)})", kernel.place)
 
-    def do(self, line: str, number: int) -> None:
-        """Append a line; where there are clocks, what it takes is added to that of a number."""
-        start = self.name("call i64 @odyssey_now()") if self.clocks else ""
+    def append_timed(self, line: str, counter: int) -> None:
+        """Append a line, timed by a counter if the program is profiled."""
+        start = self.define("call i64 @odyssey_now()") if self.profiled else ""
         self._lines.append(line)
-        if self.clocks:
-            self._lines.append(f"  call void @odyssey_add(i64 {number}, i64 {start})")
+        if self.profiled:
+            self._lines.append(f"  call void @odyssey_add(i64 {counter}, i64 {start})")
 
-    def check(self, node: Node) -> None:
-        """Go on only where a truth holds."""
+    def check_truth(self, node: Node) -> None:
+        """Append a return with CHECK_FAILED unless a truth value holds."""
         home = self.plan.homes[node.id]
-        truth = self.name(f"load i8, ptr {self.pointer(home.buffer)}")
-        self._require(self.name(f"icmp ne i8 {truth}, 0"))
+        truth = self.define(f"load i8, ptr {self.pointer(home.buffer)}")
+        self._continue_if(self.define(f"icmp ne i8 {truth}, 0"))
 
-    def _require(self, holds: str) -> None:
-        after = f"after{self._count}"
-        self._lines += [f"  br i1 {holds}, label %{after}, label %refused", f"{after}:"]
+    def _continue_if(self, condition: str) -> None:
+        after = f"after{self._value_count}"
+        self._lines += [f"  br i1 {condition}, label %{after}, label %refused", f"{after}:"]
 
-    def fill(self, node: Node) -> None:
-        """Set a buffer to 0."""
+    def zero_buffer(self, node: Node) -> None:
+        """Append a memset of a node's buffer to 0."""
         home = self.plan.homes[node.id]
         at = self.pointer(home.buffer)
-        size = self.place_of(home.buffer.bytes)
+        size = self.size_constant(home.buffer.bytes)
         line = f"  call void @llvm.memset.p0.i64(ptr {at}, i8 0, i64 {size}, i1 false)"
-        self.do(line, len(self.plan.fused.kernels))
+        self.append_timed(line, len(self.plan.fused.kernels))
 
-    def move(self, to: Buffer, source: Buffer) -> None:
-        """Copy a buffer into another."""
+    def copy_buffer(self, to: Buffer, source: Buffer) -> None:
+        """Append a copy of a buffer into another."""
         a, b = self.pointer(to), self.pointer(source)
-        size = self.place_of(to.bytes)
+        size = self.size_constant(to.bytes)
         line = f"  call void @llvm.memmove.p0.p0.i64(ptr {a}, ptr {b}, i64 {size}, i1 false)"
-        self.do(line, len(self.plan.fused.kernels) + 1)
+        self.append_timed(line, len(self.plan.fused.kernels) + 1)
 
-    def end_segment(self) -> None:
-        """Close a function, and begin the next."""
+    def end_step(self) -> None:
+        """Close the function of a step, and begin the next one."""
         name = f"segment{sum(isinstance(step, str) for step in self.steps)}"
         self.steps.append(name)
         plan = self.plan
-        # Where sizes vary, each call tells whether it is long.
-        free = plan.varies or self._seconds >= _LONG
-        free = free and not (self.clocks or plan.guarded)
-        self.free |= free
-        seen, own = ("internal", ".free") if free else ("", "")
-        self._end_function(f"{seen} i64 @{name}{own}(ptr %table)")
-        if free:
-            by = self.place_of(int(self._seconds * 1e9)) if plan.varies else None
-            self.texts += _freed(name, by)
+        # At symbolic sizes each call decides whether it takes long.
+        releases_gil = plan.varies or self._seconds >= _GIL_RELEASE_SECONDS
+        releases_gil = releases_gil and not (self.profiled or plan.guarded)
+        self.releases_gil |= releases_gil
+        linkage, suffix = ("internal", ".free") if releases_gil else ("", "")
+        self._end_function(f"{linkage} i64 @{name}{suffix}(ptr %table)")
+        if releases_gil:
+            nanoseconds = self.size_constant(int(self._seconds * 1e9)) if plan.varies else None
+            self.step_texts += _gil_releasing_function(name, nanoseconds)
         self._seconds = 0.0
 
-    def _end_part(self) -> None:
-        """Let what was written be a function, which the step calls."""
-        name = f"part{len(self.texts)}"
+    def _outline_lines(self) -> None:
+        """Move the lines so far into a function of their own, which the step calls."""
+        name = f"part{len(self.step_texts)}"
         self._end_function(f"internal i64 @{name}(ptr %table) noinline")
-        answer = self.name(f"call i64 @{name}(ptr %table)")
-        self._require(self.name(f"icmp eq i64 {answer}, {RAN}"))
+        result = self.define(f"call i64 @{name}(ptr %table)")
+        self._continue_if(self.define(f"icmp eq i64 {result}, {RAN}"))
 
     def _end_function(self, head: str) -> None:
         lines = [f"define {head} {{"]
-        for slot in sorted(self._used):
+        for slot in sorted(self._used_slots):
             lines += [
                 f"  %s{slot} = getelementptr i64, ptr %table, i64 {slot}",
                 f"  %p{slot} = load ptr, ptr %s{slot}",
             ]
         tail = [f"  ret i64 {RAN}", "refused:", f"  ret i64 {REFUSED}", "}"]
-        self.texts.append("\n".join([*lines, *self._lines, *tail]))
-        self._lines, self._used = [], set()
+        self.step_texts.append("\n".join([*lines, *self._lines, *tail]))
+        self._lines, self._used_slots = [], set()
 
 
-def emit(
+def generate_code(
     plan: Plan,
     inputs: int,
     blas: Mapping[str, int],
     apart: bool,
     clocks: bool = False,
-    bounds: bool = False,
+    instrumentation: Instrumentation | None = None,
 ) -> Module:
-    """Write a plan down.
+    """Generate the LLVM module of a plan.
 
     Args:
-        plan: What is to be done.
-        inputs: How many arguments are arrays.
-        blas: Names of the products that can be called.
-        apart: Whether what can fail is to be a step apart from what cannot.
-        clocks: Whether to count what kernels take; see ``clocks``.
-        bounds: Whether to look at each address before it is read or written; see ``bounds``.
+        plan: Plan of the program.
+        inputs: Number of arguments that are arrays.
+        blas: Names of the BLAS functions that can be called.
+        apart: Whether to separate steps that can fail from the last one, which cannot.
+        clocks: Whether to profile kernels, see ``profiling_functions``.
+        instrumentation: Rewriter of kernel functions, if any.
     """
-    looks = import_module("odyssey.compiler.codegen.address_sanitizer") if bounds else None
-    driver = _Driver(plan, clocks, looks)
-    for kind, index in _fixed(plan, inputs):
-        driver.slots.setdefault((kind, index), len(driver.slots))
+    writer = _ModuleWriter(plan, clocks, instrumentation)
+    instrumented = instrumentation is not None
+    kernels = plan.fused.kernels
+    for kind, index in _argument_buffers(plan, inputs):
+        writer.slots.setdefault((kind, index), len(writer.slots))
     if clocks:
-        driver.do("  call void @odyssey_begin()", len(plan.fused.kernels) + 2)
+        writer.append_timed("  call void @odyssey_begin()", len(kernels) + 2)
     for node in plan.fused.order:
-        if node.kind == "join" and not covered(node) and node.id in plan.homes:
-            driver.fill(node)
-    barrier = max((k.place for k in plan.fused.kernels if k.checks or k.kind == "call"), default=-1)
-    if apart and barrier < 0:
-        driver.end_segment()
-    for kernel in plan.fused.kernels:
+        if node.kind == "join" and not is_fully_covered(node) and node.id in plan.homes:
+            writer.zero_buffer(node)
+    last_fallible = max((k.place for k in kernels if k.checks or k.kind == "call"), default=-1)
+    if apart and last_fallible < 0:
+        writer.end_step()
+    for kernel in kernels:
         if kernel.kind == "call":
-            driver.end_segment()
-            driver.steps.append(kernel.nodes[0])
+            writer.end_step()
+            writer.steps.append(kernel.nodes[0])
             for node in kernel.nodes[0].inputs:
-                driver.place(plan.home(node).buffer)
+                writer.slot(plan.home(node).buffer)
             continue
         if any(n.size for n in kernel.nodes) or kernel.kind == "product":
-            # Into how many blocks a loop is cut hangs on its length.
-            alone = bounds or (plan.varies and varies(kernel))
-            routine: Routine
-            if kernel.kind == "product":
-                known = f"ody_{LETTERS[kernel.nodes[0].type]}gemm" in blas
-                routine = Product(plan, kernel, known, alone)
-            else:
-                scans = kernel.kind == "scan"
-                routine = Scan(plan, kernel, alone) if scans else SharedLoops(plan, kernel, bounds)
-            driver.call(kernel, routine)
+            writer.call(kernel, _kernel_function(plan, kernel, blas, instrumented))
         for node in kernel.checks:
-            driver.check(node)
-        if apart and kernel.place == barrier:
-            driver.end_segment()
+            writer.check_truth(node)
+        if apart and kernel.place == last_fallible:
+            writer.end_step()
     for state, node in plan.moves:
         home = plan.home(node)
-        driver.move(_state_buffer(plan, state), home.buffer)
-    driver.end_segment()
-    used = "\n".join([*driver.kernels, *driver.texts])
-    parts = [declarations(used), _declared(used), *([_FREE] if driver.free else ()), used]
+        writer.copy_buffer(_state_buffer(plan, state), home.buffer)
+    writer.end_step()
+    functions = "\n".join([*writer.kernel_texts, *writer.step_texts])
+    texts = [declarations(functions), _external_declarations(functions)]
+    texts += [*([_GIL_FUNCTIONS] if writer.releases_gil else ()), functions]
     if clocks:
-        parts.append(clock(len(plan.fused.kernels)))
-    if looks:
-        parts.append(looks.WATCHMEN)
-    direct = len(driver.steps) <= 2 and not (clocks or bounds)
-    direct = direct and not (driver.free or plan.varies)  # it relies on being alone
-    if "!llvm.loop" in used:
-        parts.append(METADATA)
-    parts.append('attributes #0 = { noinline nounwind "prefer-vector-width"="512" }')
-    found = driver.slots, driver.steps, driver.names, driver.touched
-    return Module("\n".join(parts), *found, direct, driver.free)
+        texts.append(profiling_functions(len(kernels)))
+    if instrumentation is not None:
+        texts.append(instrumentation.runtime)
+    direct = len(writer.steps) <= 2 and not (clocks or instrumented)
+    # A direct call must hold the interpreter lock from its guards to its end.
+    direct = direct and not (writer.releases_gil or plan.varies)
+    if "!llvm.loop" in functions:
+        texts.append(LOOP_METADATA)
+    texts.append('attributes #0 = { noinline nounwind "prefer-vector-width"="512" }')
+    return Module(
+        "\n".join(texts),
+        writer.slots,
+        writer.steps,
+        writer.names,
+        writer.buffers,
+        direct,
+        writer.releases_gil,
+    )
 
 
-def _freed(name: str, nanoseconds: str | None) -> list[str]:
-    """A step in which other threads of Python run, if it takes long enough; None for a long one."""
-    asked = [
-        f"  %long = icmp sge i64 {nanoseconds}, {int(_LONG * 1e9)}",
+def _kernel_function(
+    plan: Plan, kernel: Kernel, blas: Mapping[str, int], instrumented: bool
+) -> KernelFunction:
+    """Generate the function of a kernel."""
+    # The number of blocks would depend on a symbolic size.
+    single_threaded = instrumented or (plan.varies and has_symbolic_sizes(kernel))
+    if kernel.kind == "product":
+        has_blas = f"ody_{BLAS_PREFIXES[kernel.nodes[0].type]}gemm" in blas
+        return Matmul(plan, kernel, has_blas, single_threaded)
+    if kernel.kind == "scan":
+        return Scan(plan, kernel, single_threaded)
+    return LoopNest(plan, kernel, instrumented)
+
+
+def _gil_releasing_function(name: str, nanoseconds: str | None) -> list[str]:
+    """Return a step that releases the interpreter lock.
+
+    Args:
+        name: Name of the step.
+        nanoseconds: Estimate that depends on symbolic sizes; below a limit the step keeps the lock.
+            None for a step that always releases it.
+    """
+    branch = [
+        f"  %long = icmp sge i64 {nanoseconds}, {int(_GIL_RELEASE_SECONDS * 1e9)}",
         "  br i1 %long, label %freed, label %held",
         "held:",
         f"  %here = call i64 @{name}.free(ptr %table)",
@@ -298,7 +395,7 @@ def _freed(name: str, nanoseconds: str | None) -> list[str]:
     ]
     return [
         f"define i64 @{name}(ptr %table) {{",
-        *(asked if nanoseconds else ()),
+        *(branch if nanoseconds else ()),
         "  %thread = call ptr @PyEval_SaveThread()",
         f"  %answer = call i64 @{name}.free(ptr %table)",
         "  call void @PyEval_RestoreThread(ptr %thread)",
@@ -307,17 +404,17 @@ def _freed(name: str, nanoseconds: str | None) -> list[str]:
     ]
 
 
-def _declared(text: str) -> str:
-    """Declare the products that are called, and the pool."""
+def _external_declarations(text: str) -> str:
+    """Return the declarations of BLAS and thread pool functions that a text calls."""
     lines = [line for name, line in _BLAS.items() if f"call void @{name}(" in text]
-    lines += [line for name, line in _SCALARS.items() if f"ptr {name}," in text]
+    lines += [line for name, line in _BLAS_SCALARS.items() if f"ptr {name}," in text]
     if "@ody_own" in text:
         lines += _POOL
     return "\n".join(lines)
 
 
-def _fixed(plan: Plan, inputs: int) -> list[tuple[str, int]]:
-    """Buffers whose addresses the entry writes into the table."""
+def _argument_buffers(plan: Plan, inputs: int) -> list[tuple[str, int]]:
+    """Return the buffers whose addresses the entry writes into the table."""
     outputs = plan.written()
     return [*(("input", k) for k in range(inputs)), *(("output", k) for k in outputs)]
 
@@ -326,4 +423,4 @@ def _state_buffer(plan: Plan, state: int) -> Buffer:
     for home in plan.homes.values():
         if home.buffer.kind == "state" and home.buffer.index == state:
             return home.buffer
-    raise AssertionError(f"state {state} lies nowhere")
+    raise AssertionError(f"state {state} has no buffer")

@@ -1,9 +1,9 @@
-"""Products of matrices in tiles that lie in registers, for shapes that BLAS is slow at.
+"""Register tiling: matrix products in tiles of vector registers, for shapes at which BLAS is slow.
 
-A tile of the result is summed up in vectors: ``across``, where its rows lie along vectors, or by
-``dots``, where the inner axis does, and each vector is added up in the end. Nothing is packed, so
-what is wide or long both ways is left to BLAS; and the inner axis may be several, as that of a sum
-over a batch, which BLAS could only see in copies.
+A tile of the result accumulates in vectors: ``emit_across`` where rows of the result are
+contiguous, ``emit_dots`` where the inner axis is, whose vectors are reduced at the end. Nothing is packed, so
+products that are wide or long both ways are left to BLAS. The inner axis may be several axes, as of
+a sum over a batch, which BLAS could read only in copies.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from odyssey.compiler.codegen.routine import Routine
-from odyssey.compiler.llvm.ir import LLVM, Word
+from odyssey.compiler.codegen.kernel_function import KernelFunction
+from odyssey.compiler.llvm.ir import LLVM, Code, Word
 from odyssey.compiler.llvm.types import SUFFIXES
-from odyssey.compiler.passes.windows import LONGEST
+from odyssey.compiler.passes.windows import MAX_SUM_LENGTH
 from odyssey.spec import Shape
 
-__all__ = ["Operand", "Registers", "Result", "Sizes", "Tiles", "registers"]
+__all__ = ["Operand", "Registers", "Result", "Sizes", "RegisterTiles", "registers"]
 
 _Terms = list[tuple[Word, int]]
 
-# Vectors of a row, and rows, of a tile; columns of one that sums along vectors.
-_VECTORS, _ROWS, _SIDE = 4, 16, 5
+# Vectors of a row and rows of a tile; columns of a tile that sums along vectors.
+_TILE_VECTORS, _TILE_ROWS, _DOT_COLUMNS = 4, 16, 5
 
 
 class Registers(NamedTuple):
-    """Of this processor: bits of a vector, and how many a tile may take beside one operand."""
+    """Vector registers of this processor: bits of one, and how many a tile may take but for one."""
 
     bits: int
     room: int
@@ -36,17 +36,17 @@ class Registers(NamedTuple):
 
 @cache
 def registers() -> Registers:
-    """What tiles are made for."""
+    """Return the vector registers of this processor."""
     from llvmlite import binding as llvm
 
-    known = llvm.get_host_cpu_features()
-    if known.get("avx512f"):
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f"):
         return Registers(512, 31)
-    return Registers(256 if known.get("avx2") else 128, 15)
+    return Registers(256 if features.get("avx2") else 128, 15)
 
 
 class Sizes(NamedTuple):
-    """Lengths: of the rows, and of the axes that columns, and what is summed up, are."""
+    """Lengths of a product: rows, axes of the columns, inner axes."""
 
     rows: int
     columns: Shape
@@ -54,7 +54,7 @@ class Sizes(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Where the product lies, and how far its rows, and the axes of its columns, lie apart."""
+    """Pointer to the result, and strides of its rows and of the axes of its columns."""
 
     at: str
     row: int
@@ -62,12 +62,12 @@ class Result(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """What is multiplied: where its first element lies, and how far its elements lie apart.
+    """An operand of a product.
 
     Attributes:
-        at: A pointer.
-        outer: Steps along its rows, or along the axes that its columns are.
-        inner: Steps along the inner axes.
+        at: Pointer to its first element.
+        outer: Strides of its rows, or of the axes of its columns.
+        inner: Strides of the inner axes.
     """
 
     at: str
@@ -75,323 +75,352 @@ class Operand(NamedTuple):
     inner: tuple[int, ...]
 
 
-class _Part(NamedTuple):
-    """Some rows or columns: how many, and where they begin in an operand and in the result."""
+class _Slice(NamedTuple):
+    """A slice of rows or columns: its length, and its start in an operand and in the result."""
 
     length: int
-    of: _Terms
-    to: _Terms
+    source: _Terms
+    target: _Terms
     first: int
 
 
 class _Vector(NamedTuple):
-    """Where elements of a line begin in an operand and in the result, and how many they are."""
+    """A vector of a row: its offset in an operand and in the result, and its length."""
 
-    of: int
-    to: int
-    size: int
+    source: int
+    target: int
+    length: int
 
 
-class Tiles(Routine):
-    """A routine that multiplies matrices."""
+class RegisterTiles:
+    """Generator of register-tiled matrix products.
 
-    type: str
-    beta: float
+    Args:
+        function: The kernel function to generate code into.
+        type: Type of the elements, ``f4`` or ``f8``.
+        beta: Factor of what the result holds before, to which the product is added.
+    """
 
-    def across(self, a: Operand, b: Operand, c: Result, sizes: Sizes) -> None:
-        """Write the product, where the last axis of columns lies along vectors."""
+    def __init__(self, function: KernelFunction, type: str, beta: float) -> None:
+        self._function, self._type, self._beta = function, type, beta
+
+    @property
+    def _code(self) -> Code:
+        return self._function.code
+
+    def emit_across(self, a: Operand, b: Operand, c: Result, sizes: Sizes) -> None:
+        """Generate a product whose last axis of columns is along vectors."""
         lanes, room = self._lanes, registers().room
-        most = _VECTORS if room > 16 else _VECTORS // 2
+        most = _TILE_VECTORS if room > 16 else _TILE_VECTORS // 2
         *outer, last = zip(sizes.columns, b.outer, c.columns, strict=True)
-        # Short lines are taken several at a time; one whose length varies is not short.
+        # Several short lines share a tile; a line of symbolic length is not short.
         line = outer.pop() if outer else (1, 0, 0)
         vectors = -(-last[0] // lanes)
         lines = 1 if vectors > most else most // vectors
 
-        def some(block: _Part, part: _Part) -> None:
+        def emit_columns(block: _Slice, columns: _Slice) -> None:
             vectors = [
                 _Vector(
-                    (block.first + k) * line[1] + (part.first + start) * last[1],
-                    (block.first + k) * line[2] + (part.first + start) * last[2],
-                    min(lanes, part.length - start),
+                    (block.first + k) * line[1] + (columns.first + start) * last[1],
+                    (block.first + k) * line[2] + (columns.first + start) * last[2],
+                    min(lanes, columns.length - start),
                 )
                 for k in range(block.length)
-                for start in range(0, part.length, lanes)
+                for start in range(0, columns.length, lanes)
             ]
-            rows = min(_ROWS, (room - len(vectors)) // len(vectors))
-            self._in_parts(
+            rows = min(_TILE_ROWS, (room - len(vectors)) // len(vectors))
+            self._emit_slices(
                 (sizes.rows, a.outer[0], c.row),
-                _evenly(sizes.rows, rows),
+                _even_size(sizes.rows, rows),
                 ([], []),
-                lambda rows: self._strip(a, b, c, rows, (part, vectors), sizes.inner),
+                lambda rows: self._emit_strip(a, b, c, rows, (columns, vectors), sizes.inner),
             )
 
-        def each(of: _Terms, to: _Terms) -> None:
-            self._in_parts(
+        def emit_lines(source: _Terms, target: _Terms) -> None:
+            self._emit_slices(
                 line,
                 lines,
-                (of, to),
-                lambda block: self._in_parts(
-                    last, most * lanes, (block.of, block.to), lambda part: some(block, part)
+                (source, target),
+                lambda block: self._emit_slices(
+                    last,
+                    most * lanes,
+                    (block.source, block.target),
+                    lambda columns: emit_columns(block, columns),
                 ),
             )
 
-        self._over(outer, each)
+        self._emit_outer_loops(outer, emit_lines)
 
-    def dots(self, a: Operand, b: Operand, c: Result, sizes: Sizes) -> None:
-        """Write the product, where the last inner axis lies along vectors."""
+    def emit_dots(self, a: Operand, b: Operand, c: Result, sizes: Sizes) -> None:
+        """Generate a product whose last inner axis is along vectors."""
         last = sizes.columns[-1]
-        columns = _evenly(last, _SIDE)
-        rows = _evenly(sizes.rows, (registers().room - 1) // (columns + 1))
+        columns = _even_size(last, _DOT_COLUMNS)
+        rows = _even_size(sizes.rows, (registers().room - 1) // (columns + 1))
 
-        def some(part: _Part) -> None:
-            self._in_parts(
+        def emit_columns(part: _Slice) -> None:
+            self._emit_slices(
                 (sizes.rows, a.outer[0], c.row),
                 rows,
                 ([], []),
-                lambda lines: self._block(a, b, c, lines, part, sizes.inner),
+                lambda lines: self._emit_dot_tile(a, b, c, lines, part, sizes.inner),
             )
 
         *outer, axis = zip(sizes.columns, b.outer, c.columns, strict=True)
-        self._over(outer, lambda of, to: self._in_parts(axis, columns, (of, to), some))
+        self._emit_outer_loops(
+            outer,
+            lambda source, target: self._emit_slices(axis, columns, (source, target), emit_columns),
+        )
 
-    def _over(
+    def _emit_outer_loops(
         self, axes: list[tuple[int, int, int]], body: Callable[[_Terms, _Terms], None]
     ) -> None:
-        """``body`` at all indices along axes, as ``_in_parts`` takes them."""
+        """Generate loops over axes, given by length and strides in an operand and the result."""
 
-        def each(k: int, of: _Terms, to: _Terms) -> None:
+        def emit_axis(k: int, source: _Terms, target: _Terms) -> None:
             if k == len(axes):
-                body(of, to)
+                body(source, target)
                 return
             length, step, step_c = axes[k]
-            self.loop(length, lambda j: each(k + 1, [*of, (j, step)], [*to, (j, step_c)]))
+            self._function.emit_loop(
+                length, lambda j: emit_axis(k + 1, [*source, (j, step)], [*target, (j, step_c)])
+            )
 
-        each(0, [], [])
+        emit_axis(0, [], [])
 
-    def _in_parts(
+    def _emit_slices(
         self,
         axis: tuple[int, int, int],
         most: int,
         before: tuple[_Terms, _Terms],
-        body: Callable[[_Part], None],
+        body: Callable[[_Slice], None],
     ) -> None:
-        """Parts of an axis, given by its length and its steps in an operand and in the result."""
-        (length, step, step_c), (of, to) = axis, before
+        """Generate an axis in slices; it is given by length and strides in operand and result."""
+        (length, step, step_c), (source, target) = axis, before
         full, rest = divmod(length, most)
         if full:
-            self.loop(
+            self._function.emit_loop(
                 full,
-                lambda k: body(_Part(most, [*of, (k, most * step)], [*to, (k, most * step_c)], 0)),
+                lambda k: body(
+                    _Slice(most, [*source, (k, most * step)], [*target, (k, most * step_c)], 0)
+                ),
             )
         if rest:
-            body(_Part(rest, of, to, full * most))
+            body(_Slice(rest, source, target, full * most))
 
-    def _strip(
+    def _emit_strip(
         self,
         a: Operand,
         b: Operand,
         c: Result,
-        rows: _Part,
-        columns: tuple[_Part, list[_Vector]],
+        rows: _Slice,
+        columns: tuple[_Slice, list[_Vector]],
         inner: Shape,
     ) -> None:
-        """Some rows of some columns: a vector for every few elements of each row."""
-        code, type, (part, vectors) = self.code, self.type, columns
-        sums = [[self._place() for _ in vectors] for _ in range(rows.length)]
+        """Generate a tile with several vectors of each row."""
+        code, type, (part, vectors) = self._code, self._type, columns
+        sums = [[self._vector_alloca() for _ in vectors] for _ in range(rows.length)]
 
         def step(ks: list[Word]) -> None:
-            places = [*part.of, *zip(ks, b.inner, strict=True)]
-            found = [self._load(b.at, places, v.of, v.size, b.outer[-1]) for v in vectors]
-            places = [*rows.of, *zip(ks, a.inner, strict=True)]
+            terms = [*part.source, *zip(ks, b.inner, strict=True)]
+            right = [
+                self._load_strided(b.at, terms, v.source, v.length, b.outer[-1]) for v in vectors
+            ]
+            terms = [*rows.source, *zip(ks, a.inner, strict=True)]
             for r in range(rows.length):
-                at = self.address(type, a.at, places, (rows.first + r) * a.outer[0])
+                at = self._function.element_pointer(
+                    type, a.at, terms, (rows.first + r) * a.outer[0]
+                )
                 factor = self._splat(code.load(type, at))
-                for place, vector in zip(sums[r], found, strict=True):
-                    self._add_product(place, factor, vector)
+                for accumulator, vector in zip(sums[r], right, strict=True):
+                    self._emit_fma(accumulator, factor, vector)
 
-        self._sum_up(inner, 1, sums, step)
+        self._emit_inner_loops(inner, 1, sums, step)
         for r in range(rows.length):
-            for place, v in zip(sums[r], vectors, strict=True):
-                start = (rows.first + r) * c.row + v.to
-                at = self.address(type, c.at, [*rows.to, *part.to], start)
-                self._store(self._value(place), at, v.size, c.columns[-1])
+            for accumulator, v in zip(sums[r], vectors, strict=True):
+                start = (rows.first + r) * c.row + v.target
+                at = self._function.element_pointer(type, c.at, [*rows.target, *part.target], start)
+                self._store_vector(self._load_accumulator(accumulator), at, v.length, c.columns[-1])
 
-    def _block(
-        self, a: Operand, b: Operand, c: Result, rows: _Part, columns: _Part, inner: Shape
+    def _emit_dot_tile(
+        self, a: Operand, b: Operand, c: Result, rows: _Slice, columns: _Slice, inner: Shape
     ) -> None:
-        """Some rows of some columns: a vector of parts of the sum for each element."""
-        type = self.type
-        sums = [[self._place() for _ in range(columns.length)] for _ in range(rows.length)]
+        """Generate a tile with a vector of partial sums for each element."""
+        type = self._type
+        sums = [[self._vector_alloca() for _ in range(columns.length)] for _ in range(rows.length)]
 
-        def step(ks: list[Word], part: _Part) -> None:
+        def step(ks: list[Word], part: _Slice) -> None:
             size, start = part.length, part.first
-            places = [*rows.of, *zip(ks, a.inner, strict=False), *part.of]
+            terms = [*rows.source, *zip(ks, a.inner, strict=False), *part.source]
             left = [
-                self._load(a.at, places, (rows.first + r) * a.outer[0] + start, size)
+                self._load_strided(a.at, terms, (rows.first + r) * a.outer[0] + start, size)
                 for r in range(rows.length)
             ]
-            apart = b.inner[-1]
-            places = [*columns.of, *zip(ks, b.inner, strict=False), *part.to]
+            stride = b.inner[-1]
+            terms = [*columns.source, *zip(ks, b.inner, strict=False), *part.target]
             for q in range(columns.length):
-                at = (columns.first + q) * b.outer[-1] + start * apart
-                vector = self._load(b.at, places, at, size, apart)
+                at = (columns.first + q) * b.outer[-1] + start * stride
+                vector = self._load_strided(b.at, terms, at, size, stride)
                 for r in range(rows.length):
-                    self._add_product(sums[r][q], left[r], vector)
+                    self._emit_fma(sums[r][q], left[r], vector)
 
-        def line(ks: list[Word]) -> None:
+        def emit_line(ks: list[Word]) -> None:
             axis = inner[-1], 1, b.inner[-1]
-            self._in_parts(axis, self._lanes, ([], []), lambda part: step(ks, part))
+            self._emit_slices(axis, self._lanes, ([], []), lambda part: step(ks, part))
 
-        self._sum_up(inner[:-1], -(-inner[-1] // self._lanes), sums, line)
+        self._emit_inner_loops(inner[:-1], -(-inner[-1] // self._lanes), sums, emit_line)
         for r in range(rows.length):
             for q in range(columns.length):
                 start = (rows.first + r) * c.row + (columns.first + q) * c.columns[-1]
-                at = self.address(type, c.at, [*rows.to, *columns.to], start)
-                self._write(self._added_up(self._value(sums[r][q])), at)
+                at = self._function.element_pointer(
+                    type, c.at, [*rows.target, *columns.target], start
+                )
+                total = self._reduce_vector(self._load_accumulator(sums[r][q]))
+                self._store_element(total, at)
 
-    def _sum_up(
+    def _emit_inner_loops(
         self,
         lengths: Shape,
-        each: int,
+        count: int,
         sums: list[list[str]],
         body: Callable[[list[Word]], None],
     ) -> None:
-        """``body`` at all indices, which adds to sums; those of many are sums of sums of few."""
-        places = [place for row in sums for place in row]
+        """Generate the inner loops; long sums are sums of partial sums.
+
+        Args:
+            lengths: Lengths of the loops.
+            count: Vectors that ``body`` adds to each sum at one index.
+            sums: Accumulators.
+            body: Generates the code at an index, which adds to the accumulators.
+        """
+        partial_sums = [accumulator for row in sums for accumulator in row]
         inside = len(lengths)
-        while inside and each * math.prod(lengths[inside - 1 :]) <= LONGEST:
+        while inside and count * math.prod(lengths[inside - 1 :]) <= MAX_SUM_LENGTH:
             inside -= 1
-        totals = [self._place() for _ in places] if inside else places
+        totals = [self._vector_alloca() for _ in partial_sums] if inside else partial_sums
         for total in totals:
-            self._keep("zeroinitializer", total)
+            self._store_accumulator("zeroinitializer", total)
 
-        def some(ks: list[Word]) -> None:
+        def emit_partial_sums(ks: list[Word]) -> None:
             if not inside:
-                self._nest(lengths, body)
+                self._function.emit_loops(lengths, body)
                 return
-            for place in places:
-                self._keep("zeroinitializer", place)
-            self._nest(lengths[inside:], lambda more: body([*ks, *more]))
-            for total, place in zip(totals, places, strict=True):
-                v = self._vector
-                text = f"fadd {v} {self._value(total)}, {self._value(place)}"
-                self._keep(self.code.op("ptr", text).text, total)
+            for accumulator in partial_sums:
+                self._store_accumulator("zeroinitializer", accumulator)
+            self._function.emit_loops(lengths[inside:], lambda more: body([*ks, *more]))
+            for total, accumulator in zip(totals, partial_sums, strict=True):
+                old, new = self._load_accumulator(total), self._load_accumulator(accumulator)
+                text = f"fadd {self._vector} {old}, {new}"
+                self._store_accumulator(self._code.op("ptr", text).text, total)
 
-        self._nest(lengths[:inside], some)
-        for total, place in zip(totals, places, strict=True):
-            if total != place:
-                self._keep(self._value(total), place)
-
-    def _nest(self, lengths: Shape, body: Callable[[list[Word]], None]) -> None:
-        def each(axis: int, ks: list[Word]) -> None:
-            if axis == len(lengths):
-                body(ks)
-            else:
-                self.loop(lengths[axis], lambda k: each(axis + 1, [*ks, k]))
-
-        each(0, [])
+        self._function.emit_loops(lengths[:inside], emit_partial_sums)
+        for total, accumulator in zip(totals, partial_sums, strict=True):
+            if total != accumulator:
+                self._store_accumulator(self._load_accumulator(total), accumulator)
 
     # -------------------------------------------------------------- vectors
 
     @property
     def _lanes(self) -> int:
-        return registers().bits // (8 * int(self.type[1]))
+        return registers().bits // (8 * int(self._type[1]))
 
     @property
     def _vector(self) -> str:
-        return f"<{self._lanes} x {LLVM[self.type]}>"
+        return f"<{self._lanes} x {LLVM[self._type]}>"
 
     @property
     def _suffix(self) -> str:
-        return f"v{self._lanes}{SUFFIXES[self.type]}"
+        return f"v{self._lanes}{SUFFIXES[self._type]}"
 
-    def _place(self) -> str:
-        """Room for a vector on the stack, from where LLVM takes it into a register."""
-        name = f"%m{len(self._entry)}"
-        self._entry.append(f"  {name} = alloca {self._vector}")
-        return name
+    def _vector_alloca(self) -> str:
+        """Allocate a vector on the stack, which LLVM promotes to a register."""
+        return self._function.alloca_of(self._vector)
 
-    def _keep(self, value: str, place: str) -> None:
-        self.code.line(f"store {self._vector} {value}, ptr {place}")
+    def _store_accumulator(self, value: str, accumulator: str) -> None:
+        self._code.line(f"store {self._vector} {value}, ptr {accumulator}")
 
-    def _value(self, place: str) -> str:
-        return self.code.op("ptr", f"load {self._vector}, ptr {place}").text
+    def _load_accumulator(self, accumulator: str) -> str:
+        return self._code.op("ptr", f"load {self._vector}, ptr {accumulator}").text
 
-    def _add_product(self, place: str, x: str, y: str) -> None:
+    def _emit_fma(self, accumulator: str, x: str, y: str) -> None:
         v = self._vector
-        old = self._value(place)
-        given = f"{v} {x}, {v} {y}, {v} {old}"
-        made = self.code.op("ptr", f"call {v} @llvm.fma.{self._suffix}({given})").text
-        self._keep(made, place)
+        old = self._load_accumulator(accumulator)
+        operands = f"{v} {x}, {v} {y}, {v} {old}"
+        result = self._code.op("ptr", f"call {v} @llvm.fma.{self._suffix}({operands})").text
+        self._store_accumulator(result, accumulator)
 
     def _splat(self, x: Word) -> str:
-        v, kind, code = self._vector, LLVM[self.type], self.code
+        v, kind, code = self._vector, LLVM[self._type], self._code
         one = code.op("ptr", f"insertelement {v} poison, {kind} {x.text}, i64 0").text
-        where = f"<{self._lanes} x i32> zeroinitializer"
-        return code.op("ptr", f"shufflevector {v} {one}, {v} poison, {where}").text
+        lanes = f"<{self._lanes} x i32> zeroinitializer"
+        return code.op("ptr", f"shufflevector {v} {one}, {v} poison, {lanes}").text
 
-    def _mask(self, size: int) -> str:
-        bits = f"i{self._lanes} {(1 << size) - 1}"
-        return self.code.op("ptr", f"bitcast {bits} to <{self._lanes} x i1>").text
+    def _mask(self, length: int) -> str:
+        bits = f"i{self._lanes} {(1 << length) - 1}"
+        return self._code.op("ptr", f"bitcast {bits} to <{self._lanes} x i1>").text
 
-    def _load(self, pointer: str, terms: _Terms, start: int, size: int, step: int = 1) -> str:
-        """Some elements that lie so far apart, 1 or 2, and zeros behind them."""
-        at = self.address(self.type, pointer, terms, start)
-        if step == 1:
-            return self._at(at, size)
-        lanes, code = self._lanes, self.code
-        first = self._at(at, min(2 * size - 1, lanes))
-        second = "zeroinitializer"  # what is not read is 0
-        if 2 * size - 1 > lanes:
-            second = self._at(self._moved(self.type, at, str(lanes)), 2 * size - 1 - lanes)
-        where = ", ".join(f"i32 {2 * k}" for k in range(lanes))
+    def _load_strided(
+        self, pointer: str, terms: _Terms, start: int, length: int, stride: int = 1
+    ) -> str:
+        """Load a vector of elements with stride 1 or 2; lanes beyond ``length`` are 0."""
+        at = self._function.element_pointer(self._type, pointer, terms, start)
+        if stride == 1:
+            return self._load_vector(at, length)
+        lanes, code = self._lanes, self._code
+        first = self._load_vector(at, min(2 * length - 1, lanes))
+        second = "zeroinitializer"
+        if 2 * length - 1 > lanes:
+            behind = self._function.offset_pointer(self._type, at, str(lanes))
+            second = self._load_vector(behind, 2 * length - 1 - lanes)
+        even = ", ".join(f"i32 {2 * k}" for k in range(lanes))
         text = f"shufflevector {self._vector} {first}, {self._vector} {second}"
-        return code.op("ptr", f"{text}, <{lanes} x i32> <{where}>").text
+        return code.op("ptr", f"{text}, <{lanes} x i32> <{even}>").text
 
-    def _at(self, at: str, size: int) -> str:
-        """Some elements that follow one another, and zeros behind them."""
-        v, code, align = self._vector, self.code, int(self.type[1])
-        if size == self._lanes:
+    def _load_vector(self, at: str, length: int) -> str:
+        """Load contiguous elements; lanes beyond ``length`` are 0."""
+        v, code, align = self._vector, self._code, int(self._type[1])
+        if length == self._lanes:
             return code.op("ptr", f"load {v}, ptr {at}, align {align}").text
-        mask = f"<{self._lanes} x i1> {self._mask(size)}"
+        mask = f"<{self._lanes} x i1> {self._mask(length)}"
         name = f"llvm.masked.load.{self._suffix}.p0"
-        given = f"ptr {at}, i32 {align}, {mask}, {v} zeroinitializer"
-        return code.op("ptr", f"call {v} @{name}({given})").text
+        arguments = f"ptr {at}, i32 {align}, {mask}, {v} zeroinitializer"
+        return code.op("ptr", f"call {v} @{name}({arguments})").text
 
-    def _store(self, value: str, at: str, size: int, step: int) -> None:
-        """Write some elements, which lie so far apart."""
-        v, code, align = self._vector, self.code, int(self.type[1])
-        if step != 1:
-            for k in range(size):
-                text = f"extractelement {v} {value}, i64 {k}"
-                self._write(code.op(self.type, text), self._moved(self.type, at, str(k * step)))
+    def _store_vector(self, value: str, at: str, length: int, stride: int) -> None:
+        """Store elements of a vector with a stride, added to beta times what is there."""
+        v, code, align = self._vector, self._code, int(self._type[1])
+        if stride != 1:
+            for k in range(length):
+                element = code.op(self._type, f"extractelement {v} {value}, i64 {k}")
+                target = self._function.offset_pointer(self._type, at, str(k * stride))
+                self._store_element(element, target)
             return
-        if self.beta:
-            old, factor = self._at(at, size), self._splat(code.const(self.type, self.beta))
+        if self._beta:
+            old = self._load_vector(at, length)
+            factor = self._splat(code.const(self._type, self._beta))
             old = code.op("ptr", f"fmul {v} {old}, {factor}").text
             value = code.op("ptr", f"fadd {v} {old}, {value}").text
-        if size == self._lanes:
+        if length == self._lanes:
             code.line(f"store {v} {value}, ptr {at}, align {align}")
             return
-        mask = f"<{self._lanes} x i1> {self._mask(size)}"
+        mask = f"<{self._lanes} x i1> {self._mask(length)}"
         name = f"llvm.masked.store.{self._suffix}.p0"
         code.line(f"call void @{name}({v} {value}, ptr {at}, i32 {align}, {mask})")
 
-    def _write(self, total: Word, at: str) -> None:
-        """Write one element."""
-        if self.beta:
-            total = self.code.load(self.type, at) * self.beta + total
-        self.code.store(total, at)
+    def _store_element(self, total: Word, at: str) -> None:
+        """Store one element, added to beta times what is there."""
+        if self._beta:
+            total = self._code.load(self._type, at) * self._beta + total
+        self._code.store(total, at)
 
-    def _added_up(self, value: str) -> Word:
-        kind, v = LLVM[self.type], self._vector
+    def _reduce_vector(self, value: str) -> Word:
+        kind, v = LLVM[self._type], self._vector
         name = f"llvm.vector.reduce.fadd.{self._suffix}"
-        zero = self.code.const(self.type, 0).text
-        return self.code.op(self.type, f"call reassoc {kind} @{name}({kind} {zero}, {v} {value})")
+        zero = self._code.const(self._type, 0).text
+        text = f"call reassoc {kind} @{name}({kind} {zero}, {v} {value})"
+        return self._code.op(self._type, text)
 
 
-def _evenly(length: int, most: int) -> int:
-    """The size of parts that are at most so large and about equal."""
-    parts = -(-length // most)
-    return -(-length // parts)
+def _even_size(length: int, most: int) -> int:
+    """Return the size of slices that are at most so long and about equal."""
+    slices = -(-length // most)
+    return -(-length // slices)

@@ -1,7 +1,7 @@
-"""Scans as LLVM IR: each element with those before it along an axis, in their order.
+"""Scan kernels in LLVM IR: each element is combined with those before it along an axis, in order.
 
-Along the last axis a line waits for each of its elements until the one before is there, so several
-lines are taken at a time; along other axes, elements that lie beside each other are.
+Along the last axis each step of a line waits for the one before, so several lines are interleaved.
+Along other axes, contiguous elements are scanned side by side, in vectors.
 """
 
 from __future__ import annotations
@@ -9,194 +9,210 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from odyssey.compiler.codegen.routine import Routine
+from odyssey.compiler.codegen.kernel_function import KernelFunction
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.ir.views import View
-from odyssey.compiler.llvm.ir import LLVM, Word
+from odyssey.compiler.llvm.ir import Word
 from odyssey.compiler.llvm.scalar_programs import evaluate
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.compiler.schedule.fusion import Kernel
-from odyssey.compiler.schedule.work_partition import Cut, cut, time_of
+from odyssey.compiler.schedule.work_partition import Tiling, estimated_seconds, partition_loop
 
 __all__ = ["Scan"]
 
-# Lines at a time: a sum takes four cycles, of which each may begin one. Of more, those of a length
-# that is a power of 2 lie in one place of a cache, and take up to ten times as long; but a function
-# in each step, such as exp, has them wait longer still.
+# Lines that are interleaved. An addition has a latency of four cycles, and one may start each cycle.
+# With more lines of a length that is a power of 2, all map to one set of the cache, and take up to
+# ten times as long; but steps with a function such as exp have an even longer latency.
 _LINES, _SLOW_LINES = 4, 8
 
 
-class _Place(NamedTuple):
-    """An index along an axis: what is known when the code runs, and what more is known now."""
+class _Index(NamedTuple):
+    """An index along an axis: the sum of a value at run time and a constant."""
 
     axis: int
-    at: Word | None
-    more: int = 0
+    value: Word | None
+    constant: int = 0
 
 
-class _Array(NamedTuple):
+class _Operand(NamedTuple):
+    """An array that the scan reads or writes."""
+
     pointer: str
     view: View
     type: str
 
 
-class Scan(Routine):
-    """The routine of a scan."""
+class Scan(KernelFunction):
+    """Code generator of a scan.
 
-    def __init__(self, plan: Plan, kernel: Kernel, alone: bool = False) -> None:
-        super().__init__(plan, kernel, alone)
-        self.node = node = kernel.nodes[0]
-        self.axis = node.detail[1]
+    Args:
+        plan: Plan of the program.
+        kernel: Kernel with one scan node.
+        single_threaded: Whether to generate no blocks for the thread pool.
+    """
+
+    def __init__(self, plan: Plan, kernel: Kernel, single_threaded: bool = False) -> None:
+        super().__init__(plan, kernel, single_threaded)
+        self._node = node = kernel.nodes[0]
+        self._axis = node.detail[1]
         slow = any(name.startswith("math.") for name, _ in node.work.steps)
-        self._count = _SLOW_LINES if slow else _LINES
-        self.inputs = [self._array(i) for i in node.inputs]
-        self.out = self._array(node)
-        long = [a for a, n in enumerate(node.shape) if n > 1 and a != self.axis]
-        self._heads = [a for a in long if a < self.axis]
-        self._tails = [a for a in long if a > self.axis]
-        # Axes along which only a part is done here: its first index, and its length.
-        self._parts: dict[int, tuple[Word, int | Word]] = {}
-        found = None if alone else self._cut()
-        if found is None:
-            self._all()
+        self._line_count = _SLOW_LINES if slow else _LINES
+        self._inputs = [self._operand(i) for i in node.inputs]
+        self._output = self._operand(node)
+        long = [a for a, n in enumerate(node.shape) if n > 1 and a != self._axis]
+        self._outer_axes = [a for a in long if a < self._axis]
+        self._inner_axes = [a for a in long if a > self._axis]
+        # By axis of which only a block is generated, the first index and the length of the block.
+        self._ranges: dict[int, tuple[Word, int | Word]] = {}
+        tiling = None if single_threaded else self._tiling()
+        if tiling is None:
+            self._emit_scan()
             return
-        axis = [*self._heads, *self._tails][found.depth]
+        axis = [*self._outer_axes, *self._inner_axes][tiling.depth]
 
-        def block(k: Word, first: Word, count: int | Word) -> None:
-            self._parts[axis] = first, count
-            self._all()
+        def emit_block(k: Word, first: Word, count: int | Word) -> None:
+            self._ranges[axis] = first, count
+            self._emit_scan()
 
-        self.in_blocks(node.shape[axis], found.length, block, True)
+        self.emit_blocks(node.shape[axis], tiling.length, emit_block, True)
 
-    def _cut(self) -> Cut | None:
-        """Blocks of lines: of the first axis before that of the scan, or else behind it."""
-        shape = self.node.shape
-        axes = [*self._heads, *self._tails]
-        free = [a in self._heads[:1] or (not self._heads and a in self._tails[:1]) for a in axes]
+    def _tiling(self) -> Tiling | None:
+        """Return blocks of lines, along the first outer axis or else the first inner one."""
+        shape = self._node.shape
+        axes = [*self._outer_axes, *self._inner_axes]
+        free = [
+            a in self._outer_axes[:1] or (not self._outer_axes and a in self._inner_axes[:1])
+            for a in axes
+        ]
         lengths = [*(shape[a] for a in axes), 1]
-        # Lines along the last axis are taken several at a time.
-        lines = not self._tails and len(self._heads) == 1
-        if lines or axes == self._tails[:1]:
+        # Lines along the last axis are interleaved.
+        lines = not self._inner_axes and len(self._outer_axes) == 1
+        if lines or axes == self._inner_axes[:1]:
             lengths.pop()
         else:
             free.append(False)
-        return cut(lengths, free, time_of(self.kernel), self._count, not self._heads)
+        return partition_loop(
+            lengths, free, estimated_seconds(self.kernel), self._line_count, not self._outer_axes
+        )
 
-    def _all(self) -> None:
-        heads, tails = self._heads, self._tails
-        if tails:
-            self._over(heads, [], lambda places: self._side_by_side(tails, places))
+    def _emit_scan(self) -> None:
+        outer, inner = self._outer_axes, self._inner_axes
+        if inner:
+            self._emit_axes(outer, [], lambda indices: self._emit_side_by_side(inner, indices))
         else:
-            self._over(heads[:-1], [], lambda places: self._several_lines(heads[-1:], places))
+            self._emit_axes(
+                outer[:-1], [], lambda indices: self._emit_line_groups(outer[-1:], indices)
+            )
 
     # -------------------------------------------------------------- elements
 
-    def _array(self, node: Node) -> _Array:
+    def _operand(self, node: Node) -> _Operand:
         home = self.plan.home(node)
-        return _Array(self.pointer(home.buffer), home.view, node.type)
+        return _Operand(self.pointer(home.buffer), home.view, node.type)
 
-    def _address(self, array: _Array, places: list[_Place]) -> str:
-        strides = array.view.strides
-        terms = [(p.at, strides[p.axis]) for p in places if p.at is not None]
-        start = array.view.offset + sum(p.more * strides[p.axis] for p in places)
-        return self.address(array.type, array.pointer, terms, start)
+    def _indexed_pointer(self, operand: _Operand, indices: list[_Index]) -> str:
+        strides = operand.view.strides
+        terms = [(i.value, strides[i.axis]) for i in indices if i.value is not None]
+        start = operand.view.offset + sum(i.constant * strides[i.axis] for i in indices)
+        return self.element_pointer(operand.type, operand.pointer, terms, start)
 
-    def _read(self, array: _Array, places: list[_Place]) -> Word:
-        return self.code.load(array.type, self._address(array, places))
+    def _load_element(self, operand: _Operand, indices: list[_Index]) -> Word:
+        return self.code.load(operand.type, self._indexed_pointer(operand, indices))
 
-    def _write(self, value: Word, places: list[_Place]) -> None:
-        self.code.store(value, self._address(self.out, places))
+    def _store_result(self, value: Word, indices: list[_Index]) -> None:
+        self.code.store(value, self._indexed_pointer(self._output, indices))
 
-    def _next(self, before: Word, places: list[_Place], k: Word) -> tuple[Word, list[_Place]]:
-        """What comes behind index ``k``, and where."""
-        first, *others = self.inputs
-        here = [*places, _Place(self.axis, k, 1)]
-        steps = [self._read(array, [*places, _Place(self.axis, k)]) for array in others]
-        given = [before, self._read(first, here), *steps]
-        value = evaluate(self.code, self.node.work, given)
-        return self.code.cast(value, self.node.type), here
+    def _step(self, before: Word, indices: list[_Index], k: Word) -> tuple[Word, list[_Index]]:
+        """Return the result after index ``k`` of the scanned axis, and its indices."""
+        first, *others = self._inputs
+        after = [*indices, _Index(self._axis, k, 1)]
+        steps = [self._load_element(x, [*indices, _Index(self._axis, k)]) for x in others]
+        operands = [before, self._load_element(first, after), *steps]
+        value = evaluate(self.code, self._node.work, operands)
+        return self.code.cast(value, self._node.type), after
 
     # -------------------------------------------------------------- loops
 
-    def _over(
-        self, axes: list[int], places: list[_Place], body: Callable[[list[_Place]], None]
+    def _emit_axes(
+        self, axes: list[int], indices: list[_Index], body: Callable[[list[_Index]], None]
     ) -> None:
-        """``body`` at all indices along some axes."""
+        """Generate loops over axes; ``body(indices)`` generates the innermost body."""
         if not axes:
-            body(places)
+            body(indices)
             return
         first, count = self._range(axes[0])
 
-        def inner(i: Word) -> None:
-            at = i if first is None else first + i
-            self._over(axes[1:], [*places, _Place(axes[0], at)], body)
+        def emit_body(i: Word) -> None:
+            value = i if first is None else first + i
+            self._emit_axes(axes[1:], [*indices, _Index(axes[0], value)], body)
 
-        self.loop(count, inner)
+        self.emit_loop(count, emit_body)
 
     def _range(self, axis: int) -> tuple[Word | None, int | Word]:
-        """First index and number of indices along an axis."""
-        return self._parts.get(axis, (None, self.node.shape[axis]))
+        """Return the first index and the number of indices along an axis."""
+        return self._ranges.get(axis, (None, self._node.shape[axis]))
 
-    def _side_by_side(self, tails: list[int], places: list[_Place]) -> None:
-        """All first elements, then all second ones."""
+    def _emit_side_by_side(self, inner: list[int], indices: list[_Index]) -> None:
+        """Generate the first step for all inner elements, then the second one, and so on."""
 
-        def first(at: list[_Place]) -> None:
-            self._write(self._read(self.inputs[0], at), at)
+        def copy_first(at: list[_Index]) -> None:
+            self._store_result(self._load_element(self._inputs[0], at), at)
 
-        def step(k: Word) -> None:
-            def one(at: list[_Place]) -> None:
-                before = self._read(self.out, [*at, _Place(self.axis, k)])
-                self._write(*self._next(before, at, k))
+        def emit_step(k: Word) -> None:
+            def emit_element(at: list[_Index]) -> None:
+                before = self._load_element(self._output, [*at, _Index(self._axis, k)])
+                self._store_result(*self._step(before, at, k))
 
-            self._over(tails, places, one)
+            self._emit_axes(inner, indices, emit_element)
 
-        self._over(tails, places, first)
-        self.loop(self.node.shape[self.axis] - 1, step)
+        self._emit_axes(inner, indices, copy_first)
+        self.emit_loop(self._node.shape[self._axis] - 1, emit_step)
 
-    def _several_lines(self, across: list[int], places: list[_Place]) -> None:
+    def _emit_line_groups(self, across: list[int], indices: list[_Index]) -> None:
+        """Generate interleaved groups of lines along an axis, then the lines that are left."""
         if not across:
-            self._lines([places])
+            self._emit_lines([indices])
             return
         (axis,) = across
         begin, length = self._range(axis)
-        code, many = self.code, self._count
+        code, group = self.code, self._line_count
 
-        def chunk(k: Word) -> None:
-            first = k * many if begin is None else begin + k * many
-            self._lines([[*places, _Place(axis, first, more)] for more in range(many)])
+        def emit_group(k: Word) -> None:
+            first = k * group if begin is None else begin + k * group
+            self._emit_lines([[*indices, _Index(axis, first, line)] for line in range(group)])
 
-        def one(k: Word) -> None:
-            self._lines([[*places, _Place(axis, k if begin is None else begin + k, done)]])
+        def emit_line(k: Word) -> None:
+            value = k if begin is None else begin + k
+            self._emit_lines([[*indices, _Index(axis, value, done)]])
 
         if isinstance(length, Word):
             done = 0
-            chunks = code.op("i8", f"udiv i64 {length.text}, {many}")
-            self.loop(chunks, chunk)
-            assert begin is not None, "a part has a beginning"
-            begin = begin + chunks * many
-            self.loop(code.op("i8", f"urem i64 {length.text}, {many}"), one)
+            groups = code.op("i8", f"udiv i64 {length.text}, {group}")
+            self.emit_loop(groups, emit_group)
+            assert begin is not None, "a block has a first index"
+            begin = begin + groups * group
+            self.emit_loop(code.op("i8", f"urem i64 {length.text}, {group}"), emit_line)
             return
-        if length >= many:
-            self.loop(length // many, chunk)
-        done = length - length % many
+        if length >= group:
+            self.emit_loop(length // group, emit_group)
+        done = length - length % group
         if done < length:
-            self.loop(length - done, one)
+            self.emit_loop(length - done, emit_line)
 
-    def _lines(self, lines: list[list[_Place]]) -> None:
-        """Lines at a time, each with its last element on the stack."""
-        kind = LLVM[self.node.type]
-        stack = [self.alloca(self.node.type) for _ in lines]
-        for at, places in zip(stack, lines, strict=True):
-            here = [*places, _Place(self.axis, None)]
-            value = self._read(self.inputs[0], here)
-            self.code.line(f"store {kind} {value.text}, ptr {at}")
-            self._write(value, here)
+    def _emit_lines(self, lines: list[list[_Index]]) -> None:
+        """Generate interleaved lines, each with its latest result in a local."""
+        type = self._node.type
+        results = [self.alloca(type) for _ in lines]
+        for result, indices in zip(results, lines, strict=True):
+            first = [*indices, _Index(self._axis, None)]
+            value = self._load_element(self._inputs[0], first)
+            self.store_local(value, result)
+            self._store_result(value, first)
 
-        def step(k: Word) -> None:
-            for at, places in zip(stack, lines, strict=True):
-                before = self.code.op(self.node.type, f"load {kind}, ptr {at}")
-                value, here = self._next(before, places, k)
-                self.code.line(f"store {kind} {value.text}, ptr {at}")
-                self._write(value, here)
+        def emit_step(k: Word) -> None:
+            for result, indices in zip(results, lines, strict=True):
+                value, after = self._step(self.load_local(type, result), indices, k)
+                self.store_local(value, result)
+                self._store_result(value, after)
 
-        self.loop(self.node.shape[self.axis] - 1, step)
+        self.emit_loop(self._node.shape[self._axis] - 1, emit_step)

@@ -1,40 +1,91 @@
-"""What a graph of ops becomes for native code: nodes of a few kinds.
-
-A node says how one value is computed from others. There are leaves (arrays of arguments, states
-and constants), numbers, the index along an axis, maps (a scalar program on each element), folds
-(sums and the like along axes), gathers (elements read where indices say), scatters (elements
-written or added there), scans (each element with those before it along an axis), products of
-matrices, views (the same elements, seen in another way), joins (parts that make up a whole), and
-calls of what has no meaning of this kind, with a part for each of their results. Equal nodes are
-made once.
-"""
+"""Types of elements, and what a scalar is for one of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from odyssey.compiler.ir.element_programs import SIZES, Meaning, is_step, meaning, type_of
 from odyssey.compiler.ir.views import View
 from odyssey.floating_point_errors import ignore_fp_errors
+from odyssey.kernels.scalars import Program, Term, program
 from odyssey.spec import Shape
 
 __all__ = [
-    "FOLDS",
-    "SIZES",
-    "Meaning",
+    "ITEM_SIZES",
+    "ScalarProgram",
+    "is_single_op",
+    "scalar_program",
+    "type_code",
+    "REDUCTIONS",
     "Node",
-    "Nodes",
-    "apart",
-    "copied",
-    "meaning",
-    "type_of",
+    "IRBuilder",
+    "random_access_inputs",
+    "owns_memory",
+    "topological_order",
+    "rewrite",
+    "substitute",
 ]
 
-FOLDS = ("sum", "prod", "max", "min", "any", "all")
+
+ITEM_SIZES = {
+    "f2": 2,
+    "f4": 4,
+    "f8": 8,
+    "c8": 8,
+    "c16": 16,
+    "b1": 1,
+    **{f"{kind}{size}": size for kind in "iu" for size in (1, 2, 4, 8)},
+}
+"""Bytes of an element in memory, by type; what other types hold is not computed natively."""
+
+
+def type_code(dtype: DTypeLike) -> str:
+    """The letters of a dtype: kind and bytes."""
+    return np.dtype(dtype).str[1:]
+
+
+class ScalarProgram(NamedTuple):
+    """A scalar's program for a type, and the text that tells it from others."""
+
+    program: Program
+    text: str
+
+
+@lru_cache(maxsize=2048)
+def _cached_program(
+    scalar: Any, arity: int, options: tuple[Any, ...], text: str, type: str
+) -> ScalarProgram:
+    made = program(scalar, arity, options, np.dtype(type if type != "b1" else bool))
+    return ScalarProgram(made, f"{type} {made.text('scalar')}")
+
+
+def scalar_program(
+    scalar: Callable[..., Any], arity: int, options: tuple[Any, ...], type: str
+) -> ScalarProgram:
+    """The program of a scalar that computes in ``type``; see ``kernels.scalars.program``."""
+    try:
+        # The text tells options apart that are equal: 1, 1.0 and True, 0.0 and -0.0.
+        return _cached_program(scalar, arity, options, repr(options), type)
+    except TypeError:  # an option that is not hashable
+        return _cached_program.__wrapped__(scalar, arity, options, "", type)
+
+
+def is_single_op(program: Program, name: str) -> bool:
+    """Whether a scalar is this one step of its two numbers in order, and nothing else."""
+    if program.arity != 2 or len(program.steps) != 1:
+        return False
+    ((step, operands),) = program.steps
+    # By numbers: to compare Terms would write a step.
+    ids = [o.id if isinstance(o, Term) else None for o in operands]
+    return step == name and ids == [0, 1] and getattr(program.result, "id", None) == 2
+
+
+REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
 """How folds combine two elements, and scatters, which may ``set`` them as well."""
 
 
@@ -96,15 +147,15 @@ class Node:
 
 
 @ignore_fp_errors()
-def _cast(x: Any, dtype: Any) -> Any:
+def _astype(x: Any, dtype: Any) -> Any:
     return x.astype(dtype)
 
 
-def _same(x: Any) -> Any:
+def _identity(x: Any) -> Any:
     return x
 
 
-class Nodes:
+class IRBuilder:
     """Makes nodes: equal ones once, and what changes nothing not at all.
 
     Attributes:
@@ -163,14 +214,14 @@ class Nodes:
 
     # -------------------------------------------------------------- computing
 
-    def map(self, means: Meaning, inputs: Sequence[Node], shape: Shape, type: str) -> Node:
+    def map(self, means: ScalarProgram, inputs: Sequence[Node], shape: Shape, type: str) -> Node:
         """A program on each element of inputs that broadcast to ``shape``."""
-        inputs = [_unstretched(i) for i in inputs]
-        if is_step(means.program, "mul"):
+        inputs = [_skip_broadcasts(i) for i in inputs]
+        if is_single_op(means.program, "mul"):
             for one, other in (inputs, inputs[::-1]):
-                if other.type == type and other.shape == shape and _is_one(one):
+                if other.type == type and other.shape == shape and _is_literal_one(one):
                     return other
-        lifted = _lifted(inputs, shape)
+        lifted = _shape_with_unit_axes(inputs, shape)
         if lifted is not None:
             found = [i if i.size == 1 else self._lift(i, lifted) for i in inputs]
             return self.reshape(self._map(means, found, lifted, type), shape)
@@ -184,7 +235,7 @@ class Nodes:
             return self.make("map", inputs, shape, x.type, x.detail, x.work)
         return self.reshape(x, shape)
 
-    def _map(self, means: Meaning, inputs: Sequence[Node], shape: Shape, type: str) -> Node:
+    def _map(self, means: ScalarProgram, inputs: Sequence[Node], shape: Shape, type: str) -> Node:
         return self.make("map", inputs, shape, type, means.text, means.program)
 
     def cast(self, x: Node, type: str) -> Node:
@@ -192,14 +243,14 @@ class Nodes:
         if x.type == type:
             return x
         if x.kind == "number":
-            return self.number(_cast(x.work, type if type != "b1" else bool), type)
+            return self.number(_astype(x.work, type if type != "b1" else bool), type)
         computed = x.type if type == "b1" else type
-        return self.map(meaning(_same, 1, (), computed), [x], x.shape, type)
+        return self.map(scalar_program(_identity, 1, (), computed), [x], x.shape, type)
 
     def copy(self, x: Node, whose: Any = None) -> Node:
         """The same elements in memory of their own; one copy for each of ``whose``."""
-        means = meaning(_same, 1, (), x.type)
-        source = _unstretched(x)
+        means = scalar_program(_identity, 1, (), x.type)
+        source = _skip_broadcasts(x)
         if source.size != 1:  # one number is computed where it is needed, and not read
             source = x
         return self.make("map", [source], x.shape, x.type, (means.text, whose), means.program)
@@ -212,7 +263,7 @@ class Nodes:
         x = self._in_memory(x)
         base = x.inputs[0] if x.kind == "view" and x.detail[0] == "reshape" else x
         longer = base.kind in ("fold", "map") and len(base.shape) > len(x.shape)
-        if longer and _without_ones(base.shape) == _without_ones(x.shape):
+        if longer and _squeeze(base.shape) == _squeeze(x.shape):
             # With the axes of length 1 that folds left, it can be one loop with them.
             places = [a for a, n in enumerate(base.shape) if n != 1]
             order = [a for a, n in enumerate(x.shape) if n != 1]
@@ -227,7 +278,7 @@ class Nodes:
         if x.size <= 1 or not math.prod(shape):
             found = self.reshape(x, ()) if x.size == 1 else self.number(0, x.type)
             return self.broadcast(found, shape)
-        inputs = [self._in_memory(x), *map(_unstretched, places)]
+        inputs = [self._in_memory(x), *map(_skip_broadcasts, places)]
         return self.make("gather", inputs, shape, x.type)
 
     def scatter(self, how: str, base: Node, x: Node, places: Sequence[Node]) -> Node:
@@ -242,10 +293,10 @@ class Nodes:
         """
         if not x.size or not base.size:
             return base
-        inputs = [_unstretched(base), self._in_memory(x), *map(_unstretched, places)]
+        inputs = [_skip_broadcasts(base), self._in_memory(x), *map(_skip_broadcasts, places)]
         return self.make("scatter", inputs, base.shape, base.type, how)
 
-    def scan(self, means: Meaning, inputs: Sequence[Node], axis: int) -> Node:
+    def scan(self, means: ScalarProgram, inputs: Sequence[Node], axis: int) -> Node:
         """Along an axis the first element of ``inputs[0]``, then a program of what came before it.
 
         The program gets the result before, the element, and, one shorter along the axis, those of
@@ -262,12 +313,12 @@ class Nodes:
         repeated = x.size != 1 and x.owner.size == 1
         if x.owner.kind not in ("number", "index") and not repeated:
             return x
-        means = meaning(_same, 1, (), x.type)
-        return self.make("map", [_unstretched(x)], x.shape, x.type, means.text, means.program)
+        means = scalar_program(_identity, 1, (), x.type)
+        return self.make("map", [_skip_broadcasts(x)], x.shape, x.type, means.text, means.program)
 
     def product(self, a: Node, b: Node) -> Node:
         """Products of matrices; leading axes broadcast."""
-        if b.shape[-1] == 1 and _is_one(b.owner) and math.prod(b.shape[:-2]) == 1:
+        if b.shape[-1] == 1 and _is_literal_one(b.owner) and math.prod(b.shape[:-2]) == 1:
             long = (1,) * (len(b.shape) - len(a.shape)) + a.shape
             return self.fold("sum", self.reshape(a, long), (len(long) - 1,))
         a, b = self._in_memory(a), self._in_memory(b)
@@ -352,27 +403,27 @@ class Nodes:
         found = [self._in_memory(i) for i in inputs]
         made = self.make("call", found, (), "", len(self.all), work)
         return [
-            self.make("part", [made], spec.shape, type_of(spec.dtype), k)
+            self.make("part", [made], spec.shape, type_code(spec.dtype), k)
             for k, spec in enumerate(results)
         ]
 
 
-def _is_one(x: Node) -> bool:
+def _is_literal_one(x: Node) -> bool:
     return x.kind == "number" and x.type[0] != "c" and bool(x.work == 1)  # (1 + 0j) inf has a NaN
 
 
-def _unstretched(x: Node) -> Node:
+def _skip_broadcasts(x: Node) -> Node:
     """What a broadcast repeats: maps repeat by themselves."""
     while x.kind == "view" and x.detail[0] == "broadcast":
         x = x.inputs[0]
     return x
 
 
-def _without_ones(shape: Shape) -> list[int]:
+def _squeeze(shape: Shape) -> list[int]:
     return [n for n in shape if n != 1]
 
 
-def _lifted(inputs: Sequence[Node], shape: Shape) -> Shape | None:
+def _shape_with_unit_axes(inputs: Sequence[Node], shape: Shape) -> Shape | None:
     """The shape with more axes of length 1 that some input was computed in, if all can be.
 
     Sums drop the axis that they fold. What is computed of them with it can be one loop with them.
@@ -382,18 +433,76 @@ def _lifted(inputs: Sequence[Node], shape: Shape) -> Shape | None:
         if x.kind == "view" and x.detail[0] == "reshape" and x.shape == shape and x.size > 1:
             base = x.inputs[0]
             folded = base.kind in ("fold", "map") and len(base.shape) > len(shape)
-            if folded and _without_ones(base.shape) == _without_ones(shape):
+            if folded and _squeeze(base.shape) == _squeeze(shape):
                 found = base.shape
     if found is None or any(x.size > 1 and x.shape != shape for x in inputs):
         return None
     return found
 
 
-def copied(node: Node) -> bool:
+def owns_memory(node: Node) -> bool:
     """Whether a node has memory that belongs to it alone when it is computed."""
     return node.kind in ("map", "fold", "gather", "scatter", "scan", "product", "join")
 
 
-def apart(node: Node) -> tuple[Node, ...]:
+def random_access_inputs(node: Node) -> tuple[Node, ...]:
     """The inputs that must be whole before the first element of a node is computed."""
     return node.inputs[:1] if node.kind in ("gather", "scatter") else ()
+
+
+def topological_order(roots: Iterable[Node]) -> list[Node]:
+    """What roots are computed from, inputs first."""
+    found: dict[int, Node] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node.id not in found:
+            found[node.id] = node
+            stack += node.inputs
+    return [found[k] for k in sorted(found)]
+
+
+def rewrite(
+    nodes: IRBuilder, roots: Sequence[Node], rule: Callable[[Node, list[Node]], Node | None]
+) -> list[Node]:
+    """Roots whose graph was rewritten.
+
+    Args:
+        nodes: What makes nodes.
+        roots: What is wanted.
+        rule: Given a node and its new inputs, what takes its place; None for the node itself.
+    """
+    new: dict[int, Node] = {}
+    for node in topological_order(roots):
+        inputs = [new[i.id] for i in node.inputs]
+        made = rule(node, inputs)
+        if made is None:
+            same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
+            made = node if same else nodes.like(node, inputs)
+        new[node.id] = made
+    return [new[root.id] for root in roots]
+
+
+def substitute(nodes: IRBuilder, roots: Sequence[Node], new: Mapping[int, Node]) -> dict[int, Node]:
+    """By number of each node of a graph what takes its place, where some give way to others.
+
+    Args:
+        nodes: What makes nodes.
+        roots: What is wanted.
+        new: By number of a node, another of the same value; of its inputs, too, some may give way.
+    """
+    made: dict[int, Node] = {}
+    stack = list(roots)
+    while stack:
+        node = stack[-1]
+        given = new.get(node.id, node)
+        waiting = [i for i in given.inputs if i.id not in made]
+        if waiting and node.id not in made:
+            stack += waiting
+            continue
+        stack.pop()
+        if node.id not in made:
+            inputs = [made[i.id] for i in given.inputs]
+            same = all(a is b for a, b in zip(inputs, given.inputs, strict=True))
+            made[node.id] = given if same else nodes.like(given, inputs)
+    return made

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.compiler.ir.element_programs import meaning
+from odyssey.compiler.ir.nodes import scalar_program
 from odyssey.compiler.llvm.builder import Code, Word
 from odyssey.compiler.llvm.scalar_programs import evaluate
 from odyssey.compiler.native_dispatch.llvm_functions import Function
@@ -250,7 +250,7 @@ def _looked_at(scalar: Any, count: int, options: tuple[Any, ...]) -> frozenset[i
             words = [Word(code, type, "%y") for _ in range(count)]
             words[k] = watched
             with suppress(OdysseyError):  # of what there is no code for: its kernel is called
-                evaluate(code, meaning(scalar, count, options, type).program, words)
+                evaluate(code, scalar_program(scalar, count, options, type).program, words)
             if watched.asked:
                 found.add(k)
     return frozenset(found)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 
 from odyssey.compiler.ir.nodes import Node
-from odyssey.compiler.passes.windows import inner_of
+from odyssey.compiler.passes.windows import product_axes
 
-__all__ = ["flops_of"]
+__all__ = ["count_flops"]
 
 # Steps of scalars that compute nothing.
 _FREE = ("T", "select")
 
 
-def flops_of(node: Node) -> int:
+def count_flops(node: Node) -> int:
     """Steps of arithmetic of a node."""
     if node.kind in ("map", "scan"):
         return node.size * sum(name not in _FREE for name, _ in node.work.steps)
@@ -25,15 +25,15 @@ def flops_of(node: Node) -> int:
         return 0
     a, b = node.inputs[:2]
     added = node.size if node.detail[1] else 0
-    axes, summed = inner_of(node), node.detail[0] == "sum"
+    axes, summed = product_axes(node), node.detail[0] == "sum"
     if axes is not None:
         batch = a.shape[: -1 - axes.inner] if summed else ()
         return 2 * node.size * math.prod((*batch, *a.shape[-axes.inner :])) + 2 * added
-    matrices = math.prod(_broadcast(a.shape[:-2], b.shape[:-2]))
+    matrices = math.prod(_broadcast_shape(a.shape[:-2], b.shape[:-2]))
     return 2 * matrices * a.shape[-2] * a.shape[-1] * b.shape[-1] + 2 * added
 
 
-def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+def _broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     extra = max(len(a), len(b))
     pairs = zip((1,) * (extra - len(a)) + a, (1,) * (extra - len(b)) + b, strict=True)
     return tuple(m if n == 1 else n for m, n in pairs)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odyssey.compiler.ir.nodes import Node, Nodes
-from odyssey.compiler.passes.flops import flops_of
+from odyssey.compiler.ir.nodes import IRBuilder, Node
+from odyssey.compiler.passes.flops import count_flops
 
-__all__ = ["again"]
+__all__ = ["rematerialize"]
 
 # Whose module imports this one.
 _Plan = Any
@@ -23,8 +23,8 @@ _MOST = 40
 _MOST_TRIED = 400_000
 
 
-def again(
-    made: _Plan, nodes: Nodes, tried: set[int], like: Callable[[Node, list[Node]], Node]
+def rematerialize(
+    made: _Plan, nodes: IRBuilder, tried: set[int], like: Callable[[Node, list[Node]], Node]
 ) -> dict[int, Node]:
     """What is to take the place of some nodes, by number, so that less is held at the peak.
 
@@ -39,7 +39,7 @@ def again(
     """
     if len(tried) * len(made.fused.order) > _MOST_TRIED:
         return {}
-    peak = _peak(made)
+    peak = _peak_kernel(made)
     found = []
     for node in made.fused.order:
         home = made.homes.get(node.id)
@@ -47,10 +47,10 @@ def again(
             continue
         if not home.buffer.first < peak < home.buffer.last:
             continue
-        late = [u for u in _readers(made, node) if _place(made, u) > peak]
-        early = [u for u in _readers(made, node) if _place(made, u) == peak]
+        late = [u for u in _readers(made, node) if _kernel_position(made, u) > peak]
+        early = [u for u in _readers(made, node) if _kernel_position(made, u) == peak]
         if late and not early:
-            copies = _Copies(made, nodes, min(_place(made, u) for u in late))
+            copies = _Recomputation(made, nodes, min(_kernel_position(made, u) for u in late))
             if copies.cost(node) is not None:
                 found.append((copies.flops / home.buffer.bytes, node.id, node, late, copies))
     if not found:
@@ -61,7 +61,7 @@ def again(
     return {u.id: like(u, [copy if i is node else i for i in u.inputs]) for u in late}
 
 
-def _peak(made: _Plan) -> int:
+def _peak_kernel(made: _Plan) -> int:
     """The place of the kernel while which most is held."""
     buffers = {id(h.buffer): h.buffer for h in made.homes.values() if h.buffer.kind == "arena"}
     held = [0] * (len(made.fused.kernels) + 2)
@@ -82,19 +82,19 @@ def _readers(made: _Plan, node: Node) -> list[Node]:
     return found
 
 
-def _place(made: _Plan, node: Node) -> int:
+def _kernel_position(made: _Plan, node: Node) -> int:
     """Where a node is computed; of a view or a number, where it is first read."""
     kernel = made.fused.kernel_of.get(node.id)
     if kernel is not None:
         place: int = kernel.place
         return place
-    return min((_place(made, u) for u in made.fused.users[node.id]), default=-1)
+    return min((_kernel_position(made, u) for u in made.fused.users[node.id]), default=-1)
 
 
-class _Copies:
+class _Recomputation:
     """Computes a value again of what is there at a place."""
 
-    def __init__(self, made: _Plan, nodes: Nodes, place: int) -> None:
+    def __init__(self, made: _Plan, nodes: IRBuilder, place: int) -> None:
         self._made, self._nodes, self._at = made, nodes, place
         self._known: dict[int, Node] = {}
         self.flops = 0
@@ -113,7 +113,7 @@ class _Copies:
             return None
         if node.kind == "product" and len(node.inputs) > 2:
             return None  # it is added to a state
-        self.flops += flops_of(node)
+        self.flops += count_flops(node)
         for i in node.inputs:
             if not self._is_there(i) and self.cost(i) is None:
                 return None
@@ -124,11 +124,11 @@ class _Copies:
         known = self._known.get(node.id)
         if known is None:
             inputs = tuple(i if self._is_there(i) else self.of(i) for i in node.inputs)
-            known = self._known[node.id] = _twin(self._nodes, node, inputs)
+            known = self._known[node.id] = _duplicate_node(self._nodes, node, inputs)
         return known
 
 
-def _twin(nodes: Nodes, node: Node, inputs: tuple[Node, ...]) -> Node:
+def _duplicate_node(nodes: IRBuilder, node: Node, inputs: tuple[Node, ...]) -> Node:
     """A node that is another one, although it may be equal."""
     shape, type, detail, id = node.shape, node.type, node.detail, len(nodes.all)
     made = Node(node.kind, inputs, shape, type, detail, node.work, id, node.of)

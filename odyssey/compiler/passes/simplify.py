@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from odyssey.compiler.ir.element_programs import Meaning, is_step, meaning
-from odyssey.compiler.ir.nodes import Node, Nodes
-from odyssey.compiler.ir.traversal import live, rebuilt, replaced
+from odyssey.compiler.ir.nodes import (
+    IRBuilder,
+    Node,
+    ScalarProgram,
+    is_single_op,
+    rewrite,
+    scalar_program,
+    substitute,
+    topological_order,
+)
 from odyssey.compiler.llvm.types import PARTS
 from odyssey.kernels import T
 
-__all__ = ["accumulated", "batches_summed", "joined"]
+__all__ = ["gemm_accumulate", "batch_matmul_sum", "merge_joins"]
 
 # Products of fewer elements are not worth a call of BLAS, which alone adds to what is there.
 _FEW = 64
@@ -23,7 +30,7 @@ _FEW = 64
 
 def _users(roots: Sequence[Node]) -> dict[int, list[Node]]:
     found: dict[int, list[Node]] = {}
-    for node in live(roots):
+    for node in topological_order(roots):
         for i in node.inputs:
             found.setdefault(i.id, []).append(node)
     for root in roots:
@@ -31,16 +38,16 @@ def _users(roots: Sequence[Node]) -> dict[int, list[Node]]:
     return found
 
 
-def _is(node: Node, step: str) -> bool:
+def _is_binary_op(node: Node, step: str) -> bool:
     """Whether a map is this one step of its two inputs, and nothing else."""
-    return node.kind == "map" and len(node.inputs) == 2 and is_step(node.work, step)
+    return node.kind == "map" and len(node.inputs) == 2 and is_single_op(node.work, step)
 
 
 # Parts that are looked at anew for each that is summed to one of them.
 _MOST_SUMMED = 256
 
 
-def joined(nodes: Nodes, roots: Sequence[Node]) -> list[Node]:
+def merge_joins(nodes: IRBuilder, roots: Sequence[Node]) -> list[Node]:
     """A sum of wholes whose parts lie apart, and that are 0 elsewhere, is a whole of all parts.
 
     So is one where the only part of a whole lies just where one of the other does, as derivatives
@@ -49,49 +56,51 @@ def joined(nodes: Nodes, roots: Sequence[Node]) -> list[Node]:
     """
 
     def rule(node: Node, inputs: list[Node]) -> Node | None:
-        if not _is(node, "add") or any(i.kind != "join" or i.shape != node.shape for i in inputs):
+        if not _is_binary_op(node, "add") or any(
+            i.kind != "join" or i.shape != node.shape for i in inputs
+        ):
             return None
         if any(i.type != node.type for i in inputs):
             return None
-        first, second = map(_parts_of, inputs)
+        first, second = map(_members_by_key, inputs)
         both = first.keys() & second.keys()
         if both and (1 not in (len(first), len(second)) or len(first | second) > _MOST_SUMMED):
             return None
         others = [key for name, (_, key) in second.items() if name not in both]
-        if any(not _apart(x, y, node.shape) for _, x in first.values() for y in others):
+        if any(not _are_disjoint(x, y, node.shape) for _, x in first.values() for y in others):
             return None
-        means, parts = Meaning(node.work, node.detail), []
+        means, parts = ScalarProgram(node.work, node.detail), []
         for name, (part, key) in (first | second).items():
             if name in both:
                 pair = first[name][0], second[name][0]
                 parts.append((nodes.map(means, pair, part.shape, node.type), key))
             else:
-                parts.append((_plus_zero(nodes, part), key))
+                parts.append((_with_zero_added(nodes, part), key))
         return nodes.join(parts, node.shape, node.type)
 
-    return rebuilt(nodes, roots, rule)
+    return rewrite(nodes, roots, rule)
 
 
-def _parts_of(whole: Node) -> dict[Any, tuple[Node, tuple[Any, ...]]]:
+def _members_by_key(whole: Node) -> dict[Any, tuple[Node, tuple[Any, ...]]]:
     """By what their keys are called, the parts of a whole, and where they lie."""
     pairs = zip(whole.inputs, whole.work, strict=True)
     return dict(zip(whole.detail, pairs, strict=True))
 
 
-def _and_zero(x: Any) -> Any:
+def _add_zero(x: Any) -> Any:
     return x + T(0)
 
 
-def _plus_zero(nodes: Nodes, part: Node) -> Node:
+def _with_zero_added(nodes: IRBuilder, part: Node) -> Node:
     """A part as it is in a sum with 0, which takes the sign of a negative zero."""
     if part.type[0] not in "fc":
         return part
-    means = meaning(_and_zero, 1, (), part.type)
+    means = scalar_program(_add_zero, 1, (), part.type)
     known = part.kind == "map" and part.detail == means.text
     return part if known else nodes.map(means, [part], part.shape, part.type)
 
 
-def _apart(a: tuple[Any, ...], b: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
+def _are_disjoint(a: tuple[Any, ...], b: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
     """Whether two keys surely pick different places, which some axis must show."""
     if any(k is None or k is Ellipsis for k in (*a, *b)):
         return False
@@ -106,7 +115,7 @@ def _apart(a: tuple[Any, ...], b: tuple[Any, ...], shape: tuple[int, ...]) -> bo
     return False
 
 
-def batches_summed(nodes: Nodes, roots: Sequence[Node]) -> list[Node]:
+def batch_matmul_sum(nodes: IRBuilder, roots: Sequence[Node]) -> list[Node]:
     """A sum over a batch of products is one product, whose inner axis is all of the batch."""
     users = _users(roots)
 
@@ -125,10 +134,12 @@ def batches_summed(nodes: Nodes, roots: Sequence[Node]) -> list[Node]:
         made.of = product.of
         return nodes.reshape(made, node.shape)
 
-    return rebuilt(nodes, roots, rule)
+    return rewrite(nodes, roots, rule)
 
 
-def accumulated(nodes: Nodes, roots: Sequence[Node], updates: Mapping[int, Node]) -> list[Node]:
+def gemm_accumulate(
+    nodes: IRBuilder, roots: Sequence[Node], updates: Mapping[int, Node]
+) -> list[Node]:
     """Let ``v = m v + a @ b`` be one call of BLAS, where nobody else sees the product, nor ``v``.
 
     Args:
@@ -142,25 +153,25 @@ def accumulated(nodes: Nodes, roots: Sequence[Node], updates: Mapping[int, Node]
     for place, state in updates.items():
         update = roots[place]
         if len(users.get(state.id, ())) == 1 and state.id not in wanted:
-            made = _added_to(nodes, update, state, users)
+            made = _accumulating_product(nodes, update, state, users)
             if made is not None:
                 swapped[update.id] = made
-    new = replaced(nodes, roots, swapped)
+    new = substitute(nodes, roots, swapped)
     return [new[root.id] for root in roots]
 
 
-def _added_to(
-    nodes: Nodes, update: Node, state: Node, users: Mapping[int, list[Node]]
+def _accumulating_product(
+    nodes: IRBuilder, update: Node, state: Node, users: Mapping[int, list[Node]]
 ) -> Node | None:
-    if not _is(update, "add"):
+    if not _is_binary_op(update, "add"):
         return None
     for scaled, g in (update.inputs, update.inputs[::-1]):
-        base = _unshaped(g, users)
+        base = _skip_reshapes(g, users)
         if len(users[base.id]) != 1 or base.kind != "product" or base.detail[1] != 0.0:
             continue
         if base.size <= _FEW or len(base.shape) != 2 or base.type in PARTS:
             continue
-        factor = _factor(scaled, state, users)
+        factor = _state_factor(scaled, state, users)
         if factor is not None and base.shape == state.shape and base.type == state.type:
             detail = (base.detail[0], factor, *base.detail[2:])
             made = nodes.make("product", [*base.inputs, state], base.shape, base.type, detail)
@@ -169,13 +180,13 @@ def _added_to(
     return None
 
 
-def _factor(scaled: Node, state: Node, users: Mapping[int, list[Node]]) -> float | None:
+def _state_factor(scaled: Node, state: Node, users: Mapping[int, list[Node]]) -> float | None:
     """By which number a state is multiplied, and nobody else sees that; None where it is not."""
-    if _unshaped(scaled, users) is state:
+    if _skip_reshapes(scaled, users) is state:
         return 1.0
-    if not _is(scaled, "mul") or len(users[scaled.id]) != 1:
+    if not _is_binary_op(scaled, "mul") or len(users[scaled.id]) != 1:
         return None
-    cores = [_unshaped(i, users) for i in scaled.inputs]
+    cores = [_skip_reshapes(i, users) for i in scaled.inputs]
     numbers = [i for i in cores if i is not state]
     if len(numbers) != 1 or numbers[0].kind != "number":
         return None
@@ -183,7 +194,7 @@ def _factor(scaled: Node, state: Node, users: Mapping[int, list[Node]]) -> float
     return float(numbers[0].work) or None
 
 
-def _unshaped(node: Node, users: Mapping[int, list[Node]]) -> Node:
+def _skip_reshapes(node: Node, users: Mapping[int, list[Node]]) -> Node:
     """What a node shows in another shape, if it alone sees that."""
     while node.kind == "view" and node.detail[0] == "reshape":
         if len(users[node.inputs[0].id]) > 1:

@@ -6,20 +6,26 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from odyssey.compiler.ir.nodes import Node, Nodes
-from odyssey.compiler.ir.traversal import rebuilt
+from odyssey.compiler.ir.nodes import IRBuilder, Node, rewrite
 from odyssey.compiler.ir.views import View
 
-__all__ = ["LONGEST", "STEPS", "Inner", "inner_of", "lies_well", "windowed"]
+__all__ = [
+    "MAX_SUM_LENGTH",
+    "VECTOR_STRIDES",
+    "ProductAxes",
+    "product_axes",
+    "is_vectorizable",
+    "window_products",
+]
 
-LONGEST = 512
+MAX_SUM_LENGTH = 512
 """So many are added to one sum; of more, sums are added, as BLAS does it."""
 
-STEPS = (1, 2)
+VECTOR_STRIDES = (1, 2)
 """How far elements may lie apart that are read in vectors."""
 
 # Sums of more elements would leave BLAS's accuracy behind: those of so many sums are added.
-_MOST = LONGEST**2
+_MOST = MAX_SUM_LENGTH**2
 
 # A weight of more elements is in no cache near for each tile anew: 512 channels of 7 by 7, windows
 # of 3 by 3, take 24 ms so and 8 as columns by BLAS; 128 channels of 16 by 16, 38 and 57.
@@ -28,19 +34,19 @@ _LARGEST = 160_000
 _LARGEST_APART = 16_000
 
 
-class Inner(NamedTuple):
+class ProductAxes(NamedTuple):
     """How many axes of the operands of a product are summed up, and how many are columns."""
 
     inner: int
     columns: int
 
 
-def inner_of(product: Node) -> Inner | None:
+def product_axes(product: Node) -> ProductAxes | None:
     """The axes of a product of tensors; None for one of matrices."""
-    return Inner(*product.detail[2:]) if len(product.detail) > 2 else None
+    return ProductAxes(*product.detail[2:]) if len(product.detail) > 2 else None
 
 
-def windowed(nodes: Nodes, roots: Sequence[Node]) -> list[Node]:
+def window_products(nodes: IRBuilder, roots: Sequence[Node]) -> list[Node]:
     """Let products with windows as columns be products with the windows themselves."""
 
     def rule(node: Node, inputs: list[Node]) -> Node | None:
@@ -49,8 +55,8 @@ def windowed(nodes: Nodes, roots: Sequence[Node]) -> list[Node]:
         a, b = inputs
         if node.type not in ("f4", "f8") or not node.size or not b.size:
             return None
-        turned = _turned(b)
-        seen = _windows(nodes, turned or b)
+        turned = _transposed_matrices(b)
+        seen = _window_columns(nodes, turned or b)
         if seen is None:
             return None
         b, head, places, step = seen
@@ -63,16 +69,16 @@ def windowed(nodes: Nodes, roots: Sequence[Node]) -> list[Node]:
         weight = a.shape[-2] * math.prod(columns if turned is not None else inner)
         if weight > (_LARGEST if step == 1 else _LARGEST_APART):
             return None
-        if length > _MOST or (turned is None and max(inner) > LONGEST):
+        if length > _MOST or (turned is None and max(inner) > MAX_SUM_LENGTH):
             return None
         a = nodes.reshape(a, (*a.shape[:-1], *inner))
         detail = (*node.detail, len(inner), len(columns))
         return nodes.make("product", [a, b], node.shape, node.type, detail)
 
-    return rebuilt(nodes, roots, rule)
+    return rewrite(nodes, roots, rule)
 
 
-def _turned(node: Node) -> Node | None:
+def _transposed_matrices(node: Node) -> Node | None:
     """The matrices whose transposes are seen."""
     if node.kind == "view" and node.detail[0] == "transpose":
         n = len(node.shape)
@@ -81,7 +87,7 @@ def _turned(node: Node) -> Node | None:
     return None
 
 
-def _windows(nodes: Nodes, node: Node) -> tuple[Node, int, int, int] | None:
+def _window_columns(nodes: IRBuilder, node: Node) -> tuple[Node, int, int, int] | None:
     """Windows as (batch, channels, elements of the window, places) that are seen as columns.
 
     Returns:
@@ -97,7 +103,12 @@ def _windows(nodes: Nodes, node: Node) -> tuple[Node, int, int, int] | None:
     elements = math.prod(window)
     counts = seen.shape[-n:]
     *batch, height, places = node.shape
-    if elements == 1 or stride[-1] not in STEPS or places != math.prod(counts) or height % elements:
+    if (
+        elements == 1
+        or stride[-1] not in VECTOR_STRIDES
+        or places != math.prod(counts)
+        or height % elements
+    ):
         return None
     shape = (*batch, height // elements, *window, *counts)
     try:
@@ -107,13 +118,16 @@ def _windows(nodes: Nodes, node: Node) -> tuple[Node, int, int, int] | None:
     return nodes.reshape(seen, shape), len(batch), n, stride[-1]
 
 
-def lies_well(a: View, b: View, axes: Inner) -> bool:
+def is_vectorizable(a: View, b: View, axes: ProductAxes) -> bool:
     """Whether columns, or what is summed up, can be read in vectors."""
-    inside = _last_step(a, -axes.inner, None), _last_step(b, -sum(axes), -axes.columns)
-    across = _last_step(b, -axes.columns, None) in STEPS
-    return across or (inside[0] == 1 and inside[1] in STEPS)
+    inside = (
+        _innermost_stride(a, -axes.inner, None),
+        _innermost_stride(b, -sum(axes), -axes.columns),
+    )
+    across = _innermost_stride(b, -axes.columns, None) in VECTOR_STRIDES
+    return across or (inside[0] == 1 and inside[1] in VECTOR_STRIDES)
 
 
-def _last_step(view: View, start: int, end: int | None) -> int:
+def _innermost_stride(view: View, start: int, end: int | None) -> int:
     axes = list(zip(view.shape[start:end], view.strides[start:end], strict=True))
     return next((step for length, step in reversed(axes) if length > 1), 1)

@@ -156,7 +156,7 @@ class CompiledCall:
         places = [k for k in range(self._argument_count) if k not in numbers] + numbers
         self._order = None if places == sorted(places) else itemgetter(*places)
         # Of the memory that is the program's own, if other threads may run meanwhile.
-        apart = self._has_host_calls or self.executable.module.free or self.executable.locks
+        apart = self._has_host_calls or self.executable.module.releases_gil or self.executable.locks
         self._lock: RLock | None = PROGRAMS.new() if apart else None
 
     # -------------------------------------------------------------- running

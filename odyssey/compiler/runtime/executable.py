@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
-from odyssey.compiler.codegen.instrumentation import MORE
-from odyssey.compiler.codegen.module import Module
+from odyssey.compiler.codegen.module import EXTRA_COUNTERS, Module
 from odyssey.compiler.ir.nodes import Node
-from odyssey.compiler.lowering.lowering import lower
+from odyssey.compiler.lowering import lower
 from odyssey.compiler.machine.blas import blas
 from odyssey.compiler.machine.jit import Loaded, builtin, load
 from odyssey.compiler.machine.state_locks import locks_of, root_of
@@ -52,8 +51,13 @@ from odyssey.compiler.runtime.binding import (
 )
 from odyssey.compiler.runtime.host_calls import HostCall
 from odyssey.compiler.runtime.thread_pool import thread_pool_symbols
-from odyssey.compiler.schedule.arena import ALIGNMENT
-from odyssey.compiler.schedule.buffer_assignment import HELD, Plan, held, plan
+from odyssey.compiler.schedule.buffer_assignment import (
+    ALIGNMENT,
+    HELD_KINDS,
+    Plan,
+    held_bytes,
+    plan,
+)
 from odyssey.compiler.state_layout import BindingError, check_state_layout
 from odyssey.devices.ownership import has_overlapping_elements
 from odyssey.graph.graph import Graph, State
@@ -212,7 +216,7 @@ class Executable:
 
     def _counts(self) -> Any:
         """The counts of a program with clocks."""
-        count = len(self.plan.fused.kernels) + MORE
+        count = len(self.plan.fused.kernels) + EXTRA_COUNTERS
         return (ctypes.c_int64 * count).from_address(self.loaded.address("odyssey_spent"))
 
     def host_calls_of(self, plan_: Plan, module: Module) -> dict[int, HostCall]:
@@ -377,10 +381,10 @@ def memory_requirements(
     found: dict[int, tuple[int, str]] = {}
     for number, home in made.homes.items():
         buffer = home.buffer
-        if buffer.kind in ("arena", *HELD):
+        if buffer.kind in ("arena", *HELD_KINDS):
             text = f"%{number}, {buffer.bytes:,} bytes of {home.view.shape}"
             found[id(buffer)] = (buffer.bytes, text)
-    total = held(made)
+    total = held_bytes(made)
     for one in graph.instructions:
         for part in one.row.loop.parts if isinstance(one.row, LoopRow) else ():
             inside, _ = memory_requirements(part)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.compiler.ir.nodes import Node
-from odyssey.compiler.lowering.lowering import Call
+from odyssey.compiler.lowering import Call
 from odyssey.compiler.runtime.binding import address_of
 from odyssey.compiler.runtime.control_flow import host_call_kernel, subprograms_of
 from odyssey.compiler.schedule.buffer_assignment import Plan

@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from typing import NamedTuple
 
-from odyssey.compiler.ir.nodes import SIZES, Node
-from odyssey.compiler.passes.flops import flops_of
+from odyssey.compiler.ir.nodes import ITEM_SIZES, Node
+from odyssey.compiler.passes.flops import count_flops
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.compiler.schedule.fusion import Kernel
 
@@ -38,7 +38,7 @@ class KernelWork(NamedTuple):
 def kernel_work(plan: Plan, kernel: Kernel) -> KernelWork:
     """Count what a kernel of a plan does."""
     space = "x".join(map(str, kernel.space)) or "1"
-    flops = None if kernel.kind == "call" else sum(map(flops_of, kernel.nodes))
+    flops = None if kernel.kind == "call" else sum(map(count_flops, kernel.nodes))
     moved = _bytes_read(plan, kernel) + _bytes_written(plan, kernel)
     return KernelWork(kernel.kind, space, _kernel_rows(kernel), moved, flops)
 
@@ -80,7 +80,7 @@ def _bytes_read(plan: Plan, kernel: Kernel) -> int:
     total = 0
     for node in plan.read(kernel):
         home = plan.homes[node.id]
-        size = SIZES.get(node.type, 0)
+        size = ITEM_SIZES.get(node.type, 0)
         total += min(shown.get(node.id, 1), node.size) * size if home else 0
     return total
 
@@ -97,4 +97,4 @@ def _bytes_written(plan: Plan, kernel: Kernel) -> int:
     if kernel.kind == "call":  # whose results lie where they were made
         return sum(s.size * s.dtype.itemsize for s in kernel.nodes[0].work.specs)
     homes = plan.homes
-    return sum(n.size * SIZES.get(n.type, 0) for n in kernel.nodes if n.id in homes)
+    return sum(n.size * ITEM_SIZES.get(n.type, 0) for n in kernel.nodes if n.id in homes)

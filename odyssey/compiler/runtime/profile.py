@@ -19,8 +19,7 @@ from odyssey.compiler.native_dispatch.entry import RAN
 from odyssey.compiler.runtime.binding import address_of, memory_span
 from odyssey.compiler.runtime.executable import Executable
 from odyssey.compiler.runtime.kernel_work import format_count, kernel_work
-from odyssey.compiler.schedule.arena import ALIGNMENT
-from odyssey.compiler.schedule.buffer_assignment import Plan, covered
+from odyssey.compiler.schedule.buffer_assignment import ALIGNMENT, Plan, is_fully_covered
 from odyssey.compiler.schedule.fusion import Kernel
 from odyssey.compiler.state_layout import BindingError
 from odyssey.devices.write_guard import wait_for_programs, write_lock
@@ -222,7 +221,7 @@ class _KernelCounters:
             if spent:
                 parts = tuple((title, tuple(found)) for title, (found, _) in called)
                 lines.append(_kernel_time(plan, kernel, max(spent - off, 0), int(runs), parts))
-        nulls = [n for n in plan.fused.order if n.kind == "join" and not covered(n)]
+        nulls = [n for n in plan.fused.order if n.kind == "join" and not is_fully_covered(n)]
         holes = [plan.homes[n.id].buffer.bytes for n in nulls]
         ends = [plan.home(node).buffer.bytes for _, node in plan.moves]
         for what, spent, sizes, times in (

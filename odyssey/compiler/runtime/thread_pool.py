@@ -20,7 +20,7 @@ from operator import call
 from types import MappingProxyType
 from typing import Any
 
-from odyssey.compiler.codegen.thread_pool import ALONE, pool_text
+from odyssey.compiler.codegen.thread_pool import SINGLE_THREADED, thread_pool_text
 from odyssey.compiler.machine.blas import thread_setters
 from odyssey.compiler.machine.jit import Loaded, load
 from odyssey.compiler.machine.thread_count import tell
@@ -57,7 +57,9 @@ def thread_pool_symbols() -> Mapping[str, int]:
 
 def _start_pool() -> None:
     lone = why_single_threaded() is not None
-    text = ALONE if lone else pool_text(platform.machine(), int(signal.SIG_SETMASK))
+    text = (
+        SINGLE_THREADED if lone else thread_pool_text(platform.machine(), int(signal.SIG_SETMASK))
+    )
     loaded = load(text)
     names = ("ody_parallel", "ody_enter", "ody_leave")
     _Pool.symbols = MappingProxyType({name: loaded.address(name) for name in names})

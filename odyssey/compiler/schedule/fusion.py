@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from odyssey.compiler.ir.nodes import SIZES, Node, apart
+from odyssey.compiler.ir.nodes import ITEM_SIZES, Node, random_access_inputs
 from odyssey.spec import Shape
 
-__all__ = ["Fused", "Kernel", "fuse", "is_costly", "levels", "role"]
+__all__ = ["FusedGraph", "Kernel", "fuse", "is_expensive", "loop_levels", "loop_role"]
 
 # LLVM's time grows faster than a function.
 _MOST_NODES = 200
@@ -53,7 +53,7 @@ class Kernel:
 
 
 @dataclass(eq=False)
-class Fused:
+class FusedGraph:
     """All kernels of a program, and what of their values lies in memory.
 
     Attributes:
@@ -75,17 +75,17 @@ class Fused:
     in_place: dict[int, Node] = field(default_factory=dict)
 
 
-def is_costly(node: Node) -> bool:
+def is_expensive(node: Node) -> bool:
     """Whether it pays to keep what a map computed, for a second use."""
     steps = node.work.steps if node.kind == "map" else ()
     return any(name.startswith("math.") or name in ("truediv", "pow") for name, _ in steps)
 
 
-def _row(space: Shape) -> Shape:
+def _row_space(space: Shape) -> Shape:
     return (*space[:-1], 1) if space else ()
 
 
-def role(node: Node, space: Shape) -> str | None:
+def loop_role(node: Node, space: Shape) -> str | None:
     """What a node is in loops over ``space``.
 
     Returns:
@@ -96,28 +96,28 @@ def role(node: Node, space: Shape) -> str | None:
     if node.kind == "scatter":
         return "scatter" if node.inputs[1].shape == space else None
     if node.kind in ("map", "gather"):
-        return "full" if node.shape == space else "row" if node.shape == _row(space) else None
+        return "full" if node.shape == space else "row" if node.shape == _row_space(space) else None
     source = node.inputs[0].shape
     if source == space:
         alone = node.detail[1] == (len(space) - 1,)
         return "rowfold" if alone else "fold"
-    return "foldrows" if source == _row(space) else None
+    return "foldrows" if source == _row_space(space) else None
 
 
-def _space(node: Node) -> Shape:
+def _loop_space(node: Node) -> Shape:
     """What loops go over that compute a node."""
     if node.kind == "fold":
         return node.inputs[0].shape
     return node.inputs[1].shape if node.kind == "scatter" else node.shape
 
 
-def levels(nodes: Sequence[Node], space: Shape) -> dict[int, int]:
+def loop_levels(nodes: Sequence[Node], space: Shape) -> dict[int, int]:
     """By number of a node, in which of the loops along a row it is first known.
 
     What a row is folded to is known when a loop is over; what needs it comes in the next.
     """
     found: dict[int, int] = {}
-    folded = {n.id for n in nodes if role(n, space) == "rowfold"}
+    folded = {n.id for n in nodes if loop_role(n, space) == "rowfold"}
     for n in nodes:
         found[n.id] = max(
             (found[i.id] + (i.id in folded) for i in n.inputs if i.id in found), default=0
@@ -125,7 +125,7 @@ def levels(nodes: Sequence[Node], space: Shape) -> dict[int, int]:
     return found
 
 
-class _Fusing:
+class _Fuser:
     def __init__(
         self, order: list[Node], kept: Sequence[Node], updates: Mapping[int, Node], checks: set[int]
     ) -> None:
@@ -133,7 +133,7 @@ class _Fusing:
         for n in order:
             for i in n.inputs:
                 users[i.id].append(n)
-        self.made = Fused(order, users)
+        self.made = FusedGraph(order, users)
         self._kept = {n.owner.id for n in kept}
         # What must lie in memory, though it may be one number.
         self._read_there = {i.owner.id for n in order if n.kind in _IN_MEMORY for i in n.inputs}
@@ -153,7 +153,7 @@ class _Fusing:
         # By place of a kernel, see ``_read_elsewhere``.
         self._misread: dict[int, tuple[dict[int, int], set[int]]] = {}
 
-    def run(self) -> Fused:
+    def run(self) -> FusedGraph:
         for n in self.made.order:
             if n.kind in _IN_LOOPS and not self._is_number(n):
                 if self._can_wait(n):
@@ -245,11 +245,11 @@ class _Fusing:
             kernel.reads.add(i.owner.id)
 
     def _put(self, n: Node) -> None:
-        space = _space(n)
-        for whole in apart(n):
+        space = _loop_space(n)
+        for whole in random_access_inputs(n):
             self._put_all([*self._before(whole), whole])
         before = self._before(n)
-        self._put_all([i for i in before if role(i, space) is None])
+        self._put_all([i for i in before if loop_role(i, space) is None])
         before = [i for i in before if i.id in self._waiting]
         if n.id in self._updates:
             own = {i.id for i in before}
@@ -273,7 +273,7 @@ class _Fusing:
 
     def _open(self, n: Node) -> Kernel:
         """A new kernel at the end."""
-        space = _space(n)
+        space = _loop_space(n)
         kernel = Kernel("loops", len(self.made.kernels), [], space)
         self.made.kernels.append(kernel)
         self._recent[space] = kernel
@@ -283,7 +283,7 @@ class _Fusing:
         kernels = self.made.kernels
         if 0 <= latest < len(kernels) and self._fits(n, kernels[latest]):
             return kernels[latest]
-        space = _space(n)
+        space = _loop_space(n)
         recent = self._recent.get(space)
         if recent is None or recent.place <= latest or not self._fits(n, recent):
             return None
@@ -293,10 +293,10 @@ class _Fusing:
     def _fits(self, n: Node, kernel: Kernel) -> bool:
         if kernel.kind != "loops" or len(kernel.nodes) >= _MOST_NODES:
             return False
-        found = role(n, kernel.space)
+        found = loop_role(n, kernel.space)
         if found is None:
             return False
-        whole = apart(n)
+        whole = random_access_inputs(n)
         for i in n.inputs:
             if self._place[i.id] != kernel.place:
                 continue
@@ -304,7 +304,7 @@ class _Fusing:
                 return False
             if self.made.kernel_of.get(i.id) is not kernel:
                 return False  # of it through a view: at another index
-            inner = role(i, kernel.space)
+            inner = loop_role(i, kernel.space)
             if inner not in ("full", "row", "rowfold"):
                 return False  # known when all loops are over
             if (inner == "full") != (i.shape == kernel.space):
@@ -323,7 +323,7 @@ class _Fusing:
                 continue
             keep = n.id in self._kept or n.id in self._updates or n.id in self._checks
             keep = keep or n.kind in (*_ALONE, "scatter")
-            keep = keep or role(n, kernel.space) in ("fold", "foldrows")
+            keep = keep or loop_role(n, kernel.space) in ("fold", "foldrows")
             for user in made.users[n.id]:
                 if keep:
                     break
@@ -336,10 +336,10 @@ class _Fusing:
 
     def _keep_long_rows(self, kernel: Kernel) -> None:
         """Store what later loops along a row need again, where the stack has no room for it."""
-        level = levels(kernel.nodes, kernel.space)
+        level = loop_levels(kernel.nodes, kernel.space)
         for n in kernel.nodes:
-            long = kernel.space[-1] * SIZES[n.type] > _STACK
-            if long and role(n, kernel.space) == "full" and is_costly(n):
+            long = kernel.space[-1] * ITEM_SIZES[n.type] > _STACK
+            if long and loop_role(n, kernel.space) == "full" and is_expensive(n):
                 later = any(level.get(u.id, 0) > level[n.id] for u in self.made.users[n.id])
                 if later:
                     self.made.stored.add(n.id)
@@ -359,7 +359,7 @@ class _Fusing:
 
     def _reads_along(self, kernel: Kernel, n: Node, state: Node) -> bool:
         """Whether a kernel reads a state only where it writes it, and not after it did."""
-        if kernel.kind != "loops" or role(n, kernel.space) != "full":
+        if kernel.kind != "loops" or loop_role(n, kernel.space) != "full":
             return False
         known = self._misread.get(kernel.place)
         if known is None:
@@ -373,7 +373,7 @@ class _Fusing:
         own = {m.id for m in kernel.nodes}
         astray: set[int] = set()
         for n in kernel.nodes:
-            for i in apart(n):
+            for i in random_access_inputs(n):
                 astray |= self._leaves[i.id]
             for i in n.inputs:
                 if i.size == 1 or i.id in own:  # numbers are read before the loops
@@ -381,12 +381,12 @@ class _Fusing:
                 shown = i.inputs[0] if i.kind == "view" and i.detail[0] == "reshape" else i
                 if shown.kind != "leaf" or i.shape != kernel.space:
                     astray |= self._leaves[i.id]
-        return levels(kernel.nodes, kernel.space), astray
+        return loop_levels(kernel.nodes, kernel.space), astray
 
 
 def fuse(
     order: list[Node], kept: Sequence[Node], updates: Mapping[int, Node], checks: Sequence[Node]
-) -> Fused:
+) -> FusedGraph:
     """Make kernels.
 
     Args:
@@ -396,4 +396,4 @@ def fuse(
             fold or a product that nothing else claims.
         checks: Truths, each one number: a kernel that computes one is told of it.
     """
-    return _Fusing(order, kept, updates, {n.id for n in checks}).run()
+    return _Fuser(order, kept, updates, {n.id for n in checks}).run()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from odyssey.compiler.ir.nodes import Node
-from odyssey.compiler.passes.layout_assignment import readable, writable
-from odyssey.compiler.passes.windows import inner_of, lies_well
-from odyssey.compiler.schedule.buffer_assignment import Plan, is_read_along
+from odyssey.compiler.passes.layout_assignment import is_readable, is_writable
+from odyssey.compiler.passes.windows import is_vectorizable, product_axes
+from odyssey.compiler.schedule.buffer_assignment import Plan, reads_elementwise
 
 __all__ = ["verify"]
 
@@ -34,10 +34,10 @@ def verify(made: Plan) -> None:
             assert source is None or source.place < kernel.place, f"{node} is read too early"
         for node in kernel.nodes:
             home = made.homes.get(node.id)
-            assert home is None or writable(node, home.view), f"{node} cannot be written there"
+            assert home is None or is_writable(node, home.view), f"{node} cannot be written there"
             if node.kind == "product":
                 _verify_operands(made, node)
-    _verify_shared(made)
+    _verify_buffer_reuse(made)
     barrier = max((k.place for k in kernels if k.checks or k.kind == "call"), default=-1)
     for number, state in made.fused.in_place.items():
         kernel = made.fused.kernel_of[number]
@@ -51,16 +51,16 @@ def _verify_operands(made: Plan, product: Node) -> None:
     a, b = (made.home(i).view for i in product.inputs[:2])
     if not a.size or not b.size:
         return
-    inner = inner_of(product)
+    inner = product_axes(product)
     if inner is not None:
-        assert lies_well(a, b, inner), f"{product} cannot read in vectors"
+        assert is_vectorizable(a, b, inner), f"{product} cannot read in vectors"
         return
     for place, view in enumerate((a, b)):
-        fits = readable(view, product.detail[0] == "sum", place)
+        fits = is_readable(view, product.detail[0] == "sum", place)
         assert fits, f"{product} cannot read {product.inputs[place]} there"
 
 
-def _verify_shared(made: Plan) -> None:
+def _verify_buffer_reuse(made: Plan) -> None:
     """Look whether what is written over a value comes after all who read that."""
     fused = made.fused
     known: dict[tuple[int, object], Node] = {}
@@ -79,5 +79,5 @@ def _verify_shared(made: Plan) -> None:
                 continue
             read = last.get(before.id, -1)
             assert read <= kernel.place, f"{before} is read after {node} was written over it"
-            along = read < kernel.place or is_read_along(made, kernel, node, home.buffer)
+            along = read < kernel.place or reads_elementwise(made, kernel, node, home.buffer)
             assert along, f"{node} is written over {before}, which is read at other places"

@@ -11,10 +11,19 @@ from typing import NamedTuple
 
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.schedule.buffer_assignment import Plan
-from odyssey.compiler.schedule.fusion import Kernel, is_costly
+from odyssey.compiler.schedule.fusion import Kernel, is_expensive
 from odyssey.compiler.symbolic.dims import Varying
 
-__all__ = ["Cut", "asked_again", "cut", "cut_any", "part_of_product", "pays", "time_of", "varies"]
+__all__ = [
+    "Tiling",
+    "reads_own_output",
+    "partition_loop",
+    "partition_symbolic_loop",
+    "gemm_block_size",
+    "is_worth_threads",
+    "estimated_seconds",
+    "has_symbolic_sizes",
+]
 
 # Seconds of one thread from which on a loop is shared: 100,000 elements of a sum of two arrays. To
 # call a thread that looks for work takes .5 microseconds, and one that sleeps 8 to 25.
@@ -43,7 +52,7 @@ _ELEMENT, _STEP, _FUNCTION = 1e-10, 0.2e-10, 5e-10
 _MULTIPLICATION = 1.2e-11
 
 
-class Cut(NamedTuple):
+class Tiling(NamedTuple):
     """A loop in blocks.
 
     Attributes:
@@ -57,30 +66,30 @@ class Cut(NamedTuple):
     blocks: int
 
 
-def time_of(kernel: Kernel) -> float:
+def estimated_seconds(kernel: Kernel) -> float:
     """Seconds that one thread takes for a kernel, roughly, on a processor of today."""
     if kernel.kind == "product":
         node = kernel.nodes[0]
-        return _multiplications(node) * _MULTIPLICATION
+        return _multiplication_count(node) * _MULTIPLICATION
     if kernel.kind == "scan":
         return kernel.nodes[0].size * (_ELEMENT + _FUNCTION)
-    costly = sum(map(is_costly, kernel.nodes))
+    costly = sum(map(is_expensive, kernel.nodes))
     each = _ELEMENT + _STEP * len(kernel.nodes) + _FUNCTION * costly
     return each * math.prod(kernel.space)
 
 
-def varies(kernel: Kernel) -> bool:
+def has_symbolic_sizes(kernel: Kernel) -> bool:
     """Whether it loops over a size that varies, or reads or gives such ones."""
     shapes = [kernel.space, *[i.shape for n in kernel.nodes for i in (n, *n.inputs)]]
     return any(isinstance(length, Varying) for shape in shapes for length in shape)
 
 
-def pays(kernel: Kernel) -> bool:
+def is_worth_threads(kernel: Kernel) -> bool:
     """Whether threads may be worth it."""
-    return time_of(kernel) >= _WORTH
+    return estimated_seconds(kernel) >= _WORTH
 
 
-def _multiplications(product: Node) -> int:
+def _multiplication_count(product: Node) -> int:
     """Of a product, whose batch may be summed up, and which may be one of tensors."""
     how, _, *axes = product.detail
     left = product.inputs[0].shape
@@ -89,9 +98,9 @@ def _multiplications(product: Node) -> int:
     return product.size * math.prod(left[-inner:]) * batch
 
 
-def cut(
+def partition_loop(
     lengths: list[int], free: list[bool], seconds: float, step: int, outside: bool = False
-) -> Cut | None:
+) -> Tiling | None:
     """Blocks of the outermost loop that can be cut.
 
     Args:
@@ -116,11 +125,11 @@ def cut(
         if depth == len(lengths) - 1:
             block = -(-block // max(step, _LINE)) * max(step, _LINE)
         if block < length:
-            return Cut(depth, block, -(-length // block))
+            return Tiling(depth, block, -(-length // block))
     return None
 
 
-def cut_any(length: int, seconds: float, innermost: bool) -> Cut:
+def partition_symbolic_loop(length: int, seconds: float, innermost: bool) -> Tiling:
     """Blocks of a loop whose length varies: of a short one there is a single block.
 
     Args:
@@ -132,10 +141,10 @@ def cut_any(length: int, seconds: float, innermost: bool) -> Cut:
     most = min(_MOST, int(seconds / _SECONDS), length) if seconds >= _WORTH else 1
     block = -(-length // max(most, 1))
     block = max(-(-block // step) * step, 1)
-    return Cut(0, block, max(-(-length // block), 1))
+    return Tiling(0, block, max(-(-length // block), 1))
 
 
-def part_of_product(m: int, n: int, k: int) -> int | None:
+def gemm_block_size(m: int, n: int, k: int) -> int | None:
     """Of how many rows or columns, whichever are more, a part has; None where it is not cut."""
     work, longer = m * n * k, max(m, n)
     if work < _LARGE:
@@ -147,7 +156,7 @@ def part_of_product(m: int, n: int, k: int) -> int | None:
     return size if size < longer else None
 
 
-def asked_again(plan: Plan, kernel: Kernel) -> bool:
+def reads_own_output(plan: Plan, kernel: Kernel) -> bool:
     """Whether a kernel reads as a number what it writes over: the next block would read another."""
     own = {n.id for n in kernel.nodes}
     homes = [plan.homes[n.id] for n in kernel.nodes if n.id in plan.homes]
@@ -162,11 +171,11 @@ def asked_again(plan: Plan, kernel: Kernel) -> bool:
         owner = node.owner
         if owner.id in plan.fused.numbers:
             stack += owner.inputs
-        elif id(_buffer(plan, owner)) in written:
+        elif id(_buffer_of(plan, owner)) in written:
             return True
     return False
 
 
-def _buffer(plan: Plan, node: Node) -> object:
+def _buffer_of(plan: Plan, node: Node) -> object:
     home = plan.homes.get(node.id)
     return home and home.buffer

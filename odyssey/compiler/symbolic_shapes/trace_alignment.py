@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from odyssey.compiler.ir.nodes import Node, Nodes
-from odyssey.compiler.lowering.lowering import Lowered, lower
+from odyssey.compiler.ir.nodes import IRBuilder, Node
+from odyssey.compiler.lowering import Lowered, lower
 from odyssey.compiler.symbolic.dims import Varying
 from odyssey.compiler.symbolic_shapes.templates import UnlikeError
 from odyssey.graph.graph import Graph
@@ -22,7 +22,7 @@ __all__ = ["Lead"]
 _Lengths = list[tuple[tuple[int, ...] | None, ...]]
 
 
-class _Following(Nodes):
+class _Following(IRBuilder):
     """Makes nodes, and notes for each call which it gave; or gives those that were noted.
 
     Args:

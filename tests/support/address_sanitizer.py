@@ -1,8 +1,8 @@
-"""Looks at addresses: kernels that touch nothing but what the plan gives them, or tell of it.
+"""Address sanitizer: kernels that access no memory but the buffers of their plan, or report it.
 
-For tests. Before each load and store in the text of a kernel comes a look whether it lies within
-the buffer that the address was made from. One that does not is noted and reads or writes elsewhere;
-a product that does not is left out. So the first fault can be told of, whatever it was.
+Before each load and store in the text of a kernel comes a check that it is within the buffer from
+which the address was computed. An access that is not is recorded and redirected; a product that is
+not is skipped. So the first fault can be reported, whatever it was.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from odyssey.compiler.schedule.arena import Buffer
-from odyssey.compiler.schedule.buffer_assignment import Plan
+from odyssey.compiler.schedule.buffer_assignment import Buffer, Plan
 from odyssey.compiler.schedule.fusion import Kernel
 
-__all__ = ["WATCHMEN", "bounded", "extent", "fault_of", "limits", "words_at"]
+__all__ = ["AddressSanitizer", "extent", "fault_of", "words_at"]
 
 _SIZES = {"i1": 1, "i8": 1, "i16": 2, "half": 2, "i32": 4, "float": 4, "i64": 8, "double": 8}
 _SIZES |= {"{ float, float }": 8, "{ double, double }": 16}
@@ -39,7 +38,7 @@ _AS_IT_IS = 111
 # the stack), how far behind its first byte, how many bytes, and whether they were to be written.
 _WORDS = 7
 
-WATCHMEN = f"""@odyssey_fault = global [{_WORDS} x i64] zeroinitializer
+_RUNTIME = f"""@odyssey_fault = global [{_WORDS} x i64] zeroinitializer
 @odyssey_elsewhere = global [128 x i8] zeroinitializer, align 64
 define internal i1 @odyssey_within(ptr %at, i64 %bytes, ptr %base, i64 %low, i64 %high, i64 %place,
     i64 %which, i64 %writes) noinline {{
@@ -81,30 +80,31 @@ within:
 }}"""
 
 
-def bounded(given: str, body: str) -> tuple[str, str]:
-    """Parameters and text of a kernel's function, with a look before each access.
+class AddressSanitizer:
+    """Instrumentation of kernel functions with a bounds check before each access."""
 
-    Its parameters are, behind those of before, for each buffer where it begins and ends, counted
-    from the pointer to it, and the place of the kernel; see ``limits``.
-    """
-    names = re.findall(r"%b\d+", given)
-    more = [f"i64 %low{k}, i64 %high{k}" for k in range(len(names))]
-    text = _Text(names)
-    for line in body.split("\n"):
-        text.take(line)
-    return ", ".join([*([given] if given else []), *more, "i64 %place"]), "\n".join(text.lines)
+    runtime = _RUNTIME
 
+    def instrument(self, parameters: str, body: str) -> tuple[str, str]:
+        """Return parameters and body of a kernel function with checks.
 
-def limits(plan: Plan, given: Sequence[tuple[Buffer, int]], place: int) -> list[str]:
-    """What the function of a kernel at a place is given beside its buffers.
+        The parameters that are added are, for each buffer, its begin and end relative to the
+        pointer, and the position of the kernel; see ``arguments``.
+        """
+        names = re.findall(r"%b\d+", parameters)
+        limits = [f"i64 %low{k}, i64 %high{k}" for k in range(len(names))]
+        text = _Text(names)
+        for line in body.split("\n"):
+            text.take(line)
+        first = [parameters] if parameters else []
+        return ", ".join([*first, *limits, "i64 %place"]), "\n".join(text.lines)
 
-    Args:
-        plan: Where they lie.
-        given: They, with how many bytes behind their beginnings pointers point.
-        place: Of the kernel.
-    """
-    ends = [f"i64 {end - start}" for buffer, start in given for end in extent(plan, buffer)]
-    return [*ends, f"i64 {place}"]
+    def arguments(
+        self, plan: Plan, pointers: Sequence[tuple[Buffer, int]], position: int
+    ) -> list[str]:
+        """Return the arguments for the parameters that ``instrument`` added."""
+        ends = [f"i64 {end - start}" for buffer, start in pointers for end in extent(plan, buffer)]
+        return [*ends, f"i64 {position}"]
 
 
 class _Text:

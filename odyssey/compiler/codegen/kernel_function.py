@@ -1,0 +1,357 @@
+"""Kernel functions in LLVM IR: pointers, loops, locals and blocks for threads, for all kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from odyssey.compiler.ir.nodes import ITEM_SIZES, Node
+from odyssey.compiler.llvm.ir import LLVM, MEMORY, Code, Word
+from odyssey.compiler.llvm.scalar_programs import evaluate
+from odyssey.compiler.schedule.buffer_assignment import Buffer, Plan
+from odyssey.compiler.schedule.fusion import Kernel
+from odyssey.compiler.symbolic.dims import Varying
+
+__all__ = ["LOOP_METADATA", "KernelFunction"]
+
+# Loops that call at least this many elementary functions are interleaved: one iteration is then a
+# longer dependency chain than a processor looks ahead. 20 ops on 10^6 numbers, five of them such
+# functions, take 5.8 ms with one vector at a time and 3.0 ms with four.
+_INTERLEAVED_CALLS = 2
+# By interleave count, the shortest loop that has enough elements for it.
+_INTERLEAVED_LENGTHS = {2: 64, 4: 128}
+
+# LLVM estimates the cost of each vector width twice. A build with assertions aborts if the two
+# estimates choose different widths, which happens with i1 values that select others: one estimate
+# counts them as one step, the other as two for each element. It matters only where several widths
+# hold the whole loop and so cost about as much; there we force the width.
+_SHORT_LOOP = 16
+_I1_OPERATION = re.compile(r"(?:[usz](?:itofp|ext)|and|or|xor|icmp \w+) i1 ")
+_WIDTH_METADATA = {4: 8, 8: 11}
+# A forced vector width reorders sums. Only sums marked `reassoc`, and extremes, allow that.
+_SUMS = re.compile(r"store (?:half|float|double) (\S+), ptr %[^v]")
+_ANY_ORDER = re.compile(r"(%v\d+) = (?:f(?:add|mul) reassoc|call \w+ @llvm\.m(?:ax|in)imum\.)")
+
+LOOP_METADATA = "\n".join(
+    [
+        f"!{k} = distinct !{{!{k}, !{k + 1}}}\n"
+        f'!{k + 1} = !{{!"llvm.loop.interleave.count", i32 {k}}}'
+        for k in _INTERLEAVED_LENGTHS
+    ]
+    + [
+        f"!{k} = distinct !{{!{k}, !{k + 1}, !{k + 2}}}\n"
+        f'!{k + 1} = !{{!"llvm.loop.vectorize.width", i32 {width}}}\n'
+        f'!{k + 2} = !{{!"llvm.loop.vectorize.predicate.enable", i1 true}}'
+        for width, k in _WIDTH_METADATA.items()
+    ]
+)
+"""Metadata of vectorization hints, for modules whose text has ``!llvm.loop``."""
+
+
+class _Parameter(str):
+    """Name of a pointer parameter, relative to which the elements of a buffer are addressed."""
+
+    __slots__ = ()
+
+
+class KernelFunction:
+    """Base of the code generators of kernels: an LLVM function with one pointer for each buffer.
+
+    Loop counters and accumulators are allocas, which LLVM promotes to registers.
+
+    Args:
+        plan: Plan of the program.
+        kernel: Kernel to generate code for.
+        single_threaded: Whether to generate no blocks for the thread pool.
+    """
+
+    def __init__(self, plan: Plan, kernel: Kernel, single_threaded: bool = False) -> None:
+        self.plan, self.kernel, self.single_threaded = plan, kernel, single_threaded
+        self.code = Code()
+        self.buffers: list[Buffer] = []
+        # By parameter, the byte offset in its buffer at which it points: the first element accessed.
+        # So the unrolled steps of a loop have equal texts and share one function.
+        self._starts: dict[str, int | None] = {}
+        self._pointers: dict[int, _Parameter] = {}
+        self._entry: list[str] = []
+        self._labels = 0
+        self._first_loop_line: int | None = None
+        self._scalars: dict[int, Word] = {}
+        self._shared_types: list[str] = []
+        self._block_body: str | None = None
+
+    def function_text(self) -> tuple[str, ...]:
+        """Return parameters and body, equal for equal kernels, and the block function if any.
+
+        ``@self`` stands for the name of the function.
+        """
+        parameters = ", ".join(f"ptr noalias %b{k}" for k in range(len(self.buffers)))
+        if self._block_body is None:
+            return parameters, self._body()
+        # Shared locals are allocated here; the block function gets a list of addresses.
+        shared = [f"ptr noalias %s{k}" for k in range(len(self._shared_types))]
+        names = [*(f"%b{k}" for k in range(len(self.buffers))), *(s.split()[-1] for s in shared)]
+        self._entry += [f"  %s{k} = alloca {type}" for k, type in enumerate(self._shared_types)]
+        self._entry.append(f"  %given = alloca [{len(names)} x ptr]")
+        for k, name in enumerate(names):
+            self._entry += [
+                f"  %given{k} = getelementptr ptr, ptr %given, i64 {k}",
+                f"  store ptr {name}, ptr %given{k}",
+            ]
+        block_parameters = ", ".join(filter(None, [parameters, *shared, "i64 %first, i64 %end"]))
+        return (
+            parameters,
+            self._body(),
+            _block_function(block_parameters, self._block_body, len(names)),
+        )
+
+    def _body(self) -> str:
+        lines = ["entry:", *self._entry, "  br label %start", "start:"]
+        body = self.code.lines
+        first = len(body) if self._first_loop_line is None else self._first_loop_line
+        # Code before the loops runs once, so calls are not inlined there: the copies took half of
+        # the compile time of Adam.
+        once = [f"{line} noinline" if "@odyssey." in line else line for line in body[:first]]
+        return "\n".join([*lines, *once, *body[first:], "  ret void"])
+
+    # -------------------------------------------------------------- threads
+
+    def emit_blocks(
+        self,
+        length: int,
+        size: int,
+        body: Callable[[Word, Word, int | Word], None],
+        mergeable: bool,
+    ) -> None:
+        """Split indices into blocks for the thread pool; at most once in a function.
+
+        The blocks are a function of their own, which sees no value that was computed before but
+        those in ``shared_alloca``.
+
+        Args:
+            length: Number of indices.
+            size: Indices of a block; the last one may be shorter.
+            body: ``body(k, first, count)`` generates the code of block ``k``.
+            mergeable: Whether consecutive blocks of one thread may run as one larger block.
+        """
+        if self._first_loop_line is None:
+            self._first_loop_line = len(self.code.lines)
+        limit = self.thread_limit()
+        # Both numbers depend on the size if the length is symbolic, so mark them for the template.
+        symbolic = isinstance(length, Varying)
+        blocks = -(-int(length) // size)
+        count, step = [f"~{n}~" if symbolic else str(n) for n in (blocks, size)]
+        self.code.line(
+            f"call void @ody_parallel(ptr @self.take, ptr %given, i64 {count}, i64 {limit.text})"
+        )
+        with self._separate_function() as code:
+            begin, end = (Word(code, "i8", name) for name in ("%first", "%end"))
+
+            def emit_range(k: Word, after: Word) -> None:
+                first = code.op("i8", f"mul nuw nsw i64 {k.text}, {step}")
+                last = code.op("i8", f"mul nuw nsw i64 {after.text}, {step}")
+                if symbolic or length % size:
+                    last = code.call("i8", "llvm.smin.i64", last, code.const("i8", length))
+                constant = not symbolic and length % size == 0 and not mergeable
+                body(k, first, size if constant else last - first)
+
+            if mergeable:
+                emit_range(begin, end)
+            else:
+                self.emit_loop(end - begin, lambda i: emit_range(begin + i, begin + i + 1))
+            self._block_body = self._body()
+
+    def thread_limit(self) -> Word:
+        """Load the program's own number of threads; 0 if it has none."""
+        return self.code.op("i8", "load i64, ptr @ody_own")
+
+    @contextmanager
+    def _separate_function(self) -> Iterator[Code]:
+        """Generate code into a new function within the block."""
+        outer = self.code, self._entry, self._first_loop_line, self._scalars
+        self.code, self._entry, self._first_loop_line, self._scalars = Code(), [], None, {}
+        try:
+            yield self.code
+        finally:
+            self.code, self._entry, self._first_loop_line, self._scalars = outer
+
+    def shared_alloca(self, type: str, count: int) -> str:
+        """Allocate locals that blocks see too, for ``store_local``."""
+        assert type != "f2", "float16 has a smaller stride in memory than as a local"
+        self._shared_types.append(f"[{count} x {LLVM[type]}], align 64")
+        return f"%s{len(self._shared_types) - 1}"
+
+    # -------------------------------------------------------------- memory
+
+    def pointer(self, buffer: Buffer) -> str:
+        """Return the parameter that points into a buffer."""
+        parameter = self._pointers.get(id(buffer))
+        if parameter is None:
+            parameter = self._pointers[id(buffer)] = _Parameter(f"%b{len(self.buffers)}")
+            self.buffers.append(buffer)
+            self._starts[parameter] = 0 if self.plan.varies else None
+        return parameter
+
+    def pointer_to_start(self, buffer: Buffer) -> str:
+        """Return the parameter of a buffer, which must point to its first byte."""
+        pointer = self.pointer(buffer)
+        assert not self._starts[pointer], "the parameter points into the buffer"
+        self._starts[pointer] = 0
+        return pointer
+
+    @property
+    def starts(self) -> list[int]:
+        """Byte offset in each of ``buffers`` at which its parameter must point."""
+        return [start or 0 for start in self._starts.values()]
+
+    def alloca(self, type: str, count: int = 1) -> str:
+        """Allocate locals on the stack."""
+        return self.alloca_of(LLVM[type] if count == 1 else f"[{count} x {MEMORY[type]}], align 64")
+
+    def alloca_of(self, llvm_type: str) -> str:
+        """Allocate a local of an LLVM type on the stack."""
+        name = f"%m{len(self._entry)}"
+        self._entry.append(f"  {name} = alloca {llvm_type}")
+        return name
+
+    def store_local(self, word: Word, pointer: str) -> None:
+        """Store to a local, where a truth value has one bit."""
+        self.code.line(f"store {LLVM[word.type]} {word.text}, ptr {pointer}")
+
+    def load_local(self, type: str, pointer: str) -> Word:
+        """Load a value that ``store_local`` stored."""
+        return self.code.op(type, f"load {LLVM[type]}, ptr {pointer}")
+
+    def emit_loop(self, length: int | Word, body: Callable[[Word], None]) -> None:
+        """Generate a loop: ``body(index)`` generates its body, for each index below ``length``."""
+        code = self.code
+        if isinstance(length, int) and length == 1:
+            body(code.const("i8", 0))
+            return
+        k = self._labels
+        self._labels += 1
+        if self._first_loop_line is None:
+            self._first_loop_line = len(code.lines)
+        counter = self.alloca("i8")
+        end = length.text if isinstance(length, Word) else length
+        code.line(f"store i64 0, ptr {counter}")
+        code.line(f"br label %head{k}")
+        code.label(f"head{k}")
+        i = code.op("i8", f"load i64, ptr {counter}")
+        below = code.op("b1", f"icmp slt i64 {i.text}, {end}")
+        code.line(f"br i1 {below.text}, label %body{k}, label %exit{k}")
+        code.label(f"body{k}")
+        first = len(code.lines)
+        body(i)
+        after = code.op("i8", f"add nuw nsw i64 {i.text}, 1")
+        code.line(f"store i64 {after.text}, ptr {counter}")
+        innermost = self._labels == k + 1
+        calls = sum("@odyssey." in line for line in code.lines[first:])
+        metadata = _interleave_count(length) if innermost and calls >= _INTERLEAVED_CALLS else 1
+        if innermost and _has_partial_vectors(length) and _computes_truths(code.lines[first:]):
+            metadata = _WIDTH_METADATA[4 if length == 3 else 8]
+        code.line(f"br label %head{k}{f', !llvm.loop !{metadata}' if metadata > 1 else ''}")
+        code.label(f"exit{k}")
+
+    def emit_loops(self, lengths: Sequence[int], body: Callable[[list[Word]], None]) -> None:
+        """Generate nested loops: ``body(indices)`` generates the innermost body."""
+
+        def emit_axis(axis: int, indices: list[Word]) -> None:
+            if axis == len(lengths):
+                body(indices)
+            else:
+                self.emit_loop(lengths[axis], lambda k: emit_axis(axis + 1, [*indices, k]))
+
+        emit_axis(0, [])
+
+    def element_pointer(
+        self, type: str, pointer: str, terms: Sequence[tuple[Word, int]], start: int
+    ) -> str:
+        """Return the pointer to the element at ``start`` plus the sum of index times stride."""
+        code = self.code
+        offset: str | None = None
+        for index, stride in terms:
+            if stride and index.text != "0":
+                step = index.text
+                if stride != 1:
+                    step = code.op("i8", f"mul nsw i64 {step}, {stride}").text
+                if offset is None:
+                    offset = step
+                else:
+                    offset = code.op("i8", f"add nsw i64 {offset}, {step}").text
+        if isinstance(pointer, _Parameter):
+            base = self._starts[pointer]
+            base = self._starts[pointer] = ITEM_SIZES[type] * start if base is None else base
+            start -= base // ITEM_SIZES[type]
+            assert base % ITEM_SIZES[type] == 0, "elements of a buffer are of one type"
+            pointer = str(pointer)
+        if start:
+            pointer = self.offset_pointer(type, pointer, str(start))
+        return pointer if offset is None else self.offset_pointer(type, pointer, offset)
+
+    def offset_pointer(self, type: str, pointer: str, elements: str) -> str:
+        """Return a pointer moved by a number of elements."""
+        text = f"getelementptr inbounds {MEMORY[type]}, ptr {pointer}, i64 {elements}"
+        return self.code.op("ptr", text).text
+
+    # -------------------------------------------------------------- values
+
+    def scalar_value(self, node: Node) -> Word:
+        """Return the value of a node of one element, computed or loaded before the loops."""
+        cached = self._scalars.get(node.id)
+        if cached is not None:
+            return cached
+        owner = node.owner
+        inline = self.plan.fused.numbers
+        if node.kind == "number":
+            value = self.code.const(node.type, node.work.item())
+        elif node.id in inline:
+            value = self.evaluate_map(node, [self.scalar_value(i) for i in node.inputs])
+        elif owner is not node and (owner.kind == "number" or owner.id in inline):
+            value = self.scalar_value(owner)
+        elif owner.kind == "index":
+            value = self.code.const("i8", 0)
+        else:
+            home = self.plan.home(node)
+            pointer = self.pointer(home.buffer)
+            value = self.code.load(
+                node.type, self.element_pointer(node.type, pointer, (), home.view.offset)
+            )
+        self._scalars[node.id] = value
+        return value
+
+    def evaluate_map(self, node: Node, values: Sequence[Word]) -> Word:
+        """Generate the scalar program of a map for the values of its inputs."""
+        return self.code.cast(evaluate(self.code, node.work, values), node.type)
+
+
+def _computes_truths(lines: Sequence[str]) -> bool:
+    """Return whether a loop computes i1 values and has no sum whose order is fixed."""
+    if not any(map(_I1_OPERATION.search, lines)):
+        return False
+    sums = {match[1] for match in map(_SUMS.search, lines) if match}
+    return sums <= {match[1] for match in map(_ANY_ORDER.search, lines) if match}
+
+
+def _has_partial_vectors(length: int | Word) -> bool:
+    """Return whether a loop is short and its length no power of 2, so that vectors are masked."""
+    return type(length) is int and length < _SHORT_LOOP and length & (length - 1) != 0
+
+
+def _interleave_count(length: int | Word) -> int:
+    """Return how many vectors a loop with long iterations should process at a time."""
+    known = max(_INTERLEAVED_LENGTHS.values()) if isinstance(length, Word) else length
+    return max((n for n, least in _INTERLEAVED_LENGTHS.items() if known >= least), default=1)
+
+
+def _block_function(parameters: str, body: str, count: int) -> str:
+    """Return the function of blocks and its adapter with the signature that the pool calls."""
+    lines = [f"define internal void @self.blocks({parameters}) #0 {{\n{body}\n}}"]
+    lines.append("define internal void @self.take(ptr %given, i64 %first, i64 %end) {")
+    for k in range(count):
+        lines.append(f"  %at{k} = getelementptr ptr, ptr %given, i64 {k}")
+        lines.append(f"  %p{k} = load ptr, ptr %at{k}")
+    arguments = [*(f"ptr %p{k}" for k in range(count)), "i64 %first", "i64 %end"]
+    call = f"  call void @self.blocks({', '.join(arguments)})"
+    return "\n".join([*lines, call, "  ret void", "}"])

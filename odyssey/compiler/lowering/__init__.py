@@ -1,1 +1,0 @@
-"""Lowering: from a graph of table ops to IR nodes."""
