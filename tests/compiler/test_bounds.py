@@ -268,7 +268,7 @@ def test_a_scatter_that_goes_astray_is_found_and_writes_nowhere(monkeypatch):
         return (
             at(self, n, whole, places)
             if n.kind == "gather"
-            else self._moved(n.type, at(self, n, whole, places), "4096")
+            else self.offset_pointer(n.type, at(self, n, whole, places), "4096")
         )
 
     monkeypatch.setattr(loops.LoopNest, "_indexed_pointer", away)

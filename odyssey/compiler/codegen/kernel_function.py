@@ -70,7 +70,7 @@ class KernelFunction:
         self.plan, self.kernel, self.single_threaded = plan, kernel, single_threaded
         self.code = Code()
         self.buffers: list[Buffer] = []
-        # By parameter, the byte offset in its buffer at which it points: the first element accessed.
+        # By parameter, the byte offset in its buffer at which it points: that of its first access.
         # So the unrolled steps of a loop have equal texts and share one function.
         self._starts: dict[str, int | None] = {}
         self._pointers: dict[int, _Parameter] = {}

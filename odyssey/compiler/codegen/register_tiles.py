@@ -1,9 +1,9 @@
 """Register tiling: matrix products in tiles of vector registers, for shapes at which BLAS is slow.
 
 A tile of the result accumulates in vectors: ``emit_across`` where rows of the result are
-contiguous, ``emit_dots`` where the inner axis is, whose vectors are reduced at the end. Nothing is packed, so
-products that are wide or long both ways are left to BLAS. The inner axis may be several axes, as of
-a sum over a batch, which BLAS could read only in copies.
+contiguous, ``emit_dots`` where the inner axis is, whose vectors are reduced at the end. Nothing is
+packed, so products that are wide or long both ways are left to BLAS. The inner axis may be several
+axes, as of a sum over a batch, which BLAS could read only in copies.
 """
 
 from __future__ import annotations
