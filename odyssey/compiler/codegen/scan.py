@@ -20,8 +20,8 @@ from odyssey.compiler.schedule.work_partition import Tiling, estimated_seconds, 
 
 __all__ = ["Scan"]
 
-# Lines that are interleaved. An addition has a latency of four cycles, and each cycle can start one.
-# With more lines of a length that is a power of 2, all map to one set of the cache, and take up to
+# Interleaved lines. An addition has a latency of four cycles, and each cycle can start one. With
+# more lines of a length that is a power of 2, all map to one set of the cache, and take up to
 # ten times as long; but steps with a function such as exp have an even longer latency.
 _LINES, _SLOW_LINES = 4, 8
 
