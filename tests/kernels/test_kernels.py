@@ -95,6 +95,7 @@ def test_cpu_loop_agrees_with_numpy_on_every_pair_of_special_values(name, dtype)
     np.testing.assert_allclose(out, in_float64(reference, inputs, dtype), rtol=4 * eps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1, 2, 63, 1025])
 @by_dtype
 @by_name

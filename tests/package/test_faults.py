@@ -311,6 +311,7 @@ def test_an_error_in_any_kernel_or_allocation_leaves_a_whole_world(action, fault
     counted(action, fault)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", ACTIONS)
 def test_an_interrupt_at_many_opcodes_leaves_a_whole_world(action):
     step = 97 * LONG.get(action, 1)

@@ -103,6 +103,7 @@ def growth(work, start, count):
     return (after - before) / count
 
 
+@pytest.mark.slow
 @pytest.mark.share(2)
 @pytest.mark.parametrize("name", [name for name in NEW if name not in FILL_SPECS])
 def test_after_five_hundred_new_ones_memory_has_hardly_grown(name):

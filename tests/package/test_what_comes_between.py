@@ -71,6 +71,7 @@ def sweeping(tape, w):
     other.backward(y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", [clearing, entering, joining, sweeping])
 @pytest.mark.parametrize("nested", [False, True], ids=["alone", "nested"])
 def test_what_a_handler_does_to_tapes_leaves_right_gradients_or_a_refusal(act, nested):

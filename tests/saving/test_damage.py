@@ -56,6 +56,7 @@ def saved(path):
     return path.read_bytes(), look(tree(1)), after
 
 
+@pytest.mark.slow
 def test_a_file_cut_off_at_any_length_is_refused(path, saved):
     data, before, after = saved
     for length in [*range(0, len(data), 17), *range(len(data) - 40, len(data))]:
@@ -78,6 +79,7 @@ def refusals(path, saved, places):
     return count
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_refused_or_harmless(path, saved):
     rng = np.random.default_rng(0)
     count = refusals(

@@ -134,11 +134,13 @@ def loop(act, path, fault, start=1, step=1):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ["save", "load"])
 def test_an_error_in_any_allocation_leaves_all_or_nothing(path, act):
     assert loop(act, path, "allocation") > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ["save", "load"])
 def test_an_interrupt_at_many_lines_leaves_all_or_nothing(path, act):
     assert loop(act, path, "line", start=3, step=13) > 20
@@ -221,6 +223,7 @@ def under_signals(path, count):
 no_timers = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
 
 
+@pytest.mark.slow
 @no_timers
 def test_signals_at_random_moments_leave_all_or_nothing(path):
     assert min(under_signals(path, 150)) > 0
