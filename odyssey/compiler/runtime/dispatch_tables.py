@@ -120,7 +120,7 @@ class NativeDispatch:
             "program": address_of(executable.block),
             "missed": id(missed),
             "calls": address_of(calls),
-            "next_ticket": id(_call_counter(next_ticket)),
+            "ticket": id(_call_counter(next_ticket)),
             "ids": id(_call_counter(free_id)),
             "one": id(1),
             "none": id(None),
