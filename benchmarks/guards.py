@@ -15,7 +15,7 @@ import numpy as np
 
 import odyssey as od
 from harness.machine import pin_to_one_cpu
-from odyssey.compiler.guards.guards import guards_of
+from odyssey.compiler.guards.guards import discover_guards
 
 CALLS = 50_000
 
@@ -106,7 +106,7 @@ def main() -> int:
     net = Network()
     net.step(np.ones((4, 2)), np.ones((4, 1)))
     programs = {"functions": of_functions(net), "object": net.step, "table": with_table(net)}
-    guards = {name: guards_of(program) for name, program in programs.items()}
+    guards = {name: discover_guards(program) for name, program in programs.items()}
     calls = {"nothing": nothing} | {name: one.holds for name, one in guards.items()}
     assert all(call() for call in calls.values())
     batch = np.ones((4, 2)), np.ones((4, 1))
@@ -122,7 +122,7 @@ def main() -> int:
         print(f"{name:20} {statistics.median(found):6.0f} ns{places}")
     start = time.process_time_ns()
     for _ in range(100):
-        guards_of(programs["object"])
+        discover_guards(programs["object"])
     print(f"to look for them: {(time.process_time_ns() - start) / 1e8:.2f} ms")
     return 0
 

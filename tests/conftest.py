@@ -21,7 +21,10 @@ from support.seeds import SEED
 SCIPY_MISSING = importlib.util.find_spec("scipy") is None
 PEERS_MISSING = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is None]
 WARNINGS = np.geterr()
-LOCKS = [("odyssey.devices.write_guard", "GUARD"), ("odyssey.compiler.tracing.attempt", "_TRIALS")]
+LOCKS = [
+    ("odyssey.devices.write_guard", "GUARD"),
+    ("odyssey.compiler.tracing.attempt", "_TRACE_LOCK"),
+]
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 

@@ -18,27 +18,27 @@ from odyssey.tree_rebuild import extra_attributes
 from odyssey.variable import Variable
 
 __all__ = [
-    "alike",
-    "fixed",
-    "foreign",
-    "inputs",
-    "is_bare",
+    "same_variable_kinds",
+    "static_values",
+    "unsupported_argument",
+    "input_leaves",
+    "is_flat",
     "is_input",
-    "key_of",
-    "numbers_in",
-    "objects_ahead",
-    "passed_on",
+    "cache_key",
+    "number_leaves",
+    "receiver_arguments",
+    "forwarded_arguments",
     "refuse_unhashable",
-    "shows_held",
-    "standings",
-    "taken_by",
-    "why_shown",
+    "aliases_states",
+    "variable_kinds",
+    "program_arguments",
+    "alias_refusal",
 ]
 
-_PLAIN = (int, float, complex, str, bool, bytes, range, type(None))
+_PLAIN_TYPES = (int, float, complex, str, bool, bytes, range, type(None))
 
 
-class _Same:
+class _Identity:
     """A thing that is told from others by what it is, and kept, so that no other becomes it."""
 
     __slots__ = ("thing",)
@@ -47,7 +47,7 @@ class _Same:
         self.thing = thing
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.thing is other.thing
+        return isinstance(other, _Identity) and self.thing is other.thing
 
     def __hash__(self) -> int:
         return id(self.thing)
@@ -56,7 +56,7 @@ class _Same:
         return f"{type(self.thing).__name__} at {id(self.thing):#x}"
 
 
-def sign(value: Any) -> Any:
+def abstract_signature(value: Any) -> Any:
     """What of an argument decides whether a graph must be traced anew.
 
     Numbers do by their type alone: a rate or a count of steps may be new in every call.
@@ -70,39 +70,42 @@ def sign(value: Any) -> Any:
         name = None if info is None else info.name
         return where if type(where) is Mark else "tape", name, value._spec.shape, value._spec.dtype
     if kind is tuple or kind is list:
-        return (kind, *map(sign, value))
+        return (kind, *map(abstract_signature, value))
     if kind is dict:
-        if _NAMES.issuperset(map(type, value)):
-            return (kind, *value, *map(sign, value.values()))
-        return (kind, *[(_told(key), sign(item)) for key, item in value.items()])
+        if _STR_ONLY.issuperset(map(type, value)):
+            return (kind, *value, *map(abstract_signature, value.values()))
+        return (
+            kind,
+            *[(_key_signature(key), abstract_signature(item)) for key, item in value.items()],
+        )
     if kind is str or kind is bool:
         return kind, value
     if issubclass(kind, (dict, list, tuple)) or hasattr(kind, "__dataclass_fields__"):
-        return _sign_of_own(value)
+        return _signature_of_container(value)
     return kind
 
 
-def _sign_of_own(value: Any) -> Any:
+def _signature_of_container(value: Any) -> Any:
     """What tells a container of a class of its own; what else it holds is among what is fixed."""
     keys, parts = children_of(value)
-    names = tuple(map(_told, keys)) if isinstance(value, dict) else len(parts)
+    names = tuple(map(_key_signature, keys)) if isinstance(value, dict) else len(parts)
     more = tuple([name for name, _ in extra_attributes(value)])
-    return (type(value), names, more, *map(sign, parts))
+    return (type(value), names, more, *map(abstract_signature, parts))
 
 
-_NAMES = frozenset({str})
+_STR_ONLY = frozenset({str})
 
 
-def _told(key: Any) -> Any:
+def _key_signature(key: Any) -> Any:
     """What tells a key from others, equal ones among them: 1 from 1.0, and -0.0 from 0.0."""
     kind = type(key)
-    if kind in _PLAIN:
+    if kind in _PLAIN_TYPES:
         return kind, repr(key) if kind in (float, complex, range) else key
     if isinstance(key, np.generic):
         return kind, key.dtype, key.tobytes()
     if kind is tuple or (issubclass(kind, tuple) and not kind.__dictoffset__):
-        return (kind, *map(_told, tuple.__iter__(key)))
-    return _Same(key)
+        return (kind, *map(_key_signature, tuple.__iter__(key)))
+    return _Identity(key)
 
 
 def is_input(leaf: Any) -> bool:
@@ -112,58 +115,66 @@ def is_input(leaf: Any) -> bool:
     return isinstance(leaf, ARRAY_LIKE)
 
 
-def inputs(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+def input_leaves(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
     """The arguments that are inputs of a graph, in order."""
     return list(filter(is_input, leaves((args, named))))
 
 
-def key_of(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+def cache_key(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
     """What decides whether a graph must be traced anew: also which inputs are the same object.
 
     Raises:
         RecursionError: for a container that holds itself.
     """
-    key = (*map(sign, args), sign(named)) if named else tuple(map(sign, args))
-    given = list(map(id, inputs(args, named)))
+    key = (
+        (*map(abstract_signature, args), abstract_signature(named))
+        if named
+        else tuple(map(abstract_signature, args))
+    )
+    given = list(map(id, input_leaves(args, named)))
     return key if len(set(given)) == len(given) else (key, tuple(map(given.index, given)))
 
 
-def foreign(args: tuple[Any, ...], named: dict[str, Any]) -> str | None:
+def unsupported_argument(args: tuple[Any, ...], named: dict[str, Any]) -> str | None:
     """Why a program cannot take the arguments, in words; None where it can."""
-    for leaf in inputs(args, named):
+    for leaf in input_leaves(args, named):
         if isinstance(leaf, Value) and not isinstance(leaf._recording, Mark):
             return "an argument is a result on a tape"
         if type(leaf) not in (ndarray, Variable) and not isinstance(leaf, np.generic):
             return f"an argument is {sort_of(leaf)}, which is more than an array"
     for path, value in extras_in((args, named)):
-        if type(value) not in _PLAIN and not path.endswith(".__orig_class__"):
+        if type(value) not in _PLAIN_TYPES and not path.endswith(".__orig_class__"):
             return f"an argument has an attribute of its own, {path.rpartition('.')[2]}"
     return None
 
 
-def numbers_in(args: tuple[Any, ...], named: dict[str, Any]) -> list[tuple[str, int, int | float]]:
+def number_leaves(
+    args: tuple[Any, ...], named: dict[str, Any]
+) -> list[tuple[str, int, int | float]]:
     """Python's numbers among the arguments: path, place among all leaves, and the number."""
     try:
-        found = enumerate(_apart(paths((args, named))))
+        found = enumerate(_unique_paths(paths((args, named))))
         return [(path, k, leaf) for k, (path, leaf) in found if type(leaf) in (int, float)]
     except Exception:  # of a container that lets nobody look
         return []
 
 
-def taken_by(places: Sequence[int], args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+def program_arguments(
+    places: Sequence[int], args: tuple[Any, ...], named: dict[str, Any]
+) -> list[Any]:
     """What a program is called with: the inputs, then the numbers at places among the leaves."""
-    given = inputs(args, named)
+    given = input_leaves(args, named)
     if places:
         found = leaves((args, named))
         given += [found[k] for k in places]
     return given
 
 
-def objects_ahead(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def receiver_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The first arguments that are objects and no trees, as that of a method is."""
     count = 0
     for one in args:
-        if type(one) in _PLAIN or isinstance(one, (*ARRAY_LIKE, Value)):
+        if type(one) in _PLAIN_TYPES or isinstance(one, (*ARRAY_LIKE, Value)):
             break
         parts = leaves(one)
         if len(parts) != 1 or parts[0] is not one:
@@ -172,7 +183,7 @@ def objects_ahead(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args[:count]
 
 
-def is_bare(
+def is_flat(
     places: Collection[int], args: tuple[Any, ...], named: dict[str, Any], ahead: int = 0
 ) -> bool:
     """Whether arguments, but some ahead, are arrays, no two of them one, and numbers at places."""
@@ -183,23 +194,25 @@ def is_bare(
     return alone and all(type(a) is ndarray or k in numbers for k, a in rest)
 
 
-def fixed(args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+def static_values(args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     """The arguments that are fixed in a graph, by path: -0.0, 0.0, 0 and False are four."""
     found = {
-        path: _fixed(leaf) for path, leaf in _apart(paths((args, named))) if not is_input(leaf)
+        path: _static_value(leaf)
+        for path, leaf in _unique_paths(paths((args, named)))
+        if not is_input(leaf)
     }
-    for path, value in _apart(extras_in((args, named))):
-        found[f"{path}, an attribute"] = _fixed(value)
+    for path, value in _unique_paths(extras_in((args, named))):
+        found[f"{path}, an attribute"] = _static_value(value)
     return found
 
 
-def _fixed(thing: Any) -> Any:
+def _static_value(thing: Any) -> Any:
     if type(thing) is int:
         return int, thing
-    return repr(thing) if type(thing) in _PLAIN else _Same(thing)
+    return repr(thing) if type(thing) in _PLAIN_TYPES else _Identity(thing)
 
 
-def _apart(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+def _unique_paths(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     """Paths that are all different: two keys of a dictionary may be written alike."""
     known: dict[str, int] = {}
     for path, leaf in found:
@@ -221,27 +234,27 @@ def refuse_unhashable(args: tuple[Any, ...], named: dict[str, Any]) -> None:
             )
 
 
-def alike(traced: Any, seen: Any) -> bool:
+def same_variable_kinds(traced: Any, seen: Any) -> bool:
     """Whether a run may have returned what a trial did: Variables of the same standing."""
-    return standings(traced) == standings(seen)
+    return variable_kinds(traced) == variable_kinds(seen)
 
 
-def standings(tree: Any) -> list[Any]:
+def variable_kinds(tree: Any) -> list[Any]:
     """Where the Variables among leaves stand; of other leaves, whether they are arrays with axes.
 
     What has no axes may be a number of NumPy's.
     """
-    return list(map(_standing, leaves(tree)))
+    return list(map(_variable_kind, leaves(tree)))
 
 
-def _standing(leaf: Any) -> Any:
+def _variable_kind(leaf: Any) -> Any:
     if not isinstance(leaf, Value):
         return isinstance(leaf, (ndarray, Symbol)) and leaf.ndim > 0
     where = leaf._recording
     return where if isinstance(where, Mark) else "tape"
 
 
-def _shows(result: Any, given: list[Any]) -> bool:
+def _shares_memory(result: Any, given: list[Any]) -> bool:
     """Whether a result shares memory with what came."""
     found = [array_of(leaf) for leaf in leaves(result)]
     own = [array for array in map(array_of, given) if type(array) is ndarray]
@@ -249,7 +262,7 @@ def _shows(result: Any, given: list[Any]) -> bool:
     return any(np.may_share_memory(array, one) for array in arrays for one in own)
 
 
-def shows_held(result: Any, graph: Graph) -> bool:
+def aliases_states(result: Any, graph: Graph) -> bool:
     """Whether a result shows what a Variable holds, and so what is written to it later.
 
     To a graph ``w.detach()`` behind a write is what was written, of which a program makes a copy.
@@ -257,16 +270,16 @@ def shows_held(result: Any, graph: Graph) -> bool:
     """
     variables = [state.variable for state in graph.states]
     own = set(map(id, variables))
-    return _shows([leaf for leaf in leaves(result) if id(leaf) not in own], variables)
+    return _shares_memory([leaf for leaf in leaves(result) if id(leaf) not in own], variables)
 
 
-def passed_on(result: Any, given: list[Any]) -> dict[int, int]:
+def forwarded_arguments(result: Any, given: list[Any]) -> dict[int, int]:
     """The leaves of a result, by place, that are arrays which were given, by theirs."""
     places = {id(one): k for k, one in enumerate(given) if type(one) is ndarray}
     return {k: places[id(leaf)] for k, leaf in enumerate(leaves(result)) if id(leaf) in places}
 
 
-def why_shown(
+def alias_refusal(
     result: Any, given: list[Any], graph: Graph | None = None, passed: Collection[int] = ()
 ) -> str | None:
     """Why a program cannot return what a run did, of arguments and of Variables; None if it can.
@@ -277,8 +290,8 @@ def why_shown(
         graph: Of a trial.
         passed: The places of leaves of the result that are arguments themselves.
     """
-    if _shows([leaf for k, leaf in enumerate(leaves(result)) if k not in passed], given):
+    if _shares_memory([leaf for k, leaf in enumerate(leaves(result)) if k not in passed], given):
         return "it returns what it was given, or a part of it"
-    if graph is not None and shows_held(result, graph):
+    if graph is not None and aliases_states(result, graph):
         return "it returns a part of what a Variable holds"
     return None

@@ -11,26 +11,30 @@ import numpy as np
 
 from odyssey.checks import flag, function, whole
 from odyssey.compiler.arguments import (
-    alike,
-    fixed,
-    foreign,
-    inputs,
-    is_bare,
-    key_of,
-    objects_ahead,
-    passed_on,
+    alias_refusal,
+    cache_key,
+    forwarded_arguments,
+    input_leaves,
+    is_flat,
+    program_arguments,
+    receiver_arguments,
     refuse_unhashable,
-    taken_by,
-    why_shown,
+    same_variable_kinds,
+    static_values,
+    unsupported_argument,
 )
-from odyssey.compiler.dispatch.cache import Case
-from odyssey.compiler.dispatch.cache_miss import MISSED, missed
-from odyssey.compiler.dispatch.fast_path import doors_of, taking_arrays_apart
+from odyssey.compiler.dispatch.cache import CacheEntry
+from odyssey.compiler.dispatch.fast_path import (
+    CACHE_MISS,
+    always_miss,
+    fast_path_of,
+    flattener_of_call,
+)
 from odyssey.compiler.inspection import InspectableFunction, function_name
 from odyssey.compiler.machine.jit import why_not
 from odyssey.compiler.machine.thread_count import number_of_threads
 from odyssey.compiler.runtime.memory_limit import check_memory_limit
-from odyssey.compiler.tracing.attempt import Trial, told, tried
+from odyssey.compiler.tracing.attempt import TraceAttempt, describe_trace_error, try_trace
 from odyssey.table.kernel_selection import without_numba
 from odyssey.table.row import is_profiled, profiled
 from odyssey.table.scope import scopes
@@ -47,7 +51,7 @@ _MOST_PROGRAMS = 8
 _MOST_ATTEMPTS = 3
 
 # No keywords, what runs a program of these, and what does where that did nothing.
-_NO_KEYWORD_PATH: tuple[tuple[str, ...], Any, Any] = (), missed, missed
+_NO_KEYWORD_PATH: tuple[tuple[str, ...], Any, Any] = (), always_miss, always_miss
 
 
 class Statistics(NamedTuple):
@@ -107,10 +111,10 @@ class CompiledFunction(InspectableFunction):
             from odyssey.compiler.symbolic_shapes.specialization import Dynamic
 
             self._dynamic = Dynamic(fn, dynamic)
-        self._known: dict[Any, Case] = {}
+        self._known: dict[Any, CacheEntry] = {}
         # What runs the latest program whose arguments were all arrays, first natively as a whole.
-        self._fast_path: Callable[..., Any] = missed
-        self._slow_path: Callable[..., Any] = missed
+        self._fast_path: Callable[..., Any] = always_miss
+        self._slow_path: Callable[..., Any] = always_miss
         # The same of the latest with keywords, behind these.
         self._keyword_path: tuple[tuple[str, ...], Any, Any] = _NO_KEYWORD_PATH
         self._made = self._written = 0
@@ -122,9 +126,9 @@ class CompiledFunction(InspectableFunction):
     def __getstate__(self) -> dict[str, Any]:
         """What a copy begins with: no programs, which write the states of this one."""
         fresh: dict[str, Any] = {
-            "_slow_path": missed,
+            "_slow_path": always_miss,
             "_known": {},
-            "_fast_path": missed,
+            "_fast_path": always_miss,
             "_made": 0,
         }
         fresh |= {"_keyword_path": _NO_KEYWORD_PATH, "_native": np.zeros(1, np.int64)}
@@ -137,12 +141,12 @@ class CompiledFunction(InspectableFunction):
         """Run a program, or the function. Inside another trace, become part of it."""
         if not named:
             result = self._fast_path(*args)
-            if result is not MISSED:
+            if result is not CACHE_MISS:
                 return result
             # An argument that comes twice no program knows of.
             if len(set(map(id, args))) == len(args):
                 result = self._slow_path(args)
-                if result is not MISSED:
+                if result is not CACHE_MISS:
                     self._native[0] += 1
                     return result
         else:
@@ -150,11 +154,11 @@ class CompiledFunction(InspectableFunction):
             if names == tuple(named):
                 given = (*args, *named.values())
                 result = latest(*given)
-                if result is not MISSED:
+                if result is not CACHE_MISS:
                     return result
                 if len(set(map(id, given))) == len(given):
                     result = again(given)
-                    if result is not MISSED:
+                    if result is not CACHE_MISS:
                         self._native[0] += 1
                         return result
         return self._call(args, named)
@@ -165,20 +169,20 @@ class CompiledFunction(InspectableFunction):
         # What a program takes is looked at for each size, where there is a limit.
         if self._dynamic is not None and self._limit is None and self._budget is None:
             result = self._dynamic.call(self, args, named)
-            if result is not MISSED:
+            if result is not CACHE_MISS:
                 return result
         return self._call_for(args, named)
 
     def _call_for(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """A call, by the programs for its shapes."""
         try:
-            key = key_of(args, named)
+            key = cache_key(args, named)
         except Exception:  # a container that holds itself, or lets nobody look: the run will say so
             return self._fn(*args, **named)
         case = self._known.get(key)
         if case is None:
             return self._first_call(key, args, named)
-        known = fixed(args, named)
+        known = static_values(args, named)
         if scopes()[0] is not None:
             return self._run_eagerly(args, named)
         if not case.seen:
@@ -187,23 +191,25 @@ class CompiledFunction(InspectableFunction):
         looked = list(case.programs)
         for wanted, program in looked:
             if wanted.items() <= known.items():
-                result = program.call_any(taken_by(program.places, args, named))
-                if result is not MISSED:
+                result = program.call_any(program_arguments(program.places, args, named))
+                if result is not CACHE_MISS:
                     return self._note_ran(case, program, result, tuple(named))
                 refused = refused or program.guards.holds()
         # A program that fits, and refuses, leaves an error to the function.
         if case.why is None and not refused:
             result = case.making.take(self._compile_and_run, case, looked, args, named, known)
-            if result is not MISSED:
+            if result is not CACHE_MISS:
                 return result
         return self._run_eagerly(args, named)
 
     # -------------------------------------------------------------- programs for all sizes
 
-    def _looked(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Case | None]:
+    def _looked(
+        self, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[Any, CacheEntry | None]:
         """A call as if no size varied, and what is known of its arguments then."""
         result = self._call_for(args, named)
-        return result, self._known.get(key_of(args, named))
+        return result, self._known.get(cache_key(args, named))
 
     def _run_eagerly(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         self._written += 1
@@ -234,10 +240,10 @@ class CompiledFunction(InspectableFunction):
                 if executable is None
                 else profile_kernels_of(name, program.run, executable)
             )
-            program.run, program.native = profiled(name, run, MISSED), None
+            program.run, program.native = profiled(name, run, CACHE_MISS), None
         self._made += 1
 
-    def _note_ran(self, case: Case, program: Any, result: Any, names: tuple[str, ...]) -> Any:
+    def _note_ran(self, case: CacheEntry, program: Any, result: Any, names: tuple[str, ...]) -> Any:
         """Try this program first, the next time."""
         if case.programs[0][1] is not program:
             case.programs = sorted(case.programs, key=lambda pair: pair[1] is not program)
@@ -252,10 +258,10 @@ class CompiledFunction(InspectableFunction):
         values in its message; or it does what only tracing cannot, which is not an error.
         """
         refuse_unhashable(args, named)
-        case = Case()
-        trial = tried(self._fn, args, named, case.asked)
+        case = CacheEntry()
+        trial = try_trace(self._fn, args, named, case.asked)
         if trial.error is not None:
-            case.why = told(trial.error)
+            case.why = describe_trace_error(trial.error)
         else:
             if self._limit is not None or self._budget is not None:
                 check_memory_limit(self._limit, self._budget, trial)
@@ -267,7 +273,7 @@ class CompiledFunction(InspectableFunction):
         return result
 
     def _run_eagerly_and_record(
-        self, case: Case, args: tuple[Any, ...], named: dict[str, Any]
+        self, case: CacheEntry, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
         """Run the function, and remember of which kinds its results are."""
         alone = scopes()[0] is None
@@ -278,30 +284,30 @@ class CompiledFunction(InspectableFunction):
             case.seen = True
             if case.why is None:
                 graph = case.trial[1].graph if case.trial else None
-                given = inputs(args, named)
-                case.passed = passed_on(result, given)
-                case.why = why_shown(result, given, graph, case.passed)
+                given = input_leaves(args, named)
+                case.passed = forwarded_arguments(result, given)
+                case.why = alias_refusal(result, given, graph, case.passed)
             # It is kept until a program is made of it.
-            case.result = (None, None) if case.why else (fixed(args, named), result)
+            case.result = (None, None) if case.why else (static_values(args, named), result)
         return result
 
     def _keep_trace(
-        self, case: Case, trial: Trial, args: tuple[Any, ...], named: dict[str, Any]
+        self, case: CacheEntry, trial: TraceAttempt, args: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
         """Keep a trial for a program, with guards; or note why none can be made."""
         case.tries += 1
-        why = why_not() or foreign(args, named) or trial.effects or trial.graph.eager
+        why = why_not() or unsupported_argument(args, named) or trial.effects or trial.graph.eager
         guards = trial.guards
         if why is None:
             why = "nothing is known of what it reads" if guards is None else guards.reason
         if why is None:
-            known = fixed(args, named)
+            known = static_values(args, named)
             case.trial = ({p: known[p] for p in known if p not in trial.free}, trial, guards)
         # What a first run makes may let a later one be a program.
         elif why != trial.graph.eager or case.tries >= _MOST_ATTEMPTS:
             case.why = why
 
-    def _insert_entry(self, key: Any, case: Case) -> Case:
+    def _insert_entry(self, key: Any, case: CacheEntry) -> CacheEntry:
         known = list(self._known)
         for old in known[: len(known) + 1 - _MOST_SIGNATURES]:
             self._known.pop(old, None)
@@ -309,7 +315,7 @@ class CompiledFunction(InspectableFunction):
 
     def _compile_and_run(
         self,
-        case: Case,
+        case: CacheEntry,
         looked: list[Any],
         args: tuple[Any, ...],
         named: dict[str, Any],
@@ -318,18 +324,18 @@ class CompiledFunction(InspectableFunction):
         """Make a program, or note why none can be made; and run it, or the function.
 
         Returns:
-            MISSED where another thread made one behind those that were looked at.
+            CACHE_MISS where another thread made one behind those that were looked at.
         """
         if len(case.programs) != len(looked):
-            return MISSED
+            return CACHE_MISS
         if len(case.programs) >= _MOST_PROGRAMS:
             case.why = f"{_MOST_PROGRAMS} programs were made, and something differs again"
             return self._run_eagerly_and_record(case, args, named)
         kept, case.trial = case.trial, None
         if kept is None or not kept[0].items() <= known.items() or not kept[2].holds():
-            trial = tried(self._fn, args, named, case.asked)
+            trial = try_trace(self._fn, args, named, case.asked)
             if trial.error is not None:
-                why = told(trial.error)
+                why = describe_trace_error(trial.error)
                 result = self._run_eagerly_and_record(
                     case, args, named
                 )  # or the same error, and nothing is learnt
@@ -342,30 +348,30 @@ class CompiledFunction(InspectableFunction):
         # Of which kinds results are may hang on all that a trial is for.
         seen_for, seen = case.result
         same = seen_for is not None and kept[0].items() <= seen_for.items()
-        if not same or not alike(kept[1].result, seen):
+        if not same or not same_variable_kinds(kept[1].result, seen):
             result = self._run_eagerly_and_record(case, args, named)
             self._compile(case, kept, result, args, named)
             return result
         program = self._compile(case, kept, seen, args, named)
         if program is not None:
-            result = program.call_any(taken_by(program.places, args, named))
-            if result is not MISSED:
+            result = program.call_any(program_arguments(program.places, args, named))
+            if result is not CACHE_MISS:
                 return self._note_ran(case, program, result, tuple(named))
         return self._run_eagerly_and_record(case, args, named)
 
     def _compile(
-        self, case: Case, kept: Any, result: Any, args: tuple[Any, ...], named: dict[str, Any]
+        self, case: CacheEntry, kept: Any, result: Any, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
         from odyssey.compiler.runtime.compiled_call import CompiledCall, NotCompilableError
         from odyssey.compiler.schedule.verify import verify
 
         known, trial, guards = kept
         case.result = None, None
-        ahead = objects_ahead(args)
-        bare = is_bare(trial.free.values(), (*args, *named.values()), {}, len(ahead))
+        ahead = receiver_arguments(args)
+        bare = is_flat(trial.free.values(), (*args, *named.values()), {}, len(ahead))
         try:
             own = self._native, self._threads, ahead, self._budget
-            take = None if bare else taking_arrays_apart(trial.free.values(), args, named)
+            take = None if bare else flattener_of_call(trial.free.values(), args, named)
             bare_or_taken = bare or take is not None
             program = CompiledCall(trial, guards, result, bare_or_taken, *own, passed=case.passed)
             program.bare = bare
@@ -381,7 +387,7 @@ class CompiledFunction(InspectableFunction):
             return None
         self._note_compiled(program, program.executable)
         if take is not None:
-            program.fast_path = doors_of(program, take)
+            program.fast_path = fast_path_of(program, take)
         case.programs.insert(0, (known, program))
         case.tries = 0
         return program
@@ -397,5 +403,5 @@ class CompiledFunction(InspectableFunction):
         self._known.clear()
         if self._dynamic is not None:
             self._dynamic.clear()
-        self._fast_path = self._slow_path = missed
+        self._fast_path = self._slow_path = always_miss
         self._keyword_path = _NO_KEYWORD_PATH

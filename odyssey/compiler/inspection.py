@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odyssey.checks import flag, is_importable, whole
-from odyssey.compiler.arguments import fixed, key_of, taken_by
+from odyssey.compiler.arguments import cache_key, program_arguments, static_values
 from odyssey.compiler.lowered import Lowered
 from odyssey.errors import SettingError
 
@@ -66,7 +66,7 @@ class InspectableFunction:
         change = program.guards.changed()
         if change is None:
             return []
-        case = self._known.get(key_of(args, named))
+        case = self._known.get(cache_key(args, named))
         then = "the next call makes another"
         if case is not None and case.why is not None:
             then = f"none is made any more, and it runs as it was written: {case.why}"
@@ -82,7 +82,7 @@ class InspectableFunction:
         """The numbers that a program takes as inputs, by path; and why others are fixed."""
         free = () if program is None else program.free
         try:
-            asked = self._known[key_of(args, named)].asked
+            asked = self._known[cache_key(args, named)].asked
         except Exception:  # nothing is known, or can be
             return free, {}
         return free, {path: why for path, why in asked.items() if path not in free}
@@ -93,7 +93,7 @@ class InspectableFunction:
         if program is not None:
             return program, ""
         try:
-            case = self._known.get(key_of(args, named))
+            case = self._known.get(cache_key(args, named))
         except Exception as error:  # of a container that holds itself, or lets nobody look
             return None, (
                 f"runs as it was written: its arguments cannot be told from others, {error}"
@@ -104,7 +104,7 @@ class InspectableFunction:
             return None, "not called with such arguments yet; the second call makes a program"
         if not case.programs:
             return None, f"runs as it was written: {case.why or 'it was called once'}"
-        known = fixed(args, named)
+        known = static_values(args, named)
         fits = [pair for pair in case.programs if pair[0].items() <= known.items()]
         now = [pair for pair in fits if pair[1].guards.changed() is None]
         programs = [*now, *fits, *case.programs]
@@ -147,7 +147,7 @@ class InspectableFunction:
         """
         runs = whole("profile", "runs", runs, 1)
         program = self._demand("profile", args, named)
-        made: Profile = program.profile(taken_by(program.places, args, named), runs)
+        made: Profile = program.profile(program_arguments(program.places, args, named), runs)
         return made
 
     def code(self, *args: Any, assembly: bool = False, **named: Any) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from odyssey.compiler.arguments import fixed, inputs
+from odyssey.compiler.arguments import input_leaves, static_values
 from odyssey.compiler.interpreter import check_argument_specs, interpret
-from odyssey.compiler.tracing.attempt import Trial
+from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.errors import DTypeError, TapeError
 from odyssey.graph.graph import Graph
 from odyssey.table.value import array_of
@@ -26,14 +26,14 @@ class Lowered:
     graph: Graph
 
     def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]):
-        trial = Trial(fn, args, named, anyway=True)
+        trial = TraceAttempt(fn, args, named, anyway=True)
         if trial.error is not None:
             raise trial.error
         self.graph = trial.graph
         self.graph.seal()
         self._fn = fn
         self._result = trial.result
-        self._given = fixed(args, named)
+        self._given = static_values(args, named)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run the function on arguments of the shapes that were lowered."""
@@ -54,7 +54,7 @@ class Lowered:
         >>> lowered.evaluate(np.array([10.0, 20.0]))
         (array(33.), {'w': array([11., 22.])})
         """
-        if (given := fixed(args, named)) != self._given:
+        if (given := static_values(args, named)) != self._given:
             raise DTypeError(
                 f"evaluate: {self._given} are fixed in this graph, and {given} came; lower again"
             )
@@ -69,4 +69,4 @@ class Lowered:
 
 
 def _argument_arrays(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
-    return list(map(array_of, inputs(args, named)))
+    return list(map(array_of, input_leaves(args, named)))

@@ -11,7 +11,7 @@ from odyssey.compiler.codegen.module import Module, generate_code
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.lowering import Lowered, lower
 from odyssey.compiler.machine.blas import blas
-from odyssey.compiler.native_dispatch.scalar_inputs import Numbers
+from odyssey.compiler.native_dispatch.scalar_inputs import ScalarInputs
 from odyssey.compiler.schedule.buffer_assignment import Plan, plan
 from odyssey.compiler.state_layout import state_strides
 from odyssey.compiler.symbolic.expressions import Arithmetic
@@ -46,7 +46,7 @@ class LoweredProgram(NamedTuple):
     sources: list[int]
     inputs: list[Spec]
     plan: Plan
-    numbers: Numbers
+    numbers: ScalarInputs
     module: Module
     seconds: dict[str, float]
 
@@ -81,7 +81,7 @@ def lower_program(
     given = [s.spec for s in graph.states if s.field == "grad" and s.id >= 0]
     inputs = [*[spec for _, spec in graph.inputs], *given]
     left = any(s.update is not None for s in graph.states) or bool(graph.cleared)
-    numbers = Numbers(graph.numbers or Arithmetic((), ()), low.given, low.called)
+    numbers = ScalarInputs(graph.numbers or Arithmetic((), ()), low.given, low.called)
     module = generate_code(made, len(inputs), blas(), left, clocks)
     seconds["write down"] = perf_counter() - begun
     return LoweredProgram(graph, low.calls, sources, inputs, made, numbers, module, seconds)

@@ -20,15 +20,15 @@ from odyssey.tape.tape_base import recording_of
 from odyssey.transforms.arguments import named_like
 from odyssey.transforms.call_nodes import data_of, home_of, kept_inputs, record_call
 from odyssey.transforms.fingerprints import (
-    NodesPrint,
-    Print,
+    Fingerprint,
+    NodesFingerprint,
     fingerprint,
-    fingerprint_of_nodes,
-    same_nodes_print,
-    same_print,
+    matches_fingerprint,
+    matches_nodes_fingerprint,
+    nodes_fingerprint,
 )
 from odyssey.transforms.isolated_tapes import nodes_of, sources_of, tape_apart
-from odyssey.transforms.replay import generators_of, states_of, with_states
+from odyssey.transforms.replay import generator_states, generators_of, with_generator_states
 from odyssey.tree import leaves, unflatten
 from odyssey.variable import Variable, lent
 
@@ -104,7 +104,7 @@ class _Piece:
         self.every = every  # whether all Variables among the arguments are to be so again
         self.name = f"checkpoint({getattr(fn, '__name__', type(fn).__name__)})"
         self.generators = generators_of(fn, args, named)
-        self.states = states_of(self.generators)
+        self.states = generator_states(self.generators)
         self.noted = RecordedRng()  # where our own stood, which need not be found
         # The arguments, without what the tape must keep; for each leaf where that is instead.
         self.tree: Any = (args, named)
@@ -117,8 +117,8 @@ class _Piece:
         # Leaves that it only looked at, to compare them for instance, with their versions.
         self.read: list[tuple[Any, int]] = []
         # For each result its place among the leaves of what ``fn`` returns, its spec and print.
-        self.results: list[tuple[int, Spec, Print]] = []
-        self.made_of: NodesPrint | None = None
+        self.results: list[tuple[int, Spec, Fingerprint]] = []
+        self.made_of: NodesFingerprint | None = None
 
     # -------------------------------------------------------------- the first time
 
@@ -152,7 +152,7 @@ class _Piece:
             sources = {v._id: v for v in passed if is_tracked(v)} | sources
         results = self._append(recording, sources, nodes, [made[p] for p in first.values()], first)
         if not self.every:  # a rule of a piece runs that piece again, which looks for itself
-            self.made_of = fingerprint_of_nodes(nodes, first, self.ids)
+            self.made_of = nodes_fingerprint(nodes, first, self.ids)
         return unflatten(out, [_moved_out(value, results, produced) for value in made])
 
     def _append(
@@ -215,13 +215,13 @@ class _Piece:
         args, named = unflatten(self.tree, values)
         if any(leaf._info is None or leaf._info.version != version for leaf, version in self.read):
             raise self._changed("would meet other values")
-        with with_states(self.generators, self.states), replay_rng(self.noted):
+        with with_generator_states(self.generators, self.states), replay_rng(self.noted):
             made = leaves(self.fn(*args, **named))
         results = []
         for place, spec, old in self.results:
             value: Any = made[place] if place < len(made) else None
             fits = isinstance(value, Variable) and value._spec == spec
-            if not (fits and same_print(old, fingerprint(value._array))):
+            if not (fits and matches_fingerprint(old, fingerprint(value._array))):
                 raise self._changed("gave another result")
             results.append(value)
         return results
@@ -235,8 +235,8 @@ class _Piece:
         fresh = {i for i in found if i > start and i in recording.leaves}
         if self.used - found.keys() or found.keys() - fresh - set(self.ids):
             raise self._changed("used other Variables")
-        again = fingerprint_of_nodes(nodes, ids, self.ids) if self.made_of else None
-        if not same_nodes_print(self.made_of, again):
+        again = nodes_fingerprint(nodes, ids, self.ids) if self.made_of else None
+        if not matches_nodes_fingerprint(self.made_of, again):
             raise self._changed("computed it from other values")
 
     def _changed(self, what: str) -> MutationError:

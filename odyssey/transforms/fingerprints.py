@@ -21,34 +21,34 @@ from odyssey.tape.recording import RawNode
 from odyssey.tape.sweep import dependencies
 
 __all__ = [
-    "NodesPrint",
-    "Print",
+    "NodesFingerprint",
+    "Fingerprint",
     "fingerprint",
-    "fingerprint_of_nodes",
-    "same_nodes_print",
-    "same_print",
+    "nodes_fingerprint",
+    "matches_nodes_fingerprint",
+    "matches_fingerprint",
 ]
 
 # ------------------------------------------------------------------ of a result
 
 # An array has so many pieces at least, of so many elements at most: a change that is lost in the
 # rounding of a longer one shows in a short one, and sums take a hundredth of what they are of.
-_PIECES = 64
-_LONGEST = 256
-Print = tuple[Any, Any] | None
+_MIN_PIECES = 64
+_MAX_PIECE_LENGTH = 256
+Fingerprint = tuple[Any, Any] | None
 
 
 @ignore_fp_errors()
-def fingerprint(data: Any) -> Print:
+def fingerprint(data: Any) -> Fingerprint:
     """Weighted sums of pieces of an array, which tell another run's result to be the same."""
     if isinstance(data, Symbol):
         return None
     flat = np.asarray(data).reshape(-1)
     if not flat.size:
         return None
-    length = min(flat.size // _PIECES + 1, _LONGEST)
+    length = min(flat.size // _MIN_PIECES + 1, _MAX_PIECE_LENGTH)
     whole = flat.size - flat.size % length
-    weights = _shares()[:length]
+    weights = _positive_weights()[:length]
     wide = np.complex128 if flat.dtype.kind == "c" else np.float64
     sums = np.einsum("ij,j->i", flat[:whole].reshape(-1, length), weights, dtype=wide)
     if whole < flat.size:
@@ -62,7 +62,7 @@ def fingerprint(data: Any) -> Print:
     return sums, tolerance
 
 
-def same_print(old: Print, new: Print) -> bool:
+def matches_fingerprint(old: Fingerprint, new: Fingerprint) -> bool:
     """Whether two fingerprints are those of one result, but for rounding."""
     if old is None or new is None:
         return True
@@ -74,11 +74,11 @@ def same_print(old: Print, new: Print) -> bool:
 
 # ------------------------------------------------------------------ of nodes
 
-_SAMPLE = 32
+_SAMPLE_SIZE = 32
 _PLAIN = (int, str, bytes, Spec)
 
 
-class NodesPrint:
+class NodesFingerprint:
     """Two numbers for each thing that the nodes keep, and one for all else.
 
     Attributes:
@@ -95,9 +95,9 @@ class NodesPrint:
         self.slack = slack
 
 
-def fingerprint_of_nodes(
+def nodes_fingerprint(
     nodes: list[RawNode], results: Iterable[int], ids: Iterable[int]
-) -> NodesPrint | None:
+) -> NodesFingerprint | None:
     """The fingerprint of the nodes behind ``results``, or None while a graph is traced.
 
     Args:
@@ -107,7 +107,7 @@ def fingerprint_of_nodes(
     """
     needed = dependencies(nodes, results)
     places: dict[int | None, int] = {id: k for k, id in enumerate(ids)}
-    ops, samples = 0, _Samples()
+    ops, samples = 0, _SampleCollector()
     for row, id, inputs, kept, _ in nodes:
         if id not in needed:
             continue
@@ -120,10 +120,10 @@ def fingerprint_of_nodes(
             if isinstance(value, Symbol):
                 return None
             ops = samples.take(value, ops)
-    return NodesPrint(ops, *samples.measures())
+    return NodesFingerprint(ops, *samples.measures())
 
 
-class _Samples:
+class _SampleCollector:
     """Numbers, and a few dozen elements of each array, to be measured together."""
 
     __slots__ = ("numbers", "parts")
@@ -137,7 +137,7 @@ class _Samples:
         if isinstance(value, ARRAYS):
             flat = value.ravel("K")
             if flat.size and value.dtype.kind in "biufc":
-                part = flat[:: flat.size // _SAMPLE] if flat.size > _SAMPLE else flat
+                part = flat[:: flat.size // _SAMPLE_SIZE] if flat.size > _SAMPLE_SIZE else flat
                 self.parts.append(part.real if value.dtype.kind == "c" else part)
                 if value.dtype.kind == "c":
                     self.parts.append(part.imag)
@@ -166,34 +166,34 @@ class _Samples:
             return numbers, slack
         sizes = [part.size for part in self.parts]
         starts = np.add.accumulate([0, *sizes[:-1]])
-        shares = [_share(part.dtype) for part in self.parts]
+        shares = [_relative_slack(part.dtype) for part in self.parts]
         wide = np.concatenate(self.parts, dtype=np.float64, casting="unsafe")
-        sums = np.add.reduceat(wide * np.resize(_weights(), wide.size), starts)
+        sums = np.add.reduceat(wide * np.resize(_sample_weights(), wide.size), starts)
         norms = np.add.reduceat(wide * wide, starts) ** 0.5
         return np.append(numbers, sums), np.append(slack, shares * norms)
 
 
 @cache
-def _weights() -> Array:
+def _sample_weights() -> Array:
     weights: Array = np.cos(np.arange(4096.0))  # no two alike, so that an exchange shows
     return weights
 
 
 @cache
-def _shares() -> Array:
+def _positive_weights() -> Array:
     # All of one sign, and no two alike: so a shift of all elements shows, and an exchange of two.
-    shares: Array = 0.75 + 0.25 * _weights()[:_LONGEST]
+    shares: Array = 0.75 + 0.25 * _sample_weights()[:_MAX_PIECE_LENGTH]
     return shares
 
 
 @cache
-def _share(dtype: np.dtype[Any]) -> float:
+def _relative_slack(dtype: np.dtype[Any]) -> float:
     if dtype.kind != "f":
         return 0.0
     return min(0.05, 16 * math.sqrt(np.finfo(dtype).eps))
 
 
-def same_nodes_print(old: NodesPrint | None, new: NodesPrint | None) -> bool:
+def matches_nodes_fingerprint(old: NodesFingerprint | None, new: NodesFingerprint | None) -> bool:
     """Whether two fingerprints are those of one derivative, but for rounding."""
     if old is None or new is None:
         return True

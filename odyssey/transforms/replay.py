@@ -29,32 +29,32 @@ from odyssey.tape import GradientTape
 
 __all__ = [
     "DICT_VIEWS",
-    "FURTHEST",
-    "dictionary_of",
-    "entering",
+    "MAX_REACHED",
+    "dict_of_view",
+    "enterable",
     "generators_of",
     "is_generator",
-    "named_by",
-    "names_in",
+    "named_namespaces",
+    "names_in_code",
     "reachable",
-    "same_states",
-    "set_states",
+    "equal_generator_states",
+    "restore_generator_states",
     "slot_value",
-    "slots_of",
-    "states_of",
-    "with_states",
+    "slot_descriptors",
+    "generator_states",
+    "with_generator_states",
 ]
 
-_OPAQUE = (str, bytes, int, float, complex, *ARRAY_LIKE, ModuleType)
-_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
+_LEAF_TYPES = (str, bytes, int, float, complex, *ARRAY_LIKE, ModuleType)
+_ATOMIC_TYPES = frozenset({type(None), bool, int, float, complex, str, bytes})
 # Looking through a data set that somebody closes over would cost more than the function.
-FURTHEST = 10_000
+MAX_REACHED = 10_000
 
 DICT_VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 """What shows a dictionary as it is by then."""
 
 # Whose classes and modules hold nothing of the user's.
-_LIBRARIES = sys.stdlib_module_names | {"numpy", "odyssey"}
+_LIBRARY_PACKAGES = sys.stdlib_module_names | {"numpy", "odyssey"}
 
 
 def generators_of(*roots: Any) -> list[Any]:
@@ -62,26 +62,28 @@ def generators_of(*roots: Any) -> list[Any]:
 
     A function that names ``random`` may mean ``np.random``, so that module counts as one.
     """
-    return [thing for thing in reachable(*roots) if _is_numpys(thing)]
+    return [thing for thing in reachable(*roots) if _is_numpy_generator(thing)]
 
 
-def _is_numpys(thing: Any) -> bool:
+def _is_numpy_generator(thing: Any) -> bool:
     # NumPy loads the module when it is first asked for, and before that there is none of its kinds.
-    return "numpy.random" in sys.modules and (thing is np.random or isinstance(thing, _kinds()))
+    return "numpy.random" in sys.modules and (
+        thing is np.random or isinstance(thing, _numpy_generator_types())
+    )
 
 
 @cache
-def _kinds() -> tuple[type, ...]:
+def _numpy_generator_types() -> tuple[type, ...]:
     return np.random.Generator, np.random.RandomState, np.random.BitGenerator
 
 
-def _is_standard(thing: Any) -> bool:
+def _is_python_generator(thing: Any) -> bool:
     """Whether this is a generator of the standard library, which need not be loaded."""
     random = sys.modules.get("random")
     return random is not None and isinstance(thing, random.Random)
 
 
-def _standard() -> Any:
+def _python_generator() -> Any:
     """What the functions of the standard library's module draw from."""
     import random
 
@@ -90,9 +92,9 @@ def _standard() -> Any:
 
 def is_generator(thing: Any) -> bool:
     """Whether this draws random numbers by a state: NumPy's, or the standard library's."""
-    if _is_standard(thing):
+    if _is_python_generator(thing):
         return not isinstance(thing, sys.modules["random"].SystemRandom)
-    return _is_numpys(thing)
+    return _is_numpy_generator(thing)
 
 
 def reachable(*roots: Any, but: Callable[[Any], bool] | None = None) -> Iterator[Any]:
@@ -109,24 +111,24 @@ def reachable(*roots: Any, but: Callable[[Any], bool] | None = None) -> Iterator
         but: Of what it returns True for, neither the thing nor its parts are yielded.
     """
     waiting = list(roots)
-    enter = entering(roots)
+    enter = enterable(roots)
     seen: dict[int, Any] = {}  # with the things, whose ids would else be given out again
-    while waiting and len(seen) < FURTHEST:
+    while waiting and len(seen) < MAX_REACHED:
         thing = waiting.pop()
-        if type(thing) in _ATOMS or id(thing) in seen:
+        if type(thing) in _ATOMIC_TYPES or id(thing) in seen:
             continue
         seen[id(thing)] = thing
         if but is not None and but(thing):
             continue
         yield thing
-        opaque = (*_OPAQUE, Value, Symbol, GradientTape)
+        opaque = (*_LEAF_TYPES, Value, Symbol, GradientTape)
         if not (is_generator(thing) or isinstance(thing, opaque)):
-            waiting.extend(_parts(thing, enter))
+            waiting.extend(referents(thing, enter))
 
 
-def _parts(thing: Any, enter: Callable[[Any], bool]) -> list[Any]:
+def referents(thing: Any, enter: Callable[[Any], bool]) -> list[Any]:
     if isinstance(thing, FunctionType):
-        return _parts_of_function(thing, enter)
+        return _function_referents(thing, enter)
     if isinstance(thing, type):
         return [*vars(thing).values(), *thing.__bases__] if enter(thing) else []
     if isinstance(thing, MethodType):
@@ -138,17 +140,17 @@ def _parts(thing: Any, enter: Callable[[Any], bool]) -> list[Any]:
     kind = type(thing)
     # What objects of this package made for themselves, and make again.
     made = getattr(kind, "_made_again", ())
-    held = [slot_value(s, thing) for s in slots_of(kind) if s.__name__ not in made]
+    held = [slot_value(s, thing) for s in slot_descriptors(kind) if s.__name__ not in made]
     named = getattr(thing, "__dict__", {})
     held += [value for name, value in list(named.items()) if name not in made]
-    return [*_members(thing), *held, kind]
+    return [*_container_items(thing), *held, kind]
 
 
-def _members(thing: Any) -> list[Any]:
+def _container_items(thing: Any) -> list[Any]:
     if isinstance(thing, (dict, MappingProxyType)):
         return list(thing.values())
     if isinstance(thing, DICT_VIEWS):
-        return dictionary_of(thing)
+        return dict_of_view(thing)
     if isinstance(thing, (list, tuple, set, frozenset, deque)):
         return list(thing)
     if isinstance(thing, property):
@@ -160,12 +162,12 @@ def _members(thing: Any) -> list[Any]:
     return [thing()] if isinstance(thing, ref) else []
 
 
-def of_users(thing: type | ModuleType) -> bool:
+def is_user_defined(thing: type | ModuleType) -> bool:
     """Whether a class or module is neither Python's own, nor NumPy's, nor of this package."""
-    return _home(thing) not in _LIBRARIES
+    return package_of(thing) not in _LIBRARY_PACKAGES
 
 
-def _home(thing: Any) -> str:
+def package_of(thing: Any) -> str:
     """The package that a module, a class, a function, or the class of an object is from."""
     if isinstance(thing, ModuleType):
         home = thing.__name__
@@ -175,36 +177,39 @@ def _home(thing: Any) -> str:
     return str(home).partition(".")[0]
 
 
-def entering(roots: Sequence[Any]) -> Callable[[Any], bool]:
+def enterable(roots: Sequence[Any]) -> Callable[[Any], bool]:
     """Whether to look into a class or module, of what can be reached from ``roots``.
 
     Into what users wrote, and into an installed package only if a root is from there: it may be
     large, and what it does to itself is its own affair.
     """
-    homes = {_home(thing) for root in roots for thing in (root, *_passed(root))}
-    return lambda thing: of_users(thing) and (_home(thing) in homes or not _installed(_home(thing)))
+    homes = {package_of(thing) for root in roots for thing in (root, *_wrapped_callables(root))}
+    return lambda thing: (
+        is_user_defined(thing)
+        and (package_of(thing) in homes or not _is_installed(package_of(thing)))
+    )
 
 
-def _passed(root: Any) -> list[Any]:
+def _wrapped_callables(root: Any) -> list[Any]:
     if isinstance(root, partial):
         return [root.func]
-    return _members(root)
+    return _container_items(root)
 
 
 @cache
-def _installed(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     """Whether a package lies where installers put what others wrote, which may be large."""
     file = getattr(sys.modules.get(package), "__file__", None) or ""
     return "site-packages" in file or "dist-packages" in file
 
 
-def slots_of(kind: type) -> list[Any]:
+def slot_descriptors(kind: type) -> list[Any]:
     """The descriptors of all ``__slots__`` of a class, but for those of this package."""
-    makers = [b for b in kind.__mro__ if "__slots__" in vars(b) and _home(b) != "odyssey"]
+    makers = [b for b in kind.__mro__ if "__slots__" in vars(b) and package_of(b) != "odyssey"]
     return [v for m in makers for v in vars(m).values() if type(v) is MemberDescriptorType]
 
 
-def dictionary_of(view: Any) -> list[Any]:
+def dict_of_view(view: Any) -> list[Any]:
     """The dictionary that a view shows, ``d.values()`` for instance."""
     return [held for held in get_referents(view) if isinstance(held, dict)]
 
@@ -217,19 +222,21 @@ def slot_value(slot: Any, thing: Any, default: Any = None) -> Any:
         return default
 
 
-def _parts_of_function(function: FunctionType, enter: Callable[[Any], bool]) -> list[Any]:
+def _function_referents(function: FunctionType, enter: Callable[[Any], bool]) -> list[Any]:
     parts = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     parts += function.__dict__.values()
-    parts += _closed_over(function)
+    parts += _closure_values(function)
     if function.__module__ is None or function.__module__.split(".")[0] not in ("odyssey", "numpy"):
-        for room, names in named_by(function, enter):
+        for room, names in named_namespaces(function, enter):
             parts += [room[name] for name in names if name in room]
         # Its state is slow to take: 40 µs, so only where it may be in use.
-        parts += [np.random, _standard()] if "random" in names_in(function.__code__) else []
+        parts += (
+            [np.random, _python_generator()] if "random" in names_in_code(function.__code__) else []
+        )
     return parts
 
 
-def _closed_over(function: FunctionType) -> list[Any]:
+def _closure_values(function: FunctionType) -> list[Any]:
     found = []
     for cell in function.__closure__ or ():
         try:
@@ -239,16 +246,16 @@ def _closed_over(function: FunctionType) -> list[Any]:
     return found
 
 
-def named_by(
+def named_namespaces(
     function: FunctionType, enter: Callable[[Any], bool]
 ) -> list[tuple[dict[str, Any], set[str]]]:
     """The names that a function's code may look up, and where: globals, and modules."""
-    names = set(names_in(function.__code__))
+    names = set(names_in_code(function.__code__))
     found: dict[int, dict[str, Any]] = {}
     rooms = [function.__globals__]
     # This package's own load their ops when these are first asked for.
-    closed = [m for m in _closed_over(function) if isinstance(m, ModuleType)]
-    rooms += [vars(m) for m in closed if _home(m) != "odyssey"]
+    closed = [m for m in _closure_values(function) if isinstance(m, ModuleType)]
+    rooms += [vars(m) for m in closed if package_of(m) != "odyssey"]
     while rooms:
         room = rooms.pop()
         if id(room) not in found:
@@ -258,42 +265,42 @@ def named_by(
     return [(room, names) for room in found.values()]
 
 
-def names_in(code: CodeType) -> Iterator[str]:
+def names_in_code(code: CodeType) -> Iterator[str]:
     """The names that a function's code, and that of the functions within, may look up."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from names_in(constant)
+            yield from names_in_code(constant)
 
 
-def states_of(generators: list[Any]) -> list[Any]:
+def generator_states(generators: list[Any]) -> list[Any]:
     """Where each generator stands."""
-    return [_state(generator) for generator in generators]
+    return [_generator_state(generator) for generator in generators]
 
 
-def _state(generator: Any) -> Any:
-    if _is_standard(generator):
+def _generator_state(generator: Any) -> Any:
+    if _is_python_generator(generator):
         return generator.getstate()
     if hasattr(generator, "get_state"):
         return generator.get_state(legacy=False)
     return deepcopy(getattr(generator, "bit_generator", generator).state)
 
 
-def same_states(one: Any, other: Any) -> bool:
+def equal_generator_states(one: Any, other: Any) -> bool:
     """Whether two states that ``states_of`` gave of one generator are the same."""
     if isinstance(one, dict):
-        return all(same_states(value, other[name]) for name, value in one.items())
+        return all(equal_generator_states(value, other[name]) for name, value in one.items())
     return np.array_equal(one, other) if isinstance(one, ARRAYS) else bool(one == other)
 
 
-def set_states(generators: list[Any], states: list[Any]) -> None:
+def restore_generator_states(generators: list[Any], states: list[Any]) -> None:
     """Put generators where ``states_of`` found them."""
     for generator, state in zip(generators, states, strict=True):
-        _set(generator, state)
+        _restore_generator(generator, state)
 
 
-def _set(generator: Any, state: Any) -> None:
-    if _is_standard(generator):
+def _restore_generator(generator: Any, state: Any) -> None:
+    if _is_python_generator(generator):
         generator.setstate(state)
     elif hasattr(generator, "set_state"):
         generator.set_state(state)
@@ -301,7 +308,7 @@ def _set(generator: Any, state: Any) -> None:
         getattr(generator, "bit_generator", generator).state = state
 
 
-class with_states(ScopedBlock):
+class with_generator_states(ScopedBlock):
     """Put generators back to where they stood for a block; afterwards they go on from here."""
 
     def __init__(self, generators: list[Any], states: list[Any]) -> None:
@@ -310,9 +317,9 @@ class with_states(ScopedBlock):
         self._states = states
 
     def _begin(self, entry: list[Any]) -> None:
-        entry[1] = states_of(self._generators)
-        set_states(self._generators, self._states)
+        entry[1] = generator_states(self._generators)
+        restore_generator_states(self._generators, self._states)
 
     def _end(self, entry: list[Any]) -> None:
         if entry[1] is not None:
-            set_states(self._generators, entry[1])
+            restore_generator_states(self._generators, entry[1])

@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import losses, ops
-from odyssey.compiler.native_dispatch.entry import RAN, REFUSED
+from odyssey.compiler.native_dispatch.entry import CHECK_FAILED, RAN
 from odyssey.errors import OdysseyError
 from support.executables import run
 
@@ -34,7 +34,7 @@ def refuses(fn, *args):
     except OdysseyError:
         wanted = None
     answer, (got,), _ = run(fn, *args)
-    assert (answer == REFUSED) == (wanted is None)
+    assert (answer == CHECK_FAILED) == (wanted is None)
     if wanted is not None:
         assert answer == RAN
         np.testing.assert_allclose(got, wanted, rtol=1e-12)

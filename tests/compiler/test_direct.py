@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey.compiler.dispatch.cache_miss import MISSED
+from odyssey.compiler.dispatch.fast_path import CACHE_MISS
 from odyssey.compiler.runtime.binding import load_entry_points
 from odyssey.errors import MutationError
 
@@ -27,7 +27,7 @@ def settled(fn, *args):
 
 
 def is_direct(compiled, *args):
-    return compiled._fast_path(*args) is not MISSED
+    return compiled._fast_path(*args) is not CACHE_MISS
 
 
 def step_of(optimizer=None, zero=True):
@@ -216,7 +216,7 @@ def test_a_hundred_thousand_calls_leave_no_object_and_no_reference_behind():
     x = np.linspace(0.0, 1.0, 4)
     compiled = settled(fn, x)
     assert is_direct(compiled, x)
-    watched = [None, True, MISSED, np.dtype(float), compiled(x)[0]._recording, w._spec, w._info]
+    watched = [None, True, CACHE_MISS, np.dtype(float), compiled(x)[0]._recording, w._spec, w._info]
     kept = None
 
     def run(times):
@@ -424,11 +424,11 @@ def test_methods_are_direct_calls_of_the_object_they_were_called_of():
     x = np.array([[1.0, 2.0], [3.0, 4.0]])
     for _ in range(5):
         np.testing.assert_allclose(one.step(x).numpy(), eager.written(x).numpy(), rtol=1e-13)
-    assert Model.step._fast_path(one, x) is not MISSED
+    assert Model.step._fast_path(one, x) is not CACHE_MISS
     eager.written(x)
-    assert Model.step._fast_path(two, x) is MISSED
-    assert Model.step._fast_path(one) is MISSED
-    assert Model.step._fast_path() is MISSED
+    assert Model.step._fast_path(two, x) is CACHE_MISS
+    assert Model.step._fast_path(one) is CACHE_MISS
+    assert Model.step._fast_path() is CACHE_MISS
     losses = []
     for _ in range(6):  # each of an object of its own
         losses.append(float(two.step(x).numpy()))
@@ -448,7 +448,7 @@ def test_numbers_of_a_method_are_inputs_wherever_they_stand():
         wanted = (x @ one.w.numpy()).sum(0) * (0.5 * k)
         np.testing.assert_allclose(one.scaled(x, 0.5 * k).numpy(), wanted, rtol=1e-14)
         np.testing.assert_array_equal(one.between(0.5 * k, two, x), x * (0.5 * k) + 1.0)
-    assert Model.scaled._fast_path(one, x, 3.0) is not MISSED
+    assert Model.scaled._fast_path(one, x, 3.0) is not CACHE_MISS
     assert Model.scaled.statistics().programs == 1
     two.scale = 3.0
     np.testing.assert_array_equal(one.between(2.0, two, x), x * 2.0 + 3.0)
@@ -472,7 +472,7 @@ def test_calls_with_keywords_are_direct_and_bind_as_python_does():
                 np.testing.assert_array_equal(found, np.full(8, wanted))
     names, latest, _ = compiled._keyword_path
     assert names == ("x", "y", "z")
-    assert latest(a, b, c) is not MISSED
+    assert latest(a, b, c) is not CACHE_MISS
     np.testing.assert_array_equal(compiled(x=a, y=a, z=c), a - 2.0 * a + 3.0 * c)
     np.testing.assert_array_equal(compiled(a, b), a - 2.0 * b + 3.0 * Y)
     with pytest.raises(TypeError, match="multiple values"):

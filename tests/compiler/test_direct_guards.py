@@ -13,7 +13,7 @@ from test_guards import CHANGES, CLASSES, OfClass, of
 from test_guards_of_anything import change, function, put_back, tree
 
 import odyssey as od
-from odyssey.compiler.dispatch.cache_miss import MISSED
+from odyssey.compiler.dispatch.fast_path import CACHE_MISS
 from odyssey.compiler.native_dispatch import cpython_layout
 
 # Ordinary runs take one case in fourteen, and soaks the others.
@@ -30,7 +30,7 @@ def settled(fn, *args):
 
 
 def is_direct(compiled, *args):
-    return compiled._fast_path(*args) is not MISSED
+    return compiled._fast_path(*args) is not CACHE_MISS
 
 
 def program_of(compiled):

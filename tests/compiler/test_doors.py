@@ -16,9 +16,8 @@ import pytest
 
 import odyssey as od
 from odyssey import Variable
-from odyssey.compiler.arguments import fixed, taken_by
-from odyssey.compiler.dispatch.cache_miss import MISSED
-from odyssey.compiler.dispatch.fast_path import taking_apart
+from odyssey.compiler.arguments import program_arguments, static_values
+from odyssey.compiler.dispatch.fast_path import CACHE_MISS, compile_flattener
 from odyssey.tree import leaves, paths
 
 # Ordinary runs take one case in fourteen, and soaks the others.
@@ -125,10 +124,10 @@ def test_what_is_taken_apart_is_what_is_found_in_any_arguments(seed: int) -> Non
         everything = leaves((args, named))
         numbers = [k for k, leaf in enumerate(everything) if type(leaf) in (int, float)]
         places = [k for k in numbers if rng.random() < 0.5]
-        take = taking_apart((*args, *named.values()), places)
+        take = compile_flattener((*args, *named.values()), places)
         if take is None:
             continue
-        wanted = taken_by(places, args, named)
+        wanted = program_arguments(places, args, named)
         found = take((*args, *named.values()))
         assert len(found) == len(wanted)
         assert all(one is other for one, other in zip(found, wanted, strict=True))
@@ -138,12 +137,12 @@ def test_what_is_taken_apart_is_what_is_found_in_any_arguments(seed: int) -> Non
             # What is no array, or another kind of number, the program itself refuses.
             if found is None or list(map(type, found)) != list(map(type, wanted)):
                 continue
-            now = taken_by(places, other_args, other_named)
+            now = program_arguments(places, other_args, other_named)
             assert len(found) == len(now)
             assert all(one is other for one, other in zip(found, now, strict=True))
             free = {path for k, (path, _) in enumerate(paths((args, named))) if k in places}
             before, after = (
-                {path: value for path, value in fixed(*given).items() if path not in free}
+                {path: value for path, value in static_values(*given).items() if path not in free}
                 for given in ((args, named), (other_args, other_named))
             )
             assert before == after
@@ -217,7 +216,7 @@ def test_a_tree_of_numbers_behind_arrays_is_taken_apart() -> None:
             compiled(*args), X * (0.1 * k) + (X + 1.0) * (1 - 0.9**k), strict=True
         )
     assert compiled.statistics() == (1, 7, 1)
-    assert compiled._fast_path(X, X + 1.0, 5, Pair(0.5, 0.9)) is not MISSED
+    assert compiled._fast_path(X, X + 1.0, 5, Pair(0.5, 0.9)) is not CACHE_MISS
 
 
 def test_an_array_that_comes_twice_is_one() -> None:

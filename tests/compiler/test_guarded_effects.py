@@ -17,8 +17,8 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, ops
 from odyssey.compiler.guards import effects
-from odyssey.compiler.guards.guards import guards_of
-from odyssey.compiler.tracing.snapshot import Surroundings
+from odyssey.compiler.guards.guards import discover_guards
+from odyssey.compiler.tracing.snapshot import Snapshot
 
 X = np.array([3.0, 4.0])
 
@@ -125,7 +125,7 @@ REASONS = {
 @pytest.mark.parametrize("name", REASONS)
 def test_what_may_do_something_else_at_each_call_is_a_reason(name):
     fn, told = REASONS[name]
-    guards = guards_of(fn)
+    guards = discover_guards(fn)
     assert told in guards.reason
     assert not guards.holds()
     assert not guards.refresh()
@@ -152,7 +152,7 @@ PURE = {
 
 @pytest.mark.parametrize("name", PURE)
 def test_what_is_pure_can_be_watched(name):
-    guards = guards_of(PURE[name])
+    guards = discover_guards(PURE[name])
     assert guards.reason is None
     assert guards.holds()
 
@@ -169,7 +169,7 @@ def test_what_a_trial_changed_is_told_before_it_is_put_back():
         return x
 
     for undone, told in [(step, "total"), (net.parts.append, "list")]:
-        around, guards = Surroundings(undone), guards_of(undone)
+        around, guards = Snapshot(undone), discover_guards(undone)
         assert around.changed() is None
         assert guards.changed() is None
         undone(1)
@@ -186,21 +186,21 @@ def test_what_equals_what_was_there_is_a_change_of_a_trial_all_the_same():
     def step(x):
         return x * len(str(max(members))) * table
 
-    around = Surroundings(step)
+    around = Snapshot(step)
     members.clear()
     members.add(2.0)
     assert "members" in around.changed()
-    around = Surroundings(step)
+    around = Snapshot(step)
     with warnings.catch_warnings(action="ignore"):  # a newer NumPy warns of it
         table.shape = (1, 2)
     assert "table" in around.changed()
 
 
 def test_why_there_is_no_trial_is_told():
-    assert "count" in Surroundings(lambda: next(counted)).why
-    assert "tape" in Surroundings(GradientTape()).why
-    assert "lock" in Surroundings(lambda: lock).why
-    assert Surroundings(lambda: X, Pair([], 1.0)).why is None
+    assert "count" in Snapshot(lambda: next(counted)).why
+    assert "tape" in Snapshot(GradientTape()).why
+    assert "lock" in Snapshot(lambda: lock).why
+    assert Snapshot(lambda: X, Pair([], 1.0)).why is None
 
 
 class Trainer:
@@ -225,7 +225,7 @@ class Trainer:
 def test_what_the_code_does_not_name_neither_hinders_a_trial_nor_a_program():
     trainer = Trainer()
     del trainer.lock  # whoever shares something with threads is left alone
-    around = Surroundings(trainer.step, (X,))
+    around = Snapshot(trainer.step, (X,))
     assert around.why is None
     assert around.guards.reason is None
     trainer.history.append(1.0)
@@ -235,13 +235,13 @@ def test_what_the_code_does_not_name_neither_hinders_a_trial_nor_a_program():
     trainer.net.scale = 5.0
     assert not around.guards.holds()
     assert around.guards.changed() == "step.__self__.net.scale: 3.0 -> 5.0"
-    assert Surroundings(trainer.fit).why is not None
-    assert Surroundings(Trainer().step, (X,)).why is not None
+    assert Snapshot(trainer.fit).why is not None
+    assert Snapshot(Trainer().step, (X,)).why is not None
 
 
 def test_what_an_object_that_is_passed_holds_is_watched_and_batches_are_not():
     net, batch = Net(), {"x": X.copy(), "n": 3}
-    around = Surroundings(lambda net, batch: net.forward(batch["x"]), (net, batch), {})
+    around = Snapshot(lambda net, batch: net.forward(batch["x"]), (net, batch), {})
     assert around.guards.reason is None
     batch["x"] += 1.0
     batch["n"] = 4
@@ -254,13 +254,13 @@ def test_a_module_of_a_user_that_is_called_as_one_of_pythons_is_looked_into(tmp_
     (tmp_path / "graphlib.py").write_text("scale = [2.0]\ndef f(x):\n    return x * scale[0]\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "graphlib", raising=False)
-    effects._is_pythons.cache_clear()
+    effects._is_standard_library.cache_clear()
     import graphlib
 
-    guards = guards_of(lambda x: graphlib.f(x))
+    guards = discover_guards(lambda x: graphlib.f(x))
     assert guards.reason is None
     assert guards.holds()
     graphlib.scale[0] = 3.0
     assert not guards.holds()
-    effects._is_pythons.cache_clear()
+    effects._is_standard_library.cache_clear()
     monkeypatch.delitem(sys.modules, "graphlib")

@@ -16,7 +16,7 @@ import pytest
 
 import odyssey as od
 from odyssey import Variable
-from odyssey.compiler.guards.guards import guards_of
+from odyssey.compiler.guards.guards import discover_guards
 
 X = np.array([3.0, 4.0])
 
@@ -397,7 +397,7 @@ CHANGES = {
 def test_guards_hold_until_something_changes_that_the_function_reads(name):
     make, act, change = CHANGES[name]
     thing = make()
-    guards = guards_of(of(thing, act))
+    guards = discover_guards(of(thing, act))
     assert guards.reason is None
     before = repr(act(thing, X))
     for _ in range(3):
@@ -440,7 +440,7 @@ def test_guards_notice_what_is_done_to_classes(name):
     base = type("Base", (OfClass,), {"table": {"a": 1.0}, "part": OfClass.part})
     thing = type("Derived", (base,), {})()
     thing.own = 1.0
-    guards = guards_of(lambda x: thing.run(x) + thing.own)
+    guards = discover_guards(lambda x: thing.run(x) + thing.own)
     assert guards.reason is None
     assert guards.holds()
     CLASSES[name](type(thing))
@@ -450,11 +450,11 @@ def test_guards_notice_what_is_done_to_classes(name):
 
 def test_guards_notice_names_that_are_bound_anew():
     fn, rebind = in_cell(2.0)
-    guards = guards_of(fn)
+    guards = discover_guards(fn)
     rebind(3.0)
     assert guards.changed() == "cell value: 2.0 -> 3.0"
     assert not guards.holds()
-    guards = guards_of(of_global)
+    guards = discover_guards(of_global)
     try:
         set_global(3.0)
         assert not guards.holds()
@@ -466,7 +466,7 @@ def test_guards_notice_names_that_are_bound_anew():
 def test_guards_notice_a_name_of_python_that_a_module_takes():
     space = {"__name__": "of_a_user", "__builtins__": __builtins__}
     exec("def fn(x):\n    return x * len((1, 2))", space)
-    guards = guards_of(space["fn"])
+    guards = discover_guards(space["fn"])
     assert guards.reason is None
     assert guards.holds()
     space["len"] = lambda thing: 5
@@ -495,7 +495,7 @@ def test_guards_notice_a_name_of_python_that_a_module_takes():
 )
 def test_an_equal_number_or_string_is_taken_for_the_one_before(old, new, same):
     fn, rebind = in_cell(old)
-    guards = guards_of(fn)
+    guards = discover_guards(fn)
     rebind(new)
     assert guards.refresh() is same
     assert guards.holds() is same
@@ -503,7 +503,7 @@ def test_an_equal_number_or_string_is_taken_for_the_one_before(old, new, same):
 
 def test_what_is_put_back_is_as_it_was():
     fn, rebind = in_cell(1.0)
-    guards = guards_of(fn)
+    guards = discover_guards(fn)
     for _ in range(3):
         rebind(2.0)
         assert not guards.holds()
@@ -515,7 +515,7 @@ def test_what_is_put_back_is_as_it_was():
 
 def test_what_no_code_reads_may_change():
     net = Net()
-    guards = guards_of(net.forward)
+    guards = discover_guards(net.forward)
     net.unread += 1
     net.new = []
     net.parts.append(1)
@@ -529,7 +529,7 @@ def test_what_no_code_reads_may_change():
 
 def test_guards_are_asked_by_several_threads_while_a_number_is_bound_anew():
     fn, rebind = in_cell(1.0)
-    guards, seen, stop = guards_of(fn), set(), threading.Event()
+    guards, seen, stop = discover_guards(fn), set(), threading.Event()
 
     def ask():
         while not stop.is_set():
@@ -549,7 +549,7 @@ def test_guards_are_asked_by_several_threads_while_a_number_is_bound_anew():
 def test_guards_hold_no_array_that_its_owner_drops_or_resizes():
     space = {"__name__": "of_a_user", "__builtins__": __builtins__, "table": np.ones(3)}
     exec("def fn(x):\n    return x * table", space)
-    guards = guards_of(space["fn"])
+    guards = discover_guards(space["fn"])
     assert guards.holds()
     space["table"].resize(4)  # which NumPy does only where nobody else has it
     assert not guards.holds()
@@ -565,7 +565,7 @@ def test_guards_hold_no_array_that_its_owner_drops_or_resizes():
 
 def test_no_code_of_users_runs_when_guards_are_asked():
     net, called = Net(), []
-    guards = guards_of(lambda x: x * net.scale)
+    guards = discover_guards(lambda x: x * net.scale)
     Net.scale = property(lambda self: called.append(1) or 3.0)
     try:
         for _ in range(2):
@@ -592,11 +592,11 @@ def test_a_step_of_what_an_object_has_is_not_a_method_of_the_object():
             [self.optimizer.zero_grad() for _ in range(2)]
 
     trainer = Trainer()
-    guards = guards_of(trainer.update)
+    guards = discover_guards(trainer.update)
     assert guards.reason is None
     trainer.seen += 1
     assert guards.holds()
-    assert "print" in guards_of(lambda: [one.step() for one in [trainer]]).reason
+    assert "print" in discover_guards(lambda: [one.step() for one in [trainer]]).reason
 
 
 def test_a_class_with_rules_of_assignment_is_read_by_names_as_others_are():
@@ -611,7 +611,7 @@ def test_a_class_with_rules_of_assignment_is_read_by_names_as_others_are():
             return x * self.scale * frozen.scale
 
     one, frozen = Module(), Frozen(1.0)
-    guards = guards_of(one.forward)
+    guards = discover_guards(one.forward)
     one.seen += 1
     assert guards.holds()
     one.scale = 3.0
@@ -620,6 +620,6 @@ def test_a_class_with_rules_of_assignment_is_read_by_names_as_others_are():
 
 def test_a_class_whose_child_calls_it_by_super_is_not_made_by_it():
     child = Child()
-    guards = guards_of(child)
+    guards = discover_guards(child)
     child.unread += 1  # which __init__ names
     assert guards.holds()

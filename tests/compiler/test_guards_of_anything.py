@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odyssey.compiler.guards.guards import guards_of
+from odyssey.compiler.guards.guards import discover_guards
 
 NAMES = ("a", "b", "get", "part", "other")
 
@@ -239,7 +239,7 @@ def run(seed):
     rng = random.Random(seed)
     root, things, text = tree(rng, rng.randrange(4))
     fn = function(root, text, rng.choice(["global", "cell", "default"]))
-    guards = guards_of(fn)
+    guards = discover_guards(fn)
     before = result(fn)
     assert result(fn) == before
     assert guards.reason is None

@@ -7,7 +7,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler.guards.guards import guards_of
+from odyssey.compiler.guards.guards import discover_guards
 from support.two_worlds import World
 
 X = np.array([3.0, 4.0])
@@ -30,7 +30,7 @@ def test_data_and_rates_may_change_and_marks_gradients_and_settings_may_not():
         return loss
 
     step(X)
-    guards = guards_of(step)
+    guards = discover_guards(step)
     assert guards.reason is None
     assert [id(v) for v in guards.variables] == [id(w)]
     assert guards.groups == optimizer.groups
@@ -45,7 +45,7 @@ def test_data_and_rates_may_change_and_marks_gradients_and_settings_may_not():
         lambda: optimizer.params.append(leaf()),
         lambda: optimizer.groups.clear(),
     ):
-        guards = guards_of(step)
+        guards = discover_guards(step)
         assert guards.holds()
         change()
         assert not guards.holds()
@@ -55,7 +55,7 @@ def test_data_and_rates_may_change_and_marks_gradients_and_settings_may_not():
 def test_a_rate_that_the_function_computes_with_may_not_change():
     w = leaf()
     optimizer = od.optim.SGD([w], 0.1)
-    guards = guards_of(lambda x: (w * x).sum() * optimizer.learning_rate)
+    guards = discover_guards(lambda x: (w * x).sum() * optimizer.learning_rate)
     assert guards.holds()
     optimizer.learning_rate = 0.2
     assert not guards.holds()
@@ -67,7 +67,7 @@ def test_state_that_is_loaded_into_an_optimizer_without_any_is_noticed():
     optimizer, other = od.optim.Adam([w]), od.optim.Adam([leaf()])
     other.params[0].grad = X
     other.step()
-    guards = guards_of(lambda: optimizer.step())
+    guards = discover_guards(lambda: optimizer.step())
     optimizer.load_state_dict(other.state_dict())
     assert not guards.holds()
 
@@ -75,14 +75,14 @@ def test_state_that_is_loaded_into_an_optimizer_without_any_is_noticed():
 def test_an_array_that_a_program_reads_is_compared_no_more_and_a_sealed_one_never():
     table, sealed = np.ones(2), np.ones(20_000)
     sealed.flags.writeable = False
-    guards = guards_of(lambda x: x * table * sealed[0])
+    guards = discover_guards(lambda x: x * table * sealed[0])
     guards.skip({id(table)})
     table += 1.0
     assert guards.holds()
     with warnings.catch_warnings(action="ignore"):  # a newer NumPy warns of it
         table.shape = (2, 1)
     assert not guards.holds()
-    guards = guards_of(lambda x: x * sealed[0])
+    guards = discover_guards(lambda x: x * sealed[0])
     sealed.flags.writeable = True
     assert not guards.holds()
 
@@ -94,7 +94,7 @@ def test_rules_that_users_give_are_looked_into():
     def custom(x, /):
         return x * 2.0
 
-    guards = guards_of(lambda x: custom(x).sum())
+    guards = discover_guards(lambda x: custom(x).sum())
     assert guards.holds()
     slope[0] = 3.0
     assert not guards.holds()
@@ -103,7 +103,7 @@ def test_rules_that_users_give_are_looked_into():
     def other(x):
         return x * slope[0]
 
-    guards = guards_of(od.grad(lambda x: other(x).sum()))
+    guards = discover_guards(od.grad(lambda x: other(x).sum()))
     assert guards.holds()
     slope[0] = 4.0
     assert not guards.holds()
@@ -111,7 +111,7 @@ def test_rules_that_users_give_are_looked_into():
 
 def test_a_constant_that_gets_a_name_or_a_gradient_later_is_known_again():
     c = Variable(np.ones(2))
-    guards = guards_of(lambda x: x * c)
+    guards = discover_guards(lambda x: x * c)
     c.name = "c"
     assert guards.refresh()
     assert guards.holds()
@@ -124,7 +124,7 @@ def test_state_that_moves_into_other_memory_is_the_same_state():
     optimizer = od.optim.SGD([w, v], 0.1, momentum=0.9)
     w.grad, v.grad = X, X
     optimizer.step()
-    guards = guards_of(lambda: optimizer.step())
+    guards = discover_guards(lambda: optimizer.step())
     assert guards.holds()
     optimizer._pack()
     assert guards.refresh()
@@ -151,7 +151,7 @@ def test_guards_of_a_network_hold_from_call_to_call(seed):
         world.accumulate(x, y)
         fn(*args)
         world.accumulate(x, y)
-        guards = guards_of(fn, *args)
+        guards = discover_guards(fn, *args)
         assert guards.reason is None
         assert guards.holds()
         fn(*args)

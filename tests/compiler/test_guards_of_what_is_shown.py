@@ -10,7 +10,7 @@ import pytest
 
 import odyssey as od
 from odyssey import Variable
-from odyssey.compiler.guards.guards import guards_of
+from odyssey.compiler.guards.guards import discover_guards
 from odyssey.errors import TapeError
 
 X = np.array([3.0, 4.0])
@@ -139,7 +139,7 @@ class TestAbstractClasses:
     def test_registrations_are_no_matter_of_who_does_not_ask(self):
         abstract = abstract_class()
         thing = type("Made", (abstract,), {"scale": 2.0})()
-        guards = guards_of(lambda x: x * thing.scale)
+        guards = discover_guards(lambda x: x * thing.scale)
         abstract.register(plain_class())
         assert guards.holds()
 

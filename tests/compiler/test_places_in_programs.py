@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler.native_dispatch.entry import RAN, REFUSED
+from odyssey.compiler.native_dispatch.entry import CHECK_FAILED, RAN
 from odyssey.spec import Spec
 from support.executables import run
 
@@ -62,12 +62,12 @@ def test_indices_are_wrapped_or_clipped_from_wherever_they_are(mode):
 )
 def test_an_index_that_there_is_not_lets_a_program_do_nothing(fn, bad):
     assert run(fn, X, np.array([0, 2]))[0] == RAN
-    assert run(fn, X, np.array([0, bad]))[0] == REFUSED
+    assert run(fn, X, np.array([0, bad]))[0] == CHECK_FAILED
 
 
 def test_an_index_of_64_bits_without_sign_is_not_a_negative_one():
     assert run(lambda x, i: ops.take_along_axis(x, i, None), X, np.array([2**64 - 1], "u8"))[0] == (
-        REFUSED
+        CHECK_FAILED
     )
 
 
@@ -75,7 +75,7 @@ def test_rows_of_an_embedding_do_not_count_from_the_end():
     def fn(i, x):
         return od.nn.embedding(i, x)
 
-    assert run(fn, np.array([-1]), X[0])[0] == REFUSED
+    assert run(fn, np.array([-1]), X[0])[0] == CHECK_FAILED
 
 
 @pytest.mark.parametrize("lengths", [(1, 4, 1), (3, 4, 1), (1, 4, 5)], ids=str)
@@ -93,7 +93,7 @@ def test_there_is_nothing_to_take_from_an_empty_axis():
         return ops.take(x, i, 0)
 
     same(fn, np.zeros((0, 3)), np.zeros(0, int))
-    assert run(fn, np.zeros((0, 3)), np.array([0]))[0] == REFUSED
+    assert run(fn, np.zeros((0, 3)), np.array([0]))[0] == CHECK_FAILED
 
 
 KEYS = {

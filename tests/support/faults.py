@@ -12,7 +12,7 @@ import numpy as np
 
 import odyssey as od
 from odyssey.compiler.machine.state_locks import PROGRAMS
-from odyssey.compiler.tracing.attempt import _TRIALS
+from odyssey.compiler.tracing.attempt import _TRACE_LOCK
 from odyssey.devices.write_guard import _all_locks
 from odyssey.table.declare import OPS
 
@@ -61,9 +61,9 @@ def interrupt(n, event="line", within=PACKAGE):
             while lock._is_owned():
                 lock.release()
                 assert lines[0] in known, (fired, lines)
-        while _TRIALS._is_owned():
-            _TRIALS.release()
-            assert lines[0] in ("if True in alone:", "_TRIALS.release()"), (fired, lines)
+        while _TRACE_LOCK._is_owned():
+            _TRACE_LOCK.release()
+            assert lines[0] in ("if True in alone:", "_TRACE_LOCK.release()"), (fired, lines)
 
 
 @contextmanager

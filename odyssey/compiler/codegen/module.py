@@ -21,7 +21,7 @@ from odyssey.compiler.codegen.matmul import BLAS_PREFIXES, Matmul
 from odyssey.compiler.codegen.scan import Scan
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.llvm.ir import declarations
-from odyssey.compiler.native_dispatch.entry import RAN, REFUSED
+from odyssey.compiler.native_dispatch.entry import CHECK_FAILED, RAN
 from odyssey.compiler.schedule.buffer_assignment import Buffer, Plan, is_fully_covered
 from odyssey.compiler.schedule.fusion import Kernel
 from odyssey.compiler.schedule.work_partition import estimated_seconds, has_symbolic_sizes
@@ -286,7 +286,7 @@ class _ModuleWriter:
                 f"  %s{slot} = getelementptr i64, ptr %table, i64 {slot}",
                 f"  %p{slot} = load ptr, ptr %s{slot}",
             ]
-        tail = [f"  ret i64 {RAN}", "refused:", f"  ret i64 {REFUSED}", "}"]
+        tail = [f"  ret i64 {RAN}", "refused:", f"  ret i64 {CHECK_FAILED}", "}"]
         self.step_texts.append("\n".join([*lines, *self._lines, *tail]))
         self._lines, self._used_slots = [], set()
 

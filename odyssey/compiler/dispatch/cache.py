@@ -8,33 +8,33 @@ from os import getpid
 from threading import RLock
 from typing import Any
 
-from odyssey.compiler.dispatch.cache_miss import MISSED
-from odyssey.compiler.tracing.attempt import Trial
+from odyssey.compiler.dispatch.fast_path import CACHE_MISS
+from odyssey.compiler.tracing.attempt import TraceAttempt
 
-__all__ = ["Case", "Turn"]
+__all__ = ["CacheEntry", "CompileLock"]
 
 
-class Turn:
+class CompileLock:
     """Whose turn it is to make programs: one thread's; others run the function meanwhile."""
 
     def __init__(self) -> None:
         self._lock, self._process = RLock(), getpid()
 
     def take(self, make: Callable[..., Any], *given: Any) -> Any:
-        """What ``make`` returns of ``given``; MISSED while another thread has its turn."""
+        """What ``make`` returns of ``given``; CACHE_MISS while another thread has its turn."""
         if getpid() != self._process:  # a child has not the thread whose turn it was
             self._lock, self._process = RLock(), getpid()
         lock, mine = self._lock, list[bool]()
         try:
             # The call of C that takes the lock notes it as well: no interrupt comes in between.
             mine.extend(starmap(lock.acquire, [(False,)]))
-            return make(*given) if mine[0] else MISSED
+            return make(*given) if mine[0] else CACHE_MISS
         finally:
             if True in mine:
                 lock.release()
 
 
-class Case:
+class CacheEntry:
     """What is known of one combination of arguments.
 
     Attributes:
@@ -53,9 +53,9 @@ class Case:
         self.result: tuple[Any, Any] = None, None
         self.passed: dict[int, int] = {}
         self.seen = False
-        self.trial: tuple[dict[str, Any], Trial, Any] | None = None
+        self.trial: tuple[dict[str, Any], TraceAttempt, Any] | None = None
         self.programs: list[tuple[dict[str, Any], Any]] = []
         self.why: str | None = None
         self.tries = 0
         self.asked: dict[str, str] = {}
-        self.making = Turn()
+        self.making = CompileLock()

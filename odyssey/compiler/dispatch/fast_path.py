@@ -1,9 +1,4 @@
-"""The ways by which a call reaches a program: its arguments are taken apart, and looked at.
-
-Of arguments that are all arrays, and numbers behind them, there is nothing to take apart. For trees
-and names a function is written, as code that knows one structure takes a twentieth of the time of
-code that finds out what structure came.
-"""
+"""What a program answers that did nothing."""
 
 from __future__ import annotations
 
@@ -12,20 +7,36 @@ from typing import Any, NamedTuple
 
 from numpy import ndarray
 
-from odyssey.compiler.arguments import inputs
-from odyssey.compiler.dispatch.cache_miss import MISSED, missed
+from odyssey.compiler.arguments import input_leaves
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.table.value import Traced, Value
 from odyssey.tree import leaves
 from odyssey.tree_rebuild import attributes
 
-__all__ = ["Doors", "doors_of", "taking_apart", "taking_arrays_apart"]
+__all__ = [
+    "CACHE_MISS",
+    "always_miss",
+    "FastPath",
+    "fast_path_of",
+    "compile_flattener",
+    "flattener_of_call",
+]
 
-_Take = Callable[[tuple[Any, ...]], Any]
+
+CACHE_MISS: Any = object()
+"""What a program answers that did nothing, since something is not as it was made for."""
 
 
-class Doors(NamedTuple):
-    """What calls a program, and answers MISSED where it is not for such arguments.
+def always_miss(*args: Any) -> Any:
+    """The same, in the place of a program where there is none."""
+    return CACHE_MISS
+
+
+_Flattener = Callable[[tuple[Any, ...]], Any]
+
+
+class FastPath(NamedTuple):
+    """What calls a program, and answers CACHE_MISS where it is not for such arguments.
 
     Attributes:
         latest: ``latest(*args)``, in one native function, which counts the call.
@@ -36,7 +47,7 @@ class Doors(NamedTuple):
     again: Callable[..., Any]
 
 
-def doors_of(program: Any, take: _Take) -> Doors:
+def fast_path_of(program: Any, take: _Flattener) -> FastPath:
     """The ways to a program, whose arguments ``take`` takes apart.
 
     Args:
@@ -44,52 +55,52 @@ def doors_of(program: Any, take: _Take) -> Doors:
         take: Gives its arrays, and then its numbers, or None.
     """
     run, numbers, places = program.run, program.numbers, program.places
-    call = missed if program.native is None else program.native.call
+    call = always_miss if program.native is None else program.native.call
     count = len(places)
 
     def latest(*args: Any) -> Any:
         given = take(args)
         if given is None:
-            return MISSED
+            return CACHE_MISS
         if numbers.computes:
             first = len(given) - count
             found = numbers.completed(given[first:])
-            return MISSED if found is None else call(*given[:first], *found)
+            return CACHE_MISS if found is None else call(*given[:first], *found)
         return call(*given)
 
     def again(args: tuple[Any, ...]) -> Any:
         given = take(args)
         if given is None:
-            return MISSED
+            return CACHE_MISS
         arrays = given[: len(given) - len(places)]
         # An array that comes twice no program knows of.
-        return run(given) if len(set(map(id, arrays))) == len(arrays) else MISSED
+        return run(given) if len(set(map(id, arrays))) == len(arrays) else CACHE_MISS
 
-    return Doors(latest, again)
+    return FastPath(latest, again)
 
 
-def taking_arrays_apart(
+def flattener_of_call(
     places: Iterable[int], args: tuple[Any, ...], named: dict[str, Any]
-) -> _Take | None:
+) -> _Flattener | None:
     """``taking_apart`` of arguments, behind which those by name are, if no array comes twice."""
-    arrays = inputs(args, named)
+    arrays = input_leaves(args, named)
     if len(set(map(id, arrays))) != len(arrays):
         return None  # of others than these two in one a program would know nothing
-    return taking_apart((*args, *named.values()), tuple(places))
+    return compile_flattener((*args, *named.values()), tuple(places))
 
 
 # ------------------------------------------------------------------ taking apart
 
 
 # What these are, or hold, is told by more than which object it is.
-_LOOKED_AT = (Value, Traced, *ARRAY_LIKE, dict, list, tuple)
+_IDENTITY_IS_NOT_ENOUGH = (Value, Traced, *ARRAY_LIKE, dict, list, tuple)
 
 
-class _Unknown(Exception):
+class _NotFlattenable(Exception):
     """Something whose structure is not taken apart here."""
 
 
-def taking_apart(args: tuple[Any, ...], places: Sequence[int]) -> _Take | None:
+def compile_flattener(args: tuple[Any, ...], places: Sequence[int]) -> _Flattener | None:
     """A function of arguments that gives the arrays among them, then the numbers at some places.
 
     It gives None for arguments of another structure, and where something else among them is not
@@ -106,35 +117,35 @@ def taking_apart(args: tuple[Any, ...], places: Sequence[int]) -> _Take | None:
     >>> take((np.zeros(1), {"a": (3.0, "sum")})), take((np.zeros(1),))
     (None, None)
     """
-    text = _Text(frozenset(places))
+    text = _FlattenerWriter(frozenset(places))
     try:
         text.whole(args)
-    except (_Unknown, RecursionError):
+    except (_NotFlattenable, RecursionError):
         return None
     if text.count != len(leaves(args)):
         return None
     return text.made()
 
 
-class _Text:
+class _FlattenerWriter:
     """The lines of such a function, and what they name."""
 
     def __init__(self, places: frozenset[int]) -> None:
         self.count = 0
         self._places = places
-        self._known: dict[str, Any] = {"ids": _ids}
+        self._known: dict[str, Any] = {"ids": _ids_of_items}
         self._lines: list[str] = []
         self._arrays: list[str] = []
         self._numbers: list[str] = []
         self._words = 0
 
-    def made(self) -> _Take:
+    def made(self) -> _Flattener:
         given = "".join(f"{word}, " for word in (*self._arrays, *self._numbers))
         body = "\n".join(f"        {line}" for line in (*self._lines, f"return ({given})"))
         # What is taken apart may be of users, or change meanwhile.
         text = f"def take(args):\n    try:\n{body}\n    except Exception:\n        return None"
         exec(text, self._known)
-        found: _Take = self._known["take"]
+        found: _Flattener = self._known["take"]
         return found
 
     def word(self) -> str:
@@ -167,7 +178,7 @@ class _Text:
         if not node:
             self.unless(f"not {word}")
             return
-        self.unless(f"ids({word}) == {self.name(_ids(node))}")
+        self.unless(f"ids({word}) == {self.name(_ids_of_items(node))}")
         self.name(tuple(node))  # which lets no other object have their ids
         self.parts(f"{word}.values()", list(node.values()))
 
@@ -177,7 +188,7 @@ class _Text:
         if kind is ndarray:
             self._arrays.append(word)
             self.count += 1
-        elif kind is tuple or kind is list or _is_named(node):
+        elif kind is tuple or kind is list or _is_named_tuple(node):
             self.unless(f"type({word}) is {self.name(kind)} and len({word}) == {len(node)}")
             self.parts(word, list(node))
         elif kind is dict:
@@ -195,7 +206,7 @@ class _Text:
         names = [field.name for field in fields(node)]
         held = [name for name, _ in attributes(node)]
         if not set(held) <= set(names):
-            raise _Unknown
+            raise _NotFlattenable
         if hasattr(node, "__dict__"):
             self.unless(f"{word}.__dict__.keys() == {self.name(vars(node).keys() & names)}")
         source = "".join(f"{word}.{name}, " for name in names)
@@ -203,8 +214,8 @@ class _Text:
 
     def _leaf(self, word: str, node: Any) -> None:
         kind = type(node)
-        if isinstance(node, _LOOKED_AT) or hasattr(kind, "__dataclass_fields__"):
-            raise _Unknown
+        if isinstance(node, _IDENTITY_IS_NOT_ENOUGH) or hasattr(kind, "__dataclass_fields__"):
+            raise _NotFlattenable
         place, self.count = self.count, self.count + 1
         if place in self._places:
             self._numbers.append(word)
@@ -220,11 +231,11 @@ class _Text:
             self.unless(f"{word} is {self.name(node)}")
 
 
-def _ids(node: Any) -> tuple[int, ...]:
+def _ids_of_items(node: Any) -> tuple[int, ...]:
     return tuple(map(id, node))
 
 
-def _is_named(node: Any) -> bool:
+def _is_named_tuple(node: Any) -> bool:
     kind = type(node)
     named = kind.__base__ is tuple and hasattr(kind, "_fields")
     return isinstance(node, tuple) and named and not kind.__dictoffset__

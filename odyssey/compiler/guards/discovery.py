@@ -16,28 +16,36 @@ import numpy as np
 
 from odyssey.checks import sort_of
 from odyssey.compiler.guards import terms as w
-from odyssey.compiler.guards.arrays import elements_at, layout_at
-from odyssey.compiler.guards.effects import effect_of
-from odyssey.compiler.guards.names import TOLD, Names, found_in
+from odyssey.compiler.guards.bytecode import INERT_NAMES, ReachedNames, class_defines
+from odyssey.compiler.guards.effects import side_effect_of
+from odyssey.compiler.guards.terms import array_elements_guard, array_layout_guard
 from odyssey.devices.arrays import ARRAYS
 from odyssey.optim.groups import Group
-from odyssey.transforms.replay import FURTHEST, of_users, slots_of
+from odyssey.transforms.replay import MAX_REACHED, is_user_defined, slot_descriptors
 from odyssey.variable import Variable
 
-__all__ = ["Room", "Unwatchable", "Walk"]
+__all__ = ["Namespace", "Unguardable", "GuardDiscovery"]
 
 # What is asked of a generator besides draws, which a trial notices.
-_OF_GENERATORS = {"state", "get_state", "getstate", "bit_generator", "spawn", "jumped", "seed_seq"}
+_GENERATOR_STATE_NAMES = {
+    "state",
+    "get_state",
+    "getstate",
+    "bit_generator",
+    "spawn",
+    "jumped",
+    "seed_seq",
+}
 
 # Effects on arrays that leave the elements as they are.
-_OF_ARRAYS = {"setflags", "writeable", "tofile", "dump"}
+_ARRAY_FLAG_NAMES = {"setflags", "writeable", "tofile", "dump"}
 
 
-class Unwatchable(Exception):
+class Unguardable(Exception):
     """Something is reached that nobody can watch."""
 
 
-class Room:
+class Namespace:
     """Names of which only those matter that the code may read.
 
     Args:
@@ -54,7 +62,7 @@ class Room:
         self,
         path: str,
         names: Callable[[], Iterable[str]],
-        place: Callable[[str, str], w.Watch | None],
+        place: Callable[[str, str], w.Guard | None],
         matters: Callable[[str], bool],
         owner: type | None = None,
     ) -> None:
@@ -63,7 +71,7 @@ class Room:
         self.done: set[str] = set()
 
 
-class Walk:
+class GuardDiscovery:
     """One walk; see ``guards_of``.
 
     Args:
@@ -80,11 +88,13 @@ class Walk:
         asks_schedules: Whether the code may ask for what the step of a schedule changes.
     """
 
-    def __init__(self, take: Callable[[Walk, Any, str], None], watching: bool = True) -> None:
+    def __init__(
+        self, take: Callable[[GuardDiscovery, Any, str], None], watching: bool = True
+    ) -> None:
         self._take = take
         self.watching = watching
-        self.watches: list[w.Watch] = []
-        self.code = Names()
+        self.watches: list[w.Guard] = []
+        self.code = ReachedNames()
         self.variables: list[Variable] = []
         self.groups: list[Group] = []
         self.generators: list[str] = []
@@ -93,7 +103,7 @@ class Walk:
         self.at_end: list[Callable[[], None]] = []
         self._seen: dict[int, Any] = {}
         self._waiting: list[tuple[Any, str]] = []
-        self._rooms: list[Room] = []
+        self._rooms: list[Namespace] = []
         self._watched: set[Any] = set()
         self._classes: dict[int, type] = {}
 
@@ -107,7 +117,7 @@ class Walk:
             path: What it is called.
             owner: The class that it is a method of.
         """
-        if thing is None or type(thing) in w.PLAIN:
+        if thing is None or type(thing) in w.ATOMIC_TYPES:
             return
         if id(thing) in self._seen:
             if self.code.owner_of(thing) is not owner:
@@ -117,34 +127,34 @@ class Walk:
         if owner is not None:
             self.code.owners[id(thing)] = owner
         self._waiting.append((thing, path))
-        if max(len(self._seen), len(self.watches)) > FURTHEST:
-            raise Unwatchable(f"it reaches more than {FURTHEST:,} things")
+        if max(len(self._seen), len(self.watches)) > MAX_REACHED:
+            raise Unguardable(f"it reaches more than {MAX_REACHED:,} things")
 
-    def watch(self, watch: w.Watch) -> Any:
+    def watch(self, watch: w.Guard) -> Any:
         """Watch a place, once; return what is there."""
         kept = watch.kept
-        if not isinstance(watch, w.Place) or not isinstance(kept, ARRAYS):
+        if not isinstance(watch, w.ReferenceGuard) or not isinstance(kept, ARRAYS):
             self._add(watch)
             return kept
         self._seen[id(kept)] = kept
         if type(kept) not in (np.ndarray, np.memmap):
             kind = sort_of(kept)
-            raise Unwatchable(f"it reaches {watch.name}, {kind}, which is more than an array")
+            raise Unguardable(f"it reaches {watch.name}, {kind}, which is more than an array")
         if kept.dtype.hasobject:
-            raise Unwatchable(f"it reaches {watch.name}, an array of Python objects")
+            raise Unguardable(f"it reaches {watch.name}, an array of Python objects")
         if self.watching:
-            self._add(layout_at(watch))
-            self._add(elements_at(watch))
+            self._add(array_layout_guard(watch))
+            self._add(array_elements_guard(watch))
         return kept
 
-    def _add(self, watch: w.Watch) -> None:
+    def _add(self, watch: w.Guard) -> None:
         text, things = watch.term()
         key = (text, *map(id, things))
         if self.watching and key not in self._watched:
             self._watched.add(key)
             self.watches.append(watch)
 
-    def follow(self, watch: w.Watch, owner: type | None = None) -> None:
+    def follow(self, watch: w.Guard, owner: type | None = None) -> None:
         """Watch a place, and meet what is there."""
         kept = self.watch(watch)
         if kept is not w.MISSING:
@@ -152,21 +162,21 @@ class Walk:
 
     def refuse(self, thing: Any, home: str, name: str) -> None:
         """Raise where a thing of a library may do something else at each call."""
-        why = effect_of(thing, home, name)
+        why = side_effect_of(thing, home, name)
         if why is not None:
-            raise Unwatchable(why)
+            raise Unguardable(why)
 
-    def finish(self) -> list[w.Watch]:
+    def finish(self) -> list[w.Guard]:
         """Walk to the end; return all places."""
         while self._waiting or self._look_around():
             while self._waiting:
                 self._take(self, *self._waiting.pop())
-        if not self.code.spoken.isdisjoint(_OF_ARRAYS):
-            found = ", ".join(sorted(self.code.spoken & _OF_ARRAYS))
-            raise Unwatchable(f"it uses {found}, by which arrays change in ways that nobody sees")
-        careless = self.code.by_text or not self.code.spoken.isdisjoint(_OF_GENERATORS)
+        if not self.code.spoken.isdisjoint(_ARRAY_FLAG_NAMES):
+            found = ", ".join(sorted(self.code.spoken & _ARRAY_FLAG_NAMES))
+            raise Unguardable(f"it uses {found}, by which arrays change in ways that nobody sees")
+        careless = self.code.by_text or not self.code.spoken.isdisjoint(_GENERATOR_STATE_NAMES)
         if self.generators and careless:
-            raise Unwatchable(f"it may read the state of {self.generators[0]}")
+            raise Unguardable(f"it may read the state of {self.generators[0]}")
         for end in self.at_end:
             end()
         return self.watches
@@ -195,7 +205,7 @@ class Walk:
                         self.follow(watch, room.owner)
         return found
 
-    def enter(self, room: Room) -> None:
+    def enter(self, room: Namespace) -> None:
         """Look into a room now, and again whenever new names matter."""
         self._rooms.append(room)
 
@@ -210,11 +220,11 @@ class Walk:
             made: Whether the code may make objects of it.
         """
         for base in kind.__mro__:
-            if of_users(base):
+            if is_user_defined(base):
                 if made:
                     self.code.made.add(id(base))
                 self._take_one_class(base, base.__name__)
-        if of_users(type(kind)):
+        if is_user_defined(type(kind)):
             self.take_class(type(kind), f"the class of {path}")
 
     def take_abstract(self, kind: type) -> None:
@@ -225,7 +235,7 @@ class Walk:
             if getattr(base, "_is_protocol", False):  # it asks objects for these
                 self.code.names |= {*vars(base), *getattr(base, "__annotations__", ())}
                 self.code.caught = True
-        self.at_end.append(lambda: self.watch(w.registered()) if self.code.told else None)
+        self.at_end.append(lambda: self.watch(w.abc_registry_guard()) if self.code.told else None)
 
     def _take_one_class(self, kind: type, path: str) -> None:
         if id(kind) in self._classes:
@@ -234,16 +244,16 @@ class Walk:
         self.code.caught |= "__exit__" in vars(kind)  # it may let the code go on
         self.code.by_text |= "__getattr__" in vars(kind)
         if "__getattribute__" in vars(kind):
-            raise Unwatchable(f"{path} decides by itself what its attributes are")
+            raise Unguardable(f"{path} decides by itself what its attributes are")
         room = vars(kind)
         whole = isinstance(kind, EnumMeta)
-        self.watch(w.attribute(f"{path}.__mro__", kind, "__mro__"))
+        self.watch(w.attribute_guard(f"{path}.__mro__", kind, "__mro__"))
         self.enter(
-            Room(
+            Namespace(
                 path,
                 room.keys,
-                lambda told, name: w.item(told, room, name),
-                lambda name: self.code.is_asked(name, kind) or (whole and name not in TOLD),
+                lambda told, name: w.item_guard(told, room, name),
+                lambda name: self.code.is_asked(name, kind) or (whole and name not in INERT_NAMES),
                 None if issubclass(kind, type) else kind,  # else ``self`` is a class
             )
         )
@@ -253,7 +263,7 @@ class Walk:
         room = vars(kind)
         named = None if self.code.by_text else self.code.names
         # First of all: what else is looked at might now be a property, and call its code.
-        self.watches.insert(0, w.keys(f"the names of {path}", room.keys, "{0}", room, named))
+        self.watches.insert(0, w.names_guard(f"the names of {path}", room.keys, "{0}", room, named))
 
     def take_object(self, thing: Any, path: str, whole: bool = False) -> None:
         """Look at the class of an object, at its attributes and its slots.
@@ -264,14 +274,14 @@ class Walk:
             whole: Whether all attributes matter: code may read them that is not walked.
         """
         self.code.objects.append((thing, set()))
-        kind, own = type(thing), of_users(type(thing))
+        kind, own = type(thing), is_user_defined(type(thing))
         if own:
-            self.watch(w.kind(path, thing))
+            self.watch(w.class_guard(path, thing))
             self.take_class(kind, path)
-        whole = whole or not own or found_in(kind, "__dataclass_fields__")
-        whole = whole or isinstance(kind, EnumMeta) or any(map(_asks, kind.__mro__))
+        whole = whole or not own or class_defines(kind, "__dataclass_fields__")
+        whole = whole or isinstance(kind, EnumMeta) or any(map(_has_python_methods, kind.__mro__))
         made: dict[type, dict[str, Any]] = {}
-        for slot in slots_of(kind):  # two classes may have slots of one name
+        for slot in slot_descriptors(kind):  # two classes may have slots of one name
             made.setdefault(slot.__objclass__, {})[slot.__name__] = slot
         for slots in made.values():
             self._enter_slots(thing, path, slots, whole)
@@ -280,10 +290,10 @@ class Walk:
 
     def _enter_slots(self, thing: Any, path: str, slots: dict[str, Any], whole: bool) -> None:
         self.enter(
-            Room(
+            Namespace(
                 path,
                 slots.keys,
-                lambda told, name: w.slot(told, thing, slots[name]),
+                lambda told, name: w.slot_guard(told, thing, slots[name]),
                 self._reading(whole),
             )
         )
@@ -294,14 +304,14 @@ class Walk:
     def _enter_attributes(self, thing: Any, path: str, whole: bool) -> None:
         kind = type(thing)
 
-        def place(told: str, name: str) -> w.Watch:
-            if found_in(kind, name) or not plain:
-                return w.own_attribute(told, thing, name)
-            return w.plain_attribute(told, thing, name)
+        def place(told: str, name: str) -> w.Guard:
+            if class_defines(kind, name) or not plain:
+                return w.dict_attribute_guard(told, thing, name)
+            return w.plain_attribute_guard(told, thing, name)
 
-        plain = not found_in(kind, "__getattr__")
+        plain = not class_defines(kind, "__getattr__")
         self.enter(
-            Room(path, lambda: thing.__dict__, place, lambda n: whole or self.code.is_read(n))
+            Namespace(path, lambda: thing.__dict__, place, lambda n: whole or self.code.is_read(n))
         )
         self.at_end.append(lambda: self._end_object(thing, path, whole))
 
@@ -310,17 +320,19 @@ class Walk:
         if whole or self.code.by_text or self.code.caught:
             named = None if whole or self.code.by_text else self.code.names
             read = lambda: thing.__dict__  # noqa: E731
-            self.watch(w.keys(f"the names of {path}", read, "{0}.__dict__", thing, named))
+            self.watch(w.names_guard(f"the names of {path}", read, "{0}.__dict__", thing, named))
             return
         own = thing.__dict__
-        hidden = [n for n in sorted(self.code.names) if n not in own and found_in(type(thing), n)]
+        hidden = [
+            n for n in sorted(self.code.names) if n not in own and class_defines(type(thing), n)
+        ]
         if hidden:
-            self.watch(w.unshadowed(f"attributes of {path}", thing, hidden))
+            self.watch(w.unshadowed_guard(f"attributes of {path}", thing, hidden))
 
 
-def _asks(kind: type) -> bool:
+def _has_python_methods(kind: type) -> bool:
     """Whether a class of the standard library has methods in Python, which read attributes."""
     top = kind.__module__.partition(".")[0]
-    if top in ("abc", "builtins", "enum", "odyssey", "typing") or of_users(kind):
+    if top in ("abc", "builtins", "enum", "odyssey", "typing") or is_user_defined(kind):
         return False
     return any(isinstance(part, FunctionType) for part in vars(kind).values())

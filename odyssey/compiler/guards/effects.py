@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-__all__ = ["effect_of", "home_of", "is_library", "is_ours"]
+__all__ = ["side_effect_of", "defining_module", "is_library", "is_own_or_numpy"]
 
 
 # Of the standard library; also for what these have from modules written in C, ``_operator``.
@@ -54,7 +54,7 @@ _NUMPYS_NAMES = {
 }
 
 
-def home_of(thing: Any) -> str:
+def defining_module(thing: Any) -> str:
     """The module that a function, a class, a module, or the class of an object was written in."""
     if isinstance(thing, ModuleType):
         return thing.__name__
@@ -64,7 +64,7 @@ def home_of(thing: Any) -> str:
     if isinstance(thing, BuiltinFunctionType):
         owner = thing.__self__
         if isinstance(owner, (type, ModuleType)):
-            return home_of(owner)
+            return defining_module(owner)
         return str(thing.__module__ or type(owner).__module__)
     if isinstance(thing, type) or type(thing).__module__ in ("numpy", "builtins"):
         return str(getattr(thing, "__module__", None) or type(thing).__module__)
@@ -74,11 +74,11 @@ def home_of(thing: Any) -> str:
 def is_library(home: str) -> bool:
     """Whether a module is of this package, NumPy or Python: its own names nobody assigns."""
     top = home.partition(".")[0]
-    return is_ours(top) or (top in sys.stdlib_module_names and _is_pythons(top))
+    return is_own_or_numpy(top) or (top in sys.stdlib_module_names and _is_standard_library(top))
 
 
 @lru_cache(maxsize=512)
-def _is_pythons(module: str) -> bool:
+def _is_standard_library(module: str) -> bool:
     """Whether a module with a name of Python's own is from there, and not a user's beside it."""
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None:  # it is written in C
@@ -88,12 +88,12 @@ def _is_pythons(module: str) -> bool:
     return place.startswith(folder + os.sep) and "site-packages" not in place[len(folder) :]
 
 
-def is_ours(home: str) -> bool:
+def is_own_or_numpy(home: str) -> bool:
     """Whether a module is of this package or NumPy: what its functions hold is its own affair."""
     return home.partition(".")[0] in ("numpy", "odyssey")
 
 
-def effect_of(thing: Any, home: str, name: str) -> str | None:
+def side_effect_of(thing: Any, home: str, name: str) -> str | None:
     """Why what ``thing`` does may differ between two calls, or leave something; None if it cannot.
 
     Args:

@@ -14,118 +14,119 @@ from typing import Any
 import numpy as np
 
 from odyssey.compiler.guards import terms as w
-from odyssey.compiler.guards.bytecode import Reads, reads_of
-from odyssey.compiler.guards.discovery import Room, Unwatchable, Walk
-from odyssey.compiler.guards.effects import home_of, is_library, is_ours
-from odyssey.compiler.guards.names import chain_names
+from odyssey.compiler.guards.bytecode import CodeNames, chain_names, names_of_code
+from odyssey.compiler.guards.discovery import GuardDiscovery, Namespace, Unguardable
+from odyssey.compiler.guards.effects import defining_module, is_library, is_own_or_numpy
 from odyssey.devices.arrays import ARRAYS
 from odyssey.table.registry import is_unloaded
 from odyssey.table.row import Row
-from odyssey.transforms.replay import of_users
+from odyssey.transforms.replay import is_user_defined
 
-__all__ = ["take_builtin", "take_function", "take_method", "take_module", "take_partial"]
+__all__ = ["visit_builtin", "visit_function", "visit_method", "visit_module", "visit_partial"]
 
 # Functions of these modules read attributes whose names are in no code.
-_BY_TEXT = {"copy", "dataclasses", "inspect", "operator", "pickle"}
+_DYNAMIC_NAME_MODULES = {"copy", "dataclasses", "inspect", "operator", "pickle"}
 
 # What decorators of libraries give to functions.
-_GIVEN = {"__wrapped__", "row", "programs", "samples", "rejects"}
+_DECORATOR_ATTRIBUTES = {"__wrapped__", "row", "programs", "samples", "rejects"}
 
-_NOTHING: frozenset[tuple[str, ...]] = frozenset({()})
+_NO_ATTRIBUTES: frozenset[tuple[str, ...]] = frozenset({()})
 
 
-def take_function(walk: Walk, function: FunctionType, path: str) -> None:
+def visit_function(walk: GuardDiscovery, function: FunctionType, path: str) -> None:
     """Take up a function: its code and defaults, and what they hold and name."""
-    home = home_of(function)
+    home = defining_module(function)
     row = function.__dict__.get("row")
     if isinstance(row, Row):
-        _take_row(walk, row)
+        _visit_row(walk, row)
     if not is_library(home):
-        _take_own(walk, function, path)
+        _visit_user_function(walk, function, path)
         return
     walk.refuse(function, home, function.__name__)
-    _note_library(walk, home)
+    _note_library_module(walk, home)
     # One that was made for a user, by od.grad for instance, may have been given some.
-    _take_attributes(walk, function, path, lambda name: name in walk.code.spoken - _GIVEN)
+    _visit_function_attributes(
+        walk, function, path, lambda name: name in walk.code.spoken - _DECORATOR_ATTRIBUTES
+    )
     held = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    held += [function.__dict__.get("__wrapped__"), *_closed_over(function)]
+    held += [function.__dict__.get("__wrapped__"), *_cell_contents(function)]
     for part in held:
-        if is_ours(home):
-            meet_within(walk, part, path)
+        if is_own_or_numpy(home):
+            visit_user_contents(walk, part, path)
         else:
             walk.meet(part, path)
 
 
-def _note_library(walk: Walk, home: str) -> None:
-    walk.code.by_text |= home.lstrip("_") in _BY_TEXT
+def _note_library_module(walk: GuardDiscovery, home: str) -> None:
+    walk.code.by_text |= home.lstrip("_") in _DYNAMIC_NAME_MODULES
     walk.code.caught |= home == "contextlib"
 
 
-def meet_within(walk: Walk, thing: Any, path: str) -> None:
+def visit_user_contents(walk: GuardDiscovery, thing: Any, path: str) -> None:
     """Meet what a library holds of users; its own containers and objects are its affair."""
     if isinstance(thing, (list, tuple, set, frozenset, deque)):
         for part in thing:
-            meet_within(walk, part, path)
+            visit_user_contents(walk, part, path)
     elif isinstance(thing, (dict, MappingProxyType)):
         for part in thing.values():
-            meet_within(walk, part, path)
+            visit_user_contents(walk, part, path)
     elif isinstance(thing, FunctionType):
         walk.meet(thing, thing.__name__)
     elif isinstance(thing, Row):
-        _take_row(walk, thing)
-    elif not isinstance(thing, (type, ModuleType)) or of_users(thing):
-        known = not is_library(home_of(type(thing)))
+        _visit_row(walk, thing)
+    elif not isinstance(thing, (type, ModuleType)) or is_user_defined(thing):
+        known = not is_library(defining_module(type(thing)))
         if known or isinstance(thing, (MethodType, partial, np.ndarray)):
             walk.meet(thing, path)
 
 
-def _closed_over(function: FunctionType) -> list[Any]:
-    found = [w.cell("", place).kept for place in function.__closure__ or ()]
+def _cell_contents(function: FunctionType) -> list[Any]:
+    found = [w.cell_guard("", place).kept for place in function.__closure__ or ()]
     return [thing for thing in found if thing is not w.MISSING]
 
 
-def _take_row(walk: Walk, row: Row) -> None:
+def _visit_row(walk: GuardDiscovery, row: Row) -> None:
     """Take up the rules of an op that users declared: they are called while it is traced."""
-    if is_library(home_of(row.reference)):
+    if is_library(defining_module(row.reference)):
         return
     for name in Row.__slots__:
         if name != "call":
-            meet_within(walk, getattr(row, name, None), f"op {row.name}")
+            visit_user_contents(walk, getattr(row, name, None), f"op {row.name}")
 
 
 # ------------------------------------------------------------------ functions of users
 
 
-def _take_own(walk: Walk, function: FunctionType, path: str) -> None:
-    walk.watch(w.attribute(f"{path}.__code__", function, "__code__"))
-    walk.at_end.append(lambda: _end_function(walk, function, path))
+def _visit_user_function(walk: GuardDiscovery, function: FunctionType, path: str) -> None:
+    walk.watch(w.attribute_guard(f"{path}.__code__", function, "__code__"))
+    walk.at_end.append(lambda: _guard_function_attributes(walk, function, path))
     for k, part in enumerate(function.__defaults__ or ()):
         if isinstance(part, ARRAYS):
-            walk.watch(w.item(f"a default of {path}", function.__defaults__, k))
+            walk.watch(w.item_guard(f"a default of {path}", function.__defaults__, k))
         walk.meet(part, f"a default of {path}")
     if function.__kwdefaults__:
         walk.meet(function.__kwdefaults__, f"{path}.__kwdefaults__")
-    reads = reads_of(function.__code__)
+    reads = names_of_code(function.__code__)
     if reads.types:
-        raise Unwatchable("it asks for the type of what may be an array; isinstance can be told")
+        raise Unguardable("it asks for the type of what may be an array; isinstance can be told")
     walk.code.learn(reads)
-    _take_arguments(walk, function, reads)
+    _note_argument_chains(walk, function, reads)
     names = function.__code__.co_freevars
     for name, place in zip(names, function.__closure__ or (), strict=True):
-        held = walk.watch(w.cell(f"cell {name}", place))
+        held = walk.watch(w.cell_guard(f"cell {name}", place))
         if name == "__class__" and isinstance(held, type) and "super" in reads.globals:
             walk.take_class(held, held.__name__)  # for super(), which makes no object
             walk.code.names |= chain_names(reads.chains.get(name, ()))
         elif held is not w.MISSING:
-            _found(walk, held, f"cell {name}", reads.chains.get(name, _NOTHING), name)
+            _visit_named(walk, held, f"cell {name}", reads.chains.get(name, _NO_ATTRIBUTES), name)
     for name in sorted(reads.globals):
-        _take_global(walk, function, name, reads)
+        _visit_global(walk, function, name, reads)
     for name, level in sorted(reads.imports, key=str):
-        _take_import(walk, function, name, level, reads)
-    _take_attributes(walk, function, path, walk.code.is_read)
+        _visit_import(walk, function, name, level, reads)
+    _visit_function_attributes(walk, function, path, walk.code.is_read)
 
 
-def _take_arguments(walk: Walk, function: FunctionType, reads: Reads) -> None:
+def _note_argument_chains(walk: GuardDiscovery, function: FunctionType, reads: CodeNames) -> None:
     """Note what is asked of the first argument, and of what cells of its own stand for."""
     owner = walk.code.owner_of(function)
     if owner is None:
@@ -140,13 +141,15 @@ def _take_arguments(walk: Walk, function: FunctionType, reads: Reads) -> None:
             walk.code.names |= chain_names(reads.chains[name])
 
 
-def _take_global(walk: Walk, function: FunctionType, name: str, reads: Reads) -> None:
+def _visit_global(
+    walk: GuardDiscovery, function: FunctionType, name: str, reads: CodeNames
+) -> None:
     room = function.__globals__
     if name in room:
-        thing = walk.watch(w.item(f"global {name}", room, name))
-        _found(walk, thing, f"global {name}", reads.chains.get(name, _NOTHING), name)
+        thing = walk.watch(w.item_guard(f"global {name}", room, name))
+        _visit_named(walk, thing, f"global {name}", reads.chains.get(name, _NO_ATTRIBUTES), name)
         return
-    walk.watch(w.absent(f"global {name}", room, name))
+    walk.watch(w.absence_guard(f"global {name}", room, name))
     seen: Any = function  # of whose attributes the stubs do not know all
     thing = seen.__builtins__.get(name, w.MISSING)
     if thing is w.MISSING:
@@ -157,55 +160,57 @@ def _take_global(walk: Walk, function: FunctionType, name: str, reads: Reads) ->
         walk.meet(thing, name)
 
 
-def _take_import(walk: Walk, function: FunctionType, name: str, level: Any, reads: Reads) -> None:
+def _visit_import(
+    walk: GuardDiscovery, function: FunctionType, name: str, level: Any, reads: CodeNames
+) -> None:
     """Take up a module that the code imports: nothing happens where it is there already."""
     if type(level) is not int:
-        raise Unwatchable(f"it imports {name}")
+        raise Unguardable(f"it imports {name}")
     if level:
         package = function.__globals__.get("__package__")
         try:
             name = resolve_name("." * level + name, package)
         except (ImportError, TypeError):
-            raise Unwatchable(f"it imports {name}") from None
+            raise Unguardable(f"it imports {name}") from None
     parts = name.split(".")
     for k in range(len(parts)):
         whole = ".".join(parts[: k + 1])
         if not isinstance(sys.modules.get(whole), ModuleType):
-            raise Unwatchable(f"it imports {whole}, which was not imported before")
+            raise Unguardable(f"it imports {whole}, which was not imported before")
         if is_library(whole):
             walk.meet(sys.modules[whole], f"module {whole}")
         else:
-            walk.follow(w.item(f"module {whole}", sys.modules, whole))
+            walk.follow(w.item_guard(f"module {whole}", sys.modules, whole))
 
 
-def _take_attributes(
-    walk: Walk, function: FunctionType, path: str, matters: Callable[[str], bool]
+def _visit_function_attributes(
+    walk: GuardDiscovery, function: FunctionType, path: str, matters: Callable[[str], bool]
 ) -> None:
     """The attributes that users gave to a function."""
     room = function.__dict__
 
-    def place(told: str, name: str) -> w.Watch:
-        return w.own_attribute(told, function, name)
+    def place(told: str, name: str) -> w.Guard:
+        return w.dict_attribute_guard(told, function, name)
 
-    walk.enter(Room(path, room.keys, place, matters))
+    walk.enter(Namespace(path, room.keys, place, matters))
 
 
-def _end_function(walk: Walk, function: FunctionType, path: str) -> None:
+def _guard_function_attributes(walk: GuardDiscovery, function: FunctionType, path: str) -> None:
     """Watch defaults and attributes; those that are missing only where errors are caught."""
     careful = walk.code.by_text or walk.code.caught
     for name in ("__defaults__", "__kwdefaults__"):
         if careful or getattr(function, name) is not None:
-            walk.watch(w.attribute(f"{path}.{name}", function, name))
+            walk.watch(w.attribute_guard(f"{path}.{name}", function, name))
     if careful:
         named = None if walk.code.by_text else walk.code.names
         told = f"the attributes of {path}"
-        walk.watch(w.keys(told, lambda: function.__dict__, "{0}.__dict__", function, named))
+        walk.watch(w.names_guard(told, lambda: function.__dict__, "{0}.__dict__", function, named))
 
 
 # ------------------------------------------------------------------ modules
 
 
-def _found(walk: Walk, thing: Any, path: str, chains: Any, name: str) -> None:
+def _visit_named(walk: GuardDiscovery, thing: Any, path: str, chains: Any, name: str) -> None:
     """Meet what a name stands for; of a module what the code asks of it, ``np.linalg.norm``."""
     if not isinstance(thing, ModuleType):
         walk.meet(thing, path)
@@ -217,25 +222,27 @@ def _found(walk: Walk, thing: Any, path: str, chains: Any, name: str) -> None:
         if not chain:
             walk.meet(thing, path)  # the module itself goes somewhere
         else:
-            _from_module(walk, thing, path, chain[0], chain[1:])
+            _visit_module_attribute(walk, thing, path, chain[0], chain[1:])
 
 
-def _from_module(walk: Walk, module: ModuleType, path: str, name: str, rest: Any) -> None:
+def _visit_module_attribute(
+    walk: GuardDiscovery, module: ModuleType, path: str, name: str, rest: Any
+) -> None:
     told = f"{path}.{name}"
-    if is_library(home_of(module)):
+    if is_library(defining_module(module)):
         if (
-            home_of(module).startswith("odyssey.")
+            defining_module(module).startswith("odyssey.")
             and name not in vars(module)
             and is_unloaded(name)
         ):
             return  # an op, which is as others; what no run calls need not load for this
         thing = getattr(module, name, w.MISSING)
-        home = home_of(thing) if callable(thing) else home_of(module)
-        walk.refuse(thing, home_of(module), name)
+        home = defining_module(thing) if callable(thing) else defining_module(module)
+        walk.refuse(thing, defining_module(module), name)
         walk.refuse(thing, home, name)
-        _note_library(walk, home)
+        _note_library_module(walk, home)
         if isinstance(thing, ModuleType):
-            _found(walk, thing, told, {rest}, name)
+            _visit_named(walk, thing, told, {rest}, name)
         elif isinstance(thing, type) and is_library(home):
             walk.take_abstract(thing)
         elif not is_library(home):
@@ -244,40 +251,40 @@ def _from_module(walk: Walk, module: ModuleType, path: str, name: str, rest: Any
         return
     room = vars(module)
     if name not in room:
-        walk.watch(w.absent(told, room, name))
+        walk.watch(w.absence_guard(told, room, name))
         if "__getattr__" in room:
-            walk.follow(w.item(f"{path}.__getattr__", room, "__getattr__"))
+            walk.follow(w.item_guard(f"{path}.__getattr__", room, "__getattr__"))
         return
-    _found(walk, walk.watch(w.item(told, room, name)), told, {rest}, name)
+    _visit_named(walk, walk.watch(w.item_guard(told, room, name)), told, {rest}, name)
 
 
-def take_module(walk: Walk, module: ModuleType, path: str) -> None:
+def visit_module(walk: GuardDiscovery, module: ModuleType, path: str) -> None:
     """Take up a module that the code may ask for anything that it names."""
     room = vars(module)
-    library = is_library(home_of(module))
+    library = is_library(defining_module(module))
 
-    def place(told: str, name: str) -> w.Watch | None:
+    def place(told: str, name: str) -> w.Guard | None:
         if library:
-            _from_module(walk, module, path, name, ())
+            _visit_module_attribute(walk, module, path, name, ())
             return None
-        return w.item(told, room, name)
+        return w.item_guard(told, room, name)
 
     def end() -> None:
         if not walk.code.by_text:
             return
         if library:
-            raise Unwatchable(f"it may read anything of {path}, by names that are not in its code")
-        walk.watch(w.keys(f"the names of {path}", room.keys, "{0}", room, None))
+            raise Unguardable(f"it may read anything of {path}, by names that are not in its code")
+        walk.watch(w.names_guard(f"the names of {path}", room.keys, "{0}", room, None))
 
     matters = (lambda name: name in walk.code.names) if library else walk.code.is_read
-    walk.enter(Room(path, room.keys, place, matters))
+    walk.enter(Namespace(path, room.keys, place, matters))
     walk.at_end.append(end)
 
 
 # ------------------------------------------------------------------ other callables
 
 
-def take_method(walk: Walk, method: MethodType, path: str) -> None:
+def visit_method(walk: GuardDiscovery, method: MethodType, path: str) -> None:
     """Take up a bound method."""
     called: Any = method.__func__
     name = str(getattr(called, "__name__", ""))
@@ -287,18 +294,18 @@ def take_method(walk: Walk, method: MethodType, path: str) -> None:
     walk.meet(method.__self__, f"{path}.__self__")
 
 
-def take_builtin(walk: Walk, function: BuiltinFunctionType, path: str) -> None:
+def visit_builtin(walk: GuardDiscovery, function: BuiltinFunctionType, path: str) -> None:
     """Take up a function written in C, or a bound method of something that is."""
     owner = function.__self__
     if owner is None or isinstance(owner, (type, ModuleType)):
-        walk.refuse(function, home_of(function), function.__name__)
+        walk.refuse(function, defining_module(function), function.__name__)
     else:
         walk.code.names.add(function.__name__)
         walk.meet(owner, f"{path}.__self__")
 
 
-def take_partial(walk: Walk, call: partial[Any], path: str) -> None:
+def visit_partial(walk: GuardDiscovery, call: partial[Any], path: str) -> None:
     """Take up a call that is prepared."""
     for name in ("func", "args", "keywords"):
-        walk.follow(w.attribute(f"{path}.{name}", call, name))
+        walk.follow(w.attribute_guard(f"{path}.{name}", call, name))
     walk.take_object(call, path)

@@ -8,23 +8,23 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import FunctionType, MethodType
 from typing import Any
 
-from odyssey.compiler.guards.discovery import Unwatchable, Walk
-from odyssey.compiler.guards.objects import take
-from odyssey.compiler.guards.terms import Watch, looking
-from odyssey.compiler.native_dispatch.cpython_layout import Seen
+from odyssey.compiler.guards.discovery import GuardDiscovery, Unguardable
+from odyssey.compiler.guards.objects import visit_object
+from odyssey.compiler.guards.terms import Guard, compile_guards
+from odyssey.compiler.native_dispatch.cpython_layout import MemoryGuard
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.optim.groups import Group
 from odyssey.table.value import Value
-from odyssey.transforms.replay import of_users
+from odyssey.transforms.replay import is_user_defined
 from odyssey.variable import Variable
 
-__all__ = ["Guards", "guards_of", "things_of"]
+__all__ = ["GuardSet", "discover_guards", "named_objects"]
 
 # How often native code is told anew where something lies.
-_MOST = 4
+_MAX_MOVES = 4
 
 
-class Guards:
+class GuardSet:
     """What a traced function read of Python, watched.
 
     The arrays of Variables and the learning rates of optimizers are not watched: a program reads
@@ -44,7 +44,7 @@ class Guards:
 
     def __init__(
         self,
-        watches: list[Watch],
+        watches: list[Guard],
         variables: list[Variable],
         groups: list[Group],
         reason: str | None = None,
@@ -55,14 +55,14 @@ class Guards:
         self.variables = variables
         self.groups = groups
         self._watches = watches
-        self._latest: Watch | None = None
+        self._latest: Guard | None = None
         # By watch what was noted of it, and how often that was something else.
         self._noted: dict[int, tuple[Any, int]] = {}
         self._rest: tuple[Any, list[int], Callable[[], bool] | None] = None, [], None
         self._look()
 
     def _look(self) -> None:
-        self.holds = looking(self._watches) if self.reason is None else _never
+        self.holds = compile_guards(self._watches) if self.reason is None else _never_holds
 
     def __len__(self) -> int:
         """How many places are watched."""
@@ -98,13 +98,13 @@ class Guards:
         self._latest = None
         return None
 
-    def noted(self) -> tuple[list[Seen], Callable[[], bool] | None]:
+    def noted(self) -> tuple[list[MemoryGuard], Callable[[], bool] | None]:
         """What native code looks at, and what tells whether the rest holds; None for no rest.
 
         Of what means the same, but moves again and again, Python is asked.
         """
-        found: list[Seen] = []
-        rest: list[Watch] = []
+        found: list[MemoryGuard] = []
+        rest: list[Guard] = []
         for watch in self._watches:
             seen = self._seen(watch)
             if seen is None:
@@ -113,12 +113,12 @@ class Guards:
                 found.append(seen)
         holds, ids = self.holds, [*map(id, rest)]
         if self._rest[0] is not holds or self._rest[1] != ids:
-            self._rest = holds, ids, looking(rest) if rest else None
+            self._rest = holds, ids, compile_guards(rest) if rest else None
         return found, self._rest[2]
 
-    def _seen(self, watch: Watch) -> Seen | None:
+    def _seen(self, watch: Guard) -> MemoryGuard | None:
         before, moves = self._noted.get(id(watch), (None, 0))
-        if watch.seen is None or moves > _MOST:
+        if watch.seen is None or moves > _MAX_MOVES:
             return None
         try:
             seen = watch.seen(watch.kept)
@@ -143,7 +143,7 @@ class Guards:
         self._look()
 
 
-def guards_of(fn: Any, *args: Any) -> Guards:
+def discover_guards(fn: Any, *args: Any) -> GuardSet:
     """Watch what a function, and objects that are given to it, read of Python.
 
     Args:
@@ -159,22 +159,22 @@ def guards_of(fn: Any, *args: Any) -> Guards:
     >>> guards.holds(), guards.changed()
     (False, 'global scale[0]: 2.0 -> 3.0')
     """
-    walk = Walk(take)
+    walk = GuardDiscovery(visit_object)
     try:
-        _check_plain(fn)
-        walk.meet(fn, _name_of(fn))
-        for thing in _objects_in(args):
-            walk.meet(thing, f"the argument {_name_of(thing)}")
+        _reject_lazy_function(fn)
+        walk.meet(fn, _callable_name(fn))
+        for thing in _objects_of_tree(args):
+            walk.meet(thing, f"the argument {_callable_name(thing)}")
         watches = walk.finish()
-    except Unwatchable as error:
-        return Guards([], [], [], str(error))
+    except Unguardable as error:
+        return GuardSet([], [], [], str(error))
     except RecursionError:
-        return Guards([], [], [], "what it reaches is nested too deep")
+        return GuardSet([], [], [], "what it reaches is nested too deep")
     except Exception as error:  # of an object that does not let itself be looked at
-        return Guards([], [], [], f"looking at what it reaches raised {type(error).__name__}")
+        return GuardSet([], [], [], f"looking at what it reaches raised {type(error).__name__}")
     finally:
         walk.close()
-    made = Guards(watches, walk.variables, walk.groups)
+    made = GuardSet(watches, walk.variables, walk.groups)
     made.steps = [] if walk.asks_schedules else walk.schedules
     if walk.code.caught:
         made.settles = "it goes on after errors"
@@ -183,12 +183,12 @@ def guards_of(fn: Any, *args: Any) -> Guards:
     return made
 
 
-def things_of(*roots: Any) -> list[Any] | None:
+def named_objects(*roots: Any) -> list[Any] | None:
     """All that the code of functions, given the others, may ask for; None if nobody can tell."""
-    walk = Walk(take, watching=False)
+    walk = GuardDiscovery(visit_object, watching=False)
     try:
         for root in roots:
-            walk.meet(root, _name_of(root))
+            walk.meet(root, _callable_name(root))
         walk.finish()
         return walk.things()
     except Exception:  # also of an object that does not let itself be looked at
@@ -197,10 +197,10 @@ def things_of(*roots: Any) -> list[Any] | None:
         walk.close()
 
 
-def _objects_in(node: Any) -> Iterator[Any]:
+def _objects_of_tree(node: Any) -> Iterator[Any]:
     """The objects in a tree whose own parts may be asked for, and the classes of containers."""
     own = isinstance(node, (dict, list, tuple, *ARRAY_LIKE, Value))
-    if of_users(type(node)) and (own or hasattr(type(node), "__dataclass_fields__")):
+    if is_user_defined(type(node)) and (own or hasattr(type(node), "__dataclass_fields__")):
         yield type(node)  # others like it are made; of objects the class is asked with them
     if isinstance(node, dict):
         parts = list(node.values())
@@ -214,23 +214,23 @@ def _objects_in(node: Any) -> Iterator[Any]:
         yield node
         return
     for part in parts:
-        yield from _objects_in(part)
+        yield from _objects_of_tree(part)
 
 
-def _name_of(root: Any) -> str:
+def _callable_name(root: Any) -> str:
     """What a function, a method or a class is called; of an object, its class."""
     named = isinstance(root, (FunctionType, MethodType, type))
     return str(root.__name__ if named else type(root).__name__)
 
 
-def _check_plain(fn: Any) -> None:
+def _reject_lazy_function(fn: Any) -> None:
     """Raise for a function whose call runs nothing yet."""
     while isinstance(fn, (MethodType, partial)):
         fn = fn.__func__ if isinstance(fn, MethodType) else fn.func
     flags = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
     if isinstance(fn, FunctionType) and fn.__code__.co_flags & flags:
-        raise Unwatchable("it is a generator or a coroutine, which runs later")
+        raise Unguardable("it is a generator or a coroutine, which runs later")
 
 
-def _never() -> bool:
+def _never_holds() -> bool:
     return False

@@ -7,15 +7,15 @@ from typing import Any
 
 from odyssey.checks import sort_of
 from odyssey.compiler.guards import terms as w
-from odyssey.compiler.guards.discovery import Room, Unwatchable, Walk
-from odyssey.compiler.guards.functions import meet_within
+from odyssey.compiler.guards.discovery import GuardDiscovery, Namespace, Unguardable
+from odyssey.compiler.guards.functions import visit_user_contents
 from odyssey.compiler.native_dispatch.cpython_layout import (
-    ALWAYS,
-    Seen,
-    attribute,
-    place_in,
-    places_of_list,
-    word_at,
+    ALL_BITS,
+    MemoryGuard,
+    attribute_memory_guard,
+    list_field_offsets,
+    read_word,
+    slot_offset,
 )
 from odyssey.ops.random.generator import Generator
 from odyssey.optim.groups import Group
@@ -26,21 +26,21 @@ from odyssey.spec import Spec
 from odyssey.table.row import Row
 from odyssey.table.value import Info, Mark, Value
 from odyssey.transforms.custom import custom_vjp
-from odyssey.transforms.replay import of_users
+from odyssey.transforms.replay import is_user_defined
 
-__all__ = ["is_ours", "take_ours"]
+__all__ = ["is_odyssey_object", "visit_odyssey_object"]
 
 _COMPILED = ("CompiledFunction", "CompiledByValue")
 # By these names a function asks for a learning rate, which it computes with while it is traced.
 _RATES = {"learning_rate", "settings", "state_dict", "rule"}
 
 
-def is_ours(thing: Any) -> bool:
+def is_odyssey_object(thing: Any) -> bool:
     """Whether the class of an object is from this package, or made from one that is."""
     return any(base.__module__.partition(".")[0] == "odyssey" for base in type(thing).__mro__)
 
 
-def take_ours(walk: Walk, thing: Any, path: str) -> None:
+def visit_odyssey_object(walk: GuardDiscovery, thing: Any, path: str) -> None:
     """Take up an object of this package, and what users added to it."""
     if isinstance(thing, Value):
         _take_value(walk, thing, path)
@@ -49,26 +49,26 @@ def take_ours(walk: Walk, thing: Any, path: str) -> None:
     elif isinstance(thing, Group):
         _take_group(walk, thing, path)
     elif isinstance(thing, Generator):
-        walk.follow(w.attribute(f"{path}._state", thing, "_state"))
+        walk.follow(w.attribute_guard(f"{path}._state", thing, "_state"))
     elif isinstance(thing, Schedule):
         _take_schedule(walk, thing, path)
         return
     elif isinstance(thing, (Rule, Row)):
-        meet_within(walk, thing if isinstance(thing, Row) else thing.step, path)
+        visit_user_contents(walk, thing if isinstance(thing, Row) else thing.step, path)
     elif isinstance(thing, custom_vjp) or type(thing).__name__ in _COMPILED:
         names = ("_fn",) if type(thing).__name__ in _COMPILED else ("__wrapped__", "_rules")
         for name in names:
-            walk.follow(w.attribute(f"{path}.{name}", thing, name))
+            walk.follow(w.attribute_guard(f"{path}.{name}", thing, name))
     elif not isinstance(thing, (Spec, Mark, BaseException)):
         kind = sort_of(thing)
-        raise Unwatchable(f"it reaches {path}, {kind}, which cannot be watched")
-    if of_users(type(thing)):
+        raise Unguardable(f"it reaches {path}, {kind}, which cannot be watched")
+    if is_user_defined(type(thing)):
         walk.take_object(thing, path)
     elif isinstance(getattr(thing, "__dict__", None), dict):
         _enter_added(walk, thing, path)
 
 
-def _enter_added(walk: Walk, thing: Any, path: str) -> None:
+def _enter_added(walk: GuardDiscovery, thing: Any, path: str) -> None:
     """Watch what users added to an object of this package, where the code speaks of it."""
     own = {"groups", "params"}
 
@@ -76,36 +76,36 @@ def _enter_added(walk: Walk, thing: Any, path: str) -> None:
         spoken = walk.code.by_text or name in walk.code.spoken
         return spoken and name not in own and not name.startswith("_")
 
-    def place(told: str, name: str) -> w.Watch:
-        return w.own_attribute(told, thing, name)
+    def place(told: str, name: str) -> w.Guard:
+        return w.dict_attribute_guard(told, thing, name)
 
-    walk.enter(Room(path, lambda: thing.__dict__, place, matters))
+    walk.enter(Namespace(path, lambda: thing.__dict__, place, matters))
 
 
 # ------------------------------------------------------------------ Variables
 
 
-def _take_value(walk: Walk, value: Any, path: str) -> None:
+def _take_value(walk: GuardDiscovery, value: Any, path: str) -> None:
     info = value._info
     if not isinstance(value._recording, Mark):
-        raise Unwatchable(f"it reaches {path}, which lies on a tape")
+        raise Unguardable(f"it reaches {path}, which lies on a tape")
     if info is not None and info.home is not None and info.home() is not None:
-        raise Unwatchable(f"it reaches {path}, a leaf of a tape, which records what uses it")
+        raise Unguardable(f"it reaches {path}, a leaf of a tape, which records what uses it")
     if info is not None and isinstance(info.grad, Value):
-        raise Unwatchable(f"it reaches {path}, whose gradient was recorded")
+        raise Unguardable(f"it reaches {path}, whose gradient was recorded")
     walk.variables.append(value)
     walk.watch(_variable(f"Variable {path}", value))
 
     def end() -> None:
         if walk.code.by_text or "name" in walk.code.spoken:
             walk.watch(
-                w.Watch(f"{path}.name", "{0}.name is {1}", lambda: value.name, lambda n: (value, n))
+                w.Guard(f"{path}.name", "{0}.name is {1}", lambda: value.name, lambda n: (value, n))
             )
 
     walk.at_end.append(end)
 
 
-def _variable(path: str, value: Any) -> w.Watch:
+def _variable(path: str, value: Any) -> w.Guard:
     """What eager ops see of a Variable besides its data: mark, spec, whether it has a gradient."""
 
     def read() -> tuple[Any, ...]:
@@ -124,33 +124,33 @@ def _variable(path: str, value: Any) -> w.Watch:
         # One that is there is never replaced.
         return begin + ("{3}.grad is None" if kept[3] is type(None) else "type({3}.grad) is {4}")
 
-    watch = w.Watch(path, text, read, lambda kept: (value, *kept), same)
+    watch = w.Guard(path, text, read, lambda kept: (value, *kept), same)
     return watch.by(_seen_of_variable, value)
 
 
-def _seen_of_variable(value: Any, kept: Any) -> Seen | None:
+def _seen_of_variable(value: Any, kept: Any) -> MemoryGuard | None:
     where, spec, info, grad = kept
     places = {"_recording": where, "_spec": spec}
     if info is None:
         places["_info"] = None
     elif grad is not type(None):
         return None
-    words = [(id(value) + place_in(Value, name), ALWAYS, id(x)) for name, x in places.items()]
+    words = [(id(value) + slot_offset(Value, name), ALL_BITS, id(x)) for name, x in places.items()]
     if info is not None:
-        words.append((id(info) + place_in(Info, "grad"), ALWAYS, id(None)))
-    return Seen(tuple(words), held=(value, *kept))
+        words.append((id(info) + slot_offset(Info, "grad"), ALL_BITS, id(None)))
+    return MemoryGuard(tuple(words), held=(value, *kept))
 
 
 # ------------------------------------------------------------------ optimizers
 
 
-def _take_optimizer(walk: Walk, optimizer: Any, path: str) -> None:
+def _take_optimizer(walk: GuardDiscovery, optimizer: Any, path: str) -> None:
     for name in ("groups", "params"):
-        walk.follow(w.attribute(f"{path}.{name}", optimizer, name))
+        walk.follow(w.attribute_guard(f"{path}.{name}", optimizer, name))
     walk.watch(_state(f"the state of {path}", optimizer))
 
 
-def _state(path: str, optimizer: Any) -> w.Watch:
+def _state(path: str, optimizer: Any) -> w.Guard:
     """Which Variables an optimizer has for the state of each parameter.
 
     Where all of them are there, they stay: what is loaded is written into them.
@@ -178,13 +178,15 @@ def _state(path: str, optimizer: Any) -> w.Watch:
     def bound(kept: Any) -> tuple[Any, ...]:
         return optimizer, kept[0], [*map(len, kept[1])]
 
-    watch = w.Watch(path, text, read, bound, same)
+    watch = w.Guard(path, text, read, bound, same)
     return watch.by(
-        lambda kept: attribute(optimizer, "_state", kept[0]) if is_whole(kept) else None
+        lambda kept: (
+            attribute_memory_guard(optimizer, "_state", kept[0]) if is_whole(kept) else None
+        )
     )
 
 
-def _take_group(walk: Walk, group: Any, path: str) -> None:
+def _take_group(walk: GuardDiscovery, group: Any, path: str) -> None:
     walk.groups.append(group)
     walk.meet(group.params, f"{path}.params")  # which cannot be assigned, as the maker cannot
     if not hasattr(group._make, "programs"):  # by ``rule_of``, whose functions are pure, as it says
@@ -192,39 +194,39 @@ def _take_group(walk: Walk, group: Any, path: str) -> None:
     walk.at_end.append(lambda: _end_group(walk, group, path))
 
 
-def _take_schedule(walk: Walk, schedule: Any, path: str) -> None:
+def _take_schedule(walk: GuardDiscovery, schedule: Any, path: str) -> None:
     """Watch what the code asks a schedule for; of one that only steps, whose rates it sets."""
     if type(schedule).__module__ != Schedule.__module__:  # it does what a user wrote
         walk.take_object(schedule, path, whole=True)
         return
     walk.schedules.append(schedule)
-    walk.follow(w.attribute(f"{path}.optimizer", schedule, "optimizer"))
+    walk.follow(w.attribute_guard(f"{path}.optimizer", schedule, "optimizer"))
     asking = {*vars(schedule), "state_dict", "load_state_dict"} - {"optimizer"}
 
     def end() -> None:
         told = walk.code.by_text or not walk.code.spoken.isdisjoint(_RATES | asking)
         if told:
             for name in sorted(vars(schedule)):
-                walk.watch(w.attribute(f"{path}.{name}", schedule, name))
+                walk.watch(w.attribute_guard(f"{path}.{name}", schedule, name))
         walk.asks_schedules |= told
 
     walk.at_end.append(end)
 
 
-def _end_group(walk: Walk, group: Any, path: str) -> None:
+def _end_group(walk: GuardDiscovery, group: Any, path: str) -> None:
     """Watch the settings, but for a rate that only the program reads."""
     asked = walk.code.by_text or not walk.code.spoken.isdisjoint(_RATES)
     walk.watch(_settings(path, group, asked))
 
 
-def _settings(path: str, group: Any, asked: bool) -> w.Watch:
+def _settings(path: str, group: Any, asked: bool) -> w.Guard:
     """The settings of a group; another learning rate alone is taken over where nobody asked."""
     latest = [group._settings]
 
     def fits(new: Any, old: Any) -> bool:
         names = [name for name in old if asked or name != "learning_rate"]
         alike = isinstance(new, dict) and new.keys() == old.keys()
-        return alike and all(w.means_the_same(new[name], old[name]) for name in names)
+        return alike and all(w.equivalent_values(new[name], old[name]) for name in names)
 
     def renew() -> bool:
         now = group._settings
@@ -236,7 +238,7 @@ def _settings(path: str, group: Any, asked: bool) -> w.Watch:
     def same(new: Any, old: Any) -> bool:
         return fits(new, old) and renew()
 
-    return w.Watch(
+    return w.Guard(
         f"the settings of {path}",
         "({0}._settings is {1}[0] or {2}())",
         lambda: group._settings,
@@ -245,10 +247,10 @@ def _settings(path: str, group: Any, asked: bool) -> w.Watch:
     ).by(_seen_of_settings, group, latest)
 
 
-def _seen_of_settings(group: Any, latest: list[Any], _: Any) -> Seen | None:
+def _seen_of_settings(group: Any, latest: list[Any], _: Any) -> MemoryGuard | None:
     """The same settings as the latest that were taken over, of which the list has one."""
-    items = places_of_list()[1]
+    items = list_field_offsets()[1]
     if not items:
         return None
-    place = id(group) + place_in(Group, "_settings")
-    return Seen(pairs=((place, word_at(id(latest) + items)),), held=(group, latest))
+    place = id(group) + slot_offset(Group, "_settings")
+    return MemoryGuard(pairs=((place, read_word(id(latest) + items)),), held=(group, latest))

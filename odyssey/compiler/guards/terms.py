@@ -15,37 +15,43 @@ import numpy as np
 
 from odyssey.checks import shown, sort_of
 from odyssey.compiler.native_dispatch import cpython_layout
-from odyssey.compiler.native_dispatch.cpython_layout import MISSING, Seen
+from odyssey.compiler.native_dispatch.cpython_layout import MISSING, MemoryGuard
+from odyssey.devices.array_locks import is_locked
+from odyssey.devices.ownership import copy_with_layout, is_writable, owner_of, same_bits
 from odyssey.transforms.replay import slot_value
 
 __all__ = [
     "MISSING",
-    "PLAIN",
-    "Place",
-    "Watch",
-    "absent",
-    "attribute",
-    "bytes_of",
-    "cell",
-    "item",
-    "keys",
-    "kind",
-    "looking",
-    "means_the_same",
-    "members",
-    "number_of",
-    "own_attribute",
-    "plain_attribute",
-    "registered",
-    "slot",
-    "unshadowed",
+    "ATOMIC_TYPES",
+    "ReferenceGuard",
+    "Guard",
+    "absence_guard",
+    "attribute_guard",
+    "bytes_guard",
+    "cell_guard",
+    "item_guard",
+    "names_guard",
+    "class_guard",
+    "compile_guards",
+    "equivalent_values",
+    "members_guard",
+    "length_guard",
+    "dict_attribute_guard",
+    "plain_attribute_guard",
+    "abc_registry_guard",
+    "slot_guard",
+    "unshadowed_guard",
+    "array_elements_guard",
+    "array_layout_guard",
+    "without_repetitions",
 ]
 
+
 # So many terms are compiled as one function.
-_TERMS = 200
+_GUARDS_PER_FUNCTION = 200
 
 
-class Watch:
+class Guard:
     """One place that is watched.
 
     Attributes:
@@ -71,10 +77,10 @@ class Watch:
         same: Callable[[Any, Any], bool] | None = None,
     ) -> None:
         self.name, self.text, self.read, self.bound = name, text, read, bound
-        self.same = same or means_the_same
+        self.same = same or equivalent_values
         self.array: int | None = None
-        self.instead: Callable[[], Watch] | None = None
-        self.seen: Callable[[Any], Seen | None] | None = None
+        self.instead: Callable[[], Guard] | None = None
+        self.seen: Callable[[Any], MemoryGuard | None] | None = None
         self.kept = self.now()
 
     def term(self) -> tuple[str, Sequence[Any]]:
@@ -82,7 +88,7 @@ class Watch:
         text = self.text if isinstance(self.text, str) else self.text(self.kept)
         return text, self.bound(self.kept)
 
-    def by(self, seen: Callable[..., Seen | None], *given: Any) -> Self:
+    def by(self, seen: Callable[..., MemoryGuard | None], *given: Any) -> Self:
         """The same, where native code looks at what a function of ``memory`` gives."""
         self.seen = partial(seen, *given)
         return self
@@ -102,10 +108,10 @@ class Watch:
         if self.same(now, self.kept):
             self.kept = now
             return None
-        return f"{self.name}: {_told(self.kept)} -> {_told(now)}"
+        return f"{self.name}: {_format_value(self.kept)} -> {_format_value(now)}"
 
 
-class Place(Watch):
+class ReferenceGuard(Guard):
     """A place where there is one object, or MISSING.
 
     Args:
@@ -123,7 +129,7 @@ class Place(Watch):
         super().__init__(name, text, read, lambda kept: (*holders, kept))
 
 
-def _told(thing: Any) -> str:
+def _format_value(thing: Any) -> str:
     try:
         return shown(thing)
     except Exception:  # an object that does not let itself be written
@@ -133,7 +139,7 @@ def _told(thing: Any) -> str:
 # ------------------------------------------------------------------ what is the same
 
 
-def means_the_same(new: Any, old: Any) -> bool:
+def equivalent_values(new: Any, old: Any) -> bool:
     """Whether two objects cannot be told apart but by ``is``: numbers of the same bits, strings.
 
     >>> means_the_same(1.5, 3.0 / 2.0), means_the_same(0.0, -0.0), means_the_same(1, True)
@@ -145,107 +151,115 @@ def means_the_same(new: Any, old: Any) -> bool:
     if made is not type(old):
         return False
     if made is tuple:
-        return len(new) == len(old) and all(map(means_the_same, new, old))
+        return len(new) == len(old) and all(map(equivalent_values, new, old))
     if made is float:
         return pack("d", new) == pack("d", old)
     if made is complex:
         return pack("2d", new.real, new.imag) == pack("2d", old.real, old.imag)
-    if made in _EQUAL:
+    if made in _COMPARED_BY_EQUALITY:
         return bool(new == old)
     if issubclass(made, np.generic) and made is not np.object_:
         return new.dtype == old.dtype and bool(new.tobytes() == old.tobytes())
     return False
 
 
-PLAIN = frozenset({int, str, bytes, range, bool, float, complex, type(None), type(...)})
+ATOMIC_TYPES = frozenset({int, str, bytes, range, bool, float, complex, type(None), type(...)})
 """The types of what nothing changes, and which hold nothing."""
 
-_EQUAL = frozenset({int, str, bytes, range, bool})
+_COMPARED_BY_EQUALITY = frozenset({int, str, bytes, range, bool})
 
 
 # ------------------------------------------------------------------ kinds of places
 
 
-def item(name: str, room: Any, key: Any) -> Place:
+def item_guard(name: str, room: Any, key: Any) -> ReferenceGuard:
     """What a dictionary, a list or a view of a class has by a key."""
     if type(key) in (str, int):
-        place = Place(name, f"{{0}}[{_spelled(key)}]", lambda: room[key], room)
-        return place.by(cpython_layout.item, room, key)
-    return Place(name, "{0}[{1}]", lambda: room[key], room, key)
+        place = ReferenceGuard(name, f"{{0}}[{_escaped_literal(key)}]", lambda: room[key], room)
+        return place.by(cpython_layout.item_memory_guard, room, key)
+    return ReferenceGuard(name, "{0}[{1}]", lambda: room[key], room, key)
 
 
-def _spelled(word: str) -> str:
+def _escaped_literal(word: str) -> str:
     return repr(word).replace("{", "{{").replace("}", "}}")
 
 
-def attribute(name: str, thing: Any, word: str) -> Place:
+def attribute_guard(name: str, thing: Any, word: str) -> ReferenceGuard:
     """What an object of a library has by a name."""
-    place = Place(name, f"{{0}}.{word}", lambda: getattr(thing, word), thing)
-    return place.by(cpython_layout.attribute, thing, word)
+    place = ReferenceGuard(name, f"{{0}}.{word}", lambda: getattr(thing, word), thing)
+    return place.by(cpython_layout.attribute_memory_guard, thing, word)
 
 
-def plain_attribute(name: str, thing: Any, word: str) -> Place:
+def plain_attribute_guard(name: str, thing: Any, word: str) -> ReferenceGuard:
     """What an object has of its own by a name that its class has nothing by."""
     if not word.isidentifier() or iskeyword(word):
-        return own_attribute(name, thing, word)
+        return dict_attribute_guard(name, thing, word)
     # To read it by the name might call a property that the class has got since.
-    place = Place(name, f"{{0}}.{word}", lambda: thing.__dict__[word], thing)
-    return place.by(cpython_layout.own, thing, word)
+    place = ReferenceGuard(name, f"{{0}}.{word}", lambda: thing.__dict__[word], thing)
+    return place.by(cpython_layout.dict_attribute_memory_guard, thing, word)
 
 
-def own_attribute(name: str, thing: Any, word: str) -> Place:
+def dict_attribute_guard(name: str, thing: Any, word: str) -> ReferenceGuard:
     """The same, where the class has something by that name, or code for what is missing."""
-    text = f"{{0}}.__dict__[{_spelled(word)}]"
-    return Place(name, text, lambda: thing.__dict__[word], thing).by(
-        cpython_layout.own, thing, word
+    text = f"{{0}}.__dict__[{_escaped_literal(word)}]"
+    return ReferenceGuard(name, text, lambda: thing.__dict__[word], thing).by(
+        cpython_layout.dict_attribute_memory_guard, thing, word
     )
 
 
-def slot(name: str, thing: Any, place: Any) -> Place:
+def slot_guard(name: str, thing: Any, place: Any) -> ReferenceGuard:
     """What stands in a slot, or that nothing does."""
     read = partial(slot_value, place, thing, MISSING)
-    return Place(name, "{0}()", read, read).by(cpython_layout.slot, thing, place)
+    return ReferenceGuard(name, "{0}()", read, read).by(
+        cpython_layout.slot_memory_guard, thing, place
+    )
 
 
-def kind(name: str, thing: Any) -> Place:
+def class_guard(name: str, thing: Any) -> ReferenceGuard:
     """The class of an object, which can be assigned."""
-    place = Place(f"the class of {name}", "type({0})", lambda: type(thing), thing)
-    return place.by(cpython_layout.kind, thing)
+    place = ReferenceGuard(f"the class of {name}", "type({0})", lambda: type(thing), thing)
+    return place.by(cpython_layout.class_memory_guard, thing)
 
 
-def cell(name: str, place: CellType) -> Watch:
+def cell_guard(name: str, place: CellType) -> Guard:
     """What a name stands for that a function closes over."""
     if place == CellType():
         text = "{0} == {1}"
-        empty = Watch(name, text, lambda: place == CellType(), lambda _: (place, CellType()))
-        return empty.by(lambda kept: cpython_layout.cell(place, MISSING) if kept is True else None)
+        empty = Guard(name, text, lambda: place == CellType(), lambda _: (place, CellType()))
+        return empty.by(
+            lambda kept: cpython_layout.cell_memory_guard(place, MISSING) if kept is True else None
+        )
     read = lambda: place.cell_contents  # noqa: E731
-    return Place(name, "{0}.cell_contents", read, place).by(cpython_layout.cell, place)
+    return ReferenceGuard(name, "{0}.cell_contents", read, place).by(
+        cpython_layout.cell_memory_guard, place
+    )
 
 
-def absent(name: str, room: Any, key: str) -> Watch:
+def absence_guard(name: str, room: Any, key: str) -> Guard:
     """That there is nothing by a name: else what is found elsewhere would be another thing."""
-    text = f"{_spelled(key)} not in {{0}}"
-    watch = Watch(name, text, lambda: room.get(key, MISSING), lambda _: (room,))
-    return watch.by(lambda kept: cpython_layout.absent(room, key) if kept is MISSING else None)
+    text = f"{_escaped_literal(key)} not in {{0}}"
+    watch = Guard(name, text, lambda: room.get(key, MISSING), lambda _: (room,))
+    return watch.by(
+        lambda kept: cpython_layout.key_absent_guard(room, key) if kept is MISSING else None
+    )
 
 
-def unshadowed(name: str, thing: Any, words: Sequence[str]) -> Watch:
+def unshadowed_guard(name: str, thing: Any, words: Sequence[str]) -> Guard:
     """That an object has none of its own by the names that its class answers for."""
-    terms = [f"{_spelled(word)} not in room" for word in words]
+    terms = [f"{_escaped_literal(word)} not in room" for word in words]
     text = f"(room := {{0}}.__dict__) is not None and {' and '.join(terms)}"
-    return Watch(
+    return Guard(
         name,
         text,
         lambda: [word for word in words if word in thing.__dict__],
         lambda _: (thing,),
-        _equal,
-    ).by(lambda kept: None if kept else cpython_layout.unshadowed(thing, words))
+        _equal_values,
+    ).by(lambda kept: None if kept else cpython_layout.unshadowed_memory_guard(thing, words))
 
 
-def keys(
+def names_guard(
     name: str, room: Callable[[], Any], text: str, thing: Any, named: set[str] | None
-) -> Watch:
+) -> Guard:
     """The names in a room, in order.
 
     Args:
@@ -259,26 +273,26 @@ def keys(
     def same(new: Any, old: Any) -> bool:
         if new is MISSING or named is None:
             return bool(new == old)
-        return not any(word in named or _is_special(word) for word in {*new} ^ {*old})
+        return not any(word in named or _is_dunder(word) for word in {*new} ^ {*old})
 
-    watch = Watch(name, f"[*{text}] == {{1}}", lambda: [*room()], lambda old: (thing, old), same)
-    return watch.by(cpython_layout.names, thing, text != "{0}")
+    watch = Guard(name, f"[*{text}] == {{1}}", lambda: [*room()], lambda old: (thing, old), same)
+    return watch.by(cpython_layout.dict_names_guard, thing, text != "{0}")
 
 
-def _is_special(word: str) -> bool:
+def _is_dunder(word: str) -> bool:
     return word.startswith("__") and word.endswith("__")
 
 
-def number_of(name: str, thing: Any) -> Watch:
+def length_guard(name: str, thing: Any) -> Guard:
     """How many there are."""
-    return Watch(
+    return Guard(
         f"the length of {name}", "len({0}) == {1}", lambda: len(thing), lambda kept: (thing, kept)
-    ).by(cpython_layout.length, thing)
+    ).by(cpython_layout.list_length_guard, thing)
 
 
-def members(name: str, thing: Any, over: Callable[[Any], Iterable[Any]]) -> Watch:
+def members_guard(name: str, thing: Any, over: Callable[[Any], Iterable[Any]]) -> Guard:
     """Which things there are, in order; ``over`` iterates over them."""
-    return Watch(
+    return Guard(
         name,
         "len({0}) == {1} and all(map(is_, {3}({0}), {2}))",
         lambda: tuple(over(thing)),
@@ -286,38 +300,41 @@ def members(name: str, thing: Any, over: Callable[[Any], Iterable[Any]]) -> Watc
     )
 
 
-def bytes_of(name: str, buffer: Any) -> Watch:
+def bytes_guard(name: str, buffer: Any) -> Guard:
     """The bytes of a bytearray, a view of one, or a record."""
-    return Watch(
-        name, "bytes({0}) == {1}", lambda: bytes(buffer), lambda kept: (buffer, kept), _equal
+    return Guard(
+        name, "bytes({0}) == {1}", lambda: bytes(buffer), lambda kept: (buffer, kept), _equal_values
     )
 
 
-def registered() -> Watch:
+def abc_registry_guard() -> Guard:
     """Which classes were registered with abstract ones, such as ``numbers.Number``."""
     name, text = "the classes that are registered with abstract ones", "{0}() == {1}"
-    return Watch(name, text, get_cache_token, lambda kept: (get_cache_token, kept), _equal)
+    return Guard(name, text, get_cache_token, lambda kept: (get_cache_token, kept), _equal_values)
 
 
-def _equal(new: Any, old: Any) -> bool:
+def _equal_values(new: Any, old: Any) -> bool:
     return type(new) is type(old) and bool(new == old)
 
 
 # ------------------------------------------------------------------ one function for all
 
 
-def looking(watches: Sequence[Watch]) -> Callable[[], bool]:
+def compile_guards(watches: Sequence[Guard]) -> Callable[[], bool]:
     """A function that tells whether every place is as it was kept.
 
     A term takes 4 to 30 ns so, where a call for each would take 50 to 100.
     """
-    parts = [_looking(watches[k : k + _TERMS]) for k in range(0, len(watches), _TERMS)]
+    parts = [
+        _compile_guard_chunk(watches[k : k + _GUARDS_PER_FUNCTION])
+        for k in range(0, len(watches), _GUARDS_PER_FUNCTION)
+    ]
     if len(parts) == 1:
         return parts[0]
     return lambda: all(part() for part in parts)
 
 
-def _looking(watches: Sequence[Watch]) -> Callable[[], bool]:
+def _compile_guard_chunk(watches: Sequence[Guard]) -> Callable[[], bool]:
     known: dict[int, str] = {}
     given: dict[str, Any] = {"is_": is_}
     terms: list[str] = []
@@ -338,11 +355,136 @@ def _looking(watches: Sequence[Watch]) -> Callable[[], bool]:
         "    except Exception:\n"
         "        return False\n"
     )
-    exec(_compiled(text), given)
+    exec(_compile_source(text), given)
     made: Callable[[], bool] = given.pop("holds")
     return made
 
 
 @lru_cache(maxsize=256)
-def _compiled(text: str) -> CodeType:
+def _compile_source(text: str) -> CodeType:
     return compile(text, "<guards>", "exec")
+
+
+# Arrays up to this size are compared by their bytes, which are copied for it: for larger ones
+# that costs more than to compare by pieces.
+_SMALL = 1 << 16
+
+
+def array_layout_guard(place: ReferenceGuard) -> Guard:
+    """That there is an array at a place, of the same class, shape, strides and dtype."""
+    n = len(place.holders)
+    text = f"type(array := {place.where}) is {{{n}}} and array.shape == {{{n + 1}}}"
+    text += f" and array.strides == {{{n + 2}}} and array.dtype is {{{n + 3}}}"
+    read, holders = place.read, place.holders
+
+    def look() -> tuple[Any, ...]:
+        array = read()
+        return type(array), array.shape, array.strides, array.dtype
+
+    return Guard(
+        f"the layout of {place.name}",
+        text,
+        look,
+        lambda kept: (*holders, *kept),
+        lambda new, old: type(new) is tuple and bool(new == old),
+    )
+
+
+def array_elements_guard(place: ReferenceGuard) -> Guard:
+    """The elements of an array at a place; of one that nobody can write to, that it stays so."""
+    array = place.kept
+    watch = _read_only_guard(place) if _is_read_only(array) else _copied_elements_guard(place)
+    watch.array = id(array)
+    # Made anew when it is asked for, since it refers to the array.
+    name, where, read, holders = place.name, place.where, place.read, place.holders
+    watch.instead = lambda: ReferenceGuard(name, where, read, *holders)
+    return watch
+
+
+def _copied_elements_guard(place: ReferenceGuard) -> Guard:
+    n = len(place.holders)
+    take, text = _copy_method(place.kept)
+    read, holders = place.read, place.holders
+    return Guard(
+        f"elements of {place.name}",
+        text.format(place.where, f"{{{n}}}", f"{{{n + 1}}}"),
+        lambda: ArrayElements(take(read())),
+        lambda kept: (
+            *holders,
+            kept.held,
+            without_repetitions if take is _bytes_without_repetitions else same_bits,
+        ),
+        _equal_elements,
+    )
+
+
+def _copy_method(array: Any) -> tuple[Callable[[Any], Any], str]:
+    """How a copy is taken, and the term that compares with it."""
+    axes = zip(array.shape, array.strides, strict=True)
+    if any(n > 1 and not stride for n, stride in axes):
+        return _bytes_without_repetitions, "{2}({0}).tobytes() == {1}"
+    if array.nbytes <= _SMALL or array.dtype.itemsize not in (1, 2, 4, 8):
+        return lambda there: there.tobytes(), "{0}.tobytes() == {1}"
+    return copy_with_layout, "{2}({0}, {1})"
+
+
+def without_repetitions(array: Any) -> Any:
+    """An array without its repetitions: a broadcast one would be large if it were copied.
+
+    >>> import numpy as np
+    >>> once(np.broadcast_to(np.arange(2.0), (10**6, 2)))
+    array([[0., 1.]])
+    """
+    axes = zip(array.shape, array.strides, strict=True)
+    return array[tuple(slice(None) if stride or n < 2 else slice(1) for n, stride in axes)]
+
+
+def _bytes_without_repetitions(array: Any) -> bytes:
+    taken: bytes = without_repetitions(array).tobytes()
+    return taken
+
+
+class ArrayElements:
+    """The elements that an array had, as bytes or as a copy."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def __repr__(self) -> str:
+        return "elements"
+
+
+def _equal_elements(new: Any, old: Any) -> bool:
+    """Whether both are elements, and the same bits: there may be nothing any more."""
+    if not (isinstance(new, ArrayElements) and isinstance(old, ArrayElements)):
+        return False
+    one, two = new.held, old.held
+    if isinstance(one, bytes) or isinstance(two, bytes):
+        return type(one) is type(two) and bool(one == two)
+    return one.shape == two.shape and one.dtype == two.dtype and same_bits(one, two)
+
+
+def _read_only_guard(place: ReferenceGuard) -> Guard:
+    owner, n = owner_of(place.kept), len(place.holders)
+    read, holders, array = place.read, place.holders, place.kept
+    return Guard(
+        f"elements of {place.name}",
+        f"(array := {place.where}) is {{{n}}} and not array.flags.writeable"
+        f" and not {{{n + 1}}}.flags.writeable",
+        lambda: read() is array and not is_writable(array) and not is_writable(owner),
+        lambda _: (*holders, array, owner),
+    )
+
+
+def _is_read_only(array: Any) -> bool:
+    """Whether the owner of an array made it read-only, and no tape did so for a while."""
+    owner = owner_of(array)
+    if owner.base is not None:  # memory of something else, which may have other ways
+        return False
+    while array is not owner:
+        if is_writable(array) or is_locked(array):
+            return False
+        array = array.base
+    return not is_writable(owner) and not is_locked(owner)

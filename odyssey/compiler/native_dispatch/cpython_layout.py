@@ -15,36 +15,36 @@ from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType
 from typing import Any, NamedTuple
 
 __all__ = [
-    "ALWAYS",
+    "ALL_BITS",
     "MISSING",
-    "Seen",
-    "absent",
-    "attribute",
-    "cell",
-    "item",
-    "kind",
-    "length",
-    "names",
-    "own",
-    "place_in",
-    "places_of_list",
-    "slot",
-    "unshadowed",
-    "version_place",
-    "word_at",
+    "MemoryGuard",
+    "key_absent_guard",
+    "attribute_memory_guard",
+    "cell_memory_guard",
+    "item_memory_guard",
+    "class_memory_guard",
+    "list_length_guard",
+    "dict_names_guard",
+    "dict_attribute_memory_guard",
+    "slot_offset",
+    "list_field_offsets",
+    "slot_memory_guard",
+    "unshadowed_memory_guard",
+    "dict_version_offset",
+    "read_word",
 ]
 
 MISSING = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 """What is read where there is nothing."""
 
-ALWAYS = -1
+ALL_BITS = -1
 """The mask under which all of a word is looked at."""
 
 _MANAGED_DICT = 1 << 4  # of a class whose objects have their dictionaries in front of them
 _OBJECT, _OBJECT_OR_ERROR = 6, 16  # kinds of members that are references
 
 
-class Seen(NamedTuple):
+class MemoryGuard(NamedTuple):
     """What native code looks at for a watch.
 
     Attributes:
@@ -63,7 +63,7 @@ class Seen(NamedTuple):
     held: tuple[Any, ...] = ()
 
 
-def word_at(place: int) -> int:
+def read_word(place: int) -> int:
     """The word at a place in memory."""
     return int(ctypes.c_int64.from_address(place).value)
 
@@ -72,28 +72,28 @@ def word_at(place: int) -> int:
 
 
 @cache
-def place_in(kind: Any, name: str) -> int:
+def slot_offset(kind: Any, name: str) -> int:
     """How far into an object of a class with slots one of them lies."""
     thing = kind.__new__(kind)
     mark = object()
     getattr(kind, name).__set__(thing, mark)
-    found = _places(thing, mark)
+    found = _offsets_of(thing, mark)
     assert len(found) == 1, "a slot is one word"
     return found[0]
 
 
-def _places(thing: Any, part: Any) -> list[int]:
+def _offsets_of(thing: Any, part: Any) -> list[int]:
     """How far into an object words lie that are the address of another."""
     words = (ctypes.c_int64 * (type(thing).__basicsize__ // 8)).from_address(id(thing))
     return [8 * k for k, word in enumerate(words) if k > 1 and word == id(part)]
 
 
-def _only(places: list[int]) -> int | None:
+def _single_offset(places: list[int]) -> int | None:
     return places[0] if len(places) == 1 else None
 
 
 @cache
-def places_of_list() -> tuple[int, int]:
+def list_field_offsets() -> tuple[int, int]:
     """How far into a list its length lies, and the address of its items; zeros if elsewhere."""
     probe = [object() for _ in range(5)]
     words = (ctypes.c_int64 * 4).from_address(id(probe))
@@ -104,7 +104,7 @@ def places_of_list() -> tuple[int, int]:
 
 
 @cache
-def version_place() -> int | None:
+def dict_version_offset() -> int | None:
     """How far into a dictionary lies a number that is new after each change; None where none does.
 
     It is number 3 of its words up to Python 3.12; here it is believed where it is seen to be one.
@@ -121,20 +121,20 @@ def version_place() -> int | None:
     seen: set[int] = set()
     for room in rooms:
         place = id(room) + 24
-        for change in _changes(room, probe if room is probe.__dict__ else None):
-            before = word_at(place)
+        for change in _dict_mutations(room, probe if room is probe.__dict__ else None):
+            before = read_word(place)
             _ = room.get("x"), len(room), [*room]
-            if word_at(place) != before:
+            if read_word(place) != before:
                 return None
             change()
-            now = word_at(place)
+            now = read_word(place)
             if now == before or now in seen or now in (0, -1):
                 return None
             seen.add(now)
     return 24
 
 
-def _changes(room: dict[Any, Any], owner: Any) -> list[Callable[[], object]]:
+def _dict_mutations(room: dict[Any, Any], owner: Any) -> list[Callable[[], object]]:
     """Ways to change a dictionary, which is that of an object or of nobody."""
     found: list[Callable[[], object]] = []
     if owner is not None:
@@ -158,7 +158,7 @@ def _changes(room: dict[Any, Any], owner: Any) -> list[Callable[[], object]]:
 
 
 @cache
-def _of_functions() -> dict[str, int]:
+def _function_offsets() -> dict[str, int]:
     """How far into a function its parts lie, by the names of its attributes."""
 
     def probe(x: Any = object(), *, y: Any = object()) -> None:  # noqa: B008
@@ -166,59 +166,59 @@ def _of_functions() -> dict[str, int]:
 
     probe.z = None  # type: ignore[attr-defined]
     names = ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
-    found = {name: _only(_places(probe, getattr(probe, name))) for name in names}
+    found = {name: _single_offset(_offsets_of(probe, getattr(probe, name))) for name in names}
     return {name: place for name, place in found.items() if place is not None}
 
 
 @cache
-def _place_of_cell() -> int | None:
+def _cell_offset() -> int | None:
     mark = object()
-    return _only(_places(CellType(mark), mark))
+    return _single_offset(_offsets_of(CellType(mark), mark))
 
 
 @cache
-def _place_of_mro() -> int | None:
+def _mro_offset() -> int | None:
     class Probe:
         pass
 
-    return _only(_places(Probe, Probe.__mro__))
+    return _single_offset(_offsets_of(Probe, Probe.__mro__))
 
 
-def _member(member: Any) -> tuple[int, int]:
+def _member_definition(member: Any) -> tuple[int, int]:
     """Of a member of a class, its kind, and how far into an object it lies."""
-    definition = word_at(id(member) + 40)
-    return word_at(definition + 8) & 0xFFFFFFFF, word_at(definition + 16)
+    definition = read_word(id(member) + 40)
+    return read_word(definition + 8) & 0xFFFFFFFF, read_word(definition + 16)
 
 
 @cache
-def _knows_members() -> bool:
+def _member_layout_is_known() -> bool:
     class Probe:
         __slots__ = ("a", "b", "c")
 
     if MemberDescriptorType.__basicsize__ < 48:
         return False
-    wanted = [(_OBJECT_OR_ERROR, place_in(Probe, name)) for name in Probe.__slots__]
-    return [_member(getattr(Probe, name)) for name in Probe.__slots__] == wanted
+    wanted = [(_OBJECT_OR_ERROR, slot_offset(Probe, name)) for name in Probe.__slots__]
+    return [_member_definition(getattr(Probe, name)) for name in Probe.__slots__] == wanted
 
 
-def _room_of(thing: Any) -> tuple[int, dict[Any, Any]] | None:
+def _instance_dict(thing: Any) -> tuple[int, dict[Any, Any]] | None:
     """Where the address of an object's dictionary stands, and the dictionary."""
     kind = type(thing)
     room = getattr(thing, "__dict__", None)
     if type(room) is not dict:
         return None
     if kind is FunctionType:
-        place = id(thing) + _of_functions().get("__dict__", 0)
+        place = id(thing) + _function_offsets().get("__dict__", 0)
     elif kind.__dictoffset__ > 0 and not kind.__itemsize__:
         place = id(thing) + kind.__dictoffset__
     elif kind.__flags__ & _MANAGED_DICT:
         place = id(thing) - 24
     else:
         return None
-    return (place, room) if word_at(place) == id(room) else None
+    return (place, room) if read_word(place) == id(room) else None
 
 
-def _dictionary(room: Any) -> dict[Any, Any] | None:
+def _underlying_dict(room: Any) -> dict[Any, Any] | None:
     """A dictionary, or that which a class lets be seen."""
     if type(room) is MappingProxyType:
         found = get_referents(room)
@@ -226,117 +226,119 @@ def _dictionary(room: Any) -> dict[Any, Any] | None:
     return room if type(room) is dict else None
 
 
-def _found(kind: type, word: str) -> Any:
+def _class_attribute(kind: type, word: str) -> Any:
     return next((vars(base)[word] for base in kind.__mro__ if word in vars(base)), MISSING)
 
 
 # ------------------------------------------------------------------ what stands for a watch
 
 
-def item(room: Any, key: Any, kept: Any) -> Seen | None:
+def item_memory_guard(room: Any, key: Any, kept: Any) -> MemoryGuard | None:
     """What a dictionary or a list has by a key."""
-    things = _dictionary(room)
+    things = _underlying_dict(room)
     if things is not None and type(key) is str:
-        return Seen(items=((things, key, kept),), held=(kept,))
-    size, items = places_of_list()
+        return MemoryGuard(items=((things, key, kept),), held=(kept,))
+    size, items = list_field_offsets()
     if type(room) is not list or type(key) is not int or kept is MISSING or not items:
         return None
-    start, count = word_at(id(room) + items), len(room)
+    start, count = read_word(id(room) + items), len(room)
     if not 0 <= key < count:
         return None
-    words = ((id(room) + size, ALWAYS, count), (id(room) + items, ALWAYS, start))
-    return Seen((*words, (start + 8 * key, ALWAYS, id(kept))), held=(room, kept))
+    words = ((id(room) + size, ALL_BITS, count), (id(room) + items, ALL_BITS, start))
+    return MemoryGuard((*words, (start + 8 * key, ALL_BITS, id(kept))), held=(room, kept))
 
 
-def length(room: Any, kept: Any) -> Seen | None:
+def list_length_guard(room: Any, kept: Any) -> MemoryGuard | None:
     """How many a list has."""
-    size, _ = places_of_list()
+    size, _ = list_field_offsets()
     if type(room) is not list or not size:
         return None
-    return Seen(((id(room) + size, ALWAYS, kept),), held=(room,))
+    return MemoryGuard(((id(room) + size, ALL_BITS, kept),), held=(room,))
 
 
-def own(thing: Any, word: str, kept: Any) -> Seen | None:
+def dict_attribute_memory_guard(thing: Any, word: str, kept: Any) -> MemoryGuard | None:
     """What an object has by a name in its dictionary."""
-    found = _room_of(thing)
+    found = _instance_dict(thing)
     if found is None:
         return None
     place, room = found
-    return Seen(((place, ALWAYS, id(room)),), ((room, word, kept),), held=(thing, kept))
+    return MemoryGuard(((place, ALL_BITS, id(room)),), ((room, word, kept),), held=(thing, kept))
 
 
-def unshadowed(thing: Any, words: Sequence[str]) -> Seen | None:
+def unshadowed_memory_guard(thing: Any, words: Sequence[str]) -> MemoryGuard | None:
     """That an object has nothing by some names in its dictionary."""
-    found = _room_of(thing)
+    found = _instance_dict(thing)
     if found is None:
         return None
     place, room = found
     items = tuple((room, word, MISSING) for word in words)
-    return Seen(((place, ALWAYS, id(room)),), items, held=(thing,))
+    return MemoryGuard(((place, ALL_BITS, id(room)),), items, held=(thing,))
 
 
-def attribute(thing: Any, word: str, kept: Any) -> Seen | None:
+def attribute_memory_guard(thing: Any, word: str, kept: Any) -> MemoryGuard | None:
     """What an object of a library has by a name."""
     place = None
     if isinstance(thing, type):
-        place = _place_of_mro() if word == "__mro__" and kept is not MISSING else None
+        place = _mro_offset() if word == "__mro__" and kept is not MISSING else None
     elif type(thing) is FunctionType:
-        place = _of_functions().get(word) if word != "__dict__" else None
+        place = _function_offsets().get(word) if word != "__dict__" else None
     else:
-        member = _found(type(thing), word)
+        member = _class_attribute(type(thing), word)
         if type(member) is MemberDescriptorType:
-            return slot(thing, member, kept)
+            return slot_memory_guard(thing, member, kept)
         reads: Any = type(thing).__getattribute__
         plain = reads is object.__getattribute__
-        return own(thing, word, kept) if plain and member is MISSING else None
+        return (
+            dict_attribute_memory_guard(thing, word, kept) if plain and member is MISSING else None
+        )
     if place is None:
         return None
     wanted = 0 if kept is None else id(kept)  # of a function without defaults
-    return Seen(((id(thing) + place, ALWAYS, wanted),), held=(thing, kept))
+    return MemoryGuard(((id(thing) + place, ALL_BITS, wanted),), held=(thing, kept))
 
 
-def slot(thing: Any, member: Any, kept: Any) -> Seen | None:
+def slot_memory_guard(thing: Any, member: Any, kept: Any) -> MemoryGuard | None:
     """What stands in a slot of an object, or that nothing does."""
-    if type(member) is not MemberDescriptorType or not _knows_members():
+    if type(member) is not MemberDescriptorType or not _member_layout_is_known():
         return None
-    sort, offset = _member(member)
+    sort, offset = _member_definition(member)
     place = id(thing) + offset
     known = 0 < offset < type(thing).__basicsize__ and sort in (_OBJECT, _OBJECT_OR_ERROR)
-    wanted = 0 if kept is MISSING or (kept is None and word_at(place) == 0) else id(kept)
-    return Seen(((place, ALWAYS, wanted),), held=(thing, kept)) if known else None
+    wanted = 0 if kept is MISSING or (kept is None and read_word(place) == 0) else id(kept)
+    return MemoryGuard(((place, ALL_BITS, wanted),), held=(thing, kept)) if known else None
 
 
-def kind(thing: Any, kept: Any) -> Seen | None:
+def class_memory_guard(thing: Any, kept: Any) -> MemoryGuard | None:
     """The class of an object."""
-    return Seen(((id(thing) + 8, ALWAYS, id(kept)),), held=(thing, kept))
+    return MemoryGuard(((id(thing) + 8, ALL_BITS, id(kept)),), held=(thing, kept))
 
 
-def cell(place: CellType, kept: Any) -> Seen | None:
+def cell_memory_guard(place: CellType, kept: Any) -> MemoryGuard | None:
     """What a name stands for that a function closes over; MISSING for nothing."""
-    at = _place_of_cell()
+    at = _cell_offset()
     if at is None:
         return None
     wanted = 0 if kept is MISSING else id(kept)
-    return Seen(((id(place) + at, ALWAYS, wanted),), held=(place, kept))
+    return MemoryGuard(((id(place) + at, ALL_BITS, wanted),), held=(place, kept))
 
 
-def absent(room: Any, key: str) -> Seen | None:
+def key_absent_guard(room: Any, key: str) -> MemoryGuard | None:
     """That a dictionary has nothing by a key."""
-    things = _dictionary(room)
-    return None if things is None else Seen(items=((things, key, MISSING),))
+    things = _underlying_dict(room)
+    return None if things is None else MemoryGuard(items=((things, key, MISSING),))
 
 
-def names(thing: Any, of_object: bool, kept: list[Any]) -> Seen | None:
+def dict_names_guard(thing: Any, of_object: bool, kept: list[Any]) -> MemoryGuard | None:
     """The names in a dictionary, a class or an object, in order."""
-    if version_place() is None:
+    if dict_version_offset() is None:
         return None
-    found = _room_of(thing) if of_object else None
-    room = _dictionary(thing) if found is None else found[1]
+    found = _instance_dict(thing) if of_object else None
+    room = _underlying_dict(thing) if found is None else found[1]
     if room is None or (found is None and of_object):
         return None
     # First the number, then what it is to stand for.
-    version = word_at(id(room) + 24)
+    version = read_word(id(room) + 24)
     if [*room] != kept:
         return None
-    words = () if found is None else ((found[0], ALWAYS, id(room)),)
-    return Seen(words, rooms=((room, version),), held=(thing,))
+    words = () if found is None else ((found[0], ALL_BITS, id(room)),)
+    return MemoryGuard(words, rooms=((room, version),), held=(thing,))

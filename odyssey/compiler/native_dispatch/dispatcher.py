@@ -10,23 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from odyssey.compiler.native_dispatch.entry import RAN, Layout, block_of, entry
-from odyssey.compiler.native_dispatch.guard_checks import asked
-from odyssey.compiler.native_dispatch.llvm_functions import Function, closing
+from odyssey.compiler.native_dispatch.entry import RAN, Layout, block_of, entry_module
+from odyssey.compiler.native_dispatch.guard_checks import guard_check_functions
+from odyssey.compiler.native_dispatch.llvm_functions import TextFunction, return_truth
 from odyssey.compiler.native_dispatch.tables import (
-    ARRAY,
-    BARE,
-    HELD,
-    LIST,
-    NUMBER,
-    TUPLE,
-    VARIABLE,
-    VARIABLE_OF_NUMBER,
+    ARRAY_RESULT,
+    HELD_OBJECT,
+    LIST_RESULT,
+    NUMBER_RESULT,
+    NUMBER_VARIABLE_RESULT,
+    SINGLE_RESULT,
+    TUPLE_RESULT,
+    VARIABLE_RESULT,
 )
 
-__all__ = ["whole"]
+__all__ = ["native_dispatch_module"]
 
-_DECLARED = """declare ptr @PyObject_CallNoArgs(ptr)
+_DECLARATIONS = """declare ptr @PyObject_CallNoArgs(ptr)
 declare i32 @PyContextVar_Get(ptr, ptr, ptr)
 declare ptr @PyDict_GetItemWithError(ptr, ptr)
 declare ptr @PyErr_Occurred()
@@ -44,7 +44,7 @@ declare ptr @odyssey_new_array(i32, ptr, ptr, i32)
 declare ptr @odyssey_new_number(ptr, ptr, ptr)"""
 
 
-def whole(layout: Layout) -> str:
+def native_dispatch_module(layout: Layout) -> str:
     """``whole(self, args, count)``: what the function returns; or the object that says a miss.
 
     And ``fresh``, of which see ``asked``; and what ``entry`` has. ``self`` has a block as there.
@@ -53,17 +53,22 @@ def whole(layout: Layout) -> str:
         layout: Where Variables, arrays and dictionaries keep what is theirs.
     """
     slots = layout.variable
-    parts = [asked(layout), _outs(layout.data), _leaves(slots), _numbers()]
-    parts += [_commit(), _result(slots), _call(layout)]
-    return "\n".join([_DECLARED, entry(layout), *parts])
+    parts = [
+        guard_check_functions(layout),
+        _allocate_results_function(layout.data),
+        _make_leaves_function(slots),
+        _next_versions_function(),
+    ]
+    parts += [_commit_function(), _build_result_function(slots), _dispatch_function(layout)]
+    return "\n".join([_DECLARATIONS, entry_module(layout), *parts])
 
 
 # ------------------------------------------------------------------ what is made before the run
 
 
-def _outs(data: int) -> str:
+def _allocate_results_function(data: int) -> str:
     """Make arrays for results, and tell the program where they lie."""
-    f = Function("internal i1 @outs(ptr %block, ptr %outs, ptr %places)")
+    f = TextFunction("internal i1 @outs(ptr %block, ptr %outs, ptr %places)")
     rows = f.field("%block", "outs")
     with f.each(f.field("%block", "out_count", "i64")) as k:
         row = f.at(rows, f.give(f"mul i64 {k}, 5"))
@@ -78,25 +83,25 @@ def _outs(data: int) -> str:
             f.put(f.give(f"load ptr, ptr {at}"), "%places", k)
         with f.where(f"icmp ne i64 {f.word(row, 4, 'i64')}, 0"):
             f.put(f.word(row, 2), "%places", k)
-    return closing(f)
+    return return_truth(f)
 
 
-def _leaves(slots: Mapping[str, int]) -> str:
+def _make_leaves_function(slots: Mapping[str, int]) -> str:
     """Make what a result is made of, but for numbers that are not known yet."""
-    f = Function("internal i1 @leaves(ptr %block, ptr %outs, ptr %leaves)")
+    f = TextFunction("internal i1 @leaves(ptr %block, ptr %outs, ptr %leaves)")
     rows, none = f.field("%block", "leaves"), f.field("%block", "none")
     with f.each(f.field("%block", "leaf_count", "i64")) as k:
         row = f.at(rows, f.give(f"shl i64 {k}, 2"))
         kind = f.word(row, 0, "i64")
-        with f.where(f"icmp eq i64 {kind}, {HELD}"):
+        with f.where(f"icmp eq i64 {kind}, {HELD_OBJECT}"):
             thing = f.word(row, 1)
             f.hold(thing)
             f.put(thing, "%leaves", k)
-        with f.where(f"icmp eq i64 {kind}, {ARRAY}"):
+        with f.where(f"icmp eq i64 {kind}, {ARRAY_RESULT}"):
             array = f.word("%outs", f.word(row, 1, "i64"))
             f.hold(array)
             f.put(array, "%leaves", k)
-        with f.where(f"icmp sge i64 {kind}, {VARIABLE}"):
+        with f.where(f"icmp sge i64 {kind}, {VARIABLE_RESULT}"):
             made = f.give(
                 f"call ptr @PyType_GenericAlloc(ptr {f.field('%block', 'variable')}, i64 0)"
             )
@@ -110,16 +115,16 @@ def _leaves(slots: Mapping[str, int]) -> str:
             for name, thing in held.items():
                 f.hold(thing)
                 f.put(thing, made, slots[name] // 8)
-            with f.where(f"icmp eq i64 {kind}, {VARIABLE}"):
+            with f.where(f"icmp eq i64 {kind}, {VARIABLE_RESULT}"):
                 array = f.word("%outs", f.word(row, 1, "i64"))
                 f.hold(array)
                 f.put(array, made, slots["_array"] // 8)
-    return closing(f)
+    return return_truth(f)
 
 
-def _numbers() -> str:
+def _next_versions_function() -> str:
     """Make the numbers of writes that come next; nobody but Python's whole numbers have one."""
-    f = Function("internal i1 @numbers(ptr %block, ptr %new)")
+    f = TextFunction("internal i1 @numbers(ptr %block, ptr %new)")
     rows, one = f.field("%block", "numbers"), f.field("%block", "one")
     kind, count = f.field("%block", "whole_number"), f.field("%block", "number_count", "i64")
     with f.each(count) as k:
@@ -133,15 +138,15 @@ def _numbers() -> str:
         drawn = f.give(f"call ptr @PyIter_Next(ptr {f.field('%block', 'ticket')})")
         f.require(f"icmp ne ptr {drawn}, null", "no")
         f.do(f"call void @Py_DecRef(ptr {drawn})")
-    return closing(f)
+    return return_truth(f)
 
 
 # ------------------------------------------------------------------ what is left
 
 
-def _commit() -> str:
+def _commit_function() -> str:
     """Put numbers of writes and gradients in their places; what was there is left in the tables."""
-    f = Function("internal void @commit(ptr %block, ptr %outs, ptr %new, ptr %old)")
+    f = TextFunction("internal void @commit(ptr %block, ptr %outs, ptr %new, ptr %old)")
     places, none = f.field("%block", "numbers"), f.field("%block", "none")
     with f.each(f.field("%block", "number_count", "i64")) as k:
         place = f.word(places, k)
@@ -164,15 +169,17 @@ def _commit() -> str:
     return f.text()
 
 
-def _result(slots: Mapping[str, int]) -> str:
+def _build_result_function(slots: Mapping[str, int]) -> str:
     """What the function returns, of leaves that are let go; null where memory is short."""
-    f = Function("internal ptr @result(ptr %block, ptr %places, ptr %leaves, ptr %box)")
+    f = TextFunction("internal ptr @result(ptr %block, ptr %places, ptr %leaves, ptr %box)")
     rows, outs = f.field("%block", "leaves"), f.field("%block", "outs")
     count, form = f.field("%block", "leaf_count", "i64"), f.field("%block", "form", "i64")
     with f.each(count) as k:
         row = f.at(rows, f.give(f"shl i64 {k}, 2"))
         kind = f.word(row, 0, "i64")
-        odd = [f.give(f"icmp eq i64 {kind}, {one}") for one in (NUMBER, VARIABLE_OF_NUMBER)]
+        odd = [
+            f.give(f"icmp eq i64 {kind}, {one}") for one in (NUMBER_RESULT, NUMBER_VARIABLE_RESULT)
+        ]
         with f.where(f"or i1 {odd[0]}, {odd[1]}"):
             which = f.word(row, 1, "i64")
             place = f.word("%places", which)
@@ -180,17 +187,17 @@ def _result(slots: Mapping[str, int]) -> str:
             given = f"ptr {place}, ptr {dtype}, ptr null"
             number = f.give(f"call ptr @odyssey_new_number({given})")
             f.require(f"icmp ne ptr {number}, null", "raised")
-            with f.where(f"icmp eq i64 {kind}, {NUMBER}"):
+            with f.where(f"icmp eq i64 {kind}, {NUMBER_RESULT}"):
                 f.put(number, "%leaves", k)
-            with f.where(f"icmp eq i64 {kind}, {VARIABLE_OF_NUMBER}"):
+            with f.where(f"icmp eq i64 {kind}, {NUMBER_VARIABLE_RESULT}"):
                 f.put(number, f.word("%leaves", k), slots["_array"] // 8)
-    f.require(f"icmp ne i64 {form}, {BARE}", "bare")
+    f.require(f"icmp ne i64 {form}, {SINGLE_RESULT}", "bare")
     with f.each(count) as k:
         leaf = f.word("%leaves", k)
         given = f"ptr %box, i64 {k}, ptr {leaf}"
-        with f.where(f"icmp eq i64 {form}, {TUPLE}"):
+        with f.where(f"icmp eq i64 {form}, {TUPLE_RESULT}"):
             f.give(f"call i32 @PyTuple_SetItem({given})")
-        with f.where(f"icmp eq i64 {form}, {LIST}"):
+        with f.where(f"icmp eq i64 {form}, {LIST_RESULT}"):
             f.give(f"call i32 @PyList_SetItem({given})")
     f.do("ret ptr %box")
     f.label("bare")
@@ -206,8 +213,8 @@ def _result(slots: Mapping[str, int]) -> str:
 # ------------------------------------------------------------------ the call
 
 
-def _call(layout: Layout) -> str:
-    f = Function("ptr @whole(ptr %self, ptr %args, i64 %count)", once=True)
+def _dispatch_function(layout: Layout) -> str:
+    f = TextFunction("ptr @whole(ptr %self, ptr %args, i64 %count)", once=True)
     block = block_of(f, layout)
     program = f.field(block, "program")
     f.require(f"icmp eq i64 %count, {f.field(program, 'given', 'i64')}", "missed")
@@ -219,17 +226,17 @@ def _call(layout: Layout) -> str:
     f.require(f"icmp ne i64 {answer}, 2", "raised")
     f.require(f"icmp eq i64 {answer}, 1", "missed")
     f.require(f"call i1 @rooms(ptr {block})", "missed")
-    tables = _tables(f, block)
+    tables = _stack_tables(f, block)
     f.require(f"call i1 @outs(ptr {block}, ptr {tables['outs']}, ptr {tables['places']})", "undo")
     f.require(f"call i1 @leaves(ptr {block}, ptr {tables['outs']}, ptr {tables['leaves']})", "undo")
     box = tables["box"]
-    _box(f, block, box)
+    _make_container(f, block, box)
     f.require(f"icmp eq i64 {f.field(block, 'turn', 'i64')}, {turn}", "undo")
-    _look(f, block, program)
+    _check_memory_guards(f, block, program)
     table = f.field(program, "table")
-    _point(f, block, table, tables["places"])
+    _store_result_addresses(f, block, table, tables["places"])
     f.require(f"call i1 @numbers(ptr {block}, ptr {tables['new']})", "undo")
-    _run(f, program, table)
+    _run_program(f, program, table)
     given = ", ".join(f"ptr {tables[name]}" for name in ("outs", "new", "old"))
     f.do(f"call void @commit(ptr {block}, {given})")
     given = f"ptr {tables['places']}, ptr {tables['leaves']}, ptr {f.word(box, 0)}"
@@ -256,7 +263,7 @@ def _call(layout: Layout) -> str:
     return f.text()
 
 
-def _tables(f: Function, block: str) -> dict[str, str]:
+def _stack_tables(f: TextFunction, block: str) -> dict[str, str]:
     """Room on the stack for what is made, and what was there before."""
     found = {}
     counts = {"outs": "out", "leaves": "leaf", "new": "number", "old": "cell"}
@@ -271,17 +278,17 @@ def _tables(f: Function, block: str) -> dict[str, str]:
     return found
 
 
-def _box(f: Function, block: str, box: str) -> None:
+def _make_container(f: TextFunction, block: str, box: str) -> None:
     """Make the container of a result, if it has one."""
     form, count = f.field(block, "form", "i64"), f.field(block, "leaf_count", "i64")
-    for kind, name in ((TUPLE, "Tuple"), (LIST, "List")):
+    for kind, name in ((TUPLE_RESULT, "Tuple"), (LIST_RESULT, "List")):
         with f.where(f"icmp eq i64 {form}, {kind}"):
             made = f.give(f"call ptr @Py{name}_New(i64 {count})")
             f.put(made, box, 0)
             f.require(f"icmp ne ptr {made}, null", "undo")
 
 
-def _look(f: Function, block: str, program: str) -> None:
+def _check_memory_guards(f: TextFunction, block: str, program: str) -> None:
     """What a program relies on, now that nothing of Python runs any more."""
     f.require(f"icmp ne i64 {f.field(block, 'ready', 'i64')}, 0", "undo")
     rows, count = f.field(block, "words"), f.field(block, "word_count", "i64")
@@ -290,7 +297,7 @@ def _look(f: Function, block: str, program: str) -> None:
     f.require(f"call i1 @look(ptr {program}, ptr %args)", "undo")
 
 
-def _run(f: Function, program: str, table: str) -> None:
+def _run_program(f: TextFunction, program: str, table: str) -> None:
     """Run the one step that there is, or both."""
     first, last = f.field(program, "first"), f.field(program, "last")
     answer = f.give(f"call i64 {first}(ptr {table})")
@@ -300,7 +307,7 @@ def _run(f: Function, program: str, table: str) -> None:
         f.require(f"icmp eq i64 {answer}, {RAN}", "undo")
 
 
-def _point(f: Function, block: str, table: str, places: str) -> None:
+def _store_result_addresses(f: TextFunction, block: str, table: str, places: str) -> None:
     """Tell the program where its results are to lie."""
     rows = f.field(block, "outs")
     with f.each(f.field(block, "out_count", "i64")) as k:

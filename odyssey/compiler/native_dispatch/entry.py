@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from odyssey.compiler.native_dispatch.llvm_functions import Function, closing
-from odyssey.compiler.native_dispatch.scalar_inputs import taking
+from odyssey.compiler.native_dispatch.llvm_functions import TextFunction, return_truth
+from odyssey.compiler.native_dispatch.scalar_inputs import convert_scalars_function
 
-__all__ = ["RAN", "REFUSED", "STRANGE", "Layout", "entry"]
+__all__ = ["RAN", "CHECK_FAILED", "GUARD_FAILED", "Layout", "entry_module"]
 
-RAN, STRANGE, REFUSED = 0, 1, 2
+RAN, GUARD_FAILED, CHECK_FAILED = 0, 1, 2
 """What a program answers: all was done; arguments or states are others than it was made for, and
 nothing was done; a check failed, and no state was written."""
 
@@ -41,54 +41,62 @@ class Layout(NamedTuple):
 
 _ARRAY_FLAGS = 0x101  # row-major, aligned
 
-_DECLARED = """declare ptr @PyLong_FromLong(i64)
+_ENTRY_DECLARATIONS = """declare ptr @PyLong_FromLong(i64)
 declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)"""
 
 
-def entry(layout: Layout) -> str:
+def entry_module(layout: Layout) -> str:
     """``call(self, args, count)``: arguments and results as NumPy's arrays; and ``rest``.
 
     The first looks, and runs the first step; the other runs the last. Behind the arrays of
     arguments come numbers, of which see ``given``. Of ``self``, a tuple, the second is an array
     that has the program's block.
     """
-    return "\n".join([_DECLARED, _words(), _look(layout), _call(layout), _rest(layout)])
+    return "\n".join(
+        [
+            _ENTRY_DECLARATIONS,
+            _words_function(),
+            _check_function(layout),
+            _entry_function(layout),
+            _last_step_function(layout),
+        ]
+    )
 
 
-def block_of(f: Function, layout: Layout) -> str:
+def block_of(f: TextFunction, layout: Layout) -> str:
     """The block that ``self`` of a function is bound to."""
     array = f.word("%self", layout.items // 8 + 1)
     return f.word(array, layout.data // 8)
 
 
-def _words() -> str:
+def _words_function() -> str:
     """Whether at each place there stands a word, under a mask: rows of the three."""
-    f = Function("internal i1 @words(ptr %rows, i64 %n)")
+    f = TextFunction("internal i1 @words(ptr %rows, i64 %n)")
     with f.each("%n") as k:
         row = f.at("%rows", f.give(f"mul i64 {k}, 3"))
         there = f.word(f.word(row, 0), 0, "i64")
         have = f.give(f"and i64 {there}, {f.word(row, 1, 'i64')}")
         f.require(f"icmp eq i64 {have}, {f.word(row, 2, 'i64')}", "no")
-    return closing(f)
+    return return_truth(f)
 
 
-def _look(layout: Layout) -> str:
+def _check_function(layout: Layout) -> str:
     """Whether guards hold and arguments fit, whose addresses it notes."""
-    f = Function("internal i1 @look(ptr %program, ptr %args)")
+    f = TextFunction("internal i1 @look(ptr %program, ptr %args)")
     guards, count = f.field("%program", "guards"), f.field("%program", "guard_count", "i64")
     f.require(f"call i1 @words(ptr {guards}, i64 {count})", "no")
     rows, table = f.field("%program", "arrays"), f.field("%program", "table")
     with f.each(f.field("%program", "array_count", "i64")) as k:
         row, array = f.at(rows, f.give(f"mul i64 {k}, 5")), f.word("%args", k)
-        _fits(f, layout, row, array)
+        _check_array(f, layout, row, array)
         data = f.word(array, layout.data // 8)
-        _lies_apart(f, f.give(f"ptrtoint ptr {data} to i64"), f.word(row, 4, "i64"))
+        _check_disjoint(f, f.give(f"ptrtoint ptr {data} to i64"), f.word(row, 4, "i64"))
         f.put(data, table, f.word(row, 3, "i64"))
-    taking(f)
-    return closing(f)
+    convert_scalars_function(f)
+    return return_truth(f)
 
 
-def _fits(f: Function, layout: Layout, row: str, array: str) -> None:
+def _check_array(f: TextFunction, layout: Layout, row: str, array: str) -> None:
     """Ask whether an argument is what the program is made for."""
     kind, axes = f.field("%program", "array_type", "i64"), f.word(row, 1, "i64")
     f.require(f"icmp eq i64 {f.word(array, 1, 'i64')}, {kind}", "no")
@@ -104,7 +112,7 @@ def _fits(f: Function, layout: Layout, row: str, array: str) -> None:
         f.require(f"icmp eq i64 {f.word(lengths, axis, 'i64')}, {want}", "no")
 
 
-def _lies_apart(f: Function, start: str, size: str) -> None:
+def _check_disjoint(f: TextFunction, start: str, size: str) -> None:
     """Ask whether an argument is not where a state lies that is written to."""
     spans, end = f.field("%program", "spans"), f.give(f"add i64 {start}, {size}")
     with f.each(f.field("%program", "span_count", "i64")) as k:
@@ -114,8 +122,8 @@ def _lies_apart(f: Function, start: str, size: str) -> None:
         f.require(f"or i1 {below}, {above}", "no")
 
 
-def _call(layout: Layout) -> str:
-    f = Function("ptr @call(ptr %self, ptr %args, i64 %count)", once=True)
+def _entry_function(layout: Layout) -> str:
+    f = TextFunction("ptr @call(ptr %self, ptr %args, i64 %count)", once=True)
     program = block_of(f, layout)
     given, outputs = (f.field(program, name, "i64") for name in ("given", "output_count"))
     wanted = f.give(f"add i64 {given}, {outputs}")
@@ -126,20 +134,20 @@ def _call(layout: Layout) -> str:
     with f.each(outputs) as k:
         data = f.word(f.word(results, k), layout.data // 8)
         f.put(data, table, f.word(slots, k, "i64"))
-    _answer(f, f.give(f"call i64 {f.field(program, 'first')}(ptr {table})"))
+    _return_code(f, f.give(f"call i64 {f.field(program, 'first')}(ptr {table})"))
     f.label("strange")
-    _answer(f, str(STRANGE))
+    _return_code(f, str(GUARD_FAILED))
     return f.text()
 
 
-def _rest(layout: Layout) -> str:
-    f = Function("ptr @rest(ptr %self, ptr %args, i64 %count)", once=True)
+def _last_step_function(layout: Layout) -> str:
+    f = TextFunction("ptr @rest(ptr %self, ptr %args, i64 %count)", once=True)
     program = block_of(f, layout)
     table = f.field(program, "table")
-    _answer(f, f.give(f"call i64 {f.field(program, 'last')}(ptr {table})"))
+    _return_code(f, f.give(f"call i64 {f.field(program, 'last')}(ptr {table})"))
     return f.text()
 
 
-def _answer(f: Function, number: str) -> None:
+def _return_code(f: TextFunction, number: str) -> None:
     made = f.give(f"call ptr @PyLong_FromLong(i64 {number})")
     f.do(f"ret ptr {made}")

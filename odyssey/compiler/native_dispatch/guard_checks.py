@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 from odyssey.compiler.native_dispatch.entry import Layout, block_of
-from odyssey.compiler.native_dispatch.llvm_functions import Function, closing
+from odyssey.compiler.native_dispatch.llvm_functions import TextFunction, return_truth
 
-__all__ = ["asked"]
+__all__ = ["guard_check_functions"]
 
 
-def asked(layout: Layout) -> str:
+def guard_check_functions(layout: Layout) -> str:
     """Functions that give a truth, of the block: ``apart`` of arguments, and those below.
 
     And ``fresh()``, which Python calls: True where what the tables say of Python is so, None where
     they say it of another context, and else what says a miss.
     """
-    rooms = _rooms(layout.version)
-    return "\n".join([_apart(), _contexts(), _others(), rooms, _pairs(), _fresh(layout)])
+    rooms = _dictionary_function(layout.version)
+    return "\n".join(
+        [
+            _distinct_function(),
+            _context_function(),
+            _python_guards_function(),
+            rooms,
+            _word_pairs_function(),
+            _tables_current_function(layout),
+        ]
+    )
 
 
-def _apart() -> str:
+def _distinct_function() -> str:
     """Whether no argument comes twice."""
-    f = Function("internal i1 @apart(ptr %args, i64 %count)")
+    f = TextFunction("internal i1 @apart(ptr %args, i64 %count)")
     with f.each("%count") as i:
         one = f.word("%args", i)
         with f.each(i) as k:
             f.require(f"icmp ne ptr {f.word('%args', k)}, {one}", "no")
-    return closing(f)
+    return return_truth(f)
 
 
-def _contexts() -> str:
+def _context_function() -> str:
     """Whether context variables have what they must."""
-    f = Function("internal i1 @contexts(ptr %block)")
+    f = TextFunction("internal i1 @contexts(ptr %block)")
     rows, found = f.field("%block", "contexts"), f.room("ptr")
     with f.each(f.field("%block", "context_count", "i64")) as k:
         row = f.at(rows, f.give(f"mul i64 {k}, 3"))
@@ -51,9 +60,9 @@ def _contexts() -> str:
     return f.text()
 
 
-def _others() -> str:
+def _python_guards_function() -> str:
     """Ask Python about what no word says: 1 where all is as it was, 2 where it raised, or 0."""
-    f = Function("internal i64 @others(ptr %block)")
+    f = TextFunction("internal i64 @others(ptr %block)")
     asked = f.field("%block", "others")
     f.require(f"icmp ne ptr {asked}, null", "yes")
     f.hold(asked)
@@ -70,9 +79,9 @@ def _others() -> str:
     return f.text()
 
 
-def _rooms(version: int | None) -> str:
+def _dictionary_function(version: int | None) -> str:
     """Whether dictionaries have what they must; one of the same version need not be asked."""
-    f = Function("internal i1 @rooms(ptr %block)")
+    f = TextFunction("internal i1 @rooms(ptr %block)")
     rows, items = f.field("%block", "rooms"), f.field("%block", "items")
     with f.each(f.field("%block", "room_count", "i64")) as k:
         row = f.at(rows, f.give(f"mul i64 {k}, 5"))
@@ -104,19 +113,19 @@ def _rooms(version: int | None) -> str:
     return f.text()
 
 
-def _pairs() -> str:
+def _word_pairs_function() -> str:
     """Whether two places have the same word."""
-    f = Function("internal i1 @pairs(ptr %block)")
+    f = TextFunction("internal i1 @pairs(ptr %block)")
     rows = f.field("%block", "pairs")
     with f.each(f.field("%block", "pair_count", "i64")) as k:
         row = f.at(rows, f.give(f"shl i64 {k}, 1"))
         one, other = (f.word(f.word(row, side), 0, "i64") for side in (0, 1))
         f.require(f"icmp eq i64 {one}, {other}", "no")
-    return closing(f)
+    return return_truth(f)
 
 
-def _fresh(layout: Layout) -> str:
-    f = Function("ptr @fresh(ptr %self, ptr %args, i64 %count)", once=True)
+def _tables_current_function(layout: Layout) -> str:
+    f = TextFunction("ptr @fresh(ptr %self, ptr %args, i64 %count)", once=True)
     block = block_of(f, layout)
     rows, count = f.field(block, "words"), f.field(block, "word_count", "i64")
     f.require(f"icmp ne i64 {f.field(block, 'ready', 'i64')}, 0", "missed")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from odyssey.compiler.native_dispatch.tables import FIELDS
+from odyssey.compiler.native_dispatch.tables import BLOCK_FIELDS
 
-__all__ = ["Function", "closing"]
+__all__ = ["TextFunction", "return_truth"]
 
 
-class Function:
+class TextFunction:
     """The text of a function while it is written.
 
     Args:
@@ -60,7 +60,7 @@ class Function:
 
     def field(self, block: str, name: str, type: str = "ptr") -> str:
         """A word of a block, by its name."""
-        return self.word(block, FIELDS[name], type)
+        return self.word(block, BLOCK_FIELDS[name], type)
 
     def require(self, truth: str, other: str) -> None:
         """Go on where a comparison holds, else to a block."""
@@ -119,7 +119,7 @@ class Function:
             self.put("null", things, k)
 
 
-def closing(f: Function) -> str:
+def return_truth(f: TextFunction) -> str:
     """The text of one that says yes here, and elsewhere goes to a block by the name of no."""
     f.do("ret i1 true")
     f.label("no")

@@ -19,15 +19,27 @@ import numpy as np
 from odyssey.compiler.ir.nodes import scalar_program
 from odyssey.compiler.llvm.builder import Code, Word
 from odyssey.compiler.llvm.scalar_programs import evaluate
-from odyssey.compiler.native_dispatch.llvm_functions import Function
-from odyssey.compiler.native_dispatch.tables import DOUBLE, NARROWED, SINGLE, WIDENED, WORD
+from odyssey.compiler.native_dispatch.llvm_functions import TextFunction
+from odyssey.compiler.native_dispatch.tables import (
+    DOUBLE_TO_FLOAT,
+    INT_TO_DOUBLE,
+    INT_TO_FLOAT,
+    STORE_DOUBLE,
+    STORE_INT,
+)
 from odyssey.compiler.symbolic.expressions import Arithmetic, Expression, computing
 from odyssey.errors import OdysseyError
 
-__all__ = ["Numbers", "Taken", "converted", "looked_at", "taking"]
+__all__ = [
+    "ScalarInputs",
+    "ScalarSlot",
+    "to_dtype_exactly",
+    "value_dependent_operands",
+    "convert_scalars_function",
+]
 
 
-class Taken(NamedTuple):
+class ScalarSlot(NamedTuple):
     """A number that a program is given.
 
     Attributes:
@@ -39,7 +51,7 @@ class Taken(NamedTuple):
     uses: tuple[tuple[str, int], ...]
 
 
-class Numbers:
+class ScalarInputs:
     """The numbers of one program.
 
     Args:
@@ -66,7 +78,7 @@ class Numbers:
         self.count = len(arithmetic.inputs)
         computed = dict.fromkeys(one for one, _ in used if one not in arithmetic.inputs)
         self.taken = [
-            Taken(one.kind, tuple([(type, k) for (e, type), k in used.items() if e == one]))
+            ScalarSlot(one.kind, tuple([(type, k) for (e, type), k in used.items() if e == one]))
             for one in (*arithmetic.inputs, *computed)
         ]
         self.cells = np.zeros(len(used) + 1, np.int64)  # the last for what is not used
@@ -114,8 +126,8 @@ class Numbers:
         start, rows = self.cells.__array_interface__["data"][0], list[int]()
         for k, one in enumerate(self.taken, first):
             for type_, cell in one.uses or (("", self.cells.size - 1),):
-                form = _FORMS.get((one.kind, type_ or "f8"), WORD)
-                rows += [k, id(one.kind), *_limits(type_ or "i8"), form, start + 8 * cell]
+                form = _CONVERSIONS.get((one.kind, type_ or "f8"), STORE_INT)
+                rows += [k, id(one.kind), *_integer_limits(type_ or "i8"), form, start + 8 * cell]
         return rows
 
     def put(self, numbers: Sequence[Any]) -> bool:
@@ -125,7 +137,7 @@ class Numbers:
             if type(number) is not one.kind:
                 return False
             for type_, k in one.uses:
-                found = converted(number, type_)
+                found = to_dtype_exactly(number, type_)
                 if found is None:
                     return False
                 room[8 * k : 8 * k + found.itemsize] = np.frombuffer(found.tobytes(), np.uint8)
@@ -133,24 +145,24 @@ class Numbers:
 
 
 # Up to here float64 has all whole numbers: what is rounded further is rounded once.
-_EXACT = 1 << 53
+_MAX_EXACT_DOUBLE = 1 << 53
 # Python tells the entry of numbers up to here.
-_WHOLE = np.iinfo(np.int64)
+_INT64 = np.iinfo(np.int64)
 
 
-def _limits(type_: str) -> tuple[int, int]:
+def _integer_limits(type_: str) -> tuple[int, int]:
     """The least and the largest whole number that is taken in a type."""
     if type_ == "f4":
-        return -_EXACT, _EXACT
-    limits = np.iinfo(type_) if type_[0] in "iu" else _WHOLE
-    return max(int(limits.min), int(_WHOLE.min)), min(int(limits.max), int(_WHOLE.max))
+        return -_MAX_EXACT_DOUBLE, _MAX_EXACT_DOUBLE
+    limits = np.iinfo(type_) if type_[0] in "iu" else _INT64
+    return max(int(limits.min), int(_INT64.min)), min(int(limits.max), int(_INT64.max))
 
 
-def converted(number: Any, type_: str) -> Any:
+def to_dtype_exactly(number: Any, type_: str) -> Any:
     """A number as a ufunc takes it in a type; None where that does not hold it."""
     dtype = np.dtype(type_)
     if isinstance(number, int):
-        low, high = _limits(type_)
+        low, high = _integer_limits(type_)
         within = low <= number <= high
     else:
         within = not float(np.finfo(dtype).max) < abs(number) < inf
@@ -159,10 +171,15 @@ def converted(number: Any, type_: str) -> Any:
 
 # ------------------------------------------------------------------ the entry
 
-_FORMS = {(int, "f8"): WIDENED, (int, "f4"): NARROWED, (float, "f8"): DOUBLE, (float, "f4"): SINGLE}
+_CONVERSIONS = {
+    (int, "f8"): INT_TO_DOUBLE,
+    (int, "f4"): INT_TO_FLOAT,
+    (float, "f8"): STORE_DOUBLE,
+    (float, "f4"): DOUBLE_TO_FLOAT,
+}
 
 
-def taking(f: Function) -> None:
+def convert_scalars_function(f: TextFunction) -> None:
     """Look at the numbers of a call, and put them into their cells; see ``Numbers.rows``."""
     rows = f.field("%program", "takes")
     with f.each(f.field("%program", "take_count", "i64")) as k:
@@ -170,46 +187,46 @@ def taking(f: Function) -> None:
         number = f.word("%args", f.word(row, 0, "i64"))
         f.require(f"icmp eq ptr {f.word(number, 1)}, {f.word(row, 1)}", "no")
         form, cell = f.word(row, 4, "i64"), f.word(row, 5)
-        with f.where(f"icmp sge i64 {form}, {DOUBLE}"):
-            _take_float(f, number, form, cell)
-        with f.where(f"icmp slt i64 {form}, {DOUBLE}"):
-            _take_int(f, number, row, form, cell)
+        with f.where(f"icmp sge i64 {form}, {STORE_DOUBLE}"):
+            _convert_float(f, number, form, cell)
+        with f.where(f"icmp slt i64 {form}, {STORE_DOUBLE}"):
+            _convert_int(f, number, row, form, cell)
 
 
-def _take_float(f: Function, number: str, form: str, cell: str) -> None:
+def _convert_float(f: TextFunction, number: str, form: str, cell: str) -> None:
     """A float in a type: finite ones stay so."""
     n = f.word(number, 2, "double")
-    with f.where(f"icmp eq i64 {form}, {DOUBLE}"):
+    with f.where(f"icmp eq i64 {form}, {STORE_DOUBLE}"):
         f.do(f"store double {n}, ptr {cell}")
-    with f.where(f"icmp eq i64 {form}, {SINGLE}"):
+    with f.where(f"icmp eq i64 {form}, {DOUBLE_TO_FLOAT}"):
         size = f.give(f"and i64 {f.word(number, 2, 'i64')}, {(1 << 63) - 1}")
-        large = f.give(f"icmp ugt i64 {size}, {_bits(float(np.finfo(np.float32).max))}")
-        finite = f.give(f"icmp ult i64 {size}, {_bits(inf)}")
+        large = f.give(f"icmp ugt i64 {size}, {_double_bits(float(np.finfo(np.float32).max))}")
+        finite = f.give(f"icmp ult i64 {size}, {_double_bits(inf)}")
         lost = f.give(f"and i1 {large}, {finite}")
         f.require(f"xor i1 {lost}, true", "no")
         single = f.give(f"fptrunc double {n} to float")
         f.do(f"store float {single}, ptr {cell}")
 
 
-def _take_int(f: Function, number: str, row: str, form: str, cell: str) -> None:
+def _convert_int(f: TextFunction, number: str, row: str, form: str, cell: str) -> None:
     """A whole number in a type that has it, or a floating one."""
     far = f.room("i32")
     n = f.give(f"call i64 @PyLong_AsLongLongAndOverflow(ptr {number}, ptr {far})")
     f.require(f"icmp eq i32 {f.give(f'load i32, ptr {far}')}, 0", "no")
     f.require(f"icmp sge i64 {n}, {f.word(row, 2, 'i64')}", "no")
     f.require(f"icmp sle i64 {n}, {f.word(row, 3, 'i64')}", "no")
-    with f.where(f"icmp eq i64 {form}, {WORD}"):
+    with f.where(f"icmp eq i64 {form}, {STORE_INT}"):
         f.do(f"store i64 {n}, ptr {cell}")  # of which a shorter type reads the lower end
-    with f.where(f"icmp ne i64 {form}, {WORD}"):
+    with f.where(f"icmp ne i64 {form}, {STORE_INT}"):
         wide = f.give(f"sitofp i64 {n} to double")
-        with f.where(f"icmp eq i64 {form}, {WIDENED}"):
+        with f.where(f"icmp eq i64 {form}, {INT_TO_DOUBLE}"):
             f.do(f"store double {wide}, ptr {cell}")
-        with f.where(f"icmp eq i64 {form}, {NARROWED}"):
+        with f.where(f"icmp eq i64 {form}, {INT_TO_FLOAT}"):
             single = f.give(f"fptrunc double {wide} to float")
             f.do(f"store float {single}, ptr {cell}")
 
 
-def _bits(number: float) -> int:
+def _double_bits(number: float) -> int:
     (found,) = struct.unpack("<q", struct.pack("<d", number))
     return int(found)
 
@@ -217,7 +234,7 @@ def _bits(number: float) -> int:
 # ------------------------------------------------------------------ what looks at numbers
 
 
-class _Watched(Word):
+class _ObservedValue(Word):
     """A number that notes whether code is written by what it is."""
 
     def __init__(self, code: Code, type: str) -> None:
@@ -230,23 +247,25 @@ class _Watched(Word):
         self.asked = True
 
 
-def looked_at(row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> frozenset[int]:
+def value_dependent_operands(
+    row: Any, values: Sequence[Any], options: tuple[Any, ...]
+) -> frozenset[int]:
     """The operands of a row by whose value, where that is known, its code is written."""
     if row.scalar is None or row.pack_results is not None:
         return frozenset()  # its kernel is called, with the number
     try:
-        return _looked_at(row.scalar, len(values), options)
+        return _value_dependent_operands(row.scalar, len(values), options)
     except TypeError:  # an option that is not hashable
         return frozenset(range(len(values)))
 
 
 @lru_cache(maxsize=512)
-def _looked_at(scalar: Any, count: int, options: tuple[Any, ...]) -> frozenset[int]:
+def _value_dependent_operands(scalar: Any, count: int, options: tuple[Any, ...]) -> frozenset[int]:
     found: set[int] = set()
     for type in ("f8", "i8"):
         for k in range(count):
             code = Code()
-            watched = _Watched(code, type)
+            watched = _ObservedValue(code, type)
             words = [Word(code, type, "%y") for _ in range(count)]
             words[k] = watched
             with suppress(OdysseyError):  # of what there is no code for: its kernel is called

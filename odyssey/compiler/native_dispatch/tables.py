@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 __all__ = [
-    "ARRAY",
-    "BARE",
-    "DOUBLE",
-    "FIELDS",
-    "HELD",
-    "LIST",
-    "NARROWED",
-    "NUMBER",
-    "OF_CALL",
-    "OF_PROGRAM",
-    "SINGLE",
-    "TUPLE",
-    "VARIABLE",
-    "VARIABLE_OF_NUMBER",
-    "WIDENED",
-    "WORD",
+    "ARRAY_RESULT",
+    "SINGLE_RESULT",
+    "STORE_DOUBLE",
+    "BLOCK_FIELDS",
+    "HELD_OBJECT",
+    "LIST_RESULT",
+    "INT_TO_FLOAT",
+    "NUMBER_RESULT",
+    "CALL_BLOCK_SIZE",
+    "PROGRAM_BLOCK_SIZE",
+    "DOUBLE_TO_FLOAT",
+    "TUPLE_RESULT",
+    "VARIABLE_RESULT",
+    "NUMBER_VARIABLE_RESULT",
+    "INT_TO_DOUBLE",
+    "STORE_INT",
 ]
 
-_PROGRAM = (
+_PROGRAM_FIELDS = (
     *("table", "first", "last", "given", "guards", "guard_count", "spans", "span_count"),
     *("array_type", "arrays", "array_count", "takes", "take_count", "outputs", "output_count"),
 )
-_CALL = (
+_CALL_FIELDS = (
     *("program", "ready", "turn", "missed", "calls", "contexts", "context_count", "others"),
     *("rooms", "room_count", "items", "words", "word_count", "pairs", "pair_count"),
     *("numbers", "number_count", "cells", "cell_count", "outs", "out_count"),
     *("leaves", "leaf_count", "form", "ticket", "ids", "one", "none", "true"),
     *("whole_number", "variable"),
 )
-OF_PROGRAM, OF_CALL = len(_PROGRAM), len(_CALL)
+PROGRAM_BLOCK_SIZE, CALL_BLOCK_SIZE = len(_PROGRAM_FIELDS), len(_CALL_FIELDS)
 """How long the blocks are."""
 
-FIELDS = {name: place for names in (_PROGRAM, _CALL) for place, name in enumerate(names)}
+BLOCK_FIELDS = {
+    name: place for names in (_PROGRAM_FIELDS, _CALL_FIELDS) for place, name in enumerate(names)
+}
 """What stands in two blocks of words, and where: addresses and counts. Of a program:
 
 * ``table`` has the addresses of what it reads and writes; ``first`` and ``last`` are its steps of
@@ -63,12 +65,12 @@ Of a call in one native function, whose ``program`` is a block of these:
 * ``leaves`` has rows of what is returned: a kind, an object or a result's number, a mark, a spec.
 """
 
-WORD, WIDENED, NARROWED, DOUBLE, SINGLE = range(5)
+STORE_INT, INT_TO_DOUBLE, INT_TO_FLOAT, STORE_DOUBLE, DOUBLE_TO_FLOAT = range(5)
 """How a number is put into a cell: an int as it is, as float64 or as float32; a float as float64 or
 as float32."""
 
-BARE, TUPLE, LIST = 0, 1, 2
+SINGLE_RESULT, TUPLE_RESULT, LIST_RESULT = 0, 1, 2
 """In which form leaves are returned: the only one itself, or all in a container."""
 
-HELD, ARRAY, NUMBER, VARIABLE, VARIABLE_OF_NUMBER = 0, 1, 2, 3, 4
+HELD_OBJECT, ARRAY_RESULT, NUMBER_RESULT, VARIABLE_RESULT, NUMBER_VARIABLE_RESULT = 0, 1, 2, 3, 4
 """Kinds of leaves. Rows have the kind, an object or the number of an output, a mark and a spec."""

@@ -17,9 +17,13 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.compiler.machine.jit import Loaded, load
-from odyssey.compiler.native_dispatch.cpython_layout import place_in, places_of_list, version_place
-from odyssey.compiler.native_dispatch.dispatcher import whole
-from odyssey.compiler.native_dispatch.entry import Layout, entry
+from odyssey.compiler.native_dispatch.cpython_layout import (
+    dict_version_offset,
+    list_field_offsets,
+    slot_offset,
+)
+from odyssey.compiler.native_dispatch.dispatcher import native_dispatch_module
+from odyssey.compiler.native_dispatch.entry import Layout, entry_module
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.compiler.state_layout import BindingError
 from odyssey.graph.graph import State
@@ -91,14 +95,14 @@ def state_guard_words(state: State, array: Array, written: bool) -> list[int]:
     variable, found = state.variable, array_layout()
     if found is None:
         return []
-    words = [place_in(Value, "_array") + id(variable), -1, id(array)]
+    words = [slot_offset(Value, "_array") + id(variable), -1, id(array)]
     words += [id(array) + found.data, -1, address_of(array)]
     if is_trainable(variable):
-        words += [place_in(Value, "_recording") + id(variable), -1, id(LEAF)]
-        words += [place_in(Value, "_info") + id(variable), -1, id(variable._info)]
+        words += [slot_offset(Value, "_recording") + id(variable), -1, id(LEAF)]
+        words += [slot_offset(Value, "_info") + id(variable), -1, id(variable._info)]
         shared = variable._info.shared if variable._info is not None else None
         if shared is not None:
-            words += [place_in(Info, "shared") + id(variable._info), -1, id(shared)]
+            words += [slot_offset(Info, "shared") + id(variable._info), -1, id(shared)]
     if written:
         words += [id(array) + found.flags, _WRITEABLE, _WRITEABLE]
     if state.anew:
@@ -161,8 +165,8 @@ def absent_gradient_words(variable: Variable) -> list[int]:
     """Place, mask and word of a leaf that has no gradient."""
     if variable._info is None or array_layout() is None:
         return []
-    words = [place_in(Value, "_info") + id(variable), -1, id(variable._info)]
-    return [*words, place_in(Info, "grad") + id(variable._info), -1, id(None)]
+    words = [slot_offset(Value, "_info") + id(variable), -1, id(variable._info)]
+    return [*words, slot_offset(Info, "grad") + id(variable._info), -1, id(None)]
 
 
 def address_of(array: Array) -> int:
@@ -202,10 +206,10 @@ def array_layout() -> Layout | None:
     )
     if not right:
         return None
-    if numpy_functions() and places_of_list() != (0, 0):
+    if numpy_functions() and list_field_offsets() != (0, 0):
         names = ("_array", "_id", "_info", "_placed", "_recording", "_spec")
-        variable = {name: place_in(Value, name) for name in names}
-        known = known._replace(variable=MappingProxyType(variable), version=version_place())
+        variable = {name: slot_offset(Value, name) for name in names}
+        known = known._replace(variable=MappingProxyType(variable), version=dict_version_offset())
     return known
 
 
@@ -248,7 +252,11 @@ def load_entry_points(direct: bool) -> Loaded:
     """What Python calls of any program: ``entry``, or ``whole`` of those with ``direct`` calls."""
     known = array_layout()
     assert known is not None, "Python fills in the tables of programs"
-    return load(whole(known), numpy_functions()) if direct else load(entry(known))
+    return (
+        load(native_dispatch_module(known), numpy_functions())
+        if direct
+        else load(entry_module(known))
+    )
 
 
 def native_dispatch_available() -> bool:

@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy import empty, ndarray
 
-from odyssey.compiler.dispatch.cache_miss import MISSED, missed
-from odyssey.compiler.dispatch.fast_path import Doors
-from odyssey.compiler.guards.guards import Guards
+from odyssey.compiler.dispatch.fast_path import CACHE_MISS, FastPath, always_miss
+from odyssey.compiler.guards.guards import GuardSet
 from odyssey.compiler.machine.state_locks import PROGRAMS
-from odyssey.compiler.native_dispatch.entry import RAN, STRANGE
+from odyssey.compiler.native_dispatch.entry import GUARD_FAILED, RAN
 from odyssey.compiler.pipeline import LoweredProgram, output_specs
 from odyssey.compiler.runtime.dispatch_tables import native_dispatch_of
 from odyssey.compiler.runtime.eligibility import refuse_captured_aliases, refuse_states_on_tapes
 from odyssey.compiler.runtime.executable import BindingError, Executable
 from odyssey.compiler.runtime.results import NotCompilableError, ResultBuilder
-from odyssey.compiler.tracing.attempt import Trial
+from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.devices.commit import Plan, run_all
 from odyssey.devices.write_guard import WAIT, is_inside_program, run_with_locks, wait_for_writers
 from odyssey.optim.step_runner import Updates
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from odyssey.compiler.runtime.profile import Profile
 
 __all__ = [
-    "MISSED",
+    "CACHE_MISS",
     "CompiledCall",
     "ShapeSpecialization",
     "NotCompilableError",
@@ -94,12 +93,12 @@ class CompiledCall:
     """
 
     # How calls reach it whose arguments are taken apart.
-    fast_path: Doors | None = None
+    fast_path: FastPath | None = None
 
     def __init__(
         self,
-        trial: Trial,
-        guards: Guards,
+        trial: TraceAttempt,
+        guards: GuardSet,
         result: Any,
         bare: bool,
         calls: Array,
@@ -141,7 +140,7 @@ class CompiledCall:
         self._captured_ids = set(map(id, own))
         self._deferred = graph.behind
         plain = bare and not (self._accumulated or self._calls or self._deferred)
-        given = self.executable, self._specialization.results, guards, MISSED, calls
+        given = self.executable, self._specialization.results, guards, CACHE_MISS, calls
         self.native = (
             native_dispatch_of(*given, self._hyperparameters, self._settings) if plain else None
         )
@@ -162,21 +161,21 @@ class CompiledCall:
     # -------------------------------------------------------------- running
 
     def run(self, arrays: Sequence[Any]) -> Any:
-        """The result of a call, of arrays and then numbers; MISSED where nothing was done."""
+        """The result of a call, of arrays and then numbers; CACHE_MISS where nothing was done."""
         if len(arrays) != self._argument_count or store() is not MEMORY or scopes()[0] is not None:
-            return MISSED
+            return CACHE_MISS
         if self.executable.contract_broken:
-            return MISSED
+            return CACHE_MISS
         if self._lock is None:  # one native call, in which no other thread runs
             result = self._check_guards_and_run(arrays)
         else:
             # The collector, or the handler of a signal, may call what it interrupts.
             inside = self._lock._is_owned()  # type: ignore[attr-defined]
             if inside or (self.executable.locks and is_inside_program()):
-                return MISSED
+                return CACHE_MISS
             while (result := self._run_locked(self._lock, arrays)) is WAIT:
                 wait_for_writers()
-        if self.native is not None and result is not MISSED:
+        if self.native is not None and result is not CACHE_MISS:
             self.native.refresh()
         return result
 
@@ -192,12 +191,12 @@ class CompiledCall:
     ) -> Any:
         guards = self.guards
         if not self._quiet() or not (guards.holds() or guards.refresh()):
-            return MISSED
+            return CACHE_MISS
         numbers: Sequence[Any] = ()
         if self.places:
             found = self.numbers.completed(arrays[self._array_count :])
             if found is None:
-                return MISSED
+                return CACHE_MISS
             arrays, numbers = arrays[: self._array_count], found
         if self._hyperparameters:
             self._refresh_hyperparameters()
@@ -209,24 +208,26 @@ class CompiledCall:
         run: Callable[[Sequence[Any]], Any] = self.run
         if self._order is not None:
             plain, order, total = run, self._order, self._argument_count
-            run = lambda args: plain(order(args)) if len(args) == total else MISSED  # noqa: E731
+            run = lambda args: plain(order(args)) if len(args) == total else CACHE_MISS  # noqa: E731
         receivers, count = self._receivers, len(self._receivers)
         if not receivers:
             return run
-        return lambda args: run(args[count:]) if _starts_with(args, receivers) else MISSED
+        return lambda args: run(args[count:]) if _starts_with(args, receivers) else CACHE_MISS
 
     @property
     def native_call(self) -> Callable[..., Any]:
         """``direct``, of the arguments alone, in the order of the call."""
         if self.native is None:
-            return missed
+            return always_miss
         if not self._receivers:
             return self._reorder_arguments(self.native.call)
         (one, *others), call = self._receivers, self._reorder_arguments(self.native.call)
         if others:
             receivers, count = self._receivers, len(self._receivers)
-            return lambda *args: call(*args[count:]) if _starts_with(args, receivers) else MISSED
-        return lambda *args: call(*args[1:]) if args and args[0] is one else MISSED
+            return lambda *args: (
+                call(*args[count:]) if _starts_with(args, receivers) else CACHE_MISS
+            )
+        return lambda *args: call(*args[1:]) if args and args[0] is one else CACHE_MISS
 
     def _reorder_arguments(self, call: Callable[..., Any]) -> Callable[..., Any]:
         order, completed = self._order, self.numbers.completed
@@ -236,10 +237,10 @@ class CompiledCall:
 
         def whole(*args: Any) -> Any:
             if len(args) != total:
-                return MISSED
+                return CACHE_MISS
             given = args if order is None else order(args)
             numbers = completed(given[count:])
-            return MISSED if numbers is None else call(*given[:count], *numbers)
+            return CACHE_MISS if numbers is None else call(*given[:count], *numbers)
 
         return whole
 
@@ -254,17 +255,17 @@ class CompiledCall:
     def call_any(self, given: Sequence[Any]) -> Any:
         """The same of Variables, numbers and arrays that may lie in memory in any way."""
         if any(id(one) in self._captured_ids for one in given):
-            return MISSED  # to the function a captured Variable and an argument are the same
+            return CACHE_MISS  # to the function a captured Variable and an argument are the same
         found = [array_of(one) for one in given[: self._array_count]]
         found = [np.asarray(one) if isinstance(one, np.generic) else one for one in found]
         try:
             wanted = self.specialization_for(found).inputs
             arrays = self.executable.canonical_args(found, wanted)
             if self._passes and not all(map(is_, arrays, given)):
-                return MISSED  # what is given back is what came
+                return CACHE_MISS  # what is given back is what came
             return self.run([*arrays, *given[self._array_count :]])
         except BindingError:
-            return MISSED
+            return CACHE_MISS
 
     def profile(self, given: Sequence[Any], runs: int) -> Profile:
         """What kernels take on such arguments; nothing but time passes. See ``timing``."""
@@ -291,43 +292,43 @@ class CompiledCall:
         if numbers:
             given = self.numbers.given(numbers)
             if given is None:
-                return MISSED
+                return CACHE_MISS
             numbers = given
         if self._accumulated:
             arrays = [*arrays, *[_current_gradient(v) for v in self._accumulated]]
             if any(array is None for array in arrays):
-                return MISSED
+                return CACHE_MISS
         behind: Plan = []
         try:
             for schedule in self._deferred:
                 behind += schedule.stepping()
         except Exception:  # the function will raise it in its turn
-            return MISSED
+            return CACHE_MISS
         outs = shape.outs()
         answer = executable.start(*arrays, *numbers, *outs)
-        if answer == STRANGE:
+        if answer == GUARD_FAILED:
             if any(type(array) is not ndarray for array in arrays):
-                return MISSED  # of a Variable the function may return another kind
+                return CACHE_MISS  # of a Variable the function may return another kind
             try:
                 self._rebind()
                 arrays = executable.canonical_args(arrays, shape.inputs)
             except BindingError:
-                return MISSED
+                return CACHE_MISS
             answer = executable.start(*arrays, *numbers, *outs)
         if answer != RAN:
-            return MISSED
+            return CACHE_MISS
         if self._has_host_calls:
             if self._has_middle_steps:
                 try:
                     if executable.run_middle_steps() != RAN:
-                        return MISSED
+                        return CACHE_MISS
                 except Exception:  # of a kernel: the function will raise it in its own words
-                    return MISSED
+                    return CACHE_MISS
             if self._commits:
                 try:
                     self._commit(self._all_outputs(outs) if self._calls else outs, behind)
                 except BindingError:  # of what looks: another thread has come in between
-                    return MISSED
+                    return CACHE_MISS
             elif behind:
                 run_all(starmap(call, [(executable.rest,), *behind]))
             else:
@@ -390,7 +391,7 @@ def _starts_with(args: Sequence[Any], receivers: Sequence[Any]) -> bool:
 
 
 def specialize_to_shape(
-    trial: Trial, text: LoweredProgram | Executable, result: Any, *passed: Any
+    trial: TraceAttempt, text: LoweredProgram | Executable, result: Any, *passed: Any
 ) -> ShapeSpecialization:
     """What a program needs of a trial for certain sizes.
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.compiler.machine.jit import load
-from odyssey.compiler.native_dispatch.entry import RAN, STRANGE
+from odyssey.compiler.native_dispatch.entry import GUARD_FAILED, RAN
 from odyssey.compiler.runtime.binding import address_of
 from odyssey.compiler.symbolic.expressions import Arithmetic, Expression
 from odyssey.errors import OdysseyError
@@ -148,7 +148,7 @@ class _Subprogram:
         outs = [np.empty(shape, dtype) for shape, dtype in program.outputs]
         taken = self._taken(numbers)
         answer = program.start(*arrays, *taken, *outs)
-        if answer == STRANGE:
+        if answer == GUARD_FAILED:
             given = program.canonical_args(list(map(np.asarray, arrays)))
             answer = program.start(*given, *taken, *outs)
         if answer == RAN and len(program.module.steps) > 1:

@@ -13,24 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.compiler.guards.guards import Guards
+from odyssey.compiler.guards.guards import GuardSet
 from odyssey.compiler.machine.jit import builtin
 from odyssey.compiler.native_dispatch.cpython_layout import (
     MISSING,
-    Seen,
-    place_in,
-    places_of_list,
-    word_at,
+    MemoryGuard,
+    list_field_offsets,
+    read_word,
+    slot_offset,
 )
 from odyssey.compiler.native_dispatch.tables import (
-    BARE,
-    FIELDS,
-    HELD,
-    LIST,
-    NUMBER,
-    OF_CALL,
-    TUPLE,
-    VARIABLE_OF_NUMBER,
+    BLOCK_FIELDS,
+    CALL_BLOCK_SIZE,
+    HELD_OBJECT,
+    LIST_RESULT,
+    NUMBER_RESULT,
+    NUMBER_VARIABLE_RESULT,
+    SINGLE_RESULT,
+    TUPLE_RESULT,
 )
 from odyssey.compiler.runtime.binding import (
     address_of,
@@ -91,7 +91,7 @@ class NativeDispatch:
         self,
         executable: Executable,
         results: ResultBuilder,
-        guards: Guards,
+        guards: GuardSet,
         missed: Any,
         calls: Array,
         rates: Sequence[Any],
@@ -111,7 +111,7 @@ class NativeDispatch:
         lists = self._latest, self._around, self._states, self._rooms
         self._held: list[Any] = [*lists, missed, calls]
         self._rates: list[tuple[int, int]] = []
-        self._block = np.zeros(OF_CALL, np.int64)
+        self._block = np.zeros(CALL_BLOCK_SIZE, np.int64)
         self._held.append(self._block)
         names = ("contexts", "rooms", "items", "words", "pairs", "numbers", "cells")
         self._tables = {name: _WordTable(self._held) for name in (*names, "outs", "leaves")}
@@ -131,9 +131,9 @@ class NativeDispatch:
         self._set(**fixed)
         self._held += [_call_counter(next_ticket), _call_counter(free_id), 1]
         self._note_results(executable, results)
-        start = word_at(id(settings) + places_of_list()[1])  # of a list that keeps its length
+        start = read_word(id(settings) + list_field_offsets()[1])  # of a list that keeps its length
         for k, (group, *_) in enumerate(rates):
-            self._rates.append((id(group) + place_in(Group, "_settings"), start + 8 * k))
+            self._rates.append((id(group) + slot_offset(Group, "_settings"), start + 8 * k))
         self._held += [settings, [group for group, *_ in rates]]
         # Also for who calls while the function forgets its programs.
         code = load_entry_points(direct=True)
@@ -141,7 +141,7 @@ class NativeDispatch:
         call = builtin(code.address("whole"), "program", *keep)
         self._fresh: Callable[..., Any] = builtin(code.address("fresh"), "fresh", *keep)
         self.call: Callable[..., Any] = call
-        if int(self._block[FIELDS["form"]]) == LIST:
+        if int(self._block[BLOCK_FIELDS["form"]]) == LIST_RESULT:
             tree = results.tree
 
             def filled(*args: Any) -> Any:
@@ -152,7 +152,7 @@ class NativeDispatch:
 
     def _set(self, **fields: int) -> None:
         for name, value in fields.items():
-            self._block[FIELDS[name]] = value
+            self._block[BLOCK_FIELDS[name]] = value
 
     def _fill(self, name: str, words: Iterable[int], width: int = 1, count: str = "") -> None:
         """Fill a table; where it is before how many rows it has."""
@@ -164,7 +164,9 @@ class NativeDispatch:
     def _note_results(self, executable: Executable, results: ResultBuilder) -> None:
         slots, outs = executable.module.slots, []
         numbers = {
-            leaf.thing for leaf in results.leaves if leaf.kind in (NUMBER, VARIABLE_OF_NUMBER)
+            leaf.thing
+            for leaf in results.leaves
+            if leaf.kind in (NUMBER_RESULT, NUMBER_VARIABLE_RESULT)
         }
         places = zip(executable.plan.written(), executable.outputs, strict=True)
         for k, (place, (shape, dtype)) in enumerate(places):
@@ -177,15 +179,21 @@ class NativeDispatch:
         self._fill("outs", outs, 5, "out_count")
         rows: list[int] = []
         if results.held:
-            rows, form = [HELD, id(results.tree), 0, 0], BARE
+            rows, form = [HELD_OBJECT, id(results.tree), 0, 0], SINGLE_RESULT
         else:
             for leaf in results.leaves:
                 self._held.append(leaf)
-                thing = id(leaf.thing) if leaf.kind == HELD else leaf.thing
+                thing = id(leaf.thing) if leaf.kind == HELD_OBJECT else leaf.thing
                 assert leaf.kind is not None, "Python makes it"
                 rows += [leaf.kind, thing, id(leaf.where), id(leaf.spec)]
             flat = type(results.tree) is tuple and len(results.tree) == len(results.leaves)
-            form = BARE if results.bare else TUPLE if flat and _is_flat_tree(results.tree) else LIST
+            form = (
+                SINGLE_RESULT
+                if results.bare
+                else TUPLE_RESULT
+                if flat and _is_flat_tree(results.tree)
+                else LIST_RESULT
+            )
         self._held.append(results.tree)
         self._fill("leaves", rows, 4, "leaf_count")
         self._set(form=form)
@@ -211,23 +219,23 @@ class NativeDispatch:
             for _, thing, at in numbers:
                 held.append(thing)
                 if type(thing) is list:
-                    size, items = places_of_list()
-                    start = word_at(id(thing) + items)
+                    size, items = list_field_offsets()
+                    start = read_word(id(thing) + items)
                     words += [id(thing) + size, -1, len(thing), id(thing) + items, -1, start]
                     places.append(start + 8 * at)
                 else:
-                    places.append(id(thing) + place_in(Info, at))
+                    places.append(id(thing) + slot_offset(Info, at))
             cells: list[int] = []
             for leaf in written:
-                cells += [id(leaf) + place_in(Value, "_placed"), 0]
-            first = int(self._block[FIELDS["out_count"]]) - len(left)
+                cells += [id(leaf) + slot_offset(Value, "_placed"), 0]
+            first = int(self._block[BLOCK_FIELDS["out_count"]]) - len(left)
             for k, leaf in enumerate(left, first + 1):
                 info = leaf._info
                 held.append(info)
                 able = able and info is not None
-                words += [id(leaf) + place_in(Value, "_info"), -1, id(info)]
+                words += [id(leaf) + slot_offset(Value, "_info"), -1, id(info)]
                 for name, which in (("grad", k), ("loan", 0)):
-                    cells += [id(info) + place_in(Info, name), which]
+                    cells += [id(info) + slot_offset(Info, name), which]
             owner = lock_owner_offset()
             if self._of_leaves:  # nobody may be in the midst of a write, or of a program of these
                 able = able and owner is not None
@@ -248,7 +256,7 @@ class NativeDispatch:
         fresh = self._fresh() if self._asked is self._guards.holds else self
         if fresh is not True:
             with self._lock:
-                self._set(ready=0, turn=int(self._block[FIELDS["turn"]]) + 1)
+                self._set(ready=0, turn=int(self._block[BLOCK_FIELDS["turn"]]) + 1)
                 self._set(ready=self._note_contexts() and (fresh is None or self._note_guards()))
 
     def _note_contexts(self) -> bool:
@@ -288,7 +296,7 @@ class NativeDispatch:
         self._latest[:] = [rest, [(seen.held, seen.items) for seen in found]]
         return True
 
-    def _note_rooms(self, found: Sequence[Seen]) -> None:
+    def _note_rooms(self, found: Sequence[MemoryGuard]) -> None:
         """Note what dictionaries must have; their versions are found out by native code."""
         by_room: dict[int, list[int]] = {}
         for seen in found:
@@ -310,7 +318,7 @@ class NativeDispatch:
 def native_dispatch_of(
     executable: Executable,
     results: ResultBuilder,
-    guards: Guards,
+    guards: GuardSet,
     missed: Any,
     calls: Array,
     rates: Sequence[Any],
@@ -324,7 +332,7 @@ def native_dispatch_of(
     kinds = [leaf.kind for leaf in results.leaves]
     shapes = [shape for shape, _ in executable.outputs]
     for leaf in results.leaves:
-        if leaf.kind in (NUMBER, VARIABLE_OF_NUMBER) and shapes[leaf.thing]:
+        if leaf.kind in (NUMBER_RESULT, NUMBER_VARIABLE_RESULT) and shapes[leaf.thing]:
             return None
     if None in kinds and not results.held:
         return None

@@ -23,9 +23,9 @@ from odyssey.compiler.lowering import lower
 from odyssey.compiler.machine.blas import blas
 from odyssey.compiler.machine.jit import Loaded, builtin, load
 from odyssey.compiler.machine.state_locks import locks_of, root_of
-from odyssey.compiler.native_dispatch.entry import RAN, REFUSED, STRANGE
-from odyssey.compiler.native_dispatch.scalar_inputs import Numbers
-from odyssey.compiler.native_dispatch.tables import FIELDS, OF_PROGRAM
+from odyssey.compiler.native_dispatch.entry import CHECK_FAILED, GUARD_FAILED, RAN
+from odyssey.compiler.native_dispatch.scalar_inputs import ScalarInputs
+from odyssey.compiler.native_dispatch.tables import BLOCK_FIELDS, PROGRAM_BLOCK_SIZE
 from odyssey.compiler.pipeline import (
     LoweredProgram,
     data_states,
@@ -119,7 +119,7 @@ class Executable:
         self._states = data_states(graph)
         self.plan: Plan = written.plan
         self.inputs = written.inputs
-        self.numbers: Numbers = written.numbers
+        self.numbers: ScalarInputs = written.numbers
         self.module: Module = written.module
         self.shares = "@ody_own" in self.module.text
         outside = {
@@ -132,7 +132,7 @@ class Executable:
             write_words(self.loaded.address("ody_own"), [threads])
         self._binding = RLock()
         self.locks: tuple[RLock, ...] = ()
-        self.block = np.zeros(OF_PROGRAM, np.int64)
+        self.block = np.zeros(PROGRAM_BLOCK_SIZE, np.int64)
         self.words = np.zeros(3, np.int64)
         self._spans = np.zeros(0, np.int64)
         self._prepare()
@@ -186,9 +186,9 @@ class Executable:
     def set_fields(self, **fields: int) -> None:
         """Put words into the block that the entry reads."""
         for name, word in fields.items():
-            self.block[FIELDS[name]] = word
+            self.block[BLOCK_FIELDS[name]] = word
 
-    def argument_table(self, inputs: Sequence[Spec], numbers: Numbers) -> ArgumentTable:
+    def argument_table(self, inputs: Sequence[Spec], numbers: ScalarInputs) -> ArgumentTable:
         """What the entry needs to know of arguments."""
         lengths = [np.array(spec.shape, np.int64) for spec in inputs]
         rows = []
@@ -322,10 +322,10 @@ class Executable:
         """What the entry does, in Python."""
         given = len(self.inputs)
         if not self._is_bound() or [_observed_spec(a) for a in arrays[:given]] != self._wanted:
-            return STRANGE
+            return GUARD_FAILED
         count = given + len(self.numbers.taken)
         if not self.numbers.put(arrays[given:count]):
-            return STRANGE
+            return GUARD_FAILED
         self.place_arguments([*arrays[:given], *arrays[count:]])
         return self.run_step(self.module.steps[0])
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from odyssey.compiler.tracing.attempt import Trial
+from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.errors import DeviceMemoryError
 
 __all__ = ["check_memory_limit"]
 
 
-def check_memory_limit(limit: int | None, budget: int | None, trial: Trial) -> None:
+def check_memory_limit(limit: int | None, budget: int | None, trial: TraceAttempt) -> None:
     """Raise where a program would take more memory than it may."""
     from odyssey.compiler.runtime.executable import BindingError, memory_requirements
 

@@ -11,13 +11,13 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.checks import sort_of
-from odyssey.compiler.arguments import shows_held
+from odyssey.compiler.arguments import aliases_states
 from odyssey.compiler.native_dispatch.tables import (
-    ARRAY,
-    HELD,
-    NUMBER,
-    VARIABLE,
-    VARIABLE_OF_NUMBER,
+    ARRAY_RESULT,
+    HELD_OBJECT,
+    NUMBER_RESULT,
+    NUMBER_VARIABLE_RESULT,
+    VARIABLE_RESULT,
 )
 from odyssey.compiler.pipeline import LoweredProgram
 from odyssey.compiler.runtime.executable import Executable
@@ -101,7 +101,7 @@ class ResultBuilder:
         known: dict[int, int] = {}
         self.leaves: list[ResultLeaf] = []
         _refuse_aliased_results([array_of(leaf) for leaf in found])
-        if shows_held(found, executable.graph):
+        if aliases_states(found, executable.graph):
             raise NotCompilableError("it returns a part of what a Variable holds")
         for k, (symbol, leaf, output) in enumerate(zip(symbols, found, outputs, strict=True)):
             if not isinstance(output, (Ref, Filled)):
@@ -201,7 +201,7 @@ def _refuse_aliased_results(found: Sequence[Any]) -> None:
 
 
 def _captured_leaf(leaf: Any) -> ResultLeaf:
-    return ResultLeaf(lambda outs: leaf, HELD, leaf)
+    return ResultLeaf(lambda outs: leaf, HELD_OBJECT, leaf)
 
 
 def _constant_leaf(leaf: Any, output: Any) -> ResultLeaf:
@@ -229,7 +229,7 @@ def _gradient_leaf(executable: Executable | LoweredProgram, variable: Any, leaf:
         raise NotCompilableError("it returns a gradient that was there before, or no array")
     count = sum(node is not None for node in executable.plan.outputs)
     at = count - len(left) + left.index(id(variable))
-    return ResultLeaf(itemgetter(at), ARRAY, at)
+    return ResultLeaf(itemgetter(at), ARRAY_RESULT, at)
 
 
 def _identity(array: Any) -> Any:
@@ -242,11 +242,11 @@ def _is_real_number(symbol: Any) -> bool:
 
 def _output_leaf(leaf: Any, at: int, symbol: Any) -> ResultLeaf:
     if isinstance(leaf, np.generic):
-        return ResultLeaf(lambda outs: outs[at][()], NUMBER, at)
+        return ResultLeaf(lambda outs: outs[at][()], NUMBER_RESULT, at)
     if type(leaf) is ndarray:
         if leaf.base is not None and not leaf.flags.writeable:
             raise NotCompilableError("it returns an array that cannot be written to")
-        return ResultLeaf(lambda outs: outs[at], ARRAY, at)
+        return ResultLeaf(lambda outs: outs[at], ARRAY_RESULT, at)
     if type(leaf) is float and _is_real_number(symbol):  # as the norm that clipping gives
         return ResultLeaf(lambda outs: float(outs[at]), None, at)
     if type(leaf) is not Variable:
@@ -266,5 +266,5 @@ def _output_leaf(leaf: Any, at: int, symbol: Any) -> ResultLeaf:
         told = None if note is None else Info(note=note)
         return make_value(Variable, got(outs[at]), where, free_id(), spec, told)
 
-    kind = None if note is not None else VARIABLE_OF_NUMBER if number else VARIABLE
+    kind = None if note is not None else NUMBER_VARIABLE_RESULT if number else VARIABLE_RESULT
     return ResultLeaf(make, kind, at, where, spec)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.checks import shown, sort_of
-from odyssey.compiler.arguments import is_input, key_of
+from odyssey.compiler.arguments import cache_key, is_input
 from odyssey.compiler.symbolic.dims import Dim
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.spec import Spec
@@ -132,7 +132,7 @@ class Declared:
         if not sizes:
             return None
         try:
-            key = key_of(*Found(None, sizes, spots, axes_of).stand_ins(None, args, named))
+            key = cache_key(*Found(None, sizes, spots, axes_of).stand_ins(None, args, named))
         except Exception:  # a container that holds itself, or lets nobody look: the run will say so
             return None
         return Found((key, tuple(tokens)), sizes, spots, axes_of)

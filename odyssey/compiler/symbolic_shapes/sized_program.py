@@ -14,11 +14,11 @@ import numpy as np
 
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.machine.state_locks import PROGRAMS
-from odyssey.compiler.native_dispatch.scalar_inputs import Numbers
+from odyssey.compiler.native_dispatch.scalar_inputs import ScalarInputs
 from odyssey.compiler.pipeline import LoweredProgram, lower_program
 from odyssey.compiler.runtime.binding import address_of
 from odyssey.compiler.runtime.compiled_call import (
-    MISSED,
+    CACHE_MISS,
     CompiledCall,
     ShapeSpecialization,
     specialize_to_shape,
@@ -30,7 +30,7 @@ from odyssey.compiler.schedule.verify import verify
 from odyssey.compiler.symbolic_shapes.declarations import Spot
 from odyssey.compiler.symbolic_shapes.templates import SIZES, Template, UnlikeError, template
 from odyssey.compiler.symbolic_shapes.trace_alignment import Lead
-from odyssey.compiler.tracing.attempt import Trial
+from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.devices.ownership import same_bits
 from odyssey.errors import SettingError
 from odyssey.graph.graph import Graph
@@ -62,7 +62,7 @@ class _Sized(NamedTuple):
     shape: ShapeSpecialization
     constants: list[tuple[int, int, Array]]
     calling: dict[int, HostCall]
-    taken: Numbers
+    taken: ScalarInputs
     given: ArgumentTable
     arena: int
 
@@ -78,7 +78,7 @@ class Pattern:
         UnlikeError: they differ in more than numbers.
     """
 
-    def __init__(self, trials: Sequence[Trial], check: bool) -> None:
+    def __init__(self, trials: Sequence[TraceAttempt], check: bool) -> None:
         self._check = check
         self._free = trials[0].free
         self.graph: Graph = trials[0].graph
@@ -93,7 +93,7 @@ class Pattern:
             self._compare_plans(written)
         self.template: Template = template([written.module.text for written in self.written])
 
-    def write_down(self, trial: Trial) -> tuple[LoweredProgram, Array]:
+    def write_down(self, trial: TraceAttempt) -> tuple[LoweredProgram, Array]:
         """The program of a trial at a further size, and the numbers with which it is this one.
 
         Raises:
@@ -106,7 +106,7 @@ class Pattern:
         self._compare_plans(written)
         return written, self.template.numbers(written.module.text)
 
-    def _compare(self, trial: Trial) -> None:
+    def _compare(self, trial: TraceAttempt) -> None:
         if trial.free != self._free:
             raise UnlikeError("it asks of other numbers what they are")
         mine, others = _outline(self.graph), _outline(trial.graph)
@@ -167,7 +167,7 @@ class SizedProgram(CompiledCall):
     def __init__(
         self,
         pattern: Pattern,
-        trial: Trial,
+        trial: TraceAttempt,
         result: Any,
         bare: bool,
         spots: Sequence[Spot],
@@ -201,7 +201,7 @@ class SizedProgram(CompiledCall):
         """Those of arguments."""
         return tuple([arrays[k].shape[axis] for k, axis in self._spots])
 
-    def take_up(self, trial: Trial, result: Any) -> None:
+    def take_up(self, trial: TraceAttempt, result: Any) -> None:
         """Know a further size.
 
         Args:
@@ -215,7 +215,9 @@ class SizedProgram(CompiledCall):
         written, numbers = self._pattern.write_down(trial)
         self._enter(trial, written, numbers, result)
 
-    def _enter(self, trial: Trial, written: LoweredProgram, numbers: Array, result: Any) -> None:
+    def _enter(
+        self, trial: TraceAttempt, written: LoweredProgram, numbers: Array, result: Any
+    ) -> None:
         shape = specialize_to_shape(trial, written, result)
         constants = []
         for node in written.plan.fused.order:
@@ -243,7 +245,7 @@ class SizedProgram(CompiledCall):
                 del self._sized[old]
             self._sized[self._sizes_in(trial)] = found
 
-    def _sizes_in(self, trial: Trial) -> tuple[int, ...]:
+    def _sizes_in(self, trial: TraceAttempt) -> tuple[int, ...]:
         specs = [spec for _, spec in trial.graph.inputs]
         return tuple([specs[k].shape[axis] for k, axis in self._spots])
 
@@ -261,12 +263,12 @@ class SizedProgram(CompiledCall):
     # -------------------------------------------------------------- running
 
     def run(self, arrays: Sequence[Any]) -> Any:
-        """The result of a call; MISSED where nothing was done."""
+        """The result of a call; CACHE_MISS where nothing was done."""
         try:
             known = self.sizes_of(arrays) in self._sized
         except (AttributeError, IndexError):
-            return MISSED
-        return super().run(arrays) if known else MISSED
+            return CACHE_MISS
+        return super().run(arrays) if known else CACHE_MISS
 
     def _check_guards_and_run(
         self, arrays: Sequence[Any], shape: ShapeSpecialization | None = None
@@ -274,7 +276,7 @@ class SizedProgram(CompiledCall):
         # Until it has run, no other thread may set other numbers: the program is locked.
         sized = self._sized.get(self.sizes_of(arrays))
         if sized is None:
-            return MISSED
+            return CACHE_MISS
         self._place.value = sized.at
         for slot, at, _ in sized.constants:
             self.executable.table[slot] = at

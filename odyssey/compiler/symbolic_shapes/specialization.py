@@ -11,20 +11,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from odyssey.compiler.arguments import (
-    fixed,
-    foreign,
-    inputs,
-    is_bare,
-    standings,
-    taken_by,
-    why_shown,
+    alias_refusal,
+    input_leaves,
+    is_flat,
+    program_arguments,
+    static_values,
+    unsupported_argument,
+    variable_kinds,
 )
-from odyssey.compiler.dispatch.cache import Turn
-from odyssey.compiler.dispatch.cache_miss import MISSED
+from odyssey.compiler.dispatch.cache import CompileLock
+from odyssey.compiler.dispatch.fast_path import CACHE_MISS
 from odyssey.compiler.symbolic_shapes.declarations import Declared, Found, Spot
 from odyssey.compiler.symbolic_shapes.probe_sizes import NEAR, probes
 from odyssey.compiler.symbolic_shapes.templates import UnlikeError
-from odyssey.compiler.tracing.attempt import Trial, forget, told, tried
+from odyssey.compiler.tracing.attempt import (
+    TraceAttempt,
+    clear_traceback,
+    describe_trace_error,
+    try_trace,
+)
 from odyssey.errors import OdysseyError
 from odyssey.spec import Array
 from odyssey.table.scope import scopes
@@ -89,7 +94,7 @@ class _Made:
         return self.program is None or _holds(self.program)
 
     def take_up(
-        self, compiled: Host, trial: Trial, seen: Any, bare: bool, spots: Sequence[Spot]
+        self, compiled: Host, trial: TraceAttempt, seen: Any, bare: bool, spots: Sequence[Spot]
     ) -> SizedProgram:
         """The program, which knows the sizes of a trial.
 
@@ -128,7 +133,7 @@ class _Family:
         self.misfits: dict[tuple[int, ...], str] = {}
         self.asked: dict[str, str] = {}
         self.unseen = 0
-        self.making = Turn()
+        self.making = CompileLock()
 
 
 class Dynamic:
@@ -155,17 +160,17 @@ class Dynamic:
     # -------------------------------------------------------------- calls
 
     def call(self, compiled: Host, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """What a program for all sizes makes of a call; MISSED where none is for it."""
+        """What a program for all sizes makes of a call; CACHE_MISS where none is for it."""
         found = self._declared.find(args, named)
         if found is None or scopes()[0] is not None:
-            return MISSED
+            return CACHE_MISS
         family = self._family(found.key)
         if family.why is not None:
-            return MISSED
+            return CACHE_MISS
         if not family.seen:
             result = family.making.take(self._first_call, compiled, family, args, named)
-            return compiled._run_eagerly(args, named) if result is MISSED else result
-        known = fixed(args, named)
+            return compiled._run_eagerly(args, named) if result is CACHE_MISS else result
+        known = static_values(args, named)
         sizes = tuple(found.sizes.values())
         fitting = [m for m in family.made if m.known.items() <= known.items() and m.holds()]
         program = next((m.program for m in fitting if m.program and m.program.knows(sizes)), None)
@@ -174,31 +179,31 @@ class Dynamic:
             try:
                 given = compiled, family, fitting, found, args, named
                 program = family.making.take(self._taken_up, len(family.made), *given)
-                if program is MISSED:  # another thread makes one
+                if program is CACHE_MISS:  # another thread makes one
                     return compiled._run_eagerly(args, named)
             except (_UnseenError, _FailedError) as error:
-                forget(error)
+                clear_traceback(error)
                 lacking = error
             except Exception as error:
                 if compiled._check and not isinstance(error, _NO_PROGRAM):
                     raise
-                forget(error)
+                clear_traceback(error)
                 self._note(family, sizes, str(error), fitting)
         if lacking is not None:
             result = compiled._run_eagerly(args, named)  # where it raises, nothing is learnt
             if isinstance(lacking, _UnseenError):
-                self._see(family, known, result, lacking.traced, inputs(args, named))
+                self._see(family, known, result, lacking.traced, input_leaves(args, named))
             else:
                 self._note(family, sizes, str(lacking), fitting)
             return result
         if program is None:
             few = list(family.misfits).index(sizes) < _MOST
-            return MISSED if few else compiled._run_eagerly(args, named)
-        result = program.call_any(taken_by(program.places, args, named))
-        if result is not MISSED:
+            return CACHE_MISS if few else compiled._run_eagerly(args, named)
+        result = program.call_any(program_arguments(program.places, args, named))
+        if result is not CACHE_MISS:
             return compiled._prefer(program, result)
         # A program that fits, and refuses, leaves an error to the function.
-        return compiled._run_eagerly(args, named) if _holds(program) else MISSED
+        return compiled._run_eagerly(args, named) if _holds(program) else CACHE_MISS
 
     def _see(
         self, family: _Family, known: Any, result: Any, traced: list[Any], given: list[Any]
@@ -208,7 +213,7 @@ class Dynamic:
         if family.unseen > _MOST:
             family.why = f"numbers that are fixed differed {_MOST} times"
         family.seen = [*family.seen[1 - _MOST :], (known, result, traced)]
-        family.why = family.why or why_shown(result, given)
+        family.why = family.why or alias_refusal(result, given)
 
     def _note(
         self, family: _Family, sizes: tuple[int, ...], why: str, fitting: Sequence[_Made]
@@ -224,10 +229,10 @@ class Dynamic:
         """Run the function as if nothing varied, and remember what it returned.
 
         Returns:
-            MISSED where another thread did so meanwhile.
+            CACHE_MISS where another thread did so meanwhile.
         """
         if family.seen:
-            return MISSED
+            return CACHE_MISS
         result, case = compiled._looked(args, named)
         if case is not None and case.seen:
             family.why = case.why
@@ -280,21 +285,21 @@ class Dynamic:
         """A program that knows the sizes of these arguments: one that is there, or a new one.
 
         Returns:
-            MISSED where another thread made one behind those that were looked at.
+            CACHE_MISS where another thread made one behind those that were looked at.
 
         Raises:
             OdysseyError: there is none; it is one of ``_NO_PROGRAM``.
         """
         if len(family.made) != looked:
-            return MISSED
+            return CACHE_MISS
         trial = self._tried(family, args, named)
-        known = {p: k for p, k in fixed(args, named).items() if p not in trial.free}
-        traced = standings(trial.result)
+        known = {p: k for p, k in static_values(args, named).items() if p not in trial.free}
+        traced = variable_kinds(trial.result)
         runs = [run for run in family.seen if known.items() <= run[0].items()]
-        if not runs or traced not in (standings(runs[-1][1]), runs[-1][2]):
+        if not runs or traced not in (variable_kinds(runs[-1][1]), runs[-1][2]):
             raise _UnseenError(traced)
         seen = runs[-1][1]
-        bare = is_bare(trial.free.values(), args, named)
+        bare = is_flat(trial.free.values(), args, named)
         spots = [found.spots[name] for name in found.sizes]
         failed: OdysseyError | None = None
         for made in fitting:
@@ -318,11 +323,11 @@ class Dynamic:
         assert failed is not None
         raise failed
 
-    def _tried(self, family: _Family, args: tuple[Any, ...], named: dict[str, Any]) -> Trial:
-        trial = tried(self._fn, args, named, family.asked)
+    def _tried(self, family: _Family, args: tuple[Any, ...], named: dict[str, Any]) -> TraceAttempt:
+        trial = try_trace(self._fn, args, named, family.asked)
         if trial.error is not None:
-            raise _FailedError(told(trial.error))
-        why = foreign(args, named) or trial.effects or trial.graph.eager
+            raise _FailedError(describe_trace_error(trial.error))
+        why = unsupported_argument(args, named) or trial.effects or trial.graph.eager
         if why is None:
             guards = trial.guards
             why = "nothing is known of what it reads" if guards is None else guards.reason
@@ -336,7 +341,7 @@ class Dynamic:
         family: _Family,
         found: Found,
         near: Mapping[str, int],
-        trial: Trial,
+        trial: TraceAttempt,
         args: tuple[Any, ...],
         named: dict[str, Any],
     ) -> Pattern:
@@ -357,7 +362,7 @@ class Dynamic:
                 trials = [self._tried(family, *one) for one in given]
                 return Pattern(trials, compiled._check)
             except _NO_PROGRAM as error:
-                forget(error)
+                clear_traceback(error)
                 failed = failed or error
         assert failed is not None
         raise failed

@@ -10,26 +10,26 @@ from time import perf_counter
 from types import CoroutineType
 from typing import Any
 
-from odyssey.compiler.arguments import numbers_in
-from odyssey.compiler.guards.effects import is_ours
-from odyssey.compiler.guards.guards import Guards
-from odyssey.compiler.native_dispatch.scalar_inputs import looked_at
+from odyssey.compiler.arguments import number_leaves
+from odyssey.compiler.guards.effects import is_own_or_numpy
+from odyssey.compiler.guards.guards import GuardSet
+from odyssey.compiler.native_dispatch.scalar_inputs import value_dependent_operands
 from odyssey.compiler.symbolic.expressions import Expression
 from odyssey.compiler.symbolic.scalars import Quantities
-from odyssey.compiler.tracing.snapshot import Surroundings
+from odyssey.compiler.tracing.snapshot import Snapshot
 from odyssey.errors import OdysseyError, TapeError
 from odyssey.graph.trace import Trace
 
-__all__ = ["Trial", "forget", "told", "tried"]
+__all__ = ["TraceAttempt", "clear_traceback", "describe_trace_error", "try_trace"]
 
-_TRIALS = RLock()
+_TRACE_LOCK = RLock()
 _PATIENCE = 1.0  # seconds that a trial waits for that of another thread
 
 # With what stands for numbers; what is asked of one may first be asked when another is fixed.
 _MOST_TRIALS = 3
 
 
-class Trial:
+class TraceAttempt:
     """One trace of a function, undone.
 
     Attributes:
@@ -71,26 +71,26 @@ class Trial:
         self.result: Any = None
         self.error: Exception | None = None
         self.effects: str | None = None
-        self.guards: Guards | None = None
+        self.guards: GuardSet | None = None
         self.seconds = 0.0
         alone: list[bool] = []
         try:
             # One at a time: another trial would take back to what this one did. A function that
             # waits for threads which call compiled functions must not wait for ever. The call of C
             # that takes the lock notes it as well, so that no interrupt comes between the two.
-            alone.extend(starmap(_TRIALS.acquire, [(True, _PATIENCE)]))
+            alone.extend(starmap(_TRACE_LOCK.acquire, [(True, _PATIENCE)]))
             begun = perf_counter()
             self._run(tracing, fn, args, named)
             self.seconds = perf_counter() - begun
         finally:
             if True in alone:
-                _TRIALS.release()
+                _TRACE_LOCK.release()
 
     def _stand_in(self, tracing: Trace, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Let quantities stand for the numbers of the arguments, where they may be any."""
         if self._fixed is None or self.guards is None or self.guards.reason is not None:
             return
-        found = numbers_in(args, named)
+        found = number_leaves(args, named)
         if self.guards.settles is not None:
             self.asked = dict.fromkeys([path for path, _, _ in found], self.guards.settles)
             return
@@ -98,17 +98,17 @@ class Trial:
             if path not in self._fixed:
                 self.free[path] = place
                 tracing.stands[place] = self.numbers.named(path, number)
-        tracing.looked_at = looked_at
+        tracing.looked_at = value_dependent_operands
 
     def _note(self, expression: Expression, question: str) -> None:
         for path in expression.names:
-            self.asked.setdefault(path, f"{_SPOKEN.get(question, question)}, {_line()}")
+            self.asked.setdefault(path, f"{_SPOKEN.get(question, question)}, {_user_line()}")
 
     def _run(
         self, tracing: Trace, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
         try:
-            around = Surroundings(fn, args, named, anyway=self._anyway)
+            around = Snapshot(fn, args, named, anyway=self._anyway)
         except Exception as error:  # of an object that does not let itself be looked at
             self.error = error
             return
@@ -150,9 +150,9 @@ class Trial:
             )
 
 
-def tried(
+def try_trace(
     fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], asked: dict[str, str]
-) -> Trial:
+) -> TraceAttempt:
     """Trace a function, with numbers that may be others in each run where they can be.
 
     Where something is asked of one that an expression cannot answer it is fixed, and the function
@@ -166,22 +166,22 @@ def tried(
     """
     for _ in range(_MOST_TRIALS):
         try:
-            trial = Trial(fn, args, named, asked=asked)
+            trial = TraceAttempt(fn, args, named, asked=asked)
         except OdysseyError:
             break
-        if not trial.free or not (trial.asked or _is_lost(trial)):
+        if not trial.free or not (trial.asked or _is_unusable(trial)):
             asked.update(trial.asked)
             return trial
         if not trial.asked:
             break
         asked.update(trial.asked)
-    trial = Trial(fn, args, named)
-    for path, _, _ in numbers_in(args, named):
+    trial = TraceAttempt(fn, args, named)
+    for path, _, _ in number_leaves(args, named):
         asked.setdefault(path, "the function is traced with the number alone")
     return trial
 
 
-def _is_lost(trial: Trial) -> bool:
+def _is_unusable(trial: TraceAttempt) -> bool:
     """Whether no program can be made of a trial, perhaps for what stood for numbers."""
     return bool(trial.error or trial.effects or trial.graph.eager)
 
@@ -198,26 +198,26 @@ _SPOKEN = {
 }
 
 
-def _line() -> str:
+def _user_line() -> str:
     """The innermost line that is neither of this package nor of NumPy."""
     frame = sys._getframe(3)
-    while frame.f_back is not None and is_ours(str(frame.f_globals.get("__name__", ""))):
+    while frame.f_back is not None and is_own_or_numpy(str(frame.f_globals.get("__name__", ""))):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def told(error: BaseException) -> str:
+def describe_trace_error(error: BaseException) -> str:
     """What tracing raised, in which line of the user's; its frames are let go."""
     line, found = "", error.__traceback__
     while found is not None:
-        if not is_ours(str(found.tb_frame.f_globals.get("__name__", ""))):
+        if not is_own_or_numpy(str(found.tb_frame.f_globals.get("__name__", ""))):
             line = f" ({found.tb_frame.f_code.co_filename}:{found.tb_lineno})"
         found = found.tb_next
-    forget(error)
+    clear_traceback(error)
     return f"tracing raised {type(error).__name__}: {error}{line}"
 
 
-def forget(error: BaseException | None) -> None:
+def clear_traceback(error: BaseException | None) -> None:
     """Let go of the frames of an error that nobody will see, and so of what they hold."""
     while error is not None:
         error.__traceback__ = None

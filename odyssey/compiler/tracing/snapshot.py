@@ -11,42 +11,50 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import article, sort_of
-from odyssey.compiler.guards.c_types import KNOWN, made_of
+from odyssey.compiler.guards.objects import KNOWN_C_TYPES, c_base_of
 from odyssey.devices.array_locks import lock_array
 from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.ownership import is_writable
 from odyssey.table.value import Symbol, Value
 from odyssey.tape import GradientTape
 from odyssey.transforms.replay import (
-    FURTHEST,
-    entering,
+    MAX_REACHED,
+    enterable,
+    equal_generator_states,
+    generator_states,
     is_generator,
-    named_by,
-    names_in,
+    named_namespaces,
+    names_in_code,
     reachable,
-    same_states,
-    set_states,
+    restore_generator_states,
+    slot_descriptors,
     slot_value,
-    slots_of,
-    states_of,
 )
 
-__all__ = ["Surroundings"]
+__all__ = ["Snapshot"]
 
 # Larger arrays are data, which functions read; copying them would cost more than the trace. They
 # are read-only during a trial, which ends where the function would write to one.
-_SMALL = 1 << 16
+_MAX_COPIED_BYTES = 1 << 16
 
 # The modules of what threads share.
-_SHARING = {"_queue", "_thread", "asyncio", "concurrent", "multiprocessing", "queue", "threading"}
+_SHARING_MODULES = {
+    "_queue",
+    "_thread",
+    "asyncio",
+    "concurrent",
+    "multiprocessing",
+    "queue",
+    "threading",
+}
 
 # By these a function reaches what cannot be found in it.
-_ELSEWHERE = {"__import__", "environ", "eval", "exec", "globals", "import_module", "putenv"}
+_ESCAPING_NAMES = {"__import__", "environ", "eval", "exec", "globals", "import_module", "putenv"}
 
-_NOTHING = object()
+_EMPTY = object()
 
 
-class Surroundings:
+class Snapshot:
     """The Python objects that a function can reach, as they are now.
 
     They are those that its code may ask for by name; where that cannot be told, all there are.
@@ -66,23 +74,23 @@ class Surroundings:
 
     def __init__(self, fn: Any, *args: Any, anyway: bool = False) -> None:
         from odyssey.compiler.guards.guards import (  # when something is compiled
-            guards_of,
-            things_of,
+            discover_guards,
+            named_objects,
         )
 
         roots = (fn, *args)
-        self.guards = guards_of(fn, *args)
-        named = things_of(*roots) if self.guards.reason is None else None
+        self.guards = discover_guards(fn, *args)
+        named = named_objects(*roots) if self.guards.reason is None else None
         found = list(reachable(*roots)) if named is None else named
-        self.why = _obstacle(found, anyway, self.guards.reason)
+        self.why = _reason_against_tracing(found, anyway, self.guards.reason)
         self.tried = self.why is None
         if named is None and self.tried:
             found = list(reachable(*roots, but=_is_shared))
         own = [thing for thing in found if not _is_shared(thing)] if self.tried else []
-        enter = entering(roots)
-        self._kept = [kept for thing in own for kept in _keeping(thing, enter)]
+        enter = enterable(roots)
+        self._kept = [kept for thing in own for kept in _save_object(thing, enter)]
         self._generators = [thing for thing in found if self.tried and is_generator(thing)]
-        self._states = states_of(self._generators)
+        self._states = generator_states(self._generators)
         self._large = [a for a in own if isinstance(a, ARRAYS) and _is_large(a)]
         # What optimizers hold they write to under a lock of theirs, in any thread.
         ours = [x for x in own if str(type(x).__module__).startswith("odyssey.")]
@@ -92,7 +100,7 @@ class Surroundings:
     def lock_large(self) -> None:
         """Make large arrays read-only until ``put_back``."""
         # They are opened in this order, and a view not while its base is read-only.
-        for array in sorted(self._large, key=_bases):
+        for array in sorted(self._large, key=_view_depth):
             if id(array) not in self._ours:
                 lock_array(array, self._locks)
 
@@ -107,21 +115,21 @@ class Surroundings:
 
     def put_back(self) -> str | None:
         """Undo what was done since; return the kind of a generator that moved, or None."""
-        now = states_of(self._generators)
+        now = generator_states(self._generators)
         moved = [
             type(generator).__name__
             for generator, old, new in zip(self._generators, self._states, now, strict=True)
-            if not same_states(old, new)
+            if not equal_generator_states(old, new)
         ]
         if moved:
-            set_states(self._generators, self._states)
+            restore_generator_states(self._generators, self._states)
         for _, _, undo in self._kept:
             undo()
         self._locks.clear()
         return moved[0] if moved else None
 
 
-def _obstacle(found: list[Any], anyway: bool, unwatched: str | None) -> str | None:
+def _reason_against_tracing(found: list[Any], anyway: bool, unwatched: str | None) -> str | None:
     """What of the things that were found makes a trial do lasting harm, in words.
 
     Args:
@@ -134,20 +142,21 @@ def _obstacle(found: list[Any], anyway: bool, unwatched: str | None) -> str | No
             return "it reaches a tape from before"
         if hasattr(type(thing), "__next__"):
             return f"it reaches {sort_of(thing)}, which goes on with each call"
-        if not anyway and not _can_be_put_back(thing, unwatched is None):
+        if not anyway and not _is_restorable(thing, unwatched is None):
             why = "" if unwatched is None else f"{unwatched}, so all counts that is there; "
-            return f"{why}it reaches {_called(thing)}, of which nobody knows what a run does to it"
-    if not anyway and len(found) >= FURTHEST:
-        return f"it reaches more than {FURTHEST:,} things"
+            name = _display_name(thing)
+            return f"{why}it reaches {name}, of which nobody knows what a run does to it"
+    if not anyway and len(found) >= MAX_REACHED:
+        return f"it reaches more than {MAX_REACHED:,} things"
     return None
 
 
-def _called(thing: Any) -> str:
+def _display_name(thing: Any) -> str:
     own = thing.__name__ if isinstance(thing, FunctionType) else None
     return own or sort_of(thing)
 
 
-def _bases(array: Any) -> int:
+def _view_depth(array: Any) -> int:
     """How many arrays an array is a view of, one of the other."""
     count = 0
     while isinstance(array := array.base, ARRAYS):
@@ -156,7 +165,7 @@ def _bases(array: Any) -> int:
 
 
 def _is_large(array: Any) -> bool:
-    return bool(array.nbytes > _SMALL and is_writable(array))
+    return bool(array.nbytes > _MAX_COPIED_BYTES and is_writable(array))
 
 
 def _is_shared(thing: Any) -> bool:
@@ -168,52 +177,54 @@ def _is_shared(thing: Any) -> bool:
         return False
     parts = getattr(thing, "__dict__", None)
     held = parts.values() if isinstance(parts, dict) else ()
-    return any(str(type(part).__module__).split(".")[0] in _SHARING for part in (thing, *held))
+    return any(
+        str(type(part).__module__).split(".")[0] in _SHARING_MODULES for part in (thing, *held)
+    )
 
 
-def _can_be_put_back(thing: Any, watched: bool) -> bool:
+def _is_restorable(thing: Any, watched: bool) -> bool:
     if isinstance(thing, (Value, Symbol)) or is_generator(thing):
         return True
     if isinstance(thing, FunctionType):
         # Guards know these from methods that bear their names, as ``polynomial.eval(x)``.
-        return watched or _ELSEWHERE.isdisjoint(names_in(thing.__code__))
-    return issubclass(made_of(type(thing)), KNOWN) and not _is_shared(thing)
+        return watched or _ESCAPING_NAMES.isdisjoint(names_in_code(thing.__code__))
+    return issubclass(c_base_of(type(thing)), KNOWN_C_TYPES) and not _is_shared(thing)
 
 
 # ------------------------------------------------------------------ ways back
 
 # What something is called, whether it was written to since, and what gives it back what it held.
-_Kept = tuple[str, Callable[[], bool], Callable[[], None]]
-_Ways = tuple[Callable[[], bool], Callable[[], None]]
+_SavedPart = tuple[str, Callable[[], bool], Callable[[], None]]
+_Undo = tuple[Callable[[], bool], Callable[[], None]]
 
 
-def _keeping(thing: Any, enter: Callable[[Any], bool]) -> list[_Kept]:
+def _save_object(thing: Any, enter: Callable[[Any], bool]) -> list[_SavedPart]:
     """How ``thing`` gets back what it holds now, part by part."""
     kind = type(thing).__name__
     if isinstance(thing, FunctionType):
         name = thing.__name__
         cells = zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True)
-        kept: list[_Kept] = [(f"{n}, in {name}", *_keeping_cell(cell)) for n, cell in cells]
-        for room, names in named_by(thing, enter):
-            kept.append((f"a global that {name} names", *_keeping_items(room, names)))
+        kept: list[_SavedPart] = [(f"{n}, in {name}", *_save_cell(cell)) for n, cell in cells]
+        for room, names in named_namespaces(thing, enter):
+            kept.append((f"a global that {name} names", *_save_dict_items(room, names)))
         if thing.__dict__:
-            kept.append((f"an attribute of {name}", *_keeping_items(thing.__dict__)))
+            kept.append((f"an attribute of {name}", *_save_dict_items(thing.__dict__)))
         return kept
     if isinstance(thing, type):
         what = f"an attribute of {thing.__name__}"
-        return [(what, *_keeping_attributes(thing))] if enter(thing) else []
+        return [(what, *_save_class_attributes(thing))] if enter(thing) else []
     what = f"an attribute of {article(kind)}"
-    kept = [(what, *_keeping_slot(slot, thing)) for slot in slots_of(type(thing))]
+    kept = [(what, *_save_slot(slot, thing)) for slot in slot_descriptors(type(thing))]
     has_room = not isinstance(thing, ModuleType) or enter(thing)
     if has_room and isinstance(getattr(thing, "__dict__", None), dict):
-        kept.append((what, *_keeping_items(thing.__dict__)))
-    for base, keeping in _KEEPING.items():
+        kept.append((what, *_save_dict_items(thing.__dict__)))
+    for base, keeping in _SAVERS.items():
         if isinstance(thing, base):
             kept.append((article(kind), *keeping(thing)))
     return kept
 
 
-def _keeping_list(sequence: list[Any]) -> _Ways:
+def _save_list(sequence: list[Any]) -> _Undo:
     before = list.copy(sequence)
 
     def is_other() -> bool:
@@ -226,7 +237,7 @@ def _keeping_list(sequence: list[Any]) -> _Ways:
     return is_other, undo
 
 
-def _keeping_deque(sequence: deque[Any]) -> _Ways:
+def _save_deque(sequence: deque[Any]) -> _Undo:
     before = list(sequence)
 
     def is_other() -> bool:
@@ -240,7 +251,7 @@ def _keeping_deque(sequence: deque[Any]) -> _Ways:
     return is_other, undo
 
 
-def _keeping_members(members: set[Any]) -> _Ways:
+def _save_set(members: set[Any]) -> _Undo:
     before = frozenset(members)
 
     def is_other() -> bool:
@@ -254,7 +265,7 @@ def _keeping_members(members: set[Any]) -> _Ways:
     return is_other, undo
 
 
-def _keeping_items(items: dict[Any, Any], names: set[str] | None = None) -> _Ways:
+def _save_dict_items(items: dict[Any, Any], names: set[str] | None = None) -> _Undo:
     """Keep the items of a dictionary, or those of ``names``."""
     kind: Any = OrderedDict if isinstance(items, OrderedDict) else dict
     kept = kind.__iter__(items) if names is None else [name for name in names if name in items]
@@ -288,7 +299,7 @@ def _keeping_items(items: dict[Any, Any], names: set[str] | None = None) -> _Way
     return is_other, undo
 
 
-def _keeping_attributes(kind: type) -> _Ways:
+def _save_class_attributes(kind: type) -> _Undo:
     before = dict(vars(kind))
 
     def is_other() -> bool:
@@ -306,16 +317,16 @@ def _keeping_attributes(kind: type) -> _Ways:
     return is_other, undo
 
 
-def _keeping_slot(slot: Any, thing: Any) -> _Ways:
-    before = slot_value(slot, thing, _NOTHING)
+def _save_slot(slot: Any, thing: Any) -> _Undo:
+    before = slot_value(slot, thing, _EMPTY)
 
     def is_other() -> bool:
-        return slot_value(slot, thing, _NOTHING) is not before
+        return slot_value(slot, thing, _EMPTY) is not before
 
     def undo() -> None:
         if not is_other():
             return
-        if before is _NOTHING:
+        if before is _EMPTY:
             slot.__delete__(thing)
         else:
             slot.__set__(thing, before)
@@ -323,7 +334,7 @@ def _keeping_slot(slot: Any, thing: Any) -> _Ways:
     return is_other, undo
 
 
-def _keeping_bytes(buffer: Any) -> _Ways:
+def _save_bytes(buffer: Any) -> _Undo:
     before = buffer[:]
 
     def is_other() -> bool:
@@ -336,8 +347,8 @@ def _keeping_bytes(buffer: Any) -> _Ways:
     return is_other, undo
 
 
-def _keeping_elements(array: Any) -> _Ways:
-    if array.nbytes > _SMALL or not is_writable(array):
+def _save_array_elements(array: Any) -> _Undo:
+    if array.nbytes > _MAX_COPIED_BYTES or not is_writable(array):
         return (lambda: False), (lambda: None)
     before = array.copy()
 
@@ -351,14 +362,14 @@ def _keeping_elements(array: Any) -> _Ways:
     return is_other, undo
 
 
-def _keeping_cell(cell: CellType) -> _Ways:
-    before = _held(cell)
+def _save_cell(cell: CellType) -> _Undo:
+    before = _cell_value(cell)
 
     def is_other() -> bool:
-        return _held(cell) is not before
+        return _cell_value(cell) is not before
 
     def undo() -> None:
-        if before is not _NOTHING:
+        if before is not _EMPTY:
             cell.cell_contents = before
         elif is_other():
             del cell.cell_contents
@@ -366,18 +377,18 @@ def _keeping_cell(cell: CellType) -> _Ways:
     return is_other, undo
 
 
-def _held(cell: CellType) -> Any:
+def _cell_value(cell: CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # a name that is not bound yet
-        return _NOTHING
+        return _EMPTY
 
 
-_KEEPING: dict[Any, Callable[[Any], _Ways]] = {
-    list: _keeping_list,
-    deque: _keeping_deque,
-    set: _keeping_members,
-    dict: _keeping_items,
-    bytearray: _keeping_bytes,
-    **dict.fromkeys(ARRAYS, _keeping_elements),
+_SAVERS: dict[Any, Callable[[Any], _Undo]] = {
+    list: _save_list,
+    deque: _save_deque,
+    set: _save_set,
+    dict: _save_dict_items,
+    bytearray: _save_bytes,
+    **dict.fromkeys(ARRAYS, _save_array_elements),
 }
