@@ -64,7 +64,7 @@ from odyssey.graph.graph import Graph, State
 from odyssey.graph.subgraphs import LoopRow
 from odyssey.spec import Array, Spec
 
-__all__ = ["RAN", "REFUSED", "STRANGE", "Executable", "ArgumentTable", "BindingError"]
+__all__ = ["CHECK_FAILED", "GUARD_FAILED", "RAN", "Executable", "ArgumentTable", "BindingError"]
 
 
 class ArgumentTable(NamedTuple):
