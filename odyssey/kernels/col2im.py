@@ -1,6 +1,6 @@
-"""Columns of windows added up in images, as the transpose of what copies windows into columns.
+"""Col2im: columns of windows summed into images.
 
-NumPy takes a call for each element of a window, over all places: three to four times as long.
+With NumPy, a call for each element of a window takes three to four times as long.
 Indices are unsigned, as in ``conv_rows``.
 """
 
@@ -12,29 +12,29 @@ import numpy as np
 
 from odyssey.kernels.loops import loop
 
-__all__ = ["images_of_columns"]
+__all__ = ["col2im_loop"]
 
 _0, _1 = map(np.uint64, range(2))
 
 
 @loop
-def images_of_columns(
+def col2im_loop(
     x: Any, channels: Any, size: Any, window: Any, images: Any, places: Any, stride: Any,
     dilation: Any, first: Any, start: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Add columns to images, for each element of these in the order of a window's elements.
+    """Add columns to images, by element of the window in order.
 
     Args:
         x: Columns, flat: (channels, *window, images, *places), of three spatial axes.
-        channels: How many an image has.
-        size: Of an image with its padding, three numbers as all that have an axis each.
-        window: Of a window.
-        images: How many images the columns have.
-        places: How many places they have.
-        stride: From a window to the next.
-        dilation: From an element of a window to the next.
+        channels: Channels of an image.
+        size: Size of an image with its padding; three numbers, as for all options by axis.
+        window: Size of a window.
+        images: Number of images.
+        places: Number of positions.
+        stride: Distance between windows.
+        dilation: Distance between elements of a window.
         first: The first image.
-        start: The first place.
+        start: The first position.
         out: Images with their padding, flat: (images, channels, *size).
     """
     at, step = _0, stride[2]

@@ -1,14 +1,13 @@
-"""Convolution as sums of shifted rows: for few channels, where products of matrices are too thin.
+"""Convolution by shifted rows, for few channels.
 
-An image is laid out with its padding, row after row. Then one element of a window reads what is a
-fixed distance behind the element of the result, and a whole image is one long row, of which the
-last elements of each line are computed in vain. The loops over it take four channels of the result
-and a line of a window, of 3 or 5 elements, at a time. With a stride each line is a row of its own,
-between whose results others are computed in vain.
+For few channels matrix products are too thin. An image is stored with its padding, row after row:
+one element of a window then reads at a fixed offset from the element of the result, and a whole
+image is one long row, whose last elements of each line are computed in vain. The loops take four
+channels of the result and a line of a window, of 3 or 5 elements, at a time. With a stride each
+line is a row of its own, and the results between strides are computed in vain.
 
-Indices are unsigned: signed ones numba would test for being negative, which keeps loops from
-vectorizing. Zeros of the padding are multiplied as well, so infinities in a weight are met as
-elsewhere.
+Indices are unsigned: numba would test signed ones for being negative, which prevents vectorization.
+Zeros of the padding are multiplied as well, so that infinite weights give NaN.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ import numpy as np
 
 from odyssey.kernels.loops import loop
 
-__all__ = ["row_slopes", "row_sums"]
+__all__ = ["conv_rows_weight_vjp", "conv_rows"]
 
 _0, _1, _2, _3, _4 = map(np.uint64, range(5))
 _8, _16 = np.uint64(8), np.uint64(16)
 
-# Rows of so many elements of four channels, and of what they are made of, stay in the first cache.
+# Rows of this length, of four channels and of their inputs, stay in the L1 cache.
 _LONG = np.uint64(1536)
 
 
 @loop(reassociate=True)
 def add_4x3(x: Any, b: Any, n: Any, w: Any, k: Any, step: Any, a: Any, size: Any, out: Any) -> None:
-    """Four rows of sums, with three elements of a window."""
+    """Add to four rows of sums, with three elements of a window."""
     k1, k2, k3 = k + step, k + step + step, k + step + step + step
     w00, w01, w02 = w[k], w[k + _1], w[k + _2]
     w10, w11, w12 = w[k1], w[k1 + _1], w[k1 + _2]
@@ -47,7 +46,7 @@ def add_4x3(x: Any, b: Any, n: Any, w: Any, k: Any, step: Any, a: Any, size: Any
 
 @loop(reassociate=True)
 def add_4x5(x: Any, b: Any, n: Any, w: Any, k: Any, step: Any, a: Any, size: Any, out: Any) -> None:
-    """The same with five."""
+    """Add to four rows of sums, with five elements of a window."""
     k1, k2, k3 = k + step, k + step + step, k + step + step + step
     w00, w01, w02, w03, w04 = w[k], w[k + _1], w[k + _2], w[k + _3], w[k + _4]
     w10, w11, w12, w13, w14 = w[k1], w[k1 + _1], w[k1 + _2], w[k1 + _3], w[k1 + _4]
@@ -65,7 +64,7 @@ def add_4x5(x: Any, b: Any, n: Any, w: Any, k: Any, step: Any, a: Any, size: Any
 
 @loop(reassociate=True)
 def add_3x3(x: Any, b: Any, n: Any, w: Any, k: Any, step: Any, a: Any, size: Any, out: Any) -> None:
-    """Three rows of sums, with three elements of a window."""
+    """Add to three rows of sums, with three elements of a window."""
     k1, k2 = k + step, k + step + step
     w00, w01, w02 = w[k], w[k + _1], w[k + _2]
     w10, w11, w12 = w[k1], w[k1 + _1], w[k1 + _2]
@@ -80,7 +79,7 @@ def add_3x3(x: Any, b: Any, n: Any, w: Any, k: Any, step: Any, a: Any, size: Any
 
 @loop(reassociate=True)
 def add_3x5(x: Any, b: Any, n: Any, w: Any, k: Any, step: Any, a: Any, size: Any, out: Any) -> None:
-    """The same with five."""
+    """Add to three rows of sums, with five elements of a window."""
     k1, k2 = k + step, k + step + step
     w00, w01, w02, w03, w04 = w[k], w[k + _1], w[k + _2], w[k + _3], w[k + _4]
     w10, w11, w12, w13, w14 = w[k1], w[k1 + _1], w[k1 + _2], w[k1 + _3], w[k1 + _4]
@@ -96,7 +95,7 @@ def add_3x5(x: Any, b: Any, n: Any, w: Any, k: Any, step: Any, a: Any, size: Any
 
 @loop(reassociate=True)
 def add_1x3(x: Any, b: Any, n: Any, w: Any, k: Any, a: Any, out: Any) -> None:
-    """One row of sums, with three elements of a window."""
+    """Add to one row of sums, with three elements of a window."""
     w0, w1, w2 = w[k], w[k + _1], w[k + _2]
     for f in range(n):
         out[a + f] += w0 * x[b + f] + w1 * x[b + f + _1] + w2 * x[b + f + _2]
@@ -104,7 +103,7 @@ def add_1x3(x: Any, b: Any, n: Any, w: Any, k: Any, a: Any, out: Any) -> None:
 
 @loop(reassociate=True)
 def add_1x5(x: Any, b: Any, n: Any, w: Any, k: Any, a: Any, out: Any) -> None:
-    """The same with five."""
+    """Add to one row of sums, with five elements of a window."""
     w0, w1, w2, w3, w4 = w[k], w[k + _1], w[k + _2], w[k + _3], w[k + _4]
     for f in range(n):
         part = w0 * x[b + f] + w1 * x[b + f + _1] + w2 * x[b + f + _2]
@@ -115,7 +114,7 @@ def add_1x5(x: Any, b: Any, n: Any, w: Any, k: Any, a: Any, out: Any) -> None:
 def put_3x3(
     x: Any, b: Any, pitch: Any, n: Any, w: Any, k: Any, start: Any, a: Any, out: Any
 ) -> None:
-    """One row of sums of a whole window of 3 by 3, the only one of its result."""
+    """Write one row of sums of a 3 by 3 window, the only one of its result."""
     w0, w1, w2, w3, w4 = w[k], w[k + _1], w[k + _2], w[k + _3], w[k + _4]
     w5, w6, w7, w8 = w[k + _3 + _2], w[k + _3 + _3], w[k + _4 + _3], w[k + _8]
     c, d = b + pitch, b + pitch + pitch
@@ -128,7 +127,7 @@ def put_3x3(
 
 @loop(reassociate=True)
 def times_zero(x: Any, b: Any, count: Any) -> Any:
-    """0 where so many numbers are finite, else NaN."""
+    """Return 0 if ``count`` numbers are finite, else NaN."""
     total = x.dtype.type(0)
     for f in range(count):
         total += x[b + f] * x.dtype.type(0)
@@ -137,7 +136,7 @@ def times_zero(x: Any, b: Any, count: Any) -> Any:
 
 @loop(reassociate=True)
 def dot_4x3(x: Any, b: Any, n: Any, g: Any, a: Any, size: Any, k: Any, step: Any, out: Any) -> None:
-    """The sums of products of four rows with one, at three distances."""
+    """Dot products of four rows with one, at three offsets."""
     w00 = w01 = w02 = w10 = w11 = w12 = x.dtype.type(0)
     w20 = w21 = w22 = w30 = w31 = w32 = x.dtype.type(0)
     a1, a2, a3 = a + size, a + size + size, a + size + size + size
@@ -162,7 +161,7 @@ def dot_4x3(x: Any, b: Any, n: Any, g: Any, a: Any, size: Any, k: Any, step: Any
 
 @loop(reassociate=True)
 def dot_4x5(x: Any, b: Any, n: Any, g: Any, a: Any, size: Any, k: Any, step: Any, out: Any) -> None:
-    """The same at five."""
+    """Dot products of four rows with one, at five offsets."""
     w00 = w01 = w02 = w03 = w04 = w10 = w11 = w12 = w13 = w14 = x.dtype.type(0)
     w20 = w21 = w22 = w23 = w24 = w30 = w31 = w32 = w33 = w34 = x.dtype.type(0)
     a1, a2, a3 = a + size, a + size + size, a + size + size + size
@@ -198,7 +197,7 @@ def dot_4x5(x: Any, b: Any, n: Any, g: Any, a: Any, size: Any, k: Any, step: Any
 
 @loop(reassociate=True)
 def dot_1x3(x: Any, b: Any, n: Any, g: Any, a: Any, k: Any, out: Any) -> None:
-    """The sums of products of two rows at three distances."""
+    """Dot products of two rows at three offsets."""
     w0 = w1 = w2 = x.dtype.type(0)
     for f in range(n):
         t = g[a + f]
@@ -210,7 +209,7 @@ def dot_1x3(x: Any, b: Any, n: Any, g: Any, a: Any, k: Any, out: Any) -> None:
 
 @loop(reassociate=True)
 def dot_3x3(x: Any, b: Any, pitch: Any, n: Any, g: Any, a: Any, k: Any, out: Any) -> None:
-    """The sums of products of two rows at the distances of a whole window of 3 by 3."""
+    """Dot products of two rows at the offsets of a 3 by 3 window."""
     w0 = w1 = w2 = w3 = w4 = w5 = w6 = w7 = w8 = x.dtype.type(0)
     c, d = b + pitch, b + pitch + pitch
     for f in range(n):
@@ -225,7 +224,7 @@ def dot_3x3(x: Any, b: Any, pitch: Any, n: Any, g: Any, a: Any, k: Any, out: Any
 
 @loop(reassociate=True)
 def dot_1x5(x: Any, b: Any, n: Any, g: Any, a: Any, k: Any, out: Any) -> None:
-    """The same at five."""
+    """Dot products of two rows at five offsets."""
     w0 = w1 = w2 = w3 = w4 = x.dtype.type(0)
     for f in range(n):
         t = g[a + f]
@@ -241,7 +240,7 @@ def lay_out(
     x: Any, first: Any, count: Any, top: Any, left: Any, down: Any, across: Any,
     rows: Any, pitch: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Some channels of an image in rows of ``pitch`` elements; what is around stays zero."""
+    """Copy channels of an image to rows of ``pitch`` elements; the padding stays zero."""
     height, width = np.uint64(x.shape[1]), np.uint64(x.shape[2])
     for c in range(count):
         for y in range(height):
@@ -251,7 +250,7 @@ def lay_out(
 
 
 @loop
-def row_sums(
+def conv_rows(
     x: Any, w: Any, bias: Any, part: Any, outs: Any, kh: Any, kw: Any, top: Any, left: Any,
     spread: Any, across: Any, stride: Any, rows: Any, pitch: Any, out_rows: Any, out_sums: Any,
     out: Any,
@@ -262,25 +261,24 @@ def row_sums(
         x: (images, channels, height, width).
         w: The weight, flat: for each group ``outs`` channels, a multiple of 3 or 4, or 1 or 2.
         bias: A number for each channel of the result; empty for none.
-        part: How many channels a group has.
-        outs: How many of the result it has, with those that are only there to make it a multiple.
+        part: Channels of the images in a group.
+        outs: Channels of the result in a group, rounded up.
         kh: The height of windows.
-        kw: Their width, 3 or 5.
-        top: How many lines of zeros are above an image.
-        left: How many zeros are before each line.
-        spread: How far apart the lines of an image are laid out, with zeros between.
-        across: How far apart the elements of a line.
-        stride: How far apart the windows are, in both directions.
-        rows: How many lines an image has with its padding.
-        pitch: How long they are.
+        kw: The width of windows, 3 or 5.
+        top: Lines of zeros above an image.
+        left: Zeros before each line.
+        spread: Distance between the lines of an image, with zeros between.
+        across: Distance between the elements of a line.
+        stride: Distance between windows, in both directions.
+        rows: Lines of an image with its padding.
+        pitch: Length of a line.
         out_rows: Zeros, room for a group of channels, and 32 elements more.
         out_sums: Zeros, room for 4 results of ``pitch`` elements in each line, and 16 more for
             each.
         out: (images, groups, channels of the result, height, width).
 
     Returns:
-        0 where all results are finite, else, and perhaps where they are close to the largest
-        numbers, NaN.
+        0 if all results are finite; NaN otherwise, and possibly for numbers close to the largest.
     """
     found = out.dtype.type(0)
     alone = part == _1 and outs < _4 and kh == _3 and kw == _3
@@ -295,7 +293,7 @@ def row_sums(
             for o in range(_0, outs, block):
                 several = min(outs - o, block)
                 for q in range(_0, height, lines):
-                    # Whole vectors: what is computed too much, the next lines begin anew.
+                    # Whole vectors: the next lines overwrite the excess.
                     long = (min(height - q, lines) - _1) * pitch + span
                     long = (long + _16 - _1) // _16 * _16
                     for m in range(several):
@@ -339,21 +337,22 @@ def row_sums(
 
 
 @loop
-def row_slopes(
+def conv_rows_weight_vjp(
     x: Any, y: Any, part: Any, outs: Any, kh: Any, kw: Any, top: Any, left: Any,
     stride: Any, rows: Any, pitch: Any, others: Any, out_rows: Any, out_others: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Add up the gradient of the weight of a convolution.
+    """Add the gradient of the weight of a convolution.
 
     Args:
-        x: Its images, (images, channels, height, width).
-        y: The cotangent of its result, likewise.
-        part: See ``row_sums``, as for those that are not here.
-        outs: How many channels of the result a group has: a multiple of 4, or fewer.
-        others: How many lines a channel of the cotangent has, with 16 zeros or more behind.
+        x: Images (images, channels, height, width).
+        y: The cotangent of the result, likewise.
+        part: See ``conv_rows``, as for arguments not listed here.
+        outs: Channels of the result in a group: a multiple of 4, or fewer.
+        others: Lines of a channel of the cotangent, with 16 zeros or more after them.
         out_rows: Zeros, room for a group of channels, and 32 elements more.
-        out_others: Zeros, room for those of the result, each of ``others`` lines of ``pitch``.
-        out: The gradient, flat, to which it is added.
+        out_others: Zeros, room for the channels of the result, each of ``others`` lines of
+            ``pitch``.
+        out: The gradient, flat, which is added to.
     """
     images, results = x.shape[0], np.uint64(y.shape[1])
     height, width = np.uint64(y.shape[2]), np.uint64(y.shape[3])
@@ -371,7 +370,7 @@ def row_slopes(
                 for q in range(_0, height, lines):
                     long = (min(height - q, lines) - _1) * pitch + span
                     even = (long + _16 - _1) // _16 * _16
-                    # Behind a line are zeros, and behind the last one.
+                    # Each line is followed by zeros.
                     if even <= lines * pitch or height <= q + lines:
                         long = even
                     if alone:

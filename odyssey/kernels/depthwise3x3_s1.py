@@ -1,11 +1,10 @@
-"""Windows of 3 by 3 on each channel by itself, side by side, over small images as they lie.
+"""Depthwise 3 by 3 convolution with stride 1 and padding 1, for small images.
 
-All elements of a channel are one row, in which the elements of a window are fixed distances away,
-above and below it lines of zeros. Behind the end of a line comes the next one, where zeros should
-be: what a window reads there is multiplied by 0. So infinities make NaN, by which they are found.
+A channel is one row, with a line of zeros above and below, and an element of a window reads at a
+fixed offset. The end of a line is followed by the next line instead of zeros: what a window reads
+there is multiplied by 0. So infinities give NaN, which the caller detects.
 
-Indices are unsigned: signed ones numba would test for being negative, which keeps loops from
-vectorizing.
+Indices are unsigned, as in ``conv_rows``.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ import numpy as np
 
 from odyssey.kernels.loops import loop
 
-__all__ = ["each_slopes", "each_sums"]
+__all__ = ["depthwise_s1_weight_vjp", "depthwise_s1"]
 
 _0, _1, _2, _3, _4 = map(np.uint64, range(5))
 _5, _6, _7, _8, _9 = map(np.uint64, range(5, 10))
 
 
 @loop
-def _copy(x: Any, b: Any, n: Any, out: Any, a: Any) -> None:
+def _copy_row(x: Any, b: Any, n: Any, out: Any, a: Any) -> None:
     for f in range(n):
         out[a + f] = x[b + f]
 
 
 @loop(reassociate=True)
-def _sums(
+def _conv_channel(
     x: Any, n: Any, width: Any, w: Any, k: Any, start: Any, left: Any, right: Any, out: Any, a: Any
 ) -> Any:
-    """The sums of one channel; 0 where they are finite, else NaN."""
+    """Convolve one channel; return 0 if the results are finite, else NaN."""
     w0, w1, w2, w3, w4 = w[k], w[k + _1], w[k + _2], w[k + _3], w[k + _4]
     w5, w6, w7, w8 = w[k + _5], w[k + _6], w[k + _7], w[k + _8]
     c, d, found = width, width + width, x.dtype.type(0)
@@ -47,42 +46,42 @@ def _sums(
 
 
 @loop
-def each_sums(
+def depthwise_s1(
     x: Any, w: Any, bias: Any, channels: Any, width: Any, left: Any, right: Any,
     out_room: Any, out: Any,
 ) -> Any:  # fmt: skip
-    """Convolve each channel with a window of its own, with a line of zeros around.
+    """Convolve each channel with its own window, with a line of zeros around.
 
     Args:
         x: Images, flat.
         w: Nine elements for each channel, flat.
         bias: A number for each channel; empty for none.
-        channels: How many channels an image has.
-        width: Of images.
-        left: For each element of an image 0 where it is the first of its line, else 1.
-        right: The same of the last.
+        channels: Channels of an image.
+        width: Width of images.
+        left: For each element of an image 0 if it is the first of its line, else 1.
+        right: For each element of an image 0 if it is the last of its line, else 1.
         out_room: Zeros, room for a channel and two lines, and 2 elements more.
         out: As many elements as ``x``.
 
     Returns:
-        0 where all results are finite, else NaN.
+        0 if all results are finite, else NaN.
     """
     size = np.uint64(left.size)
     found, start = out.dtype.type(0), out.dtype.type(0)
     for m in range(np.uint64(x.size) // size):
-        _copy(x, m * size, size, out_room, width + _1)
+        _copy_row(x, m * size, size, out_room, width + _1)
         c = m % channels
         if bias.size:
             start = bias[c]
-        found += _sums(out_room, size, width, w, c * _9, start, left, right, out, m * size)
+        found += _conv_channel(out_room, size, width, w, c * _9, start, left, right, out, m * size)
     return found
 
 
 @loop(reassociate=True)
-def _slopes(
+def _weight_vjp_channel(
     x: Any, n: Any, width: Any, g: Any, b: Any, left: Any, right: Any, out: Any, k: Any
 ) -> None:
-    """Add the gradient of one window, of one image."""
+    """Add the gradient of one window, for one image."""
     w0 = w1 = w2 = w3 = w4 = w5 = w6 = w7 = w8 = x.dtype.type(0)
     c, d = width, width + width
     for f in range(n):
@@ -109,22 +108,22 @@ def _slopes(
 
 
 @loop
-def each_slopes(
+def depthwise_s1_weight_vjp(
     x: Any, g: Any, channels: Any, width: Any, left: Any, right: Any, out_room: Any, out: Any
 ) -> None:
-    """Add up the gradient of the windows of ``each_sums``.
+    """Add the gradient of the windows of ``depthwise_s1``.
 
     Args:
         x: Images, flat.
         g: The cotangent of the result, likewise.
-        channels: See ``each_sums``, as for the others.
-        width: Of images.
-        left: Where lines begin.
-        right: Where they end.
+        channels: See ``depthwise_s1``, as for the next ones.
+        width: Width of images.
+        left: Mask of line starts.
+        right: Mask of line ends.
         out_room: Zeros, room for a channel and two lines, and 2 elements more.
-        out: Nine elements for each channel, to which it is added.
+        out: Nine elements for each channel, which are added to.
     """
     size = np.uint64(left.size)
     for m in range(np.uint64(x.size) // size):
-        _copy(x, m * size, size, out_room, width + _1)
-        _slopes(out_room, size, width, g, m * size, left, right, out, m % channels * _9)
+        _copy_row(x, m * size, size, out_room, width + _1)
+        _weight_vjp_channel(out_room, size, width, g, m * size, left, right, out, m % channels * _9)

@@ -1,11 +1,11 @@
-"""Windows of 3 by 3, two apart, over each channel by itself, as loops over what lies side by side.
+"""Depthwise 3 by 3 convolution with stride 2.
 
-Even and odd lines of an image, and their even and odd elements, are put apart in four parts, with
-lines of one length. Then one element of a window reads, for all places, one long row of one of the
-parts. Behind each line one place more is computed in vain. What no window reaches is left out.
+The even and odd lines of an image, and their even and odd elements, are split into four parities,
+with lines of one length. One element of a window then reads, for all positions, one long row of one
+parity. One position after each line is computed in vain. What no window reads is left out.
 
-Indices are unsigned, as in ``conv_rows``; images and results are flat, and ``sizes`` are the
-height and width of an image, and of what is computed of it.
+Indices are unsigned, as in ``conv_rows``; images and results are flat; ``sizes`` are height and
+width of an image, and of the result.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 
 from odyssey.kernels.loops import loop
 
-__all__ = ["halves_images", "halves_slopes", "halves_sums"]
+__all__ = ["depthwise_s2_input_vjp", "depthwise_s2_weight_vjp", "depthwise_s2"]
 
 _0, _1, _2, _9, _16 = map(np.uint64, (0, 1, 2, 9, 16))
 
 
 @loop
-def _put_apart(
+def _split_parity(
     x: Any, b: Any, size: Any, top: Any, left: Any, rows: Any, pitch: Any, apart: Any, out: Any
 ) -> None:
-    """An image in four parts: even lines and odd ones, of each first the even elements."""
+    """Split an image into four parities: even lines, odd lines, of each even elements first."""
     height, width = size
     odd, first = left % _2, (left + _1) // _2
     for y in range(height):
@@ -44,10 +44,10 @@ def _put_apart(
 
 
 @loop
-def _put_together(
+def _merge_parity(
     x: Any, b: Any, size: Any, top: Any, left: Any, rows: Any, pitch: Any, apart: Any, out: Any
 ) -> None:
-    """The way back; what the parts lack is not written."""
+    """Merge four parities into an image; elements that they lack are not written."""
     height, width = size
     odd, first = left % _2, (left + _1) // _2
     for y in range(height):
@@ -66,8 +66,10 @@ def _put_together(
 
 
 @loop(reassociate=True)
-def _sums(x: Any, n: Any, pitch: Any, apart: Any, w: Any, k: Any, start: Any, out: Any) -> Any:
-    """Sums of windows, and 0 where all are finite, else NaN."""
+def _conv_channel(
+    x: Any, n: Any, pitch: Any, apart: Any, w: Any, k: Any, start: Any, out: Any
+) -> Any:
+    """Convolve one channel; return 0 if the results are finite, else NaN."""
     w0, w1, w2, w3, w4, w5, w6, w7, w8 = w[k : k + _9]
     c, d, e = apart, apart + apart, apart + apart + apart
     found = x.dtype.type(0)
@@ -82,7 +84,7 @@ def _sums(x: Any, n: Any, pitch: Any, apart: Any, w: Any, k: Any, start: Any, ou
 
 
 @loop
-def halves_sums(
+def depthwise_s2(
     x: Any, w: Any, bias: Any, channels: Any, sizes: Any, top: Any, left: Any, out_parts: Any,
     out_sums: Any, out: Any,
 ) -> Any:  # fmt: skip
@@ -92,17 +94,16 @@ def halves_sums(
         x: Images, flat.
         w: The weight, flat.
         bias: A number for each channel; empty for none.
-        channels: How many an image has.
+        channels: Channels of an image.
         sizes: Height and width of an image, and of a result.
-        top: How many lines of zeros are above an image.
-        left: How many zeros are before each line.
+        top: Lines of zeros above an image.
+        left: Zeros before each line.
         out_parts: Zeros, four times a result with a line and a column more, and 16 elements more.
         out_sums: Room for a result with a column more, and 16 elements.
         out: Results, flat.
 
     Returns:
-        0 where all results are finite, else, and perhaps where they are close to the largest
-        numbers, NaN.
+        0 if all results are finite; NaN otherwise, and possibly for numbers close to the largest.
     """
     size, (height, width) = sizes
     rows, pitch = height + _1, width + _1
@@ -110,9 +111,9 @@ def halves_sums(
     n = (height * pitch + _16 - _1) // _16 * _16
     for m in range(np.uint64(x.size) // (size[0] * size[1])):
         c = m % channels
-        _put_apart(x, m * size[0] * size[1], size, top, left, rows, pitch, apart, out_parts)
+        _split_parity(x, m * size[0] * size[1], size, top, left, rows, pitch, apart, out_parts)
         start = bias[c] if bias.size else x.dtype.type(0)
-        found += _sums(out_parts, n, pitch, apart, w, c * _9, start, out_sums)
+        found += _conv_channel(out_parts, n, pitch, apart, w, c * _9, start, out_sums)
         to = m * height * width
         for q in range(height):
             for r in range(width):
@@ -121,8 +122,8 @@ def halves_sums(
 
 
 @loop(reassociate=True)
-def _slopes(x: Any, n: Any, pitch: Any, apart: Any, g: Any, k: Any, out: Any) -> None:
-    """Add the gradient of one window, of one image."""
+def _weight_vjp_channel(x: Any, n: Any, pitch: Any, apart: Any, g: Any, k: Any, out: Any) -> None:
+    """Add the gradient of one window, for one image."""
     w0 = w1 = w2 = w3 = w4 = w5 = w6 = w7 = w8 = x.dtype.type(0)
     c, d, e = apart, apart + apart, apart + apart + apart
     for f in range(n):
@@ -137,34 +138,34 @@ def _slopes(x: Any, n: Any, pitch: Any, apart: Any, g: Any, k: Any, out: Any) ->
 
 
 @loop
-def halves_slopes(
+def depthwise_s2_weight_vjp(
     x: Any, g: Any, channels: Any, sizes: Any, top: Any, left: Any, out_parts: Any, out_lines: Any,
     out: Any,
 ) -> None:  # fmt: skip
-    """Add up the gradient of the weight.
+    """Add the gradient of the weight.
 
     Args:
         x: Images, flat.
         g: The cotangent of the result, likewise.
-        channels: See ``halves_sums``, as for those that are not here.
+        channels: See ``depthwise_s2``, as for arguments not listed here.
         out_lines: Zeros, room for a result with a column more, and 16 elements.
-        out: Nine elements for each channel, to which it is added.
+        out: Nine elements for each channel, which are added to.
     """
     size, (height, width) = sizes
     rows, pitch = height + _1, width + _1
     apart, n = rows * pitch + _16, (height * pitch + _16 - _1) // _16 * _16
     for m in range(np.uint64(x.size) // (size[0] * size[1])):
-        _put_apart(x, m * size[0] * size[1], size, top, left, rows, pitch, apart, out_parts)
+        _split_parity(x, m * size[0] * size[1], size, top, left, rows, pitch, apart, out_parts)
         b = m * height * width
         for q in range(height):
             for r in range(width):
                 out_lines[q * pitch + r] = g[b + q * width + r]
-        _slopes(out_parts, n, pitch, apart, out_lines, m % channels * _9, out)
+        _weight_vjp_channel(out_parts, n, pitch, apart, out_lines, m % channels * _9, out)
 
 
 @loop(reassociate=True)
-def _spread(g: Any, n: Any, pitch: Any, w: Any, k: Any, apart: Any, out: Any) -> Any:
-    """What windows read, in four parts, and 0 where all is finite, else NaN."""
+def _input_vjp_channel(g: Any, n: Any, pitch: Any, w: Any, k: Any, apart: Any, out: Any) -> Any:
+    """Write the cotangent of one channel in four parities; return 0 if finite, else NaN."""
     w0, w1, w2, w3, w4, w5, w6, w7, w8 = w[k : k + _9]
     c, d, e = apart, apart + apart, apart + apart + apart
     found = g.dtype.type(0)
@@ -179,22 +180,22 @@ def _spread(g: Any, n: Any, pitch: Any, w: Any, k: Any, apart: Any, out: Any) ->
 
 
 @loop
-def halves_images(
+def depthwise_s2_input_vjp(
     g: Any, w: Any, channels: Any, sizes: Any, top: Any, left: Any, out_lines: Any, out_parts: Any,
     out: Any,
 ) -> Any:  # fmt: skip
-    """The cotangent of the images, where it is not zero.
+    """Write the cotangent of the images where it is not zero.
 
     Args:
         g: The cotangent of the result, flat.
         w: The weight, flat.
-        channels: See ``halves_sums``, as for those that are not here.
+        channels: See ``depthwise_s2``, as for arguments not listed here.
         out_lines: Zeros, room for a result with two lines and a column more, and 17 elements.
         out_parts: Room for four times a result with a line and a column more, and 16 elements more.
         out: Zeros, images, flat.
 
     Returns:
-        See ``halves_sums``.
+        See ``depthwise_s2``.
     """
     size, (height, width) = sizes
     rows, pitch = height + _1, width + _1
@@ -205,7 +206,7 @@ def halves_images(
         for q in range(height):
             for r in range(width):
                 out_lines[(q + _1) * pitch + _1 + r] = g[b + q * width + r]
-        found += _spread(out_lines, n, pitch, w, m % channels * _9, apart, out_parts)
+        found += _input_vjp_channel(out_lines, n, pitch, w, m % channels * _9, apart, out_parts)
         at = m * size[0] * size[1]
-        _put_together(out_parts, at, size, top, left, rows, pitch, apart, out)
+        _merge_parity(out_parts, at, size, top, left, rows, pitch, apart, out)
     return found

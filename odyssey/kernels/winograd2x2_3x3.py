@@ -1,19 +1,19 @@
-"""Convolution with 3 by 3 windows in tiles of 2 by 2 results, which share products.
+"""Winograd convolution F(2x2, 3x3).
 
-After Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2016), after Winograd:
-``Y = A' [(G g G') * (B' d B)] A`` of a tile ``d`` of 4 by 4 elements, a window ``g`` and a product
-by elements has 16 products where the sums of windows have 36. The products of all tiles and
-channels are 16 products of matrices. The matrices are
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2016), after Winograd: ``Y = A'
+[(G g G') * (B' d B)] A``, for a tile ``d`` of 4 by 4 elements and a window ``g``, has 16
+elementwise products where the sums of windows have 36. The products of all tiles and channels are
+16 matrix products. The matrices are
 
     B' = 1  0 -1  0     G = 1    0    0     A' = 1 1  1  0
          0  1  1  0         1/2  1/2  1/2        0 1 -1 -1
          0 -1  1  0         1/2 -1/2  1/2
          0  1  0 -1         0    0    1
 
-Here is what makes tiles of images and images of tiles. The elements of even and of odd rows and
-columns are first put apart, so that loops go over what lies side by side. They compute some
-elements more than there are, up to a multiple of 8, which what follows overwrites: so narrow images
-vectorize. Indices are unsigned, as in ``conv_rows``.
+These loops transform images to tiles and back. The elements of even and odd rows and columns are
+first split, so that loops run over contiguous memory. They compute up to a multiple of 8 elements,
+whose excess is overwritten later: so narrow images vectorize. Indices are unsigned, as in
+``conv_rows``.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ import numpy as np
 
 from odyssey.kernels.loops import loop
 
-__all__ = ["images_of_tiles", "slopes_of_tiles", "tiles_of_images"]
+__all__ = ["output_transform", "cotangent_transform", "input_transform"]
 
 _0, _1, _2, _4, _8 = map(np.uint64, (0, 1, 2, 4, 8))
 
 
 @loop
-def put_apart(
+def split_parity(
     x: Any, row: Any, lines: Any, top: Any, left: Any, pitch: Any, apart: Any, out: Any
 ) -> None:
-    """Lines of an image behind zeros, from line 2 * row - top on, put apart.
+    """Copy lines of an image, after zeros, from line 2 * row - top on, split by parity.
 
     Even lines come first, odd ones from ``apart`` on; of a line the even elements, ``pitch`` of
     them, then the odd ones.
@@ -57,7 +57,7 @@ def put_apart(
 
 @loop(reassociate=True)
 def times_zero(x: Any, b: Any, count: Any) -> Any:
-    """0 where so many numbers are finite, else NaN."""
+    """Return 0 if ``count`` numbers are finite, else NaN."""
     total = x.dtype.type(0)
     for f in range(count):
         total += x[b + f] * x.dtype.type(0)
@@ -65,7 +65,7 @@ def times_zero(x: Any, b: Any, count: Any) -> Any:
 
 
 @loop
-def tiles_of_images(
+def input_transform(
     x: Any, first: Any, last: Any, row: Any, rows: Any, columns: Any, top: Any, left: Any,
     behind: Any, out_lines: Any, out: Any,
 ) -> None:  # fmt: skip
@@ -74,13 +74,13 @@ def tiles_of_images(
     Args:
         x: (images, channels, height, width).
         first: The first image.
-        last: The one behind the last.
+        last: The image after the last.
         row: The first row of tiles of each.
-        rows: How many rows.
-        columns: How many tiles a row has.
-        top: How many lines of zeros are above an image.
-        left: How many zeros are before each line, up to 2.
-        behind: From one of the 16 elements of a tile to the next in ``out``.
+        rows: Rows of tiles.
+        columns: Tiles in a row.
+        top: Lines of zeros above an image.
+        left: Zeros before each line, up to 2.
+        behind: Distance between the 16 elements of a tile in ``out``.
         out_lines: Room for 4 * (rows + 1) + 8 * rows lines of columns + 1, and 16 elements.
         out: Flat; for each element of a tile (channels, images * rows * columns), and 8 more.
     """
@@ -89,7 +89,7 @@ def tiles_of_images(
     apart = (rows + _1) * _2 * pitch  # lines of even ones, then those of odd ones
     for c in range(channels):
         for n in range(first, last):
-            put_apart(x[n, c], row, rows + rows + _2, top, left, pitch, apart, out_lines)
+            split_parity(x[n, c], row, rows + rows + _2, top, left, pitch, apart, out_lines)
             # Lines of even and of odd columns take turns, so both are one loop.
             e, o, q = _0, apart, apart + apart
             step, wide = pitch + pitch, long + long
@@ -116,26 +116,26 @@ def tiles_of_images(
 
 
 @loop
-def images_of_tiles(
+def output_transform(
     m: Any, bias: Any, first: Any, last: Any, row: Any, rows: Any, columns: Any, behind: Any,
     out_lines: Any, out: Any,
 ) -> Any:  # fmt: skip
     """Write A' m A of each tile, and add a bias.
 
     Args:
-        m: Products, laid out as ``tiles_of_images`` does.
+        m: Products, laid out as ``input_transform`` does.
         bias: A number for each channel; empty for none.
-        first: See ``tiles_of_images``, as for the others.
-        last: The image behind the last.
+        first: See ``input_transform``, as for the next ones.
+        last: The image after the last.
         row: The first row of tiles.
-        rows: How many rows.
-        columns: How many tiles a row has.
-        behind: From one of the 16 elements of a tile to the next in ``m``.
+        rows: Rows of tiles.
+        columns: Tiles in a row.
+        behind: Distance between the 16 elements of a tile in ``m``.
         out_lines: Room for 4 * columns + 32 elements.
         out: (images, channels, height, width).
 
     Returns:
-        0 where all results are finite, else NaN.
+        0 if all results are finite, else NaN.
     """
     found = out.dtype.type(0)
     height, width = np.uint64(out.shape[2]), np.uint64(out.shape[3])
@@ -171,7 +171,7 @@ def images_of_tiles(
 
 
 @loop
-def slopes_of_tiles(
+def cotangent_transform(
     y: Any, first: Any, last: Any, row: Any, rows: Any, columns: Any, behind: Any,
     out_lines: Any, out: Any,
 ) -> None:  # fmt: skip
@@ -179,21 +179,21 @@ def slopes_of_tiles(
 
     Args:
         y: (images, channels, height, width).
-        first: See ``tiles_of_images``, as for the others.
-        last: The image behind the last.
+        first: See ``input_transform``, as for the next ones.
+        last: The image after the last.
         row: The first row of tiles.
-        rows: How many rows.
-        columns: How many tiles a row has.
-        behind: From one of the 16 elements of a tile to the next in ``out``.
+        rows: Rows of tiles.
+        columns: Tiles in a row.
+        behind: Distance between the 16 elements of a tile in ``out``.
         out_lines: Room for 4 * rows * columns + 16 elements.
-        out: As of ``tiles_of_images``.
+        out: As for ``input_transform``.
     """
     channels = np.uint64(y.shape[1])
     long, tiles = (columns + _8 - _1) // _8 * _8, (last - first) * rows * columns
     apart = rows * (columns + columns)
     for c in range(channels):
         for n in range(first, last):
-            put_apart(y[n, c], row, rows + rows, _0, _0, columns, apart, out_lines)
+            split_parity(y[n, c], row, rows + rows, _0, _0, columns, apart, out_lines)
             for k in range(rows):
                 even = k * (columns + columns)
                 odd = apart + even

@@ -561,7 +561,7 @@ def conv2d(
     groups: int = 1,
     tape: Tape | None = None,
 ) -> V:
-    """Convolution of images: at each place the sum of a window of all channels times a weight."""
+    """Convolution of images: the sum, at each position, of a window of all channels times a weight."""
 @overload
 def conv2d(
     x: Plain,
@@ -728,7 +728,7 @@ def conv_transpose2d(
     groups: int = 1,
     tape: Tape | None = None,
 ) -> V:
-    """Transposed convolution: each element adds a window, times itself, to the result."""
+    """Transposed convolution: each element adds the window, times itself, to the result."""
 @overload
 def conv_transpose2d(
     x: Plain,
@@ -843,7 +843,7 @@ def convolution_input(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Cotangent of the images of a convolution, from that of its result and its weight."""
+    """VJP of a convolution in its images, for the cotangent of its result."""
 @overload
 def convolution_input(
     y: Plain,
@@ -884,7 +884,7 @@ def convolution_weight(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Cotangent of the weight of a convolution, from that of its result and its images."""
+    """VJP of a convolution in its weight, for the cotangent of its result."""
 @overload
 def convolution_weight(
     y: Plain,
@@ -938,7 +938,7 @@ def depthwise_conv2d(
     dilation: Any = 1,
     tape: Tape | None = None,
 ) -> V:
-    """Convolution of each channel with windows of its own: ``conv2d`` with a group for each."""
+    """Depthwise convolution: ``conv2d`` with a group for each channel."""
 @overload
 def depthwise_conv2d(
     x: Plain,
@@ -989,7 +989,7 @@ def depthwise_separable_conv2d(
     dilation: Any = 1,
     tape: Tape | None = None,
 ) -> V:
-    """Convolution in two steps: of each channel alone, and then of all channels at each place."""
+    """Depthwise separable convolution: a depthwise, then a pointwise (1x1) convolution."""
 @overload
 def depthwise_separable_conv2d(
     x: Plain,
@@ -1163,7 +1163,7 @@ def fold(
     dilation: Any = 1,
     tape: Tape | None = None,
 ) -> V:
-    """Images in which windows are summed, each given as a column: the transpose of ``unfold``."""
+    """Sum columns of windows into images: the transpose of ``unfold``."""
 @overload
 def fold(
     x: Plain,
@@ -2583,7 +2583,7 @@ def unfold(
     dilation: Any = 1,
     tape: Tape | None = None,
 ) -> V:
-    """The windows that slide over images, each as a column."""
+    """Unfold sliding windows of images into columns."""
 @overload
 def unfold(
     x: Plain,

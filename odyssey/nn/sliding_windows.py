@@ -1,4 +1,4 @@
-"""Windows that slide over the spatial axes of images: their options, and where they stand."""
+"""Sliding windows over the spatial axes of images: options and positions."""
 
 from __future__ import annotations
 
@@ -9,23 +9,32 @@ from odyssey.checks import shown, whole, word
 from odyssey.errors import SettingError, ShapeError
 from odyssey.spec import Shape
 
-__all__ = ["Pads", "Slide", "fits_tiles", "has_many_tiles", "images", "ints", "slide_of", "spelled"]
+__all__ = [
+    "Pads",
+    "WindowGrid",
+    "fits_winograd",
+    "prefers_winograd",
+    "image_shape",
+    "int_per_axis",
+    "window_grid",
+    "grid_options",
+]
 
 Pads = tuple[tuple[int, int], ...]
 
 _MOST_AXES = 3
 
 
-class Slide(NamedTuple):
-    """Where windows stand on images, a number for each spatial axis.
+class WindowGrid(NamedTuple):
+    """Positions of sliding windows on images, with a number for each spatial axis.
 
     Attributes:
-        size: How long the image is, without padding.
-        window: How many elements a window has.
-        stride: How far it is from one window to the next.
-        pads: How many zeros are before and behind the image.
-        dilation: How far it is from one element of a window to the next.
-        counts: How many windows there are.
+        size: The length of the image, without padding.
+        window: The length of a window.
+        stride: The distance between windows.
+        pads: The zeros before and after the image.
+        dilation: The distance between elements of a window.
+        counts: The number of windows.
     """
 
     size: Shape
@@ -35,21 +44,21 @@ class Slide(NamedTuple):
     dilation: Shape
     counts: Shape
 
-    def lifted(self) -> Slide:
-        """The same over three axes, the first ones of length 1."""
+    def to_3d(self) -> WindowGrid:
+        """Return the grid over three axes; the first ones added have length 1."""
         more = _MOST_AXES - len(self.size)
         if not more:
             return self
         one = (1,) * more
         pads = ((0, 0),) * more + self.pads
         size, window, count = one + self.size, one + self.window, one + self.counts
-        return Slide(size, window, one + self.stride, pads, one + self.dilation, count)
+        return WindowGrid(size, window, one + self.stride, pads, one + self.dilation, count)
 
-    def back(self) -> Slide | None:
-        """Where windows stand on results, one for each element of the images.
+    def transposed(self) -> WindowGrid | None:
+        """Return the windows on the results that reach each element of the images.
 
-        That is of the results with ``stride - 1`` zeros between them, in numbers of these; None
-        where images are padded by more than a window.
+        The results have ``stride - 1`` zeros between them. None if images are padded by more than a
+        window.
         """
         pads = []
         for n, k, s, (before, _), d, c in zip(*self, strict=True):
@@ -57,39 +66,41 @@ class Slide(NamedTuple):
         if min(map(min, pads)) < 0:
             return None
         one = (1,) * len(self.size)
-        return Slide(self.counts, self.window, one, tuple(pads), self.dilation, self.size)
+        return WindowGrid(self.counts, self.window, one, tuple(pads), self.dilation, self.size)
 
 
-# Tiles of 2 by 2 results take less time than windows from so many channels, of images and of the
-# result, and so many tiles on: measured 0.75 for 64 channels and 784 tiles, 1.02 for 256 and 49.
+# From so many channels, of images and of results, and so many tiles on Winograd is faster than
+# im2col: 0.75 of its time for 64 channels and 784 tiles, 1.02 for 256 and 49.
 _MANY_CHANNELS, _MANY_TILES = 32, 128
 
 
-def fits_tiles(slide: Slide) -> bool:
-    """Whether windows are of 3 by 3 elements, side by side, on images padded by up to 2."""
-    near = slide.stride == (1, 1, 1) and slide.dilation[1:] == (1, 1)
-    flat = slide.size[0] == slide.counts[0] == 1
-    narrow = all(0 <= p <= 2 for pair in slide.pads for p in pair)
-    return near and flat and narrow and slide.window == (1, 3, 3)
+def fits_winograd(grid: WindowGrid) -> bool:
+    """Return whether windows are 3 by 3, with stride 1, on images padded by up to 2."""
+    near = grid.stride == (1, 1, 1) and grid.dilation[1:] == (1, 1)
+    flat = grid.size[0] == grid.counts[0] == 1
+    narrow = all(0 <= p <= 2 for pair in grid.pads for p in pair)
+    return near and flat and narrow and grid.window == (1, 3, 3)
 
 
-def has_many_tiles(slide: Slide, samples: int, part: int, each: int, groups: int) -> bool:
-    """Whether so many tiles of 2 by 2 results are the fastest way of a convolution.
+def prefers_winograd(
+    grid: WindowGrid, samples: int, in_channels: int, out_channels: int, groups: int
+) -> bool:
+    """Return whether Winograd tiles of 2 by 2 results are the fastest convolution.
 
     Args:
-        slide: Over three axes.
-        samples: How many images there are.
-        part: The channels of the images in a group.
-        each: Those of the result.
-        groups: How many groups there are.
+        grid: A grid over three axes.
+        samples: The number of images.
+        in_channels: Channels of the images in a group.
+        out_channels: Channels of the result in a group.
+        groups: The number of groups.
     """
-    if groups != 1 or min(part, each) < _MANY_CHANNELS or not fits_tiles(slide):
+    if groups != 1 or min(in_channels, out_channels) < _MANY_CHANNELS or not fits_winograd(grid):
         return False
-    return samples * math.prod([(n + 1) // 2 for n in slide.counts[1:]]) >= _MANY_TILES
+    return samples * math.prod([(n + 1) // 2 for n in grid.counts[1:]]) >= _MANY_TILES
 
 
-def ints(who: str, name: str, value: Any, n: int, low: int = 1) -> Shape:
-    """An option that is one whole number, or one for each of ``n`` axes.
+def int_per_axis(who: str, name: str, value: Any, n: int, low: int = 1) -> Shape:
+    """Return an option, one int or an int for each of ``n`` axes, as a tuple.
 
     >>> ints("example", "stride", 2, 3)
     (2, 2, 2)
@@ -105,8 +116,8 @@ def ints(who: str, name: str, value: Any, n: int, low: int = 1) -> Shape:
     return tuple([whole(who, name, part, low) for part in value])
 
 
-def _pads(who: str, padding: Any, window: Shape, stride: Shape, dilation: Shape) -> Pads:
-    """How many zeros stand before and behind each axis."""
+def _read_padding(who: str, padding: Any, window: Shape, stride: Shape, dilation: Shape) -> Pads:
+    """Return the zeros before and after each axis."""
     n = len(window)
     if type(padding) is int and padding >= 0:
         return ((padding, padding),) * n
@@ -127,32 +138,32 @@ def _pads(who: str, padding: Any, window: Shape, stride: Shape, dilation: Shape)
                 f"{who}: padding={shown(padding)} for {n} spatial axes; pass a pair (before, "
                 "after) for each"
             )
-        pairs = [ints(who, "padding", p, 2, 0) for p in padding]
+        pairs = [int_per_axis(who, "padding", p, 2, 0) for p in padding]
         return tuple([(before, after) for before, after in pairs])
-    return tuple([(p, p) for p in ints(who, "padding", padding, n, 0)])
+    return tuple([(p, p) for p in int_per_axis(who, "padding", padding, n, 0)])
 
 
-def slide_of(
+def window_grid(
     who: str,
     size: Shape,
     window: Any,
     stride: Any,
     padding: Any,
     dilation: Any,
-) -> Slide:
-    """Read the options of windows over images of some spatial ``size``.
+) -> WindowGrid:
+    """Return the grid of windows over images of the spatial ``size``, from options.
 
     Args:
-        who: The op, for messages.
-        size: Of the images, without padding.
+        who: The name of the op, for messages.
+        size: The size of the images, without padding.
         window: An int, or one for each axis; so are ``stride`` and ``dilation``.
-        stride: From window to window.
-        padding: Likewise, for both sides; or a pair for each axis; or "same" or "valid".
-        dilation: From element to element of a window.
+        stride: The distance between windows.
+        padding: An int for both sides, one for each axis, a pair for each axis, "same" or "valid".
+        dilation: The distance between elements of a window.
 
     Raises:
-        ShapeError: Where an option does not have the length of ``size``, or no window fits.
-        SettingError: Where a number is too small, or "same" meets a stride.
+        ShapeError: If an option does not have the length of ``size``, or no window fits.
+        SettingError: If a number is too small, or "same" comes with a stride.
     """
     n = len(size)
     if not 1 <= n <= _MOST_AXES:
@@ -160,10 +171,10 @@ def slide_of(
             f"{who}: {n} spatial axes; wanted are 1 to {_MOST_AXES}, behind those of samples and "
             "channels"
         )
-    window = ints(who, "window", window, n)
-    stride = ints(who, "stride", stride, n)
-    dilation = ints(who, "dilation", dilation, n)
-    pads = _pads(who, padding, window, stride, dilation)
+    window = int_per_axis(who, "window", window, n)
+    stride = int_per_axis(who, "stride", stride, n)
+    dilation = int_per_axis(who, "dilation", dilation, n)
+    pads = _read_padding(who, padding, window, stride, dilation)
     count = []
     for length, k, s, (before, after), d in zip(size, window, stride, pads, dilation, strict=True):
         room = before + length + after - d * (k - 1) - 1
@@ -174,16 +185,16 @@ def slide_of(
                 "smaller window or dilation"
             )
         count.append(room // s + 1)
-    return Slide(size, window, stride, pads, dilation, tuple(count))
+    return WindowGrid(size, window, stride, pads, dilation, tuple(count))
 
 
-def spelled(slide: Slide) -> tuple[Shape, Pads, Shape]:
-    """Stride, padding and dilation as a graph writes them."""
-    return slide.stride, slide.pads, slide.dilation
+def grid_options(grid: WindowGrid) -> tuple[Shape, Pads, Shape]:
+    """Return stride, padding and dilation in canonical form."""
+    return grid.stride, grid.pads, grid.dilation
 
 
-def images(who: str, name: str, x: Any) -> Shape:
-    """The shape of images, (samples, channels, then one to three spatial axes)."""
+def image_shape(who: str, name: str, x: Any) -> Shape:
+    """Return the shape of images, (samples, channels, one to three spatial axes)."""
     shape: Shape = getattr(x, "shape", ())
     if not 3 <= len(shape) <= 2 + _MOST_AXES:
         raise ShapeError(

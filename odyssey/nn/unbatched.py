@@ -1,4 +1,4 @@
-"""One image instead of several: what takes samples takes one without that axis too."""
+"""Unbatched images: ops over samples also take one image without that axis."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Any
 
 from odyssey.ops.structure.shape import expand_dims, reshape, shape_of
 
-__all__ = ["or_one"]
+__all__ = ["accept_unbatched"]
 
 
-def or_one(several: Any) -> Any:
-    """The op of images and a weight, which also takes one image, of an axis fewer than the weight.
+def accept_unbatched(several: Any) -> Any:
+    """Wrap an op of images and a weight so that it also takes one image, without the sample axis.
 
-    Its row stays that of several: this is asked before it, and the axis is put in and left out.
+    The table keeps the row of the batched op; the wrapper adds the axis and removes it again.
     """
     row = several.row
 
     def call(*args: Any, **named: Any) -> Any:
-        if len(args) < 2 or not 0 <= _axes(args[0]) == _axes(args[1]) - 1:
+        if len(args) < 2 or not 0 <= _axis_count(args[0]) == _axis_count(args[1]) - 1:
             return several(*args, **named)
         tape = named.get("tape")
         out = several(expand_dims(args[0], 0, tape=tape), *args[1:], **named)
@@ -31,7 +31,7 @@ def or_one(several: Any) -> Any:
     return call
 
 
-def _axes(x: Any) -> int:
-    """How many axes an operand has; -1 of what has a shape that is none."""
+def _axis_count(x: Any) -> int:
+    """Return the number of axes of an operand; -1 if its shape is no tuple."""
     shape = x.shape if hasattr(x, "shape") else shape_of(x)
     return len(shape) if isinstance(shape, tuple) else -1

@@ -8,7 +8,7 @@ import pytest
 
 from odyssey import ops
 from odyssey.nn.convolution import compiled, im2col
-from odyssey.nn.sliding_windows import fits_tiles, slide_of
+from odyssey.nn.sliding_windows import fits_winograd, window_grid
 from support.seeds import SEED
 
 pytestmark = pytest.mark.skipif(
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.skipif(
 def case(seed, size, window, stride, pads, part, each, groups, dtype=np.float64):
     """Images, a weight, a bias, a cotangent, and where windows stand, over three axes."""
     rng = np.random.default_rng(seed)
-    slide = slide_of("test", tuple(size), window, stride, pads, 1).lifted()
+    grid = window_grid("test", tuple(size), window, stride, pads, 1).to_3d()
     samples = int(rng.integers(1, 4))
-    x = rng.normal(size=(samples, part * groups, *slide.size)).astype(dtype)
-    weight = rng.normal(size=(each * groups, part, *slide.window)).astype(dtype)
+    x = rng.normal(size=(samples, part * groups, *grid.size)).astype(dtype)
+    weight = rng.normal(size=(each * groups, part, *grid.window)).astype(dtype)
     bias = rng.normal(size=each * groups).astype(dtype) if rng.random() < 0.5 else None
-    g = rng.normal(size=(samples, each * groups, *slide.counts)).astype(dtype)
-    return x, weight, bias, g, slide
+    g = rng.normal(size=(samples, each * groups, *grid.counts)).astype(dtype)
+    return x, weight, bias, g, grid
 
 
 def close(got, wanted, tolerance=1e-13):
@@ -60,23 +60,23 @@ def check_halves(seed):
     pads = tuple(tuple(map(int, rng.integers(0, 5, 2))) for _ in size)
     pads = tuple((a, max(b, 3 - a - n)) for (a, b), n in zip(pads, size, strict=True))
     groups, dtype = int(rng.integers(1, 6)), drawn(rng, np.float32, np.float64)
-    x, weight, bias, g, slide = case(seed, size, 3, 2, pads, 1, 1, groups, dtype)
-    assert compiled._fits_halves(slide, 1, 1)
-    compare_rows(x, weight, bias, g, slide, groups, 1e-13 if dtype is np.float64 else 1e-5)
+    x, weight, bias, g, grid = case(seed, size, 3, 2, pads, 1, 1, groups, dtype)
+    assert compiled._fits_depthwise_s2(grid, 1, 1)
+    compare_rows(x, weight, bias, g, grid, groups, 1e-13 if dtype is np.float64 else 1e-5)
 
 
-def compare_rows(x, weight, bias, g, slide, groups, tolerance=1e-13):
-    assert compiled.fits_rows(slide)
-    got = compiled.convolve_by_rows(x, weight, bias, slide, groups)
-    close(got, im2col.convolve(x, weight, bias, slide, groups), tolerance)
-    got = compiled.pull_image_by_rows(g, weight, slide, groups)
-    halves = compiled._fits_halves(slide, weight.shape[1], len(weight) // groups)
-    if slide.back() is None and not halves:
+def compare_rows(x, weight, bias, g, grid, groups, tolerance=1e-13):
+    assert compiled.fits_rows(grid)
+    got = compiled.convolve_rows(x, weight, bias, grid, groups)
+    close(got, im2col.convolve(x, weight, bias, grid, groups), tolerance)
+    got = compiled.rows_input_vjp(g, weight, grid, groups)
+    halves = compiled._fits_depthwise_s2(grid, weight.shape[1], len(weight) // groups)
+    if grid.transposed() is None and not halves:
         assert got is None
     else:
-        close(got, im2col.pull_image(g, weight, slide, groups), tolerance)
-    got = compiled.pull_weight_by_rows(g, x, slide, groups)
-    close(got, im2col.pull_weight(g, x, slide, groups), tolerance)
+        close(got, im2col.conv_input_vjp(g, weight, grid, groups), tolerance)
+    got = compiled.rows_weight_vjp(g, x, grid, groups)
+    close(got, im2col.conv_weight_vjp(g, x, grid, groups), tolerance)
 
 
 def check_tiles(seed):
@@ -84,19 +84,19 @@ def check_tiles(seed):
     pads = tuple(tuple(map(int, rng.integers(0, 3, 2))) for _ in range(2))
     size = [3 + int(n) for n in rng.integers(0, 20, 2)]
     part, each = (int(n) for n in rng.integers(1, 5, 2))
-    x, weight, bias, g, slide = case(seed, size, 3, 1, pads, part, each, 1)
-    assert fits_tiles(slide)
+    x, weight, bias, g, grid = case(seed, size, 3, 1, pads, part, each, 1)
+    assert fits_winograd(grid)
     close(
-        compiled.convolve_by_tiles(x, weight, bias, slide),
-        im2col.convolve(x, weight, bias, slide, 1),
+        compiled.convolve_winograd(x, weight, bias, grid),
+        im2col.convolve(x, weight, bias, grid, 1),
     )
     close(
-        compiled.pull_image_by_tiles(g, weight, slide),
-        im2col.pull_image(g, weight, slide, 1),
+        compiled.winograd_input_vjp(g, weight, grid),
+        im2col.conv_input_vjp(g, weight, grid, 1),
     )
     close(
-        compiled.pull_weight_by_tiles(g, x, slide),
-        im2col.pull_weight(g, x, slide, 1),
+        compiled.winograd_weight_vjp(g, x, grid),
+        im2col.conv_weight_vjp(g, x, grid, 1),
     )
 
 
@@ -107,22 +107,22 @@ def check_columns(seed, monkeypatch):
     pads = tuple(tuple(map(int, rng.integers(0, k + 1, 2))) for k in window)
     long = [d * (k - 1) + 1 for d, k in zip(dilation, window, strict=True)]
     size = tuple(n + int(rng.integers(0, 9)) for n in long)
-    slide = slide_of("test", size, window, stride, pads, dilation).lifted()
+    grid = window_grid("test", size, window, stride, pads, dilation).to_3d()
     samples, each, part, groups = map(int, rng.integers(1, 5, 4))
     dtype = drawn(rng, np.float32, np.float64)
     # Whole numbers, whose sums are exact in any order.
-    x = rng.integers(-9, 10, (samples, part * groups, *slide.size)).astype(dtype)
-    weight = rng.integers(-9, 10, (each * groups, part, *slide.window)).astype(dtype)
-    g = rng.integers(-9, 10, (samples, each * groups, *slide.counts)).astype(dtype)
+    x = rng.integers(-9, 10, (samples, part * groups, *grid.size)).astype(dtype)
+    weight = rng.integers(-9, 10, (each * groups, part, *grid.window)).astype(dtype)
+    g = rng.integers(-9, 10, (samples, each * groups, *grid.counts)).astype(dtype)
     monkeypatch.setattr(im2col, "_BLOCK", int(drawn(rng, 1, 300, 1 << 20)))
     monkeypatch.setattr(im2col, "_FEW", int(drawn(rng, 1, 256)))
-    add = compiled._add_columns
-    got = im2col.pull_image(g, weight, slide, groups, add)
+    add = compiled._col2im
+    got = im2col.conv_input_vjp(g, weight, grid, groups, add)
     assert (got.shape, got.dtype) == (x.shape, x.dtype)
-    assert (got * x).sum() == (im2col.convolve(x, weight, None, slide, groups) * g).sum()
+    assert (got * x).sum() == (im2col.convolve(x, weight, None, grid, groups) * g).sum()
     g = rng.normal(size=g.shape).astype(dtype)
-    wanted = im2col.pull_image(g, weight, slide, groups)
-    np.testing.assert_array_equal(im2col.pull_image(g, weight, slide, groups, add), wanted)
+    wanted = im2col.conv_input_vjp(g, weight, grid, groups)
+    np.testing.assert_array_equal(im2col.conv_input_vjp(g, weight, grid, groups, add), wanted)
 
 
 @pytest.mark.slow
@@ -266,19 +266,19 @@ def test_each_way_is_taken_where_it_is_meant(monkeypatch):
 
         monkeypatch.setattr(compiled, name, noted)
 
-    for name in ("convolve_by_rows", "convolve_by_tiles"):
+    for name in ("convolve_rows", "convolve_winograd"):
         noting(name)
     with ops.use_kernels():
         for shape, filters, options in LARGE.values():
             ops.conv2d(np.ones(shape), np.ones(filters), **options)
-    assert taken == ["convolve_by_rows"] * 3 + ["convolve_by_tiles"]
+    assert taken == ["convolve_rows"] * 3 + ["convolve_winograd"]
 
 
 @pytest.mark.parametrize(("stride", "size"), [(2, 28), (1, 14)], ids=["strided", "large weight"])
 def test_many_columns_are_added_up_in_a_loop_and_few_by_numpy(monkeypatch, stride, size):
     taken = []
-    loop = compiled.images_of_columns
-    monkeypatch.setattr(compiled, "images_of_columns", lambda *given: taken.append(loop(*given)))
+    loop = compiled.col2im_loop
+    monkeypatch.setattr(compiled, "col2im_loop", lambda *given: taken.append(loop(*given)))
     rng = np.random.default_rng(0)
     for channels, times in ((64, 1), (4, 1)):
         y = rng.normal(size=(1, 2 * channels, size // stride, size // stride)).astype("f")

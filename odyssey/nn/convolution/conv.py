@@ -1,4 +1,9 @@
-"""What fits a convolution and its transposes, and what they give of arrays."""
+"""Convolution over one to three spatial axes.
+
+Three functions are linear in each of their two operands, and each is the derivative of the others:
+``conv1d`` to ``conv3d``; ``convolution_input``, the transpose in the images;
+``convolution_weight``, the transpose in the weight. So derivatives of all orders are among them.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +18,15 @@ from odyssey.errors import SettingError, ShapeError
 from odyssey.linalg.matrix_products import matmul
 from odyssey.nn.convolution import im2col
 from odyssey.nn.convolution.unfold import fold, unfold
-from odyssey.nn.sliding_windows import Slide, has_many_tiles, images, ints, slide_of, spelled
-from odyssey.nn.unbatched import or_one
+from odyssey.nn.sliding_windows import (
+    WindowGrid,
+    grid_options,
+    image_shape,
+    int_per_axis,
+    prefers_winograd,
+    window_grid,
+)
+from odyssey.nn.unbatched import accept_unbatched
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.elementwise.choice import isfinite
 from odyssey.ops.reductions.reduce import sum
@@ -30,11 +42,11 @@ from odyssey.table.samples import reject, sample
 # ------------------------------------------------------------------ shapes
 
 
-def fitting(
+def conv_grid(
     who: str, x: Any, weight: Any, bias: Any, options: tuple[Any, ...], n: int | None = None
-) -> tuple[Slide, int]:
-    """Where windows stand, and the number of groups, of a convolution whose shapes fit."""
-    shape, window = _shape(x), _shape(weight)
+) -> tuple[WindowGrid, int]:
+    """Return the window grid and the number of groups of a convolution whose shapes fit."""
+    shape, window = _shape_or_empty(x), _shape_or_empty(weight)
     axes = len(shape) - 2 if n is None else n
     if len(shape) != axes + 2 or not 1 <= axes <= 3 or len(window) != len(shape):
         names = ", ".join(("depth", "height", "width")[-n:]) if n else "1 to 3 spatial axes"
@@ -43,26 +55,26 @@ def fitting(
             "weight (out, channels / groups, and the window)"
         )
     *rest, groups = options
-    groups = _groups(who, groups, window[0], shape[1])
+    groups = _check_groups(who, groups, window[0], shape[1])
     if window[1] * groups != shape[1]:
         raise ShapeError(
             f"{who}: x {shape} has {shape[1]} channels, weight {window} is for {window[1]} in each "
             f"of {groups} groups; weight.shape[1] * groups must be x.shape[1]"
         )
-    if bias is not None and _shape(bias) != window[:1]:
+    if bias is not None and _shape_or_empty(bias) != window[:1]:
         raise ShapeError(
             f"{who}: bias {getattr(bias, 'shape', ())} for weight {window}; wanted is "
             f"({window[0]},)"
         )
-    return slide_of(who, shape[2:], window[2:], *rest), groups
+    return window_grid(who, shape[2:], window[2:], *rest), groups
 
 
-def _shape(x: Any) -> Shape:
+def _shape_or_empty(x: Any) -> Shape:
     shape: Shape = getattr(x, "shape", ())
     return shape
 
 
-def _groups(who: str, groups: Any, out: int, channels: int) -> int:
+def _check_groups(who: str, groups: Any, out: int, channels: int) -> int:
     groups = whole(who, "groups", groups, 1)
     if out % groups or channels % groups:
         raise ShapeError(
@@ -73,41 +85,41 @@ def _groups(who: str, groups: Any, out: int, channels: int) -> int:
 
 
 def common_dtype(*operands: Any) -> np.dtype[Any]:
-    """The dtype of a product of operands, some of which may be None."""
+    """Return the dtype of a product of operands, some of which may be None."""
     return np.result_type(*[operand.dtype for operand in operands if operand is not None])
 
 
-def fitting_image(
+def input_grid(
     who: str, y: Any, weight: Any, size: Any, options: tuple[Any, ...]
-) -> tuple[Slide, int, Shape]:
-    """The same for the transpose in the images, and the shape of these."""
-    shape, window = images(who, "y", y), _shape(weight)
+) -> tuple[WindowGrid, int, Shape]:
+    """Return grid, groups and shape of the images, for the transpose in the images."""
+    shape, window = image_shape(who, "y", y), _shape_or_empty(weight)
     if len(window) != len(shape):
         raise ShapeError(f"{who}: y {shape} with weight {window}; wanted are as many axes")
     groups = whole(who, "groups", options[-1], 1)
-    size = ints(who, "size", size, len(shape) - 2, 0)
+    size = int_per_axis(who, "size", size, len(shape) - 2, 0)
     whole_shape = (shape[0], window[1] * groups, *size)
-    slide, groups = fitting(who, Spec(whole_shape, y.dtype), weight, None, options)
-    _check_result(who, shape, (shape[0], window[0], *slide.counts))
-    return slide, groups, whole_shape
+    grid, groups = conv_grid(who, Spec(whole_shape, y.dtype), weight, None, options)
+    _check_cotangent(who, shape, (shape[0], window[0], *grid.counts))
+    return grid, groups, whole_shape
 
 
-def fitting_weight(
+def weight_grid(
     who: str, y: Any, x: Any, window: Any, options: tuple[Any, ...]
-) -> tuple[Slide, int, Shape]:
-    """The same for the transpose in the weight, and the shape of this."""
-    shape, size = images(who, "y", y), images(who, "x", x)
+) -> tuple[WindowGrid, int, Shape]:
+    """Return grid, groups and shape of the weight, for the transpose in the weight."""
+    shape, size = image_shape(who, "y", y), image_shape(who, "x", x)
     if len(shape) != len(size):
         raise ShapeError(f"{who}: y {shape} with x {size}; wanted are as many axes")
-    groups = _groups(who, options[-1], shape[1], size[1])
-    window = ints(who, "window", window, len(size) - 2)
+    groups = _check_groups(who, options[-1], shape[1], size[1])
+    window = int_per_axis(who, "window", window, len(size) - 2)
     whole_shape = (shape[1], size[1] // groups, *window)
-    slide, groups = fitting(who, x, Spec(whole_shape, x.dtype), None, options)
-    _check_result(who, shape, (size[0], shape[1], *slide.counts))
-    return slide, groups, whole_shape
+    grid, groups = conv_grid(who, x, Spec(whole_shape, x.dtype), None, options)
+    _check_cotangent(who, shape, (size[0], shape[1], *grid.counts))
+    return grid, groups, whole_shape
 
 
-def _check_result(who: str, came: Shape, wanted: Shape) -> None:
+def _check_cotangent(who: str, came: Shape, wanted: Shape) -> None:
     if came != wanted:
         raise ShapeError(
             f"{who}: y has shape {came}; with these options the convolution gives {wanted}"
@@ -117,151 +129,159 @@ def _check_result(who: str, came: Shape, wanted: Shape) -> None:
 # ------------------------------------------------------------------ on arrays
 
 
-def _computed(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """What is computed in: half precision, for which there are no fast products, as single."""
+def _compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype to compute in: half precision, for which products are slow, as single."""
     return np.dtype(np.float32) if dtype.char == "e" else dtype
 
 
-def _over_three(x: Any, dtype: np.dtype[Any]) -> Array:
-    """Images or a weight with three spatial axes."""
+def _to_5d(x: Any, dtype: np.dtype[Any]) -> Array:
+    """Return images or a weight with three spatial axes."""
     x = np.asarray(x, dtype)
     return x.reshape(*x.shape[:2], *(1,) * (5 - x.ndim), *x.shape[2:])
 
 
-def _under(shape: Shape, out: Array, dtype: np.dtype[Any]) -> Array:
-    """An array that nobody else has under another shape, and no view, which would be copied."""
+def _with_shape(shape: Shape, out: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an array under another shape, without a view, which would be copied later."""
     whole = out if out.base is None else out.base
     if whole.dtype != dtype or whole.size != math.prod(shape) or not whole.flags.owndata:
         return np.array(out.reshape(shape), dtype)
     return put_under(whole, shape)
 
 
-def convolved(
+def convolve_arrays(
     who: str,
     x: Any,
     weight: Any,
     bias: Any,
     *options: Any,
     n: int | None = None,
-    way: Any = im2col,
+    backend: Any = im2col,
 ) -> Array:
-    """The convolution of arrays, by ``way``, a module with the three products."""
-    slide, groups = fitting(who, x, weight, bias, options, n)
+    """Convolve arrays by ``backend``, a module with the convolution and its two transposes."""
+    grid, groups = conv_grid(who, x, weight, bias, options, n)
     dtype = common_dtype(x, weight, bias)
-    wide = _computed(dtype)
+    wide = _compute_dtype(dtype)
     bias = None if bias is None else np.asarray(bias, wide)
-    images, rows = _over_three(x, wide), _over_three(weight, wide)
-    out = way.convolve(images, rows, bias, slide.lifted(), groups)
-    return _under((*out.shape[:2], *slide.counts), out, dtype)
+    images, rows = _to_5d(x, wide), _to_5d(weight, wide)
+    out = backend.convolve(images, rows, bias, grid.to_3d(), groups)
+    return _with_shape((*out.shape[:2], *grid.counts), out, dtype)
 
 
-def image_pulled(
-    who: str, y: Any, weight: Any, size: Any, *options: Any, way: Any = im2col
+def input_vjp_arrays(
+    who: str, y: Any, weight: Any, size: Any, *options: Any, backend: Any = im2col
 ) -> Array:
-    """The transpose of the convolution in its images."""
-    slide, groups, shape = fitting_image(who, y, weight, size, options)
+    """Return the transpose of the convolution in its images."""
+    grid, groups, shape = input_grid(who, y, weight, size, options)
     dtype = common_dtype(y, weight)
-    wide = _computed(dtype)
-    parts, rows = _over_three(y, wide), _over_three(weight, wide)
-    out = way.pull_image(parts, rows, slide.lifted(), groups)
-    return _under(shape, out, dtype)
+    wide = _compute_dtype(dtype)
+    parts, rows = _to_5d(y, wide), _to_5d(weight, wide)
+    out = backend.conv_input_vjp(parts, rows, grid.to_3d(), groups)
+    return _with_shape(shape, out, dtype)
 
 
-def weight_pulled(who: str, y: Any, x: Any, window: Any, *options: Any, way: Any = im2col) -> Array:
-    """The transpose of the convolution in its weight."""
-    slide, groups, shape = fitting_weight(who, y, x, window, options)
+def weight_vjp_arrays(
+    who: str, y: Any, x: Any, window: Any, *options: Any, backend: Any = im2col
+) -> Array:
+    """Return the transpose of the convolution in its weight."""
+    grid, groups, shape = weight_grid(who, y, x, window, options)
     dtype = common_dtype(y, x)
-    wide = _computed(dtype)
-    parts, images = _over_three(y, wide), _over_three(x, wide)
-    out = way.pull_weight(parts, images, slide.lifted(), groups)
-    return _under(shape, out, dtype)
+    wide = _compute_dtype(dtype)
+    parts, images = _to_5d(y, wide), _to_5d(x, wide)
+    out = backend.conv_weight_vjp(parts, images, grid.to_3d(), groups)
+    return _with_shape(shape, out, dtype)
 
 
 # ------------------------------------------------------------------ compiled
 
 
-def compiled(function: Callable[..., Any], *who: str, **settings: Any) -> Kernel:
-    """The record of the kernel that runs one of the functions above by compiled loops."""
+def compiled_kernel(function: Callable[..., Any], *who: str, **settings: Any) -> Kernel:
+    """Return the kernel record that runs one of the functions above with compiled loops."""
 
     def run(*values: Any) -> Any:
         from odyssey.nn.convolution import compiled
 
-        return function(*who, *values, **settings, way=compiled)
+        return function(*who, *values, **settings, backend=compiled)
 
-    return Kernel("loops over windows", run, when=_in_full_precision)
+    return Kernel("loops over windows", run, when=_is_single_or_double)
 
 
-def _in_full_precision(first: Any, second: Any, *others: Any) -> bool:
+def _is_single_or_double(first: Any, second: Any, *others: Any) -> bool:
     found = {spec.dtype.char for spec in (first, second) if isinstance(spec, Spec)}
     return found in ({"f"}, {"d"})
 
 
-# A convolution of so few products for each result multiplies zeros rather than summing windows.
+# With so few products for each result the transpose runs as a convolution that multiplies zeros,
+# instead of summing windows.
 _FEW = 64
 
 
-def convolution_in_ops(
+def conv_decomposition(
     x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any
 ) -> Any:
-    """What a convolution equals."""
-    slide, groups = fitting("convolution", x, weight, bias, (stride, padding, dilation, groups))
+    """Convolution in ops: unfolded windows as columns, times the weight."""
+    grid, groups = conv_grid("convolution", x, weight, bias, (stride, padding, dilation, groups))
     height = math.prod(weight.shape[1:])
     rows = reshape(weight, (1, groups, weight.shape[0] // groups, height))
-    columns = _columns(x, slide, groups)
-    out = reshape(matmul(rows, columns), (x.shape[0], weight.shape[0], *slide.counts))
-    return out if bias is None else add(out, over_places(bias, x.ndim - 2))
+    columns = _unfolded_columns(x, grid, groups)
+    out = reshape(matmul(rows, columns), (x.shape[0], weight.shape[0], *grid.counts))
+    return out if bias is None else add(out, expand_bias(bias, x.ndim - 2))
 
 
-def convolved_natively(build: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
-    """The same, unless its kernel takes the fewer products."""
-    slide, groups = fitting("convolution", x, weight, bias, options)
-    if _in_tiles(slide, x.shape[0], weight.shape, groups, x, weight):
+def lower_conv(build: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
+    """Lower a convolution to its decomposition, unless its kernel runs Winograd."""
+    grid, groups = conv_grid("convolution", x, weight, bias, options)
+    if _runs_winograd(grid, x.shape[0], weight.shape, groups, x, weight):
         return NotImplemented
-    return convolution_in_ops(x, weight, bias, *options)
+    return conv_decomposition(x, weight, bias, *options)
 
 
-def _in_tiles(slide: Slide, samples: int, weight: Shape, groups: int, *operands: Any) -> bool:
-    """Whether a kernel computes tiles, of which a program knows nothing."""
+def _runs_winograd(
+    grid: WindowGrid, samples: int, weight: Shape, groups: int, *operands: Any
+) -> bool:
+    """Return whether a kernel computes Winograd tiles, which compiled programs do not have."""
     if {operand.dtype.char for operand in operands} not in ({"f"}, {"d"}):
         return False
-    part, each = weight[1], weight[0] // groups
-    return has_many_tiles(slide.lifted(), samples, part, each, groups) and are_kernels_compiled()
+    in_channels, out_channels = weight[1], weight[0] // groups
+    return (
+        prefers_winograd(grid.to_3d(), samples, in_channels, out_channels, groups)
+        and are_kernels_compiled()
+    )
 
 
-def over_places(bias: Any, n: int) -> Any:
-    """A number for each channel in the shape in which it meets images."""
+def expand_bias(bias: Any, n: int) -> Any:
+    """Reshape a bias so that it broadcasts to images with ``n`` spatial axes."""
     return reshape(bias, (-1, *(1,) * n))
 
 
-def _columns(x: Any, slide: Slide, groups: int) -> Any:
-    stride, pads, dilation = spelled(slide)
-    found = unfold(x, window=slide.window, stride=stride, padding=pads, dilation=dilation)
-    height = x.shape[1] // groups * math.prod(slide.window)
-    return reshape(found, (x.shape[0], groups, height, math.prod(slide.counts)))
+def _unfolded_columns(x: Any, grid: WindowGrid, groups: int) -> Any:
+    stride, pads, dilation = grid_options(grid)
+    found = unfold(x, window=grid.window, stride=stride, padding=pads, dilation=dilation)
+    height = x.shape[1] // groups * math.prod(grid.window)
+    return reshape(found, (x.shape[0], groups, height, math.prod(grid.counts)))
 
 
-def input_in_ops(
+def input_decomposition(
     y: Any, weight: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: Any
 ) -> Any:
-    """What its transpose in the images equals."""
+    """Transpose of the convolution in its images, in ops."""
     options = (stride, padding, dilation, groups)
-    slide, groups, shape = fitting_image("convolution_input", y, weight, size, options)
-    height, places = math.prod(weight.shape[1:]), math.prod(slide.counts)
+    grid, groups, shape = input_grid("convolution_input", y, weight, size, options)
+    height, places = math.prod(weight.shape[1:]), math.prod(grid.counts)
     rows = reshape(weight, (1, groups, weight.shape[0] // groups, height))
     parts = reshape(y, (shape[0], groups, weight.shape[0] // groups, places))
     columns = reshape(matmul(matrix_transpose(rows), parts), (shape[0], groups * height, places))
-    stride, pads, dilation = spelled(slide)
+    stride, pads, dilation = grid_options(grid)
     return fold(
         columns,
-        size=slide.size,
-        window=slide.window,
+        size=grid.size,
+        window=grid.window,
         stride=stride,
         padding=pads,
         dilation=dilation,
     )
 
 
-def input_natively(
+def lower_input(
     build: Any,
     y: Any,
     weight: Any,
@@ -271,22 +291,22 @@ def input_natively(
     dilation: Any,
     groups: Any,
 ) -> Any:
-    """The same, as a convolution with zeros around the results, and between few of them."""
+    """Lower the transpose in the images, if fast as a convolution of the dilated cotangent."""
     options = (stride, padding, dilation, groups)
-    slide, groups, shape = fitting_image("convolution_input", y, weight, size, options)
-    if _in_tiles(slide, shape[0], weight.shape, groups, y, weight):
+    grid, groups, shape = input_grid("convolution_input", y, weight, size, options)
+    if _runs_winograd(grid, shape[0], weight.shape, groups, y, weight):
         return NotImplemented
-    few = weight.shape[0] // groups * math.prod(slide.window) <= _FEW
-    back = slide.back() if few or set(slide.stride) == {1} else None
+    few = weight.shape[0] // groups * math.prod(grid.window) <= _FEW
+    back = grid.transposed() if few or set(grid.stride) == {1} else None
     if back is None:
-        return input_in_ops(y, weight, size, *options)
-    # What is infinite would make NaN of the zeros around and between.
+        return input_decomposition(y, weight, size, *options)
+    # An infinite weight times the zeros around and between results would be NaN.
     build.require(isfinite(weight))
-    return _turned(_spread(y, slide.stride), weight, back, groups, shape)
+    return _conv_with_flipped_weight(_dilate_cotangent(y, grid.stride), weight, back, groups, shape)
 
 
-def _spread(y: Any, stride: Shape) -> Any:
-    """The results with zeros between them, as many as a window goes further."""
+def _dilate_cotangent(y: Any, stride: Shape) -> Any:
+    """Return results with zeros between them, ``stride - 1`` along each axis."""
     if set(stride) == {1} or not y.size:
         return y
     size = [(n - 1) * s + 1 for n, s in zip(y.shape[2:], stride, strict=True)]
@@ -294,41 +314,43 @@ def _spread(y: Any, stride: Shape) -> Any:
     return add_at(y, key, Spec((*y.shape[:2], *size), y.dtype))
 
 
-def _turned(y: Any, weight: Any, back: Slide, groups: int, shape: Shape) -> Any:
-    """The transpose in the images, as the convolution with the mirrored weight that it is."""
+def _conv_with_flipped_weight(
+    y: Any, weight: Any, back: WindowGrid, groups: int, shape: Shape
+) -> Any:
+    """Transpose in the images, as a convolution with the flipped weight."""
     out, channels, *window = weight.shape
     axes = tuple(range(3, 3 + len(window)))
     parts = flip(reshape(weight, (groups, out // groups, channels, *window)), axes)
     rows = reshape(
         transpose(parts, (0, 2, 1, *axes)), (1, groups, channels, out // groups * math.prod(window))
     )
-    return reshape(matmul(rows, _columns(y, back, groups)), shape)
+    return reshape(matmul(rows, _unfolded_columns(y, back, groups)), shape)
 
 
-def weight_in_ops(
+def weight_decomposition(
     y: Any, x: Any, window: Any, stride: Any, padding: Any, dilation: Any, groups: Any
 ) -> Any:
-    """What its transpose in the weight equals."""
+    """Transpose of the convolution in its weight, in ops."""
     options = (stride, padding, dilation, groups)
-    slide, groups, shape = fitting_weight("convolution_weight", y, x, window, options)
-    parts = reshape(y, (x.shape[0], groups, shape[0] // groups, math.prod(slide.counts)))
-    columns = matrix_transpose(_columns(x, slide, groups))
+    grid, groups, shape = weight_grid("convolution_weight", y, x, window, options)
+    parts = reshape(y, (x.shape[0], groups, shape[0] // groups, math.prod(grid.counts)))
+    columns = matrix_transpose(_unfolded_columns(x, grid, groups))
     return reshape(sum(matmul(parts, columns), 0), shape)
 
 
-def weight_natively(build: Any, y: Any, x: Any, window: Any, *options: Any) -> Any:
-    """The same, unless its kernel takes the fewer products."""
-    slide, groups, shape = fitting_weight("convolution_weight", y, x, window, options)
-    if _in_tiles(slide, x.shape[0], shape, groups, y, x):
+def lower_weight(build: Any, y: Any, x: Any, window: Any, *options: Any) -> Any:
+    """Lower the transpose in the weight to its decomposition, unless its kernel runs Winograd."""
+    grid, groups, shape = weight_grid("convolution_weight", y, x, window, options)
+    if _runs_winograd(grid, x.shape[0], shape, groups, y, x):
         return NotImplemented
-    return weight_in_ops(y, x, window, *options)
+    return weight_decomposition(y, x, window, *options)
 
 
 def bias_rule(g: Any) -> Any:
-    """The cotangent of its bias."""
+    """VJP of a convolution in its bias."""
     if g.dtype.char == "e" or not g.size:
         return sum(g, (0, *range(2, g.ndim)))
-    # A product takes a quarter of the time of a sum over axes that are not side by side.
+    # A product takes a quarter of the time of a sum over axes that are not adjacent.
     images, results, *counts = g.shape
     places = math.prod(counts)
     rows = matmul(reshape(g, (images * results, places)), np.ones(places, g.dtype))
@@ -341,61 +363,63 @@ def bias_rule(g: Any) -> Any:
 def x_rule(
     g: Any, weight: Any, x_spec: Spec, stride: Any, padding: Any, dilation: Any, groups: Any
 ) -> Any:
-    """The cotangent of the images of a convolution."""
+    """VJP of a convolution in its images."""
     return convolution_input(g, weight, x_spec.shape[2:], stride, padding, dilation, groups)
 
 
 def weight_rule(
     g: Any, x: Any, weight_spec: Spec, stride: Any, padding: Any, dilation: Any, groups: Any
 ) -> Any:
-    """The cotangent of its weight."""
+    """VJP of a convolution in its weight."""
     return convolution_weight(g, x, weight_spec.shape[2:], stride, padding, dilation, groups)
 
 
-def _again(x: Any, weight: Any, *options: Any) -> Any:
-    """The convolution without a bias, over as many axes as the images have."""
+def _conv_without_bias(x: Any, weight: Any, *options: Any) -> Any:
+    """Convolve without a bias, over as many axes as the images have."""
     row = (conv1d, conv2d, conv3d)[x.ndim - 3]
     stride, padding, dilation, groups = options
     return row(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
-# ------------------------------------------------------------------ rows of convolutions
+# ------------------------------------------------------------------ convolutions
 
 
-def _of_axes(n: int) -> dict[str, Any]:
-    """What the rows of convolutions over n spatial axes have in common."""
+def _conv_row(n: int) -> dict[str, Any]:
+    """Return the table columns that convolutions over n spatial axes declare."""
     who = f"conv{n}d"
 
     def infer(x: Spec, weight: Spec, bias: Spec | None, *options: Any) -> Spec:
-        slide, _ = fitting(who, x, weight, bias, options, n)
-        return Spec((x.shape[0], weight.shape[0], *slide.counts), common_dtype(x, weight, bias))
+        grid, _ = conv_grid(who, x, weight, bias, options, n)
+        return Spec((x.shape[0], weight.shape[0], *grid.counts), common_dtype(x, weight, bias))
 
     def canonical(x: Spec, weight: Spec, bias: Spec | None, *options: Any) -> tuple[Any, ...]:
-        slide, groups = fitting(who, x, weight, bias, options, n)
-        return (*spelled(slide), groups)
+        grid, groups = conv_grid(who, x, weight, bias, options, n)
+        return (*grid_options(grid), groups)
 
     return {
-        "kernel": lambda x, weight, bias, *options: convolved(who, x, weight, bias, *options, n=n),
-        "kernels": [compiled(convolved, who, n=n)],
+        "kernel": lambda x, weight, bias, *options: convolve_arrays(
+            who, x, weight, bias, *options, n=n
+        ),
+        "kernels": [compiled_kernel(convolve_arrays, who, n=n)],
         "infer": infer,
         "canonical": canonical,
-        "decomposition": convolution_in_ops,
-        "lowering": convolved_natively,
+        "decomposition": conv_decomposition,
+        "lowering": lower_conv,
         "vjp": {"x": x_rule, "weight": weight_rule, "bias": bias_rule},
         "jvp": {
-            "x": lambda t, weight, stride, padding, dilation, groups: _again(
+            "x": lambda t, weight, stride, padding, dilation, groups: _conv_without_bias(
                 t, weight, stride, padding, dilation, groups
             ),
-            "weight": lambda t, x, stride, padding, dilation, groups: _again(
+            "weight": lambda t, x, stride, padding, dilation, groups: _conv_without_bias(
                 x, t, stride, padding, dilation, groups
             ),
-            "bias": lambda t: over_places(t, n),
+            "bias": lambda t: expand_bias(t, n),
         },
-        "rejects": _rejects(n),
+        "rejects": _conv_rejects(n),
     }
 
 
-def _rejects(n: int) -> list[Any]:
+def _conv_rejects(n: int) -> list[Any]:
     size, window = (5,) * n, (2,) * n
     return [
         reject((3,), (1, 1, 3), None, match=r"x \(3,\) with weight"),
@@ -418,9 +442,9 @@ def _rejects(n: int) -> list[Any]:
 _SETTING: dict[str, Any] = {"error": SettingError}
 
 
-@or_one
+@accept_unbatched
 @op(
-    **_of_axes(1),
+    **_conv_row(1),
     samples=[
         sample((2, 3, 6), (4, 3, 2), (4,)),
         sample((1, 4, 7), (4, 2, 3), None, stride=2, padding=((2, 0),), groups=2),
@@ -447,17 +471,17 @@ def conv1d(
         stride: As for ``conv2d``, an int or a tuple of one; so are the others.
         padding: Zeros around each signal.
         dilation: The distance between the elements of a window.
-        groups: How many parts the channels are in.
+        groups: The number of groups of channels.
 
     >>> conv1d(np.arange(4.0).reshape(1, 1, 4), np.array([[[1.0, 10.0]]]))
     array([[[10., 21., 32.]]])
     """
-    return convolved("conv1d", x, weight, bias, stride, padding, dilation, groups, n=1)
+    return convolve_arrays("conv1d", x, weight, bias, stride, padding, dilation, groups, n=1)
 
 
-@or_one
+@accept_unbatched
 @op(
-    **_of_axes(2),
+    **_conv_row(2),
     samples=[
         sample((2, 3, 4, 5), (4, 3, 2, 3), (4,)),
         sample((1, 4, 5, 4), (4, 2, 3, 2), None, padding="same", groups=2),
@@ -478,42 +502,41 @@ def conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """Convolution of images: at each place the sum of a window of all channels times a weight.
+    """Convolution of images: the sum, at each position, of a window of all channels times a weight.
 
-    As in other libraries of neural networks the weight is not mirrored, so this is what statistics
-    call a cross-correlation.
+    The weight is not flipped, as in other neural network libraries: this is a cross-correlation.
 
     Args:
         x: Images (samples, channels, height, width), or one without the first axis.
         weight: Array (out, channels / groups, window height, window width).
         bias: A number for each of the ``out`` channels, or None.
         stride: The distance between windows, an int or a pair.
-        padding: Zeros around the images: an int; one for each axis; a pair (before, behind) for
-            each axis; ``"valid"`` for none; or ``"same"`` for as many as give a result of the size
-            of the images, which needs stride 1. Of an odd number the larger half is behind.
+        padding: Zeros around the images: an int; one for each axis; a pair (before, after) for
+            each axis; ``"valid"`` for none; or ``"same"``, for a result of the size of the images,
+            which needs stride 1; the larger half of an odd number comes after.
         dilation: The distance between the elements of a window, an int or a pair.
-        groups: In so many parts the channels are, of the images and of the result, and each part
-            of the result depends on its own part of the images.
+        groups: The number of groups that channels are divided into; each group of the result
+            depends on its group of the images.
 
     Returns:
-        Images (samples, out, height, width), of which an axis of ``n`` elements has
+        Images (samples, out, height, width); an axis of ``n`` elements becomes one of
         ``(n + padding - dilation * (window - 1) - 1) // stride + 1``.
 
     Raises:
-        ShapeError: where shapes do not fit, or no window fits on an image.
-        SettingError: where an option is out of its range.
+        ShapeError: If shapes do not fit, or no window fits on an image.
+        SettingError: If an option is out of its range.
 
     >>> image = np.arange(9.0).reshape(1, 1, 3, 3)
     >>> conv2d(image, np.array([[[[1.0, 0.0], [0.0, 1.0]]]]))
     array([[[[ 4.,  6.],
              [10., 12.]]]])
     """
-    return convolved("conv2d", x, weight, bias, stride, padding, dilation, groups, n=2)
+    return convolve_arrays("conv2d", x, weight, bias, stride, padding, dilation, groups, n=2)
 
 
-@or_one
+@accept_unbatched
 @op(
-    **_of_axes(3),
+    **_conv_row(3),
     samples=[
         sample((1, 2, 3, 4, 3), (2, 2, 2, 3, 2), (2,)),
         sample((1, 2, 2, 3, 2), (2, 1, 2, 1, 2), None, stride=(1, 2, 1), padding=1, groups=2),
@@ -539,45 +562,45 @@ def conv3d(
         stride: As for ``conv2d``, an int or a tuple of three; so are the others.
         padding: Zeros around each volume.
         dilation: The distance between the elements of a window.
-        groups: How many parts the channels are in.
+        groups: The number of groups of channels.
 
     >>> conv3d(np.ones((1, 1, 2, 2, 2)), np.ones((1, 1, 2, 2, 2)))
     array([[[[[8.]]]]])
     """
-    return convolved("conv3d", x, weight, bias, stride, padding, dilation, groups, n=3)
+    return convolve_arrays("conv3d", x, weight, bias, stride, padding, dilation, groups, n=3)
 
 
-# ------------------------------------------------------------------ rows of their transposes
+# ------------------------------------------------------------------ transposes
 
 
-def _input_spelled(y: Any, weight: Any, size: Any, *options: Any) -> tuple[Any, ...]:
-    slide, groups, _ = fitting_image("convolution_input", y, weight, size, options)
-    return (slide.size, *spelled(slide), groups)
+def _canonical_input_options(y: Any, weight: Any, size: Any, *options: Any) -> tuple[Any, ...]:
+    grid, groups, _ = input_grid("convolution_input", y, weight, size, options)
+    return (grid.size, *grid_options(grid), groups)
 
 
-def _weight_spelled(y: Any, x: Any, window: Any, *options: Any) -> tuple[Any, ...]:
-    slide, groups, _ = fitting_weight("convolution_weight", y, x, window, options)
-    return (slide.window, *spelled(slide), groups)
+def _canonical_weight_options(y: Any, x: Any, window: Any, *options: Any) -> tuple[Any, ...]:
+    grid, groups, _ = weight_grid("convolution_weight", y, x, window, options)
+    return (grid.window, *grid_options(grid), groups)
 
 
-def _input_spec(y: Any, weight: Any, size: Any, *options: Any) -> Spec:
-    _, _, shape = fitting_image("convolution_input", y, weight, size, options)
+def _infer_input(y: Any, weight: Any, size: Any, *options: Any) -> Spec:
+    _, _, shape = input_grid("convolution_input", y, weight, size, options)
     return Spec(shape, common_dtype(y, weight))
 
 
-def _weight_spec(y: Any, x: Any, window: Any, *options: Any) -> Spec:
-    _, _, shape = fitting_weight("convolution_weight", y, x, window, options)
+def _infer_weight(y: Any, x: Any, window: Any, *options: Any) -> Spec:
+    _, _, shape = weight_grid("convolution_weight", y, x, window, options)
     return Spec(shape, common_dtype(y, x))
 
 
 @op(
-    kernels=[compiled(image_pulled, "convolution_input")],
-    infer=_input_spec,
-    decomposition=input_in_ops,
-    lowering=input_natively,
-    canonical=_input_spelled,
+    kernels=[compiled_kernel(input_vjp_arrays, "convolution_input")],
+    infer=_infer_input,
+    decomposition=input_decomposition,
+    lowering=lower_input,
+    canonical=_canonical_input_options,
     vjp={
-        "y": lambda g, weight, stride, padding, dilation, groups: _again(
+        "y": lambda g, weight, stride, padding, dilation, groups: _conv_without_bias(
             g, weight, stride, padding, dilation, groups
         ),
         "weight": lambda g, y, weight_spec, stride, padding, dilation, groups: convolution_weight(
@@ -615,18 +638,18 @@ def convolution_input(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """Cotangent of the images of a convolution, from that of its result and its weight.
+    """VJP of a convolution in its images, for the cotangent of its result.
 
-    It adds each element of ``y``, times the weight, where the convolution read its window.
+    Each element of ``y``, times the weight, is added where the convolution read its window.
 
     Args:
-        y: Of the shape of the result, (samples, out, spatial axes).
-        weight: The convolution's, (out, channels / groups, *window).
+        y: The cotangent of the result, (samples, out, spatial axes).
+        weight: The weight of the convolution, (out, channels / groups, *window).
         size: The spatial size of the images: an int or one for each axis.
-        stride: The convolution's; so are the others, see ``conv2d``.
-        padding: Zeros that were around the images.
+        stride: The stride of the convolution, see ``conv2d``; so are the other options.
+        padding: Zeros around the images.
         dilation: The distance between the elements of a window.
-        groups: How many parts the channels are in.
+        groups: The number of groups of channels.
 
     Returns:
         Images (samples, channels, *size).
@@ -634,17 +657,17 @@ def convolution_input(
     >>> convolution_input(np.ones((1, 1, 2)), np.array([[[1.0, 10.0]]]), 3)
     array([[[ 1., 11., 10.]]])
     """
-    return image_pulled("convolution_input", y, weight, size, stride, padding, dilation, groups)
+    return input_vjp_arrays("convolution_input", y, weight, size, stride, padding, dilation, groups)
 
 
 @op(
-    kernels=[compiled(weight_pulled, "convolution_weight")],
-    infer=_weight_spec,
-    decomposition=weight_in_ops,
-    lowering=weight_natively,
-    canonical=_weight_spelled,
+    kernels=[compiled_kernel(weight_vjp_arrays, "convolution_weight")],
+    infer=_infer_weight,
+    decomposition=weight_decomposition,
+    lowering=lower_weight,
+    canonical=_canonical_weight_options,
     vjp={
-        "y": lambda g, x, stride, padding, dilation, groups: _again(
+        "y": lambda g, x, stride, padding, dilation, groups: _conv_without_bias(
             x, g, stride, padding, dilation, groups
         ),
         "x": lambda g, y, x_spec, stride, padding, dilation, groups: convolution_input(
@@ -682,16 +705,16 @@ def convolution_weight(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """Cotangent of the weight of a convolution, from that of its result and its images.
+    """VJP of a convolution in its weight, for the cotangent of its result.
 
     Args:
-        y: Of the shape of the result, (samples, out, spatial axes).
+        y: The cotangent of the result, (samples, out, spatial axes).
         x: The images, (samples, channels, spatial axes).
         window: The size of a window, an int or one for each axis.
-        stride: The convolution's; so are the others, see ``conv2d``.
+        stride: The stride of the convolution, see ``conv2d``; so are the other options.
         padding: Zeros around the images.
         dilation: The distance between the elements of a window.
-        groups: How many parts the channels are in.
+        groups: The number of groups of channels.
 
     Returns:
         An array (out, channels / groups, *window).
@@ -699,7 +722,7 @@ def convolution_weight(
     >>> convolution_weight(np.ones((1, 1, 2)), np.array([[[1.0, 2.0, 3.0]]]), 2)
     array([[[3., 5.]]])
     """
-    return weight_pulled("convolution_weight", y, x, window, stride, padding, dilation, groups)
+    return weight_vjp_arrays("convolution_weight", y, x, window, stride, padding, dilation, groups)
 
 
 publish(globals())

@@ -1,4 +1,4 @@
-"""Transposed convolution: images from their places, as decoders need it."""
+"""Transposed convolution."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from odyssey.checks import shown
 from odyssey.errors import SettingError, ShapeError
 from odyssey.nn.convolution.conv import convolution_input
-from odyssey.nn.sliding_windows import ints, slide_of
+from odyssey.nn.sliding_windows import int_per_axis, window_grid
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.structure.shape import reshape, shape_of
 from odyssey.spec import Shape
@@ -15,7 +15,7 @@ from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 
 
-def _transposed(
+def _conv_transpose(
     n: int,
     x: Any,
     weight: Any,
@@ -24,18 +24,19 @@ def _transposed(
     output_padding: Any,
     tape: Any,
 ) -> Any:
+    """Transposed convolution over ``n`` axes."""
     who = f"conv_transpose{n}d"
     shape, window = shape_of(x), shape_of(weight)
     if len(shape) == n + 1 == len(window) - 1:  # one image
         one = reshape(x, (1, *shape), tape=tape)
-        out = _transposed(n, one, weight, bias, options, output_padding, tape)
+        out = _conv_transpose(n, one, weight, bias, options, output_padding, tape)
         return reshape(out, shape_of(out)[1:], tape=tape)
     if len(shape) != n + 2 or len(window) != n + 2 or shape[1] != window[0]:
         raise ShapeError(
             f"{who}: x {shape} with weight {window}; wanted are x (samples, channels, and {n} "
             "spatial axes) and weight (channels, out / groups, and the window)"
         )
-    size = _size(who, shape[2:], window[2:], options, output_padding)
+    size = _output_size(who, shape[2:], window[2:], options, output_padding)
     out = convolution_input(x, weight, size, *options, tape=tape)
     if bias is None:
         return out
@@ -46,29 +47,29 @@ def _transposed(
     return add(out, reshape(bias, (-1, *(1,) * n), tape=tape), tape=tape)
 
 
-def _size(
+def _output_size(
     who: str, count: Shape, window: Shape, options: tuple[Any, Any, Any, Any], more: Any
 ) -> Shape:
-    """The size of images on which so many windows stand, with what is behind the last of them."""
+    """Return the size of images on which so many windows stand, with ``output_padding``."""
     stride, padding, dilation, _ = options
     n = len(count)
-    steps = ints(who, "dilation", dilation, n)
+    steps = int_per_axis(who, "dilation", dilation, n)
     spans = tuple([1 + d * (k - 1) for d, k in zip(steps, window, strict=True)])
-    slide = slide_of(who, spans, window, stride, padding, steps)
-    more = ints(who, "output_padding", more, n, 0)
-    if any(m >= s for m, s in zip(more, slide.stride, strict=True)):
+    grid = window_grid(who, spans, window, stride, padding, steps)
+    more = int_per_axis(who, "output_padding", more, n, 0)
+    if any(m >= s for m, s in zip(more, grid.stride, strict=True)):
         raise SettingError(
-            f"{who}: output_padding={shown(more)} for stride {slide.stride}; it must be smaller"
+            f"{who}: output_padding={shown(more)} for stride {grid.stride}; it must be smaller"
         )
     size = [
         (places - 1) * s + span - before - after + m
         for places, s, span, (before, after), m in zip(
-            count, slide.stride, spans, slide.pads, more, strict=True
+            count, grid.stride, spans, grid.pads, more, strict=True
         )
     ]
     if min(count) < 1 or min(size) < 0:
         raise ShapeError(
-            f"{who}: of {count} places with padding {slide.pads} nothing is left; pad less"
+            f"{who}: of {count} places with padding {grid.pads} nothing is left; pad less"
         )
     return tuple(size)
 
@@ -103,17 +104,17 @@ def conv_transpose1d(
         weight: Array (channels, out / groups, window).
         bias: A number for each channel of the result, or None.
         stride: As for ``conv_transpose2d``, an int or a tuple of one; so are the others.
-        padding: How much is cut off on both sides.
-        output_padding: How much the result is longer than it must be.
+        padding: The elements cut off on both sides.
+        output_padding: The number of elements after the last window.
         dilation: The distance between the elements of a window.
-        groups: How many parts the channels are in.
+        groups: The number of groups of channels.
         tape: The tape to record on.
 
     >>> conv_transpose1d(np.array([[[1.0, 2.0]]]), np.array([[[1.0, 10.0]]]), stride=2)
     array([[[ 1., 10.,  2., 20.]]])
     """
     options = (stride, padding, dilation, groups)
-    return _transposed(1, x, weight, bias, options, output_padding, tape)
+    return _conv_transpose(1, x, weight, bias, options, output_padding, tape)
 
 
 @composite(
@@ -148,25 +149,25 @@ def conv_transpose2d(
     groups: int = 1,
     tape: Any = None,
 ) -> Any:
-    """Transposed convolution: each element adds a window, times itself, to the result.
+    """Transposed convolution: each element adds the window, times itself, to the result.
 
-    It is the transpose of ``conv2d`` with the same weight and options, no inverse of it.
+    The transpose, not the inverse, of ``conv2d`` with the same weight and options.
 
     Args:
         x: Images (samples, channels, height, width).
         weight: Array (channels, out / groups, window height, window width).
         bias: A number for each channel of the result, or None.
-        stride: How far the windows of neighbours are apart, an int or a pair.
-        padding: What is cut off: an int; one for each axis; a pair (before, behind) for each
+        stride: The distance between the windows of neighbours, an int or a pair.
+        padding: The elements cut off: an int; one for each axis; a pair (before, after) for each
             axis; or ``"valid"`` or ``"same"``, as for ``conv2d``.
-        output_padding: How many elements are behind what the last window reaches, less than the
-            stride: ``conv2d`` gives images of several sizes the same number of windows.
+        output_padding: The number of elements after the last window, less than the stride: images
+            of several sizes have as many windows.
         dilation: The distance between the elements of a window.
-        groups: How many parts the channels are in.
+        groups: The number of groups of channels.
         tape: The tape to record on.
 
     Returns:
-        Images (samples, out, height, width), of which an axis has
+        Images (samples, out, height, width); an axis has
         ``(n - 1) * stride - padding + dilation * (window - 1) + output_padding + 1`` elements.
 
     >>> conv_transpose2d(np.ones((1, 1, 2, 2)), np.ones((1, 1, 2, 2)))
@@ -175,7 +176,7 @@ def conv_transpose2d(
              [1., 2., 1.]]]])
     """
     options = (stride, padding, dilation, groups)
-    return _transposed(2, x, weight, bias, options, output_padding, tape)
+    return _conv_transpose(2, x, weight, bias, options, output_padding, tape)
 
 
 @composite(
@@ -202,17 +203,17 @@ def conv_transpose3d(
         weight: Array (channels, out / groups, *window).
         bias: A number for each channel of the result, or None.
         stride: As for ``conv_transpose2d``, an int or a tuple of three; so are the others.
-        padding: How much is cut off on both sides.
-        output_padding: How much the result is longer than it must be.
+        padding: The elements cut off on both sides.
+        output_padding: The number of elements after the last window.
         dilation: The distance between the elements of a window.
-        groups: How many parts the channels are in.
+        groups: The number of groups of channels.
         tape: The tape to record on.
 
     >>> conv_transpose3d(np.ones((1, 1, 1, 1, 2)), np.ones((1, 1, 1, 1, 2)))
     array([[[[[1., 2., 1.]]]]])
     """
     options = (stride, padding, dilation, groups)
-    return _transposed(3, x, weight, bias, options, output_padding, tape)
+    return _conv_transpose(3, x, weight, bias, options, output_padding, tape)
 
 
 publish(globals())

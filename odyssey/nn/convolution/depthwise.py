@@ -1,4 +1,4 @@
-"""Convolutions of each channel alone, and in two steps of which that is the first."""
+"""Depthwise and depthwise separable convolution."""
 
 from __future__ import annotations
 
@@ -9,74 +9,76 @@ from odyssey.nn.convolution import im2col
 from odyssey.nn.convolution.conv import (
     bias_rule,
     common_dtype,
-    compiled,
+    compiled_kernel,
     conv2d,
+    conv_grid,
     convolution_input,
     convolution_weight,
-    convolved,
-    fitting,
-    over_places,
+    convolve_arrays,
+    expand_bias,
 )
-from odyssey.nn.sliding_windows import images, spelled
-from odyssey.nn.unbatched import or_one
+from odyssey.nn.sliding_windows import grid_options, image_shape
+from odyssey.nn.unbatched import accept_unbatched
 from odyssey.ops.structure.shape import shape_of
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 
-# ------------------------------------------------------------------ a window for each channel
+# ------------------------------------------------------------------ depthwise
 
 
-def _channels(who: str, x: Any) -> int:
-    shape: Shape = images(who, "x", x)
+def _channel_count(who: str, x: Any) -> int:
+    shape: Shape = image_shape(who, "x", x)
     return max(shape[1], 1)
 
 
-def _depthwise_spec(x: Spec, weight: Spec, bias: Spec | None, *options: Any) -> Spec:
-    options = (*options, _channels("depthwise_conv2d", x))
-    slide, _ = fitting("depthwise_conv2d", x, weight, bias, options, 2)
-    return Spec((x.shape[0], weight.shape[0], *slide.counts), common_dtype(x, weight, bias))
+def _infer_depthwise(x: Spec, weight: Spec, bias: Spec | None, *options: Any) -> Spec:
+    options = (*options, _channel_count("depthwise_conv2d", x))
+    grid, _ = conv_grid("depthwise_conv2d", x, weight, bias, options, 2)
+    return Spec((x.shape[0], weight.shape[0], *grid.counts), common_dtype(x, weight, bias))
 
 
-def _depthwise_spelled(x: Spec, weight: Spec, bias: Spec | None, *options: Any) -> tuple[Any, ...]:
-    options = (*options, _channels("depthwise_conv2d", x))
-    slide, _ = fitting("depthwise_conv2d", x, weight, bias, options, 2)
-    return spelled(slide)
+def _canonical_depthwise_options(
+    x: Spec, weight: Spec, bias: Spec | None, *options: Any
+) -> tuple[Any, ...]:
+    options = (*options, _channel_count("depthwise_conv2d", x))
+    grid, _ = conv_grid("depthwise_conv2d", x, weight, bias, options, 2)
+    return grid_options(grid)
 
 
-def _depthwise(x: Any, weight: Any, bias: Any, *options: Any, way: Any = im2col) -> Array:
-    options = (*options, _channels("depthwise_conv2d", x))
-    return convolved("depthwise_conv2d", x, weight, bias, *options, n=2, way=way)
+def _depthwise(x: Any, weight: Any, bias: Any, *options: Any, backend: Any = im2col) -> Array:
+    options = (*options, _channel_count("depthwise_conv2d", x))
+    return convolve_arrays("depthwise_conv2d", x, weight, bias, *options, n=2, backend=backend)
 
 
-def _depthwise_in_ops(
+def _depthwise_decomposition(
     x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
 ) -> Any:
-    groups = _channels("depthwise_conv2d", x)
+    groups = _channel_count("depthwise_conv2d", x)
     return conv2d(x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
 def _depthwise_x_rule(
     g: Any, weight: Any, x_spec: Spec, stride: Any, padding: Any, dilation: Any
 ) -> Any:
-    groups = _channels("depthwise_conv2d", x_spec)
+    groups = _channel_count("depthwise_conv2d", x_spec)
     return convolution_input(g, weight, x_spec.shape[2:], stride, padding, dilation, groups)
 
 
 def _depthwise_weight_rule(
     g: Any, x: Any, weight_spec: Spec, stride: Any, padding: Any, dilation: Any
 ) -> Any:
-    groups = _channels("depthwise_conv2d", x)
+    groups = _channel_count("depthwise_conv2d", x)
     return convolution_weight(g, x, weight_spec.shape[2:], stride, padding, dilation, groups)
 
 
-@or_one
+@accept_unbatched
 @op(
     kernel=_depthwise,
-    kernels=[compiled(_depthwise)],
-    decomposition=_depthwise_in_ops,
-    infer=_depthwise_spec,
-    canonical=_depthwise_spelled,
+    kernels=[compiled_kernel(_depthwise)],
+    decomposition=_depthwise_decomposition,
+    infer=_infer_depthwise,
+    canonical=_canonical_depthwise_options,
     vjp={"x": _depthwise_x_rule, "weight": _depthwise_weight_rule, "bias": bias_rule},
     jvp={
         "x": lambda t, weight, stride, padding, dilation: depthwise_conv2d(
@@ -85,7 +87,7 @@ def _depthwise_weight_rule(
         "weight": lambda t, x, stride, padding, dilation: depthwise_conv2d(
             x, t, stride=stride, padding=padding, dilation=dilation
         ),
-        "bias": lambda t: over_places(t, 2),
+        "bias": lambda t: expand_bias(t, 2),
     },
     samples=[
         sample((2, 3, 4, 5), (3, 1, 2, 3), (3,)),
@@ -110,7 +112,7 @@ def depthwise_conv2d(
     padding: Any = 0,
     dilation: Any = 1,
 ) -> Any:
-    """Convolution of each channel with windows of its own: ``conv2d`` with a group for each.
+    """Depthwise convolution: ``conv2d`` with a group for each channel.
 
     Args:
         x: Images (samples, channels, height, width).
@@ -133,10 +135,11 @@ def depthwise_conv2d(
     return _depthwise(x, weight, bias, stride, padding, dilation)
 
 
-# ------------------------------------------------------------------ in two steps
+# ------------------------------------------------------------------ depthwise separable
 
 
-def _steps(x: Any, depthwise: Any, pointwise: Any) -> None:
+def _check_separable_weights(x: Any, depthwise: Any, pointwise: Any) -> None:
+    """Raise ShapeError unless the two weights fit each other."""
     who, shape, ends = "depthwise_separable_conv2d", shape_of(depthwise), shape_of(pointwise)
     if len(shape) != 4 or len(ends) != 4 or ends[1] != shape[0] or ends[2:] != (1, 1):
         raise ShapeError(
@@ -145,27 +148,27 @@ def _steps(x: Any, depthwise: Any, pointwise: Any) -> None:
         )
 
 
-def _separable_spec(
+def _infer_separable(
     x: Spec, depthwise: Spec, pointwise: Spec, bias: Spec | None, *options: Any
 ) -> Spec:
-    _steps(x, depthwise, pointwise)
-    between = _depthwise_spec(x, depthwise, None, *options)
+    _check_separable_weights(x, depthwise, pointwise)
+    between = _infer_depthwise(x, depthwise, None, *options)
     dtype = common_dtype(x, depthwise, pointwise, bias)
-    fitting("depthwise_separable_conv2d", between, pointwise, bias, (1, 0, 1, 1), 2)
+    conv_grid("depthwise_separable_conv2d", between, pointwise, bias, (1, 0, 1, 1), 2)
     return Spec((x.shape[0], pointwise.shape[0], *between.shape[2:]), dtype)
 
 
 def _separable(
-    x: Any, depthwise: Any, pointwise: Any, bias: Any, *options: Any, way: Any = im2col
+    x: Any, depthwise: Any, pointwise: Any, bias: Any, *options: Any, backend: Any = im2col
 ) -> tuple[Array, Array]:
-    """The result, and the images between the two steps."""
-    _steps(x, depthwise, pointwise)
-    between = _depthwise(x, depthwise, None, *options, way=way)
+    """Return the result, and the images between the two steps as residual."""
+    _check_separable_weights(x, depthwise, pointwise)
+    between = _depthwise(x, depthwise, None, *options, backend=backend)
     who = "depthwise_separable_conv2d"
-    return convolved(who, between, pointwise, bias, 1, 0, 1, 1, n=2, way=way), between
+    return convolve_arrays(who, between, pointwise, bias, 1, 0, 1, 1, n=2, backend=backend), between
 
 
-def _separable_in_ops(
+def _separable_decomposition(
     x: Any,
     depthwise: Any,
     pointwise: Any,
@@ -178,8 +181,8 @@ def _separable_in_ops(
     return conv2d(between, pointwise, bias)
 
 
-def _between(g: Any, pointwise: Any) -> Any:
-    """The cotangent of the images between the two steps."""
+def _intermediate_cotangent(g: Any, pointwise: Any) -> Any:
+    """Return the cotangent of the images between the two steps."""
     return convolution_input(g, pointwise, g.shape[2:], 1, 0, 1, 1)
 
 
@@ -198,10 +201,10 @@ def _pointwise_rule(
     return convolution_weight(g, between, (1, 1), 1, 0, 1, 1)
 
 
-_SEPARABLE = compiled(_separable)
+_SEPARABLE = compiled_kernel(_separable)
 
 
-@or_one
+@accept_unbatched
 @op(
     kernel=lambda *values: _separable(*values)[0],
     kernels=[
@@ -210,34 +213,34 @@ _SEPARABLE = compiled(_separable)
         )
     ],
     with_residual=_separable,
-    decomposition=_separable_in_ops,
-    infer=_separable_spec,
-    canonical=lambda x, depthwise, pointwise, bias, *options: _depthwise_spelled(
+    decomposition=_separable_decomposition,
+    infer=_infer_separable,
+    canonical=lambda x, depthwise, pointwise, bias, *options: _canonical_depthwise_options(
         x, depthwise, None, *options
     ),
     vjp={
         "x": lambda g, depthwise, pointwise, x_spec, stride, padding, dilation: _depthwise_x_rule(
-            _between(g, pointwise), depthwise, x_spec, stride, padding, dilation
+            _intermediate_cotangent(g, pointwise), depthwise, x_spec, stride, padding, dilation
         ),
         "depthwise": lambda g, x, pointwise, depthwise_spec, stride, padding, dilation: (
             _depthwise_weight_rule(
-                _between(g, pointwise), x, depthwise_spec, stride, padding, dilation
+                _intermediate_cotangent(g, pointwise), x, depthwise_spec, stride, padding, dilation
             )
         ),
         "pointwise": _pointwise_rule,
         "bias": bias_rule,
     },
     jvp={
-        "x": lambda t, depthwise, pointwise, stride, padding, dilation: _separable_in_ops(
+        "x": lambda t, depthwise, pointwise, stride, padding, dilation: _separable_decomposition(
             t, depthwise, pointwise, None, stride, padding, dilation
         ),
-        "depthwise": lambda t, x, pointwise, stride, padding, dilation: _separable_in_ops(
+        "depthwise": lambda t, x, pointwise, stride, padding, dilation: _separable_decomposition(
             x, t, pointwise, None, stride, padding, dilation
         ),
-        "pointwise": lambda t, x, depthwise, stride, padding, dilation: _separable_in_ops(
+        "pointwise": lambda t, x, depthwise, stride, padding, dilation: _separable_decomposition(
             x, depthwise, t, None, stride, padding, dilation
         ),
-        "bias": lambda t: over_places(t, 2),
+        "bias": lambda t: expand_bias(t, 2),
     },
     samples=[
         sample((2, 2, 4, 3), (2, 1, 2, 2), (3, 2, 1, 1), (3,)),
@@ -262,7 +265,7 @@ def depthwise_separable_conv2d(
     padding: Any = 0,
     dilation: Any = 1,
 ) -> Any:
-    """Convolution in two steps: of each channel alone, and then of all channels at each place.
+    """Depthwise separable convolution: a depthwise, then a pointwise (1x1) convolution.
 
     Args:
         x: Images (samples, channels, height, width).
@@ -270,7 +273,7 @@ def depthwise_separable_conv2d(
             window width).
         pointwise: The weight of the second step, (out, channels * multiplier, 1, 1).
         bias: A number for each of the ``out`` channels, or None.
-        stride: Of the first step, as for ``conv2d``; so are the others.
+        stride: The stride of the first step, as for ``conv2d``; so are the other options.
         padding: Zeros around the images.
         dilation: The distance between the elements of a window.
 

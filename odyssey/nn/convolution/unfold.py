@@ -1,4 +1,4 @@
-"""Windows as columns of a matrix, and the transpose of it: their sum where they came from."""
+"""Unfold (im2col) and fold (col2im)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ import numpy as np
 
 from odyssey.checks import shown
 from odyssey.errors import ShapeError
-from odyssey.nn.convolution.im2col import all_of, padded, scattered, windows
+from odyssey.nn.convolution.im2col import col2im_accumulator, pad_images, single_block, window_view
 from odyssey.nn.pooling.window_plan import MAX_SLICES
-from odyssey.nn.sliding_windows import Slide, images, ints, slide_of, spelled
+from odyssey.nn.sliding_windows import (
+    WindowGrid,
+    grid_options,
+    image_shape,
+    int_per_axis,
+    window_grid,
+)
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.elementwise.choice import where
 from odyssey.ops.structure.gathering import add_taken
@@ -23,99 +29,97 @@ from odyssey.table.samples import reject, sample
 # ------------------------------------------------------------------ shapes
 
 
-def _unfolding(x: Any, window: Any, stride: Any, padding: Any, dilation: Any) -> Slide:
-    shape = images("unfold", "x", x)
-    return slide_of("unfold", shape[2:], window, stride, padding, dilation)
+def _unfold_grid(x: Any, window: Any, stride: Any, padding: Any, dilation: Any) -> WindowGrid:
+    shape = image_shape("unfold", "x", x)
+    return window_grid("unfold", shape[2:], window, stride, padding, dilation)
 
 
-def _unfolded_spec(x: Spec, window: Any, stride: Any, padding: Any, dilation: Any) -> Spec:
-    slide = _unfolding(x, window, stride, padding, dilation)
-    height = x.shape[1] * math.prod(slide.window)
-    return Spec((x.shape[0], height, math.prod(slide.counts)), x.dtype)
+def _infer_unfold(x: Spec, window: Any, stride: Any, padding: Any, dilation: Any) -> Spec:
+    grid = _unfold_grid(x, window, stride, padding, dilation)
+    height = x.shape[1] * math.prod(grid.window)
+    return Spec((x.shape[0], height, math.prod(grid.counts)), x.dtype)
 
 
-def _size_of(who: str, size: Any) -> Shape:
+def _read_size(who: str, size: Any) -> Shape:
     if not isinstance(size, (tuple, list)):
         raise ShapeError(
             f"{who}: size={shown(size)}; pass the spatial size of the images, as (height, width)"
         )
-    return ints(who, "size", size, len(size), 0)
+    return int_per_axis(who, "size", size, len(size), 0)
 
 
-def _folding(
+def _fold_grid(
     x: Any, size: Any, window: Any, stride: Any, padding: Any, dilation: Any
-) -> tuple[Shape, Slide]:
-    """The shape of the images, and where windows stand on them."""
-    slide = slide_of("fold", _size_of("fold", size), window, stride, padding, dilation)
+) -> tuple[Shape, WindowGrid]:
+    """Return the shape of the images, and the grid of windows on them."""
+    grid = window_grid("fold", _read_size("fold", size), window, stride, padding, dilation)
     shape: Shape = getattr(x, "shape", ())
-    elements, places = math.prod(slide.window), math.prod(slide.counts)
+    elements, places = math.prod(grid.window), math.prod(grid.counts)
     if len(shape) != 3 or shape[1] % elements or shape[2] != places:
         raise ShapeError(
             f"fold: x has shape {shape}; wanted is (samples, channels * {elements}, {places}), for "
-            f"the {places} places of windows of {elements} elements on images of {slide.size}"
+            f"the {places} places of windows of {elements} elements on images of {grid.size}"
         )
-    return (shape[0], shape[1] // elements, *slide.size), slide
+    return (shape[0], shape[1] // elements, *grid.size), grid
 
 
-def _folded_spec(x: Spec, size: Any, window: Any, stride: Any, padding: Any, dilation: Any) -> Spec:
-    shape, _ = _folding(x, size, window, stride, padding, dilation)
+def _infer_fold(x: Spec, size: Any, window: Any, stride: Any, padding: Any, dilation: Any) -> Spec:
+    shape, _ = _fold_grid(x, size, window, stride, padding, dilation)
     return Spec(shape, x.dtype)
 
 
-def _unfold_spelled(x: Any, *options: Any) -> tuple[Any, ...]:
-    slide = _unfolding(x, *options)
-    return (slide.window, *spelled(slide))
+def _canonical_unfold_options(x: Any, *options: Any) -> tuple[Any, ...]:
+    grid = _unfold_grid(x, *options)
+    return (grid.window, *grid_options(grid))
 
 
-def _fold_spelled(x: Any, *options: Any) -> tuple[Any, ...]:
-    _, slide = _folding(x, *options)
-    return (slide.size, slide.window, *spelled(slide))
+def _canonical_fold_options(x: Any, *options: Any) -> tuple[Any, ...]:
+    _, grid = _fold_grid(x, *options)
+    return (grid.size, grid.window, *grid_options(grid))
 
 
-# ------------------------------------------------------------------ native code
+# ------------------------------------------------------------------ lowering
 
 
-def _unfolded_natively(
-    build: Any, x: Any, window: Any, stride: Any, padding: Any, dilation: Any
-) -> Any:
-    slide = _unfolding(x, window, stride, padding, dilation)
+def _lower_unfold(build: Any, x: Any, window: Any, stride: Any, padding: Any, dilation: Any) -> Any:
+    grid = _unfold_grid(x, window, stride, padding, dilation)
     padded = x
-    if any(map(any, slide.pads)):
-        sides = list(zip(slide.size, slide.pads, strict=True))
+    if any(map(any, grid.pads)):
+        sides = list(zip(grid.size, grid.pads, strict=True))
         inside = tuple(slice(before, before + n) for n, (before, _) in sides)
         full = tuple(before + n + behind for n, (before, behind) in sides)
         padded = build.join([(x, (..., *inside))], (*x.shape[:2], *full), x.dtype)
-    found = build.windows(padded, slide.window, slide.stride, slide.dilation)
-    height = x.shape[1] * math.prod(slide.window)
-    return build.reshape(found, (x.shape[0], height, math.prod(slide.counts)))
+    found = build.windows(padded, grid.window, grid.stride, grid.dilation)
+    height = x.shape[1] * math.prod(grid.window)
+    return build.reshape(found, (x.shape[0], height, math.prod(grid.counts)))
 
 
-def _folded_natively(build: Any, x: Any, size: Any, *options: Any) -> Any:
-    """The sum of the elements of windows, each shown where it belongs, with zeros around it."""
-    shape, slide = _folding(x, size, *options)
-    columns = build.reshape(x, (*shape[:2], *slide.window, *slide.counts))
-    if math.prod(slide.window) > MAX_SLICES:
-        return _folded_by_axes(columns, slide)
+def _lower_fold(build: Any, x: Any, size: Any, *options: Any) -> Any:
+    """Sum, for each element of a window, its columns placed between zeros."""
+    shape, grid = _fold_grid(x, size, *options)
+    columns = build.reshape(x, (*shape[:2], *grid.window, *grid.counts))
+    if math.prod(grid.window) > MAX_SLICES:
+        return _fold_by_axes(columns, grid)
     inside, full = [], []
     for k, d, s, c, n, (before, behind) in zip(
-        slide.window,
-        slide.dilation,
-        slide.stride,
-        slide.counts,
-        slide.size,
-        slide.pads,
+        grid.window,
+        grid.dilation,
+        grid.stride,
+        grid.counts,
+        grid.size,
+        grid.pads,
         strict=True,
     ):
         start = (k - 1) * d
         inside.append(slice(start, start + s * (c - 1) + 1, s))
         full.append(start + max(before + n + behind, s * (c - 1) + 1))
-    whole = (*shape[:2], *slide.window, *full)
+    whole = (*shape[:2], *grid.window, *full)
     wide = build.join([(columns, (..., *inside))], whole, x.dtype)
     total: Any = None
-    for offsets in np.ndindex(*slide.window):
+    for offsets in np.ndindex(*grid.window):
         key = []
         for o, k, d, n, (before, _) in zip(
-            offsets, slide.window, slide.dilation, slide.size, slide.pads, strict=True
+            offsets, grid.window, grid.dilation, grid.size, grid.pads, strict=True
         ):
             start = (k - 1 - o) * d + before
             key.append(slice(start, start + n))
@@ -124,15 +128,15 @@ def _folded_natively(build: Any, x: Any, size: Any, *options: Any) -> Any:
     return total
 
 
-def _folded_by_axes(columns: Any, slide: Slide) -> Any:
-    """The same, added up along one axis after another."""
-    dims = len(slide.size)
+def _fold_by_axes(columns: Any, grid: WindowGrid) -> Any:
+    """Sum windows along one axis after another."""
+    dims = len(grid.size)
     pairs = [axis for k in range(dims) for axis in (2 + k, 2 + dims + k)]
     parts = transpose(columns, (0, 1, *pairs))
     for k in reversed(range(dims)):
-        axis, length = 2 + 2 * k, slide.size[k]
-        starts = np.arange(slide.counts[k]) * slide.stride[k] - slide.pads[k][0]
-        places = np.add.outer(np.arange(slide.window[k]) * slide.dilation[k], starts)
+        axis, length = 2 + 2 * k, grid.size[k]
+        starts = np.arange(grid.counts[k]) * grid.stride[k] - grid.pads[k][0]
+        places = np.add.outer(np.arange(grid.window[k]) * grid.dilation[k], starts)
         within = (places >= 0) & (places < length)
         if not within.all():
             behind = (1,) * (len(parts.shape) - axis - 2)
@@ -142,17 +146,19 @@ def _folded_by_axes(columns: Any, slide: Slide) -> Any:
     return parts
 
 
-# ------------------------------------------------------------------ rows
+# ------------------------------------------------------------------ ops
 
-_RESTS = reject((1, 1, 3, 3), window=(2, 2, 2), match=r"window=\(2, 2, 2\) for 2 spatial axes")
+_WINDOW_REJECT = reject(
+    (1, 1, 3, 3), window=(2, 2, 2), match=r"window=\(2, 2, 2\) for 2 spatial axes"
+)
 
 
 @op(
     primitive="gather",
-    lowering=_unfolded_natively,
+    lowering=_lower_unfold,
     linear=True,
-    infer=_unfolded_spec,
-    canonical=_unfold_spelled,
+    infer=_infer_unfold,
+    canonical=_canonical_unfold_options,
     vjp={
         "x": lambda g, x_spec, window, stride, padding, dilation: fold(
             g,
@@ -171,21 +177,20 @@ _RESTS = reject((1, 1, 3, 3), window=(2, 2, 2), match=r"window=\(2, 2, 2\) for 2
         sample((0, 2, 3, 3), window=2),
     ],
     rejects=[
-        _RESTS,
+        _WINDOW_REJECT,
         reject((3, 3), window=2, match=r"x has shape \(3, 3\)"),
         reject((1, 1, 3, 3), window=4, match="more than the 3 of the image"),
     ],
 )
 def unfold(x: Any, /, *, window: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Any:
-    """The windows that slide over images, each as a column.
+    """Unfold sliding windows of images into columns.
 
     Args:
         x: Images (samples, channels, then one to three spatial axes).
         window: The size of a window, an int or one for each spatial axis.
         stride: The distance between windows, likewise.
-        padding: Zeros around the images: an int, one for each axis, a pair (before, behind) for
-            each axis, ``"valid"`` for none, or ``"same"`` for as many as give a window for each
-            element.
+        padding: Zeros around the images: an int, one for each axis, a pair (before, after) for
+            each axis, ``"valid"`` for none, or ``"same"`` for a window for each element.
         dilation: The distance between the elements of a window.
 
     Returns:
@@ -197,18 +202,18 @@ def unfold(x: Any, /, *, window: Any, stride: Any = 1, padding: Any = 0, dilatio
             [3., 4.],
             [4., 5.]]])
     """
-    slide = _unfolding(x, window, stride, padding, dilation)
-    found = windows(padded(x, slide), slide)
-    height = x.shape[1] * math.prod(slide.window)
-    return found.reshape(x.shape[0], height, math.prod(slide.counts))
+    grid = _unfold_grid(x, window, stride, padding, dilation)
+    found = window_view(pad_images(x, grid), grid)
+    height = x.shape[1] * math.prod(grid.window)
+    return found.reshape(x.shape[0], height, math.prod(grid.counts))
 
 
 @op(
     primitive="scatter",
-    lowering=_folded_natively,
+    lowering=_lower_fold,
     linear=True,
-    infer=_folded_spec,
-    canonical=_fold_spelled,
+    infer=_infer_fold,
+    canonical=_canonical_fold_options,
     vjp={
         "x": lambda g, window, stride, padding, dilation: unfold(
             g, window=window, stride=stride, padding=padding, dilation=dilation
@@ -237,7 +242,7 @@ def fold(
     padding: Any = 0,
     dilation: Any = 1,
 ) -> Any:
-    """Images in which windows are summed, each given as a column: the transpose of ``unfold``.
+    """Sum columns of windows into images: the transpose of ``unfold``.
 
     Args:
         x: Columns (samples, channels * elements of a window, windows).
@@ -255,11 +260,11 @@ def fold(
              [2., 4., 2.],
              [1., 2., 1.]]]])
     """
-    shape, slide = _folding(x, size, window, stride, padding, dilation)
-    full = slide.lifted()
-    add, finish = scattered((*shape[:2], *full.size), x.dtype, full)
+    shape, grid = _fold_grid(x, size, window, stride, padding, dilation)
+    full = grid.to_3d()
+    add, finish = col2im_accumulator((*shape[:2], *full.size), x.dtype, full)
     columns = x.reshape(shape[0], shape[1], *full.window, *full.counts)
-    add(all_of(shape[0], full), columns.transpose(1, 2, 3, 4, 0, 5, 6, 7))
+    add(single_block(shape[0], full), columns.transpose(1, 2, 3, 4, 0, 5, 6, 7))
     return finish().reshape(shape)
 
 

@@ -13,7 +13,7 @@ from odyssey.nn.pooling.max_pooling import least_value
 from odyssey.nn.pooling.window_plan import spatial_shape
 from odyssey.nn.resampling.axis_resampling import sampled
 from odyssey.nn.shared import as_operand
-from odyssey.nn.sliding_windows import ints
+from odyssey.nn.sliding_windows import int_per_axis
 from odyssey.ops.elementwise.choice import where
 from odyssey.ops.reductions.reduce import argmax, max
 from odyssey.ops.structure.gathering import take, take_along_axis
@@ -32,7 +32,7 @@ def _spatial_sizes(who: str, x: Any, size: Any, dims: int) -> tuple[Shape, Shape
         raise ShapeError(f"{who}: x has shape {shape_of(x)}; a window needs an element")
     if isinstance(size, (tuple, list)) and len(size) == dims:
         size = [n if m is None else m for m, n in zip(size, given, strict=True)]
-    return given, ints(who, "size", size, dims)
+    return given, int_per_axis(who, "size", size, dims)
 
 
 def _adaptive_windows(length: int, count: int) -> tuple[Array, Array]:

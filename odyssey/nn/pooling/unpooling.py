@@ -11,7 +11,7 @@ from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.nn.pooling.average_pooling import MEAN_DTYPE
 from odyssey.nn.pooling.window_plan import spatial_shape, window_options
 from odyssey.nn.shared import as_operand
-from odyssey.nn.sliding_windows import ints
+from odyssey.nn.sliding_windows import int_per_axis
 from odyssey.ops.elementwise.arithmetic import div, maximum
 from odyssey.ops.structure.creation import ones_like
 from odyssey.ops.structure.gathering import add_along_axis
@@ -38,7 +38,7 @@ def _max_unpool(
     if size is None:
         numbers = zip(given, window, stride, padding, strict=True)
         size = tuple([(n - 1) * s - 2 * p + k for n, k, s, p in numbers])
-    wanted = ints(who, "output_size", size, dims)
+    wanted = int_per_axis(who, "output_size", size, dims)
     head = shape_of(x)[: len(shape_of(x)) - dims]
     if x.dtype.kind in "biu":  # sums of which could wrap round
         x = astype(x, MEAN_DTYPE(np.dtype(x.dtype)), tape=tape)

@@ -10,7 +10,7 @@ import numpy as np
 
 from odyssey.checks import flag, shown
 from odyssey.errors import ShapeError
-from odyssey.nn.sliding_windows import ints
+from odyssey.nn.sliding_windows import int_per_axis
 from odyssey.spec import Array, Shape
 
 Key = tuple[Any, ...]
@@ -45,16 +45,16 @@ def window_options(
             or if a tuple has another length.
         SettingError: If a number is too low.
     """
-    sizes = ints(who, "window", window, dims)
-    steps = sizes if stride is None else ints(who, "stride", stride, dims)
-    pads = ints(who, "padding", padding, dims, 0)
+    sizes = int_per_axis(who, "window", window, dims)
+    steps = sizes if stride is None else int_per_axis(who, "stride", stride, dims)
+    pads = int_per_axis(who, "padding", padding, dims, 0)
     if padding and any(2 * p > n for p, n in zip(pads, sizes, strict=True)):
         raise ShapeError(
             f"{who}: padding={shown(padding)} for a window of {shown(window)}; it may be half of "
             "the window at most, so that no window has nothing but padding"
         )
     beyond = ceil_mode if type(ceil_mode) is bool else flag(who, "ceil_mode", ceil_mode)
-    return sizes, steps, pads, ints(who, "dilation", dilation, dims), beyond
+    return sizes, steps, pads, int_per_axis(who, "dilation", dilation, dims), beyond
 
 
 def spatial_shape(who: str, shape: Shape, dims: int) -> Shape:

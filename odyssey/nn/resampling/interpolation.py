@@ -14,7 +14,7 @@ from odyssey.nn.pooling.adaptive_pooling import (
     adaptive_avg_pool3d,
 )
 from odyssey.nn.resampling.axis_resampling import nearest_places, sampled
-from odyssey.nn.sliding_windows import ints
+from odyssey.nn.sliding_windows import int_per_axis
 from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.shape import shape_of
 from odyssey.spec import Shape
@@ -44,7 +44,7 @@ def _lengths(given: Shape, size: Any, scale: Any) -> tuple[Shape, list[float]]:
             f"interpolate: size={shown(size)} and scale={shown(scale)}; pass one of them"
         )
     if size is not None:
-        wanted = ints("interpolate", "size", size, dims)
+        wanted = int_per_axis("interpolate", "size", size, dims)
         return wanted, [n / m for n, m in zip(given, wanted, strict=True)]
     scales = scale if isinstance(scale, (tuple, list)) else (scale,) * dims
     if len(scales) != dims:

@@ -10,7 +10,7 @@ from odyssey.nn.pooling.adaptive_pooling import (
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
 )
-from odyssey.nn.sliding_windows import ints
+from odyssey.nn.sliding_windows import int_per_axis
 from odyssey.ops.structure.shape import reshape, shape_of, transpose
 from odyssey.spec import Shape
 from odyssey.table.declare import composite, publish
@@ -69,7 +69,7 @@ def pixel_shuffle(x: Any, *, upscale_factor: int, tape: Any = None) -> Any:
             [2., 3.]]])
     """
     *head, channels, height, width = _image("pixel_shuffle", x)
-    (r,) = ints("pixel_shuffle", "upscale_factor", upscale_factor, 1)
+    (r,) = int_per_axis("pixel_shuffle", "upscale_factor", upscale_factor, 1)
     if channels % (r * r):
         raise ShapeError(
             f"pixel_shuffle: x has {channels} channels, not a multiple of {r * r}, "
@@ -111,7 +111,7 @@ def pixel_unshuffle(x: Any, *, downscale_factor: int, tape: Any = None) -> Any:
     array([0., 1., 2., 3.])
     """
     *head, channels, height, width = _image("pixel_unshuffle", x)
-    (r,) = ints("pixel_unshuffle", "downscale_factor", downscale_factor, 1)
+    (r,) = int_per_axis("pixel_unshuffle", "downscale_factor", downscale_factor, 1)
     if height % r or width % r:
         raise ShapeError(
             f"pixel_unshuffle: images of {height} by {width}, not multiples of {r}, "
@@ -148,7 +148,7 @@ def channel_shuffle(x: Any, *, groups: int, tape: Any = None) -> Any:
     array([[0, 3, 1, 4, 2, 5]])
     """
     shape = shape_of(x)
-    (count,) = ints("channel_shuffle", "groups", groups, 1)
+    (count,) = int_per_axis("channel_shuffle", "groups", groups, 1)
     if len(shape) < 2:
         raise ShapeError(
             f"channel_shuffle: x has shape {shape}; wanted is (samples, channels, ...)"
