@@ -561,7 +561,7 @@ def conv2d(
     groups: int = 1,
     tape: Tape | None = None,
 ) -> V:
-    """Convolution of images: the sum, at each position, of a window of all channels times a weight."""
+    """Convolution of images: at each position, the sum of a window times a weight."""
 @overload
 def conv2d(
     x: Plain,

@@ -502,7 +502,7 @@ def conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """Convolution of images: the sum, at each position, of a window of all channels times a weight.
+    """Convolution of images: at each position, the sum of a window times a weight.
 
     The weight is not flipped, as in other neural network libraries: this is a cross-correlation.
 
