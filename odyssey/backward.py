@@ -43,8 +43,8 @@ from odyssey.table.value import Symbol, Value
 __all__ = ["TABLE"]
 
 
-def _rule_values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
-    """The value of every name that a rule asks for: as given, found from it, or by default."""
+def _named_values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the value of every name that a rule needs: given, computed from it, or the default."""
     who = f"backward.{row.name}"
     values = dict.fromkeys(row.optional) | dict(zip(row.options, row.defaults, strict=True)) | given
     signature = f"the signature is ({', '.join((*(row.cotangents or ('g',)), *names))})"
@@ -56,12 +56,12 @@ def _rule_values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dic
         if spec is not None and not isinstance(spec, Spec):
             raise DTypeError(f"{who}: {name}_spec is {shown(spec)}; pass a Spec, or {name} itself")
         if name in given and not (given[name] is None and name in row.optional):
-            values[name] = _as_array_or_symbol(who, name, given[name])
+            values[name] = _operand_array(who, name, given[name])
             values.setdefault(f"{name}_spec", spec_of(values[name]))
     missing = [name for name in names if values.get(name, REQUIRED) is REQUIRED]
     if missing:
         raise DTypeError(f"{who}: needs {', '.join(missing)}; {signature}")
-    # An option that came is checked as the op checks it.
+    # Given options are checked as the op checks them.
     if any(values[name] is REQUIRED for name in row.options):
         return values
     options = row.prepare_options(tuple(values[name] for name in row.options))
@@ -80,8 +80,8 @@ def _backward_of(row: Row) -> Callable[..., Any]:
         if len(args) > len(order) or named.keys() & set(order[: len(args)]):
             raise DTypeError(f"{who}: the signature is ({signature})")
         given = dict(zip(order, args, strict=False)) | named
-        came = [_conjugate_seed(who, name, given.pop(name, None), signature) for name in seeds]
-        values = _rule_values(row, names, given)
+        came = [_seed_cotangent(who, name, given.pop(name, None), signature) for name in seeds]
+        values = _named_values(row, names, given)
         try:
             seed = came[0] if row.pack_results is None else _multi_output(row, came)
             found = [_operand_gradient(row, name, seed, values) for name in differentiable]
@@ -98,18 +98,18 @@ def _backward_of(row: Row) -> Callable[..., Any]:
     return function
 
 
-def _conjugate_seed(who: str, name: str, g: Any, signature: str) -> Any:
-    """A cotangent as a sweep takes it; of several, those that are None are zeros."""
+def _seed_cotangent(who: str, name: str, g: Any, signature: str) -> Any:
+    """Return a cotangent as a sweep takes it; None of several stands for zeros."""
     if g is None:
         if name == "g":
             raise DTypeError(f"{who}: needs g; the signature is ({signature})")
         return None
-    seed = _as_array_or_symbol(who, name, g)
+    seed = _operand_array(who, name, g)
     return complex_numbers.conj(seed) if seed.dtype.kind == "c" else seed
 
 
-def _as_array_or_symbol(who: str, name: str, value: Any) -> Any:
-    """What came, as an array; of what is traced, a Symbol."""
+def _operand_array(who: str, name: str, value: Any) -> Any:
+    """Return a value as an array; a traced value as a Symbol."""
     if isinstance(value, Value) and store() is not MEMORY:
         value = operand_of(value)
     return value if isinstance(value, Symbol) else as_array(who, name, value)
@@ -120,7 +120,7 @@ def _multi_output(row: Row, seeds: list[Any]) -> MultiOutput:
 
 
 def _rule_specs(row: Row, values: dict[str, Any]) -> list[Any]:
-    """The specs that a rule may ask for, that of the results last."""
+    """Return the specs that a rule may need, that of the results last."""
     specs = [values.get(name) for name in row.layout.specs]
     if row.pack_results is None:
         return [*specs, values.get("out_spec")]
@@ -131,9 +131,9 @@ def _rule_specs(row: Row, values: dict[str, Any]) -> list[Any]:
 
 
 def _operand_gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) -> Any:
-    """What the rule of one operand makes of the cotangent, in that operand's shape.
+    """Return the gradient of one operand, in that operand's shape.
 
-    None where the operand is absent.
+    None if the operand is absent.
     """
     if values.get(name) is values.get(f"{name}_spec") is None and name in row.optional:
         return None
@@ -161,7 +161,7 @@ def _operand_gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) ->
 
 
 class _Table(Mapping[str, Callable[..., Any]]):
-    """Backward functions by the name of their op, each made when first asked for."""
+    """Backward functions by the name of their op, each created on first use."""
 
     def __init__(self) -> None:
         self._made: dict[str, Callable[..., Any]] = {}

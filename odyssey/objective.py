@@ -1,4 +1,4 @@
-"""An objective for ``scipy.optimize``: one flat vector in, a value and its gradient out.
+"""Objectives for ``scipy.optimize``: one flat vector in, a value and its gradient out.
 
 It is ``od.optim.scipy_objective`` to users, who find it there when they ask for it. It
 differentiates, which optimizers do not, so it lives above the tape; SciPy itself is not needed.
@@ -38,14 +38,14 @@ class Objective:
                     f"scipy_objective: {path or 'params'} is {shown(leaf)}; pass floating arrays, "
                     "or Variables, and close over what is not to change"
                 )
-        self._params = unflatten(params, [_leaf_array(leaf) for leaf in leaves(params)])
+        self._params = unflatten(params, [_parameter_array(leaf) for leaf in leaves(params)])
         self.x0 = self._flat(self._params)
 
     def _flat(self, tree: Any) -> Array:
-        """All leaves one after another; a complex one as pairs of real and imaginary part."""
+        """Return all leaves in one vector; a complex leaf as pairs of real and imaginary parts."""
         parts = [np.zeros(0)]
         for leaf in leaves(tree):
-            array = np.ascontiguousarray(_leaf_array(leaf)).reshape(-1)
+            array = np.ascontiguousarray(_parameter_array(leaf)).reshape(-1)
             parts.append(array.view(array.real.dtype).astype(np.float64))
         return np.concatenate(parts)
 
@@ -79,7 +79,7 @@ class Objective:
         return float(value.item()), self._flat(grads)
 
     def __call__(self, x: Any) -> tuple[float, Array]:
-        """The same as ``value_and_grad``: for ``minimize(objective, x0, jac=True)``."""
+        """Return value and gradient at ``x``, for ``minimize(objective, x0, jac=True)``."""
         return self.value_and_grad(x)
 
     def hessp(self, x: Any, v: Any) -> Array:
@@ -100,7 +100,7 @@ class Objective:
         return self._flat(outer.gradient(outputs, params, weights, unused="zero"))
 
 
-def _leaf_array(leaf: Any) -> Array:
+def _parameter_array(leaf: Any) -> Array:
     data = leaf.detach().numpy() if isinstance(leaf, Variable) else leaf
     return np.array(as_array("scipy_objective", "params", data))
 

@@ -1,4 +1,4 @@
-"""Checks that users and our own tests share: gradients against differences, kernel counts."""
+"""Test helpers: check of gradients against finite differences, and counts of kernels."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check_gradients(
     >>> check_gradients(lambda x: od.ops.exp(x).sum(), np.array([0.0, 1.0])) < 1e-6
     True
     """
-    order, modes, tolerance, step, complex_step, seed = _check_settings(
+    order, modes, tolerance, step, complex_step, seed = _checked_settings(
         fn, order, modes, tolerance, step, complex_step, seed
     )
     rng = isolate_errstate(np.random.default_rng)(seed)
@@ -79,7 +79,7 @@ def check_gradients(
     return worst
 
 
-def _check_settings(
+def _checked_settings(
     fn: Any, order: Any, modes: Any, tolerance: Any, step: Any, complex_step: Any, seed: Any
 ) -> tuple[int, list[str], float, float, bool, int]:
     """The settings of ``check_gradients``, checked."""
@@ -133,19 +133,22 @@ class _Probe:
         # Relative to the size of the terms that were summed, which may cancel in the sum.
         self.scale = 0.0
 
-    def _at(self, shift: complex) -> list[Any]:
+    def _outputs_at(self, shift: complex) -> list[Any]:
         moved = [x + shift * v for x, v in zip(leaves(self.point), self.direction, strict=True)]
         return [_result_array(y) for y in leaves(self.fn(*unflatten(self.point, moved)))]
 
     def difference(self, step: float, complex_step: bool) -> float:
         if complex_step:
-            imaginary = [y.imag / 1e-30 for y in self._at(1e-30j)]
+            imaginary = [y.imag / 1e-30 for y in self._outputs_at(1e-30j)]
             return _inner_product(self.cotangent, imaginary)
         # Fourth order: errors of step**4 and of rounding / step.
-        near = [(a - b) / (2 * step) for a, b in zip(self._at(step), self._at(-step), strict=True)]
+        near = [
+            (a - b) / (2 * step)
+            for a, b in zip(self._outputs_at(step), self._outputs_at(-step), strict=True)
+        ]
         far = [
             (a - b) / (4 * step)
-            for a, b in zip(self._at(2 * step), self._at(-2 * step), strict=True)
+            for a, b in zip(self._outputs_at(2 * step), self._outputs_at(-2 * step), strict=True)
         ]
         slopes = [(4 * n - f) / 3 for n, f in zip(near, far, strict=True)]
         self.scale = float(
@@ -153,7 +156,7 @@ class _Probe:
         )
         return _inner_product(self.cotangent, slopes)
 
-    def _record(self, **options: Any) -> tuple[GradientTape, list[Any], list[Any]]:
+    def _record_outputs(self, **options: Any) -> tuple[GradientTape, list[Any], list[Any]]:
         with GradientTape(**options) as tape:
             watched = [tape.watch(arg) for arg in self.point]
             sources = leaves(watched)  # before the function may change its arguments
@@ -161,7 +164,7 @@ class _Probe:
         return tape, sources, outputs
 
     def reverse(self) -> float:
-        tape, sources, outputs = self._record()
+        tape, sources, outputs = self._record_outputs()
         pairs = [
             (y, c)
             for y, c in zip(outputs, self.cotangent, strict=True)
@@ -175,7 +178,7 @@ class _Probe:
         return _inner_product(gradients, self.direction)
 
     def forward(self) -> float:
-        tape, sources, outputs = self._record()
+        tape, sources, outputs = self._record_outputs()
         total = 0.0
         for y, c in zip(outputs, self.cotangent, strict=True):
             if isinstance(y, Variable) and y.requires_grad:
@@ -183,9 +186,9 @@ class _Probe:
         return total
 
     def gradient_function(self) -> Callable[..., Any]:
-        """The projected gradient as a function, to be checked in its turn."""
+        """Return the projected gradient as a function, to be checked for the next order."""
 
-        def gradient(*args: Any) -> Any:
+        def projected_gradient(*args: Any) -> Any:
             with GradientTape() as tape:
                 watched = [tape.watch(arg) for arg in args]
                 sources = leaves(watched)
@@ -201,4 +204,4 @@ class _Probe:
                 [y for y, _ in pairs], sources, [c for _, c in pairs], unused="zero"
             )
 
-        return gradient
+        return projected_gradient

@@ -67,7 +67,7 @@ class Entry:
     @property
     def numpy(self) -> tuple[str, ...]:
         """The NumPy functions that call this one when they are called on Variables."""
-        return tuple(f"np.{known}" for known, op in numpy_calls.MEANT.items() if op == self.name)
+        return tuple(f"np.{known}" for known, op in numpy_calls.OP_NAMES.items() if op == self.name)
 
     @property
     def signature(self) -> str:

@@ -64,7 +64,7 @@ def lock_holders(array: Array) -> list[Any]:
     entry = _HELD.get(id(array))
     known = entry[0]() if entry is not None else None
     found = [holder() for holder in known.holders] if known is not None else []
-    return [h for k, h in enumerate(found) if h is not None and h.held and h not in found[:k]]
+    return [h for k, h in enumerate(found) if h is not None and h.locked and h not in found[:k]]
 
 
 def is_locked(array: Array) -> bool:

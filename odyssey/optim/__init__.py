@@ -1,4 +1,4 @@
-"""Optimizers: pure (init, update) rules over trees, and holders that apply them to Variables.
+"""Optimizers: pure (init, update) rules over trees, and classes that apply them to Variables.
 
 Beside them are schedules of the learning rate and the clipping of gradients. An optimizer is
 exported by the ``__all__`` of its file.

@@ -1,4 +1,4 @@
-"""Adadelta: steps as long as those before, over the root of the averaged squared gradient."""
+"""Adadelta (Zeiler 2012)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from odyssey import ops
 from odyssey.optim.declare import Settings, rule_of
 from odyssey.optim.optimizer import Optimizer
-from odyssey.optim.rule import Rule, State, like
+from odyssey.optim.rule import Rule, State, weak_factor
 
 __all__ = ["Adadelta", "adadelta"]
 
@@ -59,7 +59,7 @@ def adadelta(s: Settings) -> Rule:
         d = ops.multiply(ops.sqrt(ops.add(state["moved"], s.eps)), g)
         d = ops.divide(d, ops.sqrt(ops.add(v, s.eps)))
         state = state | {"square": v, "moved": averaged(state["moved"], d)}
-        return ops.subtract(p, ops.multiply(like(s.learning_rate, p), d)), state
+        return ops.subtract(p, ops.multiply(weak_factor(s.learning_rate, p), d)), state
 
     def averaged(square: Any, x: Any) -> Any:
         return ops.add(ops.multiply(s.rho, square), ops.multiply(1 - s.rho, ops.multiply(x, x)))

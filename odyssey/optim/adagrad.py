@@ -1,4 +1,4 @@
-"""AdaGrad: steps divided by the root of the sum of all squared gradients."""
+"""AdaGrad (Duchi, Hazan and Singer 2011)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from odyssey import ops
 from odyssey.optim.declare import Settings, rule_of
 from odyssey.optim.optimizer import Optimizer
-from odyssey.optim.rule import Rule, State, like
+from odyssey.optim.rule import Rule, State, weak_factor
 
 __all__ = ["AdaGrad", "adagrad"]
 
@@ -58,7 +58,7 @@ def adagrad(s: Settings) -> Rule:
             g = ops.add(g, ops.multiply(s.weight_decay, p))
         total = ops.add(state["total"], ops.multiply(g, g))
         slowed = ops.add(1, ops.multiply(state["steps"], s.lr_decay))
-        size = like(ops.divide(s.learning_rate, slowed), p)
+        size = weak_factor(ops.divide(s.learning_rate, slowed), p)
         below = ops.add(ops.sqrt(total), s.eps)
         return (
             ops.subtract(p, ops.divide(ops.multiply(size, g), below)),

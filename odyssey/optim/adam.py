@@ -7,7 +7,7 @@ from typing import Any
 from odyssey import ops
 from odyssey.optim.declare import Settings, rule_of
 from odyssey.optim.optimizer import Optimizer
-from odyssey.optim.rule import Rule, State, like
+from odyssey.optim.rule import Rule, State, weak_factor
 
 __all__ = ["Adam", "AdamW", "adam", "adamw"]
 
@@ -101,12 +101,12 @@ def _adam(s: Settings, decoupled: bool) -> Rule:
 
     def step(g: Any, state: State, p: Any) -> tuple[Any, State]:
         t = ops.add(state["steps"], 1)
-        # What does not see the parameter is computed in float64, once for all its elements.
-        size = like(ops.divide(s.learning_rate, ops.subtract(1, ops.power(beta1, t))), p)
-        root = like(ops.sqrt(ops.subtract(1, ops.power(beta2, t))), p)
+        # Factors that do not depend on the parameter are computed once, in float64.
+        size = weak_factor(ops.divide(s.learning_rate, ops.subtract(1, ops.power(beta1, t))), p)
+        root = weak_factor(ops.sqrt(ops.subtract(1, ops.power(beta2, t))), p)
         if s.weight_decay and decoupled:
             kept = ops.subtract(1, ops.multiply(s.learning_rate, s.weight_decay))
-            p = ops.multiply(p, like(kept, p))
+            p = ops.multiply(p, weak_factor(kept, p))
         elif s.weight_decay:
             g = ops.add(g, ops.multiply(s.weight_decay, p))
         m, v = state["mean"], state["square"]

@@ -1,4 +1,4 @@
-"""Adamax: Adam with the largest of the gradients, those of long ago decayed, for their spread."""
+"""Adamax: Adam with the infinity norm (Kingma and Ba 2015)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from odyssey import ops
 from odyssey.optim.declare import Settings, rule_of
 from odyssey.optim.optimizer import Optimizer
-from odyssey.optim.rule import Rule, State, like
+from odyssey.optim.rule import Rule, State, weak_factor
 
 __all__ = ["Adamax", "adamax"]
 
@@ -53,7 +53,7 @@ def adamax(s: Settings) -> Rule:
 
     def step(g: Any, state: State, p: Any) -> tuple[Any, State]:
         t = ops.add(state["steps"], 1)
-        size = like(ops.divide(s.learning_rate, ops.subtract(1, ops.power(beta1, t))), p)
+        size = weak_factor(ops.divide(s.learning_rate, ops.subtract(1, ops.power(beta1, t))), p)
         if s.weight_decay:
             g = ops.add(g, ops.multiply(s.weight_decay, p))
         m = ops.add(state["mean"], ops.multiply(1 - beta1, ops.subtract(g, state["mean"])))

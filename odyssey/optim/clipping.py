@@ -1,4 +1,4 @@
-"""Clipping: gradients cut to size between the sweep and the optimizer's step."""
+"""Gradient clipping by value, by norm and by global norm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odyssey import ops
 from odyssey.checks import flag, number, shown
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
-from odyssey.optim.rule import like
+from odyssey.optim.rule import weak_factor
 from odyssey.table.store import MEMORY, operand_of, store
 from odyssey.table.value import Symbol
 from odyssey.tree import paths
@@ -38,7 +38,7 @@ def clip_grad_value(params: Any, limit: float) -> None:
     array([ 1. , -0.5])
     """
     limit = number("clip_grad_value", "limit", limit, "[0, inf]")
-    found = _with_gradients("clip_grad_value", params)
+    found = _params_with_gradients("clip_grad_value", params)
     for p in found:
         if p.dtype.kind == "c":
             raise DTypeError(
@@ -67,8 +67,10 @@ def clip_grad_norm(params: Any, max_norm: float, *, norm_type: float = 2.0) -> N
     """
     max_norm = number("clip_grad_norm", "max_norm", max_norm, "[0, inf]")
     norm_type = number("clip_grad_norm", "norm_type", norm_type, "(0, inf]")
-    found = _with_gradients("clip_grad_norm", params)
-    _replace(found, [_scaled(p, _factor(_norm([p.grad], norm_type), max_norm)) for p in found])
+    found = _params_with_gradients("clip_grad_norm", params)
+    _replace(
+        found, [_scaled_gradient(p, _factor(_norm([p.grad], norm_type), max_norm)) for p in found]
+    )
 
 
 def clip_grad_global_norm(
@@ -103,7 +105,7 @@ def clip_grad_global_norm(
     max_norm = number(who, "max_norm", max_norm, "[0, inf]")
     norm_type = number(who, "norm_type", norm_type, "(0, inf]")
     error_if_nonfinite = flag(who, "error_if_nonfinite", error_if_nonfinite)
-    found = _with_gradients(who, params)
+    found = _params_with_gradients(who, params)
     if not found:
         return 0.0
     norm = _norm([p.grad for p in found], norm_type)
@@ -113,14 +115,14 @@ def clip_grad_global_norm(
             "comes from with GradientTape(check=True)"
         )
     factor = _factor(norm, max_norm)
-    _replace(found, [_scaled(p, factor) for p in found])
+    _replace(found, [_scaled_gradient(p, factor) for p in found])
     return norm if isinstance(norm, Symbol) else float(norm)
 
 
 # ------------------------------------------------------------------ shared pieces
 
 
-def _with_gradients(who: str, params: Any) -> list[Variable]:
+def _params_with_gradients(who: str, params: Any) -> list[Variable]:
     found = []
     for path, p in paths(params):
         if not isinstance(p, Variable):
@@ -140,17 +142,17 @@ def _norm(grads: list[Any], norm_type: float) -> Any:
             total = ops.maximum(total, one)
         return total
     if norm_type == 2:
-        return ops.sqrt(_added([ops.sum(ops.square(_wide(size))) for size in sizes]))
-    sums = [ops.sum(ops.power(_wide(size), norm_type)) for size in sizes]
-    return ops.power(_added(sums), 1 / norm_type)
+        return ops.sqrt(_sum_of([ops.sum(ops.square(_at_least_single(size))) for size in sizes]))
+    sums = [ops.sum(ops.power(_at_least_single(size), norm_type)) for size in sizes]
+    return ops.power(_sum_of(sums), 1 / norm_type)
 
 
-def _wide(x: Any) -> Any:
+def _at_least_single(x: Any) -> Any:
     # Squares of half precision are infinite from 256 on.
     return ops.astype(x, np.float32) if x.dtype == np.float16 else x
 
 
-def _added(numbers: list[Any]) -> Any:
+def _sum_of(numbers: list[Any]) -> Any:
     total = numbers[0]
     for other in numbers[1:]:
         total = ops.add(total, other)
@@ -161,10 +163,12 @@ def _factor(norm: Any, max_norm: float) -> Any:
     return ops.minimum(ops.divide(max_norm, ops.add(norm, 1e-6)), 1.0)
 
 
-def _scaled(p: Variable, factor: Any) -> Any:
+def _scaled_gradient(p: Variable, factor: Any) -> Any:
     g = operand_of(p.grad)
-    wide = _wide(g)
-    scaled = ops.multiply(wide, like(factor, wide))  # small factors are none of half precision
+    wide = _at_least_single(g)
+    scaled = ops.multiply(
+        wide, weak_factor(factor, wide)
+    )  # small factors are none of half precision
     return scaled if wide is g else ops.astype(scaled, g.dtype)
 
 

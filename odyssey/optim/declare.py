@@ -1,4 +1,4 @@
-"""Declaring an optimizer: a class, whose signature has the settings, and a function, its rule."""
+"""Declaration of optimizers: a class, whose signature has the settings, and its rule."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def rule_of(
     init = kind.__init__
     defaults = {p.name: p.default for p in parameters_of(init)[2:]}
     checks = {
-        name: _check_of(kind.__name__, name, default, kind._ranges.get(name))
+        name: _setting_check(kind.__name__, name, default, kind._ranges.get(name))
         for name, default in defaults.items()
     }
 
     def declare(make: Callable[[Settings], Rule]) -> Callable[P, Rule]:
         def pure(*args: P.args, **named: P.kwargs) -> Rule:
-            given = _bound(pure, defaults, args, named)
+            given = _bind_settings(pure, defaults, args, named)
             made = make(Settings(**{name: check(given[name]) for name, check in checks.items()}))
             if not isinstance(made, Rule):
                 raise DTypeError(f"{make.__name__}: it returned {sort_of(made)}; return a Rule")
@@ -88,20 +88,20 @@ def rule_of(
         shape.__kwdefaults__ = init.__kwdefaults__
         shape.__annotations__ = init.__annotations__ | {"return": "Rule"}
         pure.__wrapped__ = partial(shape, None, None)  # type: ignore[attr-defined]  # for help()
-        pure.programs = {}  # type: ignore[attr-defined]  # what was derived of it
+        pure.programs = {}  # type: ignore[attr-defined]  # in-place programs that were compiled from it
         kind._declared = staticmethod(pure)
         return pure
 
     return declare
 
 
-def _bound(
+def _bind_settings(
     pure: Callable[..., Any],
     defaults: Mapping[str, Any],
     args: tuple[Any, ...],
     named: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The settings of a call by name."""
+    """Return the settings of a call by name."""
     if args or named.keys() != defaults.keys():
         import inspect
 
@@ -115,21 +115,21 @@ def _bound(
 # ------------------------------------------------------------------ checks
 
 
-def _check_of(who: str, name: str, default: Any, interval: str | None) -> Callable[[Any], Any]:
-    """What a setting must pass; returns it as rules get it."""
+def _setting_check(who: str, name: str, default: Any, interval: str | None) -> Callable[[Any], Any]:
+    """Return the check of a setting, which returns the setting as rules get it."""
     if isinstance(default, bool):
         return partial(flag, who, name)
     if isinstance(default, tuple):
-        return partial(_shares, who, name, len(default))
+        return partial(_check_decay_factors, who, name, len(default))
     if default is REQUIRED or isinstance(default, (int, float)):
-        return partial(_not_negative, who, name, interval)
+        return partial(_check_non_negative, who, name, interval)
     return lambda value: value
 
 
-def _not_negative(who: str, name: str, interval: str | None, value: Any) -> Any:
-    """A finite number that is not negative, as a Python float.
+def _check_non_negative(who: str, name: str, interval: str | None, value: Any) -> Any:
+    """Return a finite number that is not negative, as a Python float.
 
-    A 0-d array stays one; a traced learning rate does, whose value is not known yet.
+    A 0-d array stays an array, and so does a traced learning rate, whose value is not known yet.
     """
     if isinstance(value, Symbol):
         return value
@@ -145,8 +145,8 @@ def _not_negative(who: str, name: str, interval: str | None, value: Any) -> Any:
     return value if isinstance(value, ARRAYS) else plain
 
 
-def _shares(who: str, name: str, count: int, values: Any) -> tuple[float, ...]:
-    """Factors of averages, each in [0, 1)."""
+def _check_decay_factors(who: str, name: str, count: int, values: Any) -> tuple[float, ...]:
+    """Return factors of averages, each in [0, 1)."""
     wanted = {2: "two"}.get(count, str(count))
     try:
         parts = tuple(values)

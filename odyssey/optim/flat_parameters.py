@@ -1,4 +1,4 @@
-"""Packs: parameters of one group whose arrays lie side by side, so that one update serves all."""
+"""Flat parameters: several parameters of a group in one array, so that one update serves all."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numpy import ndarray
 from odyssey.devices.arrays import aligned_zeros
 from odyssey.devices.commit import Plan
 from odyssey.devices.ownership import copy_if_shared
-from odyssey.optim.fused_step import CompiledUpdate, compiled_update
+from odyssey.optim.fused_step import FusedUpdate, fused_update
 from odyssey.optim.groups import Group
-from odyssey.optim.inplace_program import Program, Update
+from odyssey.optim.inplace_program import InPlaceProgram, InPlaceUpdate
 from odyssey.optim.rule import Rule, State
 from odyssey.spec import Array
 from odyssey.table.kernel_selection import is_numba_avoided
@@ -22,19 +22,19 @@ from odyssey.table.real_operands import real_dtype
 from odyssey.table.value import SharedVersion, Value, write_plan
 from odyssey.variable import Variable
 
-__all__ = ["SMALL", "Pack"]
+__all__ = ["SMALL_SIZE", "FlatParameters"]
 
-# Arrays below SMALL elements are packed together. Those of more than two blocks are updated block
-# by block, so that temporaries stay small and in the cache.
-SMALL = 16384
-BLOCK = 65536
+# Arrays below SMALL_SIZE elements share one flat array. Those of more than two blocks are updated
+# block by block, so that temporaries stay small and in the cache.
+SMALL_SIZE = 16384
+BLOCK_SIZE = 65536
 
 
-class Pack:
-    """Parameters whose data, gradients and state lie side by side, so that one update serves all.
+class FlatParameters:
+    """Parameters whose data, gradients and state lie in flat arrays, so that one update serves all.
 
-    The update of many small arrays costs a fixed time each; a large array is a pack of its own,
-    and its gradient is read where it lies. Complex numbers lie here as pairs of real ones.
+    The update of many small arrays costs a fixed time each. A large array is stored alone, and its
+    gradient is read in grad_view. Complex numbers are stored as pairs of real ones.
     """
 
     def __init__(self, group: Group, indices: list[int], params: list[Variable]) -> None:
@@ -55,44 +55,44 @@ class Pack:
         self.slots = {slot: aligned_zeros(size, real) for slot in self.names}
         self.steps = np.zeros(len(params), np.int64)
         elementwise = group.rule().elementwise
-        self.block = BLOCK if elementwise and size > 2 * BLOCK else size
-        # Each parameter, where its data lies, and where its gradient is copied to, if it is.
-        self.places: list[tuple[int, Variable, Array, Array | None]] = []
+        self.block = BLOCK_SIZE if elementwise and size > 2 * BLOCK_SIZE else size
+        # Each parameter, the view of its data, and the view for a copy of its gradient, or None.
+        self.views: list[tuple[int, Variable, Array, Array | None]] = []
         for j, p in enumerate(params):
-            view = self.cut(self.data, j)
+            view = self.param_view(self.data, j)
             view[...] = p._array
             p._array = view
-            place = self.cut(self.grads, j) if len(params) > 1 else None
-            self.places.append((j, p, view, place))
+            grad_view = self.param_view(self.grads, j) if len(params) > 1 else None
+            self.views.append((j, p, view, grad_view))
         self.together = SharedVersion(params)
-        # What updates in place, all (None) or a parameter, by a program; and the rule whose
-        # learning rate they are settled for.
-        self._updates: dict[int | None, Update | CompiledUpdate] = {}
+        # In-grad_view updates of all parameters (None) or one of them, and the rule whose learning
+        # rate they have.
+        self._updates: dict[int | None, InPlaceUpdate | FusedUpdate] = {}
         self._scratch: list[Array] = []
-        self._program: Program | None = None
-        self._settled: Rule | None = None
-        # The calls that update everything, where they are the same each time, and their rule.
+        self._program: InPlaceProgram | None = None
+        self._rule_of_updates: Rule | None = None
+        # The calls that update all parameters, if they are the same at each step, and their rule.
         self._known: Rule | None = None
         self._calls: Plan = []
-        # Places, in this pack, of the parameters that had no gradient when last asked.
+        # Indices of the parameters that had no gradient in the last step.
         self.missing: list[int] = []
 
-    def cut(self, flat: Array, j: int) -> Array:
-        """The part of parameter number ``j``, in its dtype and shape."""
+    def param_view(self, flat: Array, j: int) -> Array:
+        """Return the view of parameter number ``j``, in its dtype and shape."""
         return flat[self.slices[j]].view(self.dtype).reshape(self.params[j].shape)
 
-    def adopt(self, states: list[dict[str, Variable]]) -> None:
-        """Let the state of each parameter lie here."""
+    def adopt_state(self, states: list[dict[str, Variable]]) -> None:
+        """Move the state of each parameter into the flat arrays."""
         for j, state in enumerate(states):
-            places = {slot: self.cut(flat, j) for slot, flat in self.slots.items()}
-            for name, view in (places | {"steps": self.steps[j : j + 1].reshape(())}).items():
+            views = {slot: self.param_view(flat, j) for slot, flat in self.slots.items()}
+            for name, view in (views | {"steps": self.steps[j : j + 1].reshape(())}).items():
                 view[...] = state[name]._array
                 state[name]._array = view
 
-    def gather(self, refuse: Callable[[int], None] | None) -> Array | None:
-        """Return the gradients joined, or None where this pack is no longer what its group needs.
+    def gather_gradients(self, refuse: Callable[[int], None] | None) -> Array | None:
+        """Return the flat gradients, or None if this object no longer fits its group.
 
-        Another optimizer may have packed the parameters since, they may have been frozen, or the
+        Another optimizer may have moved the parameters since, they may have been frozen, or the
         rule may have other slots.
 
         Args:
@@ -102,8 +102,8 @@ class Pack:
             return None
         self.missing = missing = []
         joined = self.grads
-        for j, p, view, place in self.places:
-            if p._array is not view:  # nor is that of one that was frozen since
+        for j, p, view, grad_view in self.views:
+            if p._array is not view:  # packed again, or frozen since
                 return None
             g = p._info.grad
             if type(g) is not ndarray:
@@ -114,19 +114,19 @@ class Pack:
                     continue
                 if isinstance(g, Value):
                     g = g._array
-            if place is None:
-                joined = self._flat(g)
+            if grad_view is None:
+                joined = self._flattened(g)
             else:
-                place[...] = g
+                grad_view[...] = g
         return joined
 
-    def updates(self, joined: Array, quiet: bool) -> Plan:
-        """The calls that update the parameters that have a gradient, for one ``commit``.
+    def update_calls(self, joined: Array, quiet: bool) -> Plan:
+        """Return the calls that update the parameters that have a gradient, for one ``commit``.
 
         Args:
-            joined: What ``gather`` returned.
-            quiet: Whether nothing can raise in the middle. Else all that can is done here, and the
-                calls only copy.
+            joined: The result of ``gather_gradients``.
+            quiet: True if no floating-point error can raise during the calls. Otherwise the results
+                are computed here, and the calls only copy.
         """
         rule = self.group._rule
         steps = self.steps.tolist()
@@ -134,68 +134,68 @@ class Pack:
             if rule is self._known and quiet and joined is self.grads:
                 plan = self._calls
             else:
-                plan = self._part(None, rule, joined, steps[0], quiet)
+                plan = self._update_for(None, rule, joined, steps[0], quiet)
             return self.together.writing([*plan, (self.steps.fill, steps[0] + 1)])
         plan = []
         for j, p in enumerate(self.params):
             if j not in self.missing:
                 g = joined[self.slices[j]]
-                plan += write_plan(p, self._part(j, rule, g, steps[j], quiet))
+                plan += write_plan(p, self._update_for(j, rule, g, steps[j], quiet))
                 plan.append((setitem, self.steps, j, steps[j] + 1))
         return plan
 
-    def _part(self, j: int | None, rule: Rule, g: Array, steps: int, quiet: bool) -> Plan:
-        """The calls that update parameter number ``j``, or all, from the gradient ``g``."""
+    def _update_for(self, j: int | None, rule: Rule, g: Array, steps: int, quiet: bool) -> Plan:
+        """Return the calls that update parameter number ``j``, or all, from the gradient ``g``."""
         program = self.group.program(self.data.dtype) if quiet else None
         if program is None:
-            return self._pure(rule, 0 if j is None else self.slices[j].start, g, steps)
-        if rule is not self._settled:
-            self._settle(rule, program)
+            return self._pure_calls(rule, 0 if j is None else self.slices[j].start, g, steps)
+        if rule is not self._rule_of_updates:
+            self._set_rule(rule, program)
         update = self._updates.get(j)
         if update is None:
-            update = self._update(j, program)
-            if is_numba_avoided():  # later steps, of which there may be many, choose anew
-                return update.plan if g is self.grads else update.reading(g)
+            update = self._new_update(j, program)
+            if is_numba_avoided():  # the first steps only; later ones may be fused
+                return update.plan if g is self.grads else update.calls_for(g)
             self._updates[j] = update
         if g is not self.grads:
-            return update.reading(g)
+            return update.calls_for(g)
         self._known, self._calls = None, update.plan
         self._known = rule
         return update.plan
 
-    def _settle(self, rule: Rule, program: Program) -> None:
-        """Let the updates be those of a rule, of another learning rate mostly."""
-        self._settled = self._known = None
+    def _set_rule(self, rule: Rule, program: InPlaceProgram) -> None:
+        """Set the rule of the updates, usually one with another learning rate."""
+        self._rule_of_updates = self._known = None
         if program is self._program:
             for update in self._updates.values():
-                update.settle(self.group._settings["learning_rate"])
+                update.set_rate(self.group._settings["learning_rate"])
         else:
             self._program, self._updates = None, {}
             self._scratch = [
                 aligned_zeros(self.block, self.data.dtype) for _ in range(program.scratch)
             ]
-        self._program, self._settled = program, rule
+        self._program, self._rule_of_updates = program, rule
 
-    def _update(self, j: int | None, program: Program) -> Update | CompiledUpdate:
+    def _new_update(self, j: int | None, program: InPlaceProgram) -> InPlaceUpdate | FusedUpdate:
         here = slice(None) if j is None else self.slices[j]
         arrays = {"p": self.data[here]} | {n: flat[here] for n, flat in self.slots.items()}
         if len(self.params) > 1:
             arrays["g"] = self.grads[here]
         steps = self.steps[j or 0 :][:1].reshape(())
         size = sum([p.size for p in self.group.params])
-        made = compiled_update(program, arrays, steps, size)
-        update = made or Update(program, arrays, self._scratch, steps, self.block)
-        update.settle(self.group._settings["learning_rate"])
+        made = fused_update(program, arrays, steps, size)
+        update = made or InPlaceUpdate(program, arrays, self._scratch, steps, self.block)
+        update.set_rate(self.group._settings["learning_rate"])
         return update
 
-    def _flat(self, g: Any) -> Array:
+    def _flattened(self, g: Any) -> Array:
         flat: Array = g.reshape(-1)
         if self.dtype == self.data.dtype:
             return flat
         return np.ascontiguousarray(flat, self.dtype).view(self.data.dtype)
 
-    def _pure(self, rule: Rule, start: int, grads: Array, steps: int) -> Plan:
-        """The calls that copy what the pure rule gives from ``start`` on, block by block."""
+    def _pure_calls(self, rule: Rule, start: int, grads: Array, steps: int) -> Plan:
+        """Return the calls that copy the pure rule's results from ``start`` on, block by block."""
         length = len(grads)
         plan: Plan = []
         for first in range(0, length, self.block or 1):
@@ -205,13 +205,13 @@ class Pack:
             for slot, flat in self.slots.items():
                 state[slot] = flat[here]
             value, new = rule.stepped(grads[first : first + self.block], state, p)
-            plan.append((setitem, p, ..., _fresh(value, p)))
+            plan.append((setitem, p, ..., _exclusive_result(value, p)))
             for slot, flat in self.slots.items():
-                plan.append((setitem, flat, here, _fresh(new[slot], p)))
+                plan.append((setitem, flat, here, _exclusive_result(new[slot], p)))
         return plan
 
 
-def _fresh(value: Any, p: Array) -> Array:
-    """What a rule returned, as ``p`` can take it without a failure, in memory of its own."""
+def _exclusive_result(value: Any, p: Array) -> Array:
+    """Return a result of a rule in the dtype and shape of ``p``, in memory of its own."""
     value = np.asarray(value).astype(p.dtype, copy=False)
     return np.broadcast_to(copy_if_shared(value), p.shape)

@@ -1,8 +1,8 @@
-"""Updates of large packs in one compiled loop: the calls of a program, element by element.
+"""Fused in-place step of large parameters: the calls of a program in one compiled loop.
 
-The program's calls go over the arrays one after the other; the loop makes all of them for one
-element before the next. It rounds as NumPy does, so that both give the same bits; but a step by it
-warns of no overflow.
+An in-place program makes its calls on whole arrays, one after the other. The loop makes all of them
+for one element before the next. It rounds as NumPy does, so both give the same bits, but it does
+not warn of overflow.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DeviceError
 from odyssey.kernels.sizes import OPTIMIZER_STEP, SIZES
-from odyssey.optim.inplace_program import Call, Place, Program, bound
+from odyssey.optim.inplace_program import Call, InPlaceProgram, Location, bind_call
 from odyssey.spec import Array
 from odyssey.table.kernel_selection import SIZE_FACTOR, is_numba_avoided
 
-__all__ = ["CompiledUpdate", "compiled_update"]
+__all__ = ["FusedUpdate", "fused_update"]
 
-_FORMS = {
+_EXPRESSIONS = {
     np.add: "{} + {}",
     np.subtract: "{} - {}",
     np.multiply: "{} * {}",
@@ -37,7 +37,7 @@ _FORMS = {
     np.minimum: "select(({0} <= {1}) | ({0} != {0}), {0}, {1})",
 }
 
-_FILE = '''"""A step of an optimizer, element by element."""
+_LOOP_TEMPLATE = '''"""A step of an optimizer, element by element."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ def update({parameters}):
 '''
 
 
-def compiled_update(
-    program: Program, arrays: Mapping[str, Array], steps: Array, size: int
-) -> CompiledUpdate | None:
-    """The update of arrays by one loop, in large steps; None where NumPy is to do it.
+def fused_update(
+    program: InPlaceProgram, arrays: Mapping[str, Array], steps: Array, size: int
+) -> FusedUpdate | None:
+    """Return the update of arrays by one loop for large steps; None if NumPy is to compute it.
 
     Args:
-        program: What to call.
-        arrays: See ``CompiledUpdate``.
-        steps: Likewise.
-        size: How many elements a step of the optimizer updates.
+        program: The program.
+        arrays: See ``FusedUpdate``.
+        steps: See ``FusedUpdate``.
+        size: The number of elements that a step of the optimizer updates.
     """
     p = arrays["p"]
     work = size * len(program.calls)
@@ -77,92 +77,96 @@ def compiled_update(
     ):
         return None
     try:
-        return CompiledUpdate(program, arrays, steps)
+        return FusedUpdate(program, arrays, steps)
     except (DeviceError, KeyError):  # without numba; a call that has no form here
         return None
 
 
-class CompiledUpdate:
-    """What ``Update`` is, with one call for all arrays.
+class FusedUpdate:
+    """An ``InPlaceUpdate`` that is one call for all arrays.
 
     Args:
         program: What to call.
-        arrays: ``"p"``, the slots by name, and ``"g"`` if gradients always lie in the same place.
+        arrays: ``"p"``, the slots by name, and ``"g"`` if gradients are always there.
         steps: The count of the steps before, a 0-d array.
 
     Attributes:
         plan: The calls of one step, in order.
     """
 
-    def __init__(self, program: Program, arrays: Mapping[str, Array], steps: Array) -> None:
+    def __init__(self, program: InPlaceProgram, arrays: Mapping[str, Array], steps: Array) -> None:
         numbers = {
-            place: number.copy() if isinstance(number, ARRAYS) else number
-            for place, number in program.numbers.items()
+            location: number.copy() if isinstance(number, ARRAYS) else number
+            for location, number in program.numbers.items()
         }
         self._rate = numbers["rate"] = np.zeros(())
         numbers["steps"] = steps
-        self._settled = [bound(call, numbers) for call in program.settled]
-        written = [place for place in arrays if place != "g"]
+        self._rate_calls = [bind_call(call, numbers) for call in program.rate_calls]
+        written = [location for location in arrays if location != "g"]
         read = [k for k in numbers if any(k in call.operands for call in program.calls)]
         self._fixed = [np.asarray(numbers[k]) for k in read]
-        self._fixed += [arrays[place] for place in written]
-        text = _text(program, written, read, numbers, arrays["p"].dtype)
+        self._fixed += [arrays[location] for location in written]
+        text = _loop_source(program, written, read, numbers, arrays["p"].dtype)
         from odyssey.kernels.generated import module_of
 
         self._loop = module_of(text).update
         self._known = arrays.get("g")
         like = arrays["p"] if self._known is None else self._known
         self._entry = self._loop.entry(like, *self._fixed)
-        self._counted = [bound(call, numbers) for call in program.counted]
-        self.plan = self._counted if self._known is None else self._with(self._known)
+        self._step_calls = [bind_call(call, numbers) for call in program.step_calls]
+        self.plan = self._step_calls if self._known is None else self._calls_with(self._known)
 
-    def _with(self, g: Array) -> Plan:
-        return [*self._counted, (self._entry, g, *self._fixed)]
+    def _calls_with(self, g: Array) -> Plan:
+        return [*self._step_calls, (self._entry, g, *self._fixed)]
 
-    def settle(self, rate: float) -> None:
-        """Let the calls be those of a learning rate."""
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate."""
         self._rate[...] = rate
-        commit(self._settled)
+        commit(self._rate_calls)
 
-    def reading(self, g: Array) -> Plan:
-        """The calls of one step, where the gradient lies in ``g``."""
+    def calls_for(self, g: Array) -> Plan:
+        """Return the calls of one step for the gradient ``g``."""
         if not (g.flags.c_contiguous and g.flags.aligned):
             g = np.array(g, order="C")
-        return self._with(g)
+        return self._calls_with(g)
 
 
-def _text(
-    program: Program,
+def _loop_source(
+    program: InPlaceProgram,
     written: list[str],
-    read: list[Place],
-    numbers: Mapping[Place, Any],
+    read: list[Location],
+    numbers: Mapping[Location, Any],
     dtype: np.dtype[Any],
 ) -> str:
-    names: dict[Place, str] = {"g": "g_", **{place: f"{place}_" for place in written}}
-    names |= {place: f"n{k}" for k, place in enumerate(read)}
+    names: dict[Location, str] = {"g": "g_", **{location: f"{location}_" for location in written}}
+    names |= {location: f"n{k}" for k, location in enumerate(read)}
     names |= {k: f"s{k}" for k in range(program.scratch)}
-    truths = {place for place in read if np.asarray(numbers[place]).dtype.kind == "b"}
-    lines = ["g_ = g[i]", *[f"{place}_ = out_{place}[i]" for place in written]]
-    lines += [f"{names[call.out]} = {_line(call, names)}" for call in program.calls]
-    lines += [f"out_{place}[i] = {place}_" for place in written]
-    return _FILE.format(
+    truths = {location for location in read if np.asarray(numbers[location]).dtype.kind == "b"}
+    lines = ["g_ = g[i]", *[f"{location}_ = out_{location}[i]" for location in written]]
+    lines += [f"{names[call.out]} = {_expression(call, names)}" for call in program.calls]
+    lines += [f"out_{location}[i] = {location}_" for location in written]
+    return _LOOP_TEMPLATE.format(
         dtype=dtype.name,
         parameters=", ".join(
-            ["g", *[f"a{k}" for k in range(len(read))], *[f"out_{place}" for place in written]]
+            [
+                "g",
+                *[f"a{k}" for k in range(len(read))],
+                *[f"out_{location}" for location in written],
+            ]
         ),
         numbers="\n    ".join(
-            f"n{k} = a{k}[()]" if place in truths else f"n{k} = T(a{k}[()])"
-            for k, place in enumerate(read)
+            f"n{k} = a{k}[()]" if location in truths else f"n{k} = T(a{k}[()])"
+            for k, location in enumerate(read)
         )
         or "pass",
         lines="\n        ".join(lines),
     )
 
 
-def _line(call: Call, names: Mapping[Place, str]) -> str:
-    given = [names[place] for place in call.operands]
+def _expression(call: Call, names: Mapping[Location, str]) -> str:
+    given = [names[location] for location in call.operands]
     if call.function is np.where:
         return f"select({given[0]}, {given[1]}, {names[call.out]})"
     if call.function is setitem:
         return f"T({given[0]})"
-    return _FORMS[call.function].format(*given)
+    return _EXPRESSIONS[call.function].format(*given)

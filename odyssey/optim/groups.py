@@ -1,4 +1,4 @@
-"""Parameter groups: Variables that share settings, and how an optimizer's arguments are read."""
+"""Parameter groups: Variables that share settings; parsing of an optimizer's arguments."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from odyssey.checks import few_digits, shown
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError, TapeError
-from odyssey.optim.inplace_codegen import program_of, spelling
-from odyssey.optim.inplace_program import Program
+from odyssey.optim.inplace_codegen import cached_program, setting_key
+from odyssey.optim.inplace_program import InPlaceProgram
 from odyssey.optim.rule import Rule
 from odyssey.suggestions import keyword_hint
 from odyssey.table.signature import parameters_of
@@ -22,10 +22,10 @@ from odyssey.table.value import is_trainable
 from odyssey.tree import paths
 from odyssey.variable import Variable
 
-__all__ = ["Group", "check_form", "counted", "defaults_of", "groups_of"]
+__all__ = ["Group", "check_form", "count_text", "defaults_of", "groups_of"]
 
 
-_set_slot = object.__setattr__  # since to set an attribute of a group is to change it
+_set_slot = object.__setattr__  # because Group.__setattr__ changes a setting
 
 
 class Group:
@@ -63,10 +63,10 @@ class Group:
             TapeError: while a graph is traced, which could not repeat it; what is compiled then
                 runs as it was written.
         """
-        self.adopt(*self.checked(**settings))
+        self.set_settings(*self.with_settings(**settings))
 
-    def checked(self, **settings: Any) -> tuple[dict[str, Any], Rule]:
-        """Return all settings with some replaced, and the rule that they make."""
+    def with_settings(self, **settings: Any) -> tuple[dict[str, Any], Rule]:
+        """Return all settings with some replaced, and the rule that they give."""
         if settings:
             _run_as_written(", ".join(settings))
         if unknown := set(settings) - set(self._settings):
@@ -77,12 +77,12 @@ class Group:
         changed = self._settings | {name: _python_number(value) for name, value in settings.items()}
         return changed, self._make(**changed)
 
-    def adopt(self, settings: dict[str, Any], rule: Rule) -> None:
-        """Take over what ``checked`` returned."""
-        commit(self.adopting(settings, rule))
+    def set_settings(self, settings: dict[str, Any], rule: Rule) -> None:
+        """Set what ``with_settings`` returned."""
+        commit(self.adopt_calls(settings, rule))
 
-    def adopting(self, settings: dict[str, Any], rule: Rule) -> Plan:
-        """The calls by which this group does so."""
+    def adopt_calls(self, settings: dict[str, Any], rule: Rule) -> Plan:
+        """Return the calls that set settings and rule."""
         plan: Plan = [
             (_set_slot, self, "_settings", settings),
             (_set_slot, self, "_rule", rule),
@@ -100,26 +100,27 @@ class Group:
         rule: Rule = self._rule
         return rule
 
-    def program(self, dtype: np.dtype[Any]) -> Program | None:
-        """The rule as calls in place, for arrays of ``dtype`` and any learning rate, if it can be.
+    def program(self, dtype: np.dtype[Any]) -> InPlaceProgram | None:
+        """Return the rule as an in-place program for any learning rate; None if it has none.
 
-        A rule that no ``rule_of`` declared may draw random numbers, or keep something elsewhere.
+        A rule that was not declared by ``rule_of`` may draw random numbers, or have other side
+        effects.
         """
         if dtype not in self._programs:
             declared = self._rule.elementwise and hasattr(self._make, "programs")
-            found = program_of(self._make, self._settings, dtype) if declared else None
+            found = cached_program(self._make, self._settings, dtype) if declared else None
             self._programs[dtype] = found
-        program: Program | None = self._programs[dtype]
+        program: InPlaceProgram | None = self._programs[dtype]
         return program
 
     def rule_in(self, here: Store) -> Rule:
-        """The rule whose learning rate is read from a store, as a graph does at each run."""
+        """Return the rule with a learning rate that a graph reads at each run."""
         rate = here.adopt(here.once(self, self._rate))
         rule: Rule = self._make(**self._settings | {"learning_rate": rate})
         return rule
 
     def _rate(self) -> Variable:
-        """The learning rate as a Variable, which a graph reads each time it runs."""
+        """Return the learning rate as a Variable, which a graph reads at each run."""
         return Variable(np.float64(self._settings["learning_rate"]), name="learning_rate")
 
     def __getattr__(self, name: str) -> Any:
@@ -135,14 +136,14 @@ class Group:
 
     def __repr__(self) -> str:
         store().only_eagerly("it writes out a parameter group")
-        if getattr(self, "_settings", None) is None:  # it is being made, or could not be
+        if getattr(self, "_settings", None) is None:  # under construction, or construction failed
             return "<Group, unfinished>"
         settings = (f"{name}={few_digits(value)}" for name, value in self._settings.items())
-        return f"Group({', '.join([counted(self.params, 'parameter'), *settings])})"
+        return f"Group({', '.join([count_text(self.params, 'parameter'), *settings])})"
 
 
 def _run_as_written(names: str) -> None:
-    """End a trial: it would leave settings that it may not be able to put back."""
+    """In a trace, raise TapeError: assigned settings could not be restored."""
     if (here := store()) is not MEMORY:
         here.only_eagerly(f"it assigns {names}")
         raise TapeError(
@@ -152,27 +153,27 @@ def _run_as_written(names: str) -> None:
 
 
 def _same_but_rate(new: dict[str, Any], old: dict[str, Any]) -> bool:
-    """Whether programs that were derived for the old settings are those of the new ones."""
+    """True if programs compiled for the old settings serve the new ones."""
     for name, value in old.items():
         if new[name] is not value and name != "learning_rate":
-            spelled = spelling(value)
-            if spelled is None or spelled != spelling(new[name]):
+            spelled = setting_key(value)
+            if spelled is None or spelled != setting_key(new[name]):
                 return False
     return True
 
 
-def counted(things: Sized, noun: str) -> str:
-    """How many there are, as in ``2 parameters``."""
+def count_text(things: Sized, noun: str) -> str:
+    """Return a count with its noun, as in ``2 parameters``."""
     return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
 def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The parameters of a function by name, each with its default or ``REQUIRED``."""
+    """Return the parameters of a function by name, each with its default or ``REQUIRED``."""
     return {p.name: p.default for p in parameters_of(function)}
 
 
 def _python_number(value: Any) -> Any:
-    """NumPy's numbers would make float32 parameters float64; Python's would not."""
+    """Return a setting as Python numbers: NumPy's would make float32 parameters float64."""
     if isinstance(value, ARRAY_LIKE):
         value = as_array("optimizer", "a setting", value)
         if value.ndim == 0:
@@ -185,9 +186,9 @@ def _python_number(value: Any) -> Any:
 def groups_of(
     who: str, params: Any, make: Callable[..., Rule], settings: dict[str, Any]
 ) -> list[Group]:
-    """Read a tree of parameters, or a list of dictionaries that hold ``params`` and settings."""
+    """Return the groups of a tree of parameters, or of a list of dictionaries with ``params``."""
     settings = {name: _python_number(value) for name, value in settings.items()}
-    params = _tree(who, params)
+    params = _as_tree(who, params)
     if not _are_groups(params):
         params = [{"params": params}]
         prefixes = [""]
@@ -205,12 +206,12 @@ def groups_of(
             )
         found = _parameters(who, entry["params"], prefix)
         groups.append(Group(*found, make, settings | own))
-    _refuse_twice(who, groups)
+    _refuse_duplicates(who, groups)
     return groups
 
 
-def _tree(who: str, params: Any) -> Any:
-    """Parameters as a tree; any other iterable becomes a list."""
+def _as_tree(who: str, params: Any) -> Any:
+    """Return parameters as a tree; any other iterable becomes a list."""
     if isinstance(params, (dict, list, tuple, Variable)) or is_dataclass(params):
         return params
     alone = isinstance(params, (str, bytes, *ARRAY_LIKE))
@@ -220,15 +221,15 @@ def _tree(who: str, params: Any) -> Any:
 
 
 def _are_groups(params: Any) -> bool:
-    """Whether these are groups, not a tree: a list with a dictionary that has ``params``."""
+    """True for groups: a list with a dictionary that has ``params``."""
     return isinstance(params, (list, tuple)) and any(
         isinstance(entry, dict) and "params" in entry for entry in params
     )
 
 
 def _parameters(who: str, params: Any, prefix: str) -> tuple[list[Variable], list[str]]:
-    """The Variables of a tree or an iterable, and how to call them in messages."""
-    params = _tree(who, params)
+    """Return the Variables of a tree or an iterable, and their paths for messages."""
+    params = _as_tree(who, params)
     named = list(paths(params, prefix))
     if not named:
         raise OdysseyError(f"{who}: there are no parameters{' in ' + prefix if prefix else ''}")
@@ -242,7 +243,7 @@ def _parameters(who: str, params: Any, prefix: str) -> tuple[list[Variable], lis
     return found, [path for path, _ in named]
 
 
-def _refuse_twice(who: str, groups: list[Group]) -> None:
+def _refuse_duplicates(who: str, groups: list[Group]) -> None:
     seen: set[int] = set()
     for group in groups:
         for p, path in zip(group.params, group.paths, strict=True):
@@ -254,12 +255,12 @@ def _refuse_twice(who: str, groups: list[Group]) -> None:
 def check_form(saved: Any) -> None:
     """Raise unless ``saved`` is built as ``state_dict`` builds it; numbers are checked later."""
     entry = {"count": int, "settings": dict}
-    form = _has(saved, {"settings": dict, "groups": list, "state": list})
-    form = form and all(_has(group, entry) for group in saved["groups"])
+    form = _has_entries(saved, {"settings": dict, "groups": list, "state": list})
+    form = form and all(_has_entries(group, entry) for group in saved["groups"])
     if not (form and all(isinstance(state, dict) for state in saved["state"])):
         raise OdysseyError(f"load_state_dict: {shown(saved)} came; pass what state_dict() returned")
 
 
-def _has(node: Any, form: dict[str, type]) -> bool:
-    """Whether ``node`` is a dictionary with these entries, each of its type."""
+def _has_entries(node: Any, form: dict[str, type]) -> bool:
+    """True if ``node`` is a dictionary with these entries, each of its type."""
     return isinstance(node, dict) and all(isinstance(node.get(n), kind) for n, kind in form.items())

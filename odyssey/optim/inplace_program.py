@@ -1,4 +1,4 @@
-"""Updates in place: what a rule does, as calls of C that write into the arrays of a pack."""
+"""In-location programs: a rule as C calls that write into flat parameter arrays."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan, commit
 from odyssey.spec import Array
 
-__all__ = ["Call", "Place", "Program", "Update", "bound"]
+__all__ = ["Call", "InPlaceProgram", "InPlaceUpdate", "Location", "bind_call"]
 
-# NumPy warns where these get the array to write to as a third operand.
+# NumPy warns if these get the output array as a third operand.
 _OUT_BY_NAME = frozenset({np.maximum, np.minimum})
 
-Place = Hashable
-"""Where a value lies: ``"g"``, ``"p"``, a slot, a scratch array by number, or a number by key."""
+Location = Hashable
+"""Location of a value: ``"g"``, ``"p"``, a slot, a scratch array by number, or a scalar by key."""
 
-_GAP: Any = object()  # in a call, the gradient that is not there yet
+_NO_GRADIENT_YET: Any = object()  # in a call, replaced by the gradient of the step
 
 
 class Call(NamedTuple):
-    """One call of a program: ``function`` of what lies at ``operands``, written to ``out``.
+    """One call of a program: ``function`` applied to ``operands``, written to ``out``.
 
-    The function is a ufunc; or ``setitem``, which copies, in another dtype maybe; or ``np.where``,
-    which writes its second operand to ``out`` where the first, a number, is true.
+    The function is a ufunc; or ``setitem``, which copies and may cast; or ``np.where``, which
+    writes its second operand to ``out`` if the first, a scalar, is true.
     """
 
     function: Any
-    operands: tuple[Place, ...]
-    out: Place
+    operands: tuple[Location, ...]
+    out: Location
 
 
-class Program(NamedTuple):
-    """A rule as calls that write in place, for parameters of one dtype.
+class InPlaceProgram(NamedTuple):
+    """A rule as calls that write in location, for parameters of one dtype.
 
     Attributes:
-        scratch: How many arrays like the parameter the calls need.
-        numbers: The 0-d arrays and Python numbers that they read and write, by place.
-        settled: The calls that follow from the learning rate alone.
-        counted: Those that follow from the count of steps as well.
-        calls: Those on arrays.
+        scratch: The number of scratch arrays that the calls need.
+        numbers: The 0-d arrays and Python numbers that they read and write, by location.
+        rate_calls: The calls that depend on the learning rate alone.
+        step_calls: The calls that depend on the step count as well.
+        calls: The calls on arrays.
     """
 
     scratch: int
-    numbers: dict[Place, Any]
-    settled: list[Call]
-    counted: list[Call]
+    numbers: dict[Location, Any]
+    rate_calls: list[Call]
+    step_calls: list[Call]
     calls: list[Call]
 
 
-class Update:
-    """The calls of a program for the arrays of a pack, or of a part of it.
+class InPlaceUpdate:
+    """The calls of a program bound to flat parameter arrays, or to a slice of them.
 
     Args:
         program: What to call.
-        arrays: ``"p"``, the slots by name, and ``"g"`` if gradients always lie in the same place.
+        arrays: ``"p"``, the slots by name, and ``"g"`` if gradients are always there.
         scratch: As many as the program needs, of ``block`` elements or more.
         steps: The count of the steps before, a 0-d array.
         block: How many elements are updated at a time.
@@ -70,42 +70,42 @@ class Update:
 
     def __init__(
         self,
-        program: Program,
+        program: InPlaceProgram,
         arrays: Mapping[str, Array],
         scratch: Sequence[Array],
         steps: Array,
         block: int,
     ) -> None:
-        # Numbers of its own: a step makes the calls of several, whose counts may differ.
+        # Own copies of the scalars: a step runs several updates, whose step counts may differ.
         numbers = {
-            place: number.copy() if isinstance(number, ARRAYS) else number
-            for place, number in program.numbers.items()
+            location: number.copy() if isinstance(number, ARRAYS) else number
+            for location, number in program.numbers.items()
         }
         self._rate = numbers["rate"] = np.zeros(())
         numbers["steps"] = steps
-        self._settled = [bound(call, numbers) for call in program.settled]
-        self.plan = [bound(call, numbers) for call in program.counted]
-        # Where gradients lie elsewhere each time: of each block, what the calls that read them are
-        # made of, the gradient first, and how they are picked from it.
+        self._rate_calls = [bind_call(call, numbers) for call in program.rate_calls]
+        self.plan = [bind_call(call, numbers) for call in program.step_calls]
+        # For gradients in new arrays at each step: for each block the elements of the calls that
+        # read them, the gradient first, and the getters that build the calls from these elements.
         self._open: list[tuple[slice, list[Any], list[tuple[int, Any]]]] = []
         size = len(arrays["p"])
         for first in range(0, size, block or 1):
             here = slice(first, min(first + block, size))
             values = numbers | {name: array[here] for name, array in arrays.items()}
             values |= {k: array[: here.stop - first] for k, array in enumerate(scratch)}
-            values.setdefault("g", _GAP)
-            calls = [bound(call, values) for call in program.calls]
+            values.setdefault("g", _NO_GRADIENT_YET)
+            calls = [bind_call(call, values) for call in program.calls]
             if "g" not in arrays:
-                self._open.append((here, *_picking(calls, len(self.plan))))
+                self._open.append((here, *_gradient_slots(calls, len(self.plan))))
             self.plan += calls
 
-    def settle(self, rate: float) -> None:
-        """Let the calls be those of a learning rate."""
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate."""
         self._rate[...] = rate
-        commit(self._settled)
+        commit(self._rate_calls)
 
-    def reading(self, g: Array) -> Plan:
-        """The calls of one step, where the gradient lies in ``g``."""
+    def calls_for(self, g: Array) -> Plan:
+        """Return the calls of one step for the gradient ``g``."""
         plan = self.plan.copy()
         for here, cells, picks in self._open:
             cells[0] = g[here]
@@ -115,27 +115,30 @@ class Update:
         return plan
 
 
-def _picking(calls: Plan, first: int) -> tuple[list[Any], list[tuple[int, Any]]]:
-    """The parts of all calls with a gap, and by the place of each in a plan what picks its own."""
+def _gradient_slots(calls: Plan, first: int) -> tuple[list[Any], list[tuple[int, Any]]]:
+    """Return the elements of all calls that read the gradient, and a getter for each such call."""
     cells: list[Any] = [None]
     picks = []
     for k, call in enumerate(calls, first):
-        if any(part is _GAP for part in call):
-            own = [0 if part is _GAP else len(cells) + n for n, part in enumerate(call)]
+        if any(element is _NO_GRADIENT_YET for element in call):
+            positions = [
+                0 if element is _NO_GRADIENT_YET else len(cells) + n
+                for n, element in enumerate(call)
+            ]
             cells += call
-            picks.append((k, itemgetter(*own)))
+            picks.append((k, itemgetter(*positions)))
     return cells, picks
 
 
-def bound(call: Call, values: Mapping[Place, Any]) -> tuple[Any, ...]:
-    """A call on what lies at its places, as a plan has it."""
+def bind_call(call: Call, values: Mapping[Location, Any]) -> tuple[Any, ...]:
+    """Return a call with the values at its locations, as a tuple for a plan."""
     function, operands, out = call
-    target, taken = values[out], [values[place] for place in operands]
+    target, operand_values = values[out], [values[location] for location in operands]
     if function is setitem:
-        return setitem, target, ..., *taken
+        return setitem, target, ..., *operand_values
     if function is np.where:
-        condition, x = taken
+        condition, x = operand_values
         return partial(np.positive, where=condition), x, target
     if function in _OUT_BY_NAME:
-        return partial(function, out=target), *taken
-    return function, *taken, target
+        return partial(function, out=target), *operand_values
+    return function, *operand_values, target

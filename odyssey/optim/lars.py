@@ -1,4 +1,4 @@
-"""LARS: steps as long as a share of the length of their parameter."""
+"""LARS: layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from odyssey import ops
 from odyssey.optim.declare import Settings, rule_of
 from odyssey.optim.optimizer import Optimizer
-from odyssey.optim.rule import Rule, State, like
+from odyssey.optim.rule import Rule, State, weak_factor
 
 __all__ = ["LARS", "lars"]
 
@@ -53,13 +53,13 @@ def lars(s: Settings) -> Rule:
     """
 
     def step(g: Any, state: State, p: Any) -> tuple[Any, State]:
-        of_p, of_g = _norm(p), _norm(g)
-        usable = ops.logical_and(ops.greater(of_p, 0), ops.greater(of_g, 0))
-        below = ops.add(of_g, ops.multiply(s.weight_decay, of_p))
-        ratio = ops.divide(ops.multiply(s.trust_coefficient, of_p), ops.where(usable, below, 1))
-        size = ops.multiply(like(s.learning_rate, p), ops.where(usable, ratio, 1))
-        pull = ops.add(g, ops.multiply(s.weight_decay, p)) if s.weight_decay else g
-        v = ops.add(ops.multiply(s.momentum, state["velocity"]), ops.multiply(size, pull))
+        p_norm, g_norm = _norm(p), _norm(g)
+        usable = ops.logical_and(ops.greater(p_norm, 0), ops.greater(g_norm, 0))
+        below = ops.add(g_norm, ops.multiply(s.weight_decay, p_norm))
+        ratio = ops.divide(ops.multiply(s.trust_coefficient, p_norm), ops.where(usable, below, 1))
+        size = ops.multiply(weak_factor(s.learning_rate, p), ops.where(usable, ratio, 1))
+        direction = ops.add(g, ops.multiply(s.weight_decay, p)) if s.weight_decay else g
+        v = ops.add(ops.multiply(s.momentum, state["velocity"]), ops.multiply(size, direction))
         return ops.subtract(p, v), state | {"velocity": v}
 
     return Rule(("velocity",), step, elementwise=False)

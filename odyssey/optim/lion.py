@@ -1,4 +1,4 @@
-"""Lion: the sign of an averaged gradient, so that every step has one length."""
+"""Lion: evolved sign momentum (Chen et al. 2023)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from odyssey import ops
 from odyssey.optim.declare import Settings, rule_of
 from odyssey.optim.optimizer import Optimizer
-from odyssey.optim.rule import Rule, State, like
+from odyssey.optim.rule import Rule, State, weak_factor
 
 __all__ = ["Lion", "lion"]
 
@@ -54,6 +54,8 @@ def lion(s: Settings) -> Rule:
         if s.weight_decay:
             u = ops.add(u, ops.multiply(s.weight_decay, p))
         m = ops.add(ops.multiply(beta2, m), ops.multiply(1 - beta2, g))
-        return ops.subtract(p, ops.multiply(like(s.learning_rate, p), u)), state | {"mean": m}
+        return ops.subtract(p, ops.multiply(weak_factor(s.learning_rate, p), u)), state | {
+            "mean": m
+        }
 
     return Rule(("mean",), step)

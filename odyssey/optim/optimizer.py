@@ -1,4 +1,4 @@
-"""The holder that applies an update rule to Variables, in place."""
+"""Optimizer: applies an update rule to Variables, in place."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from odyssey.errors import (
     OutOfRangeError,
     ShapeError,
 )
-from odyssey.optim.flat_parameters import SMALL, Pack
-from odyssey.optim.groups import Group, check_form, counted, defaults_of, groups_of
+from odyssey.optim.flat_parameters import SMALL_SIZE, FlatParameters
+from odyssey.optim.groups import Group, check_form, count_text, defaults_of, groups_of
 from odyssey.optim.rule import Rule
-from odyssey.optim.step_runner import Updates
+from odyssey.optim.step_runner import StepRunner
 from odyssey.suggestions import keyword_hint
 from odyssey.table.scope import no_grad
 from odyssey.table.signature import REQUIRED
@@ -55,7 +55,7 @@ class Optimizer:
     groups: list[Group]
     learning_rate: float
 
-    # What makes the rule from the settings, by ``rule_of``, and where some of them must lie.
+    # The function declared by ``rule_of`` that makes the rule, and intervals of some settings.
     _declared: ClassVar[Callable[..., Rule] | None] = None
     _ranges: ClassVar[dict[str, str]] = {}
     # What follows from the rest, and walks over what a function reaches pass by.
@@ -80,11 +80,11 @@ class Optimizer:
         self.groups = groups_of(type(self).__name__, params, rule, settings)
         self.params = [p for group in self.groups for p in group.params]
         self._paths = [path for group in self.groups for path in group.paths]
-        self._packs: list[Pack] = []
-        # Parameters that no pack has: all of them at first, later those that are frozen.
+        self._packs: list[FlatParameters] = []
+        # Parameters outside the flat arrays: all of them at first, later those that are frozen.
         self._resting = self.params
-        self._updates: Updates | None = None
-        # For each parameter its state as constant Variables, which a trace can take up.
+        self._updates: StepRunner | None = None
+        # For each parameter its state as constant Variables, which a trace can use.
         self._state: list[dict[str, Variable]] = [{} for _ in self.params]
 
     # -------------------------------------------------------------- settings
@@ -103,13 +103,13 @@ class Optimizer:
         if name.startswith("_") or name not in self._names:
             super().__setattr__(name, value)
             return
-        changes = [group.checked(**{name: value}) for group in self.groups]
-        commit(self._adopting(changes))
+        changes = [group.with_settings(**{name: value}) for group in self.groups]
+        commit(self._settings_calls(changes))
 
-    def _adopting(self, changes: list[tuple[dict[str, Any], Rule]]) -> Plan:
-        """The calls by which the groups take over settings, one pair of ``checked`` for each."""
+    def _settings_calls(self, changes: list[tuple[dict[str, Any], Rule]]) -> Plan:
+        """Return the calls that set settings, one pair of ``with_settings`` for each group."""
         pairs = zip(self.groups, changes, strict=True)
-        return [step for group, change in pairs for step in group.adopting(*change)]
+        return [step for group, change in pairs for step in group.adopt_calls(*change)]
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that are the same in all groups, by name."""
@@ -130,9 +130,9 @@ class Optimizer:
         """The parameters, and the settings that are not at their default."""
         store().only_eagerly("it writes out an optimizer")
         groups: list[Group] | None = vars(self).get("groups")
-        if groups is None:  # it is being made, or could not be
+        if groups is None:  # under construction, or construction failed
             return f"<{type(self).__name__}, unfinished>"
-        facts = [counted(self.params, "parameter")]
+        facts = [count_text(self.params, "parameter")]
         if len(groups) > 1:
             facts[0] += f" in {len(groups)} groups"
         if frozen := sum(not is_trainable(p) for p in self.params):
@@ -159,7 +159,7 @@ class Optimizer:
         refuse = None if allow_missing else self._refuse_missing
         here = store()
         if here is not MEMORY:
-            self._step_in(here, refuse)
+            self._step_in_store(here, refuse)
             return
         with write_lock():
             wait_for_programs()
@@ -167,48 +167,48 @@ class Optimizer:
 
     def _step_guarded(self, refuse: Callable[[int], None] | None) -> None:
         for p in self._resting:
-            if is_trainable(p):  # it is new, or was thawed
+            if is_trainable(p):  # new, or trainable again
                 self._find_missing(refuse)
-                self._pack()
+                self._flatten_params()
                 break
-        updates = self._updates = self._updates or Updates()
+        updates = self._updates = self._updates or StepRunner()
         quiet = updates.quiet()
-        # All gradients are there, and all is computed that may fail, before a parameter moves.
+        # All gradients are read, and all that may fail is computed, before a parameter changes.
         plan: Plan = []
         for pack in self._packs:
-            joined = pack.gather(refuse)
+            joined = pack.gather_gradients(refuse)
             if joined is None:
                 self._find_missing(refuse)
-                self._pack()
-                pairs = [(pack, pack.gather(refuse)) for pack in self._packs]
+                self._flatten_params()
+                pairs = [(pack, pack.gather_gradients(refuse)) for pack in self._packs]
                 plan = [
                     one
                     for pack, joined in pairs
                     if joined is not None
-                    for one in pack.updates(joined, quiet)
+                    for one in pack.update_calls(joined, quiet)
                 ]
                 break
-            plan += pack.updates(joined, quiet)
+            plan += pack.update_calls(joined, quiet)
         updates.run(self, plan)
 
     def _find_missing(self, refuse: Callable[[int], None] | None) -> None:
-        """Call ``refuse`` with the index of a trained parameter that has no gradient."""
+        """Call ``refuse`` with the index of a trainable parameter that has no gradient."""
         for k, p in enumerate(self.params):
             if is_trainable(p) and p._info.grad is None and refuse is not None:
                 refuse(k)
 
     def _refuse_missing(self, k: int) -> None:
         raise MissingGradientError(
-            f"{type(self).__name__}.step: parameter {self._called(k)} has no gradient; "
+            f"{type(self).__name__}.step: parameter {self._param_name(k)} has no gradient; "
             "call tape.backward(loss) first, check that the loss depends on it, or pass "
             "allow_missing=True"
         )
 
-    def _called(self, k: int) -> str:
+    def _param_name(self, k: int) -> str:
         return str(self.params[k].name or self._paths[k])
 
     def _start(self) -> None:
-        """Give every parameter the state that its rule begins with, where it has none."""
+        """Give every parameter the initial state of its rule, where it has none."""
         started = self._started()
         SharedVersion([variable for state in started for variable in state.values()])
         self._state = started
@@ -225,33 +225,33 @@ class Optimizer:
                 started.append(new | next(states))
         return started
 
-    def _pack(self) -> None:
-        """Move the data and state of the parameters that are not frozen into packs."""
+    def _flatten_params(self) -> None:
+        """Move the data and state of the parameters that are not frozen into flat arrays."""
         self._start()
         owners = [group for group in self.groups for _ in group.params]
         together: dict[Any, list[int]] = {}
         resting = [p for p in self.params if not is_trainable(p)]
         for k, (p, group) in enumerate(zip(self.params, owners, strict=True)):
             if is_trainable(p):
-                alone = p.size >= SMALL or not group.rule().elementwise
+                alone = p.size >= SMALL_SIZE or not group.rule().elementwise
                 key = (id(group), p.dtype, k if alone else None)
                 together.setdefault(key, []).append(k)
         packs = [
-            Pack(owners[indices[0]], indices, [self.params[k] for k in indices])
+            FlatParameters(owners[indices[0]], indices, [self.params[k] for k in indices])
             for indices in together.values()
         ]
         for pack in packs:
-            pack.adopt([self._state[k] for k in pack.indices])
-        # Packs of before have parameters that these took over, so they are refused from now on.
+            pack.adopt_state([self._state[k] for k in pack.indices])
+        # Older flat arrays have lost these parameters, and are refused from now on.
         commit([(setattr, self, "_packs", packs), (setattr, self, "_resting", resting)])
 
-    def _step_in(self, here: Store, refuse: Callable[[int], None] | None) -> None:
-        """The same update in another store: parameters and state are assigned as Variables."""
+    def _step_in_store(self, here: Store, refuse: Callable[[int], None] | None) -> None:
+        """Step in a store other than memory: parameters and state are assigned as Variables."""
         grads = [p.grad if is_trainable(p) else None for p in self.params]
         for k, p in enumerate(self.params):
             if refuse is not None and grads[k] is None and is_trainable(p):
                 refuse(k)
-        states = here.once(self, self._started)  # the optimizer itself gets none by a trace
+        states = here.once(self, self._started)  # a trace does not change the optimizer itself
         rules = [group.rule_in(here) for group in self.groups for _ in group.params]
         with no_grad():
             for p, g, state, rule in zip(self.params, grads, states, rules, strict=True):
@@ -272,7 +272,7 @@ class Optimizer:
             return
         with write_lock():
             wait_for_programs()
-            # The copy of a frozen parameter has none.
+            # A copy of a frozen parameter has no info.
             for info in [p._info for p in self.params if p._info is not None]:
                 info.grad = info.loan = None
 
@@ -290,7 +290,7 @@ class Optimizer:
         return self._saved(np.array)
 
     def _saved(self, take: Callable[[Any], Any]) -> dict[str, Any]:
-        """What ``state_dict`` returns, each array as ``take`` gives it."""
+        """Return the state dict, with arrays copied by ``take``."""
         shared = self.settings()
         groups = [
             {
@@ -301,7 +301,7 @@ class Optimizer:
         ]
         with write_lock():
             wait_for_programs()
-            state = _taken(self._state, take)
+            state = _copied_states(self._state, take)
         return {"settings": shared, "groups": groups, "state": state}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -312,17 +312,17 @@ class Optimizer:
         """
         with write_lock():
             wait_for_programs()
-            changes, plan = self._taking(saved, np.array)
-            commit([*self._adopting(changes), *plan])
+            changes, plan = self._read_state(saved, np.array)
+            commit([*self._settings_calls(changes), *plan])
 
-    def _taking(
+    def _read_state(
         self, saved: Any, take: Callable[..., Any]
     ) -> tuple[list[tuple[dict[str, Any], Rule]], Plan]:
-        """What ``load_state_dict`` does: settings to adopt, and the calls that write the state.
+        """Return the settings and the calls by which ``load_state_dict`` restores the state.
 
         Args:
-            saved: What ``state_dict`` returned.
-            take: ``np.array``, or ``np.asarray`` where nobody else has the arrays of ``saved``.
+            saved: The result of ``state_dict``.
+            take: ``np.array``, or ``np.asarray`` if the arrays of ``saved`` have no other owner.
         """
         check_form(saved)
         self._refuse_other_state(saved["state"])
@@ -338,9 +338,9 @@ class Optimizer:
                 raise OdysseyError(
                     f"load_state_dict: the settings are {sorted(found)}, not {sorted(self._names)}"
                 )
-        changes = [g.checked(**found) for g, found in zip(self.groups, settings, strict=True)]
+        changes = [g.with_settings(**found) for g, found in zip(self.groups, settings, strict=True)]
         rules = [rule for g, (_, rule) in zip(self.groups, changes, strict=True) for _ in g.params]
-        return changes, self._loading(saved["state"], rules, take)
+        return changes, self._state_calls(saved["state"], rules, take)
 
     def _refuse_other_state(self, state: list[dict[str, Any]]) -> None:
         if len(state) != len(self.params):
@@ -349,26 +349,26 @@ class Optimizer:
             )
         for k, s in enumerate(state):
             for name, value in s.items():
-                value = as_array("load_state_dict", f"{name} of {self._called(k)}", value)
+                value = as_array("load_state_dict", f"{name} of {self._param_name(k)}", value)
                 expected = () if name == "steps" else self.params[k].shape
                 dtype = np.dtype(np.int64) if name == "steps" else self.params[k].dtype
                 if not np.can_cast(_dtype_of(name, value), dtype, "same_kind"):
                     raise DTypeError(
-                        f"load_state_dict: {name} of parameter {self._called(k)} is "
+                        f"load_state_dict: {name} of parameter {self._param_name(k)} is "
                         f"{shown(value)}; it must be of {dtype}"
                     )
                 if np.shape(value) != expected:
                     raise ShapeError(
-                        f"load_state_dict: {name} of parameter {self._called(k)} has shape "
+                        f"load_state_dict: {name} of parameter {self._param_name(k)} has shape "
                         f"{np.shape(value)}, not {expected}"
                     )
                 if name == "steps":
                     number("load_state_dict", "steps", value, "[0, 9e18]")
 
-    def _loading(
+    def _state_calls(
         self, saved: list[dict[str, Any]], rules: list[Rule], take: Callable[..., Any]
     ) -> Plan:
-        """The calls that write into the arrays that are there, which compiled steps refer to."""
+        """Return the calls that write into the existing arrays, which compiled steps refer to."""
         plan: Plan = []
         places = zip(self.params, self._paths, self._state, saved, rules, strict=True)
         for p, path, state, values, rule in places:
@@ -386,7 +386,9 @@ class Optimizer:
         return plan
 
 
-def _taken(states: list[dict[str, Variable]], take: Callable[[Any], Any]) -> list[dict[str, Any]]:
+def _copied_states(
+    states: list[dict[str, Variable]], take: Callable[[Any], Any]
+) -> list[dict[str, Any]]:
     def own(v: Variable) -> Any:
         return take(numbers_of("an optimizer's state_dict", v))
 

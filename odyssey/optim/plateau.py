@@ -1,4 +1,4 @@
-"""A schedule that follows a measurement instead of the number of steps."""
+"""ReduceLROnPlateau: a schedule that follows a measurement."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ReduceLROnPlateau(Schedule):
             eps=eps,
         )
         several = isinstance(min_lr, (list, tuple))
-        self.min_lrs = self._checked("min_lrs", min_lr if several else [min_lr])
+        self.min_lrs = self._check_setting("min_lrs", min_lr if several else [min_lr])
         if not several:
             self.min_lrs *= len(self.base_rates)
         if len(self.min_lrs) != len(self.base_rates):
@@ -98,8 +98,8 @@ class ReduceLROnPlateau(Schedule):
         self.bad_steps = 0
         self.cooldown_left: float = 0
 
-    def _all_checked(self, given: dict[str, Any]) -> dict[str, Any]:
-        found = super()._all_checked(given)
+    def _check_settings(self, given: dict[str, Any]) -> dict[str, Any]:
+        found = super()._check_settings(given)
         if "min_lrs" in found and len(found["min_lrs"]) != len(found["base_rates"]):
             raise OdysseyError(
                 f"ReduceLROnPlateau: min_lrs={shown(found['min_lrs'])} came for "
@@ -107,10 +107,10 @@ class ReduceLROnPlateau(Schedule):
             )
         return found
 
-    def _checked(self, name: str, value: Any) -> Any:
+    def _check_setting(self, name: str, value: Any) -> Any:
         if name in self._words:
             return word("ReduceLROnPlateau", name, value, self._words[name])
-        found = super()._checked(name, value)
+        found = super()._check_setting(name, value)
         if name == "factor" and found >= 1:
             raise SettingError(f"ReduceLROnPlateau: factor={found!r}; it must be below 1")
         return found
@@ -119,11 +119,11 @@ class ReduceLROnPlateau(Schedule):
         """Count one step whose outcome was ``measurement``, a loss for instance."""
         measured = number("ReduceLROnPlateau.step", "measurement", measurement, "NaN")
         after = copy(self)
-        rates = after._measured(measured)
-        self._become(vars(after), rates)
+        rates = after._rates_after(measured)
+        self._set_state(vars(after), rates)
 
-    def _measured(self, measured: float) -> list[float]:
-        """Count one step; return the rates that follow."""
+    def _rates_after(self, measured: float) -> list[float]:
+        """Count one step; return the learning rates that follow."""
         self.steps += 1
         if self._is_better(measured):
             self.best = measured
@@ -137,7 +137,7 @@ class ReduceLROnPlateau(Schedule):
             return self._rates()
         self.cooldown_left = self.cooldown
         self.bad_steps = 0
-        return self._reduced()
+        return self._lowered_rates()
 
     def _is_better(self, measured: float) -> bool:
         sign = 1 if self.mode == "max" else -1
@@ -145,7 +145,7 @@ class ReduceLROnPlateau(Schedule):
             return sign * measured > sign * self.best * (1 + sign * self.threshold)
         return sign * measured > sign * self.best + self.threshold
 
-    def _reduced(self) -> list[float]:
+    def _lowered_rates(self) -> list[float]:
         lower = [max(r * self.factor, m) for r, m in zip(self._rates(), self.min_lrs, strict=True)]
         pairs = zip(self._rates(), lower, strict=True)
         return [new if old - new > self.eps else old for old, new in pairs]

@@ -1,4 +1,4 @@
-"""RAdam: Adam that waits until the average of squares can be trusted."""
+"""RAdam: rectified Adam (Liu et al. 2020)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from odyssey import ops
 from odyssey.optim.declare import Settings, rule_of
 from odyssey.optim.optimizer import Optimizer
-from odyssey.optim.rule import Rule, State, like
+from odyssey.optim.rule import Rule, State, weak_factor
 
 __all__ = ["RAdam", "radam"]
 
@@ -52,7 +52,7 @@ def radam(s: Settings) -> Rule:
     """
     beta1, beta2 = s.betas
     most = 2 / (1 - beta2) - 1
-    spare = most if most > 5 else 6.0  # stands for numbers of which the root may have no value
+    safe = most if most > 5 else 6.0  # replaces numbers whose root may not exist
 
     def step(g: Any, state: State, p: Any) -> tuple[Any, State]:
         if s.weight_decay:
@@ -61,21 +61,21 @@ def radam(s: Settings) -> Rule:
         m = ops.add(m, ops.multiply(1 - beta1, ops.subtract(g, m)))
         v = ops.add(ops.multiply(beta2, v), ops.multiply(1 - beta2, ops.multiply(g, g)))
         t = ops.add(state["steps"], 1)
-        size = like(ops.divide(s.learning_rate, ops.subtract(1, ops.power(beta1, t))), p)
+        size = weak_factor(ops.divide(s.learning_rate, ops.subtract(1, ops.power(beta1, t))), p)
         early, scale = rectified(t)
-        pull = ops.divide(like(scale, p), ops.add(ops.sqrt(v), s.eps))
-        moved = ops.multiply(ops.multiply(size, m), ops.where(early, 1, pull))
+        scaled = ops.divide(weak_factor(scale, p), ops.add(ops.sqrt(v), s.eps))
+        moved = ops.multiply(ops.multiply(size, m), ops.where(early, 1, scaled))
         return ops.subtract(p, moved), state | {"mean": m, "square": v}
 
     def rectified(t: Any) -> tuple[Any, Any]:
-        """Whether ``t`` steps are too few for the average of squares, and its scale else."""
+        """Return whether ``t`` is too small for the averaged square, and its scale otherwise."""
         power = ops.power(beta2, t)
         left = ops.subtract(1, power)
         known = ops.subtract(most, ops.divide(ops.multiply(ops.multiply(2, t), power), left))
         early = ops.less_equal(known, 5)
-        known = ops.where(early, spare, known)
-        above = ops.multiply(ops.multiply(ops.subtract(known, 4), ops.subtract(known, 2)), spare)
-        below = ops.multiply((spare - 4) * (spare - 2), known)
+        known = ops.where(early, safe, known)
+        above = ops.multiply(ops.multiply(ops.subtract(known, 4), ops.subtract(known, 2)), safe)
+        below = ops.multiply((safe - 4) * (safe - 2), known)
         return early, ops.sqrt(ops.multiply(left, ops.divide(above, below)))
 
     return Rule(("mean", "square"), step)

@@ -1,4 +1,4 @@
-"""RMSprop: steps divided by the root of the averaged squared gradient."""
+"""RMSprop (Tieleman and Hinton 2012)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from odyssey import ops
 from odyssey.optim.declare import Settings, rule_of
 from odyssey.optim.optimizer import Optimizer
-from odyssey.optim.rule import Rule, State, like
+from odyssey.optim.rule import Rule, State, weak_factor
 
 __all__ = ["RMSprop", "rmsprop"]
 
@@ -73,7 +73,7 @@ def rmsprop(s: Settings) -> Rule:
         if s.momentum:
             g = ops.add(ops.multiply(s.momentum, state["velocity"]), g)
             state["velocity"] = g
-        return ops.subtract(p, ops.multiply(like(s.learning_rate, p), g)), state
+        return ops.subtract(p, ops.multiply(weak_factor(s.learning_rate, p), g)), state
 
     optional = {"mean": s.centered, "velocity": s.momentum}
     return Rule(("square", *[slot for slot, used in optional.items() if used]), step)

@@ -1,4 +1,4 @@
-"""Update rules: pure (init, update) pairs over trees, made from the step of a single array."""
+"""Update rules: pure (init, update) pairs over trees, built from the step of one array."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odyssey.table.real_operands import real_dtype
 from odyssey.table.value import NUMBERS, Symbol, Value
 from odyssey.tree import leaves, same_tree, unflatten
 
-__all__ = ["Rule", "State", "like"]
+__all__ = ["Rule", "State", "weak_factor"]
 
 State = dict[str, Any]
 """What a rule remembers of one parameter: ``"steps"``, and an array by the name of each slot."""
@@ -76,7 +76,7 @@ class Rule:
         return unflatten(params, [p for p, _ in results]), new_state
 
     def stepped(self, g: Any, state: State, p: Any) -> tuple[Any, State]:
-        """What ``step`` returns, looked at: a slot that it calls otherwise would never move."""
+        """Return the result of ``step``; raise unless it is (p, state) with the same slots."""
         made = self.step(g, state, p)
         pair = isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], dict)
         if not pair or made[1].keys() != state.keys():
@@ -91,10 +91,16 @@ class Rule:
         if p.dtype.kind != "c" or not self.elementwise:
             return self.stepped(g, state, p)
         (p, real), (q, imag) = [
-            self.stepped(part(g), state | {slot: part(state[slot]) for slot in self.slots}, part(p))
-            for part in (ops.real, ops.imag)
+            self.stepped(
+                component(g),
+                state | {slot: component(state[slot]) for slot in self.slots},
+                component(p),
+            )
+            for component in (ops.real, ops.imag)
         ]
-        return _joined(p, q), real | {s: _joined(real[s], imag[s]) for s in self.slots}
+        return _complex_from_parts(p, q), real | {
+            s: _complex_from_parts(real[s], imag[s]) for s in self.slots
+        }
 
 
 def _check_arrays(what: str, values: list[Any]) -> None:
@@ -104,17 +110,18 @@ def _check_arrays(what: str, values: list[Any]) -> None:
             raise DTypeError(f"{what}: {shown(value)} came; pass a tree of arrays or Variables")
 
 
-def _joined(real: Any, imag: Any) -> Any:
+def _complex_from_parts(real: Any, imag: Any) -> Any:
     return ops.add(real, ops.multiply(1j, imag))
 
 
-# ------------------------------------------------------------------ a shared piece of the rules
+# ------------------------------------------------------------------ helper of rules
 
 
-def like(factor: Any, p: Any) -> Any:
-    """A number that does not change the dtype of what it is multiplied with.
+def weak_factor(factor: Any, p: Any) -> Any:
+    """Return a number that does not change the dtype of the array that it multiplies.
 
-    Python numbers are weak already; one that a graph computes is cast to the real dtype of ``p``.
+    Python numbers are weakly typed already. A number that a graph computes is cast to the real
+    dtype of ``p``.
     """
     if type(factor) in NUMBERS:
         return factor

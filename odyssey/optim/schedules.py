@@ -1,4 +1,4 @@
-"""Schedules: learning rates that follow the number of steps, or a measurement.
+"""Learning-rate schedules by the number of steps.
 
 A schedule changes the learning rate of every group of its optimizer each time its ``step`` is
 called, after the optimizer's. Those that PyTorch has follow its formulas, which take the present
@@ -31,12 +31,12 @@ __all__ = [
 ]
 
 
-# How many settings a repr shows in any case.
-_FIRST = 3
+# The number of settings that a repr always shows.
+_SETTINGS_SHOWN = 3
 
 
 class Schedule:
-    """The part that all schedules share: the count of steps, and saving.
+    """Base class of schedules: the count of steps, and saving.
 
     Attributes:
         optimizer: Whose learning rates change.
@@ -44,16 +44,16 @@ class Schedule:
         base_rates: The learning rate of each group when the schedule was made.
     """
 
-    # Where the settings and counts that are numbers must lie.
+    # The intervals of the settings and counts that are numbers.
     _ranges: ClassVar[dict[str, str]] = {"steps": "[0, inf)"}
 
-    # What its repr says of where it stands.
+    # The attributes of its progress that its repr shows.
     _standing: ClassVar[tuple[str, ...]] = ("steps",)
 
     def __init__(self, optimizer: Optimizer, **settings: Any) -> None:
         if not isinstance(optimizer, Optimizer):
             raise DTypeError(f"{type(self).__name__}: pass an optimizer, not {shown(optimizer)}")
-        vars(self).update(self._all_checked(settings))
+        vars(self).update(self._check_settings(settings))
         self.optimizer = optimizer
         self.steps = 0
         self.base_rates = self._rates()
@@ -61,33 +61,35 @@ class Schedule:
     def _rates(self) -> list[float]:
         return [float(group.learning_rate) for group in self.optimizer.groups]
 
-    def _all_checked(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Settings and counts as they are kept; raises where one has no meaning."""
-        return {name: self._checked(name, value) for name, value in given.items()}
+    def _check_settings(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return settings and counts as they are stored; raise if one is invalid."""
+        return {name: self._check_setting(name, value) for name, value in given.items()}
 
-    def _checked(self, name: str, value: Any) -> Any:
+    def _check_setting(self, name: str, value: Any) -> Any:
         who = type(self).__name__
         if name in ("base_rates", "rates", "min_lrs"):
             if not isinstance(value, (list, tuple)):
                 raise DTypeError(f"{who}: {name}={shown(value)}; pass a list of numbers")
-            return [_number(who, name, one, "[0, inf)") for one in value]
+            return [_checked_number(who, name, one, "[0, inf)") for one in value]
         if name not in self._ranges:  # an attribute that a user's class added
             return value
-        return _number(who, name, value, self._ranges[name])
+        return _checked_number(who, name, value, self._ranges[name])
 
     def __repr__(self) -> str:
         """The settings, and where the schedule and the learning rates stand."""
         store().only_eagerly("it writes out a schedule")
         own = vars(self)
-        if "base_rates" not in own or "optimizer" not in own:  # it is being made, or could not be
+        if (
+            "base_rates" not in own or "optimizer" not in own
+        ):  # under construction, or construction failed
             return f"<{type(self).__name__}, unfinished>"
         settings: list[str] = []
         for name, default in defaults_of(type(self).__init__).items():
             if name == "optimizer" or name not in own:
                 continue
             value = own[name]
-            # It is known by its first settings, also where they are not changed.
-            if len(settings) < _FIRST or value != default:
+            # The first settings are always shown.
+            if len(settings) < _SETTINGS_SHOWN or value != default:
                 value = sorted(value.elements()) if isinstance(value, Counter) else value
                 settings.append(f"{name}={few_digits(value)}")
         rates = self._rates()
@@ -102,31 +104,32 @@ class Schedule:
         In a compiled function it comes last, behind the program, unless an optimizer's step follows
         it, or the function asks for rates, or for where the schedule stands.
         """
-        ours = type(self).__module__ == __name__  # else it does what a user wrote
+        ours = type(self).__module__ == __name__  # else a user's class
         if not (ours and store().step_behind(self)):
-            commit(self.stepping())
+            commit(self.step_calls())
 
-    def stepping(self) -> Plan:
-        """The calls that a step makes, for one ``commit``."""
+    def step_calls(self) -> Plan:
+        """Return the calls that a step makes, for one ``commit``."""
         after = copy(self)
         after.steps += 1
         pairs = zip(self._rates(), self.base_rates, strict=True)
-        return self._becoming(vars(after), [after._next(rate, base) for rate, base in pairs])
+        return self._state_calls(vars(after), [after._next(rate, base) for rate, base in pairs])
 
-    def _become(self, state: dict[str, Any], rates: list[float]) -> None:
-        """Take over where a schedule stands, and set the learning rates, both or neither."""
-        commit(self._becoming(state, rates))
+    def _set_state(self, state: dict[str, Any], rates: list[float]) -> None:
+        """Set attributes and learning rates, both or neither."""
+        commit(self._state_calls(state, rates))
 
-    def _becoming(self, state: dict[str, Any], rates: list[float]) -> Plan:
-        """The calls that do so."""
+    def _state_calls(self, state: dict[str, Any], rates: list[float]) -> Plan:
+        """Return the calls that set attributes and learning rates."""
         groups = self.optimizer.groups
         changes = [
-            group.checked(learning_rate=rate) for group, rate in zip(groups, rates, strict=True)
+            group.with_settings(learning_rate=rate)
+            for group, rate in zip(groups, rates, strict=True)
         ]
-        return [*self.optimizer._adopting(changes), (vars(self).update, state)]
+        return [*self.optimizer._settings_calls(changes), (vars(self).update, state)]
 
     def _next(self, rate: float, base: float) -> float:
-        """The rate after ``self.steps`` steps, where the one before was ``rate``."""
+        """Return the rate after ``self.steps`` steps; the previous rate was ``rate``."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
@@ -140,17 +143,17 @@ class Schedule:
         Raises:
             OdysseyError: for the state of another schedule, or of other groups; nothing changes.
         """
-        state, rates = self._taking(saved)
-        self._become(state, rates)
+        state, rates = self._read_state(saved)
+        self._set_state(state, rates)
 
-    def _taking(self, saved: Any) -> tuple[dict[str, Any], list[float]]:
-        """What ``load_state_dict`` takes over: this schedule's attributes, and learning rates."""
+    def _read_state(self, saved: Any) -> tuple[dict[str, Any], list[float]]:
+        """Return the attributes and rates that ``load_state_dict`` sets; raise if invalid."""
         wanted = self.state_dict()
         if not isinstance(saved, dict) or saved.keys() != wanted.keys():
             raise OdysseyError(
                 f"load_state_dict: came {shown(saved)}; wanted a dictionary of {sorted(wanted)}"
             )
-        saved = self._all_checked(saved)
+        saved = self._check_settings(saved)
         if not len(saved["rates"]) == len(saved["base_rates"]) == len(self.base_rates):
             raise OdysseyError(
                 f"load_state_dict: rates of {len(saved['rates'])} groups came for "
@@ -160,8 +163,8 @@ class Schedule:
         return saved, rates
 
 
-def _number(who: str, name: str, value: Any, interval: str) -> Any:
-    """A number as it came, if it is one of Python's; else as a Python float."""
+def _checked_number(who: str, name: str, value: Any, interval: str) -> Any:
+    """Return a number in an interval; Python ints stay ints, others become floats."""
     found = number(who, name, value, interval)
     return value if type(value) is int else found
 
@@ -203,9 +206,9 @@ class MultiStepLR(Schedule):
     def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1) -> None:
         super().__init__(optimizer, milestones=milestones, gamma=gamma)
 
-    def _checked(self, name: str, value: Any) -> Any:
+    def _check_setting(self, name: str, value: Any) -> Any:
         if name != "milestones":
-            return super()._checked(name, value)
+            return super()._check_setting(name, value)
         who = type(self).__name__
         several = hasattr(type(value), "__iter__") and getattr(value, "ndim", 1) == 1
         if isinstance(value, str) or not several:
@@ -222,7 +225,7 @@ class MultiStepLR(Schedule):
         try:
             return float(rate * self.gamma**times) if times else rate
         except OverflowError:
-            return math.inf  # which the optimizer refuses
+            return math.inf  # refused by the optimizer
 
 
 class ExponentialLR(Schedule):
@@ -259,12 +262,12 @@ class CosineAnnealingLR(Schedule):
         if left == 0 or (before - self.T_max) % (2 * self.T_max) == 0:
             return rate + (base - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
         ratio = (1 + math.cos(math.pi * self.steps / self.T_max)) / left
-        # One that was assigned below eta_min is driven away from it, but not below 0.
+        # A rate that was assigned below eta_min moves away from it, but not below 0.
         return max(ratio * (rate - self.eta_min) + self.eta_min, 0.0)
 
 
 class _Warmup(Schedule):
-    """The climb that both warm-up schedules begin with."""
+    """Linear warm-up, the first part of both warm-up schedules."""
 
     warmup_steps: float
     start_factor: float
@@ -279,9 +282,9 @@ class _Warmup(Schedule):
         super().__init__(
             optimizer, warmup_steps=warmup_steps, start_factor=start_factor, **settings
         )
-        self._become({}, [self._next(base, base) for base in self.base_rates])
+        self._set_state({}, [self._next(base, base) for base in self.base_rates])
 
-    def _climb(self, base: float) -> float:
+    def _warmup_rate(self, base: float) -> float:
         done = self.steps / self.warmup_steps
         return base * (self.start_factor + (1 - self.start_factor) * done)
 
@@ -318,7 +321,7 @@ class WarmupLR(_Warmup):
         super().__init__(optimizer, warmup_steps, start_factor)
 
     def _next(self, rate: float, base: float) -> float:
-        return self._climb(base) if self.steps < self.warmup_steps else base
+        return self._warmup_rate(base) if self.steps < self.warmup_steps else base
 
 
 class WarmupCosineLR(_Warmup):
@@ -353,8 +356,8 @@ class WarmupCosineLR(_Warmup):
             optimizer, warmup_steps, start_factor, total_steps=total_steps, eta_min=eta_min
         )
 
-    def _all_checked(self, given: dict[str, Any]) -> dict[str, Any]:
-        found = super()._all_checked(given)
+    def _check_settings(self, given: dict[str, Any]) -> dict[str, Any]:
+        found = super()._check_settings(given)
         total, climb = found["total_steps"], found["warmup_steps"]
         if total <= climb:
             raise SettingError(
@@ -364,7 +367,7 @@ class WarmupCosineLR(_Warmup):
 
     def _next(self, rate: float, base: float) -> float:
         if self.steps < self.warmup_steps:
-            return self._climb(base)
+            return self._warmup_rate(base)
         if self.steps >= self.total_steps:
             return self.eta_min
         part = (self.steps - self.warmup_steps) / (self.total_steps - self.warmup_steps)

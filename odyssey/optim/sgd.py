@@ -8,7 +8,7 @@ from odyssey import ops
 from odyssey.errors import SettingError
 from odyssey.optim.declare import Settings, rule_of
 from odyssey.optim.optimizer import Optimizer
-from odyssey.optim.rule import Rule, State, like
+from odyssey.optim.rule import Rule, State, weak_factor
 
 __all__ = ["SGD", "sgd"]
 
@@ -72,6 +72,6 @@ def sgd(s: Settings) -> Rule:
                 v = ops.add(v, g)
             g = ops.add(g, ops.multiply(s.momentum, v)) if s.nesterov else v
             state = state | {"velocity": v}
-        return ops.subtract(p, ops.multiply(like(s.learning_rate, p), g)), state
+        return ops.subtract(p, ops.multiply(weak_factor(s.learning_rate, p), g)), state
 
     return Rule(("velocity",) if s.momentum else (), step)

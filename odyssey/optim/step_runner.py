@@ -1,8 +1,9 @@
-"""Running the updates of a step in one call of C: the whole step happens, or nothing of it.
+"""Step runner: runs the updates of a step in one C call, so that all of them happen or none.
 
-An overflow in the middle would raise or warn there, and a warning runs Python. So floating-point
-errors are noted while the updates run, and told of when they are done. Where they are to raise, or
-to call somebody, a step is computed beside the parameters first.
+A floating-point error during the updates would raise or warn in the middle, and a warning runs
+Python. Therefore errors are noted during the updates, and reported when they are done. If NumPy is
+set to raise, or to call a function, the results of a step are computed before any parameter
+changes.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ import numpy as np
 from odyssey.devices.commit import Plan, run_all
 from odyssey.floating_point_errors import NUMPY_ERRSTATE
 
-__all__ = ["Updates", "treatment"]
+__all__ = ["StepRunner", "error_treatment"]
 
 
-def treatment() -> tuple[ContextVar[Any] | None, Any]:
-    """Where NumPy keeps how errors are treated, and what there is now; None where some raise."""
+def error_treatment() -> tuple[ContextVar[Any] | None, Any]:
+    """Return NumPy's context variable of error modes and its value; (None, None) if some raise."""
     quiet = {"ignore", "warn"}.issuperset(np.geterr().values())
     return (NUMPY_ERRSTATE, NUMPY_ERRSTATE.get(None)) if quiet else (None, None)
 
 
-class Updates:
-    """Runs updates, with a context of its own in which NumPy notes floating-point errors."""
+class StepRunner:
+    """Runs updates in a context of its own, in which NumPy notes floating-point errors."""
 
     def __init__(self) -> None:
         self._found: dict[str, int] = {}
@@ -39,13 +40,13 @@ class Updates:
         self._quiet = False
 
     def quiet(self) -> bool:
-        """Whether floating-point errors are ignored here, or warned of."""
+        """True if floating-point errors are ignored or warned of in the current context."""
         state = NUMPY_ERRSTATE.get(None)
-        if state is not self._seen:  # to ask NumPy takes 500 ns
+        if state is not self._seen:  # np.geterr() takes 500 ns
             told = np.geterr()
             self._quiet = {"ignore", "warn"}.issuperset(told.values())
             if self._quiet:
-                # Those that are ignored are not noted either: underflow is common, and a call each.
+                # Ignored kinds are not noted: underflow is common, and each note costs a call.
                 modes: Any = {
                     kind: "call" if mode == "warn" else mode for kind, mode in told.items()
                 }
@@ -54,9 +55,9 @@ class Updates:
         return self._quiet
 
     def run(self, who: Any, plan: Plan) -> None:
-        """Make the calls of ``plan``, then warn of floating-point errors as NumPy is told to."""
-        self._found.clear()  # what a step left that was interrupted before it told
-        # A copy, since a context can be entered by one thread at a time only.
+        """Make the calls of ``plan``, then warn of floating-point errors as NumPy does."""
+        self._found.clear()  # notes of a step that was interrupted before its report
+        # A copy, because only one thread at a time can enter a context.
         self._context.copy().run(run_all, starmap(call, plan))
         if self._found:
             kinds = list(self._found)

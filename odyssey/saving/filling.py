@@ -97,12 +97,12 @@ class Filling:
             if kind == "generator":
                 plan.append(_setting_state(path, leaf, state))
             elif kind == "optimizer":
-                found, calls = _named(path, leaf._taking, state, np.asarray)
+                found, calls = _named(path, leaf._read_state, state, np.asarray)
                 changes[id(leaf)] = (leaf, found)
                 plan += calls
         for path, kind, leaf, state in self._others:
             if kind == "schedule":
-                own, rates = _named(path, leaf._taking, state)
+                own, rates = _named(path, leaf._read_state, state)
                 changes[id(leaf.optimizer)] = _with_rates(path, leaf, changes, rates)
                 plan.append((vars(leaf).update, own))
         for path, leaf, array in self._variables:
@@ -110,18 +110,18 @@ class Filling:
             refuse_locked(f"load: {shown_path(path)}", leaf)
             plan += assign_plan(leaf, array)
         for optimizer, settings in changes.values():
-            plan += optimizer._adopting(settings)
+            plan += optimizer._settings_calls(settings)
         return plan
 
 
 def _with_rates(path: str, schedule: Any, changes: Any, rates: list[float]) -> Any:
     """Settings of a schedule's optimizer, with what is loaded besides, and these rates."""
     groups = schedule.optimizer.groups
-    start = [group.checked() for group in groups]
+    start = [group.with_settings() for group in groups]
     _, present = changes.get(id(schedule.optimizer), (None, start))
     columns = zip(groups, present, rates, strict=True)
     found = [
-        _named(path, lambda g=g, s=s, r=r: g.checked(**s | {"learning_rate": r}))
+        _named(path, lambda g=g, s=s, r=r: g.with_settings(**s | {"learning_rate": r}))
         for g, (s, _), r in columns
     ]
     return schedule.optimizer, found

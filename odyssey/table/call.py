@@ -88,9 +88,9 @@ def general(
     inputs, specs = [], []
     for operand, value in zip(operands, values, strict=True):
         known = isinstance(operand, Value)
-        inputs.append(recording.place(operand, row.name) if known else None)
+        inputs.append(recording.operand_id(operand, row.name) if known else None)
         specs.append(operand._spec if known else spec_or_none(value))
-    pair = run_with_residual(row, values, options) if recording.careful is None else None
+    pair = run_with_residual(row, values, options) if recording.checks is None else None
     data, residual = pair or (run(row, values, options), None)
     id = recording.new_id()  # after the run, since functions of users may record as well
     if row.pack_results is not None:
@@ -156,8 +156,8 @@ def record_call(
         i is None or s is spec for i, s in zip(inputs, specs, strict=True)
     )
     node = (row, id, tuple(inputs), kept, None if fits else (*specs, spec))
-    if row.foreign or row.nondifferentiable or recording.careful is not None:
-        recording.add(node, data, values)
+    if row.foreign or row.nondifferentiable or recording.checks is not None:
+        recording.add_node(node, data, values)
     else:
         recording.append(node)
     value = new(kind)  # make_value, spelled out
@@ -188,12 +188,12 @@ def record_multi_output_call(
         return row.pack_results([make_value(kind, part, CONSTANT, free_id()) for part in data])
     kept = row.save_values(recording, inputs, (*values, *data), options, residual)
     wire = MultiOutputSpec(tuple([spec_of(part) for part in data]))
-    recording.add((row, id, tuple(inputs), kept, (*specs, wire)), None)
+    recording.add_node((row, id, tuple(inputs), kept, (*specs, wire)), None)
     made = []
     for part, result, follows in zip(row.result_rows, data, floating, strict=True):
         if follows:
             own, spec = recording.new_id(), spec_of(result)
-            recording.add((part, own, (id,), (), (wire, spec)), result)
+            recording.add_node((part, own, (id,), (), (wire, spec)), result)
             made.append(make_value(kind, result, recording, own, spec))
         else:
             made.append(make_value(kind, result, CONSTANT, free_id()))

@@ -84,7 +84,7 @@ def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]
             if scope is x and x._placed is not recording.mark:  # a leaf
                 if _is_foreign_context():
                     return general(row, (x,), ())
-                recording.place(x, row.name)
+                recording.operand_id(x, row.name)
             data = x._array
             try:
                 out = kernel(data)
@@ -160,7 +160,7 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
                 ):
                     if where is LEAF and _is_foreign_context():
                         return general(row, (x, y), ())
-                    i = recording.place(x, row.name)
+                    i = recording.operand_id(x, row.name)
                     if i is None and kind_y is not VARIABLE:
                         return general(row, (x, y), ())
             elif type(x) in _LEFT_TYPES and kind_y is VARIABLE:
@@ -182,7 +182,7 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
                 ):
                     if where is LEAF and _is_foreign_context():
                         return general(row, (x, y), ())
-                    j = recording.place(y, row.name)
+                    j = recording.operand_id(y, row.name)
                     if i is None and j is None:
                         return general(row, (x, y), ())
             elif kind_y in PLAIN:
@@ -213,9 +213,17 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
             if nothing:
                 kept = None
             elif j is None:
-                kept = (a if xx else None, recording.hold(b) if xy else None, out if xo else None)
+                kept = (
+                    a if xx else None,
+                    recording.keep_array(b) if xy else None,
+                    out if xo else None,
+                )
             elif i is None:
-                kept = (recording.hold(a) if yx else None, b if yy else None, out if yo else None)
+                kept = (
+                    recording.keep_array(a) if yx else None,
+                    b if yy else None,
+                    out if yo else None,
+                )
             else:
                 kept = (a if bx else None, b if by else None, out if bo else None)
             append = recording.append  # as a method call it would take twice as long to look up
@@ -272,7 +280,7 @@ def _unary_with_options(row: Row, general: Callable[..., Any]) -> Callable[..., 
         if scope is x and x._placed is not recording.mark:  # a leaf
             if _is_foreign_context():
                 return general(row, (x,), options)
-            recording.place(x, row.name)
+            recording.operand_id(x, row.name)
         data = x._array
         try:
             pair = row.with_residual and row.with_residual(data, *options)
@@ -375,7 +383,7 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
             if _is_foreign_context():
                 return general(row, operands, options)
             for leaf in fresh:
-                recording.place(leaf, row.name)
+                recording.operand_id(leaf, row.name)
         pair = run_with_residual(row, values, options) if row.with_residual else None
         data, residual = pair or (run(row, values, options), None)
         return record_call(

@@ -18,7 +18,8 @@ class Recording(Protocol):
         on: How many of its tapes record now.
         dead: Why it is empty, or nothing.
         traced: Whether it was begun in another store than memory.
-        guests: Values of other recordings that were used here, by id; None where those are refused.
+        outer_values: Values of other recordings that were used here, by id; None where they are
+            refused.
         nodes: In order of recording.
     """
 
@@ -28,11 +29,11 @@ class Recording(Protocol):
     on: int
     dead: str
     traced: bool
-    guests: Any
+    outer_values: Any
     nodes: list[Any]
 
     @property
-    def careful(self) -> Any:
+    def checks(self) -> Any:
         """What checks each node, or None."""
 
     @property
@@ -40,23 +41,23 @@ class Recording(Protocol):
         """What stands for a result that is constant because a tape was paused."""
 
     @property
-    def over(self) -> bool:
+    def exited(self) -> bool:
         """Whether every block that entered it was left."""
 
     @property
     def paused(self) -> bool:
         """Whether a block pauses one of its tapes."""
 
-    def place(self, value: Any, who: str = "record") -> int | None:
+    def operand_id(self, value: Any, who: str = "record") -> int | None:
         """The id of an operand, None for a constant; raises where a gradient would be lost."""
 
-    def hold(self, array: Any) -> Any:
+    def keep_array(self, array: Any) -> Any:
         """What a node may keep of somebody else's array: itself, locked or watched, or a copy."""
 
     def new_id(self) -> int:
         """An id that no value of this process has."""
 
-    def add(self, node: Any, data: Any, operands: Sequence[Any] | None = None) -> None:
+    def add_node(self, node: Any, data: Any, operands: Sequence[Any] | None = None) -> None:
         """Append a node whose result is ``data``, of ``operands``, on the general path."""
 
     def tape_of(self, id: int) -> Any:

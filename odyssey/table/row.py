@@ -360,7 +360,7 @@ class Row:
         for k in dropped:
             kept[k] = None
         for k in constants:
-            kept[k] = recording.hold(kept[k])
+            kept[k] = recording.keep_array(kept[k])
         if not (self.takes_index or IMMUTABLE_TYPES.issuperset(map(type, options))):
             # The caller may write to them while the tape keeps them.
             try:

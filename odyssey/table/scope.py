@@ -57,17 +57,17 @@ class Pause(Mark):
     """The scope of one ``no_grad`` block.
 
     Attributes:
-        over: Whether the block was left.
+        exited: Whether the block was left.
         refuse: Called with the name of an op and each operand that it meets in the block, and
             with each leaf that a tape inside of the block meets; raises where that loses a
             gradient. None to let all pass.
     """
 
-    __slots__ = ("over", "refuse")
+    __slots__ = ("exited", "refuse")
 
     def __init__(self, refuse: Callable[[str, Any], None] | None = None) -> None:
         super().__init__("no_grad")
-        self.over = False
+        self.exited = False
         self.refuse = refuse
 
 
@@ -76,7 +76,7 @@ class Boundary(Mark):
 
     __slots__ = ()
 
-    over = False
+    exited = False
     on = paused = 0
 
     def __init__(self) -> None:
@@ -137,9 +137,9 @@ def innermost_scope() -> Any:
         CONTEXT_IS_COPIED[:] = [True]
         _SCOPES.set(_NO_SCOPES)
         return None
-    if not top.over:
+    if not top.exited:
         return top
-    alive = tuple(scope for scope in stack[:-2] if not scope.over)
+    alive = tuple(scope for scope in stack[:-2] if not scope.exited)
     _SCOPES.set((*alive, *stack[-2:]) if alive else _NO_SCOPES)
     return alive[0] if alive else None
 
@@ -200,7 +200,7 @@ def find_recording(
         chosen = found
         on, paused = bool(chosen.on), chosen.paused
     strangers = [home for home in homes if home is not chosen]
-    if chosen.guests is None and strangers and (on or not all(home.dead for home in homes)):
+    if chosen.outer_values is None and strangers and (on or not all(home.dead for home in homes)):
         raise TapeMismatchError(
             f"{who}: operands of two recordings, {strangers[0]!r} and {chosen!r}; "
             "carry a value over with detach() or detach_into(tape)"
@@ -256,7 +256,7 @@ class PauseBlock(ScopedBlock):
     def _end(self, entry: list[Any]) -> None:
         pause = entry[1]
         if pause is not None:
-            pause.over = True
+            pause.exited = True
             leave_scope(pause)
 
 

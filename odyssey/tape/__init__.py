@@ -1,4 +1,4 @@
-"""GradientTape: record operations, sweep backward and forward over the record."""
+"""Gradient tapes: recording of operations, and backward and forward sweeps over the record."""
 
 from odyssey.tape.gradient_tape import GradientTape
 from odyssey.tape.gradients import Gradients

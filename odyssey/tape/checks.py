@@ -1,4 +1,4 @@
-"""The careful mode of a tape: source lines, checksums, and the first value that is not finite."""
+"""Checks of ``GradientTape(check=True)``: source lines, checksums, first nonfinite value."""
 
 from __future__ import annotations
 
@@ -24,30 +24,32 @@ def _all_finite(array: Any) -> bool:
     return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
 
 
-def _finite(operand: Any) -> bool:
-    """The same of any operand: a number of Python's, or one that was left out."""
+def _is_finite(operand: Any) -> bool:
+    """True if an operand is finite: an array, a Python number, or None for an absent one."""
     if isinstance(operand, ARRAY_LIKE):
         return _all_finite(operand)
     return not isinstance(operand, (float, complex)) or isfinite(operand)
 
 
-def _of_operands(row: Any, operands: Sequence[Any] | None) -> str:
-    """Which operands were not finite to begin with, where they are known."""
+def _nonfinite_operands(row: Any, operands: Sequence[Any] | None) -> str:
+    """Describe which operands were not finite before the op, where they are known."""
     if operands is None:
         return ""
     named = zip(row.arrays, operands, strict=True)
-    given = [name for name, operand in named if not _finite(operand)]
-    if not given:
+    nonfinite = [name for name, operand in named if not _is_finite(operand)]
+    if not nonfinite:
         return "; its operands are finite"
-    were = "was" if len(given) == 1 else "were"
-    return f"; its operand{'s' * (len(given) > 1)} {', '.join(given)} {were} not finite before"
+    were = "was" if len(nonfinite) == 1 else "were"
+    return (
+        f"; its operand{'s' * (len(nonfinite) > 1)} {', '.join(nonfinite)} {were} not finite before"
+    )
 
 
 class NodeChecks:
-    """What a recording notes about each node when it is checked.
+    """Notes on each node of a checked recording: its source line and checksums of its arrays.
 
-    Keyed by the negative of the output id: an object of its own, so that pruning does not take a
-    note for somebody who still needs the node.
+    The keys are negated output ids. These are separate int objects, so a note does not count as a
+    reference that keeps its node from being pruned.
     """
 
     __slots__ = ("lines", "sums")
@@ -56,8 +58,8 @@ class NodeChecks:
         self.lines: dict[int, str] = {}
         self.sums: dict[int, list[tuple[int, int]]] = {}
 
-    def check(self, node: Any, data: Any, operands: Sequence[Any] | None = None) -> None:
-        """Note a new node; raise if its value is not finite."""
+    def check_node(self, node: Any, data: Any, operands: Sequence[Any] | None = None) -> None:
+        """Note a new node; raise NonFiniteError if its value is not finite."""
         row, id, _, kept, _ = node
         self.lines[-id] = user_line()
         self.sums[-id] = [
@@ -65,35 +67,35 @@ class NodeChecks:
         ]
         if isinstance(data, ARRAY_LIKE) and not _all_finite(data):
             raise NonFiniteError(
-                f"{row.name} at {self.line(id)} gave the first value that is not finite"
-                f"{_of_operands(row, operands)}"
+                f"{row.name} at {self.source_line(id)} gave the first value that is not finite"
+                f"{_nonfinite_operands(row, operands)}"
             )
 
     def verify(self, nodes: Any) -> None:
-        """Raise if an array that a node saved changed since."""
+        """Raise MutationError if an array that a node saved has changed."""
         for row, id, _, kept, _ in nodes:
             for k, before in self.sums.get(-id, ()):
                 if _checksum(kept[k]) != before:
                     name = row.layout.kept[k]
                     raise MutationError(
-                        f"{row.name} at {self.line(id)} saved {name}, which was written to since; "
-                        "pass a copy, or sweep before writing"
+                        f"{row.name} at {self.source_line(id)} saved {name}, which was written to "
+                        "since; pass a copy, or sweep before writing"
                     )
 
-    def line(self, id: int) -> str:
-        """Where the node with this output was recorded."""
+    def source_line(self, id: int) -> str:
+        """Return the source line at which the node with this output was recorded."""
         return self.lines.get(-id, "an unknown line")
 
-    def forget_all_but(self, nodes: Any) -> None:
+    def keep_only(self, nodes: Any) -> None:
         """Drop the notes on nodes that were pruned."""
         alive = {-node[1] for node in nodes}
         self.lines = {key: line for key, line in self.lines.items() if key in alive}
         self.sums = {key: sums for key, sums in self.sums.items() if key in alive}
 
     def check_gradient(self, row: Any, id: int, name: str, g: Any) -> None:
-        """Raise if the gradient that a rule computed is not finite."""
+        """Raise NonFiniteError if the gradient that a rule computed is not finite."""
         if isinstance(g, ARRAY_LIKE) and not _all_finite(g):
             raise NonFiniteError(
-                f"the gradient of {row.name} at {self.line(id)} with respect to {name} is the "
-                "first that is not finite"
+                f"the gradient of {row.name} at {self.source_line(id)} with respect to {name} is "
+                "the first that is not finite"
             )

@@ -1,14 +1,14 @@
-"""What a choice leaves out: where a cotangent, or a tangent, is 0 by choice and not by value.
+"""Gradient masks: elements whose cotangent or tangent is 0 by selection, not by value.
 
 ``where(x > 0, log(x), 0)`` sends a cotangent of exactly 0 into the branch not taken, and 0 times
-the infinite slope of ``log`` at 0 would be NaN. So a sweep carries along, by id, which elements
-can be other than 0 at all. Rows that choose begin such a mask; elementwise rows and those that
-only move elements pass it on; where contributions meet, an element is left out if all of them
-leave it out; other rows drop it. Where it is at hand, one op puts 0 in the place of what an
-elementwise rule gave at elements that were left out, and touches no other.
+the infinite slope of ``log`` at 0 would be NaN. A sweep therefore carries masks, by id, of the
+elements that can be nonzero. Rows that select begin a mask. Elementwise rows and rows that only
+rearrange elements pass it on. Where contributions are summed, an element is masked out if all
+contributions mask it out. Other rows drop the mask. Where a mask exists, one op replaces the result
+of an elementwise rule by 0 at the masked-out elements, and changes no other element.
 
-A mask is worked out only if it is needed: for arrays where a rule's result is not finite, for
-Variables and Symbols wherever a slope may be infinite, since what is recorded or traced is
+A mask is computed only when it is needed: for arrays, where the result of a rule is not finite; for
+Variables and Symbols, wherever a slope may be infinite, because a recorded or traced result is
 differentiated again, or run on other values.
 """
 
@@ -26,50 +26,55 @@ from odyssey.ops.structure.shape import astype, broadcast_to
 from odyssey.table.declare import PASS
 from odyssey.table.scope import no_grad
 from odyssey.table.store import operand_of
-from odyssey.tape.recording import FIRST, RawNode
+from odyssey.tape.recording import FIRST_RECORDED_ID, RawNode
 
-__all__ = ["GradientMask", "MaskTracker", "either", "fitted", "poles_among", "step"]
+__all__ = [
+    "GradientMask",
+    "MaskTracker",
+    "any_poles",
+    "propagate_mask",
+    "sum_mask_to",
+    "union_masks",
+]
 
-# Masks that are made of masks that were not worked out yet are worked out at this depth, so
-# that nothing recurses far.
-_DEEP = 32
+# Lazy masks that depend on lazy masks are computed at this depth, which bounds the recursion.
+_MAX_DEPTH = 32
 
 _ONE = np.float64(1)
 
 
 class GradientMask:
-    """A mask of the elements that can be other than 0, worked out when it is first asked for."""
+    """Lazy mask of the elements that can be nonzero, computed when it is first used."""
 
-    __slots__ = ("_depth", "_made", "_make")
+    __slots__ = ("_compute", "_depth", "_value")
 
     _depth: int
 
     def __init__(self, make: Callable[[], Any], *parents: GradientMask) -> None:
-        if any(parent._depth >= _DEEP for parent in parents):
+        if any(parent._depth >= _MAX_DEPTH for parent in parents):
             for parent in parents:
                 parent.mask()
         self._depth = 1 + max([parent._depth for parent in parents], default=0)
-        self._make: Callable[[], Any] | None = make
-        self._made: Any = None
+        self._compute: Callable[[], Any] | None = make
+        self._value: Any = None
 
     def mask(self) -> Any:
-        """An array of booleans, or a Symbol of them, that broadcasts to the values in question."""
-        if self._make is None:
-            return self._made
+        """Return the mask, an array or Symbol of booleans that broadcasts to the values."""
+        if self._compute is None:
+            return self._value
         with no_grad():
-            return self.found()
+            return self.mask_unrecorded()
 
-    def found(self) -> Any:
-        """The same, where nothing records."""
-        if self._make is not None:
-            made = self._make()
-            self._made = operand_of(made)
-            self._make, self._depth = None, 0  # which frees what it was to be made from
-        return self._made
+    def mask_unrecorded(self) -> Any:
+        """Return the mask, where no tape records."""
+        if self._compute is not None:
+            self._value = operand_of(self._compute())
+            self._compute, self._depth = None, 0  # frees the closure's operands
+        return self._value
 
 
-def poles_among(nodes: Iterable[RawNode] | None) -> bool:
-    """Whether the slope of one of ``nodes`` may be infinite; None for nodes that are not known."""
+def any_poles(nodes: Iterable[RawNode] | None) -> bool:
+    """True if one of ``nodes`` may have an infinite slope, or if ``nodes`` is None (unknown)."""
     if nodes is None:
         return True
     for node in nodes:  # noqa: SIM110 (any() of a generator takes twice as long)
@@ -78,106 +83,115 @@ def poles_among(nodes: Iterable[RawNode] | None) -> bool:
     return False
 
 
-def _through(
+def _mask_through_rule(
     row: Any, rule: Any, parent: GradientMask | None, shape: Any, *saved: Any
 ) -> GradientMask:
-    """The mask behind a row that chooses or moves: its rule tells, applied to ones and zeros."""
+    """Return the mask after a selecting or rearranging row: its rule on ones and zeros."""
 
-    def make() -> Any:
-        c = _ONE if parent is None else astype(parent.found(), np.float64)
+    def compute_mask() -> Any:
+        c = _ONE if parent is None else astype(parent.mask_unrecorded(), np.float64)
         return not_equal(rule(c if row.elementwise else broadcast_to(c, shape), *saved), 0)
 
-    return GradientMask(make) if parent is None else GradientMask(make, parent)
+    return GradientMask(compute_mask) if parent is None else GradientMask(compute_mask, parent)
 
 
-def _summed(chosen: GradientMask, shape: Any, onto: Any) -> GradientMask:
-    """The mask of an operand that was broadcast: an element counts if one of its copies does."""
+def _broadcast_mask_sum(mask: GradientMask, shape: Any, onto: Any) -> GradientMask:
+    """Return the mask of a broadcast operand: an element counts if one of its copies does."""
 
-    def make() -> Any:
-        c = astype(broadcast_to(chosen.found(), shape), np.float64)
+    def compute_mask() -> Any:
+        c = astype(broadcast_to(mask.mask_unrecorded(), shape), np.float64)
         return not_equal(sum_to(c, onto), 0)
 
-    return GradientMask(make, chosen)
+    return GradientMask(compute_mask, mask)
 
 
-def either(a: GradientMask | None, b: GradientMask | None) -> GradientMask | None:
-    """The mask of a sum: an element is left out if both leave it out."""
+def union_masks(a: GradientMask | None, b: GradientMask | None) -> GradientMask | None:
+    """Return the mask of a sum: an element is masked out if both terms mask it out."""
     if a is None or b is None:
         return None
-    return a if a is b else GradientMask(lambda: logical_or(a.found(), b.found()), a, b)
+    return (
+        a
+        if a is b
+        else GradientMask(lambda: logical_or(a.mask_unrecorded(), b.mask_unrecorded()), a, b)
+    )
 
 
-def _kept(r: Any, chosen: GradientMask) -> Any:
-    """``r`` with 0 at the elements that were left out."""
+def _zero_masked_out(r: Any, mask: GradientMask) -> Any:
+    """Return ``r`` with 0 at the elements that are masked out."""
     if isinstance(r, ARRAY_LIKE) and np.isfinite(r).all():
-        return r  # 0 by choice, times what is finite
-    return keep_where(r, chosen.mask())
+        return r  # a masked-out cotangent of 0 times a finite slope is 0 already
+    return keep_where(r, mask.mask())
 
 
-def step(
+def propagate_mask(
     node: tuple[Any, Any, Any],
     rules: Any,
     k: int,
     g: Any,
     r: Any,
-    chosen: GradientMask | None,
-    starts: bool = False,
+    mask: GradientMask | None,
+    begins: bool = False,
 ) -> tuple[Any, GradientMask | None]:
-    """What comes in the place of ``r``, which a rule made of ``g``, and the mask of it.
+    """Apply the mask of a cotangent or tangent to the result of a rule, and return the new mask.
 
     Args:
-        node: Its row, what it kept, and its specs.
+        node: Its row, its saved values, and its specs.
         rules: The row's rules for masks in the direction of the sweep.
         k: Number of the operand.
         g: Cotangent of the result, or tangent of the operand.
-        r: What the rule made of it.
-        chosen: The mask of ``g``, or None.
-        starts: Whether a mask begins at a row that moves: it puts zeros beside what it moves.
+        r: Result of the rule for ``g``.
+        mask: The mask of ``g``, or None.
+        begins: Whether a mask begins at a row that rearranges: the positions beside the
+            rearranged elements are 0.
+
+    Returns:
+        The result to use instead of ``r``, and its mask.
     """
     row, kept, specs = node
     if row.propagate_selection is not None:
-        return r, row.propagate_selection(k, g, r, chosen)
-    if chosen is not None and row.has_poles:
-        r = _kept(r, chosen)
-    if row.selects or (row.rearranges and (chosen is not None or starts)):
+        return r, row.propagate_selection(k, g, r, mask)
+    if mask is not None and row.has_poles:
+        r = _zero_masked_out(r, mask)
+    if row.selects or (row.rearranges and (mask is not None or begins)):
         rule = rules[k]
         if rule is None:
             return r, None
         if rule is not PASS:
-            chosen = _through(row, rule, chosen, g.shape, kept, specs)
-        return r, chosen
-    return r, chosen if row.elementwise else None
+            mask = _mask_through_rule(row, rule, mask, g.shape, kept, specs)
+        return r, mask
+    return r, mask if row.elementwise else None
 
 
 class MaskTracker:
-    """The masks of a sweep backward, by the id of the value whose cotangent they belong to.
+    """Masks of a backward sweep, by the id of the value whose cotangent they belong to.
 
-    Ids are negated as keys: a sweep counts the references to an id to know who is alive.
+    The keys are negated ids, because a sweep counts the references to an id to tell whether its
+    Variable is alive.
     """
 
-    __slots__ = ("known",)
+    __slots__ = ("masks",)
 
-    def __init__(self, known: dict[int, GradientMask]) -> None:
-        self.known = {-i: chosen for i, chosen in known.items()}
+    def __init__(self, masks: dict[int, GradientMask]) -> None:
+        self.masks = {-i: mask for i, mask in masks.items()}
 
-    def take(self, id: int) -> GradientMask | None:
-        """The mask of a cotangent that is complete; it is forgotten here."""
-        return self.known.pop(-id, None)
+    def pop_mask(self, id: int) -> GradientMask | None:
+        """Remove and return the mask of a complete cotangent."""
+        return self.masks.pop(-id, None)
 
-    def meet(self, i: int, chosen: GradientMask | None, first: bool) -> None:
-        """Add the mask of a contribution to that of what ``i`` has already."""
+    def accumulate(self, i: int, mask: GradientMask | None, first: bool) -> None:
+        """Combine the mask of a contribution with the mask that ``i`` has already."""
         if not first:
-            chosen = either(self.known.pop(-i, None), chosen)
-        if chosen is not None and i > FIRST:  # nothing comes before a leaf
-            self.known[-i] = chosen
+            mask = union_masks(self.masks.pop(-i, None), mask)
+        if mask is not None and i > FIRST_RECORDED_ID:  # a leaf has no producer
+            self.masks[-i] = mask
 
-    def left(self) -> dict[int, GradientMask]:
-        """The masks of what no node produced, by id."""
-        return {-i: chosen for i, chosen in self.known.items()}
+    def remaining(self) -> dict[int, GradientMask]:
+        """Return the masks of values that no node produced, by id."""
+        return {-i: mask for i, mask in self.masks.items()}
 
 
-def fitted(chosen: GradientMask | None, r: Any, own: Any) -> GradientMask | None:
-    """The mask of a cotangent ``r`` after it was summed to the spec of its operand."""
-    if chosen is None or own is None or r.shape == own.shape:
-        return chosen
-    return _summed(chosen, r.shape, own.shape)
+def sum_mask_to(mask: GradientMask | None, r: Any, spec: Any) -> GradientMask | None:
+    """Return the mask of a cotangent ``r`` after it was summed to the spec of its operand."""
+    if mask is None or spec is None or r.shape == spec.shape:
+        return mask
+    return _broadcast_mask_sum(mask, r.shape, spec.shape)

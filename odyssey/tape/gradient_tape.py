@@ -1,4 +1,4 @@
-"""The tape that users hold: one view of a recording, with its own rules of when it records."""
+"""GradientTape: the tape that users enter, sweep and inspect."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from odyssey.table.value import (
 )
 from odyssey.tape import manual, queries
 from odyssey.tape.gradients import Gradients
-from odyssey.tape.hooks import registered
-from odyssey.tape.queries import Known
+from odyssey.tape.hooks import unique_hook
+from odyssey.tape.queries import Sources
 from odyssey.tape.tape_base import NoRecording, TapeBase
-from odyssey.tape.validation import source_of
+from odyssey.tape.validation import source_id
 from odyssey.tree import map_tree
 from odyssey.variable import Variable, check_trainable
 
@@ -40,18 +40,17 @@ __all__ = ["GradientTape"]
 new: Any = object.__new__
 
 
-class _Listed(type):
-    """What ``dir`` and ``help`` list of ``GradientTape``: its ``record_<op>`` would hide the rest.
+class _HideRecorders(type):
+    """Metaclass that hides the two hundred ``record_<op>`` from ``dir(GradientTape)`` and ``help``.
 
-    There are two hundred; a tape itself lists them, for those who type ``tape.record_`` and ask
-    what there is.
+    A tape itself lists them, for completion of ``tape.record_``.
     """
 
     def __dir__(cls) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("record_")]
 
 
-class GradientTape(TapeBase, metaclass=_Listed):
+class GradientTape(TapeBase, metaclass=_HideRecorders):
     """Records ops on Variables, and differentiates what it recorded.
 
     Inside ``with GradientTape() as tape:`` every op on a trainable leaf, or on what came from
@@ -81,7 +80,7 @@ class GradientTape(TapeBase, metaclass=_Listed):
         """Pause this tape in a block; what is computed there is constant to it."""
         return NoRecording(self)
 
-    # -------------------------------------------------------------- what is on it
+    # -------------------------------------------------------------- contents
 
     def __len__(self) -> int:
         return 0 if self._consumed else len(self._recording.nodes)
@@ -119,7 +118,7 @@ class GradientTape(TapeBase, metaclass=_Listed):
             self._start()
         if is_trainable(variable):
             variable._own_info().home = weakref.ref(self)
-            self._recording.place(variable)
+            self._recording.operand_id(variable)
         else:
             self._recording.constants[variable.id] = weakref.ref(variable)
         return variable
@@ -141,52 +140,52 @@ class GradientTape(TapeBase, metaclass=_Listed):
         return map_tree(self._watch_one, tree)
 
     def _watch_one(self, value: Any) -> Variable:
-        known = is_tracked(value)
-        if not known:
+        is_known = is_tracked(value)
+        if not is_known:
             data = value.data if isinstance(value, Variable) else value
             if not isinstance(data, Symbol):
                 data = Variable(data)._array
             check_trainable(data.dtype)
-            # It needs no copy of the data: the identity below makes one.
+            # No copy of the data: the identity below makes one.
             value = make_value(Variable, data, LEAF, free_id(), info=Info())
         watched: Variable = identity(value, tape=self)
-        if not known:
-            # The stand-in leaf is nobody's: its own gradient is never asked for.
+        if not is_known:
+            # No user has the temporary leaf, so its own gradient is never needed.
             self._recording.leaves.pop(value.id)
             self._recording.versions.pop(value.id)
         watched._own_info().watched = watched._id
         self._recording.watched[watched._id] = weakref.ref(watched)
         return watched
 
-    def _begin_with(self, arrays: list[Array], known: Known) -> list[Variable]:
+    def _watch_arrays(self, arrays: list[Array], sources: Sources) -> list[Variable]:
         """``watch`` for arrays, which are copied: Variables that no node produced.
 
         Args:
-            arrays: Of floating numbers.
-            known: Is told of them. Whoever gets the Variables may write to them, after which they
-                are other values.
+            arrays: Arrays of floating numbers.
+            sources: Gets their ids, specs and arrays. A function that gets the Variables may write
+                to them, after which they have other values.
         """
         recording = self._recording
         if not recording.on:
             raise TapeError(f"watch: {recording!r} records nothing now; enter or enable it")
-        made: list[Variable] = []
+        variables: list[Variable] = []
         watched, ref = recording.watched, weakref.ref
         for array in arrays:
-            # As laid out, like ``np.array``, in half its time. A view, so that what is handed out
-            # of it is copied.
+            # Keeps the layout, like ``np.array``, in half its time. A view, so that it is copied
+            # when a user reads it.
             data = (array.copy("K") if type(array) is np.ndarray else np.array(array))[()]
-            value = new(Variable)  # make_value, spelled out: half the time of all
+            value = new(Variable)  # make_value() inlined: half the total time
             value._array = data
             value._spec = spec = spec_of(data)
             value._recording = recording
             value._id = id = recording.new_id()
             value._info = None
             watched[id] = ref(value)
-            known.ids.append(id)
-            known.specs.append(spec)
-            known.arrays.append(data)
-            made.append(value)
-        return made
+            sources.ids.append(id)
+            sources.specs.append(spec)
+            sources.arrays.append(data)
+            variables.append(value)
+        return variables
 
     def clear_grads(self) -> None:
         """Set the gradient of every leaf of this tape to None."""
@@ -207,11 +206,11 @@ class GradientTape(TapeBase, metaclass=_Listed):
         Raises:
             TapeError: for a tape that does not record, an unknown input, an output that is known.
         """
-        manual.record(self, op, inputs, output, saved)
+        manual.record_node(self, op, inputs, output, saved)
 
     if TYPE_CHECKING:
-        # ``record_<op>`` for every op of the table: methods, which are made below. A real method
-        # of this name would make Python search for every attribute of every tape.
+        # ``record_<op>`` for every op of the table: methods that are added below. A real
+        # ``__getattr__`` would slow down every attribute access of every tape.
         def __getattr__(self, name: str) -> Any: ...
 
     # -------------------------------------------------------------- sweeps
@@ -232,9 +231,9 @@ class GradientTape(TapeBase, metaclass=_Listed):
             has changed.
         """
         try:
-            return queries.backward(self, output, grad, retain)
+            return queries.run_backward(self, output, grad, retain)
         except BaseException as error:
-            self._settle(error)
+            self._close_failed_sweep(error)
             raise
 
     def gradient(
@@ -272,9 +271,9 @@ class GradientTape(TapeBase, metaclass=_Listed):
         (12.0, 12.0)
         """
         try:
-            return queries.gradient(self, output, sources, grad, unused, create_graph)
+            return queries.run_gradient(self, output, sources, grad, unused, create_graph)
         except BaseException as error:
-            self._settle(error)
+            self._close_failed_sweep(error)
             raise
 
     def jvp(self, output: Any, sources: Any, tangents: Any, *, unused: str = "error") -> Any:
@@ -303,7 +302,7 @@ class GradientTape(TapeBase, metaclass=_Listed):
         >>> float(tape.jvp(y, x, [1.0, 10.0]))
         42.0
         """
-        return queries.jvp(self, output, sources, tangents, unused)
+        return queries.run_jvp(self, output, sources, tangents, unused)
 
     def on_gradient(self, variable: Variable, fn: Callable[[Any], Any]) -> None:
         """Call ``fn(g)`` once, when the cotangent of ``variable`` is complete in the next sweep.
@@ -311,24 +310,24 @@ class GradientTape(TapeBase, metaclass=_Listed):
         What it returns, unless None, replaces the cotangent, and must have its shape. Given during
         a sweep it is called in that one, if the cotangent is not complete yet.
         """
-        id = source_of(self, "on_gradient", variable)
-        assert id is not None  # which only stands for constants, and those are refused here
-        given = registered(function("on_gradient", fn))
+        id = source_id(self, "on_gradient", variable)
+        assert id is not None  # None stands for constants, which are refused here
+        given = unique_hook(function("on_gradient", fn))
         self._hooks[id] = (*self._hooks.get(id, ()), given)
 
-    # -------------------------------------------------------------- reports, loaded by the first
+    # -------------------------------------------------------------- reports, loaded on first use
 
     def explain(self, output: Variable, source: Variable) -> str:
         """Return how ``output`` depends on ``source``: the path of ops, or what broke it."""
         from odyssey.tape import report
 
-        return report.explain(self, output, source)
+        return report.explain_dependence(self, output, source)
 
     def memory(self) -> Memory:
         """Return what this tape holds in memory, by node and in total."""
         from odyssey.tape import report
 
-        return report.memory(self)
+        return report.memory_use(self)
 
     def to_dot(self) -> str:
         """Return the graph in Graphviz's language."""

@@ -1,4 +1,4 @@
-"""What a backward sweep returns: cotangents, looked up by Variable."""
+"""Result of a backward sweep: cotangents, looked up by Variable."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from odyssey.checks import shown
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import TapeError, UnreachedError
 from odyssey.table.value import Value
-from odyssey.tape.sweep import flip
+from odyssey.tape.sweep import conj_if_complex
 from odyssey.variable import Variable
 
-__all__ = ["Gradients", "asked_of"]
+__all__ = ["Gradients", "query_id_of"]
 
 
-def asked_of(variable: Value) -> int:
-    """The id of what was watched, though the Variable was written to since; else its own."""
+def query_id_of(variable: Value) -> int:
+    """Return the watched id of a Variable, even if it was written to since; else its own id."""
     info = variable._info
     watched: int | None = None if info is None else info.watched
     return variable._id if watched is None else watched
@@ -39,15 +39,15 @@ class Gradients(Mapping[Variable, Any]):
     (6.0, 1.0, 1)
     """
 
-    __slots__ = ("__weakref__", "_given", "_leaves", "_reached", "_watched")
+    __slots__ = ("__weakref__", "_copies", "_leaves", "_reached", "_watched")
 
     def __init__(self, reached: dict[int, Any], leaves: dict[Variable, Any]) -> None:
-        self._reached = reached  # results by id; arrays among them are not yet conjugated
+        self._reached = reached  # results by id; arrays are not conjugated yet
         self._leaves: dict[Variable, Any] = leaves
         self._watched: tuple[Any, ...] = ()
-        # What was handed out, by id: a sweep's cotangents may share memory, these do not. Where
-        # one is here, the entry above is None.
-        self._given: dict[int, Any] = {}
+        # Arrays that were looked up, by id. A sweep's cotangents may share memory, these copies do
+        # not. The corresponding entry above is None.
+        self._copies: dict[int, Any] = {}
 
     def __getitem__(self, variable: Variable) -> Any:
         if variable not in self:
@@ -55,24 +55,24 @@ class Gradients(Mapping[Variable, Any]):
                 f"{shown(variable)} was not reached by this sweep, or did not require a gradient"
             )
         leaf = variable in self._leaves
-        id = variable._id if leaf else asked_of(variable)
-        if id not in self._given:
-            # In this order, since other threads may look the same one up.
+        id = variable._id if leaf else query_id_of(variable)
+        if id not in self._copies:
+            # In this order, because another thread may look up the same Variable.
             g = self._leaves[variable] if leaf else self._reached[id]
             if isinstance(g, ARRAY_LIKE):
-                g = np.array(g if leaf else flip(g))
+                g = np.array(g if leaf else conj_if_complex(g))
             if g is not None:
-                self._given.setdefault(id, g)
+                self._copies.setdefault(id, g)
             if leaf:
                 self._leaves[variable] = None
             else:
                 self._reached[id] = None
-        return self._given[id]
+        return self._copies[id]
 
     def __contains__(self, variable: object) -> bool:
         if not isinstance(variable, Variable):
             return False
-        return variable in self._leaves or asked_of(variable) in self._reached
+        return variable in self._leaves or query_id_of(variable) in self._reached
 
     def __iter__(self) -> Iterator[Variable]:
         return iter((*self._leaves, *self._watched))

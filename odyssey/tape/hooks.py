@@ -1,4 +1,4 @@
-"""The functions given to ``on_gradient``, and a sweep's calls of them."""
+"""Gradient hooks: functions given to ``on_gradient``, and their calls during a sweep."""
 
 from __future__ import annotations
 
@@ -14,73 +14,76 @@ from odyssey.errors import DTypeError, ShapeError
 from odyssey.spec import fits_kind
 from odyssey.table.store import operand_of
 from odyssey.table.value import Symbol, is_constant, is_untracked
-from odyssey.tape.sweep import flip
+from odyssey.tape.sweep import conj_if_complex
 from odyssey.tape.tape_base import TapeBase
 from odyssey.variable import Variable
 
-__all__ = ["Hooks", "called", "registered"]
+__all__ = ["Hooks", "apply_hooks", "unique_hook"]
 
 
-def registered(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``fn``, as equal to itself alone: one function may be given more than once."""
+def unique_hook(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return ``fn`` wrapped, equal only to itself: a function may be registered more than once."""
     return partial(fn)
 
 
 class Hooks:
     """The hooks of a tape during one sweep of it.
 
-    The tape keeps its own until the sweep has handed over, so a refused one loses none. A hook may
-    give others, which are called where the sweep has yet to come by, and else wait for the next.
+    The tape keeps its own until the results are delivered, so a refused sweep loses no hook. A hook
+    may register further hooks. They are called in this sweep if it has not reached their Variable
+    yet, else in the next.
     """
 
-    __slots__ = ("before", "done", "tape")
+    __slots__ = ("called", "initial", "tape")
 
     def __init__(self, tape: TapeBase) -> None:
         self.tape = tape
-        self.before = dict(tape._hooks)
-        self.done: list[Callable[[Any], Any]] = []
+        self.initial = dict(tape._hooks)
+        self.called: list[Callable[[Any], Any]] = []
 
-    def called(self, id: int, g: Any) -> Any:
-        """Let the hooks of ``id`` see, and replace, its complete cotangent."""
-        before = self.before.get(id, ())
-        since = tuple(fn for fn in self.tape._hooks.get(id, ()) if fn not in before)
-        self.done += (*before, *since)
-        for fn in (*before, *since):
-            new = fn(np.array(flip(g)) if isinstance(g, ARRAY_LIKE) else flip(g))
+    def apply(self, id: int, g: Any) -> Any:
+        """Call the hooks of ``id`` on its complete cotangent, which they may replace."""
+        registered = self.initial.get(id, ())
+        added = tuple(fn for fn in self.tape._hooks.get(id, ()) if fn not in registered)
+        self.called += (*registered, *added)
+        for fn in (*registered, *added):
+            new = fn(
+                np.array(conj_if_complex(g)) if isinstance(g, ARRAY_LIKE) else conj_if_complex(g)
+            )
             if new is not None:
-                new = _replacement(new, g)
+                new = _replacement_cotangent(new, g)
                 if new.shape != g.shape:
                     raise ShapeError(
                         f"on_gradient: the function returned shape {new.shape} for {g.shape}"
                     )
-                g = flip(new)
+                g = conj_if_complex(new)
         return g
 
-    def left(self) -> dict[int, tuple[Callable[[Any], Any], ...]]:
-        """Those that the next sweep is to call."""
-        known = list(self.tape._hooks.items())
-        left = {id: tuple(fn for fn in fns if fn not in self.done) for id, fns in known}
-        return {id: fns for id, fns in left.items() if fns}
+    def pending(self) -> dict[int, tuple[Callable[[Any], Any], ...]]:
+        """Return the hooks that the next sweep is to call."""
+        registered = list(self.tape._hooks.items())
+        pending = {id: tuple(fn for fn in fns if fn not in self.called) for id, fns in registered}
+        return {id: fns for id, fns in pending.items() if fns}
 
 
-def called(hooks: Hooks | None, id: int, g: Any) -> Any:
-    """The cotangent of ``id`` after its hooks, where there are any."""
-    return g if hooks is None else hooks.called(id, g)
+def apply_hooks(hooks: Hooks | None, id: int, g: Any) -> Any:
+    """Return the cotangent of ``id`` after its hooks, if there are any."""
+    return g if hooks is None else hooks.apply(id, g)
 
 
-def _replacement(new: Any, g: Any) -> Any:
-    """What a hook returned in the place of ``g``, as an array of its dtype.
+def _replacement_cotangent(new: Any, g: Any) -> Any:
+    """Return the result of a hook, which replaces ``g``, as an array of the dtype of ``g``.
 
-    A Variable stays one in a sweep that is recorded, and where it is itself on a tape.
+    A Variable stays a Variable in a recorded sweep, or if it is on a tape itself.
     """
     if isinstance(new, Variable) and (
         is_constant(new) or (is_untracked(new) and isinstance(g, ARRAY_LIKE))
     ):
         new = operand_of(new)
-    kept = isinstance(new, (Variable, Symbol))
-    array = new if kept else as_array("on_gradient", "what the function returned", new)
+    is_symbolic = isinstance(new, (Variable, Symbol))
+    array = new if is_symbolic else as_array("on_gradient", "what the function returned", new)
     if not fits_kind(array.dtype, g.dtype):
         raise DTypeError(
             f"on_gradient: the function returned {shown(new)} of {array.dtype} for {g.dtype}"
         )
-    return array if kept else np.array(array, g.dtype)
+    return array if is_symbolic else np.array(array, g.dtype)

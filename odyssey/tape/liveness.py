@@ -1,17 +1,18 @@
-"""Who can still be asked about: results are told apart by the references to their ids.
+"""Liveness of results, told by the reference counts of their ids.
 
-A result is known by its id, one int object, and **whoever holds this int keeps a branch alive**:
-the Variable, the nodes that use it, and the tables that a sweep works with. When nobody but the
-node that made it is left, nobody can ask. Recordings then prune the branch, and sweeps drop the
-cotangent. So these never hold an id that they were given, or hold an equal int of their own:
+A result is identified by its id, one int object, and **every holder of this int keeps a branch
+alive**: the Variable, the nodes that use it, and the tables of a sweep. When only the node that
+produced a result is left, no query can name it. Recordings then prune the branch, and sweeps drop
+the cotangent. Therefore none of these holds an id that a caller passed in, or each holds an equal
+int of its own:
 
 * a node names its operands by their own ints, also where they were given by hand (``manual``);
-* notes on nodes are kept by another int (``careful`` takes the negative one);
-* the table of cotangents lets an id go when its node is reached.
+* notes on nodes are kept under another int (``checks`` uses the negative one);
+* the table of cotangents drops an id when its node is reached.
 
-To hold one too many is safe: it costs memory. To count one reference too few for nobody is not, and
-that count differs between interpreters. So it is measured, where no tracer can hold references of
-its own, and where there is any doubt every result passes for living.
+One reference too many is safe: it costs memory. A threshold that is too high is not, and the count
+differs between interpreters. Therefore it is measured where no tracer can hold references of its
+own, and in doubt every result counts as alive.
 """
 
 from __future__ import annotations
@@ -23,65 +24,65 @@ from typing import Any
 
 __all__ = [
     "EVERYTHING_LIVES",
-    "measured",
-    "reference_count",
-    "references",
-    "unheld_in_a_list",
-    "unheld_in_a_sweep",
+    "measured_refcount",
+    "refcount",
+    "result_refcount",
+    "unheld_refcount_in_list",
+    "unheld_refcount_in_sweep",
 ]
 
-# The limit that no count of references lies at or below.
+# A threshold below every reference count.
 EVERYTHING_LIVES = 0
 
-# Interpreters that do not count references have no such function.
-references: Callable[[Any], int] = getattr(sys, "getrefcount", lambda _: sys.maxsize)
+# Interpreters without reference counts lack this function.
+refcount: Callable[[Any], int] = getattr(sys, "getrefcount", lambda _: sys.maxsize)
 
 
-def reference_count(node: Any) -> int:
-    """The count of references to the id of a node's result, while a local holds the node."""
+def result_refcount(node: Any) -> int:
+    """Return the reference count of the id of a node's result, while a local holds the node."""
     output = node[1]
-    return references(output)
+    return refcount(output)
 
 
-def unheld_in_a_list() -> int:
-    """The count that ``reference_count`` gives of a result that only its node refers to."""
-    return reference_count((None, object()))
+def unheld_refcount_in_list() -> int:
+    """Return the count that ``result_refcount`` gives for a result that only its node refers to."""
+    return result_refcount((None, object()))
 
 
-def measured(measure: Callable[[], int], places: int) -> int:
-    """Return how many references are seen to what nobody holds; ``EVERYTHING_LIVES`` in doubt.
+def measured_refcount(measure: Callable[[], int], places: int) -> int:
+    """Return the reference count of an unheld object; ``EVERYTHING_LIVES`` in doubt.
 
     Args:
-        measure: Counts them where it is run.
-        places: How many places of the caller's code refer to it: names and tuples.
+        measure: Counts the references where it is run.
+        places: The number of references by the caller's code: names and tuples.
     """
     if not _counts_are_exact():
         return EVERYTHING_LIVES
     if sys.gettrace() is None and sys.getprofile() is None:
         count = measure()
     else:
-        count = _in_a_bare_thread(measure)
-    # An operand of a call counts as one, and a name or a tuple as one each at most. Who counts
-    # more, a debugger that copied the locals or a sampler in another thread, was in the way.
-    return count if count <= references(object()) + places else EVERYTHING_LIVES
+        count = _in_untraced_thread(measure)
+    # An operand of a call counts as one reference, and a name or a tuple as at most one each. A
+    # higher count comes from a debugger that copied the locals, or a sampler in another thread.
+    return count if count <= refcount(object()) + places else EVERYTHING_LIVES
 
 
 def _counts_are_exact() -> bool:
-    """Whether counts tell anything here, and nobody watches all threads in a way that adds some."""
-    counted = hasattr(sys, "getrefcount") and getattr(sys, "_is_gil_enabled", lambda: True)()
-    # To read a frame's locals left references behind up to Python 3.12, where tools began to watch
-    # all threads at once; later they get a view.
-    watched = sys.version_info[:2] == (3, 12) and _has_tools()
-    return bool(counted and not watched)
+    """True if reference counts exist here, and no tool adds some by observing all threads."""
+    has_refcounts = hasattr(sys, "getrefcount") and getattr(sys, "_is_gil_enabled", lambda: True)()
+    # Reading a frame's locals left references behind up to Python 3.12, where tools began to
+    # monitor all threads at once; later versions return a view.
+    is_monitored = sys.version_info[:2] == (3, 12) and _has_monitoring_tools()
+    return bool(has_refcounts and not is_monitored)
 
 
-def _has_tools() -> bool:
+def _has_monitoring_tools() -> bool:
     monitoring: Any = getattr(sys, "monitoring", None)
     return monitoring is not None and any(map(monitoring.get_tool, range(6)))
 
 
-def _in_a_bare_thread(measure: Callable[[], int]) -> int:
-    """Run ``measure`` where no tracer is: each thread has its own, and this one gets none."""
+def _in_untraced_thread(measure: Callable[[], int]) -> int:
+    """Run ``measure`` in a new thread: tracers are set per thread, and a new one has none."""
     counts: list[int] = []
     done = _thread.allocate_lock()
     done.acquire()
@@ -100,8 +101,10 @@ def _in_a_bare_thread(measure: Callable[[], int]) -> int:
     return counts[0] if counts else sys.maxsize
 
 
-def unheld_in_a_sweep(pull: Callable[..., None], drain: Callable[..., Any], rule: Any) -> int:
-    """Find out how many references ``pull`` sees to a result's id that no Variable holds."""
+def unheld_refcount_in_sweep(
+    pull: Callable[..., None], drain: Callable[..., Any], rule: Any
+) -> int:
+    """Measure the references that a sweep sees to the id of a result without a Variable."""
 
     class One:
         pullbacks = array_pullbacks = (rule,)
@@ -111,7 +114,7 @@ def unheld_in_a_sweep(pull: Callable[..., None], drain: Callable[..., Any], rule
         pullbacks = array_pullbacks = (rule, rule)
         small_arity = unrolled_arity = 2
 
-    for spare in range(16):
+    for own_refs in range(16):
         nodes: list[Any] = []
         last = None
         for row in (One, One, Two, Two, One):
@@ -121,9 +124,9 @@ def unheld_in_a_sweep(pull: Callable[..., None], drain: Callable[..., Any], rule
         reached: dict[Any, Any] = {}
         seeds: dict[Any, Any] = {last: 0.0}
         count, last, inputs = len(nodes), None, ()
-        pull(drain(nodes), seeds, reached=reached, spare=spare)
+        pull(drain(nodes), seeds, reached=reached, own_refs=own_refs)
         if not reached:
-            return spare
+            return own_refs
         if len(reached) != count:
             break
-    return sys.maxsize  # they cannot be told apart on this interpreter
+    return sys.maxsize  # this interpreter does not distinguish them

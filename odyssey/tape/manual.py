@@ -1,4 +1,4 @@
-"""Recording by hand: nodes that somebody else computed, checked before they are stored."""
+"""Manual records: nodes whose results were computed elsewhere, checked before they are stored."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from odyssey.table.multi_output import MultiOutputSpec
 from odyssey.table.registry import row_of
 from odyssey.table.store import numbers_of
 from odyssey.table.value import NUMBERS, Value, is_constant, is_tracked, move_to
-from odyssey.tape.recording import SEVERAL, Recording
+from odyssey.tape.recording import MANY_RECORDINGS, Recording
 from odyssey.tape.tape_base import TapeBase, recording_of
 
-__all__ = ["find_row", "record", "record_positional"]
+__all__ = ["find_row", "record_node", "record_positional"]
 
 
 def find_row(op: Any) -> Row:
@@ -35,16 +35,16 @@ def find_row(op: Any) -> Row:
 
 
 def record_positional(tape: TapeBase, op: str, /, *ids: Any, **saved: Any) -> None:
-    """``record_<op>``: the inputs, then the output, or the outputs."""
+    """Record ``op`` as ``record_<op>`` does: the inputs, then the output or outputs."""
     count = len(find_row(op).results)
     if len(ids) < count:
         outputs = "the output" if count == 1 else f"its {count} outputs"
         raise TapeError(f"record_{op}: pass the inputs and then {outputs}")
     output = ids[-1] if count == 1 else ids[-count:]
-    record(tape, op, ids[:-count], output, saved)
+    record_node(tape, op, ids[:-count], output, saved)
 
 
-def record(tape: TapeBase, op: Any, inputs: Any, output: Any, saved: dict[str, Any]) -> None:
+def record_node(tape: TapeBase, op: Any, inputs: Any, output: Any, saved: dict[str, Any]) -> None:
     """See ``GradientTape.record``."""
     row = find_row(op)
     r = recording_of(tape)
@@ -56,9 +56,9 @@ def record(tape: TapeBase, op: Any, inputs: Any, output: Any, saved: dict[str, A
         raise TapeError(
             f"record: {row.name} has the inputs {', '.join(row.arrays)}; {len(inputs)} came"
         )
-    ids, values, specs = [], _saved(row, saved), []
+    ids, values, specs = [], _copied_saved(row, saved), []
     for name, given in zip(row.arrays, inputs, strict=True):
-        id, value, spec = _input(tape, row, given)
+        id, value, spec = _input_operand(tape, row, given)
         ids.append(id)
         specs.append(spec)
         if value is not None:
@@ -66,29 +66,29 @@ def record(tape: TapeBase, op: Any, inputs: Any, output: Any, saved: dict[str, A
     given_ids = {given._id if isinstance(given, Value) else given for given in inputs}
     made: list[tuple[int, Any]] = []
     for name, given in zip(row.results, _outputs_of(row, output), strict=True):
-        id = _output(tape, row, given_ids | {i for i, _ in made}, given)
-        result = given if isinstance(given, Value) else r.known(id)
+        id = _output_node_id(tape, row, given_ids | {i for i, _ in made}, given)
+        result = given if isinstance(given, Value) else r.value_of_id(id)
         if result is not None:
             _refuse_used(r, row, result)
             values.setdefault(name, result._array)
         made.append((id, result))
-    kept, specs = _complete(row, ids, values, specs)
+    kept, specs = _saved_values_and_specs(row, ids, values, specs)
     results = [result for _, result in made]
     outs = _specs_of_outputs(row, results, specs, kept)
     _check_saved(row, values, (*specs, *outs))
-    if r.careful is not None:
+    if r.checks is not None:
         _recompute(row, values, kept, results)
-    _append(r, row, [id for id, _ in made], tuple(ids), kept, specs, outs)
-    r.fixed.update(given_ids - set(ids))
+    _append_nodes(r, row, [id for id, _ in made], tuple(ids), kept, specs, outs)
+    r.pinned_constants.update(given_ids - set(ids))
     for result in results:
         if result is not None and result._array.dtype.kind in "fc":
-            # Later nodes save it as it is, like any result, but this array is somebody else's.
-            result._array = r.hold(result._array)
+            # Later nodes save results without a copy, but this array is owned by others.
+            result._array = r.keep_array(result._array)
             move_to(result, r)
 
 
 def _outputs_of(row: Row, output: Any) -> Sequence[Any]:
-    """The outputs as they came, one for each result."""
+    """Return the given outputs, one for each result."""
     if row.pack_results is None:
         return (output,)
     if not isinstance(output, (list, tuple)) or len(output) != len(row.results):
@@ -99,7 +99,7 @@ def _outputs_of(row: Row, output: Any) -> Sequence[Any]:
     return output
 
 
-def _append(
+def _append_nodes(
     r: Recording,
     row: Row,
     made: list[int],
@@ -108,21 +108,21 @@ def _append(
     specs: list[Any],
     outs: list[Any],
 ) -> None:
-    """Append the node, or that of the call and one for each result that has a derivative."""
+    """Append the node; for several results, the node of the call and one for each result."""
     if row.pack_results is None:
-        r.add((row, made[0], ids, kept, (*specs, outs[0])), None)
+        r.add_node((row, made[0], ids, kept, (*specs, outs[0])), None)
         r.manual[made[0]] = r.new_id()
         return
-    call, wire = r.new_id(), MultiOutputSpec(tuple(outs))
-    r.add((row, call, ids, kept, (*specs, wire)), None)
+    call, multi_output_spec = r.new_id(), MultiOutputSpec(tuple(outs))
+    r.add_node((row, call, ids, kept, (*specs, multi_output_spec)), None)
     for part, id, spec in zip(row.result_rows, made, outs, strict=True):
         if spec.dtype.kind in "fc":
-            r.add((part, id, (call,), (), (wire, spec)), None)
+            r.add_node((part, id, (call,), (), (multi_output_spec, spec)), None)
             r.manual[id] = r.new_id()
 
 
-def _input(tape: TapeBase, row: Row, given: Any) -> tuple[int | None, Any, Spec | None]:
-    """The id, value and spec of an input, as far as they are known."""
+def _input_operand(tape: TapeBase, row: Row, given: Any) -> tuple[int | None, Any, Spec | None]:
+    """Return the id, value and spec of an input, as far as they are known."""
     r = recording_of(tape)
     if not isinstance(given, Value):
         if not isinstance(given, int) or isinstance(given, bool):
@@ -130,9 +130,9 @@ def _input(tape: TapeBase, row: Row, given: Any) -> tuple[int | None, Any, Spec 
                 f"record: {row.name} got {sort_of(given)} as an input; make inputs with "
                 "tape.variable or tape.constant, and pass them or their ids"
             )
-        known = r.known(given)
+        known = r.value_of_id(given)
         if known is None:
-            # The node's own object, by which pruning sees that it is in use.
+            # The node's own int object, by which pruning sees that the result is in use.
             made = next((node[1] for node in r.nodes if node[1] == given), None)
             if made is None:
                 raise TapeError(
@@ -141,26 +141,26 @@ def _input(tape: TapeBase, row: Row, given: Any) -> tuple[int | None, Any, Spec 
                 )
             return made, None, r.spec_of_id(made)
         given = known
-    if is_constant(given):  # which stays one: see ``fixed``
-        r.note(given)
+    if is_constant(given):  # it must stay one: see ``pinned_constants``
+        r.note_cut(given)
         return None, numbers_of("record", given), given._spec
-    return r.place(given), numbers_of("record", given), given._spec
+    return r.operand_id(given), numbers_of("record", given), given._spec
 
 
-def _output(tape: TapeBase, row: Row, inputs: set[Any], output: Any) -> int:
-    """The id of the output; raises where storing it would make a cycle or a second producer."""
+def _output_node_id(tape: TapeBase, row: Row, inputs: set[Any], output: Any) -> int:
+    """Return the id of the output; raise if it would make a cycle or have a second producer."""
     r = recording_of(tape)
     id = output._id if isinstance(output, Value) else output
     if not isinstance(id, int) or isinstance(id, bool):
         raise TapeError(f"record: the output is {shown(output)}; pass a constant Variable or an id")
     if id in inputs:
         raise TapeError(f"record: {row.name} would make a cycle, {id} is its input and its output")
-    if id in r.leaves or r.produced(id):
+    if id in r.leaves or r.is_result(id):
         raise TapeError(
             f"record: the output {id} of {row.name} is already a leaf or a result on this tape; "
             "a second producer could close a cycle; pass a constant or a new id"
         )
-    if id in r.fixed:
+    if id in r.pinned_constants:
         raise TapeError(
             f"record: the output {id} of {row.name} was the input of an earlier record, as a "
             "constant, so this could close a cycle; record the op that makes it first"
@@ -171,8 +171,8 @@ def _output(tape: TapeBase, row: Row, inputs: set[Any], output: Any) -> int:
 
 
 def _refuse_used(r: Recording, row: Row, result: Value) -> None:
-    """Raise where an op took the output for a constant before: what it gave has no gradient."""
-    if result._placed is SEVERAL or result._placed is r.mark:
+    """Raise if an op used the output as a constant before: that use would have no gradient."""
+    if result._placed is MANY_RECORDINGS or result._placed is r.mark:
         raise TapeError(
             f"record: an op used the output {result!r} of {row.name} before, as a constant, so its "
             "gradient would be lost; record the op that makes it before any op that uses it, or "
@@ -180,10 +180,10 @@ def _refuse_used(r: Recording, row: Row, result: Value) -> None:
         )
 
 
-def _complete(
+def _saved_values_and_specs(
     row: Row, ids: list[Any], values: dict[str, Any], specs: list[Any]
 ) -> tuple[tuple[Any, ...], list[Any]]:
-    """What the node keeps, and its specs; raises where a rule would lack something."""
+    """Return the values that the node saves, and its specs; raise if a rule would lack one."""
     wanted = {n for needs, i in zip(row.needs, ids, strict=True) if i is not None for n in needs}
     for k, name in enumerate(row.arrays):
         if specs[k] is None and name in values:
@@ -206,8 +206,8 @@ def _complete(
     return (*arrays, *row.prepare_options(tuple(options[name] for name in row.options))), specs
 
 
-def _saved(row: Row, saved: dict[str, Any]) -> dict[str, Any]:
-    """What came by name, arrays as arrays of numbers that nobody else has."""
+def _copied_saved(row: Row, saved: dict[str, Any]) -> dict[str, Any]:
+    """Return the saved values by name, with arrays copied."""
     found = dict(saved)
     for name in {*row.arrays, *row.results} & saved.keys():
         value = saved[name]
@@ -259,7 +259,7 @@ def _check_output(row: Row, result: Any, spec: Spec) -> None:
 
 
 def _check_saved(row: Row, saved: dict[str, Any], specs: tuple[Any, ...]) -> None:
-    """Raise where an array that was given for an input or the output cannot be that."""
+    """Raise if an array that was given for an input or the output has the wrong shape."""
     for name, spec in zip((*row.arrays, *row.results), specs, strict=True):
         given = saved.get(name)
         if given is not None and spec is not None and np.shape(given) != spec.shape:
@@ -269,11 +269,11 @@ def _check_saved(row: Row, saved: dict[str, Any], specs: tuple[Any, ...]) -> Non
             )
 
 
-_alike = isolate_errstate(np.allclose)
+_all_close = isolate_errstate(np.allclose)
 
 
 def _recompute(row: Row, values: dict[str, Any], kept: tuple[Any, ...], results: list[Any]) -> None:
-    """In the careful mode: the output, and a saved one, must be what the op makes of the inputs."""
+    """With ``check=True``: raise if the op gives another result for these inputs."""
     if not all(name in values for name in row.arrays):
         return
     options = kept[len(row.arrays) + len(row.results) :]
@@ -282,7 +282,7 @@ def _recompute(row: Row, values: dict[str, Any], kept: tuple[Any, ...], results:
     for name, made, result in zip(row.results, each, results, strict=True):
         claimed = [values[name]] if name in values else []
         for value in claimed if result is None else [result._array, *claimed]:
-            if np.shape(made) != np.shape(value) or not _alike(made, value, equal_nan=True):
+            if np.shape(made) != np.shape(value) or not _all_close(made, value, equal_nan=True):
                 raise TapeError(
                     f"record: {row.name} of these inputs gives {made!r}, the output holds {value!r}"
                 )

@@ -1,4 +1,4 @@
-"""How reports call what is on a tape: small numbers, names, shapes, and the calls in one line."""
+"""Names of values in reports: small numbers, leaf names, shapes, and calls on one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Names", "brief", "on_one_line"]
 
-# Of an op with more operands a line shows so many.
+# The most operands of one op that a line shows.
 _MOST = 8
 _WIDTH = 40
 
@@ -26,16 +26,16 @@ _NAMED = (type, FunctionType, BuiltinFunctionType, np.ufunc)
 
 
 class Names:
-    """How the reports on one recording call its values.
+    """Names of the values of one recording, as reports print them.
 
     Every value has a small number, ``#1``, ``#2`` ..., in the order in which the nodes first
-    mention it, leaves that no node uses last. So a number is the same in all reports, and in those
-    of a tape that went on recording, until nodes are dropped: by ``clear``, a sweep, or the pruning
-    of a long recording. A leaf is called by its name where no other one has that name.
+    mention it; leaves that no node uses come last. A number is the same in all reports, and stays
+    so while the tape goes on recording, until nodes are dropped by ``clear``, a sweep, or pruning.
+    A leaf is called by its name if no other leaf has that name.
 
     Attributes:
-        nodes: Those of the recording.
-        leaves: Those of the recording, by id.
+        nodes: The nodes of the recording.
+        leaves: The leaves of the recording, by id.
         numbers: The small number of each id.
         specs: Shape and dtype by id, as far as they are known.
     """
@@ -52,64 +52,64 @@ class Names:
                     self.numbers.setdefault(id, len(self.numbers) + 1)
         for id in leaves:
             self.numbers.setdefault(id, len(self.numbers) + 1)
-        values = watched | dict(recording.guests or {}) | leaves
+        values = watched | dict(recording.outer_values or {}) | leaves
         self.specs = {id: value._spec for id, value in values.items()}
         self._find_specs(nodes)
-        self._names = self._told_apart(
+        self._names = self._unique_names(
             {id: on_one_line(_name_of(v)) for id, v in values.items() if id in self.numbers}
         )
 
-    def _told_apart(self, texts: dict[int, str]) -> dict[int, str]:
-        """The names of those that have one; a number stands behind one that several might have."""
+    def _unique_names(self, texts: dict[int, str]) -> dict[int, str]:
+        """Return the names by id; a number follows a name that several values have."""
         holders: dict[str, int] = {}
         for text in texts.values():
             holders[text] = holders.get(text, 0) + 1
         return {
-            # A leaf may have been called "#3", as a value is here.
+            # A leaf may have been named "#3" by the user.
             id: text if holders[text] == 1 and "#" not in text else f"{text} #{self.numbers[id]}"
             for id, text in texts.items()
             if text
         }
 
     def _find_specs(self, nodes: list[RawNode]) -> None:
-        """Read specs from nodes; one without has operands that need a gradient like its result."""
-        found = self.specs
+        """Read specs from nodes; a result without specs has the spec of its operands."""
+        known_specs = self.specs
         for _, output, inputs, _, specs in nodes:
             if specs is None:
-                known = next((found[id] for id in inputs if id in found), None)
-                specs = (*[None] * len(inputs), known)
+                operand_spec = next((known_specs[id] for id in inputs if id in known_specs), None)
+                specs = (*[None] * len(inputs), operand_spec)
             for operand, spec in zip((*inputs, output), specs, strict=False):
                 if operand is not None and spec is not None:
-                    found.setdefault(operand, spec)
+                    known_specs.setdefault(operand, spec)
         for _, output, inputs, _, specs in reversed(nodes):
-            if specs is None and output in found:
+            if specs is None and output in known_specs:
                 for id in inputs:
                     if id is not None:
-                        found.setdefault(id, found[output])
+                        known_specs.setdefault(id, known_specs[output])
 
-    def of(self, id: int) -> str:
-        """A value of the recording, in a word or two."""
+    def value_name(self, id: int) -> str:
+        """Return the name of a value of the recording."""
         return self._names.get(id) or f"#{self.numbers[id]}"
 
-    def of_variable(self, variable: Value, id: int) -> str:
-        """A Variable, which need not be on the recording, in a word or two."""
+    def variable_name(self, variable: Value, id: int) -> str:
+        """Return the name of a Variable, which need not be on the recording."""
         own = on_one_line(_name_of(variable))
         if id not in self.numbers:
             return own or f"a Variable of {variable._spec}"
         number = f"#{self.numbers[id]}"
         return self._names.get(id) or (f"{own} {number}" if own else number)
 
-    def typed(self, id: int) -> str:
-        """The same with its shape and dtype, as far as they are known."""
+    def typed_name(self, id: int) -> str:
+        """Return the name of a value with its shape and dtype, as far as they are known."""
         spec = self.specs.get(id)
-        return self.of(id) if spec is None else f"{self.of(id)}: {spec}"
+        return self.value_name(id) if spec is None else f"{self.value_name(id)}: {spec}"
 
-    def given(self, node: RawNode) -> tuple[str, ...]:
-        """Operands of a node, and its options where they are not what they are by default.
+    def operand_texts(self, node: RawNode) -> tuple[str, ...]:
+        """Return the operands of a node, and its options that are not at their default.
 
-        A constant is shown by value if it is a single number, by shape and dtype if it is an
-        array; the word ``constant`` stands for one of which the node keeps nothing, since no rule
-        asks for it.
+        A constant is shown by value if it is a single number, by shape and dtype if it is an array.
+        The word ``constant`` stands for a constant that the node does not save, because no rule
+        needs it.
         """
         row, _, inputs, kept, specs = node
         texts = []
@@ -118,14 +118,14 @@ class Names:
             spec = specs[k] if specs and k < len(specs) else None
             absent = specs and name in row.optional
             if id is not None:
-                texts.append(self.of(id))
+                texts.append(self.value_name(id))
             elif value is not None:
                 texts.append(brief(value))
             elif absent and spec is None:
                 texts.append("None")
             else:
                 texts.append("constant" if spec is None else str(spec))
-        # The rows of called functions have no defaults: what they keep are no options.
+        # The rows of called functions have no defaults: the values that they save are no options.
         defaults = row.defaults
         options = (kept or ())[len(row.arrays) + len(row.results) :]
         for name, default, option in zip(row.options, defaults, options, strict=False):
@@ -133,13 +133,13 @@ class Names:
                 texts.append(f"{name}={text}")
         return tuple(texts)
 
-    def line(self, node: RawNode) -> str:
-        """A node as in ``#3: float64[2] = multiply(w, 2.0)``."""
-        return f"{self.typed(node[1])} = {call_text(node[0].name, self.given(node))}"
+    def node_text(self, node: RawNode) -> str:
+        """Return a node as in ``#3: float64[2] = multiply(w, 2.0)``."""
+        return f"{self.typed_name(node[1])} = {call_text(node[0].name, self.operand_texts(node))}"
 
 
 def call_text(op: str, given: Iterable[str]) -> str:
-    """A call, of which no line shows a hundred operands."""
+    """Return a call on one line; of many operands only some are shown."""
     texts = list(given)
     if len(texts) > _MOST:
         left_out = slice(_MOST - 2, -1)  # the last one may be an option
@@ -148,7 +148,7 @@ def call_text(op: str, given: Iterable[str]) -> str:
 
 
 def brief(value: Any) -> str:
-    """What a report says of an operand or an option: numbers by value, arrays by their spec.
+    """Return an operand or an option for a report: numbers by value, arrays by their spec.
 
     >>> brief(np.ones((2, 3))), brief(1 / 3), brief((slice(2, None), 0))
     ('float64[2, 3]', '0.333333', '(2:, 0)')
@@ -172,7 +172,7 @@ def brief(value: Any) -> str:
 
 
 def specs_of_saved(saved: dict[str, Any]) -> str:
-    """The arrays among what a node saves, by shape and dtype."""
+    """Return the arrays among the saved values of a node, by shape and dtype."""
     texts = [f"{name}: {text}" for name, value in saved.items() if (text := _spec_text(value))]
     return ", ".join(texts)
 
@@ -188,11 +188,11 @@ def _spec_text(value: Any) -> str:
 
 
 def _name_of(value: Any) -> str | None:
-    """The name of a Value, whose class may be that of leaves which have none."""
+    """Return the name of a Value; classes of leaves without a name have none."""
     info = value._info
     return info.name if info is not None else None
 
 
 def on_one_line(name: str | None) -> str:
-    """A name on one line, without what no picture can show."""
+    """Return a name on one line, with unprintable characters replaced by spaces."""
     return "".join(c if c.isprintable() else " " for c in name or "")

@@ -36,63 +36,63 @@ from odyssey.table.value import (
     next_ticket,
     recording_attribute,
 )
-from odyssey.tape.gradients import Gradients, asked_of
-from odyssey.tape.hooks import Hooks, called
-from odyssey.tape.liveness import measured, references
+from odyssey.tape.gradients import Gradients, query_id_of
+from odyssey.tape.hooks import Hooks, apply_hooks
+from odyssey.tape.liveness import measured_refcount, refcount
 from odyssey.tape.recording import RawNode, Recording
 from odyssey.tape.sweep import (
-    SPARE,
+    OWN_REFERENCES,
     Visit,
+    backward_sweep,
+    conj_if_complex,
     dependents,
-    drain,
-    first_after,
-    flip,
-    pull,
-    push,
-    recorded,
+    first_dependent,
+    forward_sweep,
+    pop_nodes,
+    with_variables,
 )
 from odyssey.tape.tape_base import TapeBase, recording_of
-from odyssey.tape.threads import recorded_elsewhere, swept_elsewhere
+from odyssey.tape.threads import recorded_elsewhere_error, swept_elsewhere_error
 from odyssey.tape.validation import (
-    checked,
-    output_of,
+    check_cotangent,
+    first_unreached,
+    output_id,
     reaches_trainable,
     refuse_consumed,
-    seeds_of,
-    sources_of,
-    spec_of_either,
-    take_up,
-    unreached,
+    register_output_leaves,
+    seed_cotangents,
+    source_ids_and_specs,
+    spec_of_value_or_id,
 )
 from odyssey.tree import flatten, leaves, same_tree, unflatten
-from odyssey.variable import Variable, lent, settled
+from odyssey.variable import Variable, resolve_gradient, writable_alias
 
 __all__ = [
-    "Known",
-    "answers_of",
-    "backward",
-    "checked_leaves",
+    "Sources",
+    "conj_if_recorded",
     "deliver",
-    "deliver_in",
-    "flip_recorded",
-    "gradient",
-    "jvp",
-    "nothing",
-    "own",
+    "deliver_to_store",
+    "exclusive_array",
+    "gradient_results",
+    "leaf_cotangents",
+    "run_backward",
+    "run_gradient",
+    "run_jvp",
+    "unused_result",
 ]
 
 
-_NAMED = (OdysseyError, FloatingPointError)
+_OWN_ERRORS = (OdysseyError, FloatingPointError)
 
-# As it comes where nobody says otherwise.
-_ERROR = "error"
+# The default of ``unused``.
+_DEFAULT_UNUSED = "error"
 
 
-class Known:
-    """Sources of ``gradient`` and ``jvp`` by ids, specs and values, for answers in lists.
+class Sources:
+    """Sources of ``gradient`` and ``jvp`` as lists of ids, specs and arrays.
 
-    For transforms, which made the sources: whatever is written to a Variable that they gave away,
-    these stay what was passed in.
+    Transforms use them for the Variables that they create. A function that writes to these
+    Variables does not change the sources.
     """
 
     __slots__ = ("arrays", "ids", "specs")
@@ -102,26 +102,26 @@ class Known:
         self.specs: list[Spec] = []
         self.arrays: list[Any] = []
 
-    def only(self, k: int) -> Known:
-        """Source number ``k`` alone."""
-        one = Known()
+    def select(self, k: int) -> Sources:
+        """Return source number ``k`` alone."""
+        one = Sources()
         one.ids, one.specs, one.arrays = [self.ids[k]], [self.specs[k]], [self.arrays[k]]
         return one
 
 
-# ------------------------------------------------------------------ the three questions
+# ------------------------------------------------------------------ backward, gradient, jvp
 
 
-def backward(tape: TapeBase, output: Any, grad: Any, retain: bool) -> Gradients:
+def run_backward(tape: TapeBase, output: Any, grad: Any, retain: bool) -> Gradients:
     """See ``GradientTape.backward``."""
     r = recording_of(tape)
-    graph = bool(tape._around) and tape._followed()
-    seeds = seeds_of(tape, "backward", output, grad, graph)
+    graph = bool(tape._outer_tapes) and tape._is_followed()
+    seeds = seed_cotangents(tape, "backward", output, grad, graph)
     since = next_ticket()
     frozen = r.verify(since)
     if type(output) is not Variable or recording_attribute(output) is not r:
-        take_up(r, output)
-    # Nothing else is recorded by itself, so every result depends on a trainable leaf.
+        register_output_leaves(r, output)
+    # Without manual records and frozen leaves, every result depends on a trainable leaf.
     usual = r.leaves and not (frozen or r.manual)
     if not usual and not reaches_trainable(tape, seeds):
         raise TapeError(
@@ -131,160 +131,171 @@ def backward(tape: TapeBase, output: Any, grad: Any, retain: bool) -> Gradients:
     keep = tape.persistent or (retain is not False and flag("backward", "retain", retain))
     hooks = Hooks(tape) if tape._hooks else None
     reached: dict[int, Any] = {}
-    visit = None if hooks is None else hooks.called
-    rest = _pull(tape, r, since, seeds, graph, keep, visit, reached)
-    # What the rules of this package return is fresh and fits; others may return anything.
-    strange = bool(hooks or r.barrier or r.manual)
-    here = store()
-    if strange or graph or here is not MEMORY:
-        # To conjugate a Variable is an op, which belongs here; arrays wait until they are asked.
-        with tape._recording_again() if graph else nullcontext():
-            rest = checked_leaves(r, hooks, rest)
-            reached = {i: flip_recorded(g) for i, g in reached.items()}
-    if here is not MEMORY:
-        gradients = deliver_in(here, r, rest, reached)
+    visit = None if hooks is None else hooks.apply
+    rest = _sweep_backward(tape, r, since, seeds, graph, keep, visit, reached)
+    # The rules of this package return new arrays of the right spec; others may return anything.
+    untrusted = bool(hooks or r.may_fail or r.manual)
+    current = store()
+    if untrusted or graph or current is not MEMORY:
+        # Conjugation of a Variable is an op, to be recorded here; arrays are conjugated later.
+        with tape._resume_recording() if graph else nullcontext():
+            rest = leaf_cotangents(r, hooks, rest)
+            reached = {i: conj_if_recorded(g) for i, g in reached.items()}
+    if current is not MEMORY:
+        gradients = deliver_to_store(current, r, rest, reached)
         if hooks is not None:
-            tape._hooks = hooks.left()
+            tape._hooks = hooks.pending()
         tape._undelivered = False
     else:
-        gradients = deliver(tape, r, rest, reached, strange, keep, hooks)
+        gradients = deliver(tape, r, rest, reached, untrusted, keep, hooks)
     if not keep:
         tape._consume()
     return gradients
 
 
-def gradient(
+def run_gradient(
     tape: TapeBase, output: Any, sources: Any, grad: Any, unused: str, create_graph: bool
 ) -> Any:
     """See ``GradientTape.gradient``."""
-    if unused is not _ERROR:
+    if unused is not _DEFAULT_UNUSED:
         word("gradient", "unused", unused, ("error", "zero", "none"), TapeError)
     create_graph = create_graph is not False and flag("gradient", "create_graph", create_graph)
-    graph = create_graph or (bool(tape._around) and tape._followed())
+    graph = create_graph or (bool(tape._outer_tapes) and tape._is_followed())
     if tape._consumed or tape._undelivered or recording_of(tape).dead:
         refuse_consumed(tape, "gradient")
-    if type(sources) is Known:
+    if type(sources) is Sources:
         ids, specs = sources.ids, sources.specs
     else:
-        ids, specs = sources_of(tape, "gradient", leaves(sources), unused)
-    asked: set[Any] = set(ids)
-    asked.discard(None)
+        ids, specs = source_ids_and_specs(tape, "gradient", leaves(sources), unused)
+    source_ids: set[Any] = set(ids)
+    source_ids.discard(None)
     r = recording_of(tape)
     hooks = Hooks(tape) if tape._hooks else None
-    shown = graph or bool(hooks) or r.barrier or store() is not MEMORY
-    seeds = seeds_of(tape, "gradient", output, grad, graph, asked, shown)
+    exposed = graph or bool(hooks) or r.may_fail or store() is not MEMORY
+    seeds = seed_cotangents(tape, "gradient", output, grad, graph, source_ids, exposed)
     since = next_ticket()
     r.verify(since)
     keep = tape.persistent or create_graph
-    # Whether no node produced any of them, as those that a function was given: they are then among
-    # what is left of a sweep, which need not look for them.
-    first = r.nodes[0][1] if type(sources) is Known and r.nodes and not r.manual else 0
-    given = not hooks and max(asked, default=-1) < first
-    start = 0 if given else first_after(r, asked)
-    wanted, lost = _wanted(tape, ids, asked, seeds, unused, start)
+    # If no node produced a source, as for the arguments of a transform, its cotangent remains at
+    # the end of the sweep, and need not be collected on the way.
+    first = r.nodes[0][1] if type(sources) is Sources and r.nodes and not r.manual else 0
+    is_argument = not hooks and max(source_ids, default=-1) < first
+    start = 0 if is_argument else first_dependent(r, source_ids)
+    wanted, lost = _needed_ids(tape, ids, source_ids, seeds, unused, start)
     if lost is not None:
         if id(tape) not in r.open:
-            raise swept_elsewhere()
+            raise swept_elsewhere_error()
         raise TapeError(
             f"gradient: the output does not depend on {leaves(sources)[lost]!r}; "
             "tape.explain(output, source) says why; pass unused='zero' or 'none' if that is meant"
         )
-    only_leaves = given or (not hooks and asked <= r.leaves.keys())
-    found: dict[int | None, Any] = {}
-    visit = None if only_leaves else partial(_find, hooks, asked, found)
+    only_leaves = is_argument or (not hooks and source_ids <= r.leaves.keys())
+    collected: dict[int | None, Any] = {}
+    visit = None if only_leaves else partial(_collect_source, hooks, source_ids, collected)
     rest = dict(seeds) if wanted is None else {i: g for i, g in seeds.items() if i in wanted}
-    rest = _pull(tape, r, since, rest, graph, keep, visit, None, wanted, start)
+    rest = _sweep_backward(tape, r, since, rest, graph, keep, visit, None, wanted, start)
     if only_leaves:
-        found = rest  # type: ignore[assignment]
+        collected = rest  # type: ignore[assignment]
     else:
-        found |= {i: called(hooks, i, g) for i, g in rest.items() if i in asked}
-    results = answers_of(list(map(found.get, ids)), specs, unused, seeds, r.barrier)
+        collected |= {i: apply_hooks(hooks, i, g) for i, g in rest.items() if i in source_ids}
+    results = gradient_results(list(map(collected.get, ids)), specs, unused, seeds, r.may_fail)
     if graph:
         results = [Variable(g) if isinstance(g, ARRAYS) else g for g in results]
-    if type(sources) is Known:
-        answer: Any = results
+    if type(sources) is Sources:
+        result: Any = results
     else:
-        answer = results[0] if type(sources) is Variable else unflatten(sources, results)
+        result = results[0] if type(sources) is Variable else unflatten(sources, results)
     if hooks is not None:
-        tape._hooks = hooks.left()
+        tape._hooks = hooks.pending()
     tape._undelivered = False
     if not keep:
         tape._consume()
-    return answer
+    return result
 
 
-def _wanted(
+def _needed_ids(
     tape: TapeBase,
     ids: list[int | None],
-    asked: set[int],
+    source_ids: set[int],
     seeds: dict[int, Any],
     unused: str,
     start: int,
 ) -> tuple[set[int] | None, int | None]:
-    """The ids whose cotangents are needed, None for all, and the place of a source without any.
+    """Return the ids whose cotangents are needed, and the index of a source that nothing reaches.
 
-    That is only looked for where it is an error.
+    The ids are None if all are needed. The index is searched for only if such a source is an error.
     """
     r = recording_of(tape)
-    # Where nothing but the sources was recorded from, everything depends on them.
-    whole = not (r.manual or r.guests) and r.leaves.keys() <= asked and r.watched.keys() <= asked
+    # If every leaf is a source, every node depends on the sources.
+    all_needed = (
+        not (r.manual or r.outer_values)
+        and r.leaves.keys() <= source_ids
+        and r.watched.keys() <= source_ids
+    )
     if unused != "error":
-        return (None if whole else dependents(r.nodes[start:], asked)), None
-    if len(asked) == 1 and not tape._gaps:
-        wanted = dependents(r.nodes[start:] if start else r.nodes, asked)
-        return (None if whole else wanted), (0 if wanted.isdisjoint(seeds) else None)
-    lost = unreached(tape, ids, seeds, start)
-    return (None if whole or lost is not None else dependents(r.nodes[start:], asked)), lost
+        return (None if all_needed else dependents(r.nodes[start:], source_ids)), None
+    if len(source_ids) == 1 and not tape._gaps:
+        wanted = dependents(r.nodes[start:] if start else r.nodes, source_ids)
+        return (None if all_needed else wanted), (0 if wanted.isdisjoint(seeds) else None)
+    lost = first_unreached(tape, ids, seeds, start)
+    return (
+        None if all_needed or lost is not None else dependents(r.nodes[start:], source_ids)
+    ), lost
 
 
-def _find(
-    hooks: Hooks | None, asked: set[int], found: dict[int | None, Any], i: int, g: Any
+def _collect_source(
+    hooks: Hooks | None, source_ids: set[int], collected: dict[int | None, Any], i: int, g: Any
 ) -> Any:
-    """Note the cotangent of a source on the way; see ``pull``."""
-    g = called(hooks, i, g)
-    if i in asked:
-        found[i] = g
+    """Visit a node in a sweep: store the cotangent of a source; see ``backward_sweep``."""
+    g = apply_hooks(hooks, i, g)
+    if i in source_ids:
+        collected[i] = g
     return g
 
 
-def jvp(tape: TapeBase, output: Any, sources: Any, tangents: Any, unused: str) -> Any:
+def run_jvp(tape: TapeBase, output: Any, sources: Any, tangents: Any, unused: str) -> Any:
     """See ``GradientTape.jvp``."""
     word("jvp", "unused", unused, ("error", "zero", "none"), TapeError)
     refuse_consumed(tape, "jvp")
-    graph = tape._followed()
+    graph = tape._is_followed()
     outputs, rebuild = flatten(output)
-    out_ids = [output_of(tape, value, unused) for value in outputs]
-    out_specs = [spec_of_either(tape, "jvp", value) for value in outputs]
-    if type(sources) is Known:
-        ids, specs, given = sources.ids, sources.specs, tangents
+    out_ids = [output_id(tape, value, unused) for value in outputs]
+    out_specs = [spec_of_value_or_id(tape, "jvp", value) for value in outputs]
+    if type(sources) is Sources:
+        ids, specs, given_tangents = sources.ids, sources.specs, tangents
     else:
-        ids, specs = sources_of(tape, "jvp", leaves(sources), unused)
-        given = same_tree("jvp", "tangents", sources, tangents)
-    moving: dict[int, Any] = {}
-    for i, spec, t in zip(ids, specs, given, strict=True):
-        t = checked("jvp", "tangent", spec, t, graph)
+        ids, specs = source_ids_and_specs(tape, "jvp", leaves(sources), unused)
+        given_tangents = same_tree("jvp", "tangents", sources, tangents)
+    tangent_by_id: dict[int, Any] = {}
+    for i, spec, t in zip(ids, specs, given_tangents, strict=True):
+        t = check_cotangent("jvp", "tangent", spec, t, graph)
         if i is not None:
-            moving[i] = add(moving[i], t) if i in moving else t
+            tangent_by_id[i] = add(tangent_by_id[i], t) if i in tangent_by_id else t
     r = recording_of(tape)
     r.verify(next_ticket())
-    taken = {*map(id, given), *map(id, moving.values())}  # a Variable's array is given too
-    # A source that is itself a result has the tangent that was asked for, not a computed one.
-    given_ids = set(moving)
-    start = first_after(r, given_ids)
-    nodes = _seen(tape, iter(r.nodes[start:]))
+    shared_ids = {
+        *map(id, given_tangents),
+        *map(id, tangent_by_id.values()),
+    }  # including arrays of Variables
+    # A source that is itself a result has the given_tangents tangent, not a computed one.
+    given_ids = set(tangent_by_id)
+    start = first_dependent(r, given_ids)
+    nodes = _covered_nodes(tape, iter(r.nodes[start:]))
     if r.manual or (r.nodes and max(given_ids, default=0) >= r.nodes[0][1]):
         nodes = (node for node in nodes if node[1] not in given_ids)
     if graph:
-        with tape._recording_again():
-            push(recorded(list(nodes), r), moving)
+        with tape._resume_recording():
+            forward_sweep(with_variables(list(nodes), r), tangent_by_id)
     else:
-        push(nodes, moving)
-    r.verify_after(r.barrier)
-    lost = next((v for i, v in zip(out_ids, outputs, strict=True) if i not in moving), None)
+        forward_sweep(nodes, tangent_by_id)
+    r.verify_after(r.may_fail)
+    lost = next((v for i, v in zip(out_ids, outputs, strict=True) if i not in tangent_by_id), None)
     if unused == "error" and lost is not None:
         raise TapeError(f"jvp: {lost!r} does not depend on the sources; see unused=")
     results = [
-        own(moving[i], taken, r.barrier) if i in moving else nothing(spec, unused)
+        exclusive_array(tangent_by_id[i], shared_ids, r.may_fail)
+        if i in tangent_by_id
+        else unused_result(spec, unused)
         for i, spec in zip(out_ids, out_specs, strict=True)
     ]
     if graph:
@@ -292,18 +303,18 @@ def jvp(tape: TapeBase, output: Any, sources: Any, tangents: Any, unused: str) -
     return rebuild(results)
 
 
-# ------------------------------------------------------------------ sweeping
+# ------------------------------------------------------------------ the backward sweep
 
 
-def _seen(tape: TapeBase, nodes: Iterator[RawNode]) -> Iterator[RawNode]:
-    """Without the nodes that others recorded while this tape did not."""
+def _covered_nodes(tape: TapeBase, nodes: Iterator[RawNode]) -> Iterator[RawNode]:
+    """Drop the nodes that other tapes recorded while this tape did not."""
     r = recording_of(tape)
     if not tape._gaps or not r.nodes or (r.nodes[-1][1] < tape._gaps[0] and not r.manual):
         return nodes
     return filter(lambda node: tape._covers(node[1]), nodes)
 
 
-def _pull(
+def _sweep_backward(
     tape: TapeBase,
     r: Recording,
     since: int,
@@ -317,65 +328,66 @@ def _pull(
 ) -> dict[int, Any]:
     """Sweep backward from ``seeds``.
 
-    A tape whose nodes go away in the sweep is consumed from its begin on; ``_undelivered`` tells
-    that they are gone for nothing yet.
+    A tape whose nodes are freed in the sweep is consumed from the beginning. ``_undelivered`` is
+    set until the results are delivered.
 
     Args:
-        tape: Whose nodes to sweep over.
-        r: The recording that was asked about; another is the tape's where it was cleared since.
+        tape: The tape to sweep.
+        r: The recording of the query; the tape has another if it was cleared since.
         since: The ticket that was drawn before leaves were verified.
-        seeds: The cotangents to begin with, by id; used up.
-        graph: Whether to record the sweep.
-        keep: Whether the nodes are needed again.
-        visit: See ``pull``.
-        reached: See ``pull``.
-        wanted: See ``pull``.
+        seeds: The cotangents to begin with, by id; consumed.
+        graph: Record the sweep.
+        keep: Keep the nodes for another sweep.
+        visit: See ``backward_sweep``.
+        reached: See ``backward_sweep``.
+        wanted: See ``backward_sweep``.
         start: The number of the first node that matters.
 
     Returns:
-        The cotangents of what no node produced.
+        The cotangents of values that no node produced.
     """
-    here = store()
-    if here is not MEMORY:
-        here.check_inside(r)
-    rest = seeds  # what is left of them
-    audit = r.careful.check_gradient if r.careful else None
-    ours = not (r.barrier or tape._hooks)  # so nothing can fail, nor come from outside
+    current = store()
+    if current is not MEMORY:
+        current.check_inside(r)
+    rest = seeds  # on return the cotangents that remain
+    audit = r.checks.check_gradient if r.checks else None
+    trusted = not (r.may_fail or tape._hooks)  # no rule or hook of users runs
     if graph:
-        nodes = list(_seen(tape, iter(r.nodes[start:][::-1])))
-        with tape._recording_again():
-            pull(recorded(nodes, r), rest, reached, 0, wanted, visit, audit, nodes)
+        nodes = list(_covered_nodes(tape, iter(r.nodes[start:][::-1])))
+        with tape._resume_recording():
+            backward_sweep(with_variables(nodes, r), rest, reached, 0, wanted, visit, audit, nodes)
         if id(tape) not in r.open:
-            raise swept_elsewhere()
-        r.verify_after(not ours)
+            raise swept_elsewhere_error()
+        r.verify_after(not trusted)
         return rest
-    # Nodes are freed on the way where nobody else has them.
-    draining = ours and not (keep or r.careful or len(r.open) > 1)
-    back = drain(r.nodes, start) if draining else islice(reversed(r.nodes), len(r.nodes) - start)
+    # Nodes are freed during the sweep if no other tape needs them.
+    draining = trusted and not (keep or r.checks or len(r.open) > 1)
+    back = (
+        pop_nodes(r.nodes, start) if draining else islice(reversed(r.nodes), len(r.nodes) - start)
+    )
     if tape._gaps:
-        back = _seen(tape, back)
-    # Whether the sweep meets nothing but arrays and numbers.
-    bare = ours and not (r.traced or r.manual or here is not MEMORY)
-    bare = bare and PLAIN.issuperset(map(type, rest.values()))
+        back = _covered_nodes(tape, back)
+    arrays_only = trusted and not (r.traced or r.manual or current is not MEMORY)
+    arrays_only = arrays_only and PLAIN.issuperset(map(type, rest.values()))
     if draining:
-        if r.open.pop(id(tape), None) is None:  # whoever takes the tape out has it alone
-            raise swept_elsewhere()
+        if r.open.pop(id(tape), None) is None:  # one sweep removes it, and owns the nodes
+            raise swept_elsewhere_error()
         r.thread = get_ident()
         tape._undelivered = True
         tape._consumed = True
-    # Only who is alive can be looked up later; a sweep that keeps its nodes keeps them all.
-    spare = SPARE if draining else 0
+    # Only results with a living Variable can be looked up, unless the nodes are kept.
+    own_refs = OWN_REFERENCES if draining else 0
     try:
-        pull(back, rest, reached, spare, wanted, visit, audit, r.nodes, bare)
+        backward_sweep(back, rest, reached, own_refs, wanted, visit, audit, r.nodes, arrays_only)
         if draining:
             if len(r.nodes) > start:
-                raise recorded_elsewhere()
+                raise recorded_elsewhere_error()
         elif id(tape) not in r.open:
-            raise swept_elsewhere()
-        if not ours or next_ticket() != since + 1:
-            r.verify_after(not ours)
+            raise swept_elsewhere_error()
+        if not trusted or next_ticket() != since + 1:
+            r.verify_after(not trusted)
     except BaseException as error:
-        if r.manual and isinstance(error, STUMBLES) and not isinstance(error, _NAMED):
+        if r.manual and isinstance(error, STUMBLES) and not isinstance(error, _OWN_ERRORS):
             raise kind_of(error)(
                 f"a rule could not use what was recorded by hand: {error}; GradientTape(check=True)"
                 " compares manual records with what their ops compute"
@@ -384,33 +396,33 @@ def _pull(
     return rest
 
 
-# ------------------------------------------------------------------ to who asked, and to leaves
+# ------------------------------------------------------------------ results and leaf gradients
 
 
-def own(g: Any, taken: set[int], strange: bool) -> Any:
-    """Return ``g`` as memory, or as a Variable, that nobody else has.
+def exclusive_array(g: Any, taken: set[int], untrusted: bool) -> Any:
+    """Return ``g`` as an array, or a Variable, that has no other owner.
 
     Args:
         g: A cotangent or tangent.
-        taken: Ids of arrays that were given out.
-        strange: Whether it may be an array that a rule from outside keeps.
+        taken: Ids of the arrays that were returned before.
+        untrusted: True if a rule of users may keep a reference to ``g``.
     """
     if type(g) is not np.ndarray:
-        # A Variable may be a seed, or that of another source as well.
-        return lent(g) if isinstance(g, (Variable, Symbol)) else np.asarray(g)
-    if strange or id(g) in taken:
+        # A Variable may be a seed, or the gradient of another source as well.
+        return writable_alias(g) if isinstance(g, (Variable, Symbol)) else np.asarray(g)
+    if untrusted or id(g) in taken:
         g = g.copy()
     elif not owns_memory(g):
-        g = _owner_under(g) if _shows_all_alone(g) else g.copy()
+        g = _owner_in_view_shape(g) if _is_sole_full_view(g) else g.copy()
     taken.add(id(g))
     return g
 
 
-def _shows_all_alone(view: Any) -> bool:
-    """Whether nobody else has the array that a view shows, all of it, as after a reshape."""
+def _is_sole_full_view(view: Any) -> bool:
+    """True if ``view`` shows the whole of an array that has no other holder, as after reshape."""
     return bool(
         type(view.base) is ndarray
-        and _holders(view) <= _ONE_VIEW
+        and _owner_references(view) <= _ONE_VIEW
         and view.dtype is view.base.dtype
         and view.nbytes == view.base.nbytes
         and view.flags.c_contiguous
@@ -420,33 +432,33 @@ def _shows_all_alone(view: Any) -> bool:
     )
 
 
-def _owner_under(view: Any) -> Any:
-    """The array that a view shows, under the view's shape."""
+def _owner_in_view_shape(view: Any) -> Any:
+    """Return the array that ``view`` shows, reshaped in place to the shape of the view."""
     owner = view.base
-    owner.resize(view.shape, refcheck=False)  # no element moves
+    owner.resize(view.shape, refcheck=False)  # keeps all elements
     return owner
 
 
-def _holders(view: Any) -> int:
-    """How many references are seen to the array that a view shows."""
-    return references(view.base)
+def _owner_references(view: Any) -> int:
+    """Return the reference count of the array that ``view`` shows."""
+    return refcount(view.base)
 
 
-# Up to so many references to an array, only one view has it.
-_ONE_VIEW = measured(lambda: _holders(np.zeros(2).reshape(2, 1)), places=1)
+# With at most this many references to an array, only one view holds it.
+_ONE_VIEW = measured_refcount(lambda: _owner_references(np.zeros(2).reshape(2, 1)), places=1)
 
 
-def answers_of(
-    found: list[Any], specs: list[Spec], unused: str, seeds: dict[int, Any], strange: bool
+def gradient_results(
+    cotangents: list[Any], specs: list[Spec], unused: str, seeds: dict[int, Any], untrusted: bool
 ) -> list[Any]:
-    """What was found for each source, or stands for nothing, as memory that nobody else has."""
+    """Return the gradient of each source, or its substitute, as arrays without another owner."""
     taken = set(map(id, seeds.values()))
-    # Whether none of them is another's, or a seed: asked once for all.
-    apart = len({*taken, *map(id, found)}) == len(taken) + len(found)
-    usual = apart and not strange
+    # True if all are distinct from each other and from the seeds.
+    distinct = len({*taken, *map(id, cotangents)}) == len(taken) + len(cotangents)
+    usual = distinct and not untrusted
     results = []
-    for g, spec in zip(found, specs, strict=True):
-        # The commonest ones, spelled out: a third of the time.
+    for g, spec in zip(cotangents, specs, strict=True):
+        # Fast path for the most frequent case: a third of the time.
         if (
             usual
             and type(g) is ndarray
@@ -458,25 +470,25 @@ def answers_of(
         ):
             results.append(g)
         else:
-            results.append(_answer_of(g, spec, unused, taken, strange))
+            results.append(_gradient_result(g, spec, unused, taken, untrusted))
     return results
 
 
-def _answer_of(g: Any, spec: Spec, unused: str, taken: set[int], strange: bool) -> Any:
-    """What ``gradient`` answers for a source of this spec; see ``own`` for the rest."""
+def _gradient_result(g: Any, spec: Spec, unused: str, taken: set[int], untrusted: bool) -> Any:
+    """Return what ``gradient`` returns for a source of this spec; see ``exclusive_array``."""
     if g is None:
-        return nothing(spec, unused)
+        return unused_result(spec, unused)
     _check_result(g, spec)
-    return own(flip(g), taken, strange)
+    return exclusive_array(conj_if_complex(g), taken, untrusted)
 
 
-def nothing(spec: Spec, unused: str) -> Any:
-    """What stands for a derivative where nothing depends on anything."""
+def unused_result(spec: Spec, unused: str) -> Any:
+    """Return the derivative of an output that does not depend on a source: zeros, or None."""
     return np.zeros(spec.shape, spec.dtype) if unused == "zero" else None
 
 
 def _check_result(g: Any, spec: Spec) -> None:
-    """A rule from outside may have returned anything."""
+    """Raise ShapeError if a rule of users returned a gradient of another spec."""
     if g.shape != spec.shape or g.dtype != spec.dtype:
         raise ShapeError(
             f"a rule gave a gradient of {g.dtype}{list(g.shape)} for a value of shape {spec.shape} "
@@ -484,8 +496,8 @@ def _check_result(g: Any, spec: Spec) -> None:
         )
 
 
-def _check_sum(leaf: Value, g: Any) -> None:
-    """Raise, before any gradient is touched, where the old and the new one cannot be added."""
+def _check_accumulation(leaf: Value, g: Any) -> None:
+    """Raise TapeMismatchError, before any gradient is set, if the sum would join two tapes."""
     old = leaf._info.grad
     if isinstance(old, Variable) and isinstance(g, Variable):
         homes = [recording_attribute(v) for v in (old, g) if not v.is_leaf]
@@ -496,21 +508,21 @@ def _check_sum(leaf: Value, g: Any) -> None:
             )
 
 
-def checked_leaves(r: Recording, hooks: Hooks | None, rest: dict[int, Any]) -> dict[int, Any]:
-    """Do all that may fail in a delivery, and return the cotangents of the leaves."""
+def leaf_cotangents(r: Recording, hooks: Hooks | None, rest: dict[int, Any]) -> dict[int, Any]:
+    """Return the cotangents of the leaves; all that may fail in a delivery is done here."""
     checked = {}
-    for i, leaf in list(r.leaves.items()):  # functions of users may bring new ones
+    for i, leaf in list(r.leaves.items()):  # user functions may add leaves
         if i in rest and is_trainable(leaf):
-            g = called(hooks, i, rest[i])
+            g = apply_hooks(hooks, i, rest[i])
             _check_result(g, leaf._spec)
-            checked[i] = g = flip_recorded(g)
-            _check_sum(leaf, g)
+            checked[i] = g = conj_if_recorded(g)
+            _check_accumulation(leaf, g)
     return checked
 
 
-def flip_recorded(g: Any) -> Any:
+def conj_if_recorded(g: Any) -> Any:
     """Conjugate Variables and Symbols only."""
-    return g if isinstance(g, ARRAY_LIKE) else flip(g)
+    return g if isinstance(g, ARRAY_LIKE) else conj_if_complex(g)
 
 
 def deliver(
@@ -518,33 +530,33 @@ def deliver(
     r: Recording,
     rest: dict[int, Any],
     reached: dict[int, Any],
-    strange: bool,
+    untrusted: bool,
     keep: bool,
     hooks: Hooks | None,
 ) -> Gradients:
-    """Add to the leaves' gradients, and make the mapping that ``backward`` returns.
+    """Add to the gradients of the leaves, and return the mapping that ``backward`` returns.
 
     Args:
-        tape: What was swept.
-        r: Its recording, which has the leaves and watched values.
-        rest: Cotangents, those of the leaves among them.
+        tape: The tape that was swept.
+        r: Its recording, with its leaves and watched values.
+        rest: Cotangents, among them those of the leaves.
         reached: Cotangents of results.
-        strange: Whether a rule from outside may keep or share what it returned.
-        keep: Whether the tape may be swept again.
-        hooks: Those that the sweep called, None where there were none.
+        untrusted: True if a rule of users may keep or share the array that it returned.
+        keep: True if the tape may be swept again.
+        hooks: The hooks that the sweep called, or None.
     """
-    parts: dict[Any, Any] = {}
-    gradients = Gradients(reached, parts)
+    leaf_gradients: dict[Any, Any] = {}
+    gradients = Gradients(reached, leaf_gradients)
     if r.watched:
-        _show_watched(r, reached, gradients)
+        _list_watched(r, reached, gradients)
     loan = weakref.ref(gradients)
-    # Whether one may share memory with another, or with what others keep.
-    shared = strange or len(set(map(id, rest.values()))) < len(rest)
+    # True if one may share memory with another, or with an array that a user's rule keeps.
+    shared = untrusted or len(set(map(id, rest.values()))) < len(rest)
     taken: set[int] = set()
-    # What is told to whom in one moment, the tape first.
-    told = _flags(tape, keep, hooks)
-    tell, cotangent_of = told.append, rest.get
-    old: list[tuple[Any, Any]] = []  # leaves that have a gradient already
+    # Attributes that are set in one C call, those of the tape first.
+    updates = _consumption_updates(tape, keep, hooks)
+    set_later, cotangent_of = updates.append, rest.get
+    old: list[tuple[Any, Any]] = []  # leaves that already have a gradient
     with write_lock():
         wait_for_programs()
         for i, leaf in r.leaves.items():
@@ -552,61 +564,69 @@ def deliver(
             if g is None or leaf._recording is not LEAF:
                 continue
             if shared or type(g) is not ndarray or g.base is not None or leaf._spec.is_complex:
-                g = own(flip(g) if isinstance(g, ARRAY_LIKE) else g, taken, strange)
-            parts[leaf] = g
+                g = exclusive_array(
+                    conj_if_complex(g) if isinstance(g, ARRAY_LIKE) else g, taken, untrusted
+                )
+            leaf_gradients[leaf] = g
             info = leaf._info
             if info.grad is None:
                 info.loan = loan
-                tell((info, "grad", g))
+                set_later((info, "grad", g))
             else:
                 old.append((info, g))
-        # After the loop: to add to a Variable is an op, which may bring a leaf. A sum may overflow
-        # where NumPy was told to raise: nobody has got anything then.
+        # After the loop, because addition to a Variable is an op, which may add a leaf. A sum may
+        # overflow where NumPy raises: no gradient has been set then.
         for info, g in old:
-            told += ((info, "loan", None), (info, "grad", _added(settled(info.grad), g)))
-        run_all(starmap(setattr, told))
+            updates += (
+                (info, "loan", None),
+                (info, "grad", _accumulated(resolve_gradient(info.grad), g)),
+            )
+        run_all(starmap(setattr, updates))
     return gradients
 
 
-def _added(old: Any, g: Any) -> Any:
-    """The sum; NumPy makes numbers of arrays without axes, into which nobody can write."""
+def _accumulated(old: Any, g: Any) -> Any:
+    """Return the sum as an array; NumPy returns read-only scalars for arrays without axes."""
     total = old + g
     return np.asarray(total) if isinstance(total, np.generic) else total
 
 
-def _flags(tape: TapeBase, keep: bool, hooks: Hooks | None) -> list[tuple[Any, str, Any]]:
-    """What a tape is told in the same moment in which it hands over: whom, names and values."""
+def _consumption_updates(
+    tape: TapeBase, keep: bool, hooks: Hooks | None
+) -> list[tuple[Any, str, Any]]:
+    """Return the attributes to set on a tape at the moment of delivery: (owner, name, value)."""
     if hooks is not None:
         return [
-            (tape, "_hooks", hooks.left()),
+            (tape, "_hooks", hooks.pending()),
             (tape, "_undelivered", False),
             (tape, "_consumed", not keep),
         ]
     if keep:
         return []
-    # If its nodes are gone it was consumed before.
+    # A tape whose nodes were freed was marked as consumed before.
     return [(tape, "_undelivered", False) if tape._consumed else (tape, "_consumed", True)]
 
 
-def deliver_in(
-    here: Store, r: Recording, rest: dict[int, Any], reached: dict[int, Any]
+def deliver_to_store(
+    current: Store, r: Recording, rest: dict[int, Any], reached: dict[int, Any]
 ) -> Gradients:
-    """The same in another store: the leaves themselves stay as they are."""
-    parts: dict[Any, Any] = {}
-    gradients = Gradients(reached, parts)
+    """Deliver gradients to a store other than memory; the leaves themselves do not change."""
+    leaf_gradients: dict[Any, Any] = {}
+    gradients = Gradients(reached, leaf_gradients)
     for i, leaf in r.leaves.items():
         if i in rest and is_trainable(leaf):
             g = np.asarray(rest[i]) if isinstance(rest[i], np.generic) else rest[i]
-            old = here.gradient(leaf)
-            parts[leaf] = g
-            here.set_gradient(leaf, g if old is None else _added(old, g))
-    _show_watched(r, reached, gradients)
+            old = current.gradient(leaf)
+            leaf_gradients[leaf] = g
+            current.set_gradient(leaf, g if old is None else _accumulated(old, g))
+    _list_watched(r, reached, gradients)
     return gradients
 
 
-def _show_watched(r: Recording, reached: dict[int, Any], gradients: Gradients) -> None:
+def _list_watched(r: Recording, reached: dict[int, Any], gradients: Gradients) -> None:
+    """Add the watched Variables that the sweep reached to ``gradients``."""
     for i, ref in r.watched.items():
         watched = ref()
-        # A Variable that was written to since is another value, unless ``watch`` made it.
-        if watched is not None and i in reached and asked_of(watched) == i:
+        # A Variable that was written to since has another value, unless ``watch`` made it.
+        if watched is not None and i in reached and query_id_of(watched) == i:
             gradients._watched = (*gradients._watched, watched)

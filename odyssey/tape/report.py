@@ -1,4 +1,4 @@
-"""Reports on a tape for people: why a gradient flows or does not, memory, pictures."""
+"""Reports on a tape: gradient paths and breaks, memory, graphs in DOT, Mermaid and HTML."""
 
 from __future__ import annotations
 
@@ -21,7 +21,16 @@ from odyssey.tape.sweep import dependents
 from odyssey.tape.tape_base import TapeBase, recording_of
 from odyssey.variable import Variable
 
-__all__ = ["Memory", "TapeNode", "explain", "memory", "nodes_of", "to_dot", "to_html", "to_mermaid"]
+__all__ = [
+    "Memory",
+    "TapeNode",
+    "explain_dependence",
+    "memory_use",
+    "nodes_of",
+    "to_dot",
+    "to_html",
+    "to_mermaid",
+]
 
 
 class TapeNode(NamedTuple):
@@ -52,15 +61,15 @@ class TapeNode(NamedTuple):
     spec: Spec | None = None
 
     @classmethod
-    def read(cls, node: RawNode, names: Names) -> TapeNode:
+    def from_raw(cls, node: RawNode, names: Names) -> TapeNode:
         """Build from the tuple that a recording holds."""
         row, output, inputs, kept, _ = node
         keys = (*row.layout.kept, "residual")
         saved = dict(zip(keys, kept, strict=False)) if kept is not None else {}
         arrays = len(row.arrays) + len(row.results)
         found = {n: v for k, (n, v) in enumerate(saved.items()) if v is not None or k >= arrays}
-        told = names.of(output), names.given(node), names.specs.get(output)
-        return cls(row.name, inputs, output, found, *told)
+        texts = names.value_name(output), names.operand_texts(node), names.specs.get(output)
+        return cls(row.name, inputs, output, found, *texts)
 
     def __repr__(self) -> str:
         typed = self.name if self.spec is None else f"{self.name}: {self.spec}"
@@ -74,10 +83,10 @@ def nodes_of(tape: TapeBase) -> list[TapeNode]:
     if tape._consumed:
         return []
     names = Names(recording_of(tape))
-    return [TapeNode.read(node, names) for node in names.nodes]
+    return [TapeNode.from_raw(node, names) for node in names.nodes]
 
 
-def explain(tape: TapeBase, output: Variable, source: Variable) -> str:
+def explain_dependence(tape: TapeBase, output: Variable, source: Variable) -> str:
     """See ``GradientTape.explain``."""
     for name, value in (("output", output), ("source", source)):
         if not isinstance(value, Variable):
@@ -87,10 +96,13 @@ def explain(tape: TapeBase, output: Variable, source: Variable) -> str:
         return "a sweep consumed this tape; ask before it, or make the tape persistent"
     by_output = {node[1]: node for node in r.nodes}
     names = Names(r)
-    start = r.asked(source)
-    to, came = names.of_variable(output, output._id), names.of_variable(source, start)
+    start = r.query_id(source)
+    output_name, source_name = (
+        names.variable_name(output, output._id),
+        names.variable_name(source, start),
+    )
     if output._id == start:
-        return f"{to} is asked about itself: the gradient is 1"
+        return f"{output_name} is asked about itself: the gradient is 1"
     reached = dependents(r.nodes, [start])
     if recording_attribute(output) is r and output.id in reached:
         path = [output.id]
@@ -98,10 +110,10 @@ def explain(tape: TapeBase, output: Variable, source: Variable) -> str:
             inputs = by_output[path[-1]][2]
             path.append(next(i for i in inputs if i in reached))
         steps = [by_output[i][0].name for i in reversed(path[:-1])]
-        return " -> ".join([came, *steps, to])
+        return " -> ".join([source_name, *steps, output_name])
     if output._spec.dtype.kind not in "fc":
-        return f"{to}: {output._spec.dtype} numbers carry no gradient"
-    cuts = dict(r.cuts)
+        return f"{output_name}: {output._spec.dtype} numbers carry no gradient"
+    cuts = dict(r.cut_reasons)
     if output._info is not None and output._info.note is not None:
         cuts[output.id] = output._info.note
     for word, origins in cuts.values():
@@ -109,18 +121,18 @@ def explain(tape: TapeBase, output: Variable, source: Variable) -> str:
             what = "detach()" if word == "detach" else f"{word}, computed in a pause"
             return f"broken at {what}: its result is a constant, and carries no gradient"
     if is_untracked(output):
-        return f"{to} was computed while nothing recorded"
+        return f"{output_name} was computed while nothing recorded"
     if is_constant(output):
-        return f"{to} is a constant: nothing that requires a gradient went into it"
+        return f"{output_name} is a constant: nothing that requires a gradient went into it"
     if source.id not in r.leaves and is_trainable(source):
-        return f"{came} was never used on this tape"
+        return f"{source_name} was never used on this tape"
     made = by_output.get(output.id)
     last = f"; it was made by {made[0].name}" if made else ""
-    return f"no op leads from {came} to {to}{last}"
+    return f"no op leads from {source_name} output_name {output_name}{last}"
 
 
 class Memory(NamedTuple):
-    """What a tape holds.
+    """Memory that a tape holds.
 
     Attributes:
         total: Bytes of all distinct arrays that nodes saved.
@@ -137,7 +149,7 @@ class Memory(NamedTuple):
         return "\n".join([*rows, f"{'total':24} {self.total:12,} bytes, {self.locked:,} locked"])
 
 
-def memory(tape: TapeBase) -> Memory:
+def memory_use(tape: TapeBase) -> Memory:
     """See ``GradientTape.memory``."""
     seen: set[int] = set()
     nodes = []
@@ -149,29 +161,29 @@ def memory(tape: TapeBase) -> Memory:
                 seen.add(id(owner))
                 size += owner.nbytes
         nodes.append((row.name, size))
-    locked = sum(held.array.nbytes for held in recording_of(tape).held.values())
+    locked = sum(held.array.nbytes for held in recording_of(tape).locked.values())
     return Memory(sum(size for _, size in nodes), locked, nodes)
 
 
-def _drawn(tape: TapeBase) -> tuple[dict[int, str], list[tuple[int, int]], set[int]]:
-    """Labels by small number, the edges between them, and which of them are leaves."""
+def _graph_labels(tape: TapeBase) -> tuple[dict[int, str], list[tuple[int, int]], set[int]]:
+    """Return labels by small number, the edges between them, and the numbers of leaves."""
     names = Names(recording_of(tape))
     numbers = names.numbers
-    labels = {numbers[id]: names.typed(id) for id in names.leaves}
+    labels = {numbers[id]: names.typed_name(id) for id in names.leaves}
     leaves, edges = set(labels), []
     for node in names.nodes:
         _, id, inputs, _, _ = node
         for i in inputs:
             if i is not None:
-                labels.setdefault(numbers[i], names.typed(i))
+                labels.setdefault(numbers[i], names.typed_name(i))
                 edges.append((numbers[i], numbers[id]))
-        labels[numbers[id]] = names.line(node)
+        labels[numbers[id]] = names.node_text(node)
     return labels, edges, leaves
 
 
 def to_dot(tape: TapeBase) -> str:
     """See ``GradientTape.to_dot``."""
-    labels, edges, leaves = _drawn(tape)
+    labels, edges, leaves = _graph_labels(tape)
     lines = ["digraph tape {", "  rankdir=LR;"]
     for number, label in labels.items():
         shape = "box" if number in leaves else "ellipse"
@@ -181,13 +193,13 @@ def to_dot(tape: TapeBase) -> str:
     return "\n".join([*lines, "}"])
 
 
-# What a label may not hold: Mermaid writes such characters by number, like HTML.
+# Characters that Mermaid labels must escape, by number as in HTML.
 _MERMAID = {c: f"#{ord(c)};" for c in "#&;<>`\\"} | {'"': "#quot;"}
 
 
 def to_mermaid(tape: TapeBase) -> str:
     """See ``GradientTape.to_mermaid``."""
-    labels, edges, _ = _drawn(tape)
+    labels, edges, _ = _graph_labels(tape)
     lines = ["graph LR"]
     for number, label in labels.items():
         quoted = "".join(_MERMAID.get(c, c) for c in label)
@@ -201,12 +213,12 @@ def to_html(tape: TapeBase) -> str:
 
     rows = "".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
-        for cells in map(_cells, nodes_of(tape)[-100:])
+        for cells in map(_table_cells, nodes_of(tape)[-100:])
     )
     head = "".join(f"<th>{title}</th>" for title in ("result", "op", "operands", "shape"))
     return f"<p>{html.escape(repr(tape))}</p><table><tr>{head}</tr>{rows}</table>"
 
 
-def _cells(node: TapeNode) -> tuple[str, str, str, str]:
+def _table_cells(node: TapeNode) -> tuple[str, str, str, str]:
     spec = "" if node.spec is None else str(node.spec)
     return node.name, node.op, ", ".join(node.given), spec

@@ -1,7 +1,7 @@
-"""The two sweeps over a recording's nodes: cotangents backward, tangents forward.
+"""Backward and forward sweeps over the nodes of a recording.
 
-Both are one loop over a flat list. Cotangents and tangents live in a dictionary by id; a
-cotangent leaves it when its node is reached, so at most the frontier is held.
+Both are one loop over a flat list. Cotangents and tangents are kept in a dictionary by id. A
+cotangent is removed when its node is reached, so at most the frontier is held.
 """
 
 from __future__ import annotations
@@ -18,82 +18,97 @@ from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.ops.structure.unbroadcast import broadcast_tangent, unbroadcast
 from odyssey.table.declare import PASS
 from odyssey.table.value import make_value
-from odyssey.tape.gradient_mask import GradientMask, MaskTracker, either, fitted, poles_among, step
-from odyssey.tape.liveness import measured, references, unheld_in_a_sweep
+from odyssey.tape.gradient_mask import (
+    GradientMask,
+    MaskTracker,
+    any_poles,
+    propagate_mask,
+    sum_mask_to,
+    union_masks,
+)
+from odyssey.tape.liveness import measured_refcount, refcount, unheld_refcount_in_sweep
 from odyssey.tape.recording import RawNode, Recording
 from odyssey.variable import Variable
 
-__all__ = ["dependencies", "dependents", "drain", "flip", "pull", "push", "recorded"]
+__all__ = [
+    "backward_sweep",
+    "conj_if_complex",
+    "dependencies",
+    "dependents",
+    "forward_sweep",
+    "pop_nodes",
+    "with_variables",
+]
 
 Visit = Callable[[int, Any], Any]
 Audit = Callable[[Any, int, str, Any], None]
 
 
-def pull(
+def backward_sweep(
     nodes: Iterable[RawNode],
     cotangents: dict[int, Any],
     reached: dict[int, Any] | None = None,
-    spare: int = 0,
+    own_refs: int = 0,
     wanted: set[int] | None = None,
     visit: Visit | None = None,
     audit: Audit | None = None,
     ahead: Sequence[RawNode] | None = None,
-    bare: bool = False,
-    chosen: dict[int, GradientMask] | None = None,
+    arrays_only: bool = False,
+    masks: dict[int, GradientMask] | None = None,
 ) -> None:
-    """Propagate ``cotangents`` through ``nodes``, which come last first.
+    """Propagate ``cotangents`` through ``nodes``, the last node first (vector-Jacobian products).
 
     Args:
         nodes: The nodes, in reverse order of recording.
-        cotangents: By id; ends up with those of the ids that no node produced.
-        reached: Gets the complete cotangent of each result that more than ``spare`` places refer
-            to, which is how a living Variable shows.
-        spare: See ``reached``.
+        cotangents: By id; on return those of the ids that no node produced.
+        reached: Gets the complete cotangent of each result whose id has more than ``own_refs``
+            references, which shows that its Variable is alive.
+        own_refs: The number of references to an id that come from the sweep itself.
         wanted: Ids whose cotangents are needed; None for all.
         visit: Called with the id and complete cotangent of each node; returns the one to use.
         audit: Called with the row, id, operand and gradient after each rule.
-        ahead: Nodes among which all are that are still to come, or None where that is not known.
-            If a slope of theirs may be infinite, what a choice leaves out is kept at 0.
-        bare: Whether all cotangents, and all that nodes kept, are arrays and numbers.
-        chosen: Masks of ``cotangents``, by id; ends up with those of what they end up with.
+        ahead: A superset of the nodes that are still to come, or None if they are unknown. If one
+            of them may have an infinite slope, masked-out elements are kept at 0.
+        arrays_only: True if all cotangents and saved values are arrays and numbers.
+        masks: Masks of ``cotangents``, by id; on return those of the remaining cotangents.
     """
-    guard = MaskTracker(chosen) if chosen else None
+    tracker = MaskTracker(masks) if masks else None
     usual = wanted is None and audit is None
-    plain = usual and guard is None
+    plain = usual and tracker is None
     take = cotangents.pop
     i: int | None
     j: int | None
     for row, id, inputs, kept, specs in nodes:
-        i = j = None  # else the last node's operand, which may be this result, would seem alive
+        i = j = None  # a reference left from the last node would make this result seem alive
         g = take(id, None)
         if g is None:
             continue
         if visit is not None:
-            seen, g = g, visit(id, g)
-            if guard is not None and g is not seen:
-                guard.take(id)
-        if reached is not None and references(id) > spare:
+            before, g = g, visit(id, g)
+            if tracker is not None and g is not before:
+                tracker.pop_mask(id)
+        if reached is not None and refcount(id) > own_refs:
             reached[id] = g
-        if bare:  # so no operand that is here lacks a rule
+        if arrays_only:  # every operand with an id has a rule
             rules, count = row.array_pullbacks, row.small_arity
         else:
             rules, count = row.pullbacks, row.unrolled_arity
-        if count < 1 and guard is None and row.selects:
-            if poles_among(ahead):
-                guard = MaskTracker({})
+        if count < 1 and tracker is None and row.selects:
+            if any_poles(ahead):
+                tracker = MaskTracker({})
             else:
                 count = -count
-            ahead = ()  # those that come now need no second look
+            ahead = ()  # the nodes still to come were examined
         if count > 0 and plain:
-            # The commonest nodes, spelled out; the loop below does the same for all.
+            # Fast path for the most frequent nodes; the loop below handles all.
             i = inputs[0]
             if i is not None:
                 rule = rules[0]
                 r = g if rule is PASS else rule(g, kept, specs)
                 if specs is not None:
-                    own = specs[0]
-                    if own is not None and (r.dtype is not own.dtype or r.shape != own.shape):
-                        r = unbroadcast(r, own)
+                    spec = specs[0]
+                    if spec is not None and (r.dtype is not spec.dtype or r.shape != spec.shape):
+                        r = unbroadcast(r, spec)
                 cotangents[i] = cotangents[i] + r if i in cotangents else r
             if count == 2:
                 j = inputs[1]
@@ -101,57 +116,61 @@ def pull(
                     rule = rules[1]
                     r = g if rule is PASS else rule(g, kept, specs)
                     if specs is not None:
-                        own = specs[1]
-                        if own is not None and (r.dtype is not own.dtype or r.shape != own.shape):
-                            r = unbroadcast(r, own)
+                        spec = specs[1]
+                        if spec is not None and (
+                            r.dtype is not spec.dtype or r.shape != spec.shape
+                        ):
+                            r = unbroadcast(r, spec)
                     cotangents[j] = cotangents[j] + r if j in cotangents else r
             continue
-        mask = None if guard is None else guard.take(id)
-        # Of the specs the last is the result's, which no operand meets.
+        mask = None if tracker is None else tracker.pop_mask(id)
+        # The last spec is that of the result; zip ends before it.
         for k, i, rule, spec, name in zip(
             counting(), inputs, rules, specs or repeat(None), row.arrays
         ):
             if i is None or (wanted is not None and i not in wanted):
                 continue
             if rule is None:
-                raise _no_rule(row, name)
+                raise _missing_rule(row, name)
             r = g if rule is PASS else rule(g, kept, specs)
-            if guard is not None:
-                r, passed = step((row, kept, specs), row.selection_pullbacks, k, g, r, mask)
-                guard.meet(i, fitted(passed, r, spec), i not in cotangents)
+            if tracker is not None:
+                r, passed = propagate_mask(
+                    (row, kept, specs), row.selection_pullbacks, k, g, r, mask
+                )
+                tracker.accumulate(i, sum_mask_to(passed, r, spec), i not in cotangents)
             if spec is not None and (r.dtype is not spec.dtype or r.shape != spec.shape):
                 r = unbroadcast(r, spec)
             if audit is not None:
                 audit(row, id, name, r)
             cotangents[i] = cotangents[i] + r if i in cotangents else r
-        if guard is not None:
-            plain = usual and not guard.known
-    if chosen is not None:
-        chosen.clear()
-        chosen.update(guard.left() if guard is not None else {})
+        if tracker is not None:
+            plain = usual and not tracker.masks
+    if masks is not None:
+        masks.clear()
+        masks.update(tracker.remaining() if tracker is not None else {})
 
 
-def push(
+def forward_sweep(
     nodes: Iterable[RawNode],
     tangents: dict[int, Any],
-    chosen: dict[int, GradientMask] | None = None,
+    operand_masks: dict[int, GradientMask] | None = None,
 ) -> None:
-    """Propagate ``tangents``, and masks of what can be other than 0, through ``nodes`` in order."""
-    masks = {} if chosen is None else chosen
+    """Propagate ``tangents`` and their masks through ``nodes`` in order (JVPs)."""
+    masks = {} if operand_masks is None else operand_masks
     tangent_of = tangents.get
     for row, id, inputs, kept, specs in nodes:
         total = mask = None
         if not (masks or row.selects or (row.rearranges and len(inputs) > 1)):
-            # The commonest nodes, spelled out; the loop below does the same for all.
+            # Fast path for the most frequent nodes; the loop below handles all.
             for k, i in enumerate(inputs):
                 t = tangent_of(i)  # type: ignore[arg-type]  # of None there is none
                 if t is None:
                     continue
                 rule = row.pushforwards[k]
                 if rule is None:
-                    raise _no_rule(row, row.arrays[k])
-                moved = t if rule is PASS else rule(t, kept, specs)
-                total = moved if total is None else total + moved
+                    raise _missing_rule(row, row.arrays[k])
+                t_out = t if rule is PASS else rule(t, kept, specs)
+                total = t_out if total is None else total + t_out
             if total is not None:
                 if specs is not None:
                     spec = specs[-1]
@@ -165,24 +184,26 @@ def push(
                 continue
             rule = row.pushforwards[k]
             if rule is None:
-                raise _no_rule(row, row.arrays[k])
-            moved, passed = t if rule is PASS else rule(t, kept, specs), None
-            starts = row.rearranges and len(inputs) > 1
-            # Of an operand without a mask the others' places are left out all the same.
-            starts = starts and (bool(masks) or _stands_beside(row, inputs, tangents))
-            if masks or row.selects or starts:
+                raise _missing_rule(row, row.arrays[k])
+            t_out, passed = t if rule is PASS else rule(t, kept, specs), None
+            begins = row.rearranges and len(inputs) > 1
+            # An operand without a mask masks out the positions of the others nevertheless.
+            begins = begins and (bool(masks) or _has_still_operand(row, inputs, tangents))
+            if masks or row.selects or begins:
                 node, known = (row, kept, specs), masks.get(inputs[k])  # type: ignore[arg-type]
-                moved, passed = step(node, row.selection_pushforwards, k, t, moved, known, starts)
-            mask = passed if total is None else either(mask, passed)
-            total = moved if total is None else total + moved
+                t_out, passed = propagate_mask(
+                    node, row.selection_pushforwards, k, t, t_out, known, begins
+                )
+            mask = passed if total is None else union_masks(mask, passed)
+            total = t_out if total is None else total + t_out
         if total is not None:
             if mask is not None:
                 masks[id] = mask
             tangents[id] = total if specs is None else broadcast_tangent(total, specs[-1])
 
 
-def _stands_beside(row: Any, inputs: Iterable[int | None], tangents: dict[int, Any]) -> bool:
-    """Whether an operand that could move does not, whose place in the result is 0 by choice."""
+def _has_still_operand(row: Any, inputs: Iterable[int | None], tangents: dict[int, Any]) -> bool:
+    """True if a differentiable operand has no tangent; its part of the result is masked out."""
     return any(
         i not in tangents
         for i, rule in zip(inputs, row.pushforwards, strict=True)
@@ -190,7 +211,7 @@ def _stands_beside(row: Any, inputs: Iterable[int | None], tangents: dict[int, A
     )
 
 
-def _no_rule(row: Any, name: str) -> NotDifferentiableError:
+def _missing_rule(row: Any, name: str) -> NotDifferentiableError:
     return NotDifferentiableError(
         f"{row.name}: not differentiable with respect to {name}; "
         f"pass it detached, as {name}.detach(), if its gradient is not meant"
@@ -200,74 +221,74 @@ def _no_rule(row: Any, name: str) -> NotDifferentiableError:
 # ------------------------------------------------------------------ which nodes, and how
 
 
-def drain(nodes: list[RawNode], start: int = 0) -> Iterator[RawNode]:
-    """Iterate from the last node to number ``start``, taking each off the list."""
+def pop_nodes(nodes: list[RawNode], start: int = 0) -> Iterator[RawNode]:
+    """Iterate from the last node down to number ``start``, and remove each from the list."""
     return map(nodes.pop, repeat(-1, len(nodes) - start))
 
 
-def first_after(recording: Recording, ids: Iterable[int | None]) -> int:
-    """The number of the first node that can depend on ``ids``: later ids, later nodes."""
-    nodes, made = recording.nodes, []
+def first_dependent(recording: Recording, ids: Iterable[int | None]) -> int:
+    """Return the number of the first node that may depend on ``ids``; ids rise with nodes."""
+    nodes, result_ids = recording.nodes, []
     if recording.manual:
         return 0
     for id in ids:
         if id is None or id in recording.leaves:
             return 0
-        made.append(id)
-    if not made:
+        result_ids.append(id)
+    if not result_ids:
         return len(nodes)
-    least, start = min(made), len(nodes)
+    smallest, start = min(result_ids), len(nodes)
     while True:
-        start = bisect_left(nodes, least, hi=start, key=itemgetter(1))
-        # What a handler of signals recorded while an op ran stands before it, with larger ids.
+        start = bisect_left(nodes, smallest, hi=start, key=itemgetter(1))
+        # Nodes that a signal handler recorded while an op ran precede it, with larger ids.
         if start < 2 or nodes[start - 1][1] > nodes[start - 2][1]:
             return start
         start -= 1
 
 
 def dependents(nodes: Iterable[RawNode], sources: Iterable[int]) -> set[int]:
-    """The ids among ``nodes`` that depend on ``sources``, and the sources."""
-    found = set(sources)
-    apart = found.isdisjoint
+    """Return the ids among ``nodes`` that depend on ``sources``, and the sources."""
+    dependent = set(sources)
+    is_disjoint = dependent.isdisjoint
     for _, id, inputs, _, _ in nodes:
-        if not apart(inputs):
-            found.add(id)
-    return found
+        if not is_disjoint(inputs):
+            dependent.add(id)
+    return dependent
 
 
 def dependencies(nodes: list[RawNode], results: Iterable[int]) -> set[int]:
-    """The ids that ``results`` depend on, and the results; ``nodes`` in order of recording."""
-    found = set(results)
+    """Return the ids that ``results`` depend on, and the results; ``nodes`` are in order."""
+    needed = set(results)
     for _, id, inputs, _, _ in reversed(nodes):
-        if id in found:
-            found.update(i for i in inputs if i is not None)
-    return found
+        if id in needed:
+            needed.update(i for i in inputs if i is not None)
+    return needed
 
 
-def recorded(nodes: Iterable[RawNode], recording: Recording) -> Iterator[RawNode]:
+def with_variables(nodes: Iterable[RawNode], recording: Recording) -> Iterator[RawNode]:
     """Yield nodes whose saved arrays are Variables again, so that running their rules records."""
     results: dict[tuple[int, str], int] | None = None
     for row, id, inputs, kept, specs in nodes:
         if kept is not None:
-            places: tuple[Any, ...] = (*inputs, id)
+            ids: tuple[Any, ...] = (*inputs, id)
             if row.result_rows:
-                results = _results_of_calls(recording) if results is None else results
-                places = (*inputs, *_ids_of_results(recording, results, row, id, kept, specs))
-            # Without the residual: it is an array, and the rule is to be differentiated.
-            kept = kept[: len(places) + len(row.options)]
+                results = _result_ids_by_call(recording) if results is None else results
+                ids = (*inputs, *_result_ids_of(recording, results, row, id, kept, specs))
+            # Without the residual, which is an array: the rule is to be differentiated.
+            kept = kept[: len(ids) + len(row.options)]
             kept = tuple(
-                make_value(Variable, value, recording, places[k])
-                if k < len(places) and value is not None and places[k] is not None
+                make_value(Variable, value, recording, ids[k])
+                if k < len(ids) and value is not None and ids[k] is not None
                 else value
                 for k, value in enumerate(kept)
             )
         yield row, id, inputs, kept, specs
 
 
-def _results_of_calls(recording: Recording) -> dict[tuple[int, str], int]:
-    """By the id of a call with several results, and the name of a result's row, the result's id.
+def _result_ids_by_call(recording: Recording) -> dict[tuple[int, str], int]:
+    """Return the id of each result of a multi-output call, by call id and name of the result's row.
 
-    They are the nodes' own ints, see ``liveness``.
+    The ids are the nodes' own ints, see ``liveness``.
     """
     calls = {node[1] for node in recording.nodes if node[0].result_rows}
     return {
@@ -277,7 +298,7 @@ def _results_of_calls(recording: Recording) -> dict[tuple[int, str], int]:
     }
 
 
-def _ids_of_results(
+def _result_ids_of(
     recording: Recording,
     known: dict[tuple[int, str], int],
     row: Any,
@@ -285,28 +306,30 @@ def _ids_of_results(
     kept: Any,
     specs: Any,
 ) -> list[int | None]:
-    """The ids of a call's results, of those that its rules ask for.
+    """Return the ids of a call's results that its rules need; None for other results and integers.
 
-    A result that nobody held may have been pruned: it gets a node again, since what a rule makes of
-    it is to be differentiated. None for what no rule asks for, and for integers.
+    A result whose Variable died may have been pruned. It gets a node again, because the result of
+    the rule is to be differentiated.
     """
-    found: list[int | None] = []
-    for j, (part, spec) in enumerate(zip(row.result_rows, specs[-1].parts, strict=True)):
+    ids: list[int | None] = []
+    for j, (result_row, spec) in enumerate(zip(row.result_rows, specs[-1].parts, strict=True)):
         if kept[len(row.arrays) + j] is None or spec.dtype.kind not in "fc":
-            found.append(None)
+            ids.append(None)
             continue
-        id = known.get((call, part.name))
+        id = known.get((call, result_row.name))
         if id is None:
-            id = known[call, part.name] = recording.new_id()
-            recording.add((part, id, (call,), (), (specs[-1], spec)), None)
-        found.append(id)
-    return found
+            id = known[call, result_row.name] = recording.new_id()
+            recording.add_node((result_row, id, (call,), (), (specs[-1], spec)), None)
+        ids.append(id)
+    return ids
 
 
-def flip(g: Any) -> Any:
-    """Conjugate where complex: rules are plain transposes, gradients are conjugated ones."""
+def conj_if_complex(g: Any) -> Any:
+    """Conjugate a complex cotangent: rules are transposes, gradients are conjugated cotangents."""
     return conj(g) if g is not None and g.dtype.kind == "c" else g
 
 
-# Up to so many references to the id of a result, nobody holds it but this sweep.
-SPARE = measured(lambda: unheld_in_a_sweep(pull, drain, PASS), places=1)
+# With at most this many references to the id of a result, only the sweep holds it.
+OWN_REFERENCES = measured_refcount(
+    lambda: unheld_refcount_in_sweep(backward_sweep, pop_nodes, PASS), places=1
+)

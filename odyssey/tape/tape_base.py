@@ -26,24 +26,24 @@ from odyssey.table.scope import (
 from odyssey.table.scoped_exit import Scoped, ScopedBlock
 from odyssey.table.store import MEMORY, store
 from odyssey.tape.recording import Recording
-from odyssey.tape.threads import NO_IDS, entered_elsewhere, swept_elsewhere
+from odyssey.tape.threads import NO_IDS, entered_elsewhere_error, swept_elsewhere_error
 
-__all__ = ["NoRecording", "RecordingAgain", "TapeBase", "recording_of"]
+__all__ = ["NoRecording", "ResumedRecording", "TapeBase", "recording_of"]
 
 OpenBlock = tuple[Any, Recording, bool, tuple[Any, ...], tuple[Any, ...]]
-"""A block's door, its recording, whether the tape was enabled before, and the scopes outside and
-inside of it."""
+"""An open block of a tape: its exit handle, its recording, whether the tape was enabled before, and
+the scopes outside and inside."""
 
 
-def _careful() -> Any:
-    """What makes a recording careful."""
-    from odyssey.tape.checks import NodeChecks  # which most programs do without
+def _new_checks() -> Any:
+    """Return the checks of a recording with ``check=True``."""
+    from odyssey.tape.checks import NodeChecks  # most programs do not need it
 
     return NodeChecks()
 
 
 def leave_block(block: OpenBlock) -> None:
-    """Leave the scope of a block; once more where that was interrupted."""
+    """Leave the scope of a block; may be repeated after an interrupt."""
     _, recording, _, outer, inner = block
     if block not in recording.entered:
         return
@@ -58,7 +58,7 @@ def leave_block(block: OpenBlock) -> None:
 
 
 class TapeBase(Scoped):
-    """One tape's part of a recording.
+    """One tape's use of a recording.
 
     Args:
         persistent: Whether nodes are kept after a sweep.
@@ -75,23 +75,23 @@ class TapeBase(Scoped):
         self._start()
 
     def _start(self) -> None:
-        """Begin an empty recording of this tape's own."""
-        me = weakref.ref(self)
-        recording = Recording(me, store() is not MEMORY)
-        recording.open[id(self)] = me
+        """Begin an empty recording owned by this tape."""
+        self_ref = weakref.ref(self)
+        recording = Recording(self_ref, store() is not MEMORY)
+        recording.open[id(self)] = self_ref
         if self._check:
-            recording.careful = _careful()
+            recording.checks = _new_checks()
             store().only_eagerly("a tape with check=True looks at every value")
-        # Ids at which this tape stopped, started again, stopped ..., in rising order, while others
-        # could go on with the recording.
+        # Ids at which this tape stopped, started again, stopped ..., in rising order, while other
+        # tapes could record.
         self._gaps: list[int] = []
-        # Tapes that recorded when this one joined them, and so follow its sweeps.
-        self._around: list[weakref.ref[TapeBase]] = []
-        # Whether a tape inside of this one was swept: derivatives may well be constants.
-        self._derived = False
+        # Tapes that recorded when this one joined their recording, and so record its sweeps.
+        self._outer_tapes: list[weakref.ref[TapeBase]] = []
+        # True if a tape inside of this one was swept: a constant derivative is no mistake then.
+        self._had_inner_sweep = False
         self._hooks: dict[int, tuple[Callable[[Any], Any], ...]] = {}
-        self._pauses: list[Any] = []  # blocks of no_recording that are open
-        # In this order: a tape that is interrupted here stays consumed, or its recording dead.
+        self._pauses: list[Any] = []  # open blocks of no_recording
+        # In this order: if interrupted, the tape stays consumed, or its recording dead.
         self._recording = recording
         self._undelivered = False
         self._consumed = False
@@ -99,7 +99,7 @@ class TapeBase(Scoped):
             self._move_blocks()
 
     def _move_blocks(self) -> None:
-        """Let the blocks of this tape that are open record on its new recording."""
+        """Let the open blocks of this tape record on its new recording."""
         new = self._recording
         for k, block in enumerate(self._blocks):
             old = block[1]
@@ -120,42 +120,42 @@ class TapeBase(Scoped):
         door, self._door = self._door, None
         thread = get_ident()
         if self._blocks and self._blocks[0][4][-1] != thread:
-            raise entered_elsewhere(self._recording)
+            raise entered_elsewhere_error(self._recording)
         if self._consumed or self._recording.dead:
             self._start()
         outer = scopes()
         if outer[0] is not None:
-            self._meet(innermost_scope())
+            self._enter_within(innermost_scope())
             outer = scopes()
         recording, was_enabled = self._recording, self._enabled
         inner = (recording, *outer) if outer[0] is not None else (recording, None, thread)
         block = (door, recording, was_enabled, outer, inner)
         self._blocks.append(block)
-        if self._blocks[0][4][-1] != thread:  # it came in between
+        if self._blocks[0][4][-1] != thread:  # another thread entered meanwhile
             self._blocks.remove(block)
-            raise entered_elsewhere(recording)
+            raise entered_elsewhere_error(recording)
         recording.entered.append(block)
         if not (was_enabled or self._gaps or self._pauses or len(recording.open) > 1):
-            self._enabled = True  # enable, spelled out
+            self._enabled = True  # enable() inlined
             recording.thread = thread
-            recording.turn(1)
+            recording.set_active(1)
         else:
             self.enable()
         set_scopes(inner)
         return self
 
-    def _meet(self, outer: Any) -> None:
-        """Find out what a block around this tape's means to it."""
+    def _enter_within(self, outer: Any) -> None:
+        """Join the recording of an enclosing block, and note that it may refuse leaves."""
         if outer is not None:
             if outer is not self._recording and isinstance(outer, Recording):
                 self._join(outer)
-            self._recording.guarded = True
+            self._recording.may_refuse_leaves = True
 
     def _leave(self, kind: Any, error: Any, trace: Any) -> None:
-        """Leave the innermost block; after an interrupt anywhere in here, it may be left again."""
+        """Leave the innermost block; may be repeated after an interrupt."""
         block = self._blocks[-1]
         _, recording, was_enabled, outer, inner = block
-        if scopes() is inner:  # leave_block, spelled out
+        if scopes() is inner:  # leave_block() inlined
             set_scopes(outer)
             try:  # noqa: SIM105 (suppress takes as long as the rest)
                 recording.entered.remove(block)
@@ -168,7 +168,7 @@ class TapeBase(Scoped):
             if self._pauses or recording.dead or len(recording.open) > 1:
                 self.disable()
             else:
-                recording.on = 0  # disable, spelled out
+                recording.on = 0  # disable() inlined
                 recording.block = NO_IDS
                 self._enabled = False
         if kind is not None:
@@ -178,26 +178,26 @@ class TapeBase(Scoped):
             leave_block(left)
 
     def _join(self, outer: Recording) -> None:
-        """Share the recording of the enclosing tape; nodes recorded before elsewhere stay apart."""
+        """Share the recording of the enclosing tape, if this tape has no nodes yet."""
         own = self._recording
         if not outer.on or own.nodes or own.on:
             return
-        around = [weakref.ref(tape) for tape in outer.tapes() if tape.enabled]
+        outer_tapes = [weakref.ref(tape) for tape in outer.tapes() if tape.enabled]
         for leaf in own.leaves.values():
-            outer.place(leaf)
+            outer.operand_id(leaf)
         outer.constants.update(own.constants)
         commit(
             [
                 (outer.open.__setitem__, id(self), weakref.ref(self)),
                 (setattr, self, "_gaps", []),
-                (setattr, self, "_around", around),
+                (setattr, self, "_outer_tapes", outer_tapes),
                 (setattr, self, "_recording", outer),
             ]
         )
-        own.spend("joined another")
-        if self._check and outer.careful is None:
-            outer.careful = _careful()
-            outer.turn(outer.on)
+        own.discard("joined another")
+        if self._check and outer.checks is None:
+            outer.checks = _new_checks()
+            outer.set_active(outer.on)
 
     def enable(self) -> None:
         """Record what is passed to this tape or lives on it; a consumed tape starts empty."""
@@ -225,7 +225,7 @@ class TapeBase(Scoped):
                 raise
 
     def _resume(self) -> None:
-        """Do what follows when this tape records again; where it does already, nothing."""
+        """Note that this tape records again; no effect if it does already."""
         recording = self._recording
         if recording.dead or not self.enabled:
             return
@@ -234,17 +234,17 @@ class TapeBase(Scoped):
         recording.refresh()
 
     def _stop(self) -> None:
-        """Do what follows when this tape records no more; where it does not already, nothing."""
+        """Note that this tape stops recording; no effect if it does not record."""
         recording = self._recording
         if recording.dead or self.enabled:
             return
         recording.refresh()
-        if len(recording.open) > 1 and not len(self._gaps) % 2:  # else nobody goes on
+        if len(recording.open) > 1 and not len(self._gaps) % 2:  # else no other tape records
             self._gaps.append(recording.new_id())
 
     @property
     def enabled(self) -> bool:
-        """Whether this tape records now."""
+        """True if this tape records now."""
         return self._enabled and not self._pauses and not self._recording.dead
 
     def clear(self) -> None:
@@ -258,76 +258,76 @@ class TapeBase(Scoped):
 
     def _clear(self, enabled: bool) -> None:
         self.disable()
-        self._part("cleared")
+        self._leave_recording("cleared")
         self._start()
         if enabled:
             self.enable()
 
-    def _part(self, why: str) -> None:
-        """Give up this tape's share of its recording; the last one empties it."""
+    def _leave_recording(self, why: str) -> None:
+        """Remove this tape from its recording; the last tape discards it."""
         r = self._recording
         r.open.pop(id(self), None)
         if not r.open or not r.tapes():
-            r.spend(why)
+            r.discard(why)
 
     def __del__(self) -> None:
         recording = self._recording
         if recording is None or recording.dead:
             return
-        # A tape that was swept gave up its share then. One that sweeps has its recording alone, and
-        # the collector may come in between.
+        # A swept tape left its recording then. During a sweep the tape owns its recording, and the
+        # garbage collector may run.
         if id(self) in recording.open or self._undelivered or not self._consumed:
             self._enabled = False
-            self._part("dropped")
+            self._leave_recording("dropped")
             if not recording.dead:
                 recording.refresh()
 
-    # -------------------------------------------------------------- what sweeps ask of a tape
+    # -------------------------------------------------------------- state that sweeps read
 
     @property
     def paused(self) -> bool:
-        """Whether a ``no_recording`` block of this tape is open."""
+        """True if a ``no_recording`` block of this tape is open."""
         return bool(self._pauses)
 
     @property
     def consumed(self) -> bool:
-        """Whether a sweep spent this tape's nodes."""
+        """True if a sweep consumed this tape's nodes."""
         return self._consumed
 
     def _covers(self, id: int) -> bool:
-        """Whether ``id`` was recorded while this tape was recording."""
+        """True if ``id`` was recorded while this tape was recording."""
         gaps, manual = self._gaps, self._recording.manual
         if not gaps or (id < gaps[0] and not manual):
             return True
         return bisect_right(gaps, manual.get(id, id)) % 2 == 0
 
-    def _followed(self) -> bool:
-        """Whether a tape that recorded when this one was entered still does."""
-        if not self._around or isinstance(innermost_scope(), Pause):
+    def _is_followed(self) -> bool:
+        """True if a tape that recorded when this one was entered still records."""
+        if not self._outer_tapes or isinstance(innermost_scope(), Pause):
             return False
-        around = (ref() for ref in self._around)
-        return any(t is not None and t.enabled for t in around)
+        outer_tapes = (ref() for ref in self._outer_tapes)
+        return any(t is not None and t.enabled for t in outer_tapes)
 
-    def _recording_again(self) -> RecordingAgain:
-        """Record in this block what a sweep runs, though this tape may have been left."""
-        return RecordingAgain(self)
+    def _resume_recording(self) -> ResumedRecording:
+        """Return a block in which the ops of a sweep are recorded, even if this tape was left."""
+        return ResumedRecording(self)
 
     def _consume(self) -> None:
-        """End this tape's recording after a sweep; may be called again where it was interrupted."""
+        """End this tape's recording after a sweep; may be repeated after an interrupt."""
         self._consumed = True
         self._hooks = {}
         if self._enabled:
             self.disable()
-        self._part("consumed")
+        self._leave_recording("consumed")
 
-    def _settle(self, error: BaseException) -> None:
-        """After a sweep that failed: a tape that lost nodes in it, or handed over, is consumed."""
+    def _close_failed_sweep(self, error: BaseException) -> None:
+        """After a failed sweep, consume a tape that lost nodes or delivered results."""
         if not self._consumed:
             return
         if self._recording.thread == get_ident():
             self._consume()
         elif isinstance(error, (LookupError, RuntimeError)) and not isinstance(error, OdysseyError):
-            raise swept_elsewhere() from error  # another thread is at work, or was
+            raise swept_elsewhere_error() from error  # another thread sweeps, or has swept
 
     def __repr__(self) -> str:
         return repr(self._recording)
@@ -339,7 +339,7 @@ class TapeBase(Scoped):
         )
 
 
-# The recording that a tape has a part of.
+# The recording of a tape.
 recording_of: Callable[[TapeBase], Recording] = attrgetter("_recording")
 
 
@@ -351,7 +351,7 @@ class NoRecording(ScopedBlock):
         self._tape = tape
 
     def _recreate_cm(self) -> NoRecording:
-        return NoRecording(self._tape)  # as a decorator: one for each call
+        return NoRecording(self._tape)  # as a decorator: a new block for each call
 
     def _begin(self, entry: list[Any]) -> None:
         tape = self._tape
@@ -367,8 +367,8 @@ class NoRecording(ScopedBlock):
             tape._resume()
 
 
-class RecordingAgain(ScopedBlock):
-    """See ``GradientTape._recording_again``."""
+class ResumedRecording(ScopedBlock):
+    """See ``GradientTape._resume_recording``."""
 
     def __init__(self, tape: TapeBase) -> None:
         super().__init__()
@@ -379,10 +379,10 @@ class RecordingAgain(ScopedBlock):
         block = (None, recording, tape._enabled, scopes(), push_scope(recording))
         entry[1] = block
         recording.entered.append(block)
-        for ref in tape._around:
+        for ref in tape._outer_tapes:
             if (around := ref()) is not None:
-                around._derived = True
-        if not tape._enabled and not tape._followed():
+                around._had_inner_sweep = True
+        if not tape._enabled and not tape._is_followed():
             tape.enable()
         set_scopes(block[-1])
 

@@ -1,4 +1,4 @@
-"""What is asked of a tape, checked before anything is swept: outputs, cotangents, sources."""
+"""Validation of tape queries before a sweep: outputs, cotangents, sources."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ from odyssey.table.value import (
     recording_attribute,
 )
 from odyssey.tape.recording import Recording
-from odyssey.tape.sweep import dependencies, flip
+from odyssey.tape.sweep import conj_if_complex, dependencies
 from odyssey.tape.tape_base import TapeBase, recording_of
-from odyssey.tape.threads import LEFT_BEHIND
+from odyssey.tape.threads import LOST_IN_FORK
 from odyssey.tree import leaves, same_tree
 from odyssey.variable import Variable
 
 __all__ = [
-    "checked",
-    "output_of",
+    "check_cotangent",
+    "first_unreached",
+    "output_id",
     "reaches_trainable",
     "refuse_consumed",
-    "seeds_of",
-    "source_of",
-    "sources_of",
-    "spec_of_either",
-    "take_up",
-    "unreached",
+    "register_output_leaves",
+    "seed_cotangents",
+    "source_id",
+    "source_ids_and_specs",
+    "spec_of_value_or_id",
 ]
 
 
 def refuse_consumed(tape: TapeBase, who: str) -> None:
-    """Raise if an earlier sweep spent the tape."""
-    if recording_of(tape).dead == LEFT_BEHIND:
+    """Raise TapeConsumedError if an earlier sweep consumed the tape."""
+    if recording_of(tape).dead == LOST_IN_FORK:
         raise TapeConsumedError(
             f"{who}: the thread that recorded on this tape is not in this process, which was "
             "forked beside it; record again, or sweep before forking"
@@ -73,161 +73,169 @@ def refuse_consumed(tape: TapeBase, who: str) -> None:
         )
 
 
-def id_of(tape: TapeBase, who: str, value: Any, leaf_may_be_new: bool = False) -> int:
-    """Return the id of a value on this tape; raise, saying what it is instead."""
+def id_on_tape(tape: TapeBase, who: str, value: Any, leaf_may_be_new: bool = False) -> int:
+    """Return the id of a value on this tape; else raise an error that says home the value is."""
     r = recording_of(tape)
     if type(value) is Variable and recording_attribute(value) is r and tape._covers(value._id):
         return value._id
     if isinstance(value, int) and not isinstance(value, bool):
-        if value in r.leaves or r.produced(value):
+        if value in r.leaves or r.is_result(value):
             return value
         raise TapeError(f"{who}: this tape does not know the id {shown(value)}")
     if not isinstance(value, Variable):
-        raise TapeError(f"{who}: {_short(value)} is not a Variable; only Variables are on a tape")
-    where = recording_attribute(value)
-    if where is r:
+        raise TapeError(
+            f"{who}: {_described(value)} is not a Variable; only Variables are on a tape"
+        )
+    home = recording_attribute(value)
+    if home is r:
         if not tape._covers(value._id):
             raise TapeError(
                 f"{who}: {value!r} was computed while this tape did not record, by a tape around it"
             )
         return value._id
-    if where is LEAF:
+    if home is LEAF:
         if leaf_may_be_new or value._id in r.leaves:
             return value._id
         raise TapeError(f"{who}: the leaf {value!r} was not used on this tape")
-    if where is CONSTANT:
-        note = value._info.note if value._info is not None else None
-        why = f" (it was made by {note[0]})" if note else ""
+    if home is CONSTANT:
+        cut = value._info.note if value._info is not None else None
+        origin = f" (it was made by {cut[0]})" if cut else ""
         raise TapeError(
-            f"{who}: {value!r} is a constant{why}, so it depends on no trainable leaf; "
+            f"{who}: {value!r} is a constant{origin}, so it depends on no trainable leaf; "
             "compute it from Variables with requires_grad=True, inside the tape's block"
         )
-    if where is UNTRACKED:
+    if home is UNTRACKED:
         raise UntrackedError(
             f"{who}: {value!r} was computed while nothing recorded; "
             "compute it inside 'with GradientTape() as tape:'"
         )
-    if r.guests is not None and value._id in r.guests:
+    if r.outer_values is not None and value._id in r.outer_values:
         return value._id
-    if where.dead and tape.consumed:
+    if home.dead and tape.consumed:
         refuse_consumed(tape, who)
-    raise TapeMismatchError(f"{who}: {value!r} lives on {where!r}, not on {r!r}")
+    raise TapeMismatchError(f"{who}: {value!r} lives on {home!r}, not on {r!r}")
 
 
-def source_of(
+def source_id(
     tape: TapeBase, who: str, source: Any, unused: str = "error", leaf_may_be_new: bool = False
 ) -> int | None:
-    """The id of a source: of what was watched, though it was written to since; see ``id_of``.
+    """Return the id of a source, the watched id if it was watched; see ``id_on_tape``.
 
-    None for a constant, on which nothing depends, unless that is an error.
+    A constant, on which nothing depends, has the id None unless ``unused`` makes that an error.
     """
     r = recording_of(tape)
     if isinstance(source, int) and not isinstance(source, bool):
-        known = r.known(source)
+        known = r.value_of_id(source)
         source = source if known is None else known
     if isinstance(source, Variable):
-        watched = r.asked(source)
+        watched = r.query_id(source)
         if watched != source._id and tape._covers(watched):
             return watched
         if unused != "error" and is_constant(source):
             return None
-    return id_of(tape, who, source, leaf_may_be_new)
+    return id_on_tape(tape, who, source, leaf_may_be_new)
 
 
-def sources_of(
+def source_ids_and_specs(
     tape: TapeBase, who: str, sources: list[Any], unused: str
 ) -> tuple[list[int | None], list[Spec]]:
-    """Ids and specs of sources; trainable leaves may be new to the tape."""
+    """Return ids and specs of sources; trainable leaves may be is_recorded to the tape."""
     ids: list[int | None] = []
     specs = []
-    here = None if tape._gaps else recording_of(tape)
+    recording = None if tape._gaps else recording_of(tape)
     for source in sources:
-        # The commonest ones, spelled out: a third of the time.
+        # Fast path for the most frequent cases: a third of the time.
         info = source._info if type(source) is Variable else None
-        new = info is None and type(source) is Variable and recording_attribute(source) is here
-        if new or (
+        is_recorded = (
+            info is None and type(source) is Variable and recording_attribute(source) is recording
+        )
+        if is_recorded or (
             info is not None and recording_attribute(source) is LEAF and info.watched is None
         ):
             ids.append(source._id)
             specs.append(source._spec)
         else:
-            ids.append(source_of(tape, who, source, unused, leaf_may_be_new=True))
-            specs.append(spec_of_either(tape, who, source))
+            ids.append(source_id(tape, who, source, unused, leaf_may_be_new=True))
+            specs.append(spec_of_value_or_id(tape, who, source))
     return ids, specs
 
 
-def output_of(tape: TapeBase, value: Any, unused: str) -> int | None:
-    """The id of an output of a forward sweep; None for a constant, unless that is an error."""
+def output_id(tape: TapeBase, value: Any, unused: str) -> int | None:
+    """Return the id of an output of ``jvp``; None for a constant, unless that is an error."""
     if unused != "error" and isinstance(value, Variable) and is_constant(value):
         return None
-    return id_of(tape, "jvp", value, leaf_may_be_new=True)
+    return id_on_tape(tape, "jvp", value, leaf_may_be_new=True)
 
 
-def spec_of_either(tape: TapeBase, who: str, value: Any) -> Spec:
-    """The spec of a Variable, or of what an id on this tape means."""
+def spec_of_value_or_id(tape: TapeBase, who: str, value: Any) -> Spec:
+    """Return the spec of a Variable, or of the value with an id on this tape."""
     spec = value._spec if isinstance(value, Value) else recording_of(tape).spec_of_id(value)
     if spec is None:
         raise ShapeError(f"{who}: the shape of id {value} is not known; pass its Variable")
     return spec
 
 
-def take_up(recording: Recording, output: Any) -> None:
-    """Make trainable leaves that are outputs themselves known to a recording."""
+def register_output_leaves(recording: Recording, output: Any) -> None:
+    """Add trainable leaves that are outputs themselves to a recording."""
     for value in leaves(output):
         if isinstance(value, Variable) and is_trainable(value):
-            recording.place(value, "backward")
+            recording.operand_id(value, "backward")
 
 
-def _short(value: Any) -> str:
+def _described(value: Any) -> str:
     return f"{type(value).__name__} {shown(value)}"
 
 
-def seeds_of(
+def seed_cotangents(
     tape: TapeBase,
     who: str,
     output: Any,
     grad: Any,
     graph: bool,
     sources: Collection[int] | None = None,
-    shown: bool = True,
+    exposed: bool = True,
 ) -> dict[int, Any]:
-    """The cotangents that a sweep starts from, by id.
+    """Return the cotangents that a sweep starts from, by id.
 
-    They are copies where they may be ``shown`` to somebody, or kept, as they came: their owner may
-    write to them later.
-
-    An output may be a source itself; where no sources are named, every trainable leaf is one.
+    They are copies if they may be ``exposed`` to others or kept, because their owner may write to
+    them later. An output may be a source itself. If no sources are named, every trainable leaf is
+    one.
     """
     r = recording_of(tape)
-    if r.dead == LEFT_BEHIND or tape._consumed:
+    if r.dead == LOST_IN_FORK or tape._consumed:
         refuse_consumed(tape, who)
     if isinstance(output, Variable):
-        here = recording_attribute(output) is r and not tape._gaps
-        id = output._id if here else id_of(tape, who, output, _among(sources, output))
+        is_recorded = recording_attribute(output) is r and not tape._gaps
+        id = (
+            output._id
+            if is_recorded
+            else id_on_tape(tape, who, output, _is_source(sources, output))
+        )
         own = output._spec
         if grad is None and own.shape == ():
-            return {id: _one(own.dtype)}
-        return {id: _seed(who, own, grad, graph, shown)}
+            return {id: _scalar_one(own.dtype)}
+        return {id: _seed_cotangent(who, own, grad, graph, exposed)}
     outputs = leaves(output)
     if not outputs:
         raise TapeError(f"{who}: the output is an empty tree")
-    ids = [id_of(tape, who, v, _among(sources, v)) for v in outputs]
+    ids = [id_on_tape(tape, who, v, _is_source(sources, v)) for v in outputs]
     none = [None] * len(outputs)
     grads = none if grad is None else same_tree(who, "cotangents", output, grad)
     seeds: dict[int, Any] = {}
     for i, value, given in zip(ids, outputs, grads, strict=True):
         spec = value._spec if isinstance(value, Value) else r.spec_of_id(value)
-        g = _seed(who, spec, given, graph, shown)
+        g = _seed_cotangent(who, spec, given, graph, exposed)
         seeds[i] = add(seeds[i], g) if i in seeds else g
     return seeds
 
 
-def _among(sources: Collection[int] | None, value: Any) -> bool:
+def _is_source(sources: Collection[int] | None, value: Any) -> bool:
+    """True if ``value`` may be a source itself, so that a leaf may be new to the tape."""
     return sources is None or (isinstance(value, Value) and value._id in sources)
 
 
-def _seed(who: str, spec: Spec | None, given: Any, graph: bool, shown: bool) -> Any:
-    """The cotangent of one output: as given, or 1 for a single element."""
+def _seed_cotangent(who: str, spec: Spec | None, given: Any, graph: bool, exposed: bool) -> Any:
+    """Return the cotangent of one output: the given one, or 1 for a single element."""
     if (
         type(given) in ARRAYS
         and spec is not None
@@ -235,12 +243,12 @@ def _seed(who: str, spec: Spec | None, given: Any, graph: bool, shown: bool) -> 
         and given.shape == spec.shape
         and not spec.is_complex
     ):
-        return copy_with_layout(given) if shown else given  # the commonest, spelled out
+        return copy_with_layout(given) if exposed else given  # fast path for the most frequent case
     if given is not None:
-        g = checked(who, "cotangent", spec, given, graph)
-        return flip(copy_with_layout(g) if shown and isinstance(g, ARRAYS) else g)
+        g = check_cotangent(who, "cotangent", spec, given, graph)
+        return conj_if_complex(copy_with_layout(g) if exposed and isinstance(g, ARRAYS) else g)
     if spec is not None and spec.shape == ():
-        return _one(spec.dtype)
+        return _scalar_one(spec.dtype)
     if spec is None or spec.size != 1:
         shape = "unknown" if spec is None else spec.shape
         raise ShapeError(
@@ -251,12 +259,12 @@ def _seed(who: str, spec: Spec | None, given: Any, graph: bool, shown: bool) -> 
 
 
 @cache
-def _one(dtype: np.dtype[Any]) -> Any:
+def _scalar_one(dtype: np.dtype[Any]) -> Any:
     return dtype.type(1)
 
 
-def checked(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> Any:
-    """Check a cotangent or tangent against the value that it belongs to, and cast it."""
+def check_cotangent(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> Any:
+    """Check a cotangent or tangent against its value, and cast it to the dtype of the value."""
     if isinstance(given, Variable) and not graph:
         given = operand_of(given)
     if not isinstance(given, (Variable, Symbol)):
@@ -274,21 +282,21 @@ def checked(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> 
     return given.astype(spec.dtype)
 
 
-def unreached(
+def first_unreached(
     tape: TapeBase, ids: list[int | None], seeds: Iterable[int], start: int
 ) -> int | None:
-    """The place of the first source that no seed depends on; a sweep over ids alone."""
+    """Return the index of the first source that no seed depends on; None if all are reached."""
     nodes = recording_of(tape).nodes
-    found: set[int | None] = set(seeds)
+    reached: set[int | None] = set(seeds)
     gaps = tape._gaps
     for _, id, inputs, _, _ in islice(reversed(nodes), len(nodes) - start):
-        if id in found and not (gaps and not tape._covers(id)):
-            found.update(inputs)
-    return next((place for place, i in enumerate(ids) if i not in found), None)
+        if id in reached and not (gaps and not tape._covers(id)):
+            reached.update(inputs)
+    return next((index for index, i in enumerate(ids) if i not in reached), None)
 
 
 def reaches_trainable(tape: TapeBase, seeds: dict[int, Any]) -> bool:
-    """Whether an output depends on a trainable leaf or a watched value."""
+    """True if an output depends on a trainable leaf or a watched value."""
     r = recording_of(tape)
     ends = {i for i, leaf in r.leaves.items() if is_trainable(leaf)} | r.watched.keys()
     return not ends.isdisjoint(dependencies(r.nodes, seeds))

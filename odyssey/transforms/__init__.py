@@ -1,4 +1,4 @@
-"""Functions of functions: derivatives, recomputation, rules of one's own, and loops.
+"""Transforms: derivatives of functions, checkpointing, custom rules, and control flow.
 
 They nest in one another and in tapes. Where no tape records around them their results are plain
 arrays; inside a tape, or inside another transform, they are Variables on it.

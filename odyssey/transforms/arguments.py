@@ -1,4 +1,4 @@
-"""What transforms share: which arguments are differentiated, how results are handed over."""
+"""Arguments and results of transforms: argument selection, watching, and export of results."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from odyssey.table.scope import recording_now
 from odyssey.table.store import MEMORY, operand_of, store
 from odyssey.table.value import CONSTANT, LEAF, Symbol, array_of, is_constant, recording_attribute
 from odyssey.tape import GradientTape
-from odyssey.tape.queries import Known
-from odyssey.tape.sweep import dependents, first_after
+from odyssey.tape.queries import Sources
+from odyssey.tape.sweep import dependents, first_dependent
 from odyssey.tape.tape_base import recording_of
 from odyssey.tree import leaves, like, map_tree, paths
-from odyssey.variable import Variable, lent, twin_of
+from odyssey.variable import Variable, alias_of, writable_alias
 
 __all__ = [
     "Argnums",
-    "Watched",
-    "as_arguments",
-    "checked_argnums",
-    "detached",
-    "hand_over",
-    "is_live",
-    "named_like",
-    "positions_of",
+    "WatchedArguments",
+    "argument_positions",
+    "copy_metadata",
+    "detach_recorded",
+    "export_results",
+    "is_on_tape",
+    "normalize_argnums",
+    "paired_arguments",
     "split_aux",
     "warn_if_independent",
     "zeros_like",
@@ -43,10 +43,10 @@ __all__ = [
 
 Argnums = int | Sequence[int]
 
-# Arrays of these are watched as they come.
+# Arrays of these dtypes are watched without a cast.
 _FLOATING = frozenset({np.dtype(np.float64), np.dtype(np.float32)})
 
-# Leaves of these are no Variables, which is seen at once.
+# Leaf types that are never Variables.
 _PLAIN = frozenset({np.ndarray, float, int, bool, str, type(None)})
 
 _ARRAY = frozenset({np.ndarray})
@@ -59,8 +59,8 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # ------------------------------------------------------------------ which arguments
 
 
-def checked_argnums(who: str, argnums: Argnums) -> tuple[int, ...]:
-    """Return ``argnums`` as a tuple; they are compared with the arguments when these come."""
+def normalize_argnums(who: str, argnums: Argnums) -> tuple[int, ...]:
+    """Return ``argnums`` as a tuple; it is compared with the arguments at the call."""
     several = isinstance(argnums, (tuple, list))
     try:
         numbers = tuple(operator.index(n) for n in (argnums if several else (argnums,)))  # type: ignore
@@ -73,8 +73,8 @@ def checked_argnums(who: str, argnums: Argnums) -> tuple[int, ...]:
     return numbers
 
 
-def positions_of(who: str, argnums: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """The positions that ``argnums`` name among ``count`` arguments; negative ones from the end."""
+def argument_positions(who: str, argnums: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Return the positions that ``argnums`` name; negative ones count from the end."""
     if len(argnums) == 1 and 0 <= argnums[0] < count:
         return argnums
     for n in argnums:
@@ -88,8 +88,10 @@ def positions_of(who: str, argnums: tuple[int, ...], count: int) -> tuple[int, .
     return positions
 
 
-def as_arguments(who: str, primals: Any, tangents: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Primals and tangents as tuples: a plain tuple or list has one entry for each argument."""
+def paired_arguments(
+    who: str, primals: Any, tangents: Any
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return primals and tangents as tuples: a tuple or list has one entry for each argument."""
     several = [type(given) in (tuple, list) for given in (primals, tangents)]
     if several == [False, False]:
         return (primals,), (tangents,)
@@ -102,49 +104,50 @@ def as_arguments(who: str, primals: Any, tangents: Any) -> tuple[tuple[Any, ...]
     )
 
 
-# ------------------------------------------------------------------ watching them
+# ------------------------------------------------------------------ watched arguments
 
 
-class Watched:
-    """Arguments of a call with those that are differentiated replaced by Variables of a tape.
+class WatchedArguments:
+    """Arguments of a call in which those to differentiate are replaced by Variables of a tape.
 
-    The function gets containers and Variables of its own, in ``args``: whatever it writes to
-    them, ``sources`` stay what was passed in, and ``trees`` have the form of that.
+    The function gets its own containers and Variables, in ``args``. If it writes to them,
+    ``sources`` keep the values that were passed in, and ``trees`` build the structure that was
+    passed in.
     """
 
-    __slots__ = ("_builders", "_given", "_there", "args", "positions", "sources")
+    __slots__ = ("_builders", "_given", "_present", "args", "positions", "sources")
 
     def __init__(self, who: str, tape: GradientTape, args: Sequence[Any], positions: Sequence[int]):
         self.args = list(args)
         self.positions = positions
-        self.sources = Known()
-        self._given: list[Any] = []  # Variables that shall be alive, since the tape knows of them
+        self.sources = Sources()
+        self._given: list[Any] = []  # keeps the Variables alive that the tape watches
         self._builders: list[Callable[[list[Any]], Any]] = []
-        self._there: list[list[bool]] = []  # whether a leaf is not None, for each tree
+        self._present: list[list[bool]] = []  # for each tree, which leaves are not None
         for n in positions:
             flat, again = like(args[n])
             usual = flat and _ARRAY.issuperset(map(type, flat))
             if usual and _FLOATING.issuperset(map(_dtype_of, flat)) and store() is MEMORY:
-                new: list[Any] = tape._begin_with(flat, self.sources)
+                new: list[Any] = tape._watch_arrays(flat, self.sources)
                 self._given += new
-                self._there.append([True] * len(flat))
+                self._present.append([True] * len(flat))
             else:
-                new = [self._watched(who, tape, n, flat, k) for k in range(len(flat))]
-                self._there.append([value is not None for value in new])
+                new = [self._watch_leaf(who, tape, n, flat, k) for k in range(len(flat))]
+                self._present.append([value is not None for value in new])
             self._builders.append(again)
             self.args[n] = again(new)
 
-    def _watched(self, who: str, tape: GradientTape, n: int, flat: list[Any], k: int) -> Any:
-        """Leaf ``k`` of argument ``n`` as a Variable to be written to; None stays None."""
+    def _watch_leaf(self, who: str, tape: GradientTape, n: int, flat: list[Any], k: int) -> Any:
+        """Return leaf ``k`` of argument ``n`` as a writable Variable; None stays None."""
         leaf = flat[k]
         if leaf is None:
             return None
         array = leaf if type(leaf) is np.ndarray else _array_of(leaf)
         if array is None or array.dtype not in _FLOATING:
-            array = self._checked(who, list(paths(self.args[n], f"argument {n}"))[k][0], leaf)
+            array = self._check_leaf(who, list(paths(self.args[n], f"argument {n}"))[k][0], leaf)
         known = self.sources
         if store() is MEMORY and not isinstance(array, (Variable, Symbol)):
-            (value,) = tape._begin_with([array], known)
+            (value,) = tape._watch_arrays([array], known)
             self._given.append(value)
             return value
         value = tape.watch(array)
@@ -152,10 +155,10 @@ class Watched:
         known.specs.append(value._spec)
         known.arrays.append(array_of(value))
         self._given.append(value)
-        return twin_of(value)
+        return alias_of(value)
 
-    def _checked(self, who: str, path: str, leaf: Any) -> Any:
-        """A leaf of an argument as what can be watched."""
+    def _check_leaf(self, who: str, path: str, leaf: Any) -> Any:
+        """Return a leaf of an argument as an array, Variable or Symbol that can be watched."""
         came = sort_of(leaf)
         if not isinstance(leaf, (Variable, Symbol)):
             leaf = as_array(who, path, leaf)
@@ -167,24 +170,24 @@ class Watched:
             )
         return leaf
 
-    def trees(self, values: Sequence[Any], bare: bool) -> Any:
+    def trees(self, values: Sequence[Any], single: bool) -> Any:
         """Put one value for each source into trees like the arguments; None stays None."""
-        if bare and len(values) == len(self._there[0]):
+        if single and len(values) == len(self._present[0]):
             return self._builders[0](list(values))
         supply = iter(values)
         made = [
             again([next(supply) if here else None for here in there])
-            for again, there in zip(self._builders, self._there, strict=True)
+            for again, there in zip(self._builders, self._present, strict=True)
         ]
-        return made[0] if bare else tuple(made)
+        return made[0] if single else tuple(made)
 
-    def point(self) -> list[Any]:
-        """The trees with the arrays that were watched, or what stands for them in a graph."""
-        return list(self.trees(self.sources.arrays, bare=False))
+    def primal_trees(self) -> list[Any]:
+        """Return the arguments as trees of the watched arrays, or Symbols in a trace."""
+        return list(self.trees(self.sources.arrays, single=False))
 
 
 def _array_of(leaf: Any) -> Any:
-    """The array of a float or of a constant, which nothing records; None for what is neither."""
+    """Return the array of a float or of a constant; None for any other leaf."""
     if type(leaf) is float:
         return np.asarray(leaf)
     if type(leaf) is Variable and is_constant(leaf):
@@ -192,8 +195,8 @@ def _array_of(leaf: Any) -> Any:
     return None
 
 
-def detached(tree: Any) -> Any:
-    """Where nothing records, take recorded Variables among arguments for their values."""
+def detach_recorded(tree: Any) -> Any:
+    """Detach recorded Variables among arguments if no tape records."""
     if not tree:
         return tree
     given = tree.values() if type(tree) is dict else tree
@@ -205,7 +208,7 @@ def detached(tree: Any) -> Any:
 
 
 def _is_plain(tree: Any) -> bool:
-    """Whether a tree has no Variables, as far as is seen at once."""
+    """True if a tree is quickly seen to contain no Variables."""
     if type(tree) is dict:
         return _PLAIN.issuperset(map(type, tree.values()))
     return type(tree) in _PLAIN
@@ -219,17 +222,18 @@ def _is_recorded(leaf: Any) -> bool:
 
 
 def warn_if_independent(
-    who: str, tape: GradientTape, outputs: Sequence[Any], sources: Known
+    who: str, tape: GradientTape, outputs: Sequence[Any], sources: Sources
 ) -> None:
-    """Warn, at the user's line, where no output depends on any source.
+    """Warn, at the user's line, if no output depends on any source.
 
-    Unless the outputs are made of derivatives, as that of a linear function is a constant.
+    There is no warning for outputs that are derivatives themselves: the derivative of a linear
+    function is a constant.
     """
-    if not outputs or not sources.ids or tape._derived:
+    if not outputs or not sources.ids or tape._had_inner_sweep:
         return
     if not _is_independent(tape, outputs, sources):
         return
-    if store() is not MEMORY:  # the run will warn
+    if store() is not MEMORY:  # the eager run will warn
         store().only_eagerly(f"{who} warns of a result that depends on nothing")
         return
     level, frame = 1, sys._getframe(0)
@@ -243,20 +247,20 @@ def warn_if_independent(
     )
 
 
-def _is_independent(tape: GradientTape, outputs: Sequence[Any], sources: Known) -> bool:
-    live = [out._id for out in outputs if is_live(tape, out)]
+def _is_independent(tape: GradientTape, outputs: Sequence[Any], sources: Sources) -> bool:
+    live = [out._id for out in outputs if is_on_tape(tape, out)]
     if not live:
         return True
     r = recording_of(tape)
-    # The sources are watched, all of them.
-    if not (r.leaves or r.manual or r.guests) and len(r.watched) == len(sources.ids):
-        return False  # there is nothing else that anything here could depend on
+    # Every source is watched.
+    if not (r.leaves or r.manual or r.outer_values) and len(r.watched) == len(sources.ids):
+        return False  # nodes can depend on nothing else
     ids: set[Any] = set(sources.ids)
-    return dependents(r.nodes[first_after(r, ids) :], ids).isdisjoint(live)
+    return dependents(r.nodes[first_dependent(r, ids) :], ids).isdisjoint(live)
 
 
 def split_aux(who: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
-    """The result that is differentiated, and what came beside it."""
+    """Return the result to differentiate, and the auxiliary result or None."""
     if not has_aux:
         return result, None
     if not isinstance(result, tuple) or len(result) != 2:
@@ -267,8 +271,8 @@ def split_aux(who: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
     return result
 
 
-def is_live(tape: GradientTape, value: Any) -> bool:
-    """Whether ``value`` was recorded on ``tape``."""
+def is_on_tape(tape: GradientTape, value: Any) -> bool:
+    """True if ``value`` was recorded on ``tape``."""
     return (
         isinstance(value, Variable)
         and recording_attribute(value) is recording_of(tape)
@@ -276,23 +280,23 @@ def is_live(tape: GradientTape, value: Any) -> bool:
     )
 
 
-def hand_over(tape: GradientTape, tree: Any, copy: bool = False) -> Any:
-    """Results as Variables while a tape around ``tape`` records, else as plain arrays.
+def export_results(tape: GradientTape, tree: Any, copy: bool = False) -> Any:
+    """Return results as Variables while a tape around ``tape`` records, else as plain arrays.
 
-    Each is one of its own, which may be written to.
+    Each result may be written to without an effect on the tape.
     """
     if tree is None:
         return tree
-    followed = tape._followed()
+    is_recorded = tape._is_followed()
     if type(tree) is Variable:
-        return lent(tree) if followed else _handed_over(tree, copy)
-    hand = lent if followed else partial(_handed_over, copy=copy)
+        return writable_alias(tree) if is_recorded else _exported_leaf(tree, copy)
+    export = writable_alias if is_recorded else partial(_exported_leaf, copy=copy)
     if not any(isinstance(leaf, Variable) for leaf in leaves(tree)):
         return tree
-    return map_tree(hand, tree)
+    return map_tree(export, tree)
 
 
-def _handed_over(leaf: Any, copy: bool) -> Any:
+def _exported_leaf(leaf: Any, copy: bool) -> Any:
     if not isinstance(leaf, Variable):
         return leaf
     if store() is not MEMORY:
@@ -304,17 +308,17 @@ def _handed_over(leaf: Any, copy: bool) -> Any:
 
 
 def zeros_like(value: Any) -> Any:
-    """Zeros for something that does not move."""
+    """Return zeros of the shape and dtype of ``value``; None if it is not numeric."""
     if isinstance(value, (Variable, Symbol)):
         return np.zeros(value.shape, value.dtype)
     array = np.asarray(value)
     return np.zeros(array.shape, array.dtype) if array.dtype.kind in "biufc" else None
 
 
-def named_like(fn: Callable[..., Any], made: Callable[..., Any], prefix: str) -> Any:
-    """Give ``made`` the name and the docstring of the function that it was made from."""
+def copy_metadata(fn: Callable[..., Any], wrapper: Callable[..., Any], prefix: str) -> Any:
+    """Give ``made`` the name and the docstring of the function that it was wrapper from."""
     name = getattr(function(prefix, fn), "__name__", type(fn).__name__)
-    made.__name__ = made.__qualname__ = f"{prefix}({name})"
-    made.__doc__ = getattr(fn, "__doc__", None)
-    made.__wrapped__ = fn  # type: ignore[attr-defined]
-    return made
+    wrapper.__name__ = wrapper.__qualname__ = f"{prefix}({name})"
+    wrapper.__doc__ = getattr(fn, "__doc__", None)
+    wrapper.__wrapped__ = fn  # type: ignore[attr-defined]
+    return wrapper

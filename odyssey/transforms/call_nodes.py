@@ -1,8 +1,8 @@
-"""Recording the call of a Python function as nodes whose rules call Python functions.
+"""Nodes for calls of Python functions, with rules that are Python functions.
 
-A call with any number of inputs and results becomes one node, and one more for each result. What
-passes between them in a sweep is a ``Wire``, which gathers the parts of all results (backward) or
-of all inputs (forward), so that the function behind the rules runs once for all of them.
+A call with any number of inputs and results becomes one node, and one more for each result. In a
+sweep these nodes exchange a ``MultiOutput``, which gathers the cotangents of all results (backward)
+or the tangents of all inputs (forward), so that the rule runs once for all of them.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from odyssey.tape import GradientTape
 from odyssey.tape.recording import Recording
 from odyssey.variable import Variable
 
-__all__ = ["Rule", "data_of", "home_of", "kept_inputs", "record_call"]
+__all__ = ["Rule", "record_call", "recording_for", "split_saved", "stored_array"]
 
 Rule = Callable[[dict[int, Any], tuple[Any, ...], dict[int, Any]], list[Any]]
-"""``rule(parts, kept, chosen)``: from the parts of some results to all inputs, or the other way.
+"""``rule(parts, kept, masks)``: derivatives of all inputs from those of results, or vice versa.
 
-``chosen`` are the masks of the parts, by number, see ``tape.gradient_mask``; the rule leaves in it
-those
-of its answers, or nothing.
+``masks`` are the masks of ``parts`` by number, see ``tape.gradient_mask``. The rule replaces them
+by the masks of its results, or removes them.
 """
 
 
-class Answers(MultiOutput):
-    """A Wire that gathers the parts of all results, or inputs, and answers for all at once."""
+class CallMultiOutput(MultiOutput):
+    """MultiOutput that gathers all derivatives of a call, and computes all answers once."""
 
-    # ``chosen``: the masks of the parts; once there are answers, of these.
+    # ``chosen`` holds the masks of the parts; once there are answers, the masks of the answers.
     __slots__ = ("_answers", "_compute")
 
     def __init__(self, parts: dict[int, Any], compute: Callable[..., Any] | None = None) -> None:
@@ -43,12 +42,12 @@ class Answers(MultiOutput):
         self._compute = compute
         self._answers: list[Any] | None = None
 
-    def of(self, parts: dict[int, Any]) -> Answers:
-        """A wire like this one, with other parts."""
-        return Answers(parts, self._compute)
+    def with_parts(self, parts: dict[int, Any]) -> CallMultiOutput:
+        """Return a CallMultiOutput with other parts."""
+        return CallMultiOutput(parts, self._compute)
 
     def answer(self, k: int, compute: Callable[..., Any] | None = None) -> Any:
-        """Answer number ``k`` of what is computed, once, from all parts."""
+        """Return answer number ``k``; the first call computes all answers from all parts."""
         if self._answers is None:
             compute = compute or self._compute
             assert compute is not None
@@ -56,19 +55,19 @@ class Answers(MultiOutput):
         return self._answers[k]
 
 
-_WIRE = MultiOutputSpec()
+_CALL_SPEC = MultiOutputSpec()
 
 
-def _row(
+def _rule_row(
     layout: Layout,
-    pulls: Iterable[Any],
-    pushes: Iterable[Any],
+    pullbacks: Iterable[Any],
+    pushforwards: Iterable[Any],
     number: int = -1,
-    chooses: bool = False,
-    poles: bool = False,
+    selects: bool = False,
+    has_poles: bool = False,
 ) -> Row:
-    def hand_on(k: int, g: Any, r: Any, chosen: Any) -> Any:
-        """See ``step`` of the tape's choices: a Wire takes masks up, and answers with masks."""
+    def propagate_selection(k: int, g: Any, r: Any, chosen: Any) -> Any:
+        """See ``propagate_mask``: a MultiOutput gathers masks, and its answers have masks."""
         if not isinstance(r, MultiOutput):
             return g.chosen.get(k if number < 0 else number)
         if chosen is not None:
@@ -78,42 +77,44 @@ def _row(
     nothing = [None] * len(layout.arrays)
     return Row(
         layout,
-        pullbacks=list(pulls),
-        pushforwards=list(pushes),
+        pullbacks=list(pullbacks),
+        pushforwards=list(pushforwards),
         selection_pullbacks=nothing,
         selection_pushforwards=nothing,
-        selects=chooses,
-        has_poles=poles,
-        propagate_selection=hand_on,
+        selects=selects,
+        has_poles=has_poles,
+        propagate_selection=propagate_selection,
         foreign=True,  # its rules may fail in the middle of a sweep, which must then lose nothing
     )
 
 
 def _call_row(
-    name: str, count: int, others: int, pull: Rule, push: Rule, chooses: bool, poles: bool
+    name: str, count: int, others: int, vjp: Rule, jvp: Rule, selects: bool, has_poles: bool
 ) -> Row:
-    """The row of the node that stands for the call, with a Wire as its result."""
+    """Return the row of the call's node, whose result is a MultiOutput."""
 
     def pulling(k: int) -> Any:
-        return lambda g, kept, specs: g.answer(k, lambda *given: pull(given[0], kept, given[1]))
+        return lambda g, kept, specs: g.answer(k, lambda *given: vjp(given[0], kept, given[1]))
 
     def pushing(k: int) -> Any:
-        return lambda t, kept, specs: Answers({k: t}, lambda *given: push(given[0], kept, given[1]))
+        return lambda t, kept, specs: CallMultiOutput(
+            {k: t}, lambda *given: jvp(given[0], kept, given[1])
+        )
 
     numbers = range(count)
     arrays, options = [f"x{k}" for k in numbers], [f"kept{k}" for k in range(others)]
     layout = Layout(f"{name}.call", arrays, options)
-    return _row(layout, map(pulling, numbers), map(pushing, numbers), -1, chooses, poles)
+    return _rule_row(layout, map(pulling, numbers), map(pushing, numbers), -1, selects, has_poles)
 
 
-def _result_row(name: str, j: int, chooses: bool) -> Row:
-    """The row of the node of result number ``j``."""
-    return _row(
+def _result_row(name: str, j: int, selects: bool) -> Row:
+    """Return the row of the node of result number ``j``."""
+    return _rule_row(
         Layout(name, ["call"]),
-        [lambda g, kept, specs: Answers({j: g})],
+        [lambda g, kept, specs: CallMultiOutput({j: g})],
         [lambda t, kept, specs: t.answer(j)],
         j,
-        chooses,
+        selects,
     )
 
 
@@ -122,52 +123,52 @@ def record_call(
     name: str,
     inputs: Sequence[Variable],
     results: Sequence[Any],
-    pull: Rule,
-    push: Rule,
+    vjp: Rule,
+    jvp: Rule,
     kept: Sequence[Any] = (),
-    chooses: bool = False,
-    poles: bool = False,
+    selects: bool = False,
+    has_poles: bool = False,
 ) -> list[Variable]:
     """Append the nodes of a call, and return its results as Variables.
 
     Args:
-        recording: Where.
+        recording: The recording to append to.
         name: For messages and reports.
-        inputs: What the call is differentiated with respect to: no constants.
+        inputs: The differentiable inputs of the call: no constants.
         results: Arrays of floating numbers.
-        pull: From cotangents of results to those of the inputs; not conjugated, as in the sweep.
-        push: From tangents of inputs to those of the results.
-        kept: Arrays that the rules need besides those of the inputs; see ``kept_inputs``.
-        chooses: Whether the call leaves elements out by choice; see ``masks`` of ``od.op``.
-        poles: Whether slopes inside of it may be infinite.
+        vjp: From cotangents of results to those of the inputs; not conjugated, as in the sweep.
+        jvp: From tangents of inputs to those of the results.
+        kept: Arrays that the rules need besides those of the inputs; see ``split_saved``.
+        selects: Whether the call selects elements; see ``selects`` of ``od.op``.
+        has_poles: Whether slopes inside of it may be infinite.
     """
-    ids = tuple([recording.place(value, name) for value in inputs])
-    row = _call_row(name, len(ids), len(kept), pull, push, chooses, poles)
+    ids = tuple([recording.operand_id(value, name) for value in inputs])
+    row = _call_row(name, len(ids), len(kept), vjp, jvp, selects, has_poles)
     call = recording.new_id()
-    saved = (*[data_of(value) for value in inputs], None, *kept)
-    specs = (*[value._spec for value in inputs], _WIRE)
-    recording.add((row, call, ids, saved, specs), None)
+    saved = (*[stored_array(value) for value in inputs], None, *kept)
+    specs = (*[value._spec for value in inputs], _CALL_SPEC)
+    recording.add_node((row, call, ids, saved, specs), None)
     made = []
     for j, data in enumerate(results):
         id, spec = recording.new_id(), spec_of(data)
-        result = _result_row(name, j, chooses)
-        recording.add((result, id, (call,), (), (_WIRE, spec)), data)
+        result = _result_row(name, j, selects)
+        recording.add_node((result, id, (call,), (), (_CALL_SPEC, spec)), data)
         made.append(make_value(Variable, data, recording, id, spec))
     return made
 
 
-def kept_inputs(kept: tuple[Any, ...], count: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """What a rule is given: the inputs, as Variables where the sweep is recorded, and the rest."""
+def split_saved(kept: tuple[Any, ...], count: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Split the saved values: the inputs, which are Variables in a recorded sweep, and the rest."""
     return kept[:count], kept[count + 1 :]
 
 
-def home_of(who: str, values: Sequence[Any]) -> Recording | None:
-    """The recording that an op on ``values`` would be recorded on; None where none records."""
+def recording_for(who: str, values: Sequence[Any]) -> Recording | None:
+    """Return the recording that an op on ``values`` would be recorded on; None if none records."""
     tape = next((v for v in values if isinstance(v, GradientTape)), None)
     found: Any = find_recording(who, values, recordings_of(values), tape)
     return None if isinstance(found, Mark) else found
 
 
-def data_of(value: Variable) -> Any:
-    """The array of a Variable; while a graph is traced, what stands for it there."""
+def stored_array(value: Variable) -> Any:
+    """Return the array of a Variable; in a trace, the Symbol that represents it."""
     return store().operand(value)

@@ -1,4 +1,4 @@
-"""``checkpoint``: keep what goes into a function, and run it again when the sweep comes by."""
+"""``checkpoint``: rematerialization: a function's inputs are kept, and it runs again in a sweep."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from odyssey.table.rng_replay import RecordedRng, record_rng, replay_rng
 from odyssey.table.scope import innermost_scope
 from odyssey.table.value import CONSTANT, free_id, is_tracked, is_trainable, make_value
 from odyssey.tape import GradientTape
-from odyssey.tape.gradient_mask import GradientMask, poles_among
+from odyssey.tape.gradient_mask import GradientMask, any_poles
 from odyssey.tape.recording import RawNode, Recording
-from odyssey.tape.sweep import drain, pull, push, recorded
+from odyssey.tape.sweep import backward_sweep, forward_sweep, pop_nodes, with_variables
 from odyssey.tape.tape_base import recording_of
-from odyssey.transforms.arguments import named_like
-from odyssey.transforms.call_nodes import data_of, home_of, kept_inputs, record_call
+from odyssey.transforms.arguments import copy_metadata
+from odyssey.transforms.call_nodes import record_call, recording_for, split_saved, stored_array
 from odyssey.transforms.fingerprints import (
     Fingerprint,
     NodesFingerprint,
@@ -27,10 +27,10 @@ from odyssey.transforms.fingerprints import (
     matches_nodes_fingerprint,
     nodes_fingerprint,
 )
-from odyssey.transforms.isolated_tapes import nodes_of, sources_of, tape_apart
+from odyssey.transforms.isolated_tapes import covered_nodes, external_sources, isolated_tape
 from odyssey.transforms.replay import generator_states, generators_of, with_generator_states
 from odyssey.tree import leaves, unflatten
-from odyssey.variable import Variable, lent
+from odyssey.variable import Variable, writable_alias
 
 __all__ = ["checkpoint"]
 
@@ -78,20 +78,20 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     def checkpointed(*args: Any, **named: Any) -> Any:
         passed = leaves((args, named))
-        recording = home_of("checkpoint", passed)
+        recording = recording_for("checkpoint", passed)
         if recording is None:
-            return _called(fn, args, named, passed)
-        return _Piece(fn, args, named).record(recording)
+            return _call_unrecorded(fn, args, named, passed)
+        return _CheckpointedCall(fn, args, named).run_and_record(recording)
 
-    made = named_like(fn, checkpointed, "checkpoint")
-    # By these a function that was decorated is pickled.
+    made = copy_metadata(fn, checkpointed, "checkpoint")
+    # A decorated function is pickled by these.
     made.__qualname__ = getattr(fn, "__qualname__", made.__qualname__)
     made.__module__ = getattr(fn, "__module__", made.__module__)
     return made  # type: ignore[no-any-return]
 
 
-class _Piece:
-    """One call of a checkpointed function, and how to repeat it."""
+class _CheckpointedCall:
+    """One call of a checkpointed function, which can be repeated."""
 
     def __init__(
         self,
@@ -101,59 +101,59 @@ class _Piece:
         every: bool = False,
     ):
         self.fn = fn
-        self.every = every  # whether all Variables among the arguments are to be so again
+        self.every = every  # track every Variable among the arguments
         self.name = f"checkpoint({getattr(fn, '__name__', type(fn).__name__)})"
         self.generators = generators_of(fn, args, named)
         self.states = generator_states(self.generators)
-        self.noted = RecordedRng()  # where our own stood, which need not be found
-        # The arguments, without what the tape must keep; for each leaf where that is instead.
+        self.noted = RecordedRng()  # states of od.Generator objects, recorded as they are used
+        # The arguments without their values, and for each leaf where its value is kept.
         self.tree: Any = (args, named)
         self.places: list[tuple[str, int]] = []
-        # What the results depend on, arguments or closed over; leaves that ``fn`` itself made.
+        # The values that the results depend on, arguments or captured; leaves that ``fn`` creates.
         self.ids: list[int] = []
-        self.used: set[int] = set()  # without what is an input for being an argument only
+        self.used: set[int] = set()  # without arguments that no result depends on
         self.specs: list[Spec] = []
         self.new: set[int] = set()
-        # Leaves that it only looked at, to compare them for instance, with their versions.
+        # Leaves that ``fn`` only reads, to compare them for instance, with their versions.
         self.read: list[tuple[Any, int]] = []
-        # For each result its place among the leaves of what ``fn`` returns, its spec and print.
+        # For each result its index among the leaves that ``fn`` returns, its spec and fingerprint.
         self.results: list[tuple[int, Spec, Fingerprint]] = []
         self.made_of: NodesFingerprint | None = None
 
-    # -------------------------------------------------------------- the first time
+    # -------------------------------------------------------------- first run
 
-    def record(self, recording: Recording) -> Any:
-        """Run on a tape of its own, and put on ``recording`` what the piece takes and gives."""
-        start, tape = free_id(), tape_apart()
+    def run_and_record(self, recording: Recording) -> Any:
+        """Run on an isolated tape, and record the call's inputs and results on ``recording``."""
+        start, tape = free_id(), isolated_tape()
         segment = recording_of(tape)
         passed = leaves(self.tree)
-        given = [tape if isinstance(v, GradientTape) else lent(v) for v in passed]
+        given = [tape if isinstance(v, GradientTape) else writable_alias(v) for v in passed]
         args, named = unflatten(self.tree, given)
         with tape, record_rng(self.noted):
             out = self.fn(*args, **named)
         lenders = {id(twin): v for twin, v in zip(given, passed, strict=True)}
         if segment.manual:
             raise TapeError(f"{self.name}: the function records by hand, which cannot be repeated")
-        made, nodes = [_returned(v, lenders) for v in leaves(out)], nodes_of(tape)
+        made, nodes = [_original_if_unchanged(v, lenders) for v in leaves(out)], covered_nodes(tape)
         produced = {node[1] for node in nodes}
         first: dict[int, int] = {}
         for place, value in enumerate(made):
             if isinstance(value, Variable) and value._id in produced:
                 first.setdefault(value._id, place)
-        sources = sources_of(segment, nodes, first)
+        sources = external_sources(segment, nodes, first)
         self.new = {i for i, v in sources.items() if is_trainable(v) and i > start}
         self.used = sources.keys() - self.new
         self.read = [
             (leaf, leaf._info.version)
             for i, leaf in segment.leaves.items()
-            if i <= start and leaf._info is not None and not segment.uses(i)
+            if i <= start and leaf._info is not None and not segment.is_operand(i)
         ]
         if self.every and sources:
             sources = {v._id: v for v in passed if is_tracked(v)} | sources
         results = self._append(recording, sources, nodes, [made[p] for p in first.values()], first)
-        if not self.every:  # a rule of a piece runs that piece again, which looks for itself
+        if not self.every:  # a rule runs the checkpointed call again, which checks itself
             self.made_of = nodes_fingerprint(nodes, first, self.ids)
-        return unflatten(out, [_moved_out(value, results, produced) for value in made])
+        return unflatten(out, [_exported_result(value, results, produced) for value in made])
 
     def _append(
         self,
@@ -163,7 +163,7 @@ class _Piece:
         values: list[Variable],
         first: dict[int, int],
     ) -> dict[int, Variable]:
-        """Append the piece's nodes; return its results by the ids that they had inside."""
+        """Append the call's nodes; return its results by their ids on the isolated tape."""
         if not sources:
             return {}
         self.ids = list(sources)
@@ -177,11 +177,11 @@ class _Piece:
             self.name,
             list(sources.values()),
             [value._array for value in values],
-            self._pull,
-            self._push,
+            self._vjp,
+            self._jvp,
             self._template(recording),
             self.every or any(node[0].selects for node in nodes),
-            poles_among(nodes),
+            any_poles(nodes),
         )
         return dict(zip(first, made, strict=True))
 
@@ -197,13 +197,13 @@ class _Piece:
             else:
                 constant = isinstance(value, Variable)
                 self.places.append(("constant" if constant else "other", len(kept)))
-                kept.append(recording.hold(data_of(value) if constant else value))
+                kept.append(recording.keep_array(stored_array(value) if constant else value))
         self.tree = unflatten(self.tree, [None] * len(self.places))
         return kept
 
-    # -------------------------------------------------------------- the next times
+    # -------------------------------------------------------------- later runs
 
-    def _run(self, inputs: Sequence[Any], rest: Sequence[Any], tape: Any) -> list[Variable]:
+    def _rerun(self, inputs: Sequence[Any], rest: Sequence[Any], tape: Any) -> list[Variable]:
         """Call the function again, on inputs that are Variables; return the results."""
         found = {"input": inputs, "other": rest, "tape": (tape,)}
         values = [
@@ -226,12 +226,12 @@ class _Piece:
             results.append(value)
         return results
 
-    def _check(
+    def _check_rerun(
         self, recording: Recording, nodes: list[RawNode], results: list[Variable], start: int
     ) -> None:
-        """Raise if this time the results depend on something else."""
+        """Raise MutationError if the results of this run depend on other values."""
         ids = [value._id for value in results]
-        found = sources_of(recording, nodes, ids, self.ids)
+        found = external_sources(recording, nodes, ids, self.ids)
         fresh = {i for i in found if i > start and i in recording.leaves}
         if self.used - found.keys() or found.keys() - fresh - set(self.ids):
             raise self._changed("used other Variables")
@@ -246,101 +246,101 @@ class _Piece:
             "found; pass arrays and generators as arguments"
         )
 
-    def _apart(self, kept: tuple[Any, ...]) -> tuple[GradientTape, list[Variable]]:
-        """Run again on a tape of its own, which no other tape sees."""
-        inputs, rest = kept_inputs(kept, len(self.ids))
-        start, tape = free_id(), tape_apart()
+    def _rerun_isolated(self, kept: tuple[Any, ...]) -> tuple[GradientTape, list[Variable]]:
+        """Run again on an isolated tape."""
+        inputs, rest = split_saved(kept, len(self.ids))
+        start, tape = free_id(), isolated_tape()
         segment = recording_of(tape)
         given = [
             make_value(Variable, data, segment, id, spec)
             for data, id, spec in zip(inputs, self.ids, self.specs, strict=True)
         ]
         with tape:
-            results = self._run(given, rest, tape)
-        self._check(segment, nodes_of(tape), results, start)
+            results = self._rerun(given, rest, tape)
+        self._check_rerun(segment, covered_nodes(tape), results, start)
         return tape, results
 
-    def _again(
+    def _rerun_on_tape(
         self, inputs: Sequence[Any], rest: tuple[Any, ...]
     ) -> tuple[list[RawNode], list[Variable], Recording]:
-        """Run again on the tape that records now; return what it recorded, and the results."""
+        """Run again on the tape that records now; return the new nodes, and the results."""
         recording: Recording = innermost_scope()
         start, first = free_id(), recording.new_id()
-        results = self._run(inputs, rest, recording.tapes()[0])
+        results = self._rerun(inputs, rest, recording.tapes()[0])
         nodes = [node for node in recording.nodes if node[1] > first]
-        self._check(recording, nodes, results, start)
+        self._check_rerun(recording, nodes, results, start)
         return nodes, results, recording
 
     # -------------------------------------------------------------- the rules
 
-    def _pull(self, parts: dict[int, Any], kept: tuple[Any, ...], chosen: Masks) -> list[Any]:
-        """From the cotangents of the results to those of the inputs."""
+    def _vjp(self, parts: dict[int, Any], kept: tuple[Any, ...], chosen: Masks) -> list[Any]:
+        """Return the cotangents of the inputs from those of the results."""
         given = dict(chosen)
 
         def swept(nodes: Any, results: list[Variable], parts: dict[int, Any]) -> list[Any]:
             cotangents = {results[j]._id: g for j, g in parts.items()}
             masks = {results[j]._id: mask for j, mask in given.items()}
-            pull(nodes, cotangents, chosen=masks)
-            _answer_masks(chosen, masks, self.ids, cotangents)
-            return self._or_zeros(cotangents)
+            backward_sweep(nodes, cotangents, masks=masks)
+            _set_result_masks(chosen, masks, self.ids, cotangents)
+            return self._cotangents_or_zeros(cotangents)
 
-        if not _recorded(parts, kept[: len(self.ids)]):
-            tape, results = self._apart(kept)
-            return swept(drain(nodes_of(tape)), results, parts)
-        inputs, rest = kept_inputs(kept, len(self.ids))
+        if not _is_recorded(parts, kept[: len(self.ids)]):
+            tape, results = self._rerun_isolated(kept)
+            return swept(pop_nodes(covered_nodes(tape)), results, parts)
+        inputs, rest = split_saved(kept, len(self.ids))
 
-        def pulled(inputs: Any, parts: dict[int, Any]) -> list[Any]:
-            nodes, results, recording = self._again(inputs, rest)
-            return swept(recorded(nodes[::-1], recording), results, parts)
+        def vjp_of_rerun(inputs: Any, parts: dict[int, Any]) -> list[Any]:
+            nodes, results, recording = self._rerun_on_tape(inputs, rest)
+            return swept(with_variables(nodes[::-1], recording), results, parts)
 
-        return self._nested(pulled, list(inputs), parts)
+        return self._nested(vjp_of_rerun, list(inputs), parts)
 
-    def _or_zeros(self, found: dict[int, Any]) -> list[Any]:
+    def _cotangents_or_zeros(self, found: dict[int, Any]) -> list[Any]:
         return [
             found[i] if i in found else np.zeros(spec.shape, spec.dtype)
             for i, spec in zip(self.ids, self.specs, strict=True)
         ]
 
-    def _push(self, parts: dict[int, Any], kept: tuple[Any, ...], chosen: Masks) -> list[Any]:
-        """From the tangents of the inputs to those of the results."""
+    def _jvp(self, parts: dict[int, Any], kept: tuple[Any, ...], chosen: Masks) -> list[Any]:
+        """Return the tangents of the results from those of the inputs."""
         given = dict(chosen)
 
         def swept(nodes: Any, results: list[Variable], parts: dict[int, Any]) -> list[Any]:
             tangents = {self.ids[k]: t for k, t in parts.items()}
             masks = {self.ids[k]: mask for k, mask in given.items()}
-            push(nodes, tangents, masks)
-            _answer_masks(chosen, masks, [v._id for v in results], tangents)
-            return self._moved(tangents, results)
+            forward_sweep(nodes, tangents, masks)
+            _set_result_masks(chosen, masks, [v._id for v in results], tangents)
+            return self._tangents_or_zeros(tangents, results)
 
-        if not _recorded(parts, kept[: len(self.ids)]):
-            tape, results = self._apart(kept)
-            return swept(nodes_of(tape), results, parts)
-        inputs, rest = kept_inputs(kept, len(self.ids))
+        if not _is_recorded(parts, kept[: len(self.ids)]):
+            tape, results = self._rerun_isolated(kept)
+            return swept(covered_nodes(tape), results, parts)
+        inputs, rest = split_saved(kept, len(self.ids))
 
-        def pushed(inputs: Any, parts: dict[int, Any]) -> list[Any]:
-            nodes, results, recording = self._again(inputs, rest)
-            return swept(recorded(nodes, recording), results, parts)
+        def jvp_of_rerun(inputs: Any, parts: dict[int, Any]) -> list[Any]:
+            nodes, results, recording = self._rerun_on_tape(inputs, rest)
+            return swept(with_variables(nodes, recording), results, parts)
 
-        return self._nested(pushed, list(inputs), parts)
+        return self._nested(jvp_of_rerun, list(inputs), parts)
 
     def _nested(self, rule: Callable[..., Any], *args: Any) -> list[Any]:
-        """Apply a rule of this piece as a piece of its own, for derivatives of the next order."""
-        recording = home_of(self.name, leaves(args))
+        """Apply a rule of this call as a checkpointed call, for derivatives of the next order."""
+        recording = recording_for(self.name, leaves(args))
         if recording is None:
             return list(rule(*args))
-        # The rule follows each input, also one that none of its results depends on.
-        found: list[Any] = _Piece(rule, args, {}, every=True).record(recording)
+        # The rule tracks every input, also one that none of its results depends on.
+        found: list[Any] = _CheckpointedCall(rule, args, {}, every=True).run_and_record(recording)
         return found
 
-    def _moved(self, tangents: dict[int, Any], results: list[Variable]) -> list[Any]:
+    def _tangents_or_zeros(self, tangents: dict[int, Any], results: list[Variable]) -> list[Any]:
         return [
             tangents[v._id] if v._id in tangents else np.zeros(v.shape, v.dtype) for v in results
         ]
 
 
-def _called(fn: Callable[..., Any], args: Any, named: Any, passed: list[Any]) -> Any:
-    """Call the function where nothing records; what it writes to Variables stays inside too."""
-    given = [lent(v) for v in passed]
+def _call_unrecorded(fn: Callable[..., Any], args: Any, named: Any, passed: list[Any]) -> Any:
+    """Call the function where nothing records; its writes to Variables stay inside as well."""
+    given = [writable_alias(v) for v in passed]
     if all(one is own for one, own in zip(given, passed, strict=True)):
         return fn(*args, **named)
     args, named = unflatten((args, named), given)
@@ -349,29 +349,31 @@ def _called(fn: Callable[..., Any], args: Any, named: Any, passed: list[Any]) ->
     flat = leaves(out)
     if not any(id(v) in lenders for v in flat):
         return out
-    return unflatten(out, [_returned(v, lenders) for v in flat])
+    return unflatten(out, [_original_if_unchanged(v, lenders) for v in flat])
 
 
-def _returned(value: Any, lenders: dict[int, Any]) -> Any:
-    """The caller's own Variable for one that was lent and not written to."""
+def _original_if_unchanged(value: Any, lenders: dict[int, Any]) -> Any:
+    """Return the caller's own Variable for an alias of it that was not written to."""
     lender = lenders.get(id(value))
     if not isinstance(lender, Variable) or lender._array is not value._array:
         return value
     return lender if lender._id == value._id else value
 
 
-def _answer_masks(chosen: Masks, masks: Masks, ids: Sequence[int], found: dict[int, Any]) -> None:
-    """Leave in ``chosen`` the masks of the answers, which have these ``ids``."""
+def _set_result_masks(
+    chosen: Masks, masks: Masks, ids: Sequence[int], found: dict[int, Any]
+) -> None:
+    """Replace ``chosen`` by the masks of the results, which have these ``ids``."""
     chosen.clear()
     for k, i in enumerate(ids):
-        if i not in found:  # zeros, for nothing depends on it
+        if i not in found:  # zeros, because nothing depends on it
             chosen[k] = GradientMask(lambda: np.False_)
         elif i in masks:
             chosen[k] = masks[i]
 
 
-def _moved_out(value: Any, results: dict[int, Variable], produced: set[int]) -> Any:
-    """A leaf of the result on the tape around: a constant where it depends on nothing there."""
+def _exported_result(value: Any, results: dict[int, Variable], produced: set[int]) -> Any:
+    """Return a leaf of the result for the outer tape; a constant if it depends on nothing there."""
     if not isinstance(value, Variable) or value._id not in produced:
         return value
     if value._id in results:
@@ -379,5 +381,5 @@ def _moved_out(value: Any, results: dict[int, Variable], produced: set[int]) -> 
     return make_value(Variable, value._array, CONSTANT, free_id(), value._spec)
 
 
-def _recorded(parts: dict[int, Any], inputs: tuple[Any, ...]) -> bool:
+def _is_recorded(parts: dict[int, Any], inputs: tuple[Any, ...]) -> bool:
     return any(isinstance(v, Variable) for v in (*parts.values(), *inputs))

@@ -1,4 +1,4 @@
-"""``custom_vjp``: a function with a backward rule of one's own."""
+"""``custom_vjp``: functions with a user-defined backward rule."""
 
 from __future__ import annotations
 
@@ -30,11 +30,17 @@ from odyssey.table.value import (
 )
 from odyssey.tape import GradientTape
 from odyssey.tape.recording import Recording
-from odyssey.tape.sweep import flip
+from odyssey.tape.sweep import conj_if_complex
 from odyssey.tape.tape_base import recording_of
-from odyssey.transforms.call_nodes import data_of, home_of, kept_inputs, record_call
+from odyssey.transforms.call_nodes import record_call, recording_for, split_saved, stored_array
 from odyssey.transforms.reverse import vjp
-from odyssey.transforms.rule_arrays import each_own, is_floating, places_in, read_only, residual_of
+from odyssey.transforms.rule_arrays import (
+    exclusive_leaves,
+    is_floating,
+    leaf_counts,
+    read_only,
+    residual_value,
+)
 from odyssey.tree import leaves, paths, same_tree, unflatten
 from odyssey.variable import Variable
 
@@ -105,7 +111,7 @@ class custom_vjp:
         return f"custom_vjp({self.__name__})"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """A function that was decorated is pickled as functions are: by its name."""
+        """Pickle a decorated function by its name, as functions are pickled."""
         return self.__qualname__ if is_importable(self) else super().__reduce_ex__(protocol)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -116,14 +122,14 @@ class custom_vjp:
         if named or getattr(self.__wrapped__, "__defaults__", None):
             args = self._in_order(args, named)
         values = leaves(args)
-        recording = home_of(self.__name__, values)
+        recording = recording_for(self.__name__, values)
         tracked = any(is_tracked(v) for v in values)
         if recording is not None and tracked:
             if self._rules is None or None in self._rules:
                 raise TapeError(
                     f"{self!r} has no rules; call {self.__name__}.defvjp(forward, backward) first"
                 )
-            return _Call(self.__name__, *self._rules, args).record(recording)
+            return _RecordedCall(self.__name__, *self._rules, args).run_and_record(recording)
         return self._unrecorded(args, values, tracked, recording is not None)
 
     def _in_order(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
@@ -142,10 +148,10 @@ class custom_vjp:
         return bound.args
 
     def _unrecorded(self, args: Any, values: list[Any], tracked: bool, guard: bool) -> Any:
-        """Call the function itself; with Variables among the arguments, Variables come out."""
+        """Call the function itself; the results are Variables if any argument is one."""
         arrays = unflatten(args, [v.data if isinstance(v, Variable) else v for v in values])
         if guard:
-            with _closed(self.__name__):
+            with _refuse_captures(self.__name__):
                 found = [self.__wrapped__(*arrays)]
         else:
             found = [self.__wrapped__(*arrays)]
@@ -154,12 +160,12 @@ class custom_vjp:
         mark = UNTRACKED if tracked and not isinstance(innermost_scope(), Pause) else CONSTANT
         made = [
             make_value(Variable, data, mark, free_id()) if is_floating(data) else data
-            for data in each_own(found, leaves(arrays))
+            for data in exclusive_leaves(found, leaves(arrays))
         ]
         return unflatten(found[0], made)
 
 
-class _Call:
+class _RecordedCall:
     """One recorded call: its arguments without their arrays, and its rules."""
 
     def __init__(self, name: str, forward: Any, backward: Any, args: tuple[Any, ...]) -> None:
@@ -168,55 +174,57 @@ class _Call:
         self.backward = backward
         self.args: Any = args
         self.paths = [path for n, arg in enumerate(args) for path, _ in paths(arg, f"argument {n}")]
-        # Places of the inputs among the leaves of the arguments, and what they are.
+        # Positions of the inputs among the leaves of the arguments, and their specs.
         self.inputs: list[int] = []
         self.specs: list[Spec] = []
-        # What the two rules return, without arrays; specs of the recorded leaves of ``out``.
+        # The results of the two rules without arrays; specs of the recorded leaves of ``out``.
         self.out: Any = None
         self.results: dict[int, Spec] = {}
         self.others: list[Any] = []
         self.residuals: Any = None
         self.noted = RecordedRng()
 
-    def record(self, recording: Recording) -> Any:
+    def run_and_record(self, recording: Recording) -> Any:
         """Run ``forward`` on plain arrays, and append the call to ``recording``."""
         values = leaves(self.args)
-        ids = [recording.place(v, self.name) if isinstance(v, Variable) else None for v in values]
+        ids = [
+            recording.operand_id(v, self.name) if isinstance(v, Variable) else None for v in values
+        ]
         self.inputs = [k for k, i in enumerate(ids) if i is not None]
         variables = [values[k] for k in self.inputs]
         self.specs = [v._spec for v in variables]
         arrays = [v.data if isinstance(v, Variable) else v for v in values]
-        with _closed(self.name), record_rng(self.noted):
-            pair = self._pair(self.forward(*unflatten(self.args, arrays)))
-        made = each_own(pair, arrays)
+        with _refuse_captures(self.name), record_rng(self.noted):
+            pair = self._check_pair(self.forward(*unflatten(self.args, arrays)))
+        made = exclusive_leaves(pair, arrays)
         out, residuals = pair
         self.results = {k: spec_of(leaf) for k, leaf in enumerate(made) if is_floating(leaf)}
-        rest = [recording.hold(a) for k, a in enumerate(arrays) if k not in self.inputs]
-        # What a Variable gave is kept as the Variable's own, with no lock or copy.
-        own = {id(arrays[k]): data_of(values[k]) for k in self.inputs}
-        saved = [residual_of(leaf) for leaf in leaves(residuals)]
-        saved = [own[id(a)] if id(a) in own else recording.hold(a) for a in saved]
+        rest = [recording.keep_array(a) for k, a in enumerate(arrays) if k not in self.inputs]
+        # An array of a Variable is kept as the Variable's own, with no lock or copy.
+        own = {id(arrays[k]): stored_array(values[k]) for k in self.inputs}
+        saved = [residual_value(leaf) for leaf in leaves(residuals)]
+        saved = [own[id(a)] if id(a) in own else recording.keep_array(a) for a in saved]
         results = record_call(
             recording,
             self.name,
             variables,
             [made[k] for k in self.results],
-            self._pull,
-            self._push,
+            self._vjp,
+            self._jvp,
             [*rest, *saved],
         )
         for k, result in zip(self.results, results, strict=True):
             made[k] = result
-        self._forget(out, made, residuals, len(values))
+        self._drop_arrays(out, made, residuals, len(values))
         return unflatten(out, made)
 
-    def _forget(self, out: Any, made: list[Any], residuals: Any, count: int) -> None:
-        """Keep trees without the arrays: those are the tape's."""
+    def _drop_arrays(self, out: Any, made: list[Any], residuals: Any, count: int) -> None:
+        """Keep the trees without their arrays, which the tape holds."""
         self.args = unflatten(self.args, [None] * count)
         self.out = unflatten(out, [None] * len(made))
         self.residuals = unflatten(residuals, [None] * len(leaves(residuals)))
 
-    def _pair(self, made: Any) -> Any:
+    def _check_pair(self, made: Any) -> Any:
         if not isinstance(made, tuple) or len(made) != 2:
             raise DTypeError(
                 f"{self.name}: forward must return a pair (out, residuals); "
@@ -226,23 +234,23 @@ class _Call:
 
     # -------------------------------------------------------------- the rules
 
-    def _pull(self, parts: dict[int, Any], kept: tuple[Any, ...], chosen: Any) -> list[Any]:
-        """From the cotangents of the results to those of the inputs."""
-        chosen.clear()  # what a rule from outside leaves out is not known
-        cotangents = {j: flip(g) for j, g in parts.items()}
+    def _vjp(self, parts: dict[int, Any], kept: tuple[Any, ...], chosen: Any) -> list[Any]:
+        """Return the cotangents of the inputs from those of the results."""
+        chosen.clear()  # the elements that a user's rule masks out are not known
+        cotangents = {j: conj_if_complex(g) for j, g in parts.items()}
         if self._is_recorded(parts, kept):
             with self._hint():
                 residuals = self._residuals_again(kept)
                 gradients = self._gradients(residuals, cotangents)
         else:
-            with _closed(self.name):
+            with _refuse_captures(self.name):
                 gradients = self._gradients(self._residuals(kept), cotangents)
-        return [flip(g) for g in gradients]
+        return [conj_if_complex(g) for g in gradients]
 
-    def _push(self, parts: dict[int, Any], kept: tuple[Any, ...], chosen: Any) -> list[Any]:
-        """From tangents of inputs to those of the results.
+    def _jvp(self, parts: dict[int, Any], kept: tuple[Any, ...], chosen: Any) -> list[Any]:
+        """Return the tangents of the results from those of the inputs.
 
-        ``backward`` is the transposed derivative, and linear, so its own transpose is wanted.
+        ``backward`` is the transposed derivative, and linear. Its transpose is the derivative.
         """
         chosen.clear()
         recorded = self._is_recorded(parts, kept)
@@ -263,23 +271,23 @@ class _Call:
         return list(moved)
 
     def _is_recorded(self, parts: dict[int, Any], kept: tuple[Any, ...]) -> bool:
-        inputs, _ = kept_inputs(kept, len(self.inputs))
+        inputs, _ = split_saved(kept, len(self.inputs))
         return any(isinstance(v, Variable) for v in (*parts.values(), *inputs))
 
     def _residuals(self, kept: tuple[Any, ...]) -> Any:
-        _, rest = kept_inputs(kept, len(self.inputs))
+        _, rest = split_saved(kept, len(self.inputs))
         others = len(self.paths) - len(self.inputs)
         # Read-only, because the tape may be swept again.
         return unflatten(self.residuals, [read_only(value) for value in rest[others:]])
 
     def _residuals_again(self, kept: tuple[Any, ...]) -> Any:
-        """Run ``forward`` on Variables, so that what it keeps can be differentiated."""
-        inputs, rest = kept_inputs(kept, len(self.inputs))
+        """Run ``forward`` on Variables, so that its residuals can be differentiated."""
+        inputs, rest = split_saved(kept, len(self.inputs))
         by_place = dict(zip(self.inputs, inputs, strict=True))
         others = iter(rest)
         values = [by_place[k] if k in by_place else next(others) for k in range(len(self.paths))]
         with replay_rng(self.noted):
-            return self._pair(self.forward(*unflatten(self.args, values)))[1]
+            return self._check_pair(self.forward(*unflatten(self.args, values)))[1]
 
     @contextmanager
     def _hint(self) -> Iterator[None]:
@@ -290,7 +298,7 @@ class _Call:
             raise
 
     def _gradients(self, residuals: Any, cotangents: dict[int, Any]) -> list[Any]:
-        """Call ``backward``; return what it gave for the inputs, checked."""
+        """Call ``backward``; return its checked gradients of the inputs."""
         made: list[Any] = [None] * len(leaves(self.out))
         for j, (place, spec) in enumerate(self.results.items()):
             g = cotangents.get(j)
@@ -307,14 +315,17 @@ class _Call:
                 f"{len(self.args)} arguments; None stands for zero"
             )
         flat = self._in_order_of_arguments(given)
-        places = places_in(given)
+        places = leaf_counts(given)
         for k in self.inputs:
             if is_referenced_elsewhere(flat, k, places[id(flat[k])]) and is_writable(flat[k]):
-                flat[k] = flat[k].copy()  # a workspace for all calls, for example
-        return [self._checked(flat[k], k, s) for k, s in zip(self.inputs, self.specs, strict=True)]
+                flat[k] = flat[k].copy()  # for example a workspace that all calls share
+        return [
+            self._check_gradient(flat[k], k, s)
+            for k, s in zip(self.inputs, self.specs, strict=True)
+        ]
 
     def _in_order_of_arguments(self, given: Any) -> list[Any]:
-        """The gradients that backward gave for the leaves of all arguments, None for zeros."""
+        """Return the gradients for the leaves of all arguments; None for zeros."""
         flat: list[Any] = []
         for n, (arg, gradient) in enumerate(zip(self.args, given, strict=True)):
             if gradient is None:
@@ -324,8 +335,8 @@ class _Call:
                 flat.extend(same_tree(self.name, f"gradient of {where}", arg, gradient, where))
         return flat
 
-    def _checked(self, g: Any, place: int, spec: Spec) -> Any:
-        """A gradient that backward gave for an input, if it can be one."""
+    def _check_gradient(self, g: Any, place: int, spec: Spec) -> Any:
+        """Return the gradient of an input as an array of its spec; raise if it does not fit."""
         if g is None:
             return np.zeros(spec.shape, spec.dtype)
         if not isinstance(g, (Variable, Symbol)):
@@ -344,11 +355,11 @@ class _Call:
         return unbroadcast(g, spec)
 
 
-def _closed(name: str) -> PauseBlock:
-    """Record nothing in a block, and refuse Variables from before it that have gradients."""
+def _refuse_captures(name: str) -> PauseBlock:
+    """Return a block that records nothing, and refuses captured Variables that have gradients."""
     leaf, result = free_id(), recording_of(GradientTape()).new_id()
 
-    def refuse(who: str, value: Any) -> None:
+    def refuse_capture(who: str, value: Any) -> None:
         if not isinstance(value, Value) or is_constant(value):
             return
         if value._id < (leaf if value.is_leaf else result):
@@ -357,4 +368,4 @@ def _closed(name: str) -> PauseBlock:
                 "be lost; pass it as an argument, or close over its detach()"
             )
 
-    return PauseBlock(refuse)
+    return PauseBlock(refuse_capture)

@@ -1,4 +1,4 @@
-"""Forward mode: how a result moves with its arguments, and how a gradient does."""
+"""Forward mode: Jacobian-vector products and Hessian-vector products."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from odyssey.checks import flag, function
 from odyssey.tape import GradientTape
-from odyssey.tape.queries import Known
+from odyssey.tape.queries import Sources
 from odyssey.transforms.arguments import (
-    Watched,
-    as_arguments,
-    detached,
-    hand_over,
-    is_live,
+    WatchedArguments,
+    detach_recorded,
+    export_results,
+    is_on_tape,
+    paired_arguments,
     split_aux,
     zeros_like,
 )
@@ -48,34 +48,34 @@ def jvp(fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fal
     """
     function("jvp", fn)
     has_aux = flag("jvp", "has_aux", has_aux)
-    primals, tangents = as_arguments("jvp", primals, tangents)
-    primals = detached(primals)
+    primals, tangents = paired_arguments("jvp", primals, tangents)
+    primals = detach_recorded(primals)
     given = []
     for n, (tree, direction) in enumerate(zip(primals, tangents, strict=True)):
         flat = same_tree("jvp", "tangents", tree, direction, f"argument {n}")
         given += [t for t, leaf in zip(flat, leaves(tree), strict=True) if leaf is not None]
     with GradientTape() as tape:
-        watched = Watched("jvp", tape, primals, range(len(primals)))
+        watched = WatchedArguments("jvp", tape, primals, range(len(primals)))
         out, aux = split_aux("jvp", fn(*watched.args), has_aux)
     outputs, rebuild = flatten(out)
     tangent = rebuild(tangents_of(tape, outputs, watched.sources, given))
-    result = hand_over(tape, out)
-    return (result, tangent, hand_over(tape, aux)) if has_aux else (result, tangent)
+    result = export_results(tape, out)
+    return (result, tangent, export_results(tape, aux)) if has_aux else (result, tangent)
 
 
 def tangents_of(
-    tape: GradientTape, outputs: list[Any], sources: Known, tangents: list[Any]
+    tape: GradientTape, outputs: list[Any], sources: Sources, tangents: list[Any]
 ) -> list[Any]:
-    """Tangents of the outputs; zeros for those that do not depend on the sources."""
-    live = [k for k, out in enumerate(outputs) if is_live(tape, out)]
-    moved = [zeros_like(out) for out in outputs]
-    if tape._followed():
-        moved = [t if t is None else Variable(t) for t in moved]
+    """Return the tangents of the outputs; zeros for outputs that do not depend on the sources."""
+    live = [k for k, out in enumerate(outputs) if is_on_tape(tape, out)]
+    result = [zeros_like(out) for out in outputs]
+    if tape._is_followed():
+        result = [t if t is None else Variable(t) for t in result]
     if live:
-        found = tape.jvp([outputs[k] for k in live], sources, tangents, unused="zero")
-        for k, t in zip(live, found, strict=True):
-            moved[k] = t
-    return moved
+        computed = tape.jvp([outputs[k] for k in live], sources, tangents, unused="zero")
+        for k, t in zip(live, computed, strict=True):
+            result[k] = t
+    return result
 
 
 def hvp(fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
@@ -101,12 +101,12 @@ def hvp(fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fal
     array([  6., 120.])
     """
     has_aux = flag("hvp", "has_aux", has_aux)
-    primals, tangents = as_arguments("hvp", primals, tangents)
-    numbers, bare = tuple(range(len(primals))), len(primals) == 1
+    primals, tangents = paired_arguments("hvp", primals, tangents)
+    numbers, single = tuple(range(len(primals))), len(primals) == 1
 
-    def gradient(*args: Any) -> Any:
-        _, aux, gradients = differentiate("hvp", fn, numbers, bare, has_aux, args, {})
+    def gradient_of_fn(*args: Any) -> Any:
+        _, aux, gradients = differentiate("hvp", fn, numbers, single, has_aux, args, {})
         return (gradients, aux) if has_aux else gradients
 
-    moved = jvp(gradient, primals, tangents, has_aux)
-    return moved[1:] if has_aux else moved[1]
+    result = jvp(gradient_of_fn, primals, tangents, has_aux)
+    return result[1:] if has_aux else result[1]

@@ -1,4 +1,4 @@
-"""Tapes apart: a stretch of a computation that is recorded by itself, and what it depends on."""
+"""Isolated tapes: a computation recorded by itself, and the outside values that it depends on."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from odyssey.tape.recording import RawNode, Recording
 from odyssey.tape.sweep import dependencies
 from odyssey.tape.tape_base import recording_of
 
-__all__ = ["nodes_of", "sources_of", "tape_apart"]
+__all__ = ["covered_nodes", "external_sources", "isolated_tape"]
 
 
-def tape_apart() -> GradientTape:
-    """A tape that joins no other, and takes the Variables of others as inputs."""
+def isolated_tape() -> GradientTape:
+    """Return a tape that joins no other, and accepts Variables of other tapes as inputs."""
     tape = GradientTape()
-    recording_of(tape).guests = {}
+    recording_of(tape).outer_values = {}
     tape.enable()
     return tape
 
 
-def nodes_of(tape: GradientTape) -> list[RawNode]:
-    """What was recorded while ``tape`` recorded, and not only a tape inside of its block."""
+def covered_nodes(tape: GradientTape) -> list[RawNode]:
+    """Return the nodes recorded while ``tape`` recorded, without those of inner tapes alone."""
     nodes = recording_of(tape).nodes
     return [node for node in nodes if tape._covers(node[1])] if tape._gaps else nodes
 
 
-def sources_of(
+def external_sources(
     recording: Recording, nodes: list[RawNode], results: Iterable[int], known: Iterable[int] = ()
 ) -> dict[int, Any]:
-    """What ``results`` depend on that no node made, by id, in order of first use."""
-    needed, made = dependencies(nodes, results), {node[1] for node in nodes}
-    found: dict[int, Any] = {}
-    guests = recording.guests or {}
+    """Return the values that ``results`` depend on and no node produced, by id in order of use."""
+    needed, produced = dependencies(nodes, results), {node[1] for node in nodes}
+    sources: dict[int, Any] = {}
+    guests = recording.outer_values or {}
     for _, id, inputs, _, _ in nodes:
         for i in inputs if id in needed else ():
-            if i is None or i in made or i in found:
+            if i is None or i in produced or i in sources:
                 continue
             value = recording.leaves.get(i, guests.get(i))
-            # Others are stand-ins for what a tape inside of the function watched.
+            # Other ids are leaves that an inner tape watched.
             if value is not None or i in known:
-                found[i] = value
-    return found
+                sources[i] = value
+    return sources

@@ -1,4 +1,4 @@
-"""Whole Jacobians and Hessians, one sweep for each row or column."""
+"""Jacobians and Hessians, one sweep for each row or column."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from odyssey.ops.structure.shape import reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.value import Symbol
 from odyssey.tape import GradientTape
-from odyssey.tape.queries import Known
+from odyssey.tape.queries import Sources
 from odyssey.transforms.arguments import (
     Argnums,
-    Watched,
-    checked_argnums,
-    detached,
-    hand_over,
-    named_like,
-    positions_of,
+    WatchedArguments,
+    argument_positions,
+    copy_metadata,
+    detach_recorded,
+    export_results,
+    normalize_argnums,
     split_aux,
     warn_if_independent,
 )
@@ -92,21 +92,21 @@ def hessian(
     """
     inner = _jacobian("hessian", fn, argnums, has_aux)
     outer = _jacobian("hessian", inner, argnums, has_aux, outer=True)
-    return named_like(fn, outer, "hessian")  # type: ignore[no-any-return]
+    return copy_metadata(fn, outer, "hessian")  # type: ignore[no-any-return]
 
 
 def _jacobian(
     who: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, outer: bool = False
 ) -> Callable[..., Any]:
-    """``outer`` says that ``fn`` is a Jacobian itself: forward mode, and it may be a constant."""
-    numbers, has_aux = checked_argnums(who, argnums), flag(who, "has_aux", has_aux)
-    bare = not isinstance(argnums, (tuple, list))
+    """Return the Jacobian function; ``outer`` if ``fn`` is a Jacobian: forward, no warning."""
+    numbers, has_aux = normalize_argnums(who, argnums), flag(who, "has_aux", has_aux)
+    single = not isinstance(argnums, (tuple, list))
 
     def matrix(*args: Any, **named: Any) -> Any:
-        positions = positions_of(who, numbers, len(args))
-        args, named = detached(args), detached(named)
+        positions = argument_positions(who, numbers, len(args))
+        args, named = detach_recorded(args), detach_recorded(named)
         with GradientTape(persistent=True) as tape:
-            watched = Watched(who, tape, args, positions)
+            watched = WatchedArguments(who, tape, args, positions)
             out, aux = split_aux(who, fn(*watched.args, **named), has_aux)
         outputs, rebuild = flatten(out)
         for path, leaf in paths(out, "the result"):
@@ -115,13 +115,15 @@ def _jacobian(
             _check_real(who, "an argument", spec)
         if not outer:
             warn_if_independent(who, tape, outputs, watched.sources)
-        fewer = sum(spec.size for spec in watched.sources.specs) < sum(_size(v) for v in outputs)
-        build = _columns if outer or fewer else _rows
+        fewer = sum(spec.size for spec in watched.sources.specs) < sum(
+            _element_count(v) for v in outputs
+        )
+        build = _forward_mode_blocks if outer or fewer else _reverse_mode_blocks
         found = build(tape, outputs, watched.sources)
-        result = rebuild([watched.trees(blocks, bare) for blocks in found])
-        return (result, hand_over(tape, aux)) if has_aux else result
+        result = rebuild([watched.trees(blocks, single) for blocks in found])
+        return (result, export_results(tape, aux)) if has_aux else result
 
-    return named_like(fn, matrix, who)  # type: ignore[no-any-return]
+    return copy_metadata(fn, matrix, who)  # type: ignore[no-any-return]
 
 
 _WITH_DTYPE = (Variable, Symbol, Spec, *ARRAY_LIKE)
@@ -141,7 +143,7 @@ def _check_real(who: str, path: str, leaf: Any) -> None:
         )
 
 
-def _size(value: Any) -> int:
+def _element_count(value: Any) -> int:
     return int(np.prod(_shape(value)))
 
 
@@ -149,52 +151,56 @@ def _shape(value: Any) -> tuple[int, ...]:
     return tuple(value.shape) if hasattr(value, "shape") else ()
 
 
-def _units(value: Any) -> Iterator[Array]:
-    """The arrays like ``value`` that are 1 in one place and 0 elsewhere, in order."""
-    for k in range(_size(value)):
+def _unit_arrays(value: Any) -> Iterator[Array]:
+    """Yield the arrays like ``value`` that have one element 1 and the others 0, in order."""
+    for k in range(_element_count(value)):
         unit = np.zeros(_shape(value), value.dtype)
         unit.reshape(-1)[k] = 1.0
         yield unit
 
 
-def _rows(tape: GradientTape, outputs: list[Any], sources: Known) -> list[list[Any]]:
-    """Blocks by output and source, from a backward sweep for each output element."""
+def _reverse_mode_blocks(
+    tape: GradientTape, outputs: list[Any], sources: Sources
+) -> list[list[Any]]:
+    """Return blocks by output and source, from a backward sweep for each output element."""
     blocks = []
     for out in outputs:
-        units = _units(out) if hasattr(out, "dtype") else iter([np.ones(())])
+        units = _unit_arrays(out) if hasattr(out, "dtype") else iter([np.ones(())])
         sweeps = [gradients_of(tape, [out], sources, [unit]) for unit in units]
-        parts = zip(*sweeps, strict=True) if sweeps else [()] * len(sources.ids)
+        columns = zip(*sweeps, strict=True) if sweeps else [()] * len(sources.ids)
         blocks.append(
             [
-                _block(p, 0, (*_shape(out), *spec.shape), spec)
-                for p, spec in zip(parts, sources.specs, strict=True)
+                _assemble_block(column, 0, (*_shape(out), *spec.shape), spec)
+                for column, spec in zip(columns, sources.specs, strict=True)
             ]
         )
     return blocks
 
 
-def _columns(tape: GradientTape, outputs: list[Any], sources: Known) -> list[list[Any]]:
-    """Blocks by output and source, from a forward sweep for each input element."""
+def _forward_mode_blocks(
+    tape: GradientTape, outputs: list[Any], sources: Sources
+) -> list[list[Any]]:
+    """Return blocks by output and source, from a forward sweep for each input element."""
     blocks: list[list[Any]] = [[] for _ in outputs]
     for k, spec in enumerate(sources.specs):
-        source = sources.only(k)
-        sweeps = [tangents_of(tape, outputs, source, [unit]) for unit in _units(spec)]
-        parts = zip(*sweeps, strict=True) if sweeps else [()] * len(outputs)
-        for made, part, out in zip(blocks, parts, outputs, strict=True):
-            made.append(_block(part, -1, (*_shape(out), *spec.shape), spec))
+        source = sources.select(k)
+        sweeps = [tangents_of(tape, outputs, source, [unit]) for unit in _unit_arrays(spec)]
+        columns = zip(*sweeps, strict=True) if sweeps else [()] * len(outputs)
+        for row, column, out in zip(blocks, columns, outputs, strict=True):
+            row.append(_assemble_block(column, -1, (*_shape(out), *spec.shape), spec))
     return blocks
 
 
-def _block(parts: Any, axis: int, shape: tuple[int, ...], like: Spec) -> Any:
-    """One array of the sweeps' results side by side."""
+def _assemble_block(results: Any, axis: int, shape: tuple[int, ...], like: Spec) -> Any:
+    """Stack the results of the sweeps into one array."""
     if len(shape) > _MOST_AXES:
         raise ShapeError(
             f"jacobian: a block would have {len(shape)} axes, those of a result and of an "
             f"argument, and NumPy's arrays have at most {_MOST_AXES}; reshape one of them"
         )
-    parts = list(parts)
-    if not parts:
+    results = list(results)
+    if not results:
         return np.zeros(shape, like.dtype)
-    if all(isinstance(part, ARRAY_LIKE) for part in parts):
-        return np.stack(parts, axis).reshape(shape)
-    return reshape(stack(parts, axis), shape)
+    if all(isinstance(result, ARRAY_LIKE) for result in results):
+        return np.stack(results, axis).reshape(shape)
+    return reshape(stack(results, axis), shape)

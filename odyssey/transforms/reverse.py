@@ -1,4 +1,4 @@
-"""Reverse mode: gradients and pullbacks of functions, and the way to stop them."""
+"""Reverse mode: gradients and vector-Jacobian products of functions, and ``stop_gradient``."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from odyssey.errors import DTypeError, ShapeError
 from odyssey.table.scope import recording_now
 from odyssey.table.value import NUMBERS, Symbol
 from odyssey.tape import GradientTape
-from odyssey.tape.queries import Known
+from odyssey.tape.queries import Sources
 from odyssey.transforms.arguments import (
     Argnums,
-    Watched,
-    checked_argnums,
-    detached,
-    hand_over,
-    is_live,
-    named_like,
-    positions_of,
+    WatchedArguments,
+    argument_positions,
+    copy_metadata,
+    detach_recorded,
+    export_results,
+    is_on_tape,
+    normalize_argnums,
     split_aux,
     warn_if_independent,
 )
@@ -57,14 +57,14 @@ def grad(fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) ->
     >>> gradient({"w": np.array([1.0, 2.0]), "b": 3.0})
     {'w': array([2., 4.]), 'b': array(1.)}
     """
-    numbers, has_aux = checked_argnums("grad", argnums), flag("grad", "has_aux", has_aux)
-    bare = not isinstance(argnums, (tuple, list))
+    numbers, has_aux = normalize_argnums("grad", argnums), flag("grad", "has_aux", has_aux)
+    single = not isinstance(argnums, (tuple, list))
 
-    def gradient(*args: Any, **named: Any) -> Any:
-        _, aux, gradients = differentiate("grad", fn, numbers, bare, has_aux, args, named)
+    def gradient_of_fn(*args: Any, **named: Any) -> Any:
+        _, aux, gradients = differentiate("grad", fn, numbers, single, has_aux, args, named)
         return (gradients, aux) if has_aux else gradients
 
-    return named_like(fn, gradient, "grad")  # type: ignore[no-any-return]
+    return copy_metadata(fn, gradient_of_fn, "grad")  # type: ignore[no-any-return]
 
 
 def value_and_grad(
@@ -88,40 +88,40 @@ def value_and_grad(
     >>> float(value), [float(g) for g in gradient]
     (10.0, [5.0, 2.0])
     """
-    numbers = checked_argnums("value_and_grad", argnums)
+    numbers = normalize_argnums("value_and_grad", argnums)
     has_aux = flag("value_and_grad", "has_aux", has_aux)
-    bare = not isinstance(argnums, (tuple, list))
+    single = not isinstance(argnums, (tuple, list))
 
     def with_gradient(*args: Any, **named: Any) -> Any:
         out, aux, gradients = differentiate(
-            "value_and_grad", fn, numbers, bare, has_aux, args, named
+            "value_and_grad", fn, numbers, single, has_aux, args, named
         )
         return ((out, aux) if has_aux else out), gradients
 
-    return named_like(fn, with_gradient, "value_and_grad")  # type: ignore[no-any-return]
+    return copy_metadata(fn, with_gradient, "value_and_grad")  # type: ignore[no-any-return]
 
 
 def differentiate(
     who: str,
     fn: Callable[..., Any],
     numbers: tuple[int, ...],
-    bare: bool,
+    single: bool,
     has_aux: bool,
     args: tuple[Any, ...],
     named: dict[str, Any],
 ) -> tuple[Any, Any, Any]:
-    """The result of ``fn``, what came beside it, and the gradients; see ``grad``."""
-    positions = positions_of(who, numbers, len(args))
-    args, named = detached(args), detached(named)
+    """Return the result of ``fn``, its auxiliary result, and the gradients; see ``grad``."""
+    positions = argument_positions(who, numbers, len(args))
+    args, named = detach_recorded(args), detach_recorded(named)
     with GradientTape() as tape:
-        watched = Watched(who, tape, args, positions)
+        watched = WatchedArguments(who, tape, args, positions)
         out, aux = split_aux(who, fn(*watched.args, **named), has_aux)
     _check_scalar(who, out)
-    if who != "hvp":  # which says how a gradient moves: not at all, maybe
+    if who != "hvp":  # a zero Hessian is no mistake
         warn_if_independent(who, tape, [out], watched.sources)
     gradients = gradients_of(tape, [out], watched.sources, None)
-    out, aux = hand_over(tape, out), hand_over(tape, aux)
-    return out, aux, watched.trees(gradients, bare)
+    out, aux = export_results(tape, out), export_results(tape, aux)
+    return out, aux, watched.trees(gradients, single)
 
 
 def _check_scalar(who: str, out: Any) -> None:
@@ -144,13 +144,13 @@ def _check_scalar(who: str, out: Any) -> None:
 
 
 def gradients_of(
-    tape: GradientTape, outputs: list[Any], sources: Known, cotangents: list[Any] | None
+    tape: GradientTape, outputs: list[Any], sources: Sources, cotangents: list[Any] | None
 ) -> list[Any]:
-    """Gradients of the outputs that are on the tape; zeros for sources that none depends on."""
-    live = [k for k, out in enumerate(outputs) if is_live(tape, out)]
+    """Return the gradients of the outputs on the tape; zeros for sources that none depends on."""
+    live = [k for k, out in enumerate(outputs) if is_on_tape(tape, out)]
     if not live:
         zeros = [np.zeros(spec.shape, spec.dtype) for spec in sources.specs]
-        return [Variable(z) for z in zeros] if tape._followed() else zeros
+        return [Variable(z) for z in zeros] if tape._is_followed() else zeros
     if len(outputs) == 1:
         given = None if cotangents is None else cotangents[0]
         alone: list[Any] = tape.gradient(outputs[0], sources, given, unused="zero")
@@ -182,9 +182,9 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """
     function("vjp", fn)
     has_aux = flag("vjp", "has_aux", has_aux)
-    primals = detached(primals)
+    primals = detach_recorded(primals)
     with GradientTape(persistent=True) as tape:
-        watched = Watched("vjp", tape, primals, range(len(primals)))
+        watched = WatchedArguments("vjp", tape, primals, range(len(primals)))
         out, aux = split_aux("vjp", fn(*watched.args), has_aux)
     outputs = leaves(out)
     warn_if_independent("vjp", tape, outputs, watched.sources)
@@ -192,18 +192,22 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     def pullback(cotangents: Any) -> tuple[Any, ...]:
         """Return the gradients of the primals for ``cotangents`` in the tree of the result."""
         given = same_tree("vjp", "cotangents", out, cotangents)
-        if recording_now() is not None and not tape._followed() and any(map(_requires, given)):
-            # A tape that began later follows the cotangents only: make a pullback inside of it.
-            again: tuple[Any, ...] = vjp(fn, *watched.point(), has_aux=has_aux)[1](cotangents)
+        if recording_now() is not None and not tape._is_followed() and any(map(_requires, given)):
+            # A tape that began later records the cotangents only: make a pullback inside of it.
+            again: tuple[Any, ...] = vjp(fn, *watched.primal_trees(), has_aux=has_aux)[1](
+                cotangents
+            )
             return again
         trees: tuple[Any, ...] = watched.trees(
-            gradients_of(tape, outputs, watched.sources, given), bare=False
+            gradients_of(tape, outputs, watched.sources, given), single=False
         )
         return trees
 
-    # The tape still needs the array of the result, and its new owner may write to it.
-    result = hand_over(tape, out, copy=True)
-    return (result, pullback, hand_over(tape, aux, copy=True)) if has_aux else (result, pullback)
+    # A copy: the tape still needs the array of the result, and its new owner may write to it.
+    result = export_results(tape, out, copy=True)
+    return (
+        (result, pullback, export_results(tape, aux, copy=True)) if has_aux else (result, pullback)
+    )
 
 
 def _requires(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What the rules of a ``custom_vjp`` take and return, as arrays that nobody else writes to."""
+"""Arrays that the rules of ``custom_vjp`` take and return, protected from later writes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ from odyssey.table.value import Symbol
 from odyssey.tree import leaves
 from odyssey.variable import Variable
 
-__all__ = ["array_of", "each_own", "is_floating", "places_in", "read_only", "residual_of"]
+__all__ = [
+    "exclusive_leaves",
+    "is_floating",
+    "leaf_counts",
+    "read_only",
+    "residual_value",
+    "rule_result_array",
+]
 
 
-def array_of(leaf: Any) -> Any:
-    """A leaf of what a rule returned: Variables, numbers and arrays of any library as arrays."""
+def rule_result_array(leaf: Any) -> Any:
+    """Return a leaf of a rule's result; Variables, floats and foreign arrays become arrays."""
     if isinstance(leaf, Variable):
         return operand_of(leaf)
     refuse_non_array("custom_vjp", "what a rule returned", leaf)
@@ -25,25 +32,29 @@ def array_of(leaf: Any) -> Any:
     return leaf
 
 
-def residual_of(leaf: Any) -> Any:
-    """The same of what is kept for ``backward``; what is not NumPy's is kept as it is."""
-    return array_of(leaf) if isinstance(leaf, (Variable, float, complex, *ARRAY_LIKE)) else leaf
+def residual_value(leaf: Any) -> Any:
+    """Return a residual as an array; objects of other libraries stay as they are."""
+    return (
+        rule_result_array(leaf)
+        if isinstance(leaf, (Variable, float, complex, *ARRAY_LIKE))
+        else leaf
+    )
 
 
-def places_in(trees: Any) -> Counter[int]:
-    """How often each leaf stands in trees, by its id."""
+def leaf_counts(trees: Any) -> Counter[int]:
+    """Return how often each leaf occurs in trees, by its id."""
     return Counter(map(id, leaves(trees)))
 
 
-def each_own(trees: Any, given: list[Any]) -> list[Any]:
-    """The leaves of the first tree as arrays that are no argument, and no workspace of a function.
+def exclusive_leaves(trees: Any, given: list[Any]) -> list[Any]:
+    """Return the leaves of the first tree as arrays that neither arguments nor workspaces share.
 
     Args:
-        trees: What the function returned, which is all that may hold its results.
-        given: The arrays that it got.
+        trees: The result of the function, and all that may hold a reference to it.
+        given: The arrays that the function got.
     """
-    places = places_in(trees)
-    made = [array_of(leaf) for leaf in leaves(trees[0])]
+    places = leaf_counts(trees)
+    made = [rule_result_array(leaf) for leaf in leaves(trees[0])]
     kept = [is_referenced_elsewhere(made, k, places[id(made[k])]) for k in range(len(made))]
     return [
         leaf.copy() if others else copy_if_shared(leaf, given)
@@ -52,10 +63,10 @@ def each_own(trees: Any, given: list[Any]) -> list[Any]:
 
 
 def is_floating(leaf: Any) -> bool:
-    """Whether a leaf is an array that may have a gradient."""
+    """True if a leaf is an array that may have a gradient."""
     return isinstance(leaf, (*ARRAY_LIKE, Symbol)) and leaf.dtype.kind in "fc"
 
 
 def read_only(g: Any) -> Any:
-    """What a rule cannot write to: other nodes may be given the same cotangent."""
+    """Return a read-only view of a cotangent, which other nodes may share."""
     return read_only_view(g) if isinstance(g, ARRAYS) else g

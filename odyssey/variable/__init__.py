@@ -1,5 +1,11 @@
-"""``Variable``, and how expressions on it become ops."""
+"""``Variable``: arrays with gradients, and their operators and NumPy functions."""
 
-from odyssey.variable.variable import Variable, check_trainable, lent, settled, twin_of
+from odyssey.variable.variable import (
+    Variable,
+    alias_of,
+    check_trainable,
+    resolve_gradient,
+    writable_alias,
+)
 
-__all__ = ["Variable", "check_trainable", "lent", "settled", "twin_of"]
+__all__ = ["Variable", "alias_of", "check_trainable", "resolve_gradient", "writable_alias"]

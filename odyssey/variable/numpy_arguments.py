@@ -1,4 +1,4 @@
-"""How NumPy's functions are called: their arguments by name, and which of them say nothing."""
+"""Arguments of NumPy's functions: binding by name, and options at their default."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from odyssey.errors import DTypeError
 from odyssey.table.signature import format_call
 
 __all__ = [
-    "bound",
-    "is_silent",
-    "misfit_of",
+    "given_arguments",
+    "is_default_option",
     "options_of",
+    "public_name",
+    "signature_error",
     "signature_of",
-    "spelled",
-    "without_silent",
+    "without_default_options",
 ]
 
-# Options, and values of them, that say nothing of a result which is a value of its own.
-_SILENT: dict[str, tuple[Any, ...]] = {
+# Options, and values of them, that do not change a result that is a new value.
+_DEFAULT_OPTIONS: dict[str, tuple[Any, ...]] = {
     "out": (None,),
     "dtype": (None,),
     "where": (True,),
@@ -36,8 +36,8 @@ _SILENT: dict[str, tuple[Any, ...]] = {
 }
 
 
-def without_silent(func: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments without the options that say nothing, such as ``out=None``."""
+def without_default_options(func: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments without options at their default, such as ``out=None``."""
     parameters = signature_of(func).parameters
     first: list[Any] = []
     named: dict[str, Any] = {}
@@ -51,17 +51,21 @@ def without_silent(func: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[s
             first.append(value)
         else:
             named[name] = value
-    return first, {name: value for name, value in named.items() if not is_silent(name, value)}
+    return first, {
+        name: value for name, value in named.items() if not is_default_option(name, value)
+    }
 
 
-def is_silent(name: str, value: Any) -> bool:
-    """Whether an option says nothing by this value."""
+def is_default_option(name: str, value: Any) -> bool:
+    """True if an option has no effect with this value."""
     plain = value is None or type(value) in (bool, str)
-    return plain and any(value is known or value == known for known in _SILENT.get(name, ()))
+    return plain and any(
+        value is known or value == known for known in _DEFAULT_OPTIONS.get(name, ())
+    )
 
 
-# Of what is written in C, older versions of NumPy do not tell the signature.
-_IN_C: dict[Any, Callable[..., Any]] = {
+# Older versions of NumPy do not provide signatures of functions written in C.
+_C_SIGNATURES: dict[Any, Callable[..., Any]] = {
     np.concatenate: lambda arrays, axis=0, out=None, *, dtype=None, casting="same_kind": None,
     np.dot: lambda a, b, out=None: None,
     np.inner: lambda a, b: None,
@@ -71,36 +75,36 @@ _IN_C: dict[Any, Callable[..., Any]] = {
 
 
 def signature_of(func: Any) -> Any:
-    """The signature of a function of NumPy, or of an op."""
+    """Return the signature of a NumPy function, or of an op."""
     import inspect
 
-    return inspect.signature(_IN_C.get(func, func))
+    return inspect.signature(_C_SIGNATURES.get(func, func))
 
 
 def options_of(name: str) -> Any:
-    """The names of the arguments of NumPy's function of a name."""
+    """Return the parameters of the NumPy function with this name."""
     return signature_of(getattr(np, name)).parameters
 
 
-def bound(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """The arguments that were given, by NumPy's names, without those that say nothing."""
+def given_arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Return the given arguments by NumPy's names, without options at their default."""
     given = signature_of(func).bind(*args, **kwargs).arguments
     no_value = getattr(np, "_NoValue", None)
     return {
         name: value
         for name, value in given.items()
-        if value is not no_value and not is_silent(name, value)
+        if value is not no_value and not is_default_option(name, value)
     }
 
 
-def spelled(func: Any) -> str:
-    """A function as users write it: ``np.linalg.norm``, ``scipy.special.gammaln``.
+def public_name(func: Any) -> str:
+    """Return a function's name as users write it: ``np.linalg.norm``, ``scipy.special.gammaln``.
 
     >>> spelled(np.linalg.norm), spelled(np.hypot)
     ('np.linalg.norm', 'np.hypot')
     """
     name = func.__name__
-    # Ufuncs of SciPy, and those of older versions of NumPy, do not know where they come from.
+    # Ufuncs of SciPy, and those of older versions of NumPy, have no __module__.
     rooms = (np, sys.modules.get("scipy.special"))
     known = (room.__name__ for room in rooms if room and getattr(room, name, None) is func)
     home = getattr(func, "__module__", None) or next(known, "")
@@ -108,13 +112,13 @@ def spelled(func: Any) -> str:
     return ".".join([*public, name]).replace("numpy", "np", 1)
 
 
-def misfit_of(func: Any, function: Any, args: Any, kwargs: Any) -> DTypeError | None:
-    """The error to raise where the arguments are more than NumPy's function and ours share."""
+def signature_error(func: Any, function: Any, args: Any, kwargs: Any) -> DTypeError | None:
+    """Return the error for arguments that the op does not share with NumPy's function, or None."""
     signature = signature_of(function)
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
         return DTypeError(
-            f"{spelled(func)}: {error}; on Variables it takes {format_call('', signature)}"
+            f"{public_name(func)}: {error}; on Variables it takes {format_call('', signature)}"
         )
     return None

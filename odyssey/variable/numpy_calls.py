@@ -1,4 +1,4 @@
-"""Calls of NumPy's functions on Variables, in NumPy's own signatures, as calls of ops."""
+"""NumPy's functions and ufuncs on Variables, called with NumPy's signatures, as ops."""
 
 from __future__ import annotations
 
@@ -28,44 +28,54 @@ from odyssey.table.store import MEMORY, numbers_of, store
 from odyssey.table.value import CONSTANT, Traced, Value, free_id, make_value
 from odyssey.tree import map_tree
 from odyssey.variable.numpy_arguments import (
-    bound,
-    is_silent,
-    misfit_of,
+    given_arguments,
+    is_default_option,
     options_of,
+    public_name,
+    signature_error,
     signature_of,
-    spelled,
-    without_silent,
+    without_default_options,
 )
-from odyssey.variable.numpy_reductions import FOLDS, fold
+from odyssey.variable.numpy_reductions import REDUCTIONS, reduce_as_numpy
 
-__all__ = ["MEANT", "UFUNC_CALLS", "call", "call_ufunc", "counterpart", "options_of", "spelled"]
+__all__ = [
+    "OP_NAMES",
+    "UFUNC_CALLS",
+    "call",
+    "call_ufunc",
+    "counterpart",
+    "options_of",
+    "public_name",
+]
 
-MEANT = {
+OP_NAMES = {
     known: op
     for op, *functions in (word.split("=") for word in index.NUMPY.split())
     for known in functions or [op]
 }
-"""The op that each function and ufunc of NumPy means, both by name."""
+"""The name of the op for each function and ufunc of NumPy, by name."""
 
-# Of the op that has its name, the function of NumPy.
-_HOMES = {op: known for known, op in MEANT.items() if known.rpartition(".")[2] == op}
+# The NumPy function for each op that has the same name.
+_NUMPY_NAMES = {op: known for known, op in OP_NAMES.items() if known.rpartition(".")[2] == op}
 
-# What was called already; families are loaded for the rest.
+# Functions that were called before; others may load a family of ops.
 UFUNC_CALLS: dict[np.ufunc, Callable[..., Any]] = {}
 _CALLS: dict[Any, Callable[..., Any]] = {
-    # What is known of a Variable without computing.
+    # Functions of the shape, which need no computation.
     np.shape: lambda a: shape.shape_of(a),
     np.ndim: lambda a: len(shape.shape_of(a)),
-    np.size: lambda a, axis=None: _size(shape.shape_of(a), axis),
-    # In the room of linear algebra some have other axes by default.
-    np.linalg.matmul: lambda x1, x2, /: _op(np.matmul)(x1, x2),
-    np.linalg.matrix_transpose: lambda x, /: _op(np.matrix_transpose)(x),
-    np.linalg.tensordot: lambda x1, x2, /, *, axes=2: _op(np.tensordot)(x1, x2, axes),
-    np.linalg.cross: lambda x1, x2, /, *, axis=-1: _op(np.cross)(x1, x2, axis=axis),
-    np.linalg.outer: lambda x1, x2, /: _op(np.outer)(*_vectors(x1, x2)),
-    np.linalg.trace: lambda x, /, *, offset=0, dtype=None: _op(np.trace)(x, offset, -2, -1, dtype),
-    np.linalg.diagonal: lambda x, /, *, offset=0: _op(np.diagonal)(x, offset, -2, -1),
-    # By another formula than ours, so that the last places may differ.
+    np.size: lambda a, axis=None: _size_along(shape.shape_of(a), axis),
+    # In np.linalg some functions have other default axes.
+    np.linalg.matmul: lambda x1, x2, /: _op_for(np.matmul)(x1, x2),
+    np.linalg.matrix_transpose: lambda x, /: _op_for(np.matrix_transpose)(x),
+    np.linalg.tensordot: lambda x1, x2, /, *, axes=2: _op_for(np.tensordot)(x1, x2, axes),
+    np.linalg.cross: lambda x1, x2, /, *, axis=-1: _op_for(np.cross)(x1, x2, axis=axis),
+    np.linalg.outer: lambda x1, x2, /: _op_for(np.outer)(*_vectors(x1, x2)),
+    np.linalg.trace: lambda x, /, *, offset=0, dtype=None: _op_for(np.trace)(
+        x, offset, -2, -1, dtype
+    ),
+    np.linalg.diagonal: lambda x, /, *, offset=0: _op_for(np.diagonal)(x, offset, -2, -1),
+    # NumPy uses another formula, so the last digits may differ.
     np.i0: lambda x: OPS["i0"].call(x),
 }
 
@@ -73,11 +83,11 @@ if hasattr(np, "astype"):
     _CALLS[np.astype] = lambda x, dtype, /, *, copy=True, device=None: shape.astype(x, dtype)
 
 
-def _op(func: Any) -> Any:
-    return _CALLS.get(func) or _found(func)
+def _op_for(func: Any) -> Any:
+    return _CALLS.get(func) or _find_op(func)
 
 
-def _size(sizes: tuple[int, ...], axis: Any) -> int:
+def _size_along(sizes: tuple[int, ...], axis: Any) -> int:
     axes = range(len(sizes)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     return math.prod(sizes[k] for k in axes)
 
@@ -91,7 +101,7 @@ def _vectors(x1: Any, x2: Any) -> tuple[Any, Any]:
     return x1, x2
 
 
-# What has integers, truth values or dtypes for its result, and so no gradient.
+# Functions whose results are integers, booleans or dtypes, and so have no gradient.
 _NAMES = """
     allclose argpartition argwhere array2string array_equal array_equiv array_repr array_str
     can_cast common_type count_nonzero diag_indices_from digitize einsum_path flatnonzero iscomplex
@@ -101,12 +111,12 @@ _NAMES = """
 """
 _WITHOUT_GRADIENT = frozenset(getattr(np, name) for name in _NAMES.split())
 
-# Ufuncs that mean an op of another name, or that have no public one, as that of ``array.clip``.
+# Ufuncs for an op with another name, or without a public name, as that of ``array.clip``.
 _UNNAMED = {np.positive: "identity", np._core.umath.clip: "clip"}  # type: ignore[attr-defined]
 
 
 def call(func: Any, args: Any, kwargs: Any) -> Any:
-    """Call the op that NumPy's function ``func`` means.
+    """Call the op for NumPy's function ``func``.
 
     Raises:
         DTypeError: naming the function, or the argument, that odyssey does not have.
@@ -116,84 +126,88 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
     except (OdysseyError, FloatingPointError):
         raise
     except STUMBLES as error:
-        raise kind_of(error)(f"{spelled(func)}: {error}") from error
+        raise kind_of(error)(f"{public_name(func)}: {error}") from error
 
 
 def _call(func: Any, args: Any, kwargs: Any) -> Any:
     if func is np.where and len(args) == 1 and not kwargs:
         func = np.nonzero
     if func in _WITHOUT_GRADIENT and store() is MEMORY:
-        return _on_data(func, args, kwargs)
-    function = _op(func)
+        return _call_on_arrays(func, args, kwargs)
+    function = _op_for(func)
     if function is None:
-        raise _unknown(spelled(func))
-    if func in FOLDS:
-        return fold(spelled(func), func, function, bound(func, args, kwargs))
-    if func is np.concatenate and len(args) > 1:  # ours takes arrays there
+        raise _unknown_function(public_name(func))
+    if func in REDUCTIONS:
+        return reduce_as_numpy(
+            public_name(func), func, function, given_arguments(func, args, kwargs)
+        )
+    if func is np.concatenate and len(args) > 1:  # the op takes arrays there
         args, kwargs = args[:1], dict(zip(("axis", "out"), args[1:], strict=False)) | kwargs
     if not args:
-        # NumPy's name for the first array may differ from ours.
+        # NumPy's name for the first array may differ from the op's.
         name = next(iter(signature_of(func).parameters))
         kwargs = dict(kwargs)
         args = (kwargs.pop(name),) if name in kwargs else ()
     try:
         return function(*args, **kwargs)
     except TypeError as error:
-        if misfit_of(func, function, args, kwargs) is None:
+        if signature_error(func, function, args, kwargs) is None:
             raise error from None
-        args, kwargs = without_silent(func, args, kwargs)
-        if misfit := misfit_of(func, function, args, kwargs):
+        args, kwargs = without_default_options(func, args, kwargs)
+        if misfit := signature_error(func, function, args, kwargs):
             raise misfit from None
     return function(*args, **kwargs)
 
 
-def _lent(name: str, function: Any, bind: Any, args: Any, named: dict[str, Any]) -> Any:
+def _call_with_numpy_signature(
+    name: str, function: Any, bind: Any, args: Any, named: dict[str, Any]
+) -> Any:
     """Call an op with the arguments of NumPy's function of its name; else NotImplemented."""
     func: Any = np
-    for part in _HOMES.get(name, "").split("."):
+    for part in _NUMPY_NAMES.get(name, "").split("."):
         func = getattr(func, part, None)
     tape = {"tape": named.pop("tape")} if "tape" in named else {}
     try:
-        given = bound(func, args, named)
-        args, named = without_silent(func, args, named)
-        if func not in FOLDS or tape:
+        given = given_arguments(func, args, named)
+        args, named = without_default_options(func, args, named)
+        if func not in REDUCTIONS or tape:
             bind(*args, **named)
     except (TypeError, ValueError):  # it has other parameters, or says of none
         return NotImplemented
-    if func in FOLDS and not tape:
-        return fold(name, func, function, given)
+    if func in REDUCTIONS and not tape:
+        return reduce_as_numpy(name, func, function, given)
     return function(*args, **named, **tape)
 
 
-FALLBACKS.append(_lent)
+FALLBACKS.append(_call_with_numpy_signature)
 
 
-def _found(func: Any) -> Callable[..., Any] | None:
-    """The op that a function of NumPy means, remembered for the next call of it."""
-    name = _meant(func)
+def _find_op(func: Any) -> Callable[..., Any] | None:
+    """Return the op for a function of NumPy, and cache it."""
+    name = _op_name_of(func)
     function = function_of(name) if name else None
     if function is not None:
         _CALLS[func] = function
     return function
 
 
-def _meant(func: Any) -> str | None:
-    """The name of the op that a function or ufunc of NumPy means, if it is the one of that name."""
-    public = spelled(func).removeprefix("np.")
+def _op_name_of(func: Any) -> str | None:
+    """Return the name of the op for a function or ufunc of NumPy; None for other functions."""
+    public = public_name(func).removeprefix("np.")
     known: Any = np
     for part in public.split("."):
         known = getattr(known, part, None)
-    return MEANT.get(public) if known is func else None
+    return OP_NAMES.get(public) if known is func else None
 
 
-def _on_data(func: Any, args: Any, kwargs: Any) -> Any:
-    """Call a function of NumPy on the data of Variables; what comes out is constant."""
-    plain = map_tree(_data, (list(args), dict(kwargs)))
+def _call_on_arrays(func: Any, args: Any, kwargs: Any) -> Any:
+    """Call a function of NumPy on the data of Variables; the results are constants."""
+    plain = map_tree(_array_for_numpy, (list(args), dict(kwargs)))
     result = func(*plain[0], **plain[1])
-    return tuple(map(_constant, result)) if isinstance(result, tuple) else _constant(result)
+    return tuple(map(_as_constant, result)) if isinstance(result, tuple) else _as_constant(result)
 
 
-def _data(leaf: Any) -> Any:
+def _array_for_numpy(leaf: Any) -> Any:
     if isinstance(leaf, Value):
         return numbers_of("NumPy", leaf)
     if isinstance(leaf, ARRAYS):
@@ -201,14 +215,14 @@ def _data(leaf: Any) -> Any:
     return leaf
 
 
-def _constant(found: Any) -> Any:
+def _as_constant(found: Any) -> Any:
     if not isinstance(found, ARRAY_LIKE):
         return found
     return make_value(fast_calls.VARIABLE, found, CONSTANT, free_id())
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any]) -> Any:
-    """Call the op that a ufunc of NumPy or SciPy means, with its options.
+    """Call the op for a ufunc of NumPy or SciPy, with its options.
 
     Raises:
         DTypeError: naming the ufunc, or the option, that odyssey does not have.
@@ -216,30 +230,30 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any])
     if any(has_own_arithmetic(given) for given in inputs if not isinstance(given, (Value, Traced))):
         return NotImplemented
     if named:
-        named = {name: value for name, value in named.items() if not is_silent(name, value)}
+        named = {name: value for name, value in named.items() if not is_default_option(name, value)}
     if ufunc is np.divmod and method == "__call__" and not named:
         return OPS["floor_divide"].call(*inputs), OPS["mod"].call(*inputs)
-    meant = _UNNAMED.get(ufunc) or _meant(ufunc) or ""
-    if meant in COMPOSITES and method == "__call__":
-        return COMPOSITES[meant](*inputs, **named)
-    row = row_of(meant) or _of_scipy(ufunc)
+    op_name = _UNNAMED.get(ufunc) or _op_name_of(ufunc) or ""
+    if op_name in COMPOSITES and method == "__call__":
+        return COMPOSITES[op_name](*inputs, **named)
+    row = row_of(op_name) or _row_of_scipy_ufunc(ufunc)
     if row is None and method == "__call__" and _has_no_gradient(ufunc) and store() is MEMORY:
-        return _on_data(ufunc, inputs, named)
+        return _call_on_arrays(ufunc, inputs, named)
     if row is not None and method == "__call__":
         if not named:
-            # That of ``array.clip`` takes bounds of all kinds, as the op does.
-            function = row.call if meant == "clip" else operator_form(row.call)
+            # The ufunc of ``array.clip`` takes bounds of all kinds, as the op does.
+            function = row.call if op_name == "clip" else operator_form(row.call)
             UFUNC_CALLS[ufunc] = function
             return function(*inputs)
         if named.keys() == {"dtype"}:
             return _with_dtype(row, inputs, named["dtype"])
-    what = spelled(ufunc) + ("" if method == "__call__" else f".{method}")
+    what = public_name(ufunc) + ("" if method == "__call__" else f".{method}")
     extra = f" with {', '.join(named)}=" if row is not None and named else ""
-    raise _unknown(what + extra, counterpart())
+    raise _unknown_function(what + extra, counterpart())
 
 
-def _of_scipy(ufunc: np.ufunc) -> Row | None:
-    """The elementwise op that has the name of a ufunc of SciPy, which is not imported for that."""
+def _row_of_scipy_ufunc(ufunc: np.ufunc) -> Row | None:
+    """Return the elementwise op with the name of a SciPy ufunc, without importing SciPy."""
     name = ufunc.__name__
     if getattr(sys.modules.get("scipy.special"), name, None) is not ufunc:
         return None
@@ -248,8 +262,8 @@ def _of_scipy(ufunc: np.ufunc) -> Row | None:
     return row if alike else None
 
 
-# Rooms of SciPy whose functions ops are, and what in them has the name of an op and no more.
-_ROOMS = {
+# Modules of SciPy with functions that are ops, and functions there that share only the name.
+_SCIPY_MODULES = {
     "fft": "",
     "integrate": "",
     "linalg": "dft",
@@ -257,7 +271,7 @@ _ROOMS = {
     "spatial": "norm",
     "special": "",
 }
-# How SciPy's function is to be called to be what the op is by default.
+# Arguments with which SciPy's function equals the op with its defaults.
 _DEFAULTS = {
     "linalg.cholesky": "lower=True",
     "linalg.qr": "mode='economic'",
@@ -268,9 +282,10 @@ _DEFAULTS = {
 
 
 def counterpart() -> str:
-    """What to call in place of the function of SciPy that is running, or nothing.
+    """Return advice which op to call instead of the running SciPy function, or an empty text.
 
-    It asked a Variable for an array; SciPy's functions, unlike its ufuncs, ask nothing else.
+    The function converted a Variable to an array. SciPy's functions, unlike its ufuncs, have no
+    other protocol.
     """
     frame = sys._getframe(1)
     while frame is not None:
@@ -279,9 +294,11 @@ def counterpart() -> str:
         if package not in ("numpy", "scipy", "odyssey"):
             break
         name, room = code.co_name, rest.partition(".")[0]
-        # A method may mean anything by its name.
+        # The name of a method has no fixed meaning.
         theirs = package == "scipy" and code.co_qualname == name
-        alike = (name in OPS or name in COMPOSITES) and name not in _ROOMS.get(room, name).split()
+        alike = (name in OPS or name in COMPOSITES) and name not in _SCIPY_MODULES.get(
+            room, name
+        ).split()
         if theirs and alike:
             known = _DEFAULTS.get(f"{room}.{name}")
             called = f" with {known}" if known else ""
@@ -291,12 +308,12 @@ def counterpart() -> str:
 
 
 def _has_no_gradient(ufunc: np.ufunc) -> bool:
-    """Whether a ufunc makes integers or truth values of floating numbers, as np.signbit does."""
+    """True if a ufunc returns integers or booleans for floating numbers, as np.signbit does."""
     made = [kinds.partition("->")[2] for kinds in ufunc.types if kinds[0] in "efdgFDG"]
     return bool(made) and all(set(kinds) <= set("?bhilqBHILQ") for kinds in made)
 
 
-def _unknown(what: str, ours: str = "") -> DTypeError:
+def _unknown_function(what: str, ours: str = "") -> DTypeError:
     return DTypeError(
         f"{what} is not in odyssey's table of differentiable ops; {ours}use an op of od.ops, give "
         "its derivative yourself with od.op or od.custom_vjp, or pass .detach().numpy() where no "
@@ -305,7 +322,7 @@ def _unknown(what: str, ours: str = "") -> DTypeError:
 
 
 def _with_dtype(row: Row, inputs: Any, dtype: Any) -> Any:
-    """Call a ufunc's op with its operands cast to ``dtype``, as NumPy's ``dtype=`` means."""
+    """Call a ufunc's op with its operands cast to ``dtype``, the meaning of NumPy's ``dtype=``."""
     if not any(row.vjp.values()):
         raise DTypeError(f"np.{row.name} with dtype= has no meaning on Variables; cast the result")
     try:

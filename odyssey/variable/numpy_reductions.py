@@ -1,4 +1,4 @@
-"""NumPy's folds on Variables, with their options: sums, products, extrema, means and moments."""
+"""NumPy's reductions on Variables with ``dtype``, ``where`` and ``initial``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from odyssey.ops.structure import joining, shape
 from odyssey.table.shape_rules import reduced_axes, reduced_shape
 from odyssey.table.value import Symbol, Value, Weak
 
-__all__ = ["FOLDS", "fold"]
+__all__ = ["REDUCTIONS", "reduce_as_numpy"]
 
-# For each fold: what an element that where= leaves out counts as, and how initial= joins in.
-FOLDS: dict[Any, tuple[Any, Callable[..., Any] | None]] = {
+# For each reduction: the neutral element for where=, and the op that combines with initial=.
+REDUCTIONS: dict[Any, tuple[Any, Callable[..., Any] | None]] = {
     np.sum: (0, arithmetic.add),
     np.prod: (1, arithmetic.multiply),
     np.max: (None, arithmetic.maximum),
@@ -37,36 +37,38 @@ FOLDS: dict[Any, tuple[Any, Callable[..., Any] | None]] = {
 }
 
 
-def fold(who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]) -> Any:
-    """A fold with NumPy's options: ``dtype`` casts first, ``where`` masks, ``initial`` joins in.
+def reduce_as_numpy(who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]) -> Any:
+    """A reduction with NumPy's options: ``dtype`` casts, ``where`` masks, ``initial`` is combined.
 
     Args:
         who: ``func`` as users write it.
         func: NumPy's function.
-        op: The op that it means.
-        given: The arguments that say something, by NumPy's names.
+        op: The op for it.
+        given: The arguments that are not at their default, by NumPy's names.
     """
-    left_out, join = FOLDS[func]
+    left_out, join = REDUCTIONS[func]
     x = given.pop("a")
     x = x if hasattr(x, "dtype") else as_array(who, "the operand", x)
     if "out" in given:
         raise DTypeError(f"{who}: out= is refused; a result is a value of its own")
     if (dtype := given.pop("dtype", None)) is not None:
-        return _made_in(dtype, who, func, op, {**given, "a": x})
+        return _reduce_in_dtype(dtype, who, func, op, {**given, "a": x})
     mask, initial = given.pop("where", None), given.pop("initial", None)
     if mask is not None:
         mask = _mask_of(who, mask, x)
     if func in (np.var, np.std) and (mask is not None or "mean" in given):
-        return _moment(who, func, x, True if mask is None else mask, **given)
+        return _masked_moment(who, func, x, True if mask is None else mask, **given)
     if x.dtype == np.float16 and func is np.mean and mask is not None:
         # As np.mean does, in single: sums of halves stop growing at 2048.
-        x = fold(who, func, op, {**given, "a": shape.astype(x, np.float32), "where": mask})
+        x = reduce_as_numpy(
+            who, func, op, {**given, "a": shape.astype(x, np.float32), "where": mask}
+        )
         return shape.astype(x, np.float16)
     count = None
     if mask is not None:
         neutral = left_out
         if left_out is None and join is not None and initial is not None:
-            neutral = initial = _beginning(who, initial, x.dtype)
+            neutral = initial = _cast_initial(who, initial, x.dtype)
         if neutral is None:
             raise DTypeError(
                 f"{who}: where= "
@@ -74,20 +76,22 @@ def fold(who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]) -> 
             )
         x = choice.where(mask, x, neutral)
         if func is np.mean:
-            count = _counted(mask, x.shape, given.get("axis"), given.get("keepdims", False))
+            count = _count_selected(mask, x.shape, given.get("axis"), given.get("keepdims", False))
             op = reduce.sum
     if left_out is None and join is not None and initial is not None:
-        x = _with_beginning(who, x, given.get("axis"), initial)
+        x = _with_initial(who, x, given.get("axis"), initial)
     result = op(x, given.pop("axis", None), **given)
     if count is not None:
         result = arithmetic.divide(result, shape.astype(count, result.dtype))
     if initial is None or join is None:
         return result
-    return join(result, _beginning(who, initial, result.dtype))
+    return join(result, _cast_initial(who, initial, result.dtype))
 
 
-def _made_in(dtype: Any, who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]) -> Any:
-    """A fold of numbers that are cast, with a result of their dtype as NumPy's: sums widen else."""
+def _reduce_in_dtype(
+    dtype: Any, who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]
+) -> Any:
+    """Reduce cast numbers to a result of their dtype, as NumPy does: sums would widen otherwise."""
     x = shape.astype(given["a"], dtype)
     dtype = x.dtype
     if func in (np.mean, np.var, np.std) and dtype.kind in "biu":
@@ -97,48 +101,50 @@ def _made_in(dtype: Any, who: str, func: Any, op: Callable[..., Any], given: dic
         what = f"{who}: dtype={dtype} loses the imaginary parts of {given['a'].dtype}"
         raise DTypeError(f"{what}; pass a complex dtype, or cast the result")
     if given.get("initial") is not None:
-        given["initial"] = _beginning(who, given["initial"], dtype)
-    result = fold(who, func, op, {**given, "a": x})
+        given["initial"] = _cast_initial(who, given["initial"], dtype)
+    result = reduce_as_numpy(who, func, op, {**given, "a": x})
     return result if result.dtype == dtype else shape.astype(result, dtype)
 
 
-def _with_beginning(who: str, x: Any, axis: Any, initial: Any) -> Any:
-    """``x`` with ``initial`` along each folded axis that has no elements, as it begins the fold."""
+def _with_initial(who: str, x: Any, axis: Any, initial: Any) -> Any:
+    """Return ``x`` with ``initial`` along each reduced axis that has no elements."""
     for at in reduced_axes(who, axis, len(x.shape)):
         if not x.shape[at]:
             ones = np.ones((*x.shape[:at], 1, *x.shape[at + 1 :]), x.dtype)
             # A product with 1 keeps the sign of a zero, which a sum with 0 does not.
-            begun = arithmetic.multiply(ones, _beginning(who, initial, x.dtype))
+            begun = arithmetic.multiply(ones, _cast_initial(who, initial, x.dtype))
             x = joining.concatenate([x, begun], axis=at)
     return x
 
 
-def _beginning(who: str, initial: Any, dtype: np.dtype[Any]) -> Any:
-    """An ``initial=`` in the dtype of the fold, which it does not change."""
+def _cast_initial(who: str, initial: Any, dtype: np.dtype[Any]) -> Any:
+    """Return ``initial=`` in the dtype of the reduction."""
     if isinstance(initial, (Value, Symbol)):
         if initial.shape:
-            raise _no_number(who, initial)
+            raise _not_a_scalar(who, initial)
         if initial.dtype.kind == "c" and dtype.kind != "c":
-            raise DTypeError(f"{who}: initial={shown(initial)} is complex in a fold of {dtype}")
+            raise DTypeError(
+                f"{who}: initial={shown(initial)} is complex in a reduction of {dtype}"
+            )
         return initial if initial.dtype == dtype else shape.astype(initial, dtype)
     if dtype.kind in "fc" and (type(initial) in (int, float) or isinstance(initial, Weak)):
         return initial  # it takes on the dtype of the fold
     if np.ndim(initial):
-        raise _no_number(who, initial)
+        raise _not_a_scalar(who, initial)
     try:
         return np.array(initial, dtype)[()]
     except STUMBLES as error:
-        came = f"{who}: initial={shown(initial)} came for a fold of {dtype}"
+        came = f"{who}: initial={shown(initial)} came for a reduction of {dtype}"
         raise DTypeError(f"{came}: {error}") from None
 
 
-def _no_number(who: str, initial: Any) -> ShapeError:
+def _not_a_scalar(who: str, initial: Any) -> ShapeError:
     came = shape.shape_of(initial)
     return ShapeError(f"{who}: initial= has shape {came}; pass one number")
 
 
 def _mask_of(who: str, mask: Any, x: Any) -> Any:
-    """What ``where=`` says of each element; of arrays only truths, as NumPy asks."""
+    """Return the mask that ``where=`` gives; arrays must be boolean, as for NumPy."""
     if isinstance(mask, (Value, Symbol, *ARRAYS)) and mask.dtype.kind != "b":
         came = f"{who}: where= is {sort_of(mask)} of {mask.dtype}"
         raise DTypeError(f"{came}; pass truths, where=mask != 0 for example")
@@ -153,13 +159,13 @@ def _mask_of(who: str, mask: Any, x: Any) -> Any:
     return mask
 
 
-def _counted(mask: Any, lengths: Any, axis: Any, keepdims: bool) -> Any:
-    """How many elements a mask leaves, which only a call may know."""
+def _count_selected(mask: Any, lengths: Any, axis: Any, keepdims: bool) -> Any:
+    """Return the number of elements that a mask selects, perhaps known only to a call."""
     mask = shape.astype(mask, bool)
     return reduce.sum(shape.broadcast_to(mask, lengths), axis, keepdims=keepdims)
 
 
-def _moment(
+def _masked_moment(
     who: str,
     func: Any,
     x: Any,
@@ -170,7 +176,7 @@ def _moment(
     correction: float | None = None,
     mean: Any = None,
 ) -> Any:
-    """``np.var`` and ``np.std`` of the elements that ``mask`` leaves, about a ``mean`` if given."""
+    """Return ``np.var`` or ``np.std`` of the selected elements, about ``mean`` if given."""
     if ddof and correction is not None:
         raise DTypeError(f"{who}: ddof and correction are two names of one number")
     folded = reduced_shape(who, x.shape, axis, False)
@@ -178,7 +184,7 @@ def _moment(
         x = shape.astype(x, np.float64)
     number = np.empty(0, x.dtype).real.dtype
     mask = shape.astype(mask, bool)
-    count = _counted(mask, x.shape, axis, True)
+    count = _count_selected(mask, x.shape, axis, True)
     if mean is None:
         total = reduce.sum(choice.where(mask, x, 0), axis, keepdims=True)
         mean = arithmetic.divide(total, shape.astype(count, number))

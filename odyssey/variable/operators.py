@@ -1,4 +1,4 @@
-"""The operators and methods that turn expressions on Variables and Symbols into ops."""
+"""Operators and methods of Variables and Symbols, which call ops."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from odyssey.variable import numpy_calls
 __all__ = ["Operators"]
 
 
-def _as_numpy(v: Any, who: str, named: dict[str, Any], **own: Any) -> Any:
-    """A method with more options than it spells out, as NumPy's function of its name has them."""
+def _call_numpy_function(v: Any, who: str, named: dict[str, Any], **own: Any) -> Any:
+    """Call NumPy's function with options that the method does not have itself."""
     strange = [name for name in named if name not in numpy_calls.options_of(who)]
     if strange:
         raise DTypeError(f"{who}: does not take {', '.join(strange)}{keyword_hint(strange)}")
@@ -38,7 +38,7 @@ class Operators:
     __slots__ = ()
 
     if TYPE_CHECKING:
-        # What the assignments below amount to, for type checkers.
+        # The signatures of the assignments below, for type checkers.
         def __add__(self, other: Any) -> Self: ...
         def __radd__(self, other: Any) -> Self: ...
         def __sub__(self, other: Any) -> Self: ...
@@ -64,11 +64,11 @@ class Operators:
         def __invert__(self) -> Self: ...
         @property
         def dtype(self) -> np.dtype[Any]:
-            """Of the elements."""
+            """Dtype of the elements."""
             ...
 
     else:
-        # A container that was asked first, and did not know us, is refused by name.
+        # A container whose operator ran first, and returned NotImplemented, is refused by name.
         __radd__, __rmul__ = arithmetic.add, arithmetic.multiply
         __rand__, __ror__ = choice.bitwise_and, choice.bitwise_or
         __rxor__ = choice.bitwise_xor
@@ -89,14 +89,16 @@ class Operators:
         __xor__ = operator_form(choice.bitwise_xor)
         __invert__ = choice.invert
 
-    # Let NumPy's operators give way to ours instead of looping over elements.
+    # NumPy's operators defer to these instead of looping over elements.
     __array_priority__ = PRIORITY
 
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> Any:
         if other is None or isinstance(other, str):
-            return NotImplemented  # which ends in False, as for any object that is not a number
+            return (
+                NotImplemented  # Python then returns False, as for any object that is not a number
+            )
         return self._compared(_equal(self, other), other, choice.equal)
 
     def __ne__(self, other: object) -> Any:
@@ -105,7 +107,7 @@ class Operators:
         return self._compared(_not_equal(self, other), other, choice.not_equal)
 
     def _compared(self, found: Any, other: Any, refuse: Any) -> Any:
-        """What a comparison gave; where ``other`` has none of its own, identity would answer."""
+        """Return a comparison's result; refuse operands whose class would compare identities."""
         kind: Any = type(other)
         silent = found is NotImplemented and kind.__eq__ is object.__eq__
         return refuse(self, other) if silent else found
@@ -143,13 +145,13 @@ class Operators:
         return rounding.floor_divide(other, self), rounding.mod(other, self)
 
     def __pos__(self) -> Any:
-        return shape.identity(self)  # a value of its own, which may be written to
+        return shape.identity(self)  # a new value, which may be written to
 
     def __getitem__(self, key: Any) -> Any:
         try:
             return indexing.getitem(self, key)
         except indexing.NoValueError:
-            # Loaded when a graph asks for it: it brings ops along, a tenth of the import.
+            # Loaded when a trace needs it: its ops take a tenth of the import time.
             found = load_module("odyssey.ops.structure.traced_indexing").read_at(self, key)
             if found is NotImplemented:
                 raise
@@ -160,65 +162,65 @@ class Operators:
     def sum(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Sum over ``axis``; see ``ops.sum``."""
         if named:
-            return _as_numpy(self, "sum", named, axis=axis, keepdims=keepdims)
+            return _call_numpy_function(self, "sum", named, axis=axis, keepdims=keepdims)
         return reduce.sum(self, axis, keepdims=keepdims)
 
     def mean(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Mean over ``axis``; see ``ops.mean``."""
         if named:
-            return _as_numpy(self, "mean", named, axis=axis, keepdims=keepdims)
+            return _call_numpy_function(self, "mean", named, axis=axis, keepdims=keepdims)
         return reduce.mean(self, axis, keepdims=keepdims)
 
     def max(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Largest element over ``axis``; see ``ops.max``."""
         if named:
-            return _as_numpy(self, "max", named, axis=axis, keepdims=keepdims)
+            return _call_numpy_function(self, "max", named, axis=axis, keepdims=keepdims)
         return reduce.max(self, axis, keepdims=keepdims)
 
     def min(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Smallest element over ``axis``; see ``ops.min``."""
         if named:
-            return _as_numpy(self, "min", named, axis=axis, keepdims=keepdims)
+            return _call_numpy_function(self, "min", named, axis=axis, keepdims=keepdims)
         return reduce.min(self, axis, keepdims=keepdims)
 
     def argmax(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Index of the largest element over ``axis``, a constant; see ``ops.argmax``."""
         if named:
-            return _as_numpy(self, "argmax", named, axis=axis, keepdims=keepdims)
+            return _call_numpy_function(self, "argmax", named, axis=axis, keepdims=keepdims)
         return reduce.argmax(self, axis, keepdims=keepdims)
 
     def argmin(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Index of the smallest element over ``axis``, a constant; see ``ops.argmin``."""
         if named:
-            return _as_numpy(self, "argmin", named, axis=axis, keepdims=keepdims)
+            return _call_numpy_function(self, "argmin", named, axis=axis, keepdims=keepdims)
         return reduce.argmin(self, axis, keepdims=keepdims)
 
     def argsort(self, axis: int | None = -1, **options: Any) -> Any:
-        """Where the elements of the sorted array stood, a constant; see ``ops.argsort``."""
+        """Indices of the elements in sorted order, a constant; see ``ops.argsort``."""
         return ops.argsort(self, axis, **options)
 
     def any(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
-        """Whether an element over ``axis`` is not 0, a constant; see ``ops.any``."""
+        """Test if any element over ``axis`` is nonzero, a constant; see ``ops.any``."""
         if named:
-            return _as_numpy(self, "any", named, axis=axis, keepdims=keepdims)
+            return _call_numpy_function(self, "any", named, axis=axis, keepdims=keepdims)
         return reduce.any(self, axis, keepdims=keepdims)
 
     def all(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
-        """Whether every element over ``axis`` is not 0, a constant; see ``ops.all``."""
+        """Test if all elements over ``axis`` are nonzero, a constant; see ``ops.all``."""
         if named:
-            return _as_numpy(self, "all", named, axis=axis, keepdims=keepdims)
+            return _call_numpy_function(self, "all", named, axis=axis, keepdims=keepdims)
         return reduce.all(self, axis, keepdims=keepdims)
 
     def round(self, decimals: int = 0, **named: Any) -> Any:
         """The nearest numbers of ``decimals`` digits; see ``ops.round``."""
         if named:
-            return _as_numpy(self, "round", named, decimals=decimals)
+            return _call_numpy_function(self, "round", named, decimals=decimals)
         return rounding.round(self, decimals)
 
     def clip(self, min: Any = None, max: Any = None, **named: Any) -> Any:
         """The value, but ``min`` below it and ``max`` above it; see ``ops.clip``."""
         if named:
-            return _as_numpy(self, "clip", named, a_min=min, a_max=max)
+            return _call_numpy_function(self, "clip", named, a_min=min, a_max=max)
         return ops.clip(self, min, max)
 
     def var(
@@ -226,7 +228,7 @@ class Operators:
     ) -> Any:
         """Variance over ``axis``; see ``ops.var``."""
         if named:
-            return _as_numpy(self, "var", named, axis=axis, ddof=ddof, keepdims=keepdims)
+            return _call_numpy_function(self, "var", named, axis=axis, ddof=ddof, keepdims=keepdims)
         return ops.var(self, axis, ddof=ddof, keepdims=keepdims)
 
     def std(
@@ -234,43 +236,43 @@ class Operators:
     ) -> Any:
         """Standard deviation over ``axis``; see ``ops.std``."""
         if named:
-            return _as_numpy(self, "std", named, axis=axis, ddof=ddof, keepdims=keepdims)
+            return _call_numpy_function(self, "std", named, axis=axis, ddof=ddof, keepdims=keepdims)
         return ops.std(self, axis, ddof=ddof, keepdims=keepdims)
 
     def prod(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Product over ``axis``; see ``ops.prod``."""
         if named:
-            return _as_numpy(self, "prod", named, axis=axis, keepdims=keepdims)
+            return _call_numpy_function(self, "prod", named, axis=axis, keepdims=keepdims)
         return ops.prod(self, axis, keepdims=keepdims)
 
     def cumsum(self, axis: Any = None, **named: Any) -> Any:
         """Running sum along ``axis``; see ``ops.cumsum``."""
         if named:
-            return _as_numpy(self, "cumsum", named, axis=axis)
+            return _call_numpy_function(self, "cumsum", named, axis=axis)
         return ops.cumsum(self, axis)
 
     def cumprod(self, axis: Any = None, **named: Any) -> Any:
         """Running product along ``axis``; see ``ops.cumprod``."""
         if named:
-            return _as_numpy(self, "cumprod", named, axis=axis)
+            return _call_numpy_function(self, "cumprod", named, axis=axis)
         return ops.cumprod(self, axis)
 
     def dot(self, b: Any, **named: Any) -> Any:
         """Product of matrices or vectors; see ``ops.dot``."""
         if named:
-            return _as_numpy(self, "dot", named, b=b)
+            return _call_numpy_function(self, "dot", named, b=b)
         return matrix_products.dot(self, b)
 
     def take(self, indices: Any, axis: Any = None, *, mode: str = "raise", **named: Any) -> Any:
         """The elements at ``indices`` along ``axis``; see ``ops.take``."""
         if named:
-            return _as_numpy(self, "take", named, indices=indices, axis=axis, mode=mode)
+            return _call_numpy_function(self, "take", named, indices=indices, axis=axis, mode=mode)
         return ops.take(self, indices, axis, mode=mode)
 
     def repeat(self, repeats: Any, axis: Any = None, **named: Any) -> Any:
         """Each element repeated in its place; see ``ops.repeat``."""
         if named:
-            return _as_numpy(self, "repeat", named, repeats=repeats, axis=axis)
+            return _call_numpy_function(self, "repeat", named, repeats=repeats, axis=axis)
         return ops.repeat(self, repeats, axis)
 
     def ravel(self, order: str = "C") -> Any:
@@ -284,7 +286,7 @@ class Operators:
     def squeeze(self, axis: Any = None, **named: Any) -> Any:
         """Axes of length 1 left out; see ``ops.squeeze``."""
         if named:
-            return _as_numpy(self, "squeeze", named, axis=axis)
+            return _call_numpy_function(self, "squeeze", named, axis=axis)
         return shape.squeeze(self, axis)
 
     def swapaxes(self, axis1: int, axis2: int) -> Any:
@@ -301,7 +303,7 @@ class Operators:
         """Sum along a diagonal of each matrix that two axes make; see ``ops.trace``."""
         if named:
             own = {"offset": offset, "axis1": axis1, "axis2": axis2, "dtype": dtype}
-            return _as_numpy(self, "trace", named, **own)
+            return _call_numpy_function(self, "trace", named, **own)
         return ops.trace(self, offset, axis1, axis2, dtype)
 
     def reshape(self, *lengths: Any, order: str = "C") -> Any:

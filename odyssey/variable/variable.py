@@ -1,4 +1,4 @@
-"""Variable: an array with a gradient slot and a place on a tape."""
+"""Variable: an array with a gradient, whose uses a tape records."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ from odyssey.tree import leaf_type
 from odyssey.variable import numpy_calls
 from odyssey.variable.operators import Operators
 
-__all__ = ["Variable", "check_trainable", "lent", "settled", "twin_of"]
+__all__ = ["Variable", "alias_of", "check_trainable", "resolve_gradient", "writable_alias"]
 
-_text = isolate_errstate(np.array2string)
+_array_text = isolate_errstate(np.array2string)
 
 
 class Variable(Value, Operators):
@@ -93,7 +93,7 @@ class Variable(Value, Operators):
         if isinstance(data, Variable):
             data = data.numpy()
         if isinstance(data, Symbol) and store() is not MEMORY:
-            self._stand_for(data, requires_grad, tape, name, dtype)
+            self._init_traced(data, requires_grad, tape, name, dtype)
             return
         if name is not None:
             label("Variable", name)
@@ -103,10 +103,10 @@ class Variable(Value, Operators):
             raise DTypeError(f"Variable: tape={shown(tape)} is not a GradientTape")
         array = as_array("Variable", "the data", data)
         if dtype is not None:
-            array = _cast("Variable", array, dtype)
+            array = _cast_array("Variable", array, dtype)
         if requires_grad:
             check_trainable(array.dtype)
-            # Row by row, as optimizers keep parameters: matrix products round by the layout.
+            # C order, as in optimizers: the rounding of matrix products depends on the layout.
             array = np.array(array, order="C")
         self._array = array
         self._spec = spec_of(array)
@@ -117,10 +117,10 @@ class Variable(Value, Operators):
         if tape is not None:
             tape._adopt(self)
 
-    def _stand_for(
+    def _init_traced(
         self, symbol: Any, requires_grad: bool, tape: Any, name: str | None, dtype: Any
     ) -> None:
-        """Be a Variable of the graph that is traced."""
+        """Initialize as a Variable of the graph that is traced."""
         symbol = symbol if dtype is None else astype(symbol, dtype)
         if requires_grad:
             check_trainable(symbol.dtype)
@@ -149,11 +149,11 @@ class Variable(Value, Operators):
         """The data as a read-only array; the same as ``.data`` for constants."""
         return self.data
 
-    # -------------------------------------------------------------- what it is
+    # -------------------------------------------------------------- properties
 
     @property
     def device(self) -> str:
-        """Where the data lives."""
+        """The device of the data."""
         return "cpu"
 
     @property
@@ -178,7 +178,7 @@ class Variable(Value, Operators):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether a gradient flows through this; settable on a leaf, to freeze and thaw it."""
+        """True if a gradient flows through this; settable on a leaf, to freeze or unfreeze it."""
         return self._recording is not CONSTANT
 
     @requires_grad.setter
@@ -209,10 +209,10 @@ class Variable(Value, Operators):
 
     @grad.setter
     def grad(self, value: Any) -> None:
-        store().set_gradient(self, None if value is None else self._gradient(value))
+        store().set_gradient(self, None if value is None else self._as_gradient(value))
 
-    def _gradient(self, value: Any) -> Any:
-        """A gradient that a user gives, of this dtype: a copy, as an array, of what is constant."""
+    def _as_gradient(self, value: Any) -> Any:
+        """Return a gradient that a user gives, of this dtype; a constant as a copied array."""
         if isinstance(value, Variable) and is_constant(value):
             value = operand_of(value)
         kept = isinstance(value, (Variable, Symbol))
@@ -249,17 +249,17 @@ class Variable(Value, Operators):
         return tape.backward(self, grad)
 
     def detach(self) -> Variable:
-        """The same value as a constant: no gradient flows back through it.
+        """Return this value as a constant: no gradient flows back through it.
 
-        Of a leaf it shows what is written there later, as by a step of an optimizer that had the
-        leaf before; ``v.detach() * 1.0`` never does.
+        The detached value of a leaf shares its array, and changes when the leaf is written to, for
+        example by a step of an optimizer that had the leaf before; ``v.detach() * 1.0`` never does.
         """
         data = self._array if isinstance(self._array, Symbol) else self.data
         info = Info(self.name, note=("detach", (self._id,)))
         return make_value(Variable, data, CONSTANT, free_id(), self._spec, info)
 
     def detach_into(self, tape: Tape) -> Variable:
-        """A trainable leaf of another tape with the same value; no gradient flows back."""
+        """Return a trainable leaf of another tape with this value; no gradient flows back."""
         if not hasattr(type(tape), "_adopt"):
             raise DTypeError(f"detach_into: {shown(tape)} is not a GradientTape")
         moved: Variable = tape.variable(np.array(self.data), self.name)
@@ -275,13 +275,13 @@ class Variable(Value, Operators):
     def item(self, *index: Any) -> Any:
         """The single element, or that at an index, as a Python number."""
         if index:
-            return self._at(index)
+            return self._item_at(index)
         if self.size != 1:
             raise ShapeError(f"item: needs one element, this Variable has shape {self.shape}")
         store().demand("item() asks for the value of", self)
         return np.asarray(self._array).item()
 
-    def _at(self, index: tuple[Any, ...]) -> Any:
+    def _item_at(self, index: tuple[Any, ...]) -> Any:
         store().demand("item() asks for the value of", self)
         try:
             return np.asarray(self._array).item(*index)
@@ -294,23 +294,23 @@ class Variable(Value, Operators):
     # -------------------------------------------------------------- arrays
 
     if not TYPE_CHECKING:
-        # NumPy's stubs take what has it for an array, so ``x @ w`` with an array on the left would
-        # be one to type checkers.
+        # By NumPy's stubs an object with __array__ is an array, so type checkers would take
+        # ``x @ w`` with an array on the left for an array.
         def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-            return self._converted(dtype, copy)
+            return self._as_array(dtype, copy)
 
-    def _converted(self, dtype: Any, copy: bool | None) -> Array:
-        """What NumPy makes an array of; raises where that would lose a gradient."""
+    def _as_array(self, dtype: Any, copy: bool | None) -> Array:
+        """Return this as an array for NumPy; raise if that would lose a gradient."""
         store().demand("an array is made of", self)
         if isinstance(top := innermost_scope(), Pause) and top.refuse is not None:
             top.refuse("conversion to an array", self)
-        if self._carries_gradient():
+        if self._would_lose_gradient():
             raise TapeError(
                 "a Variable that requires a gradient does not become an array by itself, because "
                 f"the array would carry none; {numpy_calls.counterpart()}join several by "
                 "od.ops.stack, or a nest of them by od.ops.array, and use .detach().numpy() where "
                 f"no gradient is needed, on {self!r}"
-            ) from None  # NumPy may be handling an error of its own search
+            ) from None  # hides errors that NumPy handles in its own search
         try:
             return np.array(self.data, dtype, copy=copy)
         except STUMBLES as error:
@@ -319,8 +319,8 @@ class Variable(Value, Operators):
             kind = SettingError if isinstance(error, ValueError) else DTypeError
             raise kind(f"{self!r} as an array of dtype={shown(dtype)}: {error}") from None
 
-    def _carries_gradient(self) -> bool:
-        """Whether a copy of the bare data would lose a gradient."""
+    def _would_lose_gradient(self) -> bool:
+        """True if a copy of the data alone would lose a gradient."""
         if is_constant(self):
             return False
         if not self.is_leaf or is_untracked(self):
@@ -346,8 +346,8 @@ class Variable(Value, Operators):
             raise DTypeError("iteration over a Variable without axes")
         return (self[i] for i in range(len(self)))
 
-    def _element(self) -> Any:
-        """The single element, as NumPy's."""
+    def _single_element(self) -> Any:
+        """Return the single element as a NumPy scalar."""
         if self.size != 1:
             raise ShapeError(
                 f"a Variable of shape {self.shape} is not a single number; use .any(), .all() or "
@@ -356,11 +356,11 @@ class Variable(Value, Operators):
         store().demand("Python asks for the value of", self)
         return np.asarray(self._array).reshape(())[()]
 
-    def _number(self, who: str) -> Any:
-        """The single element for what will be a plain number, unless a gradient would be lost."""
+    def _as_number(self, who: str) -> Any:
+        """Return the single element as a plain number; raise if a gradient would be lost."""
         store().demand("Python asks for the value of", self)
         self._refuse_if_followed(who)
-        return self._element()
+        return self._single_element()
 
     def _refuse_if_followed(self, who: str) -> None:
         home = recording_of(who, self)
@@ -377,12 +377,12 @@ class Variable(Value, Operators):
         )
 
     def __bool__(self) -> bool:
-        return bool(self._element())
+        return bool(self._single_element())
 
-    # NumPy and math ask for these where they take a Variable for a number: y[0] = v, math.exp(v).
+    # NumPy and math call these to use a Variable as a number: y[0] = v, math.exp(v).
 
     def __float__(self) -> float:
-        return float(self._number("float"))
+        return float(self._as_number("float"))
 
     def __format__(self, spec: str) -> str:
         store().demand("format() asks for the value of", self)
@@ -398,20 +398,20 @@ class Variable(Value, Operators):
             raise SettingError(f"format of {self!r}: {error}; {spec!r} came") from None
 
     def __int__(self) -> int:
-        return int(self._number("int"))
+        return int(self._as_number("int"))
 
     def __complex__(self) -> complex:
-        return complex(self._number("complex"))
+        return complex(self._as_number("complex"))
 
     def __trunc__(self) -> int:
-        return int(self._number("trunc").item())
+        return int(self._as_number("trunc").item())
 
     def __floor__(self) -> int:
-        below: int = math.floor(self._number("floor").item())
+        below: int = math.floor(self._as_number("floor").item())
         return below
 
     def __ceil__(self) -> int:
-        above: int = math.ceil(self._number("ceil").item())
+        above: int = math.ceil(self._as_number("ceil").item())
         return above
 
     def __round__(self, digits: int | None = None) -> Any:
@@ -423,7 +423,7 @@ class Variable(Value, Operators):
         self._refuse_if_followed("index")
         if self.dtype.kind not in "iu":
             raise DTypeError(f"{self!r} is not an integer, so it cannot be an index")
-        return int(self._element())
+        return int(self._single_element())
 
     # -------------------------------------------------------------- text
 
@@ -444,14 +444,14 @@ class Variable(Value, Operators):
     def _values(self) -> str:
         if isinstance(self._array, Symbol):
             return f"<{self._array!r}>"
-        return _text(np.asarray(self._array), separator=", ", threshold=20, edgeitems=2)
+        return _array_text(np.asarray(self._array), separator=", ", threshold=20, edgeitems=2)
 
     def _op_name(self) -> str:
         place = recording_attribute(self)
         for node in reversed(place.nodes):
             if node[1] == self._id:
                 return str(node[0].name)
-        # What a transform gives its function is watched without a node.
+        # The arguments of a transformed function are watched without a node.
         return "identity" if self._id in place.watched else "(spent)"
 
     def _repr_html_(self) -> str:
@@ -477,7 +477,7 @@ class Variable(Value, Operators):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not is_trainable(self):
-            store().become(self, _written(self, value, key))
+            store().become(self, _with_assigned(self, value, key))
             return
         if recording_now() is not None:
             raise TapeError(
@@ -487,7 +487,7 @@ class Variable(Value, Operators):
         here = store()
         with write_lock():
             wait_for_programs()
-            here.write(self, _written(here.operand(self), operand_of(value), key))
+            here.write(self, _with_assigned(here.operand(self), operand_of(value), key))
 
     def __iadd__(self, other: Any) -> Self:
         return self._in_place("+=", operator.add, other)
@@ -514,9 +514,9 @@ class Variable(Value, Operators):
         return self._in_place("@=", operator.matmul, other)
 
     def _in_place(self, sign: str, apply: Callable[[Any, Any], Any], other: Any) -> Self:
-        """``x += y`` writes to a trainable leaf off the tape, and else makes ``x`` a new value.
+        """Assign ``apply(x, other)`` to a trainable leaf off the tape; else return a new value.
 
-        A constant keeps its value for whoever else holds it, as an intermediate does.
+        A constant or an intermediate keeps its value for its other holders.
         """
         if is_trainable(self) and recording_now() is not None:
             raise TapeError(
@@ -534,25 +534,29 @@ class Variable(Value, Operators):
     # -------------------------------------------------------------- copies
 
     def __copy__(self) -> Variable:
-        made = _rebuild(*self._parts("copy"))
-        _give(made, *_own_attributes(self))
+        made = _rebuild(*self._copy_arguments("copy"))
+        _set_attributes(made, *_own_attributes(self))
         return made
 
     def __deepcopy__(self, memo: Any) -> Variable:
-        made = memo[id(self)] = _rebuild(*self._parts("copy"))
-        _give(made, *deepcopy(_own_attributes(self), memo))
+        made = memo[id(self)] = _rebuild(*self._copy_arguments("copy"))
+        _set_attributes(made, *deepcopy(_own_attributes(self), memo))
         return made
 
     def __reduce__(self) -> Any:
         own, slots = _own_attributes(self)
-        return _rebuild, self._parts("pickle"), (own or None, slots) if own or slots else None
+        return (
+            _rebuild,
+            self._copy_arguments("pickle"),
+            (own or None, slots) if own or slots else None,
+        )
 
-    def _parts(self, what: str) -> tuple[Array, bool, str | None, Any, type[Variable]]:
-        """What a copy is made of."""
+    def _copy_arguments(self, what: str) -> tuple[Array, bool, str | None, Any, type[Variable]]:
+        """Return the arguments of ``_rebuild`` for a copy."""
         self._refuse_unless_leaf(what)
         grad = self.grad
         if isinstance(grad, Value):
-            if settled(grad) is grad:
+            if resolve_gradient(grad) is grad:
                 raise UntrackedError(
                     f"{what}: the gradient of {self!r} was recorded, and its history cannot be "
                     "copied; zero_grad() first, or copy detach()"
@@ -574,28 +578,28 @@ fast_calls.set_variable_class(Variable)
 leaf_type(Variable)
 
 
-def _cast(who: str, array: Array, dtype: Any) -> Array:
-    """The array in another dtype, in the byte order of this machine."""
+def _cast_array(who: str, array: Array, dtype: Any) -> Array:
+    """Return the array in another dtype, in the byte order of this machine."""
     try:
         return array.astype(native_dtype(dtype), copy=False)
     except (TypeError, ValueError) as error:
         raise DTypeError(f"{who}: dtype={shown(dtype)} is not one of numbers: {error}") from None
 
 
-def settled(grad: Any) -> Any:
-    """A gradient that was recorded, as its array once that recording is spent."""
+def resolve_gradient(grad: Any) -> Any:
+    """Return a recorded gradient as its array once its recording is spent."""
     spent = isinstance(grad, Value) and getattr(recording_attribute(grad), "dead", None)
     return grad._array if spent else grad
 
 
-def twin_of(value: Variable) -> Variable:
-    """Another Variable for the same value, which may be written to in its place."""
+def alias_of(value: Variable) -> Variable:
+    """Return another Variable for the same value, which may be written to in its place."""
     return make_value(Variable, value._array, recording_attribute(value), value._id, value._spec)
 
 
-def lent(value: Any) -> Any:
-    """What somebody else may write to in the place of ``value``: a twin, but leaves themselves."""
-    return twin_of(value) if isinstance(value, Variable) and not is_trainable(value) else value
+def writable_alias(value: Any) -> Any:
+    """Return an alias that others may write to; leaves and other objects themselves."""
+    return alias_of(value) if isinstance(value, Variable) and not is_trainable(value) else value
 
 
 def _rebuild(
@@ -605,7 +609,7 @@ def _rebuild(
     grad: Any = None,
     kind: type[Variable] = Variable,
 ) -> Variable:
-    made = object.__new__(kind)  # not by its own __init__, which may take anything
+    made = object.__new__(kind)  # not by the subclass's __init__, whose parameters are unknown
     Variable.__init__(made, data, requires_grad, name=name)
     if grad is not None:
         made.grad = grad
@@ -613,22 +617,22 @@ def _rebuild(
 
 
 def _own_attributes(value: Variable) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the class of a user adds to a Variable: in its dictionary, and in slots."""
+    """Return what a user's subclass adds to a Variable: in its dictionary, and in slots."""
     if type(value) is Variable:
         return {}, {}
     ours = Variable.__mro__
     theirs = [kind for kind in type(value).__mro__ if kind not in ours]
-    names = [name for kind in theirs for name in _slots_of(kind) if hasattr(value, name)]
+    names = [name for kind in theirs for name in _slot_names(kind) if hasattr(value, name)]
     return dict(getattr(value, "__dict__", {})), {name: getattr(value, name) for name in names}
 
 
-def _slots_of(kind: type) -> list[str]:
+def _slot_names(kind: type) -> list[str]:
     found = vars(kind).items()
     return [name for name, place in found if isinstance(place, MemberDescriptorType)]
 
 
-def _give(made: Variable, own: dict[str, Any], slots: dict[str, Any]) -> None:
-    """Give a Variable what a class of a user adds."""
+def _set_attributes(made: Variable, own: dict[str, Any], slots: dict[str, Any]) -> None:
+    """Set the attributes that a user's subclass adds."""
     if own:
         made.__dict__.update(own)
     for name, value in slots.items():
@@ -651,8 +655,8 @@ def _check_device(device: str | None) -> None:
         )
 
 
-def _written(x: Any, value: Any, key: Any) -> Any:
-    """``x`` with ``value`` at ``key``, which in a graph may be known to a run alone."""
+def _with_assigned(x: Any, value: Any, key: Any) -> Any:
+    """Return ``x`` with ``value`` at ``key``; the key may be known only at run time in a graph."""
     try:
         return setitem(x, value, key)
     except NoValueError:

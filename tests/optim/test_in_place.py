@@ -12,8 +12,8 @@ import odyssey as od
 from odyssey import Variable, ops, optim
 from odyssey.graph.graph import Instruction, Ref
 from odyssey.graph.lifetimes import last_uses, needed
-from odyssey.optim.fused_step import compiled_update
-from odyssey.optim.inplace_codegen import derive
+from odyssey.optim.fused_step import fused_update
+from odyssey.optim.inplace_codegen import compile_in_place
 from odyssey.spec import Spec
 from support.faults import FAULTS, RAISED
 from support.optimizers import OPTIMIZERS, draw, optimizer_classes, settings_of
@@ -164,14 +164,14 @@ def test_settings_that_change_between_steps_are_followed():
 def test_every_elementwise_rule_is_derived_with_two_scratch_arrays_at_most(case):
     _, make, settings = CASES[case]
     for dtype in ("float16", "float32", "float64", "longdouble"):
-        program = derive(make, settings, np.dtype(dtype))
+        program = compile_in_place(make, settings, np.dtype(dtype))
         assert program is not None
         assert program.scratch <= 2
         assert all(call.out != "g" for call in program.calls)
 
 
 def test_plain_descent_needs_one_scratch_array():
-    assert derive(optim.sgd, {"learning_rate": 0.1}, np.dtype("f")).scratch == 1
+    assert compile_in_place(optim.sgd, {"learning_rate": 0.1}, np.dtype("f")).scratch == 1
 
 
 def test_the_arrays_of_a_step_are_those_of_the_first():
@@ -454,10 +454,10 @@ def test_steps_are_compiled_where_their_parameters_are_large_together(monkeypatc
     made = []
 
     def noted(*given):
-        made.append(compiled_update(*given))
+        made.append(fused_update(*given))
         return made[-1]
 
-    monkeypatch.setattr("odyssey.optim.flat_parameters.compiled_update", noted)
+    monkeypatch.setattr("odyssey.optim.flat_parameters.fused_update", noted)
     leaves = [Variable(np.zeros(20_000), requires_grad=True) for _ in range(count)]
     optimizer = optim.SGD(leaves, 0.1, momentum=0.9)
     for p in leaves:

@@ -70,7 +70,16 @@ def test_what_ops_and_variables_use_of_a_recording_stands_in_its_protocol():
         for node in attributes(tree)
         if isinstance(node.value, ast.Name) and node.value.id in ("recording", "chosen")
     }
-    assert {"block", "append", "place", "hold", "new_id", "add", "on", "guests"} <= used
+    assert {
+        "block",
+        "append",
+        "operand_id",
+        "keep_array",
+        "new_id",
+        "add_node",
+        "on",
+        "outer_values",
+    } <= used
     assert used <= members(Recording)
 
 

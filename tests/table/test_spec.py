@@ -30,7 +30,7 @@ def test_a_sweep_fits_only_gradients_of_another_shape_or_dtype(monkeypatch):
         return true_fit(g, spec)
 
     true_fit = sweep.unbroadcast
-    monkeypatch.setattr(sweep, "fit", fit)
+    monkeypatch.setattr(sweep, "unbroadcast", fit)
     a = Variable(np.ones((3, 4), np.float32), requires_grad=True)
     b = Variable(np.ones((4, 2), np.float32), requires_grad=True)
     bias = Variable(np.ones(2, np.float32), requires_grad=True)

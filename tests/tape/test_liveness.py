@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from odyssey.tape import liveness, sweep
-from odyssey.tape.recording import _ALONE
+from odyssey.tape.recording import _UNHELD_REFERENCES
 
 # A long recording, so that branches are pruned, whose one living branch forks early.
 PROGRAM = """
@@ -16,7 +16,7 @@ import numpy as np
 
 def run(od):
     from odyssey.tape import sweep
-    from odyssey.tape.recording import _ALONE
+    from odyssey.tape.recording import _UNHELD_REFERENCES
     x = od.Variable(3.0, requires_grad=True)
     with od.GradientTape() as tape:
         early = x * x
@@ -28,7 +28,7 @@ def run(od):
     found = tape.backward(y)
     assert float(found[late]) == 9.0 and float(found[early]) == 36.0, dict(found)
     assert float(x.grad) == 8.0 * 27.0, x.grad
-    print(sweep.SPARE, _ALONE, nodes < 2000)
+    print(sweep.OWN_REFERENCES, _UNHELD_REFERENCES, nodes < 2000)
 """
 
 
@@ -100,9 +100,9 @@ def test_where_the_interpreter_has_no_global_lock_every_result_passes_for_living
 
 
 def test_a_count_above_what_the_code_itself_holds_is_not_believed():
-    most = liveness.references(object()) + 2
-    assert liveness.measured(lambda: most, places=2) == most
-    assert liveness.measured(lambda: most + 1, places=2) == liveness.EVERYTHING_LIVES
+    most = liveness.refcount(object()) + 2
+    assert liveness.measured_refcount(lambda: most, places=2) == most
+    assert liveness.measured_refcount(lambda: most + 1, places=2) == liveness.EVERYTHING_LIVES
 
 
 def test_a_measurement_that_fails_beside_a_tracer_lets_every_result_live():
@@ -113,7 +113,7 @@ def test_a_measurement_that_fails_beside_a_tracer_lets_every_result_live():
     hook, sys.unraisablehook = sys.unraisablehook, reported.append
     sys.setprofile(lambda *event: None)
     try:
-        assert liveness.measured(fail, places=9) == liveness.EVERYTHING_LIVES
+        assert liveness.measured_refcount(fail, places=9) == liveness.EVERYTHING_LIVES
     finally:
         sys.setprofile(None)
         sys.unraisablehook = hook
@@ -121,7 +121,7 @@ def test_a_measurement_that_fails_beside_a_tracer_lets_every_result_live():
 
 def test_what_only_its_node_holds_is_told_from_what_one_more_holds():
     held = object()
-    assert liveness.reference_count((None, object())) == _ALONE
-    assert liveness.reference_count((None, held)) == _ALONE + 1
-    again = liveness.unheld_in_a_sweep(sweep.pull, sweep.drain, sweep.PASS)
-    assert again == sweep.SPARE
+    assert liveness.result_refcount((None, object())) == _UNHELD_REFERENCES
+    assert liveness.result_refcount((None, held)) == _UNHELD_REFERENCES + 1
+    again = liveness.unheld_refcount_in_sweep(sweep.backward_sweep, sweep.pop_nodes, sweep.PASS)
+    assert again == sweep.OWN_REFERENCES

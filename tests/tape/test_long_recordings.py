@@ -62,7 +62,7 @@ def test_a_state_that_is_cut_at_every_step_does_not_grow_the_recording(cut):
         y = (w * state).sum()
     r = tape._recording
     assert longest < 16_384
-    assert max(map(len, (r.cuts, r.watched, r.constants))) < 8_192
+    assert max(map(len, (r.cut_reasons, r.watched, r.constants))) < 8_192
     np.testing.assert_allclose(tape.gradient(y, w), np.asarray(state))
 
 

@@ -259,7 +259,7 @@ def test_of_threads_that_enter_one_tape_at_once_each_is_right_or_refused():
         assert all(g == 27.0 or (type(g) is TapeError and "thread" in str(g)) for g in got), got
         assert 27.0 in got
         assert not tape.enabled
-        assert tape._recording.over
+        assert tape._recording.exited
 
 
 def test_threads_that_sweep_one_tape_at_once_get_one_gradient_between_them():

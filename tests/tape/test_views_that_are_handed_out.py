@@ -13,24 +13,24 @@ def leaf(*shape):
 
 def test_one_view_of_all_memory_counts_and_parts_and_shared_ones_do_not():
     fresh = np.zeros(6).reshape(2, 3)
-    assert queries._shows_all_alone(fresh)
+    assert queries._is_sole_full_view(fresh)
     owner = np.zeros(6)
-    assert not queries._shows_all_alone(owner.reshape(2, 3))  # the owner has a name
+    assert not queries._is_sole_full_view(owner.reshape(2, 3))  # the owner has a name
     other = fresh[:1]
-    assert not queries._shows_all_alone(fresh)
+    assert not queries._is_sole_full_view(fresh)
     del other
-    assert queries._shows_all_alone(fresh)
+    assert queries._is_sole_full_view(fresh)
     for part in (np.zeros(6)[:3], np.zeros((2, 3)).T, np.broadcast_to(np.zeros(1), 3)):
-        assert not queries._shows_all_alone(part)
-    assert not queries._shows_all_alone(np.zeros(3, complex).view(float))
+        assert not queries._is_sole_full_view(part)
+    assert not queries._is_sole_full_view(np.zeros(3, complex).view(float))
     closed = np.zeros(6).reshape(2, 3)
     closed.base.flags.writeable = False
-    assert not queries._shows_all_alone(closed)
+    assert not queries._is_sole_full_view(closed)
 
 
 def test_in_doubt_about_references_every_view_is_copied(monkeypatch):
     monkeypatch.setattr(queries, "_ONE_VIEW", 0)
-    assert not queries._shows_all_alone(np.zeros(6).reshape(2, 3))
+    assert not queries._is_sole_full_view(np.zeros(6).reshape(2, 3))
 
 
 @pytest.mark.parametrize("persistent", [False, True])

@@ -140,7 +140,7 @@ def test_a_sum_in_a_small_dtype_begins_with_a_number_of_it():
     wanted = np.sum(x.numpy(), dtype=np.int8, initial=5)
     got = np.sum(x, dtype=np.int8, initial=5).numpy()
     assert (got.dtype, got[()]) == (np.int8, wanted)
-    with pytest.raises(DTypeError, match="initial=300 came for a fold of int8"):
+    with pytest.raises(DTypeError, match="initial=300 came for a reduction of int8"):
         np.sum(x, dtype=np.int8, initial=300)
 
 
@@ -330,9 +330,9 @@ def test_an_initial_variable_of_another_dtype_has_a_gradient_of_its_own():
 @pytest.mark.parametrize(
     ("initial", "error", "text"),
     [
-        (1j, DTypeError, "initial=1j came for a fold of float64"),
-        (Variable(1j), DTypeError, "complex in a fold of float64"),
-        ("a", DTypeError, "initial='a' came for a fold of float64"),
+        (1j, DTypeError, "initial=1j came for a reduction of float64"),
+        (Variable(1j), DTypeError, "complex in a reduction of float64"),
+        ("a", DTypeError, "initial='a' came for a reduction of float64"),
         ([1.0, 2.0], ShapeError, r"initial= has shape \(2,\); pass one number"),
         (Variable([1.0]), ShapeError, r"initial= has shape \(1,\); pass one number"),
     ],
@@ -463,7 +463,7 @@ def test_every_function_of_numpy_that_has_the_name_of_an_op_means_it():
         "put",
         "put_along_axis",
     }  # of lists and sizes, or written in place
-    meant = {known for known in numpy_calls.MEANT if "." not in known}
+    meant = {known for known in numpy_calls.OP_NAMES if "." not in known}
     for name in {n for n in dir(ops) if n.islower() and n[0] != "_"} - apart:
         theirs = getattr(np, name, None)
         if callable(theirs) and not isinstance(theirs, (type, np.ufunc)) and hasattr(ops, name):

@@ -29,7 +29,7 @@ from odyssey.compiler.runtime.results import NotCompilableError, ResultBuilder
 from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.devices.commit import Plan, run_all
 from odyssey.devices.write_guard import WAIT, is_inside_program, run_with_locks, wait_for_writers
-from odyssey.optim.step_runner import Updates
+from odyssey.optim.step_runner import StepRunner
 from odyssey.spec import Array, Spec
 from odyssey.table.row import is_profiled
 from odyssey.table.scope import scopes
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CACHE_MISS",
     "CompiledCall",
-    "ShapeSpecialization",
     "NotCompilableError",
+    "ShapeSpecialization",
     "specialize_to_shape",
 ]
 
@@ -134,7 +134,7 @@ class CompiledCall:
         self._has_host_calls = len(self.executable.module.steps) > 1
         self._commits = bool(self._delivered or graph.cleared or written)
         self._has_middle_steps = len(self.executable.module.steps) > 2
-        self._quiet = Updates().quiet
+        self._quiet = StepRunner().quiet
         self._calls = bool(self.executable.calls)
         own = [*guards.variables, *[state.variable for state in states]]
         self._captured_ids = set(map(id, own))
@@ -301,7 +301,7 @@ class CompiledCall:
         behind: Plan = []
         try:
             for schedule in self._deferred:
-                behind += schedule.stepping()
+                behind += schedule.step_calls()
         except Exception:  # the function will raise it in its turn
             return CACHE_MISS
         outs = shape.outs()

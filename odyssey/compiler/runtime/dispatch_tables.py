@@ -42,7 +42,7 @@ from odyssey.compiler.runtime.executable import Executable
 from odyssey.compiler.runtime.results import ResultBuilder
 from odyssey.devices.write_guard import GUARD
 from odyssey.optim.groups import Group
-from odyssey.optim.step_runner import treatment
+from odyssey.optim.step_runner import error_treatment
 from odyssey.spec import Array
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
@@ -262,7 +262,7 @@ class NativeDispatch:
     def _note_contexts(self) -> bool:
         """Note what context variables have, where the program may run."""
         around = scopes()
-        variable, told = treatment()
+        variable, told = error_treatment()
         if variable is None or around[0] is not None or store() is not MEMORY:
             return False
         contexts = [

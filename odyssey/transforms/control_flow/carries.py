@@ -1,4 +1,4 @@
-"""What goes from step to step of a loop that is simply run, and what its steps give."""
+"""Carries and stacked results of loops that run step by step."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from odyssey.table.value import (
     make_value,
 )
 from odyssey.tree import leaves, paths, same_tree, unflatten
-from odyssey.variable import Variable, lent
+from odyssey.variable import Variable, writable_alias
 
-__all__ = ["Carry", "Rows", "own", "spec_of_leaf"]
+__all__ = ["Carry", "StackedResults", "exclusive_results", "spec_of_leaf"]
 
 
-def own(tree: Any) -> Any:
-    """What a loop or a branch returns: arrays of its own, also where it hands on what it was given.
+def exclusive_results(tree: Any) -> Any:
+    """Return the result of a loop or a branch as arrays that no argument shares.
 
-    A compiled one computes all results anew. Python's numbers become NumPy's, as there.
+    A compiled loop computes all its results anew. As there, Python numbers become NumPy scalars.
     """
-    return unflatten(tree, list(map(_own, leaves(tree))))
+    return unflatten(tree, list(map(_exclusive_leaf, leaves(tree))))
 
 
-def _own(leaf: Any) -> Any:
+def _exclusive_leaf(leaf: Any) -> Any:
     if isinstance(leaf, ARRAYS):
         return leaf.copy() if leaf.ndim else leaf[()]
     if type(leaf) in NUMBERS:
@@ -44,29 +44,29 @@ def _own(leaf: Any) -> Any:
         data = operand_of(leaf)
         data = data if isinstance(data, Symbol) else data.copy()
         return make_value(Variable, data, CONSTANT, free_id(), leaf._spec, leaf._info)
-    return lent(leaf)
+    return writable_alias(leaf)
 
 
 _KINDS = {kind: k for k, kinds in enumerate(("b", "iu", "f", "c")) for kind in kinds}
 
 
 class Carry:
-    """What a step is given, and leaves to the next: always one tree, of the same specs.
+    """The carry of a loop: the values that each step gets and returns, one tree of fixed specs.
 
     Attributes:
-        tree: The present one.
+        tree: The present carry.
     """
 
     def __init__(self, who: str, init: Any) -> None:
         self._who = who
         self._init = self.tree = init
-        # Python's numbers as they came: the first step says which dtype they have.
+        # Python numbers stay as they are: the first step determines their dtype.
         self._specs = [
             spec_of_leaf(who, path, leaf, weak=True) for path, leaf in paths(init, "the carry")
         ]
 
-    def become(self, tree: Any, step: int) -> None:
-        """Take over what a step returned.
+    def advance(self, tree: Any, step: int) -> None:
+        """Replace the carry by the result of a step.
 
         Raises:
             ShapeError, DTypeError: it differs from what the step was given.
@@ -77,12 +77,12 @@ class Carry:
                 leaf = flat[k] = np.asarray(leaf)[()]
             found = spec_of_leaf(self._who, "the carry", leaf)
             if found is not spec and found != spec:
-                self._specs[k] = self._settled(k, spec, found, step)
+                self._specs[k] = self._resolved_spec(k, spec, found, step)
         self.tree = unflatten(self._init, flat)
 
-    def _settled(self, k: int, given: Any, found: Any, step: int) -> Any:
-        """The spec of a number, once it is known; raises where something else changed."""
-        if _settles(given, found):
+    def _resolved_spec(self, k: int, given: Any, found: Any, step: int) -> Any:
+        """Return the spec of a Python number once it is known; raise if a spec changed."""
+        if _may_have_spec(given, found):
             return found
         given = Spec((), np.asarray(given).dtype) if type(given) in NUMBERS else given
         path = list(paths(self._init, "the carry"))[k][0]
@@ -92,15 +92,15 @@ class Carry:
         raise ShapeError(f"{wrong}; it must keep its shape")
 
 
-def _settles(number: Any, found: Any) -> bool:
-    """Whether this is a Python number that may stand for a scalar of a spec."""
+def _may_have_spec(number: Any, found: Any) -> bool:
+    """True if this is a Python number that may stand for a scalar of the spec."""
     if type(number) not in NUMBERS or found is None or found.shape:
         return False
     return _KINDS.get(np.asarray(number).dtype.kind, 9) <= _KINDS.get(found.dtype.kind, -1)
 
 
 def spec_of_leaf(who: str, what: str, leaf: Any, weak: bool = False) -> Any:
-    """Shape and dtype of a leaf; None of None, and where ``weak`` a Python number itself."""
+    """Return the spec of a leaf; None for None, and a Python number itself if ``weak``."""
     if isinstance(leaf, Value):
         return leaf._spec
     if leaf is None or (weak and type(leaf) in NUMBERS):
@@ -114,8 +114,8 @@ def spec_of_leaf(who: str, what: str, leaf: Any, weak: bool = False) -> Any:
     return spec_of(array)
 
 
-class Rows:
-    """The results of steps, side by side along a new first axis."""
+class StackedResults:
+    """Results of the steps of a scan, stacked along a new first axis."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -123,8 +123,8 @@ class Rows:
         self._specs: list[Any] = []
         self._columns: list[Any] = []
 
-    def put(self, k: int, y: Any) -> None:
-        """Take over what step ``k`` gave.
+    def store(self, k: int, y: Any) -> None:
+        """Store the results of step ``k``.
 
         Raises:
             ShapeError, DTypeError: it differs from what the first step gave.
@@ -133,7 +133,7 @@ class Rows:
         flat = leaves(y) if first else same_tree("scan", "results", self._tree, y)
         if first:
             self._tree = y
-            # A number may be the first carry, whose dtype a later step will say.
+            # A number may be the first carry, whose dtype a later step determines.
             self._specs = [spec_of_leaf("scan", "y", leaf, weak=True) for leaf in flat]
             self._columns = [self._column(leaf) for leaf in flat]
         for j, (spec, leaf) in enumerate(zip(self._specs, flat, strict=True)):
@@ -141,14 +141,14 @@ class Rows:
                 continue
             found = spec if leaf is spec else spec_of_leaf("scan", "y", leaf)
             if found is not spec and found != spec:
-                if not _settles(spec, found):
+                if not _may_have_spec(spec, found):
                     raise self._differs(j, k, spec, found)
                 self._specs[j] = found
             column = self._columns[j]
             if isinstance(column, ARRAYS) and isinstance(leaf, (Value, Symbol)):
                 column = self._columns[j] = list(column)
-            # What the step gave may be written to by the next one.
-            column[k] = leaf if isinstance(column, ARRAYS) else _kept(leaf)
+            # A snapshot, because the next step may write to the result.
+            column[k] = leaf if isinstance(column, ARRAYS) else _leaf_snapshot(leaf)
 
     def _column(self, leaf: Any) -> Any:
         if leaf is None:
@@ -169,10 +169,10 @@ class Rows:
         )
 
     def stacked(self) -> Any:
-        """The tree of all results."""
-        return unflatten(self._tree, list(map(self._joined, self._specs, self._columns)))
+        """Return the tree of all results."""
+        return unflatten(self._tree, list(map(self._stack_column, self._specs, self._columns)))
 
-    def _joined(self, spec: Any, column: Any) -> Any:
+    def _stack_column(self, spec: Any, column: Any) -> Any:
         if type(column) is not list:
             return column
         dtype = spec.dtype if isinstance(spec, Spec) else None
@@ -181,8 +181,8 @@ class Rows:
         return stack([np.array(v, dtype) if isinstance(v, ARRAYS) else v for v in column])
 
 
-def _kept(leaf: Any) -> Any:
-    """What a step gave, as it is now."""
+def _leaf_snapshot(leaf: Any) -> Any:
+    """Return a copy of a step's result, or an alias of a Variable."""
     if isinstance(leaf, Symbol):
         return leaf
-    return lent(leaf) if isinstance(leaf, Variable) else np.array(leaf)
+    return writable_alias(leaf) if isinstance(leaf, Variable) else np.array(leaf)

@@ -12,40 +12,40 @@ from odyssey.errors import DTypeError, ShapeError
 from odyssey.graph.subgraphs import Loop
 from odyssey.table.store import store
 from odyssey.table.value import NUMBERS, Symbol
-from odyssey.transforms.call_nodes import home_of
-from odyssey.transforms.control_flow.carries import own
+from odyssey.transforms.call_nodes import recording_for
+from odyssey.transforms.control_flow.carries import exclusive_results
 from odyssey.transforms.control_flow.derivatives import (
-    Again,
-    Part,
+    MaskedDerivative,
+    ReplayedBody,
     Rule,
-    flat_parts,
-    followed,
-    moved_of,
-    parts_of,
-    pulled,
-    pushed,
+    body_jvp,
+    body_vjp,
+    flatten_derivatives,
+    record_results,
+    split_tangents,
+    unflatten_derivatives,
 )
 from odyssey.transforms.control_flow.tracing import (
     LIVE,
     Body,
     Flat,
-    Traced,
-    array_for,
-    dressed,
+    TracedBody,
+    concrete_symbol,
     fill_like,
     freeze_closure,
-    in_graph,
+    graph_value,
     is_number,
     kinds_of,
     present_arrays,
     scalar_condition,
-    spec_for,
-    trace_part,
+    spec_or_number,
+    trace_body,
     tracked_positions,
+    wrap_variable,
 )
 from odyssey.tree import leaves, same_tree, unflatten
 
-__all__ = ["branch", "cond"]
+__all__ = ["cond", "traced_cond"]
 
 
 def cond(
@@ -75,58 +75,60 @@ def cond(
     function("cond", false_fn)
     truth = scalar_condition("cond", "pred", pred)
     if isinstance(truth, Symbol):
-        return _branch_in_graph(truth, (true_fn, false_fn), operands)
-    return own((true_fn if truth else false_fn)(*operands))
+        return _cond_symbolically(truth, (true_fn, false_fn), operands)
+    return exclusive_results((true_fn if truth else false_fn)(*operands))
 
 
-def _branch_in_graph(pred: Any, functions: Sequence[Callable[..., Any]], operands: Any) -> Any:
+def _cond_symbolically(pred: Any, functions: Sequence[Callable[..., Any]], operands: Any) -> Any:
     trees: list[Any] = []
 
     def branch_of(fn: Callable[..., Any]) -> Body:
         def run(values: list[Any]) -> list[Any]:
             result = fn(*unflatten(operands, values))
             trees.append(result)
-            return list(map(in_graph, same_tree("cond", "result of false_fn", trees[0], result)))
+            return list(
+                map(concrete_symbol, same_tree("cond", "result of false_fn", trees[0], result))
+            )
 
         return run
 
-    again = [branch_of(freeze_closure(fn)) for fn in functions]
-    made = branch(pred, list(map(branch_of, functions)), leaves(operands), again)
+    replay_bodies = [branch_of(freeze_closure(fn)) for fn in functions]
+    made = traced_cond(pred, list(map(branch_of, functions)), leaves(operands), replay_bodies)
     return unflatten(trees[0], made)
 
 
-def branch(
-    pred: Any, bodies: Sequence[Body], operands: Flat, again: Sequence[Body] | None = None
+def traced_cond(
+    pred: Any, bodies: Sequence[Body], operands: Flat, replay_bodies: Sequence[Body] | None = None
 ) -> Flat:
-    """One of two parts, by a scalar of the graph; ``again`` as ``walk`` takes it."""
-    recording = home_of("cond", operands)
+    """Trace two branches as one instruction that a scalar selects from; see ``traced_scan``."""
+    recording = recording_for("cond", operands)
     kinds = kinds_of(recording, operands)
-    traced = [trace_part(body, operands, kinds, recording) for body in bodies]
-    outputs = _agreed(traced)
+    traced = [trace_body(body, operands, kinds, recording) for body in bodies]
+    outputs = _unified_outputs(traced)
     joined = list(map(max, *[t.kinds for t in traced]))
-    parts = tuple(t._replace(outputs=o).graph() for t, o in zip(traced, outputs, strict=True))
+    graphs = tuple(t._replace(outputs=o).graph() for t, o in zip(traced, outputs, strict=True))
     given = [o for o in operands if not is_number(o)]
     trace: Any = store()
-    made = trace.bind(Loop("cond", parts), [array_for(pred), *present_arrays(given)])
+    made = trace.bind(Loop("cond", graphs), [graph_value(pred), *present_arrays(given)])
     results = fill_like(made, outputs[0])
     live = [k for k, kind in enumerate(joined) if kind == LIVE]
     if live:
         sources = traced[0].sources | traced[1].sources
-        halves = [
-            Again("cond", body, kinds, t.signature())
-            for body, t in zip(again or bodies, traced, strict=True)
+        branches = [
+            ReplayedBody("cond", body, kinds, t.ops_signature())
+            for body, t in zip(replay_bodies or bodies, traced, strict=True)
         ]
-        rules = _rules_of_branches(pred, halves, operands, sources, live)
+        rules = _branch_rules(pred, branches, operands, sources, live)
         inputs = [*[operands[k] for k in tracked_positions(operands, kinds)], *sources.values()]
         arrays = [results[k] for k in live]
-        made = followed("cond", recording, inputs, arrays, rules, traced)
+        made = record_results("cond", recording, inputs, arrays, rules, traced)
         for k, value in zip(live, made, strict=True):
             results[k] = value
-    return list(map(dressed, results, joined))
+    return list(map(wrap_variable, results, joined))
 
 
-def _agreed(traced: Sequence[Traced]) -> list[Flat]:
-    """The outputs of two branches, which have the same specs."""
+def _unified_outputs(traced: Sequence[TracedBody]) -> list[Flat]:
+    """Return the outputs of two branches; raise if their specs differ."""
     found: list[Flat] = [[], []]
     for k, pair in enumerate(zip(*[t.outputs for t in traced], strict=True)):
         if any(o is None for o in pair):
@@ -134,9 +136,9 @@ def _agreed(traced: Sequence[Traced]) -> list[Flat]:
                 raise ShapeError(f"cond: leaf {k} is None in one branch, and not in the other")
             values = list(pair)
         else:
-            # Of themselves, as uncompiled, where the other branch is not known.
+            # A number has its own dtype, as uncompiled, where the other branch is not known.
             values = [np.asarray(v) if type(v) in NUMBERS else v for v in pair]
-            specs = [spec_for(array_for(v)) for v in values]
+            specs = [spec_or_number(graph_value(v)) for v in values]
             if specs[0] != specs[1]:
                 kind = DTypeError if specs[0].shape == specs[1].shape else ShapeError
                 raise kind(
@@ -148,47 +150,64 @@ def _agreed(traced: Sequence[Traced]) -> list[Flat]:
     return found
 
 
-def _rules_of_branches(
+def _branch_rules(
     pred: Any,
-    halves: Sequence[Again],
+    branches: Sequence[ReplayedBody],
     operands: Flat,
     sources: dict[int, Any],
     live: Sequence[int],
 ) -> tuple[Rule, Rule]:
-    tracked = tracked_positions(operands, halves[0].kinds)
+    """Return the backward and forward rule of a branch instruction."""
+    tracked = tracked_positions(operands, branches[0].kinds)
     count = len(operands)
 
-    def now(given: Sequence[Any]) -> Flat:
+    def sweep_values(given: Sequence[Any]) -> Flat:
         values = list(operands)
         for k, value in zip(tracked, given, strict=False):
             values[k] = value
         return values
 
-    def backward(parts: dict[int, Part], given: Sequence[Any], masked: bool) -> list[Part]:
-        def back(half: Again) -> Body:
+    def backward(
+        derivatives: dict[int, MaskedDerivative], given: Sequence[Any], masked: bool
+    ) -> list[MaskedDerivative]:
+        def backward_branch(branch: ReplayedBody) -> Body:
             def run(values: Flat) -> Flat:
-                gs = parts_of(values[count:], masked)
-                seeds = {live[j]: p for j, p in zip(parts, gs, strict=True)}
-                sums = {id: Part.nothing(v, masked) for id, v in sources.items()}
-                found, totals = pulled(half, values[:count], seeds, sums, masked)
-                return flat_parts([*[found[k] for k in tracked], *totals], masked)
+                gs = unflatten_derivatives(values[count:], masked)
+                seeds = {live[j]: p for j, p in zip(derivatives, gs, strict=True)}
+                sums = {id: MaskedDerivative.zero(v, masked) for id, v in sources.items()}
+                found, totals = body_vjp(branch, values[:count], seeds, sums, masked)
+                return flatten_derivatives([*[found[k] for k in tracked], *totals], masked)
 
             return run
 
-        given_back = [*now(given), *flat_parts(parts.values(), masked)]
-        return parts_of(branch(pred, list(map(back, halves)), given_back), masked)
+        backward_operands = [
+            *sweep_values(given),
+            *flatten_derivatives(derivatives.values(), masked),
+        ]
+        return unflatten_derivatives(
+            traced_cond(pred, list(map(backward_branch, branches)), backward_operands), masked
+        )
 
-    def forward(parts: dict[int, Part], given: Sequence[Any], masked: bool) -> list[Part]:
-        def on(half: Again) -> Body:
+    def forward(
+        derivatives: dict[int, MaskedDerivative], given: Sequence[Any], masked: bool
+    ) -> list[MaskedDerivative]:
+        def forward_branch(branch: ReplayedBody) -> Body:
             def run(values: Flat) -> Flat:
-                ts = dict(zip(parts, parts_of(values[count:], masked), strict=True))
-                tangents, others = moved_of(ts, tracked, list(sources))
-                _, found = pushed(half, values[:count], tangents, others, masked)
-                return flat_parts([found[k] for k in live], masked)
+                ts = dict(
+                    zip(derivatives, unflatten_derivatives(values[count:], masked), strict=True)
+                )
+                tangents, others = split_tangents(ts, tracked, list(sources))
+                _, found = body_jvp(branch, values[:count], tangents, others, masked)
+                return flatten_derivatives([found[k] for k in live], masked)
 
             return run
 
-        given_on = [*now(given), *flat_parts(parts.values(), masked)]
-        return parts_of(branch(pred, list(map(on, halves)), given_on), masked)
+        forward_operands = [
+            *sweep_values(given),
+            *flatten_derivatives(derivatives.values(), masked),
+        ]
+        return unflatten_derivatives(
+            traced_cond(pred, list(map(forward_branch, branches)), forward_operands), masked
+        )
 
     return backward, forward

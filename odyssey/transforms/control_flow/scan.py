@@ -17,39 +17,44 @@ from odyssey.spec import intern
 from odyssey.table.scope import no_grad
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import Symbol, Value
-from odyssey.transforms.call_nodes import home_of
-from odyssey.transforms.control_flow.carries import Carry, Rows, own, spec_of_leaf
+from odyssey.transforms.call_nodes import recording_for
+from odyssey.transforms.control_flow.carries import (
+    Carry,
+    StackedResults,
+    exclusive_results,
+    spec_of_leaf,
+)
 from odyssey.transforms.control_flow.derivatives import (
-    Again,
-    Part,
-    flat_parts,
-    follow,
-    followed,
-    moved_of,
-    parts_of,
-    pulled,
-    pushed,
+    MaskedDerivative,
+    ReplayedBody,
+    body_jvp,
+    body_vjp,
+    flatten_derivatives,
+    is_recorded_sweep,
+    record_results,
+    split_tangents,
+    unflatten_derivatives,
 )
 from odyssey.transforms.control_flow.tracing import (
     LIVE,
     Body,
     Flat,
-    dressed,
+    concrete_symbol,
     fill_like,
     freeze_closure,
-    in_graph,
     kinds_of,
     present_arrays,
-    spec_for,
-    steady,
-    trace_part,
+    spec_or_number,
+    trace_body,
+    trace_until_stable,
     tracked_positions,
+    wrap_variable,
 )
-from odyssey.transforms.isolated_tapes import tape_apart
+from odyssey.transforms.isolated_tapes import isolated_tape
 from odyssey.tree import leaves, paths, same_tree, unflatten
 from odyssey.variable import Variable
 
-__all__ = ["scan", "walk"]
+__all__ = ["scan", "traced_scan"]
 
 
 def scan(
@@ -90,23 +95,23 @@ def scan(
     (6.0, array([1., 3., 6.]))
     """
     f, reverse = function("scan", f), flag("scan", "reverse", reverse)
-    steps = _length(xs, length)
+    steps = _step_count(xs, length)
     if store() is not MEMORY:
-        return _scan_in_graph(f, init, xs, steps, reverse)
+        return _scan_symbolically(f, init, xs, steps, reverse)
     carry = Carry("scan", init)
     if not steps:
-        return own(init), _of_no_steps(f, init, xs)
-    columns, ys = leaves(xs), Rows(steps)
+        return exclusive_results(init), _results_of_no_steps(f, init, xs)
+    columns, ys = leaves(xs), StackedResults(steps)
     for k in range(steps - 1, -1, -1) if reverse else range(steps):
         x = unflatten(xs, [None if column is None else column[k] for column in columns])
-        after, y = _pair(f(carry.tree, x))
-        carry.become(after, k)
-        ys.put(k, y)
-    return own(carry.tree), ys.stacked()
+        after, y = _checked_pair(f(carry.tree, x))
+        carry.advance(after, k)
+        ys.store(k, y)
+    return exclusive_results(carry.tree), ys.stacked()
 
 
-def _length(xs: Any, length: Any) -> int:
-    """The number of steps of a scan."""
+def _step_count(xs: Any, length: Any) -> int:
+    """Return the number of steps of a scan."""
     if length is not None:
         length = whole("scan", "length", length, 0)
         if length > sys.maxsize:
@@ -135,8 +140,8 @@ def _length(xs: Any, length: Any) -> int:
     return int(found)
 
 
-def _pair(result: Any) -> tuple[Any, Any]:
-    """What a step of a scan returns."""
+def _checked_pair(result: Any) -> tuple[Any, Any]:
+    """Return the pair (carry, y) that a step returns; raise for anything else."""
     if type(result) not in (tuple, list) or len(result) != 2:
         came = f"{len(result)} things" if type(result) in (tuple, list) else f"{shown(result)}"
         raise DTypeError(
@@ -145,14 +150,14 @@ def _pair(result: Any) -> tuple[Any, Any]:
     return result[0], result[1]
 
 
-def _of_no_steps(f: Callable[..., Any], init: Any, xs: Any) -> Any:
-    """The tree of ``ys`` of length 0, which a run on Symbols tells."""
+def _results_of_no_steps(f: Callable[..., Any], init: Any, xs: Any) -> Any:
+    """Return the tree of ``ys`` of length 0, found by tracing ``f``."""
     given = [None if c is None else np.empty(c.shape[1:], c.dtype) for c in leaves(xs)]
     trace = Trace()
     start = [v.detach() if isinstance(v, Variable) else v for v in leaves(init)]
     start = [np.asarray(v) if isinstance(v, np.generic) else v for v in start]
     try:
-        _, y = _pair(
+        _, y = _checked_pair(
             trace.run(_on_isolated_tape(f), (unflatten(init, start), unflatten(xs, given)), {})
         )
         made = [_empty_of(leaf) for leaf in leaves(y)]
@@ -167,13 +172,14 @@ def _of_no_steps(f: Callable[..., Any], init: Any, xs: Any) -> Any:
 
 
 def _on_isolated_tape(f: Callable[..., Any]) -> Callable[..., Any]:
-    """A step on a tape of its own, which takes what ``f`` closes over from other tapes.
+    """Return ``f`` run on an isolated tape, which accepts captured Variables of other tapes.
 
-    Else that would be recorded there, or refused by the tapes of derivatives in the step.
+    Otherwise their uses would be recorded there, or refused by the tapes of derivatives in the
+    step.
     """
 
     def run(*given: Any) -> Any:
-        with tape_apart():
+        with isolated_tape():
             return f(*given)
 
     return run
@@ -184,7 +190,7 @@ def _empty_of(leaf: Any) -> Any:
     return None if spec is None else np.empty((0, *spec.shape), spec.dtype)
 
 
-def _scan_in_graph(
+def _scan_symbolically(
     f: Callable[..., Any], init: Any, xs: Any, steps: int, reverse: bool
 ) -> tuple[Any, Any]:
     flat, columns = leaves(init), leaves(xs)
@@ -193,50 +199,58 @@ def _scan_in_graph(
 
     def step_of(f: Callable[..., Any]) -> Body:
         def step(values: list[Any]) -> list[Any]:
-            after, y = _pair(f(unflatten(init, values[:count]), unflatten(xs, values[count:])))
+            after, y = _checked_pair(
+                f(unflatten(init, values[:count]), unflatten(xs, values[count:]))
+            )
             trees.append(y)
-            return list(map(in_graph, [*same_tree("scan", "carry", init, after), *leaves(y)]))
+            return list(
+                map(concrete_symbol, [*same_tree("scan", "carry", init, after), *leaves(y)])
+            )
 
         return step
 
-    step, again = step_of(f), step_of(freeze_closure(f))
+    step, replay_body = step_of(f), step_of(freeze_closure(f))
     if not steps:
         with no_grad():
             rows = [c if c is None else intern(c.shape[1:], c.dtype) for c in columns]
-            made = trace_part(
+            made = trace_body(
                 step_of(_on_isolated_tape(f)),
                 [*flat, *rows],
                 kinds_of(None, [*flat, *columns]),
                 None,
             )
-        init = unflatten(init, list(map(in_graph, flat)))
-        return own(init), unflatten(trees[0], [_empty_of(leaf) for leaf in made.outputs[count:]])
-    carry, ys = walk(step, flat, columns, steps, reverse, again)
+        init = unflatten(init, list(map(concrete_symbol, flat)))
+        return exclusive_results(init), unflatten(
+            trees[0], [_empty_of(leaf) for leaf in made.outputs[count:]]
+        )
+    carry, ys = traced_scan(step, flat, columns, steps, reverse, replay_body)
     return unflatten(init, carry), unflatten(trees[0], ys)
 
 
-def walk(
+def traced_scan(
     body: Body,
     init: Flat,
     columns: Flat,
     steps: int,
     reverse: bool,
-    again: Body | None = None,
+    replay_body: Body | None = None,
 ) -> tuple[Flat, Flat]:
-    """The loop of a scan.
+    """Trace a scan as one instruction.
 
     Args:
-        body: From the carry and a part of each column to the next carry and results.
+        body: From the carry and a slice of each column to the next carry and results.
         init: The first carry.
-        columns: Arrays whose first axis goes along the steps; or None.
-        steps: How many there are, one at least.
-        reverse: Whether to begin with the last.
-        again: The body that derivatives run, if it is another; see ``freeze_closure``.
+        columns: Arrays whose first axis runs along the steps; or None.
+        steps: The number of steps, at least one.
+        reverse: Whether to begin with the last step.
+        replay_body: The body that derivatives run, if it is another; see ``freeze_closure``.
     """
-    return _Walk(body, init, columns, steps, reverse, again).run()
+    return _TracedScan(body, init, columns, steps, reverse, replay_body).run()
 
 
-class _Walk:
+class _TracedScan:
+    """A scan while a graph is traced, and its derivative rules."""
+
     def __init__(
         self,
         body: Body,
@@ -244,20 +258,20 @@ class _Walk:
         columns: Flat,
         steps: int,
         reverse: bool,
-        again: Body | None,
+        replay_body: Body | None,
     ) -> None:
         self.columns, self.steps, self.reverse = columns, steps, reverse
-        self.recording = home_of("scan", [*init, *columns])
+        self.recording = recording_for("scan", [*init, *columns])
         self.count = count = len(init)
-        specs = [c if c is None else spec_for(c) for c in columns]
+        specs = [c if c is None else spec_or_number(c) for c in columns]
         operands = [*init, *[s and intern(s.shape[1:], s.dtype) for s in specs]]
         kinds = kinds_of(self.recording, [*init, *columns])
-        self.traced, operands, self.kinds = steady(
+        self.traced, operands, self.kinds = trace_until_stable(
             "scan", body, operands, kinds, count, self.recording
         )
         self.init = operands[:count]
         self.outs = self.traced.outputs
-        self.again = again or body
+        self.replay_body = replay_body or body
 
     def run(self) -> tuple[Flat, Flat]:
         count, traced = self.count, self.traced
@@ -276,101 +290,117 @@ class _Walk:
         trace: Any = store()
         made = list(trace.bind(loop, [*present_arrays(self.init), *present_arrays(self.columns)]))
         results = fill_like(made, self.outs)
-        # What each step was given.
-        self.before = fill_like(made[len(made) - len(before) :], self.init) if live else []
+        # The carry before each step.
+        self.carries = fill_like(made[len(made) - len(before) :], self.init) if live else []
         if live:
-            self._record(live, results)
-        found = list(map(dressed, results, traced.kinds))
+            self._record_loop(live, results)
+        found = list(map(wrap_variable, results, traced.kinds))
         return found[:count], found[count:]
 
-    def _record(self, live: list[int], results: Flat) -> None:
-        """Put the loop on the recording; results that it follows become Variables there."""
+    def _record_loop(self, live: list[int], results: Flat) -> None:
+        """Record the loop; results that the recording tracks become Variables on it."""
         self.live = live
-        self.part = Again("scan", self.again, self.kinds, self.traced.signature())
+        self.body = ReplayedBody("scan", self.replay_body, self.kinds, self.traced.ops_signature())
         self.carried = [k for k in range(self.count) if self.kinds[k] == LIVE]
         everything = [*self.init, *self.columns]
         self.tracked = tracked_positions(everything, self.kinds)
         self.ids = list(self.traced.sources)
         inputs = [*[everything[k] for k in self.tracked], *self.traced.sources.values()]
-        arrays = [*[results[k] for k in live], *[self.before[k] for k in self.carried]]
-        rules = self._pull, self._push
-        made = followed("scan", self.recording, inputs, arrays, rules, [self.traced])
+        arrays = [*[results[k] for k in live], *[self.carries[k] for k in self.carried]]
+        rules = self._vjp, self._jvp
+        made = record_results("scan", self.recording, inputs, arrays, rules, [self.traced])
         for k, value in zip(live, made, strict=False):
             results[k] = value
-        self.plain = list(self.before)
+        self.carries_as_arrays = list(self.carries)
         for k, value in zip(self.carried, made[len(live) :], strict=True):
-            self.before[k] = value
+            self.carries[k] = value
 
-    def _now(self, given: Sequence[Any]) -> Flat:
-        """First carry and columns as the sweep gives them."""
+    def _sweep_values(self, given: Sequence[Any]) -> Flat:
+        """Return first carry and columns, with the inputs of the sweep put in."""
         values = [*self.init, *self.columns]
         for k, value in zip(self.tracked, given, strict=False):
             values[k] = value
         return values
 
-    def _pull(self, parts: dict[int, Part], given: Sequence[Any], masked: bool) -> list[Part]:
+    def _vjp(
+        self, derivatives: dict[int, MaskedDerivative], given: Sequence[Any], masked: bool
+    ) -> list[MaskedDerivative]:
         count, carried, live = self.count, self.carried, self.live
-        follows = follow({j: p.value for j, p in parts.items()}, given)
-        before = self.before if follows else self.plain
-        columns = self._now(given)[count:]
-        asked = [k for k in range(len(self.kinds)) if self.kinds[k] == LIVE and k >= count]
-        seeds = {live[j]: p for j, p in parts.items() if j < len(live)}
-        # Those of what each step was given, which derivatives of this loop depend on.
-        inner = {carried[j - len(live)]: p for j, p in parts.items() if j >= len(live)}
+        is_recorded = is_recorded_sweep({j: p.value for j, p in derivatives.items()}, given)
+        before = self.carries if is_recorded else self.carries_as_arrays
+        columns = self._sweep_values(given)[count:]
+        column_ids = [k for k in range(len(self.kinds)) if self.kinds[k] == LIVE and k >= count]
+        seeds = {live[j]: p for j, p in derivatives.items() if j < len(live)}
+        # Cotangents of the carries before each step, on which derivatives of this loop depend.
+        inner = {carried[j - len(live)]: p for j, p in derivatives.items() if j >= len(live)}
         rows = [k for k in seeds if k >= count]
         size, width = len(carried), len(before) + len(columns)
         wide = (size + len(self.ids)) * (1 + masked)
 
-        def back(values: Flat) -> Flat:
-            ends, rest = parts_of(values[:wide], masked), values[wide:]
-            more = dict(zip([*rows, *inner], parts_of(rest[width:], masked), strict=True))
+        def backward_step(values: Flat) -> Flat:
+            ends, rest = unflatten_derivatives(values[:wide], masked), values[wide:]
+            more = dict(
+                zip([*rows, *inner], unflatten_derivatives(rest[width:], masked), strict=True)
+            )
             gs = {k: more[k] for k in rows}
             gs |= {k: p for k, p in zip(carried, ends, strict=False) if k in live}
             sums = dict(zip(self.ids, ends[size:], strict=True))
-            found, totals = pulled(self.part, rest[:width], gs, sums, masked)
+            found, totals = body_vjp(self.body, rest[:width], gs, sums, masked)
             for k in inner:
-                found[k] = Part.of(found[k].value + more[k].value, None, masked)
-            starts = flat_parts([*[found[k] for k in carried], *totals], masked)
-            return [*starts, *flat_parts([found[k] for k in asked], masked)]
+                found[k] = MaskedDerivative.with_mask(found[k].value + more[k].value, None, masked)
+            starts = flatten_derivatives([*[found[k] for k in carried], *totals], masked)
+            return [*starts, *flatten_derivatives([found[k] for k in column_ids], masked)]
 
-        starts = [seeds.get(k) or Part.nothing(self.init[k], masked) for k in carried]
-        starts += [Part.nothing(v, masked) for v in self.traced.sources.values()]
-        along = flat_parts([*[seeds[k] for k in rows], *inner.values()], masked)
-        ends, made = walk(
-            back, flat_parts(starts, masked), [*before, *columns, *along], self.steps,
+        starts = [seeds.get(k) or MaskedDerivative.zero(self.init[k], masked) for k in carried]
+        starts += [MaskedDerivative.zero(v, masked) for v in self.traced.sources.values()]
+        along = flatten_derivatives([*[seeds[k] for k in rows], *inner.values()], masked)
+        ends, made = traced_scan(
+            backward_step,
+            flatten_derivatives(starts, masked),
+            [*before, *columns, *along],
+            self.steps,
             not self.reverse,
-        )  # fmt: skip
-        found, asked_parts = parts_of(ends, masked), parts_of(made, masked)
-        answers = dict(zip([*carried, *asked], [*found[:size], *asked_parts], strict=True))
+        )
+        found, asked_parts = (
+            unflatten_derivatives(ends, masked),
+            unflatten_derivatives(made, masked),
+        )
+        answers = dict(zip([*carried, *column_ids], [*found[:size], *asked_parts], strict=True))
         return [*[answers[k] for k in self.tracked], *found[size:]]
 
-    def _push(self, parts: dict[int, Part], given: Sequence[Any], masked: bool) -> list[Part]:
+    def _jvp(
+        self, derivatives: dict[int, MaskedDerivative], given: Sequence[Any], masked: bool
+    ) -> list[MaskedDerivative]:
         count, carried = self.count, self.carried
-        values = self._now(given)
-        moved, others = moved_of(parts, self.tracked, self.ids)
+        values = self._sweep_values(given)
+        moved, others = split_tangents(derivatives, self.tracked, self.ids)
         along = [k for k in moved if k >= count]
         rows = [k for k in self.live if k >= count]
         size, width = len(carried) * (1 + masked), len(values) - count
 
-        def on(values: Flat) -> Flat:
+        def forward_step(values: Flat) -> Flat:
             carry, ends, rest = values[:count], values[count : count + size], values[count + size :]
-            now = parts_of(ends, masked)
-            ts = [*now, *parts_of(rest[width:], masked)]
+            now = unflatten_derivatives(ends, masked)
+            ts = [*now, *unflatten_derivatives(rest[width:], masked)]
             tangents = dict(zip([*carried, *along], ts, strict=True))
-            outputs, found = pushed(self.part, [*carry, *rest[:width]], tangents, others, masked)
-            after = flat_parts([found[k] for k in carried], masked)
+            outputs, found = body_jvp(self.body, [*carry, *rest[:width]], tangents, others, masked)
+            after = flatten_derivatives([found[k] for k in carried], masked)
             return [
                 *outputs[:count],
                 *after,
-                *flat_parts([*[found[k] for k in rows], *now], masked),
+                *flatten_derivatives([*[found[k] for k in rows], *now], masked),
             ]
 
-        starts = [moved.get(k) or Part.nothing(self.init[k], masked) for k in carried]
-        columns = [*values[count:], *flat_parts([moved[k] for k in along], masked)]
-        begin = [*values[:count], *flat_parts(starts, masked)]
-        ends, made = walk(on, begin, columns, self.steps, self.reverse)
-        results = parts_of(made, masked)
+        starts = [moved.get(k) or MaskedDerivative.zero(self.init[k], masked) for k in carried]
+        columns = [*values[count:], *flatten_derivatives([moved[k] for k in along], masked)]
+        begin = [*values[:count], *flatten_derivatives(starts, masked)]
+        ends, made = traced_scan(forward_step, begin, columns, self.steps, self.reverse)
+        results = unflatten_derivatives(made, masked)
         found = dict(
-            zip([*carried, *rows], [*parts_of(ends[count:], masked), *results], strict=False)
+            zip(
+                [*carried, *rows],
+                [*unflatten_derivatives(ends[count:], masked), *results],
+                strict=False,
+            )
         )
         return [*[found[k] for k in self.live], *results[len(rows) :]]

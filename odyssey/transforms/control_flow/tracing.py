@@ -1,7 +1,7 @@
-"""Parts of loops and branches, run on Symbols: what they emit, depend on, and their derivatives.
+"""Tracing of loop bodies and branches: emitted instructions, outputs, captured values, poles.
 
-A part is a function of a flat list of values. Where a tape records it is run on a tape of its own,
-which tells what it depends on beside its operands.
+A body is a function of a flat list of values. If a tape records, the body runs on an isolated tape,
+which tells the values that it depends on besides its operands.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from odyssey.table.value import (
     make_value,
     recording_attribute,
 )
-from odyssey.tape.gradient_mask import poles_among
+from odyssey.tape.gradient_mask import any_poles
 from odyssey.tape.sweep import dependents
 from odyssey.tape.tape_base import recording_of
-from odyssey.transforms.call_nodes import data_of
-from odyssey.transforms.isolated_tapes import nodes_of, sources_of, tape_apart
+from odyssey.transforms.call_nodes import stored_array
+from odyssey.transforms.isolated_tapes import covered_nodes, external_sources, isolated_tape
 from odyssey.variable import Variable
 
 __all__ = [
@@ -50,36 +50,36 @@ __all__ = [
     "NONE",
     "Body",
     "Flat",
-    "Traced",
-    "array_for",
-    "dressed",
+    "TracedBody",
+    "concrete_symbol",
     "dtype_of",
     "fill_like",
     "freeze_closure",
-    "in_graph",
+    "graph_value",
     "is_number",
     "kinds_of",
     "present_arrays",
     "scalar_condition",
-    "spec_for",
-    "steady",
-    "trace_part",
+    "spec_or_number",
+    "trace_body",
+    "trace_until_stable",
     "tracked_positions",
+    "wrap_variable",
 ]
 
 Flat = list[Any]
 Body = Callable[[Flat], Flat]
 
 NONE, ARRAY, FIXED, LOST, LIVE = range(5)
-"""What a value is to Python: nothing, an array, a Variable that is constant, one whose gradient is
-lost, one that a tape follows. A carry that is one of them at first, and another after a step, is
-the later of the two."""
+"""Kinds of values: None, an array, a constant Variable, an untracked Variable (its gradient is
+lost), a Variable that a tape tracks. A carry that has one kind before a step and another after it
+gets the later of the two in this order."""
 
 _MARKS = {FIXED: CONSTANT, LOST: UNTRACKED}
 
 
 def kind_of(value: Any, live: bool) -> int:
-    """What a value is to Python."""
+    """Return the kind of a value."""
     if value is None:
         return NONE
     if not isinstance(value, Variable):
@@ -90,7 +90,7 @@ def kind_of(value: Any, live: bool) -> int:
 
 
 def kinds_of(recording: Any, values: Flat) -> list[int]:
-    """What operands are, where ``recording`` follows them; None for no recording."""
+    """Return the kinds of operands; ``recording`` is the one that tracks them, or None."""
     return [
         kind_of(v, recording is not None and isinstance(v, Variable) and is_tracked(v))
         for v in values
@@ -98,37 +98,37 @@ def kinds_of(recording: Any, values: Flat) -> list[int]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether this is a Python number, or stands for one that each call knows anew."""
+    """True for a Python number, and for a scalar input that represents one."""
     return type(value) in NUMBERS or is_weak(value)
 
 
 def dtype_of(number: Any) -> np.dtype[Any]:
-    """The dtype that NumPy gives a Python number."""
+    """Return the dtype that NumPy gives a Python number."""
     if not is_weak(number):
         return np.asarray(number).dtype
     found = np.asarray(type(number).told(number)[1]).dtype
-    if found.kind not in "if":  # a whole number beyond int64, as others are not
+    if found.kind not in "if":  # an integer beyond int64
         type(number).settled(number, "its dtype")
     return found
 
 
 def scalar_of(number: Any, dtype: Any) -> Any:
-    """A Python number as an array without axes, or as a Symbol of one: once it, which is exact."""
+    """Return a Python number as a 0-d array or Symbol: times one, which is exact."""
     if not is_weak(number):
         return np.asarray(number, dtype)
-    # Once what is infinite is none of complex numbers.
+    # Multiplication of infinity by a complex 1 gives NaN.
     real = np.empty(0, dtype).real.dtype
     found = multiply(number, np.ones((), real))
     return found if real == dtype else astype(found, dtype)
 
 
-def in_graph(value: Any) -> Any:
-    """What a part returns; a Symbol for a number that each call knows anew."""
+def concrete_symbol(value: Any) -> Any:
+    """Return an output of a body; a scalar input becomes a Symbol with a dtype."""
     return scalar_of(value, dtype_of(value)) if is_weak(value) else value
 
 
-def spec_for(value: Any) -> Any:
-    """Of a value or a spec the spec; of None, and Python's numbers, themselves."""
+def spec_or_number(value: Any) -> Any:
+    """Return the spec of a value or spec; None and Python numbers are returned as they are."""
     if value is None or isinstance(value, Spec) or is_number(value):
         return value
     if isinstance(value, Value):
@@ -136,33 +136,33 @@ def spec_for(value: Any) -> Any:
     return value.spec if isinstance(value, Symbol) else spec_of(np.asarray(value))
 
 
-def array_for(value: Any) -> Any:
-    """What a graph holds of a value: a Symbol or an array."""
-    data = data_of(value) if isinstance(value, Variable) else value
+def graph_value(value: Any) -> Any:
+    """Return what a graph holds of a value: a Symbol or an array."""
+    data = stored_array(value) if isinstance(value, Variable) else value
     return data if isinstance(data, Symbol) else np.asarray(data)
 
 
-def dressed(value: Any, kind: int) -> Any:
-    """A value as Python sees it, that is an array or a Symbol to the graph."""
+def wrap_variable(value: Any, kind: int) -> Any:
+    """Return an array or Symbol as the Variable that Python code expects for this kind."""
     if kind not in _MARKS or isinstance(value, Variable):
         return value
-    return make_value(Variable, value, _MARKS[kind], free_id(), spec_for(value))
+    return make_value(Variable, value, _MARKS[kind], free_id(), spec_or_number(value))
 
 
-# ------------------------------------------------------------------ what a part does
+# ------------------------------------------------------------------ traced bodies
 
 
-class Traced(NamedTuple):
-    """A part that was run on Symbols.
+class TracedBody(NamedTuple):
+    """A body that was run on Symbols.
 
     Attributes:
-        symbols: Its operands; None, or a number, where these came.
-        instructions: What it emitted.
-        outputs: What it returned.
-        kinds: What that is.
-        sources: What it depends on besides the operands, by id.
-        chooses: Whether it leaves elements out by choice.
-        poles: Whether its slopes may be infinite.
+        symbols: Its operands; None and numbers are kept as they are.
+        instructions: The emitted instructions.
+        outputs: The values that it returned.
+        kinds: The kinds of the outputs.
+        sources: The values that it depends on besides the operands, by id.
+        selects: Whether it selects elements, so that masks are needed.
+        has_poles: Whether its slopes may be infinite.
     """
 
     symbols: Flat
@@ -170,45 +170,47 @@ class Traced(NamedTuple):
     outputs: Flat
     kinds: list[int]
     sources: dict[int, Any]
-    chooses: bool
-    poles: bool
+    selects: bool
+    has_poles: bool
 
-    def signature(self) -> tuple[Any, ...]:
-        """What it computes, to be compared with that of another run."""
-        outputs = [None if o is None else array_for(o) for o in self.outputs]
+    def ops_signature(self) -> tuple[Any, ...]:
+        """Return a signature of the computation, to be compared with that of another run."""
+        outputs = [None if o is None else graph_value(o) for o in self.outputs]
         return signature(self.instructions, self.symbols, outputs, store())
 
     def graph(self, more: Sequence[Any] = ()) -> Graph:
-        """It as a graph, whose outputs are those that are not None, then ``more``."""
+        """Return the body as a graph, whose outputs are those that are not None, then ``more``."""
         trace: Any = store()
         given = [s for s in self.symbols if isinstance(s, Symbol)]
-        outputs = [array_for(o) for o in self.outputs if o is not None]
+        outputs = [graph_value(o) for o in self.outputs if o is not None]
         return trace.part(given, self.instructions, [*outputs, *more])  # type: ignore[no-any-return]
 
 
-def trace_part(body: Body, operands: Sequence[Any], kinds: Sequence[int], recording: Any) -> Traced:
-    """Run a part on Symbols.
+def trace_body(
+    body: Body, operands: Sequence[Any], kinds: Sequence[int], recording: Any
+) -> TracedBody:
+    """Run a body on Symbols.
 
     Args:
-        body: The part.
-        operands: For each, a spec, or a value that has one; None and Python's numbers stay.
-        kinds: What they are.
-        recording: The one that follows those that are LIVE, or None.
+        body: The body.
+        operands: For each, a spec, or a value that has one; None and Python numbers stay.
+        kinds: The kinds of the operands.
+        recording: The recording that tracks the operands of kind LIVE, or None.
     """
     trace: Any = store()
     start = free_id()
 
     def run() -> tuple[Flat, Flat, Any]:
-        specs = map(spec_for, operands)
+        specs = map(spec_or_number, operands)
         symbols = [trace.symbol(s) if isinstance(s, Spec) else s for s in specs]
         if recording is None:
-            return symbols, body(list(map(dressed, symbols, kinds))), None
-        tape = tape_apart()
+            return symbols, body(list(map(wrap_variable, symbols, kinds))), None
+        tape = isolated_tape()
         segment = recording_of(tape)
         given = [
             make_value(Variable, s, segment, segment.new_id(), s.spec)
             if k == LIVE
-            else dressed(s, k)
+            else wrap_variable(s, k)
             for s, k in zip(symbols, kinds, strict=True)
         ]
         with tape:
@@ -219,12 +221,12 @@ def trace_part(body: Body, operands: Sequence[Any], kinds: Sequence[int], record
     instructions, (symbols, outputs, followed) = trace.aside(run)
     if followed is None:
         found = [kind_of(o, False) for o in outputs]
-        return Traced(symbols, instructions, outputs, found, {}, False, False)
+        return TracedBody(symbols, instructions, outputs, found, {}, False, False)
     tape, live = followed
-    segment, nodes = recording_of(tape), nodes_of(tape)
+    segment, nodes = recording_of(tape), covered_nodes(tape)
     results = [o for o in outputs if isinstance(o, Variable)]
-    known = sources_of(segment, nodes, [o._id for o in results])
-    for o in results:  # what is given away as it came from outside
+    known = external_sources(segment, nodes, [o._id for o in results])
+    for o in results:  # results that are captured Variables themselves
         if is_tracked(o) and recording_attribute(o) is not segment:
             known.setdefault(o._id, o)
     own = {i for i, v in known.items() if is_trainable(v) and i > start}
@@ -232,48 +234,50 @@ def trace_part(body: Body, operands: Sequence[Any], kinds: Sequence[int], record
     reached = dependents(nodes, [*live, *sources])
     lost = dependents(nodes, list(own)) if own else ()
     found = [kind_of(o, isinstance(o, Variable) and o._id in reached) for o in outputs]
-    # What a tape inside has of constants is recorded, and no gradient is lost with it.
+    # An inner tape records ops on its constants, but no gradient is lost with them.
     for k, o in enumerate(outputs):
         if found[k] == LOST and recording_attribute(o) is segment and o._id not in lost:
             found[k] = FIXED
-    chooses = any(node[0].selects for node in nodes)
-    return Traced(symbols, instructions, outputs, found, sources, chooses, poles_among(nodes))
+    selects = any(node[0].selects for node in nodes)
+    return TracedBody(symbols, instructions, outputs, found, sources, selects, any_poles(nodes))
 
 
-def steady(
+def trace_until_stable(
     who: str, body: Body, operands: Flat, kinds: Sequence[int], count: int, recording: Any
-) -> tuple[Traced, Flat, list[int]]:
-    """Run a step until its first ``count`` outputs are what its first operands are.
+) -> tuple[TracedBody, Flat, list[int]]:
+    """Trace a step until its first ``count`` outputs have the kinds and specs of its operands.
 
     Returns:
-        The last run, and operands and kinds as they are from then on: numbers are arrays.
+        The last trace, and the final operands and kinds; numbers have become arrays.
     """
     operands, kinds = list(operands), list(kinds)
     while True:
-        traced = trace_part(body, operands, kinds, recording)
+        traced = trace_body(body, operands, kinds, recording)
         weak = [k for k in range(count) if is_number(operands[k])]
         for k in weak:
-            if is_weak(operands[k]):  # the first step computed as Python does
+            if is_weak(operands[k]):  # the first step computed with a Python number
                 type(operands[k]).bound(operands[k])
-            operands[k] = scalar_of(operands[k], _scalar(who, k, traced.outputs[k]))
-        _compare(who, operands[:count], traced.outputs[:count])
+            operands[k] = scalar_of(operands[k], _scalar_dtype(who, k, traced.outputs[k]))
+        _check_carry_specs(who, operands[:count], traced.outputs[:count])
         joined = [*map(max, kinds[:count], traced.kinds[:count]), *kinds[count:]]
         if joined == kinds and not weak:
             return traced, operands, kinds
         kinds = joined
 
 
-def _scalar(who: str, k: int, value: Any) -> Any:
-    spec = None if value is None else spec_of(array_for(value))
+def _scalar_dtype(who: str, k: int, value: Any) -> Any:
+    spec = None if value is None else spec_of(graph_value(value))
     if spec is None or spec.shape:
         raise ShapeError(f"{who}: number {k} of the carry becomes {value!r}; it must stay a scalar")
     return spec.dtype
 
 
-def _compare(who: str, before: Flat, after: Flat) -> None:
-    """Raise where a step changes the specs of what it carries."""
+def _check_carry_specs(who: str, before: Flat, after: Flat) -> None:
+    """Raise if a step changes the specs of its carry."""
     for k, (one, other) in enumerate(zip(before, after, strict=True)):
-        specs: list[Any] = [None if v is None else spec_for(array_for(v)) for v in (one, other)]
+        specs: list[Any] = [
+            None if v is None else spec_or_number(graph_value(v)) for v in (one, other)
+        ]
         if specs[0] == specs[1]:
             continue
         same = None not in specs and specs[0].shape == specs[1].shape
@@ -294,7 +298,7 @@ def tracked_positions(values: Flat, kinds: Sequence[int]) -> list[int]:
 
 def present_arrays(values: Flat) -> list[Any]:
     """Return what the graph holds of the values that are not None."""
-    return [array_for(v) for v in values if v is not None]
+    return [graph_value(v) for v in values if v is not None]
 
 
 def fill_like(values: Sequence[Any], like: Sequence[Any]) -> Flat:
@@ -304,8 +308,8 @@ def fill_like(values: Sequence[Any], like: Sequence[Any]) -> Flat:
 
 
 def scalar_condition(who: str, what: str, value: Any) -> Any:
-    """What a condition says, a bool or a Symbol; raises for what is no scalar truth or number."""
-    data = store().operand(value) if isinstance(value, Value) else in_graph(value)
+    """Return a condition as a bool or Symbol; raise unless it is a scalar truth or number."""
+    data = store().operand(value) if isinstance(value, Value) else concrete_symbol(value)
     if type(data) in NUMBERS and type(data) is not complex:
         return bool(data)
     if not isinstance(data, (Symbol, *ARRAY_LIKE)):
@@ -320,22 +324,22 @@ def scalar_condition(who: str, what: str, value: Any) -> Any:
     return data if isinstance(data, Symbol) else bool(data)
 
 
-def freeze_closure(fn: Any, known: dict[int, Any] | None = None) -> Any:
-    """A function with what it closes over now, whatever its names are bound to later.
+def freeze_closure(fn: Any, frozen: dict[int, Any] | None = None) -> Any:
+    """Return a function with the present contents of its closure, and of its functions' closures.
 
-    So do the functions that it closes over. Derivatives run it when a loop around the call, for
-    instance one over layers, has bound them anew.
+    Derivatives run it after the enclosing code, for instance a loop over layers, has rebound the
+    names.
     """
     if type(fn) is not FunctionType or not fn.__closure__:
         return fn
-    known = {} if known is None else known
-    if id(fn) in known:
-        return known[id(fn)]
+    frozen = {} if frozen is None else frozen
+    if id(fn) in frozen:
+        return frozen[id(fn)]
     cells = tuple(CellType() for _ in fn.__closure__)
-    made = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, cells)
-    made.__kwdefaults__ = fn.__kwdefaults__
-    known[id(fn)] = made
+    copy = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, cells)
+    copy.__kwdefaults__ = fn.__kwdefaults__
+    frozen[id(fn)] = copy
     for cell, new in zip(fn.__closure__, cells, strict=True):
         with suppress(ValueError):  # a name that was not bound yet
-            new.cell_contents = freeze_closure(cell.cell_contents, known)
-    return made
+            new.cell_contents = freeze_closure(cell.cell_contents, frozen)
+    return copy

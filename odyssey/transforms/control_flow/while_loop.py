@@ -10,39 +10,39 @@ from odyssey.errors import DTypeError, NotDifferentiableError
 from odyssey.graph.subgraphs import Loop
 from odyssey.table.scope import no_grad
 from odyssey.table.store import MEMORY, store
-from odyssey.transforms.call_nodes import home_of
-from odyssey.transforms.control_flow.carries import Carry, own
+from odyssey.transforms.call_nodes import recording_for
+from odyssey.transforms.control_flow.carries import Carry, exclusive_results
 from odyssey.transforms.control_flow.derivatives import (
-    Again,
-    Part,
-    flat_parts,
-    followed,
-    moved_of,
-    parts_of,
-    pushed,
+    MaskedDerivative,
+    ReplayedBody,
+    body_jvp,
+    flatten_derivatives,
+    record_results,
+    split_tangents,
+    unflatten_derivatives,
 )
 from odyssey.transforms.control_flow.tracing import (
     FIXED,
     LIVE,
     Body,
     Flat,
-    dressed,
+    concrete_symbol,
     dtype_of,
     fill_like,
     freeze_closure,
-    in_graph,
     is_number,
     kinds_of,
     present_arrays,
     scalar_condition,
-    spec_for,
-    steady,
-    trace_part,
+    spec_or_number,
+    trace_body,
+    trace_until_stable,
     tracked_positions,
+    wrap_variable,
 )
 from odyssey.tree import leaves, same_tree, unflatten
 
-__all__ = ["repeat", "while_loop"]
+__all__ = ["traced_while", "while_loop"]
 
 
 def while_loop(
@@ -73,83 +73,104 @@ def while_loop(
     function("while_loop", cond_fun)
     function("while_loop", body_fun)
     if store() is not MEMORY:
-        return _loop_in_graph(cond_fun, body_fun, init_val)
+        return _while_symbolically(cond_fun, body_fun, init_val)
     carry, k = Carry("while_loop", init_val), 0
     while scalar_condition("while_loop", "the result of cond_fun", cond_fun(carry.tree)):
-        carry.become(body_fun(carry.tree), k)
+        carry.advance(body_fun(carry.tree), k)
         k += 1
-    return own(carry.tree)
+    return exclusive_results(carry.tree)
 
 
-def _loop_in_graph(
+def _while_symbolically(
     cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init: Any
 ) -> Any:
-    def ask_of(fn: Callable[[Any], Any]) -> Body:
+    def condition_of(fn: Callable[[Any], Any]) -> Body:
         what = "the result of cond_fun"
         return lambda values: [scalar_condition("while_loop", what, fn(unflatten(init, values)))]
 
     def step_of(fn: Callable[[Any], Any]) -> Body:
         def step(values: list[Any]) -> list[Any]:
             after = fn(unflatten(init, values))
-            return list(map(in_graph, same_tree("while_loop", "carry", init, after)))
+            return list(map(concrete_symbol, same_tree("while_loop", "carry", init, after)))
 
         return step
 
-    again = ask_of(freeze_closure(cond_fun)), step_of(freeze_closure(body_fun))
-    return unflatten(init, repeat(ask_of(cond_fun), step_of(body_fun), leaves(init), again))
+    replay_bodies = condition_of(freeze_closure(cond_fun)), step_of(freeze_closure(body_fun))
+    return unflatten(
+        init, traced_while(condition_of(cond_fun), step_of(body_fun), leaves(init), replay_bodies)
+    )
 
 
-def repeat(ask: Body, body: Body, init: Flat, again: Sequence[Body] | None = None) -> Flat:
-    """The loop of a ``while_loop``; ``ask`` gives a list of one truth, ``again`` as in ``walk``."""
-    recording = home_of("while_loop", init)
+def traced_while(
+    condition: Body, body: Body, init: Flat, replay_bodies: Sequence[Body] | None = None
+) -> Flat:
+    """Trace a while loop as one instruction.
+
+    ``condition`` returns a list of one boolean; for ``replay_bodies`` see ``traced_scan``.
+    """
+    recording = recording_for("while_loop", init)
     kinds = kinds_of(recording, init)
     given = init
-    traced, init, kinds = steady("while_loop", body, init, kinds, len(init), recording)
+    traced, init, kinds = trace_until_stable("while_loop", body, init, kinds, len(init), recording)
     for one, other in zip(given, init, strict=True):
-        if is_number(one) and dtype_of(one) != spec_for(other).dtype:
+        if is_number(one) and dtype_of(one) != spec_or_number(other).dtype:
             raise DTypeError(
                 f"while_loop: {one!r} becomes {other.dtype}, and stays what it is where there are "
                 f"no steps; pass np.{other.dtype}({one!r})"
             )
-    still = [min(kind, FIXED) if kind == LIVE else kind for kind in kinds]
+    untracked_kinds = [min(kind, FIXED) if kind == LIVE else kind for kind in kinds]
     with no_grad():
-        asked = trace_part(ask, init, still, None)
+        traced_condition = trace_body(condition, init, untracked_kinds, None)
     trace: Any = store()
-    loop = Loop("while_loop", (asked.graph(), traced.graph()), len(present_arrays(init)))
+    loop = Loop("while_loop", (traced_condition.graph(), traced.graph()), len(present_arrays(init)))
     results = fill_like(trace.bind(loop, present_arrays(init)), init)
     live = [k for k, kind in enumerate(kinds) if kind == LIVE]
     if live:
         tracked, ids = tracked_positions(init, kinds), list(traced.sources)
-        asks, body = again or (ask, body)
-        step = Again("while_loop", body, kinds, traced.signature())
-        question = Again("while_loop", asks, still, asked.signature())
+        replay_condition, body = replay_bodies or (condition, body)
+        step = ReplayedBody("while_loop", body, kinds, traced.ops_signature())
+        condition_body = ReplayedBody(
+            "while_loop", replay_condition, untracked_kinds, traced_condition.ops_signature()
+        )
         inputs = [*[init[k] for k in tracked], *traced.sources.values()]
 
-        def forward(parts: dict[int, Part], given: Sequence[Any], masked: bool) -> list[Part]:
+        def forward(
+            derivatives: dict[int, MaskedDerivative], given: Sequence[Any], masked: bool
+        ) -> list[MaskedDerivative]:
             values = list(init)
             for k, value in zip(tracked, given, strict=False):
                 values[k] = value
-            moved, others = moved_of(parts, tracked, ids)
+            moved, others = split_tangents(derivatives, tracked, ids)
             count = len(values)
 
-            def on(values: Flat) -> Flat:
-                tangents = dict(zip(live, parts_of(values[count:], masked), strict=True))
-                outputs, found = pushed(step, values[:count], tangents, others, masked)
-                return [*outputs, *flat_parts([found[k] for k in live], masked)]
+            def forward_step(values: Flat) -> Flat:
+                tangents = dict(
+                    zip(live, unflatten_derivatives(values[count:], masked), strict=True)
+                )
+                outputs, found = body_jvp(step, values[:count], tangents, others, masked)
+                return [*outputs, *flatten_derivatives([found[k] for k in live], masked)]
 
-            starts = [moved.get(k) or Part.nothing(init[k], masked) for k in live]
-            begin = [*values, *flat_parts(starts, masked)]
-            return parts_of(repeat(lambda v: question.called(v[:count]), on, begin)[count:], masked)
+            starts = [moved.get(k) or MaskedDerivative.zero(init[k], masked) for k in live]
+            begin = [*values, *flatten_derivatives(starts, masked)]
+            return unflatten_derivatives(
+                traced_while(
+                    lambda v: condition_body.call_and_verify(v[:count]), forward_step, begin
+                )[count:],
+                masked,
+            )
 
         arrays = [results[k] for k in live]
-        rules = _no_way_back, forward
-        made = followed("while_loop", recording, inputs, arrays, rules, [traced])
+        rules = _refuse_reverse_mode, forward
+        made = record_results("while_loop", recording, inputs, arrays, rules, [traced])
         for k, value in zip(live, made, strict=True):
             results[k] = value
-    return list(map(dressed, results, kinds))
+    return list(map(wrap_variable, results, kinds))
 
 
-def _no_way_back(parts: dict[int, Part], given: Sequence[Any], masked: bool) -> list[Part]:
+def _refuse_reverse_mode(
+    derivatives: dict[int, MaskedDerivative], given: Sequence[Any], masked: bool
+) -> list[MaskedDerivative]:
+    """Raise NotDifferentiableError: a traced while loop has no reverse derivative."""
     raise NotDifferentiableError(
         "while_loop: a graph has no reverse derivative of it, since how many steps must be kept is "
         "known only when it runs; use scan, or forward mode"
