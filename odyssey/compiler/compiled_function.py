@@ -302,7 +302,11 @@ class CompiledFunction(InspectableFunction):
             why = "nothing is known of what it reads" if guards is None else guards.reason
         if why is None:
             known = static_values(args, named)
-            case.trial = ({p: known[p] for p in known if p not in trial.free}, trial, guards)
+            case.trial = (
+                {p: known[p] for p in known if p not in trial.scalar_inputs},
+                trial,
+                guards,
+            )
         # What a first run makes may let a later one be a program.
         elif why != trial.graph.eager or case.tries >= _MOST_ATTEMPTS:
             case.why = why
@@ -368,10 +372,10 @@ class CompiledFunction(InspectableFunction):
         known, trial, guards = kept
         case.result = None, None
         ahead = receiver_arguments(args)
-        bare = is_flat(trial.free.values(), (*args, *named.values()), {}, len(ahead))
+        bare = is_flat(trial.scalar_inputs.values(), (*args, *named.values()), {}, len(ahead))
         try:
             own = self._native, self._threads, ahead, self._budget
-            take = None if bare else flattener_of_call(trial.free.values(), args, named)
+            take = None if bare else flattener_of_call(trial.scalar_inputs.values(), args, named)
             bare_or_taken = bare or take is not None
             program = CompiledCall(trial, guards, result, bare_or_taken, *own, passed=case.passed)
             program.bare = bare

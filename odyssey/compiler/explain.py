@@ -37,7 +37,7 @@ def explain_program(program: Any) -> str:
         lines.append(_thread_line(executable.threads or said(), executable.module.text))
     words = len(executable.words) // 3
     lines.append(f"guards: {len(program.guards)} of Python, {words} of memory")
-    places = program.guards.places()
+    places = program.guards.guard_names()
     lines += [f"  {place}" for place in places[:_PLACES]]
     if len(places) > _PLACES:
         lines.append(f"  and {len(places) - _PLACES} more")

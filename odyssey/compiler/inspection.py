@@ -63,7 +63,7 @@ class InspectableFunction:
         self, args: tuple[Any, ...], named: dict[str, Any], program: Any
     ) -> list[str]:
         """What differs from what a program was made for, and what calls do then, in words."""
-        change = program.guards.changed()
+        change = program.guards.describe_change()
         if change is None:
             return []
         case = self._known.get(cache_key(args, named))
@@ -106,7 +106,7 @@ class InspectableFunction:
             return None, f"runs as it was written: {case.why or 'it was called once'}"
         known = static_values(args, named)
         fits = [pair for pair in case.programs if pair[0].items() <= known.items()]
-        now = [pair for pair in fits if pair[1].guards.changed() is None]
+        now = [pair for pair in fits if pair[1].guards.describe_change() is None]
         programs = [*now, *fits, *case.programs]
         return programs[0][1], ""
 

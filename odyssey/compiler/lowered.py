@@ -26,7 +26,7 @@ class Lowered:
     graph: Graph
 
     def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]):
-        trial = TraceAttempt(fn, args, named, anyway=True)
+        trial = TraceAttempt(fn, args, named, allow_unknown=True)
         if trial.error is not None:
             raise trial.error
         self.graph = trial.graph

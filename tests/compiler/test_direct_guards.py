@@ -39,7 +39,7 @@ def program_of(compiled):
 
 
 def asks_python(compiled):
-    return program_of(compiled).guards.noted()[1] is not None
+    return program_of(compiled).guards.native_guards()[1] is not None
 
 
 def outcome(fn, *args):
@@ -462,12 +462,12 @@ def test_a_key_that_equals_any_other_may_do_what_it_likes():
 
 
 def test_versions_of_dictionaries_are_known_where_python_has_them():
-    assert (cpython_layout.version_place() is not None) is (sys.version_info < (3, 13))
+    assert (cpython_layout.dict_version_offset() is not None) is (sys.version_info < (3, 13))
 
 
 @pytest.mark.parametrize("way", ["code", "items"])
 def test_no_change_of_a_dictionary_keeps_its_version(way):
-    place = cpython_layout.version_place()
+    place = cpython_layout.dict_version_offset()
     if place is None:
         pytest.skip("this Python has no versions of dictionaries")
     thing = Plain()
@@ -475,7 +475,7 @@ def test_no_change_of_a_dictionary_keeps_its_version(way):
     rng, seen = random.Random(0), set()
     for room in rooms:
         for k in range(3000):
-            before, version = dict(room), cpython_layout.word_at(id(room) + place)
+            before, version = dict(room), cpython_layout.read_word(id(room) + place)
             order = [*room]
             key = rng.choice([*room, f"new{k}"])
             if way == "items":
@@ -499,7 +499,7 @@ def test_no_change_of_a_dictionary_keeps_its_version(way):
                     del thing.scale
             else:
                 exec(f"a = {k}\nif {k} % 7 == 0: new{k} = 1\nif {k} % 11 == 0: del a", room)
-            now = cpython_layout.word_at(id(room) + place)
+            now = cpython_layout.read_word(id(room) + place)
             same = order == [*room] and all(room[key] is before[key] for key in order)
             if not same:
                 assert now != version

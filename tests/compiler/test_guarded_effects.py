@@ -170,13 +170,13 @@ def test_what_a_trial_changed_is_told_before_it_is_put_back():
 
     for undone, told in [(step, "total"), (net.parts.append, "list")]:
         around, guards = Snapshot(undone), discover_guards(undone)
-        assert around.changed() is None
-        assert guards.changed() is None
+        assert around.describe_change() is None
+        assert guards.describe_change() is None
         undone(1)
-        assert told in around.changed()
-        assert guards.changed() is not None
-        around.put_back()
-        assert around.changed() is None
+        assert told in around.describe_change()
+        assert guards.describe_change() is not None
+        around.restore()
+        assert around.describe_change() is None
         assert guards.refresh()
 
 
@@ -189,18 +189,18 @@ def test_what_equals_what_was_there_is_a_change_of_a_trial_all_the_same():
     around = Snapshot(step)
     members.clear()
     members.add(2.0)
-    assert "members" in around.changed()
+    assert "members" in around.describe_change()
     around = Snapshot(step)
     with warnings.catch_warnings(action="ignore"):  # a newer NumPy warns of it
         table.shape = (1, 2)
-    assert "table" in around.changed()
+    assert "table" in around.describe_change()
 
 
 def test_why_there_is_no_trial_is_told():
-    assert "count" in Snapshot(lambda: next(counted)).why
-    assert "tape" in Snapshot(GradientTape()).why
-    assert "lock" in Snapshot(lambda: lock).why
-    assert Snapshot(lambda: X, Pair([], 1.0)).why is None
+    assert "count" in Snapshot(lambda: next(counted)).refusal
+    assert "tape" in Snapshot(GradientTape()).refusal
+    assert "lock" in Snapshot(lambda: lock).refusal
+    assert Snapshot(lambda: X, Pair([], 1.0)).refusal is None
 
 
 class Trainer:
@@ -226,7 +226,7 @@ def test_what_the_code_does_not_name_neither_hinders_a_trial_nor_a_program():
     trainer = Trainer()
     del trainer.lock  # whoever shares something with threads is left alone
     around = Snapshot(trainer.step, (X,))
-    assert around.why is None
+    assert around.refusal is None
     assert around.guards.reason is None
     trainer.history.append(1.0)
     trainer.epoch += 1
@@ -234,9 +234,9 @@ def test_what_the_code_does_not_name_neither_hinders_a_trial_nor_a_program():
     assert around.guards.holds()
     trainer.net.scale = 5.0
     assert not around.guards.holds()
-    assert around.guards.changed() == "step.__self__.net.scale: 3.0 -> 5.0"
-    assert Snapshot(trainer.fit).why is not None
-    assert Snapshot(Trainer().step, (X,)).why is not None
+    assert around.guards.describe_change() == "step.__self__.net.scale: 3.0 -> 5.0"
+    assert Snapshot(trainer.fit).refusal is not None
+    assert Snapshot(Trainer().step, (X,)).refusal is not None
 
 
 def test_what_an_object_that_is_passed_holds_is_watched_and_batches_are_not():

@@ -406,7 +406,7 @@ def test_guards_hold_until_something_changes_that_the_function_reads(name):
     assert repr(act(thing, X)) == before
     change(thing)
     assert not guards.holds()
-    assert guards.changed() is not None
+    assert guards.describe_change() is not None
     assert not guards.refresh()
 
 
@@ -452,7 +452,7 @@ def test_guards_notice_names_that_are_bound_anew():
     fn, rebind = in_cell(2.0)
     guards = discover_guards(fn)
     rebind(3.0)
-    assert guards.changed() == "cell value: 2.0 -> 3.0"
+    assert guards.describe_change() == "cell value: 2.0 -> 3.0"
     assert not guards.holds()
     guards = discover_guards(of_global)
     try:
@@ -560,7 +560,7 @@ def test_guards_hold_no_array_that_its_owner_drops_or_resizes():
     space["table"] = None
     assert not guards.holds()
     assert not guards.refresh()
-    assert guards.changed() is not None
+    assert guards.describe_change() is not None
 
 
 def test_no_code_of_users_runs_when_guards_are_asked():

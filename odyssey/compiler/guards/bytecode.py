@@ -1,4 +1,4 @@
-"""What a function's code asks of Python: globals, attributes, modules by dotted names."""
+"""Bytecode analysis: the globals, attributes and modules that code reads by name."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from odyssey.compiler.guards.effects import defining_module, is_library
 from odyssey.transforms.replay import is_user_defined
 
 __all__ = [
-    "CodeNames",
-    "names_of_code",
     "INERT_NAMES",
+    "CodeNames",
     "ReachedNames",
     "chain_names",
     "class_defines",
+    "names_of_code",
 ]
-
 
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_NAME"}
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR"}
 _LOCALS = {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"}
-_STEPS = {"LOAD_ATTR", "LOAD_METHOD"}
+_ATTRIBUTE_LOADS = {"LOAD_ATTR", "LOAD_METHOD"}
 _FILLERS = {"CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL"}
-# Two steps that Pythons from 3.13 on write as one.
-_PAIRS = {
+# Two instructions that Python 3.13 and later fuse into one.
+_FUSED_PAIRS = {
     "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
     "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
     "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
@@ -35,235 +34,245 @@ _PAIRS = {
 }
 _FORMATS = {"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE"}
 
-# By these a function reads attributes whose names are nowhere in its code.
-_BY_TEXT = {"getattr", "hasattr", "setattr", "delattr", "vars", "dir"}
-_BY_TEXT_OF = {
+# Builtins and attributes that read attributes whose names are nowhere in the code.
+_DYNAMIC_BUILTINS = {"getattr", "hasattr", "setattr", "delattr", "vars", "dir"}
+_DYNAMIC_ATTRIBUTES = {
     *("__dict__", "__getattribute__", "__setattr__", "__reduce__", "__reduce_ex__"),
     *("format", "format_map"),  # "{0.scale}".format(net)
 }
-_OF_ONE = {"getattr", "hasattr", "setattr", "delattr"}
-_SIMPLE = {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CONST"}
+_ONE_NAME_BUILTINS = {"getattr", "hasattr", "setattr", "delattr"}
+_SIMPLE_LOADS = {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CONST"}
 _ASSIGNS = {"STORE_ATTR", "DELETE_ATTR", "setattr", "delattr", "__setattr__", "__delattr__"}
 _COMPARES = {"IS_OP", "COMPARE_OP"}
 _MATCHES = {"MATCH_CLASS", "MATCH_KEYS"}
 
 
+# ------------------------------------------------------------------ the names in one function
+
+
 @dataclass(slots=True)
 class CodeNames:
-    """The names in the code of a function, and of those written inside it.
+    """The names in the code of a function and of the functions nested in it.
 
     Attributes:
-        chains: For each global, cell or module by which a chain of attributes begins, these
-            chains: ``np.linalg.norm(np)`` gives ``{"np": {("linalg", "norm"), ()}}``.
-        arguments: The same for the first argument, where it stays what it is.
-        globals: The names that are looked up in the module.
+        chains: Chains of attributes by the global, cell or module that they start from:
+            ``np.linalg.norm(np)`` gives ``{"np": {("linalg", "norm"), ()}}``.
+        first_argument_chains: Chains that start from the first argument, if it is never rebound.
+        globals: Names that are looked up in the module.
         attributes: All names of attributes, of whatever object.
-        loose: Those of objects that no name leads to: of results, items and other arguments.
-        stored: What is assigned besides arguments: attributes, globals, names of inner functions.
-        stores: Whether attributes are assigned.
-        imports: The modules that are imported, each with its level.
-        by_text: Whether attributes may be read whose names are not in the code.
-        caught: Whether something goes on after an error: a name that is missing may then matter.
-        formats: Whether objects are written out.
-        kinds: Whether classes are made, or asked of objects: ``type(x)``, ``x.__class__``.
-        types: Whether that is asked of an argument but ``self``, or of what was computed.
-        identities: Whether things are told apart by what they are, by ``is``, but for None.
-        told: Whether objects are asked whether they are of a class.
+        unresolved: Attributes of objects that no name leads to: results, items, other arguments.
+        assigned: Assigned names but arguments: attributes, globals, cells of nested functions.
+        assigns_attributes: Whether attributes are assigned.
+        imports: Imported modules, each with its level.
+        uses_dynamic_names: Whether attributes may be read whose names are not in the code.
+        catches_errors: Whether code goes on after an error, so that a missing name may matter.
+        formats_objects: Whether objects are written as text.
+        uses_classes: Whether classes are defined, or asked for: ``type(x)``, ``x.__class__``.
+        asks_type_of_values: Whether ``type`` is asked of an argument but ``self``, or of a result.
+        compares_identity: Whether objects are compared by ``is``, but for None.
+        checks_instances: Whether ``isinstance`` or ``issubclass`` is called.
     """
 
     chains: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)
-    arguments: set[tuple[str, ...]] = field(default_factory=set)
+    first_argument_chains: set[tuple[str, ...]] = field(default_factory=set)
     globals: set[str] = field(default_factory=set)
     attributes: set[str] = field(default_factory=set)
-    loose: set[str] = field(default_factory=set)
-    stored: set[str] = field(default_factory=set)
+    unresolved: set[str] = field(default_factory=set)
+    assigned: set[str] = field(default_factory=set)
     imports: set[tuple[str, Any]] = field(default_factory=set)
-    by_text: bool = False
-    caught: bool = False
-    stores: bool = False
-    formats: bool = False
-    kinds: bool = False
-    types: bool = False
-    identities: bool = False
-    told: bool = False
+    uses_dynamic_names: bool = False
+    catches_errors: bool = False
+    assigns_attributes: bool = False
+    formats_objects: bool = False
+    uses_classes: bool = False
+    asks_type_of_values: bool = False
+    compares_identity: bool = False
+    checks_instances: bool = False
 
 
 @lru_cache(maxsize=1024)
 def names_of_code(code: CodeType) -> CodeNames:
-    """Read a code object, and those of the functions within; nobody changes what it returns."""
-    reads = CodeNames()
-    for one in _codes(code):
-        _scan_code(one, reads, first=_first_argument(one) if one is code else None)
-        if one is not code:  # whose names may be those of others outside
-            reads.stored.update(one.co_cellvars)
-    named = reads.globals
-    reads.by_text |= not reads.attributes.isdisjoint(_BY_TEXT_OF)
-    reads.formats |= not named.isdisjoint({"str", "repr", "format", "ascii"})
-    reads.kinds |= "__func__" in reads.attributes
-    reads.told |= not named.isdisjoint({"isinstance", "issubclass"})
-    return reads
+    """Return the names in a code object and in nested ones; callers do not change the result."""
+    names = CodeNames()
+    for one in _nested_codes(code):
+        _scan_code(one, names, first=_first_argument(one) if one is code else None)
+        if one is not code:  # cells of nested functions may bear the names of outer variables
+            names.assigned.update(one.co_cellvars)
+    named = names.globals
+    names.uses_dynamic_names |= not names.attributes.isdisjoint(_DYNAMIC_ATTRIBUTES)
+    names.formats_objects |= not named.isdisjoint({"str", "repr", "format", "ascii"})
+    names.uses_classes |= "__func__" in names.attributes
+    names.checks_instances |= not named.isdisjoint({"isinstance", "issubclass"})
+    return names
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def _nested_codes(code: CodeType) -> Iterator[CodeType]:
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _codes(constant)
+            yield from _nested_codes(constant)
 
 
 def _first_argument(code: CodeType) -> str | None:
     return code.co_varnames[0] if code.co_argcount else None
 
 
-def _scan_code(code: CodeType, reads: CodeNames, first: str | None) -> None:
-    named, steps = _steps(code)
-    handlers, led = 0, -1  # up to where names lead
-    rebound = any("STORE_FAST" in s.opname and s.argval == first for s in steps)
-    for k, step in enumerate(steps):
-        name, what = step.opname, step.argval
-        if name == "PUSH_EXC_INFO":
+def _scan_code(code: CodeType, names: CodeNames, first: str | None) -> None:
+    ops_with_names, ops = _instructions(code)
+    handlers, chain_end = 0, -1  # the attributes up to chain_end belong to a chain
+    rebound = any("STORE_FAST" in op.opname and op.argval == first for op in ops)
+    for k, op in enumerate(ops):
+        opname, argument = op.opname, op.argval
+        if opname == "PUSH_EXC_INFO":
             handlers += 1
-        elif name == "WITH_EXCEPT_START":
+        elif opname == "WITH_EXCEPT_START":
             handlers -= 1
-        reads.formats |= name in _FORMATS
-        reads.kinds |= name == "LOAD_BUILD_CLASS"
-        reads.by_text |= name in _MATCHES
-        reads.told |= name == "MATCH_CLASS"
-        if (what == "__class__" and name in _STEPS) or (what == "type" and name == "LOAD_GLOBAL"):
-            reads.kinds |= not _is_compared(steps, k)
-            reads.types |= what == "type" and _is_local(steps[k + 1])
-        reads.identities |= name == "IS_OP" and not any(map(_is_no_number, steps[k - 2 : k]))
-        reads.stores |= name in _ASSIGNS or what in _ASSIGNS
-        if name.startswith(("STORE_", "DELETE_")) and "FAST" not in name and isinstance(what, str):
-            reads.stored.add(what)
-        if name == "IMPORT_NAME":
-            reads.imports.add((what, steps[k - 2].argval))
-        elif name in _GLOBALS:
-            reads.globals.add(what)
-            if what in _BY_TEXT:
-                _read_by_text(steps, k, reads)
-        elif name in _ATTRIBUTES or name == "IMPORT_FROM":
-            reads.attributes.add(what)
-            if k > led:
-                reads.loose.add(what)
+        names.formats_objects |= opname in _FORMATS
+        names.uses_classes |= opname == "LOAD_BUILD_CLASS"
+        names.uses_dynamic_names |= opname in _MATCHES
+        names.checks_instances |= opname == "MATCH_CLASS"
+        if (argument == "__class__" and opname in _ATTRIBUTE_LOADS) or (
+            argument == "type" and opname == "LOAD_GLOBAL"
+        ):
+            names.uses_classes |= not _is_compared(ops, k)
+            names.asks_type_of_values |= argument == "type" and _loads_local(ops[k + 1])
+        names.compares_identity |= opname == "IS_OP" and not any(
+            map(_loads_no_number, ops[k - 2 : k])
+        )
+        names.assigns_attributes |= opname in _ASSIGNS or argument in _ASSIGNS
+        stores = opname.startswith(("STORE_", "DELETE_")) and "FAST" not in opname
+        if stores and isinstance(argument, str):
+            names.assigned.add(argument)
+        if opname == "IMPORT_NAME":
+            names.imports.add((argument, ops[k - 2].argval))
+        elif opname in _GLOBALS:
+            names.globals.add(argument)
+            if argument in _DYNAMIC_BUILTINS:
+                _scan_dynamic_read(ops, k, names)
+        elif opname in _ATTRIBUTES or opname == "IMPORT_FROM":
+            names.attributes.add(argument)
+            if k > chain_end:
+                names.unresolved.add(argument)
             continue
-        elif name in named:  # of a Python to come
-            reads.globals.add(what)
-            reads.attributes.add(what)
-            reads.loose.add(what)
-        elif name in _LOCALS and what == first and not rebound:
-            chain = _attribute_chain(steps, k + 1)
-            reads.arguments.add(chain)
-            led = k + len(chain)
+        elif opname in ops_with_names:  # an instruction of a later Python
+            names.globals.add(argument)
+            names.attributes.add(argument)
+            names.unresolved.add(argument)
+        elif opname in _LOCALS and argument == first and not rebound:
+            chain = _attribute_chain(ops, k + 1)
+            names.first_argument_chains.add(chain)
+            chain_end = k + len(chain)
             continue
-        elif not name.endswith("DEREF"):
+        elif not opname.endswith("DEREF"):
             continue
-        chain, chains = _attribute_chain(steps, k + 1), reads.chains.setdefault(what, set())
-        led = k + len(chain)
-        if not _is_quiet(chain, steps[k + 1 + len(chain) :]):
+        chain, chains = _attribute_chain(ops, k + 1), names.chains.setdefault(argument, set())
+        chain_end = k + len(chain)
+        if not _ignores_float_errors(chain, ops[k + 1 + len(chain) :]):
             chains.add(chain)
-    # A ``with`` block has one handler, which raises on; ``finally`` passes for catching here.
-    reads.caught |= handlers > 0
+    # A ``with`` block has one handler, which raises again; ``finally`` counts as catching here.
+    names.catches_errors |= handlers > 0
 
 
-def _steps(code: CodeType) -> tuple[set[str], list[Any]]:
-    """The steps that are named by names, and those of a code object, each of one thing."""
-    import dis  # when first needed: it is not among what the package loads
+def _instructions(code: CodeType) -> tuple[set[str], list[Any]]:
+    """Return the opcodes that take names, and the instructions of a code, fused ones split."""
+    import dis  # imported when first needed: the package does not load it otherwise
 
-    steps: list[Any] = []
-    for step in dis.get_instructions(code):
-        if pair := _PAIRS.get(step.opname):
-            parts = zip(pair, step.argval, strict=True)
-            steps += [step._replace(opname=name, argval=what) for name, what in parts]
-        elif step.opname not in _FILLERS:
-            steps.append(step)
-    return {dis.opname[k] for k in dis.hasname}, steps
+    ops: list[Any] = []
+    for op in dis.get_instructions(code):
+        if pair := _FUSED_PAIRS.get(op.opname):
+            halves = zip(pair, op.argval, strict=True)
+            ops += [op._replace(opname=opname, argval=argument) for opname, argument in halves]
+        elif op.opname not in _FILLERS:
+            ops.append(op)
+    return {dis.opname[k] for k in dis.hasname}, ops
 
 
-def _is_quiet(chain: tuple[str, ...], steps: list[Any]) -> bool:
-    """Whether this is ``np.errstate(all="ignore")``: what is compiled raises nothing anyway."""
+def _ignores_float_errors(chain: tuple[str, ...], ops: list[Any]) -> bool:
+    """Return whether this is ``np.errstate(all="ignore")``: compiled code raises nothing anyway."""
     if not chain or chain[-1] != "errstate":
         return False
-    for step in steps:
-        if step.opname.startswith("CALL"):
+    for op in ops:
+        if op.opname.startswith("CALL"):
             return True
-        kept = step.opname == "KW_NAMES" or isinstance(step.argval, tuple)
-        if not kept and (step.opname != "LOAD_CONST" or step.argval != "ignore"):
+        keyword_names = op.opname == "KW_NAMES" or isinstance(op.argval, tuple)
+        if not keyword_names and (op.opname != "LOAD_CONST" or op.argval != "ignore"):
             return False
     return False
 
 
-def _read_by_text(steps: list[Any], k: int, reads: CodeNames) -> None:
-    """Read a call such as ``getattr(self.net, "scale", 1.0)``, where the code has the name."""
+def _scan_dynamic_read(ops: list[Any], k: int, names: CodeNames) -> None:
+    """Scan a call such as ``getattr(self.net, "scale", 1.0)``, whose name may be a constant."""
     word = None
-    if steps[k].argval in _OF_ONE and (k := _behind(steps, k + 1)):
-        word = steps[k].argval if steps[k].opname == "LOAD_CONST" else None
+    if ops[k].argval in _ONE_NAME_BUILTINS and (k := _after_chain(ops, k + 1)):
+        word = ops[k].argval if ops[k].opname == "LOAD_CONST" else None
         k += 1
-        if steps[k].opname != "CALL":  # of a third argument, and not of an f-string, say
-            k = _behind(steps, k)
-        word = word if k and steps[k].opname == "CALL" else None
+        if ops[k].opname != "CALL":  # a third argument follows, if this is no f-string
+            k = _after_chain(ops, k)
+        word = word if k and ops[k].opname == "CALL" else None
     if isinstance(word, str):
-        reads.attributes.add(word)
-        reads.loose.add(word)
-        reads.caught = True
+        names.attributes.add(word)
+        names.unresolved.add(word)
+        names.catches_errors = True
     else:
-        reads.by_text = True
+        names.uses_dynamic_names = True
 
 
-def _is_no_number(step: Any) -> bool:
-    """Whether a step takes up ``self``, a class, or None or its like, which no number is."""
-    if step.opname in _STEPS and step.argval == "__class__":
+def _loads_no_number(op: Any) -> bool:
+    """Return whether an instruction loads ``self``, a class, None or another singleton."""
+    if op.opname in _ATTRIBUTE_LOADS and op.argval == "__class__":
         return True
-    if "FAST" in step.opname and step.argval == "self":
+    if "FAST" in op.opname and op.argval == "self":
         return True
-    singles = (None, True, False, ...)
-    return step.opname == "LOAD_CONST" and any(step.argval is one for one in singles)
+    singletons = (None, True, False, ...)
+    return op.opname == "LOAD_CONST" and any(op.argval is one for one in singletons)
 
 
-def _is_local(step: Any) -> bool:
-    """Whether a step takes up what a trace may have made: no global, no cell, not ``self``."""
-    return step.opname not in ("LOAD_GLOBAL", "LOAD_DEREF") and step.argval != "self"
+def _loads_local(op: Any) -> bool:
+    """Return whether an instruction loads what a trace may have made: a local but ``self``."""
+    return op.opname not in ("LOAD_GLOBAL", "LOAD_DEREF") and op.argval != "self"
 
 
-def _is_compared(steps: list[Any], k: int) -> bool:
-    """Whether a class, of ``x.__class__`` or ``type(x)``, is compared or told, and not called."""
-    if steps[k].opname == "LOAD_GLOBAL":
-        k = _behind(steps, k + 1)
-        if not k or steps[k].opname != "CALL":
+def _is_compared(ops: list[Any], k: int) -> bool:
+    """Return whether ``x.__class__`` or ``type(x)`` is compared or named, and not called."""
+    if ops[k].opname == "LOAD_GLOBAL":
+        k = _after_chain(ops, k + 1)
+        if not k or ops[k].opname != "CALL":
             return False
-    if steps[k + 1].opname in _COMPARES or steps[k + 1].argval in ("__name__", "__qualname__"):
+    if ops[k + 1].opname in _COMPARES or ops[k + 1].argval in ("__name__", "__qualname__"):
         return True
-    return steps[_behind(steps, k + 1)].opname in _COMPARES
+    return ops[_after_chain(ops, k + 1)].opname in _COMPARES
 
 
-def _behind(steps: list[Any], k: int) -> int:
-    """The step behind a name, a number, or a chain of attributes; 0 for anything else."""
-    if steps[k].opname not in _SIMPLE:
+def _after_chain(ops: list[Any], k: int) -> int:
+    """Return the index after a name, a number or a chain of attributes; 0 for anything else."""
+    if ops[k].opname not in _SIMPLE_LOADS:
         return 0
     k += 1
-    while steps[k].opname in _STEPS:
+    while ops[k].opname in _ATTRIBUTE_LOADS:
         k += 1
     return k
 
 
-def _attribute_chain(steps: list[Any], start: int) -> tuple[str, ...]:
-    names = []
-    for step in steps[start:]:
-        if step.opname not in _STEPS:
+def _attribute_chain(ops: list[Any], start: int) -> tuple[str, ...]:
+    chain = []
+    for op in ops[start:]:
+        if op.opname not in _ATTRIBUTE_LOADS:
             break
-        names.append(step.argval)
-    return tuple(names)
+        chain.append(op.argval)
+    return tuple(chain)
 
 
-# What Python itself asks of classes only where objects are written out, made, or copied.
-_WRITTEN = {"__repr__", "__str__", "__format__"}
-_MADE = {"__init__", "__new__", "__init_subclass__", "__set_name__", "__del__"}
-_SET = {"__setattr__", "__delattr__", "__set__", "__delete__"}
-_COPIED = {
+# ------------------------------------------------------------------ the names in all code reached
+
+# Special methods that Python itself calls only to write, make, assign to or copy objects.
+_FORMATTING_METHODS = {"__repr__", "__str__", "__format__"}
+_CREATION_METHODS = {"__init__", "__new__", "__init_subclass__", "__set_name__", "__del__"}
+_ASSIGNMENT_METHODS = {"__setattr__", "__delattr__", "__set__", "__delete__"}
+_COPY_METHODS = {
     *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__", "__deepcopy__"),
     *("__getnewargs__", "__getnewargs_ex__", "__sizeof__", "__dir__", "__replace__"),
 }
-# What says something of a class that no code does with.
+# Attributes that describe a class and do not decide about what code does with it.
 INERT_NAMES = {
     *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__"),
     *("__slots__", "__match_args__", "__dataclass_fields__", "__dataclass_params__"),
@@ -274,136 +283,140 @@ INERT_NAMES = {
 
 
 class ReachedNames:
-    """The names in the code that a walk has found so far.
+    """The names in all code that guard discovery has reached so far.
 
     Attributes:
-        names: Those of attributes, but for what the code asks of objects of libraries alone.
-        spoken: Those of all attributes.
-        selves: What the methods of a class, by its id, ask of their first argument.
-        passed: The names on the way to what is asked.
-        by_text: Whether the code may read attributes by names that are not in it.
-        caught: Whether it goes on after errors, so that what is missing matters.
-        identities: Whether it tells things apart by ``is``.
-        told: Whether it asks objects whether they are of a class.
-        owners: The class of a function, by its id, that is a method and nothing else.
-        objects: The objects that were met, each with what was asked of it as a first argument.
-        made: The ids of the classes of which the code may make objects.
+        names: Attributes that may be read of users' objects.
+        mentioned: Attributes of any object.
+        self_chains: By id of a class, the chains that its methods read of their first argument.
+        passed: Names that chains go through, but for the last of each.
+        uses_dynamic_names: Whether the code may read attributes by names that are not in it.
+        catches_errors: Whether it goes on after errors, so that a missing name matters.
+        compares_identity: Whether it compares objects by ``is``.
+        checks_instances: Whether it calls ``isinstance`` or its like.
+        owners: By id of a function that is a method and nothing else, its class.
+        objects: The objects reached, each with the chains that were resolved for it as ``self``.
+        instantiated: The ids of the classes that the code may make objects of.
     """
 
     def __init__(self) -> None:
         self.names: set[str] = set()
-        self.spoken: set[str] = set()
-        self.selves: dict[int, set[tuple[str, ...]]] = {}
+        self.mentioned: set[str] = set()
+        self.self_chains: dict[int, set[tuple[str, ...]]] = {}
         self.passed: set[str] = set()
-        self.by_text = self.caught = self.identities = self.told = False
+        self.uses_dynamic_names = self.catches_errors = False
+        self.compares_identity = self.checks_instances = False
         self.owners: dict[int, type] = {}
         self.objects: list[tuple[Any, set[tuple[str, ...]]]] = []
-        self.made: set[int] = set()
-        self._stored: set[str] = set()
-        self._formats = self._kinds = self._stores = False
+        self.instantiated: set[int] = set()
+        self._assigned: set[str] = set()
+        self._formats_objects = self._uses_classes = self._assigns_attributes = False
 
-    def learn(self, reads: CodeNames) -> None:
-        """Let names of attributes matter from now on."""
-        self.names |= reads.loose
-        self.spoken |= reads.attributes
-        self._stored |= reads.stored
-        self.by_text |= reads.by_text
-        self.caught |= reads.caught
-        self.identities |= reads.identities
-        self.told |= reads.told
-        self._formats |= reads.formats
-        self._kinds |= reads.kinds
-        self._stores |= reads.stores
+    def add_code(self, code: CodeNames) -> None:
+        """Add the names of a function's code."""
+        self.names |= code.unresolved
+        self.mentioned |= code.attributes
+        self._assigned |= code.assigned
+        self.uses_dynamic_names |= code.uses_dynamic_names
+        self.catches_errors |= code.catches_errors
+        self.compares_identity |= code.compares_identity
+        self.checks_instances |= code.checks_instances
+        self._formats_objects |= code.formats_objects
+        self._uses_classes |= code.uses_classes
+        self._assigns_attributes |= code.assigns_attributes
 
-    def ask(self, thing: Any, chain: tuple[str, ...]) -> None:
-        """Note what the code asks of a thing: ``self.optimizer.step`` is no matter of ``self``."""
+    def resolve_chain(self, thing: Any, chain: tuple[str, ...]) -> None:
+        """Add the names of a chain that starts from an object.
+
+        In ``self.optimizer.step`` the name ``step`` is read of the optimizer, not of ``self``.
+        """
         for k, name in enumerate(chain):
             if isinstance(thing, ModuleType):
                 self.names.update(chain[k:])
                 return
             if has_user_names(thing):
                 self.names.add(name)
-            room = _room_of(thing)
-            if name not in room or class_defines(type(thing), name):
+            namespace = _plain_attributes(thing)
+            if name not in namespace or class_defines(type(thing), name):
                 self.names.update(chain[k + 1 :])
                 return
             if chain[k + 1 :]:
                 self.passed.add(name)
-            thing = room[name]
+            thing = namespace[name]
 
     def owner_of(self, function: Any) -> type | None:
-        """The class that a function is a method of, and nothing else; or None."""
+        """Return the class of a function that is a method and nothing else; or None."""
         return self.owners.get(id(function))
 
     def disown(self, thing: Any) -> None:
-        """Take a function for one whose first argument may be anything."""
+        """Note that a method's first argument may be anything."""
         if self.owners.pop(id(thing), None) is not None and isinstance(thing, FunctionType):
-            self.names.update(chain_names(names_of_code(thing.__code__).arguments))
+            self.names.update(chain_names(names_of_code(thing.__code__).first_argument_chains))
 
-    def ask_selves(self) -> None:
-        """Ask objects for what the methods of their classes ask of ``self``."""
-        for thing, asked in self.objects:
+    def resolve_self_chains(self) -> None:
+        """Resolve for each object the chains that the methods of its classes read of ``self``."""
+        for thing, resolved in self.objects:
             for base in type(thing).__mro__:
-                for chain in self.selves.get(id(base), set()) - asked:
-                    asked.add(chain)
-                    self.ask(thing, chain)
-        for owner, chains in self.selves.items():
-            if owner in self.made or self._kinds:  # there are others
+                for chain in self.self_chains.get(id(base), set()) - resolved:
+                    resolved.add(chain)
+                    self.resolve_chain(thing, chain)
+        for owner, chains in self.self_chains.items():
+            if owner in self.instantiated or self._uses_classes:  # there are other objects of it
                 self.names.update(chain_names(chains))
-        if not self.passed.isdisjoint(self._stored):  # there may be something else for a while
-            self.names |= self.spoken
+        if not self.passed.isdisjoint(self._assigned):  # a chain may lead elsewhere for a while
+            self.names |= self.mentioned
 
     def is_read(self, name: str) -> bool:
-        """Whether the code may read an attribute of this name."""
-        return self.by_text or name in self.names
+        """Return whether the code may read an attribute of this name."""
+        return self.uses_dynamic_names or name in self.names
 
-    def is_asked(self, name: str, kind: type) -> bool:
-        """Whether the code, or Python for it, may ask a class for this name."""
-        if name in INERT_NAMES or (name in _SET and _is_frozen(kind)):
+    def is_read_of_class(self, name: str, kind: type) -> bool:
+        """Return whether the code, or Python on its behalf, may read a name of a class."""
+        if name in INERT_NAMES or (name in _ASSIGNMENT_METHODS and _is_frozen(kind)):
             return False
         if name in self.names:
             return True
         if not (name.startswith("__") and name.endswith("__")):
-            return self.by_text
-        if name in _MADE:
-            return id(kind) in self.made or self._kinds
-        if name in _WRITTEN:
-            return self._formats
-        if name in _SET:
-            return self._stores or self.by_text
-        return name not in _COPIED or self.by_text
+            return self.uses_dynamic_names
+        if name in _CREATION_METHODS:
+            return id(kind) in self.instantiated or self._uses_classes
+        if name in _FORMATTING_METHODS:
+            return self._formats_objects
+        if name in _ASSIGNMENT_METHODS:
+            return self._assigns_attributes or self.uses_dynamic_names
+        return name not in _COPY_METHODS or self.uses_dynamic_names
 
 
 def chain_names(chains: Iterable[tuple[str, ...]]) -> set[str]:
-    """All names in chains of attributes."""
+    """Return all names in chains of attributes."""
     return {name for chain in chains for name in chain}
 
 
-def _room_of(thing: Any) -> dict[str, Any]:
-    """The attributes of an object; no code of users is asked for them."""
+def _plain_attributes(thing: Any) -> dict[str, Any]:
+    """Return the attributes of an object, without running code of users."""
     if isinstance(thing, type):
         return {}
     try:
-        room = object.__getattribute__(thing, "__dict__")
+        attributes = object.__getattribute__(thing, "__dict__")
     except AttributeError:
         return {}
-    return room if isinstance(room, dict) else {}
+    return attributes if isinstance(attributes, dict) else {}
 
 
 def has_user_names(thing: Any) -> bool:
-    """Whether the names of a thing are those that users gave: not of what a library made."""
+    """Return whether users named the attributes of an object, and not the library that made it."""
     if isinstance(thing, FunctionType):
         return not is_library(defining_module(thing))
-    if isinstance(thing, MethodType):  # which shows the names of its function
+    if isinstance(thing, MethodType):  # a method shows the attributes of its function
         return True
     return is_user_defined(thing if isinstance(thing, (type, ModuleType)) else type(thing))
 
 
 def class_defines(kind: type, name: str) -> bool:
-    """Whether a class, or one that it is made from, has something by a name."""
+    """Return whether a class or one of its bases defines a name."""
     return any(name in vars(base) for base in kind.__mro__)
 
 
 def _is_frozen(kind: type) -> bool:
-    """Whether a class is a frozen dataclass, to whose objects nothing is assigned."""
+    """Return whether a class is a frozen dataclass, whose objects are not assigned to."""
     return getattr(vars(kind).get("__dataclass_params__"), "frozen", False) is True

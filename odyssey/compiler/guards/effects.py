@@ -1,7 +1,7 @@
-"""What of Python's own and of NumPy's does the same at each call, and nothing besides.
+"""Side effects of library functions: which functions of Python and NumPy are pure.
 
-A native program calls none of it: what it returned while the function was traced stays in the
-program. So whatever is not known to be so keeps a function from being replaced by a program.
+A compiled program calls none of them: their results during the trace become constants of it. So a
+function that is not known to be pure keeps its caller from being compiled.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 __all__ = ["side_effect_of", "defining_module", "is_library", "is_own_or_numpy"]
 
 
-# Of the standard library; also for what these have from modules written in C, ``_operator``.
+# Pure modules of the standard library, and the modules in C behind them, as ``_operator``.
 _PURE = {
     *("__future__", "abc", "array", "bisect", "builtins", "cmath", "collections", "contextlib"),
     *("copy", "dataclasses", "enum", "fractions", "functools", "graphlib", "heapq", "itertools"),
     *("keyword", "math", "numbers", "operator", "re", "statistics", "string", "struct"),
     *("textwrap", "types", "typing"),
 }
-# Of these modules what is named is pure, and the rest is not.
+# Modules of which only the names listed are pure.
 _PURE_NAMES = {
     "sys": {"byteorder", "float_info", "int_info", "maxsize", "version_info"},
     "time": set[str](),
@@ -40,13 +40,13 @@ _PURE_BUILTINS = {
     *("__doc__", "__package__", "__spec__"),
 }
 
-_NUMPYS_EFFECTS = {
+_IMPURE_NUMPY_MODULES = {
     *("numpy.random", "numpy.testing", "numpy.ctypeslib", "numpy.f2py", "numpy.distutils"),
     *("numpy.lib._npyio_impl", "numpy.lib.npyio", "numpy.lib._format_impl", "numpy.lib.format"),
     *("numpy.lib._datasource", "numpy._core._ufunc_config", "numpy.core._ufunc_config"),
     *("numpy._core.memmap", "numpy.core.memmap", "numpy._core.printoptions"),
 }
-_NUMPYS_NAMES = {
+_IMPURE_NUMPY_NAMES = {
     *("errstate", "f2py", "fromfile", "fromregex", "genfromtxt", "geterr", "geterrcall", "info"),
     *("load", "loadtxt", "memmap", "random", "save", "savetxt", "savez", "savez_compressed"),
     *("set_printoptions", "setbufsize", "seterr", "seterrcall", "show_config", "show_runtime"),
@@ -55,11 +55,11 @@ _NUMPYS_NAMES = {
 
 
 def defining_module(thing: Any) -> str:
-    """The module that a function, a class, a module, or the class of an object was written in."""
+    """Return the module that defines a function, a class, or the class of an object."""
     if isinstance(thing, ModuleType):
         return thing.__name__
     if isinstance(thing, FunctionType):
-        # Not by its attribute, which ``functools.wraps`` takes from another function.
+        # ``__module__`` may come from another function, by ``functools.wraps``.
         return str(thing.__globals__.get("__name__", ""))
     if isinstance(thing, BuiltinFunctionType):
         owner = thing.__self__
@@ -71,43 +71,43 @@ def defining_module(thing: Any) -> str:
     return str(type(thing).__module__)
 
 
-def is_library(home: str) -> bool:
-    """Whether a module is of this package, NumPy or Python: its own names nobody assigns."""
-    top = home.partition(".")[0]
+def is_library(module: str) -> bool:
+    """Return whether a module is of this package, NumPy or Python, whose names stay as they are."""
+    top = module.partition(".")[0]
     return is_own_or_numpy(top) or (top in sys.stdlib_module_names and _is_standard_library(top))
 
 
 @lru_cache(maxsize=512)
 def _is_standard_library(module: str) -> bool:
-    """Whether a module with a name of Python's own is from there, and not a user's beside it."""
+    """Return whether a module lies in the standard library, and does not only bear such a name."""
     file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None:  # it is written in C
+    if file is None:  # a module written in C
         return True
     folder = os.path.realpath(os.path.dirname(os.__file__))
-    place = os.path.realpath(file)
-    return place.startswith(folder + os.sep) and "site-packages" not in place[len(folder) :]
+    path = os.path.realpath(file)
+    return path.startswith(folder + os.sep) and "site-packages" not in path[len(folder) :]
 
 
-def is_own_or_numpy(home: str) -> bool:
-    """Whether a module is of this package or NumPy: what its functions hold is its own affair."""
-    return home.partition(".")[0] in ("numpy", "odyssey")
+def is_own_or_numpy(module: str) -> bool:
+    """Return whether a module is of this package or NumPy, whose functions hold private objects."""
+    return module.partition(".")[0] in ("numpy", "odyssey")
 
 
-def side_effect_of(thing: Any, home: str, name: str) -> str | None:
-    """Why what ``thing`` does may differ between two calls, or leave something; None if it cannot.
+def side_effect_of(thing: Any, module: str, name: str) -> str | None:
+    """Return why a function may have a side effect or differ between two calls; None if pure.
 
     Args:
         thing: A function, a class or a module, of Python's own, of NumPy or of this package.
-        home: Where it was written.
-        name: What the code calls it.
+        module: The module that defines it.
+        name: Its name in the calling code.
     """
-    top = home.partition(".")[0]
+    top = module.partition(".")[0]
     if top == "odyssey":
         return None
     if top == "numpy":
         own = getattr(thing, "__name__", name)
-        part = next((one for one in _NUMPYS_EFFECTS if f"{home}.".startswith(f"{one}.")), None)
-        if part or own in _NUMPYS_NAMES or name in _NUMPYS_NAMES:
+        impure = any(f"{module}.".startswith(f"{one}.") for one in _IMPURE_NUMPY_MODULES)
+        if impure or own in _IMPURE_NUMPY_NAMES or name in _IMPURE_NUMPY_NAMES:
             return f"it uses numpy's {name}"
         return None
     if top == "builtins":
@@ -115,12 +115,14 @@ def side_effect_of(thing: Any, home: str, name: str) -> str | None:
     known = top.lstrip("_") in {one.lstrip("_") for one in _PURE}
     if known or name in _PURE_NAMES.get(top, ()):
         return None
-    return f"it uses {name} of {home}, which may do something else at each call"
+    return f"it uses {name} of {module}, which may do something else at each call"
 
 
 def _is_pure_builtin(thing: Any, name: str) -> bool:
     own = str(getattr(thing, "__name__", name))
-    if getattr(builtins, own, None) is not thing:  # a method, or a class without a name there
+    if (
+        getattr(builtins, own, None) is not thing
+    ):  # a method, or a class that builtins does not name
         return True
     exception = isinstance(thing, type) and issubclass(thing, BaseException)
     return exception or own in _PURE_BUILTINS

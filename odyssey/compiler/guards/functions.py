@@ -1,4 +1,4 @@
-"""What functions and modules hold, and what their code asks for by name."""
+"""Guards of functions and modules: their parts, and the names that their code reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.compiler.guards import terms as w
+from odyssey.compiler.guards import terms
 from odyssey.compiler.guards.bytecode import CodeNames, chain_names, names_of_code
 from odyssey.compiler.guards.discovery import GuardDiscovery, Namespace, Unguardable
 from odyssey.compiler.guards.effects import defining_module, is_library, is_own_or_numpy
@@ -24,146 +24,157 @@ from odyssey.transforms.replay import is_user_defined
 
 __all__ = ["visit_builtin", "visit_function", "visit_method", "visit_module", "visit_partial"]
 
-# Functions of these modules read attributes whose names are in no code.
+# Modules whose functions read attributes by names that are not in any code.
 _DYNAMIC_NAME_MODULES = {"copy", "dataclasses", "inspect", "operator", "pickle"}
 
-# What decorators of libraries give to functions.
+# Attributes that decorators of libraries set on functions.
 _DECORATOR_ATTRIBUTES = {"__wrapped__", "row", "programs", "samples", "rejects"}
 
 _NO_ATTRIBUTES: frozenset[tuple[str, ...]] = frozenset({()})
 
 
-def visit_function(walk: GuardDiscovery, function: FunctionType, path: str) -> None:
-    """Take up a function: its code and defaults, and what they hold and name."""
-    home = defining_module(function)
+def visit_function(discovery: GuardDiscovery, function: FunctionType, path: str) -> None:
+    """Guard a function: its code and defaults, and the objects that they refer to."""
+    module_name = defining_module(function)
     row = function.__dict__.get("row")
     if isinstance(row, Row):
-        _visit_row(walk, row)
-    if not is_library(home):
-        _visit_user_function(walk, function, path)
+        _visit_row(discovery, row)
+    if not is_library(module_name):
+        _visit_user_function(discovery, function, path)
         return
-    walk.refuse(function, home, function.__name__)
-    _note_library_module(walk, home)
-    # One that was made for a user, by od.grad for instance, may have been given some.
+    discovery.reject_side_effects(function, module_name, function.__name__)
+    _note_library_module(discovery, module_name)
+    # A function that was made for a user, by od.grad for instance, may have user attributes.
     _visit_function_attributes(
-        walk, function, path, lambda name: name in walk.code.spoken - _DECORATOR_ATTRIBUTES
+        discovery,
+        function,
+        path,
+        lambda name: name in discovery.names.mentioned - _DECORATOR_ATTRIBUTES,
     )
     held = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     held += [function.__dict__.get("__wrapped__"), *_cell_contents(function)]
     for part in held:
-        if is_own_or_numpy(home):
-            visit_user_contents(walk, part, path)
+        if is_own_or_numpy(module_name):
+            visit_user_contents(discovery, part, path)
         else:
-            walk.meet(part, path)
+            discovery.visit(part, path)
 
 
-def _note_library_module(walk: GuardDiscovery, home: str) -> None:
-    walk.code.by_text |= home.lstrip("_") in _DYNAMIC_NAME_MODULES
-    walk.code.caught |= home == "contextlib"
+def _note_library_module(discovery: GuardDiscovery, module_name: str) -> None:
+    discovery.names.uses_dynamic_names |= module_name.lstrip("_") in _DYNAMIC_NAME_MODULES
+    discovery.names.catches_errors |= module_name == "contextlib"
 
 
-def visit_user_contents(walk: GuardDiscovery, thing: Any, path: str) -> None:
-    """Meet what a library holds of users; its own containers and objects are its affair."""
+def visit_user_contents(discovery: GuardDiscovery, thing: Any, path: str) -> None:
+    """Visit the users' objects in a library's containers, but not the library's own objects."""
     if isinstance(thing, (list, tuple, set, frozenset, deque)):
         for part in thing:
-            visit_user_contents(walk, part, path)
+            visit_user_contents(discovery, part, path)
     elif isinstance(thing, (dict, MappingProxyType)):
         for part in thing.values():
-            visit_user_contents(walk, part, path)
+            visit_user_contents(discovery, part, path)
     elif isinstance(thing, FunctionType):
-        walk.meet(thing, thing.__name__)
+        discovery.visit(thing, thing.__name__)
     elif isinstance(thing, Row):
-        _visit_row(walk, thing)
+        _visit_row(discovery, thing)
     elif not isinstance(thing, (type, ModuleType)) or is_user_defined(thing):
-        known = not is_library(defining_module(type(thing)))
-        if known or isinstance(thing, (MethodType, partial, np.ndarray)):
-            walk.meet(thing, path)
+        user_made = not is_library(defining_module(type(thing)))
+        if user_made or isinstance(thing, (MethodType, partial, np.ndarray)):
+            discovery.visit(thing, path)
 
 
 def _cell_contents(function: FunctionType) -> list[Any]:
-    found = [w.cell_guard("", place).kept for place in function.__closure__ or ()]
-    return [thing for thing in found if thing is not w.MISSING]
+    found = [terms.cell_guard("", cell).expected for cell in function.__closure__ or ()]
+    return [thing for thing in found if thing is not terms.MISSING]
 
 
-def _visit_row(walk: GuardDiscovery, row: Row) -> None:
-    """Take up the rules of an op that users declared: they are called while it is traced."""
+def _visit_row(discovery: GuardDiscovery, row: Row) -> None:
+    """Visit the rules of an op that users declared: tracing the op calls them."""
     if is_library(defining_module(row.reference)):
         return
     for name in Row.__slots__:
         if name != "call":
-            visit_user_contents(walk, getattr(row, name, None), f"op {row.name}")
+            visit_user_contents(discovery, getattr(row, name, None), f"op {row.name}")
 
 
 # ------------------------------------------------------------------ functions of users
 
 
-def _visit_user_function(walk: GuardDiscovery, function: FunctionType, path: str) -> None:
-    walk.watch(w.attribute_guard(f"{path}.__code__", function, "__code__"))
-    walk.at_end.append(lambda: _guard_function_attributes(walk, function, path))
+def _visit_user_function(discovery: GuardDiscovery, function: FunctionType, path: str) -> None:
+    discovery.add_guard(terms.attribute_guard(f"{path}.__code__", function, "__code__"))
+    discovery.final_steps.append(lambda: _guard_function_attributes(discovery, function, path))
     for k, part in enumerate(function.__defaults__ or ()):
         if isinstance(part, ARRAYS):
-            walk.watch(w.item_guard(f"a default of {path}", function.__defaults__, k))
-        walk.meet(part, f"a default of {path}")
+            discovery.add_guard(terms.item_guard(f"a default of {path}", function.__defaults__, k))
+        discovery.visit(part, f"a default of {path}")
     if function.__kwdefaults__:
-        walk.meet(function.__kwdefaults__, f"{path}.__kwdefaults__")
-    reads = names_of_code(function.__code__)
-    if reads.types:
+        discovery.visit(function.__kwdefaults__, f"{path}.__kwdefaults__")
+    code_names = names_of_code(function.__code__)
+    if code_names.asks_type_of_values:
         raise Unguardable("it asks for the type of what may be an array; isinstance can be told")
-    walk.code.learn(reads)
-    _note_argument_chains(walk, function, reads)
-    names = function.__code__.co_freevars
-    for name, place in zip(names, function.__closure__ or (), strict=True):
-        held = walk.watch(w.cell_guard(f"cell {name}", place))
-        if name == "__class__" and isinstance(held, type) and "super" in reads.globals:
-            walk.take_class(held, held.__name__)  # for super(), which makes no object
-            walk.code.names |= chain_names(reads.chains.get(name, ()))
-        elif held is not w.MISSING:
-            _visit_named(walk, held, f"cell {name}", reads.chains.get(name, _NO_ATTRIBUTES), name)
-    for name in sorted(reads.globals):
-        _visit_global(walk, function, name, reads)
-    for name, level in sorted(reads.imports, key=str):
-        _visit_import(walk, function, name, level, reads)
-    _visit_function_attributes(walk, function, path, walk.code.is_read)
+    discovery.names.add_code(code_names)
+    _note_argument_chains(discovery, function, code_names)
+    free_names = function.__code__.co_freevars
+    for name, cell in zip(free_names, function.__closure__ or (), strict=True):
+        held = discovery.add_guard(terms.cell_guard(f"cell {name}", cell))
+        if name == "__class__" and isinstance(held, type) and "super" in code_names.globals:
+            discovery.visit_class(held, held.__name__)  # super() makes no object of it
+            discovery.names.names |= chain_names(code_names.chains.get(name, ()))
+        elif held is not terms.MISSING:
+            _visit_named(
+                discovery, held, f"cell {name}", code_names.chains.get(name, _NO_ATTRIBUTES), name
+            )
+    for name in sorted(code_names.globals):
+        _visit_global(discovery, function, name, code_names)
+    for name, level in sorted(code_names.imports, key=str):
+        _visit_import(discovery, function, name, level, code_names)
+    _visit_function_attributes(discovery, function, path, discovery.names.is_read)
 
 
-def _note_argument_chains(walk: GuardDiscovery, function: FunctionType, reads: CodeNames) -> None:
-    """Note what is asked of the first argument, and of what cells of its own stand for."""
-    owner = walk.code.owner_of(function)
+def _note_argument_chains(
+    discovery: GuardDiscovery, function: FunctionType, code_names: CodeNames
+) -> None:
+    """Note the attributes read of the first argument and of the function's own cells."""
+    owner = discovery.names.owner_of(function)
     if owner is None:
-        walk.code.names |= chain_names(reads.arguments)
+        discovery.names.names |= chain_names(code_names.first_argument_chains)
     else:
-        walk.code.selves.setdefault(id(owner), set()).update(reads.arguments)
+        discovery.names.self_chains.setdefault(id(owner), set()).update(
+            code_names.first_argument_chains
+        )
     code = function.__code__
-    for name in reads.chains.keys() - {*code.co_freevars, *reads.globals}:
-        if owner is not None and name == code.co_varnames[0] and name not in reads.stored:
-            walk.code.selves[id(owner)].update(reads.chains[name])
+    for name in code_names.chains.keys() - {*code.co_freevars, *code_names.globals}:
+        if owner is not None and name == code.co_varnames[0] and name not in code_names.assigned:
+            discovery.names.self_chains[id(owner)].update(code_names.chains[name])
         else:
-            walk.code.names |= chain_names(reads.chains[name])
+            discovery.names.names |= chain_names(code_names.chains[name])
 
 
 def _visit_global(
-    walk: GuardDiscovery, function: FunctionType, name: str, reads: CodeNames
+    discovery: GuardDiscovery, function: FunctionType, name: str, code_names: CodeNames
 ) -> None:
-    room = function.__globals__
-    if name in room:
-        thing = walk.watch(w.item_guard(f"global {name}", room, name))
-        _visit_named(walk, thing, f"global {name}", reads.chains.get(name, _NO_ATTRIBUTES), name)
+    namespace = function.__globals__
+    if name in namespace:
+        thing = discovery.add_guard(terms.item_guard(f"global {name}", namespace, name))
+        _visit_named(
+            discovery, thing, f"global {name}", code_names.chains.get(name, _NO_ATTRIBUTES), name
+        )
         return
-    walk.watch(w.absence_guard(f"global {name}", room, name))
-    seen: Any = function  # of whose attributes the stubs do not know all
-    thing = seen.__builtins__.get(name, w.MISSING)
-    if thing is w.MISSING:
-        return  # the run will say so
-    if getattr(builtins, name, w.MISSING) is thing and not isinstance(thing, FunctionType):
-        walk.refuse(thing, "builtins", name)
+    discovery.add_guard(terms.absence_guard(f"global {name}", namespace, name))
+    untyped: Any = function  # the stubs lack __builtins__
+    thing = untyped.__builtins__.get(name, terms.MISSING)
+    if thing is terms.MISSING:
+        return  # the run will raise NameError
+    if getattr(builtins, name, terms.MISSING) is thing and not isinstance(thing, FunctionType):
+        discovery.reject_side_effects(thing, "builtins", name)
     else:
-        walk.meet(thing, name)
+        discovery.visit(thing, name)
 
 
 def _visit_import(
-    walk: GuardDiscovery, function: FunctionType, name: str, level: Any, reads: CodeNames
+    discovery: GuardDiscovery, function: FunctionType, name: str, level: Any, code_names: CodeNames
 ) -> None:
-    """Take up a module that the code imports: nothing happens where it is there already."""
+    """Guard a module that the code imports; importing it again has no side effect."""
     if type(level) is not int:
         raise Unguardable(f"it imports {name}")
     if level:
@@ -174,138 +185,151 @@ def _visit_import(
             raise Unguardable(f"it imports {name}") from None
     parts = name.split(".")
     for k in range(len(parts)):
-        whole = ".".join(parts[: k + 1])
-        if not isinstance(sys.modules.get(whole), ModuleType):
-            raise Unguardable(f"it imports {whole}, which was not imported before")
-        if is_library(whole):
-            walk.meet(sys.modules[whole], f"module {whole}")
+        prefix = ".".join(parts[: k + 1])
+        if not isinstance(sys.modules.get(prefix), ModuleType):
+            raise Unguardable(f"it imports {prefix}, which was not imported before")
+        if is_library(prefix):
+            discovery.visit(sys.modules[prefix], f"module {prefix}")
         else:
-            walk.follow(w.item_guard(f"module {whole}", sys.modules, whole))
+            discovery.guard_and_visit(terms.item_guard(f"module {prefix}", sys.modules, prefix))
 
 
 def _visit_function_attributes(
-    walk: GuardDiscovery, function: FunctionType, path: str, matters: Callable[[str], bool]
+    discovery: GuardDiscovery, function: FunctionType, path: str, is_relevant: Callable[[str], bool]
 ) -> None:
-    """The attributes that users gave to a function."""
-    room = function.__dict__
+    """Guard the attributes that users gave to a function."""
+    namespace = function.__dict__
 
-    def place(told: str, name: str) -> w.Guard:
-        return w.dict_attribute_guard(told, function, name)
+    def make_guard(path_of_name: str, name: str) -> terms.Guard:
+        return terms.dict_attribute_guard(path_of_name, function, name)
 
-    walk.enter(Namespace(path, room.keys, place, matters))
+    discovery.add_namespace(Namespace(path, namespace.keys, make_guard, is_relevant))
 
 
-def _guard_function_attributes(walk: GuardDiscovery, function: FunctionType, path: str) -> None:
-    """Watch defaults and attributes; those that are missing only where errors are caught."""
-    careful = walk.code.by_text or walk.code.caught
+def _guard_function_attributes(
+    discovery: GuardDiscovery, function: FunctionType, path: str
+) -> None:
+    """Guard defaults and attributes; missing ones only where the code catches errors."""
+    names_matter = discovery.names.uses_dynamic_names or discovery.names.catches_errors
     for name in ("__defaults__", "__kwdefaults__"):
-        if careful or getattr(function, name) is not None:
-            walk.watch(w.attribute_guard(f"{path}.{name}", function, name))
-    if careful:
-        named = None if walk.code.by_text else walk.code.names
-        told = f"the attributes of {path}"
-        walk.watch(w.names_guard(told, lambda: function.__dict__, "{0}.__dict__", function, named))
+        if names_matter or getattr(function, name) is not None:
+            discovery.add_guard(terms.attribute_guard(f"{path}.{name}", function, name))
+    if names_matter:
+        relevant = None if discovery.names.uses_dynamic_names else discovery.names.names
+        path_of_name = f"the attributes of {path}"
+        discovery.add_guard(
+            terms.names_guard(
+                path_of_name, lambda: function.__dict__, "{0}.__dict__", function, relevant
+            )
+        )
 
 
 # ------------------------------------------------------------------ modules
 
 
-def _visit_named(walk: GuardDiscovery, thing: Any, path: str, chains: Any, name: str) -> None:
-    """Meet what a name stands for; of a module what the code asks of it, ``np.linalg.norm``."""
+def _visit_named(discovery: GuardDiscovery, thing: Any, path: str, chains: Any, name: str) -> None:
+    """Visit the object of a name; of a module the attributes read, as in ``np.linalg.norm``."""
     if not isinstance(thing, ModuleType):
-        walk.meet(thing, path)
+        discovery.visit(thing, path)
         for chain in filter(None, chains):
-            walk.code.passed.add(name)
-            walk.code.ask(thing, chain)
+            discovery.names.passed.add(name)
+            discovery.names.resolve_chain(thing, chain)
         return
     for chain in sorted(chains):
         if not chain:
-            walk.meet(thing, path)  # the module itself goes somewhere
+            discovery.visit(thing, path)  # the module itself is passed on
         else:
-            _visit_module_attribute(walk, thing, path, chain[0], chain[1:])
+            _visit_module_attribute(discovery, thing, path, chain[0], chain[1:])
 
 
 def _visit_module_attribute(
-    walk: GuardDiscovery, module: ModuleType, path: str, name: str, rest: Any
+    discovery: GuardDiscovery, module: ModuleType, path: str, name: str, rest: Any
 ) -> None:
-    told = f"{path}.{name}"
+    path_of_name = f"{path}.{name}"
     if is_library(defining_module(module)):
         if (
             defining_module(module).startswith("odyssey.")
             and name not in vars(module)
             and is_unloaded(name)
         ):
-            return  # an op, which is as others; what no run calls need not load for this
-        thing = getattr(module, name, w.MISSING)
-        home = defining_module(thing) if callable(thing) else defining_module(module)
-        walk.refuse(thing, defining_module(module), name)
-        walk.refuse(thing, home, name)
-        _note_library_module(walk, home)
+            return  # an op, which is pure; it need not be loaded for this
+        thing = getattr(module, name, terms.MISSING)
+        module_name = defining_module(thing) if callable(thing) else defining_module(module)
+        discovery.reject_side_effects(thing, defining_module(module), name)
+        discovery.reject_side_effects(thing, module_name, name)
+        _note_library_module(discovery, module_name)
         if isinstance(thing, ModuleType):
-            _visit_named(walk, thing, told, {rest}, name)
-        elif isinstance(thing, type) and is_library(home):
-            walk.take_abstract(thing)
-        elif not is_library(home):
-            walk.meet(thing, told)
-            walk.code.ask(thing, rest)
+            _visit_named(discovery, thing, path_of_name, {rest}, name)
+        elif isinstance(thing, type) and is_library(module_name):
+            discovery.note_abstract_class(thing)
+        elif not is_library(module_name):
+            discovery.visit(thing, path_of_name)
+            discovery.names.resolve_chain(thing, rest)
         return
-    room = vars(module)
-    if name not in room:
-        walk.watch(w.absence_guard(told, room, name))
-        if "__getattr__" in room:
-            walk.follow(w.item_guard(f"{path}.__getattr__", room, "__getattr__"))
+    namespace = vars(module)
+    if name not in namespace:
+        discovery.add_guard(terms.absence_guard(path_of_name, namespace, name))
+        if "__getattr__" in namespace:
+            discovery.guard_and_visit(
+                terms.item_guard(f"{path}.__getattr__", namespace, "__getattr__")
+            )
         return
-    _visit_named(walk, walk.watch(w.item_guard(told, room, name)), told, {rest}, name)
+    thing = discovery.add_guard(terms.item_guard(path_of_name, namespace, name))
+    _visit_named(discovery, thing, path_of_name, {rest}, name)
 
 
-def visit_module(walk: GuardDiscovery, module: ModuleType, path: str) -> None:
-    """Take up a module that the code may ask for anything that it names."""
-    room = vars(module)
+def visit_module(discovery: GuardDiscovery, module: ModuleType, path: str) -> None:
+    """Guard the attributes of a module that is passed on, of which code may read any name."""
+    namespace = vars(module)
     library = is_library(defining_module(module))
 
-    def place(told: str, name: str) -> w.Guard | None:
+    def make_guard(path_of_name: str, name: str) -> terms.Guard | None:
         if library:
-            _visit_module_attribute(walk, module, path, name, ())
+            _visit_module_attribute(discovery, module, path, name, ())
             return None
-        return w.item_guard(told, room, name)
+        return terms.item_guard(path_of_name, namespace, name)
 
-    def end() -> None:
-        if not walk.code.by_text:
+    def guard_all_names() -> None:
+        if not discovery.names.uses_dynamic_names:
             return
         if library:
             raise Unguardable(f"it may read anything of {path}, by names that are not in its code")
-        walk.watch(w.names_guard(f"the names of {path}", room.keys, "{0}", room, None))
+        discovery.add_guard(
+            terms.names_guard(f"the names of {path}", namespace.keys, "{0}", namespace, None)
+        )
 
-    matters = (lambda name: name in walk.code.names) if library else walk.code.is_read
-    walk.enter(Namespace(path, room.keys, place, matters))
-    walk.at_end.append(end)
+    is_relevant = (
+        (lambda name: name in discovery.names.names) if library else discovery.names.is_read
+    )
+    discovery.add_namespace(Namespace(path, namespace.keys, make_guard, is_relevant))
+    discovery.final_steps.append(guard_all_names)
 
 
 # ------------------------------------------------------------------ other callables
 
 
-def visit_method(walk: GuardDiscovery, method: MethodType, path: str) -> None:
-    """Take up a bound method."""
+def visit_method(discovery: GuardDiscovery, method: MethodType, path: str) -> None:
+    """Guard a bound method: its function and its object."""
     called: Any = method.__func__
     name = str(getattr(called, "__name__", ""))
     bases = type(method.__self__).__mro__
     owner = next((base for base in bases if vars(base).get(name) is called), None)
-    walk.meet(called, path, owner)
-    walk.meet(method.__self__, f"{path}.__self__")
+    discovery.visit(called, path, owner)
+    discovery.visit(method.__self__, f"{path}.__self__")
 
 
-def visit_builtin(walk: GuardDiscovery, function: BuiltinFunctionType, path: str) -> None:
-    """Take up a function written in C, or a bound method of something that is."""
+def visit_builtin(discovery: GuardDiscovery, function: BuiltinFunctionType, path: str) -> None:
+    """Guard a function written in C, or a bound method of an object written in C."""
     owner = function.__self__
     if owner is None or isinstance(owner, (type, ModuleType)):
-        walk.refuse(function, defining_module(function), function.__name__)
+        discovery.reject_side_effects(function, defining_module(function), function.__name__)
     else:
-        walk.code.names.add(function.__name__)
-        walk.meet(owner, f"{path}.__self__")
+        discovery.names.names.add(function.__name__)
+        discovery.visit(owner, f"{path}.__self__")
 
 
-def visit_partial(walk: GuardDiscovery, call: partial[Any], path: str) -> None:
-    """Take up a call that is prepared."""
+def visit_partial(discovery: GuardDiscovery, call: partial[Any], path: str) -> None:
+    """Guard a ``functools.partial``."""
     for name in ("func", "args", "keywords"):
-        walk.follow(w.attribute_guard(f"{path}.{name}", call, name))
-    walk.take_object(call, path)
+        discovery.guard_and_visit(terms.attribute_guard(f"{path}.{name}", call, name))
+    discovery.visit_attributes(call, path)

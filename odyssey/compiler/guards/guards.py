@@ -1,4 +1,4 @@
-"""Guards: whether all that a function reads of Python is as it was when it was traced."""
+"""Guard sets: all guards that a compiled program of a function depends on."""
 
 from __future__ import annotations
 
@@ -20,188 +20,191 @@ from odyssey.variable import Variable
 
 __all__ = ["GuardSet", "discover_guards", "named_objects"]
 
-# How often native code is told anew where something lies.
+# How often native dispatch follows an object that moved in memory; Python checks it afterwards.
 _MAX_MOVES = 4
 
 
 class GuardSet:
-    """What a traced function read of Python, watched.
+    """The guards of a traced function: conditions on the Python objects that it read.
 
-    The arrays of Variables and the learning rates of optimizers are not watched: a program reads
+    The arrays of Variables and the learning rates of optimizers have no guards: a program reads
     them at each run.
 
     Attributes:
-        reason: Why the function cannot be watched, in words; None where it can.
-        settles: Why nothing but a number itself can stand for one, in words; None where that can.
-        holds: Tells whether all is as it was. It takes 4 to 30 ns for each place, calls no code of
-            users, and may be called from any thread.
+        reason: Why no guards can be made, in words; None where they can.
+        fixes_numbers: Why numbers among the arguments must be fixed, in words; None where a
+            scalar input can stand for one.
+        holds: Predicate that is true while all guards hold. It takes 4 to 30 ns for each guard,
+            runs no code of users, and may be called from any thread.
         variables: The Variables that the function reaches.
-        groups: The parameter groups whose learning rates may have changed meanwhile.
-        steps: Schedules that may step behind a program: the function does not ask where they stand.
+        groups: The parameter groups that it reaches, whose learning rates may change.
+        schedules: Schedules that may be stepped after the program, as a deferred effect: the
+            function does not read their step.
     """
 
     holds: Callable[[], bool]
 
     def __init__(
         self,
-        watches: list[Guard],
+        guards: list[Guard],
         variables: list[Variable],
         groups: list[Group],
         reason: str | None = None,
     ) -> None:
         self.reason = reason
-        self.settles: str | None = None
-        self.steps: list[Any] = []
+        self.fixes_numbers: str | None = None
+        self.schedules: list[Any] = []
         self.variables = variables
         self.groups = groups
-        self._watches = watches
-        self._latest: Guard | None = None
-        # By watch what was noted of it, and how often that was something else.
-        self._noted: dict[int, tuple[Any, int]] = {}
-        self._rest: tuple[Any, list[int], Callable[[], bool] | None] = None, [], None
-        self._look()
+        self._guards = guards
+        self._last_failed: Guard | None = None
+        # By id of a guard, the words last given to native dispatch, and how often they changed.
+        self._native_words: dict[int, tuple[Any, int]] = {}
+        self._python_part: tuple[Any, list[int], Callable[[], bool] | None] = None, [], None
+        self._compile()
 
-    def _look(self) -> None:
-        self.holds = compile_guards(self._watches) if self.reason is None else _never_holds
+    def _compile(self) -> None:
+        self.holds = compile_guards(self._guards) if self.reason is None else _never_holds
 
     def __len__(self) -> int:
-        """How many places are watched."""
-        return len(self._watches)
+        """Return the number of guards."""
+        return len(self._guards)
 
-    def places(self) -> list[str]:
-        """What is watched, as a user would call it."""
-        return [watch.name for watch in self._watches]
+    def guard_names(self) -> list[str]:
+        """Return the names of the guarded things, as a user would write them."""
+        return [guard.name for guard in self._guards]
 
-    def arrays(self) -> list[Any]:
-        """The arrays, as they lie now, whose elements are watched."""
-        return [watch.instead().kept for watch in self._watches if watch.instead is not None]
+    def guarded_arrays(self) -> list[Any]:
+        """Return the arrays whose elements are guarded."""
+        return [g.identity_guard().expected for g in self._guards if g.identity_guard is not None]
 
     def refresh(self) -> bool:
-        """Whether all means what it meant; an equal number or string at a place is remembered."""
+        """Return whether all guards hold; equivalent numbers and strings become expected ones."""
         if self.reason is not None:
             return False
-        latest = self._latest  # most often it is the same place as the last time
-        if latest is not None and latest.change() is not None:
+        failed = self._last_failed  # most often the guard that failed the last time fails again
+        if failed is not None and failed.change() is not None:
             return False
-        if self.changed() is not None:
+        if self.describe_change() is not None:
             return False
-        self._look()
+        self._compile()
         return True
 
-    def changed(self) -> str | None:
-        """What is not as it was, as ``"cell scale: 1.0 -> 2.0"``; None where all is."""
-        for watch in self._watches:
-            change = watch.change()
+    def describe_change(self) -> str | None:
+        """Describe the first guard that fails, as ``"cell scale: 1.0 -> 2.0"``, or return None."""
+        for guard in self._guards:
+            change = guard.change()
             if change is not None:
-                self._latest = watch
+                self._last_failed = guard
                 return change
-        self._latest = None
+        self._last_failed = None
         return None
 
-    def noted(self) -> tuple[list[MemoryGuard], Callable[[], bool] | None]:
-        """What native code looks at, and what tells whether the rest holds; None for no rest.
+    def native_guards(self) -> tuple[list[MemoryGuard], Callable[[], bool] | None]:
+        """Return the memory guards for native dispatch, and a predicate for the other guards.
 
-        Of what means the same, but moves again and again, Python is asked.
+        The predicate is None where no guard is left. An object that keeps its meaning but moves
+        again and again is left to the predicate.
         """
-        found: list[MemoryGuard] = []
+        native: list[MemoryGuard] = []
         rest: list[Guard] = []
-        for watch in self._watches:
-            seen = self._seen(watch)
-            if seen is None:
-                rest.append(watch)
+        for guard in self._guards:
+            memory_guard = self._memory_guard(guard)
+            if memory_guard is None:
+                rest.append(guard)
             else:
-                found.append(seen)
+                native.append(memory_guard)
         holds, ids = self.holds, [*map(id, rest)]
-        if self._rest[0] is not holds or self._rest[1] != ids:
-            self._rest = holds, ids, compile_guards(rest) if rest else None
-        return found, self._rest[2]
+        if self._python_part[0] is not holds or self._python_part[1] != ids:
+            self._python_part = holds, ids, compile_guards(rest) if rest else None
+        return native, self._python_part[2]
 
-    def _seen(self, watch: Guard) -> MemoryGuard | None:
-        before, moves = self._noted.get(id(watch), (None, 0))
-        if watch.seen is None or moves > _MAX_MOVES:
+    def _memory_guard(self, guard: Guard) -> MemoryGuard | None:
+        before, moves = self._native_words.get(id(guard), (None, 0))
+        if guard.memory_guard is None or moves > _MAX_MOVES:
             return None
         try:
-            seen = watch.seen(watch.kept)
-        except Exception:  # of what is no more what it was
+            found = guard.memory_guard(guard.expected)
+        except Exception:  # the object is no longer what it was
             return None
-        if seen is not None:
-            items = [(id(room), key, id(thing)) for room, key, thing in seen.items]
-            now = seen.words, items, [version for _, version in seen.rooms], seen.pairs
-            self._noted[id(watch)] = now, moves + (before not in (None, now))
-        return seen
+        if found is not None:
+            items = [(id(dictionary), key, id(value)) for dictionary, key, value in found.items]
+            now = found.words, items, [version for _, version in found.versions], found.pairs
+            self._native_words[id(guard)] = now, moves + (before not in (None, now))
+        return found
 
-    def skip(self, arrays: Collection[int]) -> None:
-        """Compare the elements of some arrays no more: a program has them, and reads them itself.
+    def skip_elements(self, arrays: Collection[int]) -> None:
+        """Drop the guards of some arrays' elements: a program reads these arrays itself.
 
         Args:
-            arrays: Their ids.
+            arrays: The ids of the arrays.
         """
-        self._watches = [
-            watch.instead() if watch.array in arrays and watch.instead else watch
-            for watch in self._watches
+        self._guards = [
+            guard.identity_guard() if guard.array_id in arrays and guard.identity_guard else guard
+            for guard in self._guards
         ]
-        self._look()
+        self._compile()
 
 
 def discover_guards(fn: Any, *args: Any) -> GuardSet:
-    """Watch what a function, and objects that are given to it, read of Python.
+    """Discover the guards of a function and of its arguments.
 
     Args:
         fn: The function.
-        args: What it is called with, trees. Arrays, numbers, strings and Variables in them are
-            the caller's to compare, and so is which objects they are; what they hold is watched.
+        args: The arguments, pytrees. The caller compares arrays, numbers, strings and Variables in
+            them, and the identity of other leaves; the attributes of these have guards.
 
     >>> scale = [2.0]
     >>> guards = guards_of(eval("lambda x: x * scale[0]", {"scale": scale, "__name__": "user"}))
     >>> guards.reason, guards.holds()
     (None, True)
     >>> scale[0] = 3.0
-    >>> guards.holds(), guards.changed()
+    >>> guards.holds(), guards.describe_change()
     (False, 'global scale[0]: 2.0 -> 3.0')
     """
-    walk = GuardDiscovery(visit_object)
+    discovery = GuardDiscovery(visit_object)
     try:
         _reject_lazy_function(fn)
-        walk.meet(fn, _callable_name(fn))
+        discovery.visit(fn, _callable_name(fn))
         for thing in _objects_of_tree(args):
-            walk.meet(thing, f"the argument {_callable_name(thing)}")
-        watches = walk.finish()
+            discovery.visit(thing, f"the argument {_callable_name(thing)}")
+        guards = discovery.complete()
     except Unguardable as error:
         return GuardSet([], [], [], str(error))
     except RecursionError:
         return GuardSet([], [], [], "what it reaches is nested too deep")
-    except Exception as error:  # of an object that does not let itself be looked at
+    except Exception as error:  # an object whose attributes raise
         return GuardSet([], [], [], f"looking at what it reaches raised {type(error).__name__}")
     finally:
-        walk.close()
-    made = GuardSet(watches, walk.variables, walk.groups)
-    made.steps = [] if walk.asks_schedules else walk.schedules
-    if walk.code.caught:
-        made.settles = "it goes on after errors"
-    elif walk.code.identities:
-        made.settles = "it asks which object is which"
+        discovery.close()
+    made = GuardSet(guards, discovery.variables, discovery.groups)
+    made.schedules = [] if discovery.asks_schedules else discovery.schedules
+    if discovery.names.catches_errors:
+        made.fixes_numbers = "it goes on after errors"
+    elif discovery.names.compares_identity:
+        made.fixes_numbers = "it asks which object is which"
     return made
 
 
 def named_objects(*roots: Any) -> list[Any] | None:
-    """All that the code of functions, given the others, may ask for; None if nobody can tell."""
-    walk = GuardDiscovery(visit_object, watching=False)
+    """Return the objects that code may reach from some roots by name; None if that is unknown."""
+    discovery = GuardDiscovery(visit_object, guarding=False)
     try:
         for root in roots:
-            walk.meet(root, _callable_name(root))
-        walk.finish()
-        return walk.things()
-    except Exception:  # also of an object that does not let itself be looked at
+            discovery.visit(root, _callable_name(root))
+        discovery.complete()
+        return discovery.visited_objects()
+    except Exception:  # an object whose attributes raise, too
         return None
     finally:
-        walk.close()
+        discovery.close()
 
 
 def _objects_of_tree(node: Any) -> Iterator[Any]:
-    """The objects in a tree whose own parts may be asked for, and the classes of containers."""
+    """Yield the leaves of a tree whose attributes code may read, and the classes of containers."""
     own = isinstance(node, (dict, list, tuple, *ARRAY_LIKE, Value))
     if is_user_defined(type(node)) and (own or hasattr(type(node), "__dataclass_fields__")):
-        yield type(node)  # others like it are made; of objects the class is asked with them
+        yield type(node)  # the function may make others; an object's class is visited with it
     if isinstance(node, dict):
         parts = list(node.values())
     elif isinstance(node, (list, tuple)):
@@ -218,13 +221,13 @@ def _objects_of_tree(node: Any) -> Iterator[Any]:
 
 
 def _callable_name(root: Any) -> str:
-    """What a function, a method or a class is called; of an object, its class."""
+    """Return the name of a function, a method or a class; of another object, its class's."""
     named = isinstance(root, (FunctionType, MethodType, type))
     return str(root.__name__ if named else type(root).__name__)
 
 
 def _reject_lazy_function(fn: Any) -> None:
-    """Raise for a function whose call runs nothing yet."""
+    """Raise Unguardable for a function whose call runs nothing yet."""
     while isinstance(fn, (MethodType, partial)):
         fn = fn.__func__ if isinstance(fn, MethodType) else fn.func
     flags = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR

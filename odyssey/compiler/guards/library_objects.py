@@ -1,4 +1,4 @@
-"""What is watched of this package's own objects: Variables, optimizers, schedules."""
+"""Guards of this package's own objects: Variables, optimizers, schedules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 from odyssey.checks import sort_of
-from odyssey.compiler.guards import terms as w
+from odyssey.compiler.guards import terms
 from odyssey.compiler.guards.discovery import GuardDiscovery, Namespace, Unguardable
 from odyssey.compiler.guards.functions import visit_user_contents
 from odyssey.compiler.native_dispatch.cpython_layout import (
@@ -31,61 +31,61 @@ from odyssey.transforms.replay import is_user_defined
 __all__ = ["is_odyssey_object", "visit_odyssey_object"]
 
 _COMPILED = ("CompiledFunction", "CompiledByValue")
-# By these names a function asks for a learning rate, which it computes with while it is traced.
-_RATES = {"learning_rate", "settings", "state_dict", "rule"}
+# Attributes by which a function reads a learning rate, whose value the trace then fixes.
+_RATE_NAMES = {"learning_rate", "settings", "state_dict", "rule"}
 
 
 def is_odyssey_object(thing: Any) -> bool:
-    """Whether the class of an object is from this package, or made from one that is."""
+    """Return whether a class of this package is among the bases of an object's class."""
     return any(base.__module__.partition(".")[0] == "odyssey" for base in type(thing).__mro__)
 
 
-def visit_odyssey_object(walk: GuardDiscovery, thing: Any, path: str) -> None:
-    """Take up an object of this package, and what users added to it."""
+def visit_odyssey_object(discovery: GuardDiscovery, thing: Any, path: str) -> None:
+    """Guard an object of this package, and the attributes that users added to it."""
     if isinstance(thing, Value):
-        _take_value(walk, thing, path)
+        _visit_variable(discovery, thing, path)
     elif isinstance(thing, Optimizer):
-        _take_optimizer(walk, thing, path)
+        _visit_optimizer(discovery, thing, path)
     elif isinstance(thing, Group):
-        _take_group(walk, thing, path)
+        _visit_group(discovery, thing, path)
     elif isinstance(thing, Generator):
-        walk.follow(w.attribute_guard(f"{path}._state", thing, "_state"))
+        discovery.guard_and_visit(terms.attribute_guard(f"{path}._state", thing, "_state"))
     elif isinstance(thing, Schedule):
-        _take_schedule(walk, thing, path)
+        _visit_schedule(discovery, thing, path)
         return
     elif isinstance(thing, (Rule, Row)):
-        visit_user_contents(walk, thing if isinstance(thing, Row) else thing.step, path)
+        visit_user_contents(discovery, thing if isinstance(thing, Row) else thing.step, path)
     elif isinstance(thing, custom_vjp) or type(thing).__name__ in _COMPILED:
         names = ("_fn",) if type(thing).__name__ in _COMPILED else ("__wrapped__", "_rules")
         for name in names:
-            walk.follow(w.attribute_guard(f"{path}.{name}", thing, name))
+            discovery.guard_and_visit(terms.attribute_guard(f"{path}.{name}", thing, name))
     elif not isinstance(thing, (Spec, Mark, BaseException)):
         kind = sort_of(thing)
         raise Unguardable(f"it reaches {path}, {kind}, which cannot be watched")
     if is_user_defined(type(thing)):
-        walk.take_object(thing, path)
+        discovery.visit_attributes(thing, path)
     elif isinstance(getattr(thing, "__dict__", None), dict):
-        _enter_added(walk, thing, path)
+        _add_user_attributes(discovery, thing, path)
 
 
-def _enter_added(walk: GuardDiscovery, thing: Any, path: str) -> None:
-    """Watch what users added to an object of this package, where the code speaks of it."""
+def _add_user_attributes(discovery: GuardDiscovery, thing: Any, path: str) -> None:
+    """Guard attributes that users added to an object of this package, if the code reads them."""
     own = {"groups", "params"}
 
-    def matters(name: str) -> bool:
-        spoken = walk.code.by_text or name in walk.code.spoken
-        return spoken and name not in own and not name.startswith("_")
+    def is_relevant(name: str) -> bool:
+        mentioned = discovery.names.uses_dynamic_names or name in discovery.names.mentioned
+        return mentioned and name not in own and not name.startswith("_")
 
-    def place(told: str, name: str) -> w.Guard:
-        return w.dict_attribute_guard(told, thing, name)
+    def make_guard(path: str, name: str) -> terms.Guard:
+        return terms.dict_attribute_guard(path, thing, name)
 
-    walk.enter(Namespace(path, lambda: thing.__dict__, place, matters))
+    discovery.add_namespace(Namespace(path, lambda: thing.__dict__, make_guard, is_relevant))
 
 
 # ------------------------------------------------------------------ Variables
 
 
-def _take_value(walk: GuardDiscovery, value: Any, path: str) -> None:
+def _visit_variable(discovery: GuardDiscovery, value: Any, path: str) -> None:
     info = value._info
     if not isinstance(value._recording, Mark):
         raise Unguardable(f"it reaches {path}, which lies on a tape")
@@ -93,164 +93,180 @@ def _take_value(walk: GuardDiscovery, value: Any, path: str) -> None:
         raise Unguardable(f"it reaches {path}, a leaf of a tape, which records what uses it")
     if info is not None and isinstance(info.grad, Value):
         raise Unguardable(f"it reaches {path}, whose gradient was recorded")
-    walk.variables.append(value)
-    walk.watch(_variable(f"Variable {path}", value))
+    discovery.variables.append(value)
+    discovery.add_guard(_variable_guard(f"Variable {path}", value))
 
-    def end() -> None:
-        if walk.code.by_text or "name" in walk.code.spoken:
-            walk.watch(
-                w.Guard(f"{path}.name", "{0}.name is {1}", lambda: value.name, lambda n: (value, n))
+    def guard_name() -> None:
+        if discovery.names.uses_dynamic_names or "name" in discovery.names.mentioned:
+            discovery.add_guard(
+                terms.Guard(
+                    f"{path}.name", "{0}.name is {1}", lambda: value.name, lambda n: (value, n)
+                )
             )
 
-    walk.at_end.append(end)
+    discovery.final_steps.append(guard_name)
 
 
-def _variable(path: str, value: Any) -> w.Guard:
-    """What eager ops see of a Variable besides its data: mark, spec, whether it has a gradient."""
+def _variable_guard(path: str, value: Any) -> terms.Guard:
+    """Guard a Variable but for its data: its mark, its spec, and whether it has a gradient."""
 
-    def read() -> tuple[Any, ...]:
+    def read_current() -> tuple[Any, ...]:
         info = value._info
         grad = None if info is None else info.grad
         return value._recording, value._spec, info, type(grad)
 
-    def same(new: Any, old: Any) -> bool:
-        alike = new is not w.MISSING and new[0] is old[0] and new[1] == old[1]
-        return alike and new[3] is old[3]
+    def is_equivalent(new: Any, old: Any) -> bool:
+        equal = new is not terms.MISSING and new[0] is old[0] and new[1] == old[1]
+        return equal and new[3] is old[3]
 
-    def text(kept: Any) -> str:
+    def expression(expected: Any) -> str:
         begin = "{0}._recording is {1} and {0}._spec is {2} and "
-        if kept[2] is None:
+        if expected[2] is None:
             return begin + "{0}._info is None"
-        # One that is there is never replaced.
-        return begin + ("{3}.grad is None" if kept[3] is type(None) else "type({3}.grad) is {4}")
+        # An Info that exists is never replaced.
+        return begin + (
+            "{3}.grad is None" if expected[3] is type(None) else "type({3}.grad) is {4}"
+        )
 
-    watch = w.Guard(path, text, read, lambda kept: (value, *kept), same)
-    return watch.by(_seen_of_variable, value)
+    guard = terms.Guard(
+        path, expression, read_current, lambda expected: (value, *expected), is_equivalent
+    )
+    return guard.with_memory_guard(_variable_memory_guard, value)
 
 
-def _seen_of_variable(value: Any, kept: Any) -> MemoryGuard | None:
-    where, spec, info, grad = kept
-    places = {"_recording": where, "_spec": spec}
+def _variable_memory_guard(value: Any, expected: Any) -> MemoryGuard | None:
+    mark, spec, info, grad = expected
+    slots = {"_recording": mark, "_spec": spec}
     if info is None:
-        places["_info"] = None
+        slots["_info"] = None
     elif grad is not type(None):
         return None
-    words = [(id(value) + slot_offset(Value, name), ALL_BITS, id(x)) for name, x in places.items()]
+    words = [(id(value) + slot_offset(Value, name), ALL_BITS, id(x)) for name, x in slots.items()]
     if info is not None:
         words.append((id(info) + slot_offset(Info, "grad"), ALL_BITS, id(None)))
-    return MemoryGuard(tuple(words), held=(value, *kept))
+    return MemoryGuard(tuple(words), held=(value, *expected))
 
 
 # ------------------------------------------------------------------ optimizers
 
 
-def _take_optimizer(walk: GuardDiscovery, optimizer: Any, path: str) -> None:
+def _visit_optimizer(discovery: GuardDiscovery, optimizer: Any, path: str) -> None:
     for name in ("groups", "params"):
-        walk.follow(w.attribute_guard(f"{path}.{name}", optimizer, name))
-    walk.watch(_state(f"the state of {path}", optimizer))
+        discovery.guard_and_visit(terms.attribute_guard(f"{path}.{name}", optimizer, name))
+    discovery.add_guard(_optimizer_state_guard(f"the state of {path}", optimizer))
 
 
-def _state(path: str, optimizer: Any) -> w.Guard:
-    """Which Variables an optimizer has for the state of each parameter.
+def _optimizer_state_guard(path: str, optimizer: Any) -> terms.Guard:
+    """Guard which Variables an optimizer has for the state of each parameter.
 
-    Where all of them are there, they stay: what is loaded is written into them.
+    Once all of them exist they stay: a loaded state is written into them.
     """
 
-    def read() -> tuple[Any, ...]:
+    def read_current() -> tuple[Any, ...]:
         state = optimizer._state
         return state, [[*one.items()] for one in state]
 
-    def same(new: Any, old: Any) -> bool:
-        if new is w.MISSING or [*map(len, new[1])] != [*map(len, old[1])]:
+    def is_equivalent(new: Any, old: Any) -> bool:
+        if new is terms.MISSING or [*map(len, new[1])] != [*map(len, old[1])]:
             return False
         pairs = zip(chain(*new[1]), chain(*old[1]), strict=True)
         return all(n == m and one is two for (n, one), (m, two) in pairs)
 
-    def is_whole(kept: Any) -> bool:
+    def is_complete(expected: Any) -> bool:
         owners = [group for group in optimizer.groups for _ in group.params]
         wanted = [{"steps", *group._rule.slots} for group in owners]
-        there = [{name for name, _ in one} for one in kept[1]]
+        there = [{name for name, _ in one} for one in expected[1]]
         return len(wanted) == len(there) and all(map(set.issubset, wanted, there))
 
-    def text(kept: Any) -> str:
-        return "{0}._state is {1}" + ("" if is_whole(kept) else " and [*map(len, {1})] == {2}")
+    def expression(expected: Any) -> str:
+        return "{0}._state is {1}" + (
+            "" if is_complete(expected) else " and [*map(len, {1})] == {2}"
+        )
 
-    def bound(kept: Any) -> tuple[Any, ...]:
-        return optimizer, kept[0], [*map(len, kept[1])]
+    def operands(expected: Any) -> tuple[Any, ...]:
+        return optimizer, expected[0], [*map(len, expected[1])]
 
-    watch = w.Guard(path, text, read, bound, same)
-    return watch.by(
-        lambda kept: (
-            attribute_memory_guard(optimizer, "_state", kept[0]) if is_whole(kept) else None
+    guard = terms.Guard(path, expression, read_current, operands, is_equivalent)
+    return guard.with_memory_guard(
+        lambda expected: (
+            attribute_memory_guard(optimizer, "_state", expected[0])
+            if is_complete(expected)
+            else None
         )
     )
 
 
-def _take_group(walk: GuardDiscovery, group: Any, path: str) -> None:
-    walk.groups.append(group)
-    walk.meet(group.params, f"{path}.params")  # which cannot be assigned, as the maker cannot
-    if not hasattr(group._make, "programs"):  # by ``rule_of``, whose functions are pure, as it says
-        walk.meet(group._make, f"{path}._make")
-    walk.at_end.append(lambda: _end_group(walk, group, path))
+def _visit_group(discovery: GuardDiscovery, group: Any, path: str) -> None:
+    discovery.groups.append(group)
+    # Neither ``params`` nor the maker of the rule can be assigned.
+    discovery.visit(group.params, f"{path}.params")
+    if not hasattr(group._make, "programs"):  # ``rule_of`` requires pure functions
+        discovery.visit(group._make, f"{path}._make")
+    discovery.final_steps.append(lambda: _guard_settings(discovery, group, path))
 
 
-def _take_schedule(walk: GuardDiscovery, schedule: Any, path: str) -> None:
-    """Watch what the code asks a schedule for; of one that only steps, whose rates it sets."""
-    if type(schedule).__module__ != Schedule.__module__:  # it does what a user wrote
-        walk.take_object(schedule, path, whole=True)
+def _visit_schedule(discovery: GuardDiscovery, schedule: Any, path: str) -> None:
+    """Guard the attributes that code reads of a schedule; of one that only steps, its optimizer."""
+    if type(schedule).__module__ != Schedule.__module__:  # a user's class
+        discovery.visit_attributes(schedule, path, all_attributes=True)
         return
-    walk.schedules.append(schedule)
-    walk.follow(w.attribute_guard(f"{path}.optimizer", schedule, "optimizer"))
+    discovery.schedules.append(schedule)
+    discovery.guard_and_visit(terms.attribute_guard(f"{path}.optimizer", schedule, "optimizer"))
     asking = {*vars(schedule), "state_dict", "load_state_dict"} - {"optimizer"}
 
-    def end() -> None:
-        told = walk.code.by_text or not walk.code.spoken.isdisjoint(_RATES | asking)
-        if told:
+    def guard_schedule() -> None:
+        reads_schedule = (
+            discovery.names.uses_dynamic_names
+            or not discovery.names.mentioned.isdisjoint(_RATE_NAMES | asking)
+        )
+        if reads_schedule:
             for name in sorted(vars(schedule)):
-                walk.watch(w.attribute_guard(f"{path}.{name}", schedule, name))
-        walk.asks_schedules |= told
+                discovery.add_guard(terms.attribute_guard(f"{path}.{name}", schedule, name))
+        discovery.asks_schedules |= reads_schedule
 
-    walk.at_end.append(end)
-
-
-def _end_group(walk: GuardDiscovery, group: Any, path: str) -> None:
-    """Watch the settings, but for a rate that only the program reads."""
-    asked = walk.code.by_text or not walk.code.spoken.isdisjoint(_RATES)
-    walk.watch(_settings(path, group, asked))
+    discovery.final_steps.append(guard_schedule)
 
 
-def _settings(path: str, group: Any, asked: bool) -> w.Guard:
-    """The settings of a group; another learning rate alone is taken over where nobody asked."""
+def _guard_settings(discovery: GuardDiscovery, group: Any, path: str) -> None:
+    """Guard the settings of a group, but for a learning rate that only the program reads."""
+    reads_rate = discovery.names.uses_dynamic_names or not discovery.names.mentioned.isdisjoint(
+        _RATE_NAMES
+    )
+    discovery.add_guard(_settings_guard(path, group, reads_rate))
+
+
+def _settings_guard(path: str, group: Any, reads_rate: bool) -> terms.Guard:
+    """Guard a group's settings; another learning rate is adopted where the code reads no rate."""
     latest = [group._settings]
 
-    def fits(new: Any, old: Any) -> bool:
-        names = [name for name in old if asked or name != "learning_rate"]
-        alike = isinstance(new, dict) and new.keys() == old.keys()
-        return alike and all(w.equivalent_values(new[name], old[name]) for name in names)
+    def is_compatible(new: Any, old: Any) -> bool:
+        names = [name for name in old if reads_rate or name != "learning_rate"]
+        equal = isinstance(new, dict) and new.keys() == old.keys()
+        return equal and all(terms.equivalent_values(new[name], old[name]) for name in names)
 
-    def renew() -> bool:
+    def adopt_settings() -> bool:
         now = group._settings
-        if not fits(now, latest[0]):
+        if not is_compatible(now, latest[0]):
             return False
         latest[0] = now
         return True
 
-    def same(new: Any, old: Any) -> bool:
-        return fits(new, old) and renew()
+    def is_equivalent(new: Any, old: Any) -> bool:
+        return is_compatible(new, old) and adopt_settings()
 
-    return w.Guard(
+    return terms.Guard(
         f"the settings of {path}",
         "({0}._settings is {1}[0] or {2}())",
         lambda: group._settings,
-        lambda _: (group, latest, renew),
-        same,
-    ).by(_seen_of_settings, group, latest)
+        lambda _: (group, latest, adopt_settings),
+        is_equivalent,
+    ).with_memory_guard(_settings_memory_guard, group, latest)
 
 
-def _seen_of_settings(group: Any, latest: list[Any], _: Any) -> MemoryGuard | None:
-    """The same settings as the latest that were taken over, of which the list has one."""
+def _settings_memory_guard(group: Any, latest: list[Any], _: Any) -> MemoryGuard | None:
+    """Guard that a group's settings are those adopted last, which are the one item of a list."""
     items = list_field_offsets()[1]
     if not items:
         return None
-    place = id(group) + slot_offset(Group, "_settings")
-    return MemoryGuard(pairs=((place, read_word(id(latest) + items)),), held=(group, latest))
+    address = id(group) + slot_offset(Group, "_settings")
+    return MemoryGuard(pairs=((address, read_word(id(latest) + items)),), held=(group, latest))

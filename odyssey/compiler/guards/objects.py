@@ -1,4 +1,4 @@
-"""What containers, arrays, classes and other objects hold."""
+"""Guards of containers, arrays, classes and other objects: their parts, by kind of object."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from weakref import ref
 import numpy as np
 
 from odyssey.checks import article
-from odyssey.compiler.guards import terms as w
+from odyssey.compiler.guards import terms
 from odyssey.compiler.guards.discovery import GuardDiscovery, Unguardable
 from odyssey.compiler.guards.effects import defining_module
 from odyssey.compiler.guards.functions import (
@@ -47,11 +47,11 @@ from odyssey.transforms.replay import DICT_VIEWS, dict_of_view, is_generator, is
 __all__ = ["visit_object", "NAMED_TUPLE_FIELD", "KNOWN_C_TYPES", "c_base_of"]
 
 
-# What a class of named tuples has by the name of a field.
+# The class of the descriptors that named tuples have for their fields.
 NAMED_TUPLE_FIELD = type(vars(namedtuple("Pair", "first"))["first"])
 
-# What is made of these, or of no class written in C, holds nothing that a run changes but what is
-# put back. Of other classes written in C nobody knows: caches, queues, arrays of other libraries.
+# If a class derives from these, or from no class written in C, a snapshot restores all that a run
+# can change of its objects. Other classes written in C are unknown: caches, queues, foreign arrays.
 KNOWN_C_TYPES = (
     *(type(None), int, float, complex, str, bytes, tuple, frozenset, range, slice, type(...)),
     *(FunctionType, BuiltinFunctionType, MethodType, CodeType, CellType, ModuleType, type),
@@ -63,7 +63,7 @@ KNOWN_C_TYPES = (
 
 
 def c_base_of(kind: type) -> type:
-    """The class written in C that a class is made of; None's where that is ``object``."""
+    """Return the base written in C of a class; ``NoneType`` where that is ``object``."""
     for base in kind.__mro__[:-1]:
         new = vars(base).get("__new__")
         if isinstance(new, BuiltinFunctionType) and new.__self__ is base:
@@ -71,10 +71,10 @@ def c_base_of(kind: type) -> type:
     return type(None)
 
 
-# A list of up to so many is watched place by place, which is faster than to iterate over it.
+# The longest list that is guarded item by item, which is faster than to iterate iterate it.
 _MAX_ITEMWISE = 32
 
-# Nothing of these changes, and they hold nothing that does.
+# Immutable objects that hold nothing mutable.
 _IMMUTABLE_TYPES = (
     *(np.generic, np.dtype, date, time, timedelta, tzinfo, Symbol),
     *(CodeType, MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType),
@@ -82,118 +82,124 @@ _IMMUTABLE_TYPES = (
 )
 
 
-def visit_object(walk: GuardDiscovery, thing: Any, path: str) -> None:
-    """Take up one thing that was met: watch what can change of it, and meet its parts."""
-    for kinds, one in _VISITORS:
+def visit_object(discovery: GuardDiscovery, thing: Any, path: str) -> None:
+    """Guard what can change of an object, and visit its parts."""
+    for kinds, visitor in _VISITORS:
         if isinstance(thing, kinds):
-            one(walk, thing, path)
+            visitor(discovery, thing, path)
             if is_user_defined(type(thing)) and not isinstance(thing, (type, partial)):
-                walk.take_object(thing, path)  # of a class made from property, say
+                discovery.visit_attributes(thing, path)  # a class that inherits from property, say
             return
     if is_odyssey_object(thing):
-        visit_odyssey_object(walk, thing, path)
+        visit_odyssey_object(discovery, thing, path)
     elif is_generator(thing):
-        walk.generators.append(path)
+        discovery.generators.append(path)
         if is_user_defined(type(thing)):
-            walk.take_object(thing, path)
+            discovery.visit_attributes(thing, path)
     elif isinstance(thing, _IMMUTABLE_TYPES):
         if is_user_defined(type(thing)):
-            walk.take_object(thing, path)
+            discovery.visit_attributes(thing, path)
     else:
-        _visit_other(walk, thing, path)
+        _visit_other(discovery, thing, path)
 
 
-def _visit_other(walk: GuardDiscovery, thing: Any, path: str) -> None:
+def _visit_other(discovery: GuardDiscovery, thing: Any, path: str) -> None:
     kind = type(thing)
     if hasattr(kind, "__next__"):
         raise Unguardable(f"it reaches {path}, an iterator, which goes on with each call")
     if isinstance(thing, (ref, ContextVar)) or not issubclass(c_base_of(kind), KNOWN_C_TYPES):
         raise Unguardable(f"it reaches {path}, {article(kind.__name__)}, which cannot be watched")
     if not is_user_defined(kind):
-        walk.refuse(kind, defining_module(kind), kind.__name__)
-    for container, one in _CONTAINER_VISITORS.items():
+        discovery.reject_side_effects(kind, defining_module(kind), kind.__name__)
+    for container, visitor in _CONTAINER_VISITORS.items():
         if isinstance(thing, container):
-            one(walk, thing, path)
+            visitor(discovery, thing, path)
     if kind not in _CONTAINER_VISITORS:
-        walk.take_object(thing, path)
+        discovery.visit_attributes(thing, path)
 
 
 # ------------------------------------------------------------------ containers
 
 
-def _visit_list(walk: GuardDiscovery, things: list[Any], path: str) -> None:
+def _visit_list(discovery: GuardDiscovery, things: list[Any], path: str) -> None:
     if type(things) is list and len(things) <= _MAX_ITEMWISE:
-        walk.watch(w.length_guard(path, things))
+        discovery.add_guard(terms.length_guard(path, things))
         for k in range(len(things)):
-            walk.follow(w.item_guard(f"{path}[{k}]", things, k))
+            discovery.guard_and_visit(terms.item_guard(f"{path}[{k}]", things, k))
         return
-    _guard_members(walk, things, path, list.__iter__)
+    _guard_members(discovery, things, path, list.__iter__)
 
 
 def _guard_members(
-    walk: GuardDiscovery, things: Any, path: str, over: Callable[[Any], Any]
+    discovery: GuardDiscovery, things: Any, path: str, iterate: Callable[[Any], Any]
 ) -> None:
-    """Watch the members by one term; ``over`` iterates, whatever a class of users says."""
-    held = walk.watch(w.members_guard(path, things, over))
+    """Guard the members by one term; ``iterate`` bypasses what a user's class overrides."""
+    held = discovery.add_guard(terms.members_guard(path, things, iterate))
     for k, part in enumerate(held):
-        walk.meet(part, f"{path}[{k}]")
+        discovery.visit(part, f"{path}[{k}]")
 
 
-def _visit_set(walk: GuardDiscovery, things: Any, path: str) -> None:
-    _guard_members(walk, things, path, set.__iter__)
+def _visit_set(discovery: GuardDiscovery, things: Any, path: str) -> None:
+    _guard_members(discovery, things, path, set.__iter__)
 
 
-def _visit_deque(walk: GuardDiscovery, things: Any, path: str) -> None:
-    _guard_members(walk, things, path, deque.__iter__)
+def _visit_deque(discovery: GuardDiscovery, things: Any, path: str) -> None:
+    _guard_members(discovery, things, path, deque.__iter__)
 
 
-def _visit_tuple(walk: GuardDiscovery, things: Any, path: str) -> None:
-    """Tuples and frozen sets do not change; what they hold may."""
+def _visit_tuple(discovery: GuardDiscovery, things: Any, path: str) -> None:
+    """Visit the members of a tuple or frozen set, which itself does not change."""
     for k, part in enumerate(tuple.__iter__(things) if isinstance(things, tuple) else things):
         if type(things) is tuple and isinstance(part, ARRAYS):
-            walk.watch(w.item_guard(f"{path}[{k}]", things, k))
+            discovery.add_guard(terms.item_guard(f"{path}[{k}]", things, k))
         else:
-            walk.meet(part, f"{path}[{k}]")
+            discovery.visit(part, f"{path}[{k}]")
 
 
-def _visit_slice(walk: GuardDiscovery, part: slice, path: str) -> None:
+def _visit_slice(discovery: GuardDiscovery, part: slice, path: str) -> None:
     for bound in (part.start, part.stop, part.step):
-        walk.meet(bound, path)
+        discovery.visit(bound, path)
 
 
-def _visit_dict(walk: GuardDiscovery, things: dict[Any, Any], path: str) -> None:
+def _visit_dict(discovery: GuardDiscovery, things: dict[Any, Any], path: str) -> None:
     plain = type(things) is dict and all(type(key) is str for key in things)
     if plain and len(things) <= _MAX_ITEMWISE:
-        walk.watch(w.names_guard(f"the keys of {path}", things.keys, "{0}", things, None))
+        discovery.add_guard(
+            terms.names_guard(f"the keys of {path}", things.keys, "{0}", things, None)
+        )
         for key in things:
-            walk.follow(w.item_guard(f"{path}[{key!r}]", things, key))
+            discovery.guard_and_visit(terms.item_guard(f"{path}[{key!r}]", things, key))
         return
     kind: Any = OrderedDict if isinstance(things, OrderedDict) else dict
-    for key in walk.watch(w.members_guard(f"the keys of {path}", things, kind.__iter__)):
-        walk.meet(key, f"a key of {path}")
-    values = walk.watch(w.members_guard(path, things, lambda held: kind.values(held)))
+    for key in discovery.add_guard(
+        terms.members_guard(f"the keys of {path}", things, kind.__iter__)
+    ):
+        discovery.visit(key, f"a key of {path}")
+    values = discovery.add_guard(terms.members_guard(path, things, lambda held: kind.values(held)))
     for key, part in zip(kind.__iter__(things), values, strict=True):
-        walk.meet(part, f"{path}[{key!r}]")
+        discovery.visit(part, f"{path}[{key!r}]")
     if isinstance(things, defaultdict):
-        walk.follow(w.attribute_guard(f"{path}.default_factory", things, "default_factory"))
+        discovery.guard_and_visit(
+            terms.attribute_guard(f"{path}.default_factory", things, "default_factory")
+        )
 
 
-def _visit_mapping_proxy(walk: GuardDiscovery, things: Any, path: str) -> None:
-    for key in walk.watch(w.members_guard(f"the keys of {path}", things, iter)):
-        walk.meet(key, f"a key of {path}")
-    for part in walk.watch(w.members_guard(path, things, lambda held: held.values())):
-        walk.meet(part, f"an item of {path}")
+def _visit_mapping_proxy(discovery: GuardDiscovery, things: Any, path: str) -> None:
+    for key in discovery.add_guard(terms.members_guard(f"the keys of {path}", things, iter)):
+        discovery.visit(key, f"a key of {path}")
+    for part in discovery.add_guard(terms.members_guard(path, things, lambda held: held.values())):
+        discovery.visit(part, f"an item of {path}")
 
 
-def _visit_dict_view(walk: GuardDiscovery, view: Any, path: str) -> None:
+def _visit_dict_view(discovery: GuardDiscovery, view: Any, path: str) -> None:
     for held in dict_of_view(view):
-        walk.meet(held, f"the dictionary of {path}")
+        discovery.visit(held, f"the dictionary of {path}")
 
 
-def _visit_bytes(walk: GuardDiscovery, buffer: Any, path: str) -> None:
-    walk.watch(w.bytes_guard(path, buffer))
+def _visit_bytes(discovery: GuardDiscovery, buffer: Any, path: str) -> None:
+    discovery.add_guard(terms.bytes_guard(path, buffer))
     if isinstance(buffer, memoryview):
-        walk.meet(buffer.obj, f"{path}.obj")
+        discovery.visit(buffer.obj, f"{path}.obj")
 
 
 _CONTAINER_VISITORS: dict[type, Callable[[GuardDiscovery, Any, str], None]] = {
@@ -203,8 +209,8 @@ _CONTAINER_VISITORS: dict[type, Callable[[GuardDiscovery, Any, str], None]] = {
     set: _visit_set,
     deque: _visit_deque,
     dict: _visit_dict,
-    OrderedDict: lambda walk, things, path: None,  # as the dictionary that it is
-    defaultdict: lambda walk, things, path: None,
+    OrderedDict: lambda discovery, things, path: None,  # guarded as the dictionary that it is
+    defaultdict: lambda discovery, things, path: None,
     slice: _visit_slice,
     MappingProxyType: _visit_mapping_proxy,
     **dict.fromkeys(DICT_VIEWS, _visit_dict_view),
@@ -216,46 +222,46 @@ _CONTAINER_VISITORS: dict[type, Callable[[GuardDiscovery, Any, str], None]] = {
 # ------------------------------------------------------------------ arrays, classes, descriptors
 
 
-def _visit_array(walk: GuardDiscovery, array: Any, path: str) -> None:
-    """Take up an array that was met at no place of its own."""
-    walk.watch(w.ReferenceGuard(path, "{0}", lambda: array, array))
+def _visit_array(discovery: GuardDiscovery, array: Any, path: str) -> None:
+    """Guard an array that no reference of its own leads to."""
+    discovery.add_guard(terms.ReferenceGuard(path, "{0}", lambda: array, array))
 
 
-def _visit_record(walk: GuardDiscovery, record: np.void, path: str) -> None:
-    """Take up an element of a structured array, which shows the array's memory."""
+def _visit_record(discovery: GuardDiscovery, record: np.void, path: str) -> None:
+    """Guard an element of a structured array, which is a view of the array's memory."""
     if record.dtype.hasobject:
         raise Unguardable(f"it reaches {path}, a record of Python objects")
-    walk.watch(w.bytes_guard(path, record))
+    discovery.add_guard(terms.bytes_guard(path, record))
 
 
-def _visit_class_object(walk: GuardDiscovery, kind: type, path: str) -> None:
-    walk.take_abstract(kind)
+def _visit_class(discovery: GuardDiscovery, kind: type, path: str) -> None:
+    discovery.note_abstract_class(kind)
     if is_user_defined(kind):
-        walk.take_class(kind, path, made=True)
+        discovery.visit_class(kind, path, instantiated=True)
     else:
-        walk.refuse(kind, defining_module(kind), kind.__name__)
+        discovery.reject_side_effects(kind, defining_module(kind), kind.__name__)
 
 
-def _visit_numpy_function(walk: GuardDiscovery, function: Any, path: str) -> None:
-    """Take up a function of NumPy's, unless it is one of Python that ``np.frompyfunc`` made."""
+def _visit_numpy_function(discovery: GuardDiscovery, function: Any, path: str) -> None:
+    """Check a function of NumPy, which must not be made by ``np.frompyfunc``."""
     if isinstance(function, np.ufunc):
         if all(set(kind) <= set("O->") for kind in function.types):
             raise Unguardable(f"it reaches {path}, a function of Python that NumPy wraps")
         return
-    walk.refuse(function, str(function.__module__), function.__name__)
+    discovery.reject_side_effects(function, str(function.__module__), function.__name__)
 
 
-def _visit_wrapped(walk: GuardDiscovery, made: Any, path: str) -> None:
-    walk.meet(made.__func__, path)
+def _visit_wrapped(discovery: GuardDiscovery, wrapper: Any, path: str) -> None:
+    discovery.visit(wrapper.__func__, path)
 
 
-def _visit_property(walk: GuardDiscovery, made: property, path: str) -> None:
-    for part in (made.fget, made.fset, made.fdel):
-        walk.meet(part, path)
+def _visit_property(discovery: GuardDiscovery, descriptor: property, path: str) -> None:
+    for part in (descriptor.fget, descriptor.fset, descriptor.fdel):
+        discovery.visit(part, path)
 
 
-def _visit_bound_method(walk: GuardDiscovery, method: Any, path: str) -> None:
-    walk.meet(method.__self__, path)
+def _visit_bound_method(discovery: GuardDiscovery, method: Any, path: str) -> None:
+    discovery.visit(method.__self__, path)
 
 
 _VISITORS: list[tuple[Any, Callable[[GuardDiscovery, Any, str], None]]] = [
@@ -266,7 +272,7 @@ _VISITORS: list[tuple[Any, Callable[[GuardDiscovery, Any, str], None]]] = [
     (partial, visit_partial),
     ((np.ufunc, type(np.sum)), _visit_numpy_function),
     (ModuleType, visit_module),
-    (type, _visit_class_object),
+    (type, _visit_class),
     ((staticmethod, classmethod), _visit_wrapped),
     (property, _visit_property),
     (ARRAYS, _visit_array),

@@ -51,14 +51,14 @@ class MemoryGuard(NamedTuple):
         words: Of each a place, a mask and the word that must stand there. An earlier one may say
             that a later place is still there.
         items: Of each a dictionary, a key, and what it must have there, MISSING for nothing.
-        rooms: Of each a dictionary that must not change, and the version that it has.
+        versions: Of each a dictionary that must not change, and the version that it has.
         pairs: Of each two places that must have the same word.
         held: What must live as long as the words are looked at.
     """
 
     words: tuple[tuple[int, int, int], ...] = ()
     items: tuple[tuple[dict[Any, Any], str, Any], ...] = ()
-    rooms: tuple[tuple[dict[Any, Any], int], ...] = ()
+    versions: tuple[tuple[dict[Any, Any], int], ...] = ()
     pairs: tuple[tuple[int, int], ...] = ()
     held: tuple[Any, ...] = ()
 
@@ -341,4 +341,4 @@ def dict_names_guard(thing: Any, of_object: bool, kept: list[Any]) -> MemoryGuar
     if [*room] != kept:
         return None
     words = () if found is None else ((found[0], ALL_BITS, id(room)),)
-    return MemoryGuard(words, rooms=((room, version),), held=(thing,))
+    return MemoryGuard(words, versions=((room, version),), held=(thing,))

@@ -112,7 +112,7 @@ class CompiledCall:
         self.guards = guards
         self.seconds = {"trace": trial.seconds}
         refuse_states_on_tapes(states)
-        refuse_captured_aliases(states, guards.arrays())
+        refuse_captured_aliases(states, guards.guarded_arrays())
         try:
             clocks = is_profiled() and text is None  # of a text for all sizes the whole is timed
             self.executable = Executable(graph, clocks, threads, budget, text)
@@ -148,7 +148,7 @@ class CompiledCall:
         self._array_count = len(self.executable.inputs) - len(self._accumulated)
         # Of numbers among the arguments, which come behind the arrays.
         self.numbers = self.executable.numbers
-        self.free, self.places = tuple(trial.free), tuple(trial.free.values())
+        self.free, self.places = tuple(trial.scalar_inputs), tuple(trial.scalar_inputs.values())
         self._argument_count = self._array_count + len(self.places)
         self._receivers = receivers
         numbers = [place - len(receivers) for place in self.places]

@@ -280,7 +280,7 @@ class NativeDispatch:
     def _note_guards(self) -> bool:
         """Note what is watched of Python."""
         asked = self._guards.holds
-        found, rest = self._guards.noted()
+        found, rest = self._guards.native_guards()
         known = {*zip(*[iter(self._own.words.tolist())] * 3, strict=True)}
         words = [word for seen in found for word in seen.words if word not in known]
         rows = [*zip(*[iter(self._bound)] * 3, strict=True), *words]
@@ -292,7 +292,7 @@ class NativeDispatch:
         self._asked = asked
         # Who looks into rooms may be anywhere: these are held as long as the tables.
         for seen in found:
-            self._rooms.update((id(x), x) for row in (*seen.items, *seen.rooms) for x in row[:2])
+            self._rooms.update((id(x), x) for row in (*seen.items, *seen.versions) for x in row[:2])
         self._latest[:] = [rest, [(seen.held, seen.items) for seen in found]]
         return True
 
@@ -309,7 +309,7 @@ class NativeDispatch:
             rows += [place, -1, len(items) // 2, (len(items) + len(own)) // 2, 0]
             items += own
         for seen in found:
-            for whole, version in seen.rooms:
+            for whole, version in seen.versions:
                 rows += [id(whole), version, 0, 0, 1]
         self._fill("items", items)
         self._fill("rooms", rows, 5, "room_count")

@@ -107,7 +107,7 @@ class Pattern:
         return written, self.template.numbers(written.module.text)
 
     def _compare(self, trial: TraceAttempt) -> None:
-        if trial.free != self._free:
+        if trial.scalar_inputs != self._free:
             raise UnlikeError("it asks of other numbers what they are")
         mine, others = _outline(self.graph), _outline(trial.graph)
         for name, wanted in mine.items():

@@ -293,13 +293,15 @@ class Dynamic:
         if len(family.made) != looked:
             return CACHE_MISS
         trial = self._tried(family, args, named)
-        known = {p: k for p, k in static_values(args, named).items() if p not in trial.free}
+        known = {
+            p: k for p, k in static_values(args, named).items() if p not in trial.scalar_inputs
+        }
         traced = variable_kinds(trial.result)
         runs = [run for run in family.seen if known.items() <= run[0].items()]
         if not runs or traced not in (variable_kinds(runs[-1][1]), runs[-1][2]):
             raise _UnseenError(traced)
         seen = runs[-1][1]
-        bare = is_flat(trial.free.values(), args, named)
+        bare = is_flat(trial.scalar_inputs.values(), args, named)
         spots = [found.spots[name] for name in found.sizes]
         failed: OdysseyError | None = None
         for made in fitting:

@@ -1,4 +1,4 @@
-"""Trials: a function is traced, and what that did to Python's objects is undone."""
+"""Trace attempts: a function is traced, and its side effects on Python objects are undone."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ from odyssey.graph.trace import Trace
 __all__ = ["TraceAttempt", "clear_traceback", "describe_trace_error", "try_trace"]
 
 _TRACE_LOCK = RLock()
-_PATIENCE = 1.0  # seconds that a trial waits for that of another thread
+_PATIENCE = 1.0  # seconds that an attempt waits for that of another thread
 
-# With what stands for numbers; what is asked of one may first be asked when another is fixed.
+# The most attempts with scalar inputs: fixing one number may show that another must be fixed.
 _MOST_TRIALS = 3
 
 
 class TraceAttempt:
-    """One trace of a function, undone.
+    """One trace of a function, whose side effects are undone.
 
     Attributes:
-        graph: What was traced.
-        result: What the function returned, with Symbols.
-        error: What else went wrong than meeting what no graph can hold, or None.
-        guards: What the function reads of Python, as it was before the trial; None where that was
-            not looked for.
-        effects: What the function did beside what the graph says, in words; None for nothing.
-        numbers: The quantities that stood for numbers.
-        free: Of the numbers that may be others in each run, by path, their places among the leaves.
-        asked: By path of a number that is fixed by what is asked of it, what that is, and where.
-        seconds: How long all of this took.
+        graph: The traced graph.
+        result: The value that the function returned, with Symbols.
+        error: The exception that the function raised, or None; an operation that no graph can hold
+            raises instead.
+        guards: The guards of the Python objects that the function reads, made before the trace;
+            None where none were made.
+        effects: The side effects that are not in the graph, in words; None if there are none.
+        numbers: The symbolic scalars that stood for numbers.
+        scalar_inputs: By path of a number that may differ at each call, its index among the leaves.
+        fixed_numbers: By path of a number that must be fixed, why, and in which line.
+        seconds: The duration of the trace.
     """
 
     def __init__(
@@ -50,143 +51,152 @@ class TraceAttempt:
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         named: dict[str, Any],
-        anyway: bool = False,
-        asked: Mapping[str, str] | None = None,
+        allow_unknown: bool = False,
+        fixed_numbers: Mapping[str, str] | None = None,
     ):
         """Trace ``fn``.
 
         Args:
             fn: The function.
-            args: What it is called with.
-            named: The same by name.
-            anyway: Whether to try where not all can be undone.
-            asked: The numbers that are fixed, by path, and why; None for all.
+            args: Its positional arguments.
+            named: Its keyword arguments.
+            allow_unknown: Whether to trace where not all can be undone.
+            fixed_numbers: The numbers that are fixed, by path, and why; None for all.
         """
-        self.numbers = Quantities(self._note, tracing := Trace())
-        self.free: dict[str, int] = {}
-        self.asked: dict[str, str] = {}
-        self._fixed = asked
-        self._anyway = anyway  # also where not all can be undone
-        self.graph = tracing.graph
+        self.numbers = Quantities(self._record_question, trace := Trace())
+        self.scalar_inputs: dict[str, int] = {}
+        self.fixed_numbers: dict[str, str] = {}
+        self._fixed = fixed_numbers
+        self._allow_unknown = allow_unknown
+        self.graph = trace.graph
         self.result: Any = None
         self.error: Exception | None = None
         self.effects: str | None = None
         self.guards: GuardSet | None = None
         self.seconds = 0.0
-        alone: list[bool] = []
+        acquired: list[bool] = []
         try:
-            # One at a time: another trial would take back to what this one did. A function that
-            # waits for threads which call compiled functions must not wait for ever. The call of C
-            # that takes the lock notes it as well, so that no interrupt comes between the two.
-            alone.extend(starmap(_TRACE_LOCK.acquire, [(True, _PATIENCE)]))
-            begun = perf_counter()
-            self._run(tracing, fn, args, named)
-            self.seconds = perf_counter() - begun
+            # One at a time: another attempt's restore would undo this one's writes. The timeout is
+            # for functions that wait for threads which call compiled functions. One call in C takes
+            # the lock and records it, so that no interrupt comes between the two.
+            acquired.extend(starmap(_TRACE_LOCK.acquire, [(True, _PATIENCE)]))
+            start = perf_counter()
+            self._run(trace, fn, args, named)
+            self.seconds = perf_counter() - start
         finally:
-            if True in alone:
+            if True in acquired:
                 _TRACE_LOCK.release()
 
-    def _stand_in(self, tracing: Trace, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Let quantities stand for the numbers of the arguments, where they may be any."""
+    def _add_scalar_inputs(
+        self, trace: Trace, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        """Let symbolic scalars stand for the numbers of the arguments that are not fixed."""
         if self._fixed is None or self.guards is None or self.guards.reason is not None:
             return
         found = number_leaves(args, named)
-        if self.guards.settles is not None:
-            self.asked = dict.fromkeys([path for path, _, _ in found], self.guards.settles)
-            return
-        for path, place, number in found:
-            if path not in self._fixed:
-                self.free[path] = place
-                tracing.stands[place] = self.numbers.named(path, number)
-        tracing.looked_at = value_dependent_operands
-
-    def _note(self, expression: Expression, question: str) -> None:
-        for path in expression.names:
-            self.asked.setdefault(path, f"{_SPOKEN.get(question, question)}, {_user_line()}")
-
-    def _run(
-        self, tracing: Trace, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
-    ) -> None:
-        try:
-            around = Snapshot(fn, args, named, anyway=self._anyway)
-        except Exception as error:  # of an object that does not let itself be looked at
-            self.error = error
-            return
-        if not around.tried:
-            self.error = TapeError(
-                f"lower: {around.why}, and so a trial of the function would do harm; pass what it "
-                "takes from there as an argument"
+        if self.guards.fixes_numbers is not None:
+            self.fixed_numbers = dict.fromkeys(
+                [path for path, _, _ in found], self.guards.fixes_numbers
             )
             return
-        self.guards = around.guards
-        self._stand_in(tracing, args, named)
+        for path, index, number in found:
+            if path not in self._fixed:
+                self.scalar_inputs[path] = index
+                trace.stands[index] = self.numbers.named(path, number)
+        trace.looked_at = value_dependent_operands
+
+    def _record_question(self, expression: Expression, question: str) -> None:
+        for path in expression.names:
+            self.fixed_numbers.setdefault(
+                path, f"{_SPOKEN.get(question, question)}, {_user_line()}"
+            )
+
+    def _run(
+        self, trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        try:
+            snapshot = Snapshot(fn, args, named, allow_unknown=self._allow_unknown)
+        except Exception as error:  # an object whose attributes raise
+            self.error = error
+            return
+        if not snapshot.is_restorable:
+            self.error = TapeError(
+                f"lower: {snapshot.refusal}, and so a trial of the function would do harm; pass what "
+                "it takes from there as an argument"
+            )
+            return
+        self.guards = snapshot.guards
+        self._add_scalar_inputs(trace, args, named)
         try:
             try:
-                around.lock_large()
-                self.result = tracing.run(fn, args, named)
-                self.graph.numbers = self.numbers.arithmetic if self.free else None
-                changed = around.changed()
+                snapshot.lock_large_arrays()
+                self.result = trace.run(fn, args, named)
+                self.graph.numbers = self.numbers.arithmetic if self.scalar_inputs else None
+                changed = snapshot.describe_change()
                 self.effects = changed and f"it writes to {changed}"
-                known = set(map(id, self.guards.steps))
+                known = set(map(id, self.guards.schedules))
                 if not known.issuperset(map(id, self.graph.behind)):
                     self.effects = "it steps a schedule that it makes, or asks where one stands"
             except Exception as error:
                 self.error = error
             finally:
-                moved = around.put_back()
-                tracing.close()
+                drawn_from = snapshot.restore()
+                trace.close()
         except BaseException:
-            around.put_back()  # once more, since Ctrl-C may have come in the midst of it
+            snapshot.restore()  # once more, since Ctrl-C may have interrupted it
             raise
         if isinstance(self.result, CoroutineType):
-            self.result.close()  # else Python would warn that nobody awaits it
-        if tracing.refusal is not None:
-            raise tracing.refusal
-        if moved is not None:
+            self.result.close()  # else Python would warn that it was never awaited
+        if trace.refusal is not None:
+            raise trace.refusal
+        if drawn_from is not None:
             raise TapeError(
                 f"compile: {getattr(fn, '__name__', type(fn).__name__)} draws random numbers from "
-                f"a {moved}, which a graph would not do again at each run; draw them outside, and "
-                "pass them as arguments"
+                f"a {drawn_from}, which a graph would not do again at each run; draw them outside, "
+                "and pass them as arguments"
             )
 
 
 def try_trace(
-    fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], asked: dict[str, str]
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    named: dict[str, Any],
+    fixed_numbers: dict[str, str],
 ) -> TraceAttempt:
-    """Trace a function, with numbers that may be others in each run where they can be.
+    """Trace a function, with scalar inputs for its numbers where that is possible.
 
-    Where something is asked of one that an expression cannot answer it is fixed, and the function
-    is tried again; where anything goes wrong with what stands for numbers, all are fixed.
+    A number whose value the function needs is fixed, and the function is traced again; where the
+    trace fails with symbolic scalars, all numbers are fixed.
 
     Args:
         fn: The function.
-        args: What it is called with.
-        named: The same by name.
-        asked: The numbers that are fixed, by path, and why; others are entered.
+        args: Its positional arguments.
+        named: Its keyword arguments.
+        fixed_numbers: The numbers that are fixed, by path, and why; further ones are added.
     """
     for _ in range(_MOST_TRIALS):
         try:
-            trial = TraceAttempt(fn, args, named, asked=asked)
+            attempt = TraceAttempt(fn, args, named, fixed_numbers=fixed_numbers)
         except OdysseyError:
             break
-        if not trial.free or not (trial.asked or _is_unusable(trial)):
-            asked.update(trial.asked)
-            return trial
-        if not trial.asked:
+        if not attempt.scalar_inputs or not (attempt.fixed_numbers or _is_unusable(attempt)):
+            fixed_numbers.update(attempt.fixed_numbers)
+            return attempt
+        if not attempt.fixed_numbers:
             break
-        asked.update(trial.asked)
-    trial = TraceAttempt(fn, args, named)
+        fixed_numbers.update(attempt.fixed_numbers)
+    attempt = TraceAttempt(fn, args, named)
     for path, _, _ in number_leaves(args, named):
-        asked.setdefault(path, "the function is traced with the number alone")
-    return trial
+        fixed_numbers.setdefault(path, "the function is traced with the number alone")
+    return attempt
 
 
-def _is_unusable(trial: TraceAttempt) -> bool:
-    """Whether no program can be made of a trial, perhaps for what stood for numbers."""
-    return bool(trial.error or trial.effects or trial.graph.eager)
+def _is_unusable(attempt: TraceAttempt) -> bool:
+    """Return whether no program can be made of a trace, perhaps because of symbolic scalars."""
+    return bool(attempt.error or attempt.effects or attempt.graph.eager)
 
 
-# What is asked of a number by the methods of these names, as Python writes it.
+# How Python writes the questions that methods of these names ask a number.
 _SPOKEN = {
     **{
         "bool": "whether it is true",
@@ -199,7 +209,7 @@ _SPOKEN = {
 
 
 def _user_line() -> str:
-    """The innermost line that is neither of this package nor of NumPy."""
+    """Return the innermost line that is neither of this package nor of NumPy."""
     frame = sys._getframe(3)
     while frame.f_back is not None and is_own_or_numpy(str(frame.f_globals.get("__name__", ""))):
         frame = frame.f_back
@@ -207,7 +217,7 @@ def _user_line() -> str:
 
 
 def describe_trace_error(error: BaseException) -> str:
-    """What tracing raised, in which line of the user's; its frames are let go."""
+    """Describe the error that tracing raised and the user's line; release its frames."""
     line, found = "", error.__traceback__
     while found is not None:
         if not is_own_or_numpy(str(found.tb_frame.f_globals.get("__name__", ""))):
@@ -218,7 +228,7 @@ def describe_trace_error(error: BaseException) -> str:
 
 
 def clear_traceback(error: BaseException | None) -> None:
-    """Let go of the frames of an error that nobody will see, and so of what they hold."""
+    """Release the frames of an error that is not raised again, and the objects in them."""
     while error is not None:
         error.__traceback__ = None
         error = error.__cause__ or error.__context__

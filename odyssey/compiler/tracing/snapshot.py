@@ -1,4 +1,8 @@
-"""What a function can reach, and how a trial run of it is undone."""
+"""Snapshots: the Python objects that a function can reach, saved and restored after a trace.
+
+A snapshot holds an undo action for each object that a trace may write to. The guards of the same
+objects are made with it, before the trace.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import article, sort_of
+from odyssey.compiler.guards.guards import discover_guards, named_objects
 from odyssey.compiler.guards.objects import KNOWN_C_TYPES, c_base_of
 from odyssey.devices.array_locks import lock_array
 from odyssey.devices.arrays import ARRAYS
@@ -33,11 +38,11 @@ from odyssey.transforms.replay import (
 
 __all__ = ["Snapshot"]
 
-# Larger arrays are data, which functions read; copying them would cost more than the trace. They
-# are read-only during a trial, which ends where the function would write to one.
+# Larger arrays are data that functions read; copying them would cost more than the trace. They are
+# read-only during a trace, which ends with an error where the function would write to one.
 _MAX_COPIED_BYTES = 1 << 16
 
-# The modules of what threads share.
+# Modules whose objects threads share.
 _SHARING_MODULES = {
     "_queue",
     "_thread",
@@ -48,73 +53,70 @@ _SHARING_MODULES = {
     "threading",
 }
 
-# By these a function reaches what cannot be found in it.
+# Names by which a function reaches objects that no traversal finds.
 _ESCAPING_NAMES = {"__import__", "environ", "eval", "exec", "globals", "import_module", "putenv"}
 
 _EMPTY = object()
 
 
 class Snapshot:
-    """The Python objects that a function can reach, as they are now.
+    """A snapshot of the Python objects that a function can reach.
 
-    They are those that its code may ask for by name; where that cannot be told, all there are.
+    It covers the objects that the code may read by name; if these are unknown, all reachable ones.
 
     Args:
         fn: The function.
-        args: What it is called with: trees.
-        anyway: Whether to try where not all of a trial can be undone.
+        args: Its arguments, pytrees.
+        allow_unknown: Whether a trace is allowed where not all of it can be undone.
 
     Attributes:
-        guards: Tell whether what a program of ``fn`` would depend on is as it is now.
-        tried: Whether a trial run does no lasting harm: not where it would draw from an iterator,
-            or work on a tape that is there already; nor, but for ``anyway``, where other threads
-            may write meanwhile, or things are reached that nobody knows, or too many.
-        why: Why not, in words; None where it does none.
+        guards: The guards of all that a program of ``fn`` would depend on.
+        refusal: Why a trace would do lasting harm, in words, or None. It would where it draws from
+            an iterator or uses an open tape; and, without ``allow_unknown``, where other threads
+            may write to the objects, or these are of unknown classes or too many.
+        is_restorable: Whether ``refusal`` is None.
     """
 
-    def __init__(self, fn: Any, *args: Any, anyway: bool = False) -> None:
-        from odyssey.compiler.guards.guards import (  # when something is compiled
-            discover_guards,
-            named_objects,
-        )
-
+    def __init__(self, fn: Any, *args: Any, allow_unknown: bool = False) -> None:
         roots = (fn, *args)
         self.guards = discover_guards(fn, *args)
         named = named_objects(*roots) if self.guards.reason is None else None
         found = list(reachable(*roots)) if named is None else named
-        self.why = _reason_against_tracing(found, anyway, self.guards.reason)
-        self.tried = self.why is None
-        if named is None and self.tried:
+        self.refusal = _reason_against_tracing(found, allow_unknown, self.guards.reason)
+        self.is_restorable = self.refusal is None
+        if named is None and self.is_restorable:
             found = list(reachable(*roots, but=_is_shared))
-        own = [thing for thing in found if not _is_shared(thing)] if self.tried else []
+        restorable = (
+            [thing for thing in found if not _is_shared(thing)] if self.is_restorable else []
+        )
         enter = enterable(roots)
-        self._kept = [kept for thing in own for kept in _save_object(thing, enter)]
-        self._generators = [thing for thing in found if self.tried and is_generator(thing)]
+        self._saved = [saved for thing in restorable for saved in _save_object(thing, enter)]
+        self._generators = [thing for thing in found if self.is_restorable and is_generator(thing)]
         self._states = generator_states(self._generators)
-        self._large = [a for a in own if isinstance(a, ARRAYS) and _is_large(a)]
-        # What optimizers hold they write to under a lock of theirs, in any thread.
-        ours = [x for x in own if str(type(x).__module__).startswith("odyssey.")]
-        self._ours = {id(part) for part in reachable(*ours)} if self._large else set()
+        self._large = [a for a in restorable if isinstance(a, ARRAYS) and _is_large(a)]
+        # Optimizers write to their arrays under a lock of their own, in any thread.
+        ours = [x for x in restorable if str(type(x).__module__).startswith("odyssey.")]
+        self._odyssey_objects = {id(part) for part in reachable(*ours)} if self._large else set()
         self._locks: dict[int, Any] = {}
 
-    def lock_large(self) -> None:
-        """Make large arrays read-only until ``put_back``."""
-        # They are opened in this order, and a view not while its base is read-only.
+    def lock_large_arrays(self) -> None:
+        """Make large arrays read-only until ``restore``."""
+        # They are unlocked in this order; a view cannot be while its base is read-only.
         for array in sorted(self._large, key=_view_depth):
-            if id(array) not in self._ours:
+            if id(array) not in self._odyssey_objects:
                 lock_array(array, self._locks)
 
-    def changed(self) -> str | None:
-        """What was written to since, in words; None where nothing was."""
-        for what, is_other, _ in self._kept:
-            if is_other():
-                return what
-        # They know the layout of arrays too, and equal members of sets from one another.
-        change = self.guards.changed()
+    def describe_change(self) -> str | None:
+        """Name the first object that was written to since; None if there is none."""
+        for name, has_changed, _ in self._saved:
+            if has_changed():
+                return name
+        # Guards also compare layouts of arrays, and tell equal members of sets apart.
+        change = self.guards.describe_change()
         return change and change.partition(":")[0]
 
-    def put_back(self) -> str | None:
-        """Undo what was done since; return the kind of a generator that moved, or None."""
+    def restore(self) -> str | None:
+        """Restore all objects; return the class name of a random generator that was drawn from."""
         now = generator_states(self._generators)
         moved = [
             type(generator).__name__
@@ -123,30 +125,32 @@ class Snapshot:
         ]
         if moved:
             restore_generator_states(self._generators, self._states)
-        for _, _, undo in self._kept:
+        for _, _, undo in self._saved:
             undo()
         self._locks.clear()
         return moved[0] if moved else None
 
 
-def _reason_against_tracing(found: list[Any], anyway: bool, unwatched: str | None) -> str | None:
-    """What of the things that were found makes a trial do lasting harm, in words.
+def _reason_against_tracing(
+    found: list[Any], allow_unknown: bool, unguardable: str | None
+) -> str | None:
+    """Return why tracing a function would do lasting harm, in words, or None.
 
     Args:
-        found: The things.
-        anyway: Whether harm is accepted of what nobody knows.
-        unwatched: Why guards could not be made; None where there are some.
+        found: The objects that the function reaches.
+        allow_unknown: Whether objects of unknown classes are accepted.
+        unguardable: Why no guards could be made; None where there are some.
     """
     for thing in found:
         if isinstance(thing, GradientTape):
             return "it reaches a tape from before"
         if hasattr(type(thing), "__next__"):
             return f"it reaches {sort_of(thing)}, which goes on with each call"
-        if not anyway and not _is_restorable(thing, unwatched is None):
-            why = "" if unwatched is None else f"{unwatched}, so all counts that is there; "
+        if not allow_unknown and not _is_restorable(thing, unguardable is None):
+            why = "" if unguardable is None else f"{unguardable}, so all counts that is there; "
             name = _display_name(thing)
             return f"{why}it reaches {name}, of which nobody knows what a run does to it"
-    if not anyway and len(found) >= MAX_REACHED:
+    if not allow_unknown and len(found) >= MAX_REACHED:
         return f"it reaches more than {MAX_REACHED:,} things"
     return None
 
@@ -157,7 +161,7 @@ def _display_name(thing: Any) -> str:
 
 
 def _view_depth(array: Any) -> int:
-    """How many arrays an array is a view of, one of the other."""
+    """Return the number of arrays in the chain of bases of a view."""
     count = 0
     while isinstance(array := array.base, ARRAYS):
         count += 1
@@ -169,9 +173,9 @@ def _is_large(array: Any) -> bool:
 
 
 def _is_shared(thing: Any) -> bool:
-    """Whether other threads may write to this meanwhile, which must not be taken back.
+    """Return whether other threads may write to an object, so that it must not be restored.
 
-    So it is of locks, queues and threads, and of an object that holds one.
+    Locks, queues and threads are shared, and objects that have one as an attribute.
     """
     if isinstance(thing, (FunctionType, ModuleType)):
         return False
@@ -186,123 +190,127 @@ def _is_restorable(thing: Any, watched: bool) -> bool:
     if isinstance(thing, (Value, Symbol)) or is_generator(thing):
         return True
     if isinstance(thing, FunctionType):
-        # Guards know these from methods that bear their names, as ``polynomial.eval(x)``.
+        # Guards can tell these from methods of the same names, as ``polynomial.eval(x)``.
         return watched or _ESCAPING_NAMES.isdisjoint(names_in_code(thing.__code__))
     return issubclass(c_base_of(type(thing)), KNOWN_C_TYPES) and not _is_shared(thing)
 
 
-# ------------------------------------------------------------------ ways back
+# ------------------------------------------------------------------ undo actions
 
-# What something is called, whether it was written to since, and what gives it back what it held.
+# The name of an object, whether it was written to since, and the function that restores it.
 _SavedPart = tuple[str, Callable[[], bool], Callable[[], None]]
 _Undo = tuple[Callable[[], bool], Callable[[], None]]
 
 
 def _save_object(thing: Any, enter: Callable[[Any], bool]) -> list[_SavedPart]:
-    """How ``thing`` gets back what it holds now, part by part."""
+    """Save the parts of an object; return an undo action for each."""
     kind = type(thing).__name__
     if isinstance(thing, FunctionType):
         name = thing.__name__
         cells = zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True)
         kept: list[_SavedPart] = [(f"{n}, in {name}", *_save_cell(cell)) for n, cell in cells]
-        for room, names in named_namespaces(thing, enter):
-            kept.append((f"a global that {name} names", *_save_dict_items(room, names)))
+        for namespace, names in named_namespaces(thing, enter):
+            kept.append((f"a global that {name} names", *_save_dict_items(namespace, names)))
         if thing.__dict__:
             kept.append((f"an attribute of {name}", *_save_dict_items(thing.__dict__)))
         return kept
     if isinstance(thing, type):
-        what = f"an attribute of {thing.__name__}"
-        return [(what, *_save_class_attributes(thing))] if enter(thing) else []
-    what = f"an attribute of {article(kind)}"
-    kept = [(what, *_save_slot(slot, thing)) for slot in slot_descriptors(type(thing))]
-    has_room = not isinstance(thing, ModuleType) or enter(thing)
-    if has_room and isinstance(getattr(thing, "__dict__", None), dict):
-        kept.append((what, *_save_dict_items(thing.__dict__)))
-    for base, keeping in _SAVERS.items():
+        name_of_part = f"an attribute of {thing.__name__}"
+        return [(name_of_part, *_save_class_attributes(thing))] if enter(thing) else []
+    name_of_part = f"an attribute of {article(kind)}"
+    kept = [(name_of_part, *_save_slot(slot, thing)) for slot in slot_descriptors(type(thing))]
+    saves_dict = not isinstance(thing, ModuleType) or enter(thing)
+    if saves_dict and isinstance(getattr(thing, "__dict__", None), dict):
+        kept.append((name_of_part, *_save_dict_items(thing.__dict__)))
+    for base, save in _SAVERS.items():
         if isinstance(thing, base):
-            kept.append((article(kind), *keeping(thing)))
+            kept.append((article(kind), *save(thing)))
     return kept
 
 
 def _save_list(sequence: list[Any]) -> _Undo:
     before = list.copy(sequence)
 
-    def is_other() -> bool:
+    def has_changed() -> bool:
         return len(sequence) != len(before) or not all(map(is_, sequence, before))
 
     def undo() -> None:
-        if is_other():
+        if has_changed():
             list.__setitem__(sequence, slice(None), before)
 
-    return is_other, undo
+    return has_changed, undo
 
 
 def _save_deque(sequence: deque[Any]) -> _Undo:
     before = list(sequence)
 
-    def is_other() -> bool:
+    def has_changed() -> bool:
         return len(sequence) != len(before) or not all(map(is_, sequence, before))
 
     def undo() -> None:
-        if is_other():
+        if has_changed():
             deque.clear(sequence)
             deque.extend(sequence, before)
 
-    return is_other, undo
+    return has_changed, undo
 
 
 def _save_set(members: set[Any]) -> _Undo:
     before = frozenset(members)
 
-    def is_other() -> bool:
+    def has_changed() -> bool:
         return members != before
 
     def undo() -> None:
-        if is_other():
+        if has_changed():
             set.clear(members)
             set.update(members, before)
 
-    return is_other, undo
+    return has_changed, undo
 
 
 def _save_dict_items(items: dict[Any, Any], names: set[str] | None = None) -> _Undo:
-    """Keep the items of a dictionary, or those of ``names``."""
+    """Save the items of a dictionary, or those of ``names``."""
     kind: Any = OrderedDict if isinstance(items, OrderedDict) else dict
     kept = kind.__iter__(items) if names is None else [name for name in names if name in items]
     before = {name: kind.__getitem__(items, name) for name in kept}
 
-    def is_lost(name: Any) -> bool:
+    def was_replaced(name: Any) -> bool:
         return name not in items or kind.__getitem__(items, name) is not before[name]
 
-    def is_new(name: Any) -> bool:
-        # A module that was imported meanwhile would not be imported again.
+    def was_added(name: Any) -> bool:
+        # A module that was imported during the trace would not be imported again.
         return name not in before and not isinstance(items.get(name, np), ModuleType)
 
-    def is_moved() -> bool:
+    def was_reordered() -> bool:
         return names is None and not all(map(is_, kind.__iter__(items), before))
 
-    def there() -> list[Any]:
+    def current_names() -> list[Any]:
         return list(kind.__iter__(items)) if names is None else list(names)
 
-    def is_other() -> bool:
-        return any(map(is_lost, before)) or any(map(is_new, there())) or is_moved()
+    def has_changed() -> bool:
+        return (
+            any(map(was_replaced, before))
+            or any(map(was_added, current_names()))
+            or was_reordered()
+        )
 
     def undo() -> None:
-        for name in filter(is_lost, before):
+        for name in filter(was_replaced, before):
             kind.__setitem__(items, name, before[name])
-        for name in filter(is_new, there()):
+        for name in filter(was_added, current_names()):
             kind.__delitem__(items, name)
-        if is_moved():
-            for name in before:  # into their order
+        if was_reordered():
+            for name in before:  # restores their order
                 kind.__setitem__(items, name, kind.pop(items, name))
 
-    return is_other, undo
+    return has_changed, undo
 
 
 def _save_class_attributes(kind: type) -> _Undo:
     before = dict(vars(kind))
 
-    def is_other() -> bool:
+    def has_changed() -> bool:
         now = vars(kind)
         return now.keys() != before.keys() or any(now[name] is not before[name] for name in before)
 
@@ -314,37 +322,37 @@ def _save_class_attributes(kind: type) -> _Undo:
         for name in now.keys() - before.keys():
             type.__delattr__(kind, name)
 
-    return is_other, undo
+    return has_changed, undo
 
 
 def _save_slot(slot: Any, thing: Any) -> _Undo:
     before = slot_value(slot, thing, _EMPTY)
 
-    def is_other() -> bool:
+    def has_changed() -> bool:
         return slot_value(slot, thing, _EMPTY) is not before
 
     def undo() -> None:
-        if not is_other():
+        if not has_changed():
             return
         if before is _EMPTY:
             slot.__delete__(thing)
         else:
             slot.__set__(thing, before)
 
-    return is_other, undo
+    return has_changed, undo
 
 
 def _save_bytes(buffer: Any) -> _Undo:
     before = buffer[:]
 
-    def is_other() -> bool:
+    def has_changed() -> bool:
         return len(buffer) != len(before) or bytes(buffer) != bytes(before)
 
     def undo() -> None:
-        if is_other():
+        if has_changed():
             buffer[:] = before
 
-    return is_other, undo
+    return has_changed, undo
 
 
 def _save_array_elements(array: Any) -> _Undo:
@@ -352,35 +360,35 @@ def _save_array_elements(array: Any) -> _Undo:
         return (lambda: False), (lambda: None)
     before = array.copy()
 
-    def is_other() -> bool:
+    def has_changed() -> bool:
         return bool(array.tobytes() != before.tobytes())
 
     def undo() -> None:
-        if is_other():
+        if has_changed():
             array[...] = before
 
-    return is_other, undo
+    return has_changed, undo
 
 
 def _save_cell(cell: CellType) -> _Undo:
     before = _cell_value(cell)
 
-    def is_other() -> bool:
+    def has_changed() -> bool:
         return _cell_value(cell) is not before
 
     def undo() -> None:
         if before is not _EMPTY:
             cell.cell_contents = before
-        elif is_other():
+        elif has_changed():
             del cell.cell_contents
 
-    return is_other, undo
+    return has_changed, undo
 
 
 def _cell_value(cell: CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # a name that is not bound yet
+    except ValueError:  # the cell is empty
         return _EMPTY
 
 
