@@ -121,8 +121,8 @@ class TraceAttempt:
             return
         if not snapshot.is_restorable:
             self.error = TapeError(
-                f"lower: {snapshot.refusal}, and so a trial of the function would do harm; pass what "
-                "it takes from there as an argument"
+                f"lower: {snapshot.refusal}, and so a trial of the function would do harm; pass "
+                "what it takes from there as an argument"
             )
             return
         self.guards = snapshot.guards
