@@ -1,4 +1,4 @@
-"""Linear algebra: products of vectors and matrices, eigenvalues."""
+"""Linear algebra: products, linear systems, decompositions, norms and matrix functions."""
 
 from odyssey.table.registry import lazy_module_interface
 

@@ -1,4 +1,4 @@
-"""Covariances and correlations of variables, from observations of them."""
+"""Covariance and correlation matrices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from odyssey.table.samples import reject, sample
 from odyssey.table.value import Symbol, Value, array_of
 
 
-def _array(who: str, name: str, x: Any) -> Any:
+def _covariance_operand(who: str, name: str, x: Any) -> Any:
+    """Convert an array-like to an array; Variables and Symbols pass through."""
     return x if isinstance(x, (Value, Symbol)) else as_array(who, name, x)
 
 
@@ -46,7 +47,7 @@ _NO_COVARIANCE = (
 
 
 def _observations(who: str, m: Any, rowvar: bool, tape: Any) -> Any:
-    """Variables in rows, observations in columns, of double precision or more."""
+    """Arrange variables in rows and observations in columns, in at least double precision."""
     if len(m.shape) > 2:
         raise ShapeError(f"{who}: {m.shape} came; an array has two axes at most")
     dtype = np.result_type(m.dtype, np.float64)
@@ -56,31 +57,35 @@ def _observations(who: str, m: Any, rowvar: bool, tape: Any) -> Any:
     return m if rowvar else matrix_transpose(m, tape=tape)
 
 
-def _freedom(bias: bool, ddof: int | None) -> int:
+def _delta_degrees(bias: bool, ddof: int | None) -> int:
+    """Return ``ddof``, or its default for ``bias``."""
     if ddof is None:
         return 0 if bias else 1
     return whole("cov", "ddof", ddof)
 
 
-def _counts(who: str, name: str, weights: Any, n: int, tape: Any) -> Any:
-    w = _array(who, name, weights)
+def _check_weights(who: str, name: str, weights: Any, n: int, tape: Any) -> Any:
+    """Return weights of ``n`` observations; raise unless they are real and not negative."""
+    w = _covariance_operand(who, name, weights)
     if w.shape != (n,):
         raise ShapeError(f"{who}: {name} has shape {w.shape}; pass one for each, {n} of them")
     if w.dtype.kind == "c":
         raise DTypeError(f"{who}: {name} is of {w.dtype}; pass real numbers")
-    known = array_of(w)
-    if not isinstance(known, Symbol):
-        if name == "fweights" and np.any(known != np.around(known)):
+    concrete = array_of(w)
+    if not isinstance(concrete, Symbol):
+        if name == "fweights" and np.any(concrete != np.around(concrete)):
             raise DTypeError(
-                f"{who}: fweights={shown(known)} are not whole numbers; pass them as aweights"
+                f"{who}: fweights={shown(concrete)} are not whole numbers; pass them as aweights"
             )
-        if np.any(known < 0):
+        if np.any(concrete < 0):
             raise SettingError(
-                f"{who}: {name}={shown(known)} has a number below 0; a weight is 0 or more"
+                f"{who}: {name}={shown(concrete)} has a number below 0; a weight is 0 or more"
             )
         return w
-    fine = logical_not(less(w, 0, tape=tape), tape=tape)  # NaN goes on, as in NumPy
-    w = demanded(w, fine, f"{who}: {name} has a number below 0; a weight is 0 or more", tape=tape)
+    nonnegative = logical_not(less(w, 0, tape=tape), tape=tape)  # NaN passes, as in NumPy
+    w = demanded(
+        w, nonnegative, f"{who}: {name} has a number below 0; a weight is 0 or more", tape=tape
+    )
     if name == "fweights" and w.dtype.kind == "f":
         message = f"{who}: fweights are counts, and not all are whole; pass them as aweights"
         w = demanded(w, equal(w, rint(w, tape=tape), tape=tape), message, tape=tape)
@@ -114,63 +119,65 @@ def cov(
     *,
     tape: Any = None,
 ) -> Any:
-    """Covariances of variables, from observations of them: a matrix.
+    """Covariance matrix of variables, estimated from observations.
 
     Args:
         m: Variables in rows and observations in columns, or one variable.
-        y: More variables with as many observations.
-        rowvar: Whether variables are rows; otherwise they are columns.
-        bias: Divide by the number of observations rather than one less.
-        ddof: Divide by the number less this, whatever ``bias`` says.
-        fweights: How often each observation counts.
-        aweights: How much weight each observation has.
+        y: Additional variables with equally many observations.
+        rowvar: True if variables are rows, False if they are columns.
+        bias: Divide by the number of observations ``n`` instead of ``n - 1``.
+        ddof: Divide by ``n - ddof``; overrides ``bias``.
+        fweights: Frequency weights: how often each observation is repeated, integers.
+        aweights: Relative weight of each observation.
         tape: The tape to record on.
 
     Returns:
-        A matrix with a row and a column for each variable, of double precision as NumPy's; of one
-        variable its variance.
+        A matrix with a row and a column for each variable, in at least double precision as in
+        NumPy; the variance if there is only one variable.
 
     Raises:
-        ShapeError: for more than two axes, or other numbers of observations. SettingError: for
-            weights below 0, and for counts that are not whole.
+        ShapeError: for more than two axes, or different numbers of observations.
+        SettingError: for negative weights.
+        DTypeError: for frequency weights that are not integers.
 
     >>> cov(np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 7.0]]))
     array([[1.        , 2.5       ],
            [2.5       , 6.33333333]])
     """
-    x = _observations("cov", _array("cov", "m", m), rowvar, tape)
+    x = _observations("cov", _covariance_operand("cov", "m", m), rowvar, tape)
     if y is not None:
-        more = _observations("cov", _array("cov", "y", y), rowvar, tape)
+        more = _observations("cov", _covariance_operand("cov", "y", y), rowvar, tape)
         if more.shape[1] != x.shape[1]:
             raise ShapeError(f"cov: {x.shape[1]} and {more.shape[1]} observations; pass as many")
         x = concatenate([x, more], axis=0, tape=tape)
     n = x.shape[1]
-    left: Any = _freedom(bias, ddof)
-    w = None if fweights is None else _counts("cov", "fweights", fweights, n, tape)
+    degrees: Any = _delta_degrees(bias, ddof)
+    w = None if fweights is None else _check_weights("cov", "fweights", fweights, n, tape)
     if aweights is None:
-        left = (n if w is None else sum(w, tape=tape)) - left
+        degrees = (n if w is None else sum(w, tape=tape)) - degrees
     else:
-        a = _counts("cov", "aweights", aweights, n, tape)
+        a = _check_weights("cov", "aweights", aweights, n, tape)
         w = a if w is None else mul(w, a, tape=tape)
         total = sum(w, tape=tape)
-        lost = div(sum(mul(w, a, tape=tape), tape=tape), total, tape=tape)
-        left = sub(total, mul(left, lost, tape=tape), tape=tape)
+        mean_weight = div(sum(mul(w, a, tape=tape), tape=tape), total, tape=tape)
+        degrees = sub(total, mul(degrees, mean_weight, tape=tape), tape=tape)
     center = average(x, 1, w, keepdims=True, tape=tape)
     x = sub(x, center, tape=tape)
-    return squeeze(_products(x, w, left, tape), tape=tape)
+    return squeeze(_normalized_products(x, w, degrees, tape), tape=tape)
 
 
 @ignore_fp_errors("divide", "invalid")
-def _products(x: Any, w: Any, left: Any, tape: Any) -> Any:
-    turned = matrix_transpose(x if w is None else mul(x, w, tape=tape), tape=tape)
+def _normalized_products(x: Any, w: Any, degrees: Any, tape: Any) -> Any:
+    """Return ``x @ (w * x)^H`` divided by the degrees of freedom."""
+    adjoint = matrix_transpose(x if w is None else mul(x, w, tape=tape), tape=tape)
     if x.dtype.kind == "c":
-        turned = conj(turned, tape=tape)
-    found = matmul(x, turned, tape=tape)
-    if isinstance(left, (Value, Symbol)):
-        left = where(greater(left, 0, tape=tape), left, 0.0, tape=tape)
-    elif left <= 0:  # no degree of freedom is left
-        left = 0.0
-    return div(found, left, tape=tape)
+        adjoint = conj(adjoint, tape=tape)
+    products = matmul(x, adjoint, tape=tape)
+    if isinstance(degrees, (Value, Symbol)):
+        degrees = where(greater(degrees, 0, tape=tape), degrees, 0.0, tape=tape)
+    elif degrees <= 0:  # no degrees of freedom
+        degrees = 0.0
+    return div(products, degrees, tape=tape)
 
 
 @composite(
@@ -179,19 +186,19 @@ def _products(x: Any, w: Any, left: Any, tape: Any) -> Any:
     rejects=[reject((2, 2, 2), match="two axes")],
 )
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, tape: Any = None) -> Any:
-    """Correlations of variables, from observations of them: covariances over both deviations.
+    """Correlation matrix (Pearson): covariances divided by both standard deviations.
 
     Args:
         x: Variables in rows and observations in columns, or one variable.
-        y: More variables with as many observations.
-        rowvar: Whether variables are rows; otherwise they are columns.
+        y: Additional variables with equally many observations.
+        rowvar: True if variables are rows, False if they are columns.
         tape: The tape to record on.
 
     Returns:
-        A matrix with a row and a column for each variable; of one variable 1.
+        A matrix with a row and a column for each variable; 1 if there is only one variable.
 
     Raises:
-        ShapeError: for more than two axes, or other numbers of observations.
+        ShapeError: for more than two axes, or different numbers of observations.
 
     >>> corrcoef(np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]))
     array([[1., 1.],
@@ -204,11 +211,11 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, tape: Any = None) ->
     n = c.shape[0]
     c = div(c, reshape(deviations, (n, 1), tape=tape), tape=tape)
     c = div(c, reshape(deviations, (1, n), tape=tape), tape=tape)
-    # Rounding may take them beyond 1.
+    # Rounding may exceed 1.
     if c.dtype.kind != "c":
         return clip(c, -1, 1, tape=tape)
-    parts = [clip(part(c, tape=tape), -1, 1, tape=tape) for part in (real, imag)]
-    return add(parts[0], mul(parts[1], 1j, tape=tape), tape=tape)
+    re, im = (clip(component(c, tape=tape), -1, 1, tape=tape) for component in (real, imag))
+    return add(re, mul(im, 1j, tape=tape), tape=tape)
 
 
 publish(globals())

@@ -1,9 +1,9 @@
-"""Determinants, and their logarithms.
+"""Determinants and their logarithms.
 
-The gradient of a determinant is the matrix of its cofactors, which a singular matrix has as well.
-Both it and its derivative are made from singular values without dividing by one: of
-``a = u @ diag(s) @ vh``, the cofactors are those of ``diag(s)``, turned back by ``u`` and ``vh``.
-So two derivatives of ``det`` are right wherever they exist, which is everywhere.
+The gradient of a determinant is the matrix of cofactors, which exists for singular matrices too.
+The cofactors and their derivative are computed from the singular value decomposition without
+division: for ``a = u @ diag(s) @ vh`` they are the cofactors of ``diag(s)``, transformed by ``u``
+and ``vh``. So the first two derivatives of ``det`` are exact everywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from odyssey.errors import DTypeError, ShapeError
 from odyssey.linalg import lapack
 from odyssey.linalg.linear_systems import solve_or_nan
 from odyssey.linalg.matrix_products import matmul
-from odyssey.linalg.matrix_shapes import real_part, regular, square
+from odyssey.linalg.matrix_shapes import (
+    HALF_MATRIX,
+    NOT_SQUARE,
+    check_square,
+    real_dtype_of,
+    well_conditioned,
+)
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.complex_numbers import imag, real
 from odyssey.ops.elementwise.elementary import log
@@ -27,18 +33,11 @@ from odyssey.spec import Array, Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 
-_HALF = np.eye(2, dtype=np.float16)
-_NO_SQUARES = [
-    reject((2, 3), match="square matrices"),
-    reject((3,), match="square matrices"),
-    reject(_HALF, error=DTypeError, match="single or double"),
-]
-
 # ------------------------------------------------------------------ cofactors
 
 
-def _without_one(s: Array) -> Array:
-    """For each number the product of the others."""
+def _products_without_one(s: Array) -> Array:
+    """For each number, the product of all others."""
     if not s.shape[-1]:
         return s
     ones = np.ones((*s.shape[:-1], 1), s.dtype)
@@ -48,128 +47,134 @@ def _without_one(s: Array) -> Array:
     return out
 
 
-def _without_two(s: Array) -> Array:
-    """For each pair of numbers the product of the others; 0 on the diagonal."""
+def _products_without_pair(s: Array) -> Array:
+    """For each pair of numbers, the product of all others; 0 on the diagonal."""
     n = s.shape[-1]
     out = np.zeros((*s.shape, n), s.dtype)
     for i in range(n):
-        out[..., i, i + 1 :] = s[..., :i].prod(-1, keepdims=True) * _without_one(s[..., i + 1 :])
+        out[..., i, i + 1 :] = s[..., :i].prod(-1, keepdims=True) * _products_without_one(
+            s[..., i + 1 :]
+        )
     found: Array = out + np.swapaxes(out, -1, -2)
     return found
 
 
-def _turning(a: Any) -> tuple[Array, Array, Array, Any]:
-    """Singular factors, and the determinant of the first and the last.
+def _singular_factors(a: Any) -> tuple[Array, Array, Array, Any]:
+    """Return ``u, s, vh`` and ``det(u @ vh)``.
 
-    Of matrices that are not finite, of which LAPACK may seek them for ever, the values are NaN.
+    Singular values of matrices that are not finite are NaN; LAPACK might never return for these.
     """
-    lost = ~np.isfinite(a).all((-2, -1))
-    if lost.any():
-        a = np.where(lost[..., None, None], np.eye(a.shape[-1], dtype=a.dtype), a)
+    not_finite = ~np.isfinite(a).all((-2, -1))
+    if not_finite.any():
+        a = np.where(not_finite[..., None, None], np.eye(a.shape[-1], dtype=a.dtype), a)
     u, s, vh = lapack.svd(a)
-    s[lost] = np.nan
+    s[not_finite] = np.nan
     return u, s, vh, lapack.det(np.matmul(u, vh))[..., None, None]
 
 
 _NEXT, _LAST = np.array([1, 2, 0]), np.array([2, 0, 1])
 
 
-def _crossed(x: Array, y: Array) -> Array:
-    """For each row the cross product of the next row of ``x`` with the one after it of ``y``."""
+def _row_cross_products(x: Array, y: Array) -> Array:
+    """For each row k, the cross product of row k + 1 of ``x`` with row k + 2 of ``y``."""
     x, y = x[..., _NEXT, :], y[..., _LAST, :]
     found: Array = x[..., _NEXT] * y[..., _LAST] - x[..., _LAST] * y[..., _NEXT]
     return found
 
 
-def _of_two(a: Array) -> Array:
-    """The cofactors of matrices of two rows."""
+def _cofactors_2x2(a: Array) -> Array:
+    """Cofactors of 2 by 2 matrices."""
     found: Array = a[..., ::-1, ::-1] * np.array([[1, -1], [-1, 1]], a.dtype)
     return found
 
 
-def _cofactors(a: Any) -> Any:
-    a = np.asarray(a, square("cofactors", a))
-    if a.shape[-1] in (2, 3):  # in a fifth of the time
-        return _of_two(a) if a.shape[-1] == 2 else _crossed(a, a)
-    u, s, vh, turn = _turning(a)
-    found = np.matmul(np.conj(u) * _without_one(s)[..., None, :], np.conj(vh))
-    return np.asarray(found * turn, u.dtype)
+def _cofactor_arrays(a: Any) -> Any:
+    a = np.asarray(a, check_square("cofactors", a))
+    if a.shape[-1] in (2, 3):  # five times faster than the SVD
+        return _cofactors_2x2(a) if a.shape[-1] == 2 else _row_cross_products(a, a)
+    u, s, vh, sign = _singular_factors(a)
+    out = np.matmul(np.conj(u) * _products_without_one(s)[..., None, :], np.conj(vh))
+    return np.asarray(out * sign, u.dtype)
 
 
-def _slope_spec(t: Any, a: Any) -> Spec:
+def _cofactor_slope_spec(t: Any, a: Any) -> Spec:
     who = "cofactor_slope"
-    left, right = square(who, t, "t"), square(who, a)
+    left, right = check_square(who, t, "t"), check_square(who, a)
     if t.shape != a.shape:
-        raise ShapeError(f"{who}: t has shape {t.shape}, a {a.shape}; wanted are equal ones")
+        raise ShapeError(f"{who}: t has shape {t.shape}, a {a.shape}; wanted are equal shapes")
     return Spec(a.shape, np.result_type(left, right))
 
 
 def _cofactor_slope(t: Any, a: Any) -> Any:
-    spec = _slope_spec(t, a)
+    spec = _cofactor_slope_spec(t, a)
     if a.shape[-1] in (2, 3):
         a, t = np.asarray(a, spec.dtype), np.asarray(t, spec.dtype)
-        return _of_two(t) if a.shape[-1] == 2 else _crossed(t, a) + _crossed(a, t)
-    u, s, vh, turn = _turning(a)
+        return (
+            _cofactors_2x2(t)
+            if a.shape[-1] == 2
+            else _row_cross_products(t, a) + _row_cross_products(a, t)
+        )
+    u, s, vh, sign = _singular_factors(a)
     e = np.conj(np.matmul(np.matmul(vh, np.conj(np.swapaxes(t, -1, -2))), u))
     e = np.swapaxes(e, -1, -2)  # u^H t vh^H
-    pairs = _without_two(s)
-    line = np.einsum("...ij,...jj->...i", pairs, e)
+    pairs = _products_without_pair(s)
+    diagonal = np.einsum("...ij,...jj->...i", pairs, e)
     inner = -pairs * np.swapaxes(e, -1, -2)
-    places = np.arange(s.shape[-1])
-    inner[..., places, places] = line
-    found = np.matmul(np.matmul(np.conj(u), inner), np.conj(vh)) * turn
-    return np.asarray(found, spec.dtype)
+    index = np.arange(s.shape[-1])
+    inner[..., index, index] = diagonal
+    out = np.matmul(np.matmul(np.conj(u), inner), np.conj(vh)) * sign
+    return np.asarray(out, spec.dtype)
 
 
-def _cofactor_bend(h: Any, t: Any, a: Any) -> Any:
-    """The third derivative of the determinant along ``h`` and ``t``; NaN for singular matrices."""
+def _det_third_derivative(h: Any, t: Any, a: Any) -> Any:
+    """Third derivative of the determinant along ``h`` and ``t``; NaN for singular matrices."""
     inverse = solve_or_nan(a, np.eye(a.shape[-1], dtype=a.dtype))
     along_t, along_h = matmul(inverse, t), matmul(inverse, h)
-    trace_t, trace_h = _trace(along_t), _trace(along_h)
-    whole = sub(mul(trace_t, trace_h), _trace(matmul(along_t, along_h)))
-    mixed = add(matmul(along_t, along_h), matmul(along_h, along_t))
-    mixed = sub(mixed, add(mul(trace_h, along_t), mul(trace_t, along_h)))
-    found = add(mul(whole, inverse), matmul(mixed, inverse))
-    return mul(expand_dims(det(a), (-2, -1)), matrix_transpose(found))
+    trace_t, trace_h = _trace_as_matrix(along_t), _trace_as_matrix(along_h)
+    scalar = sub(mul(trace_t, trace_h), _trace_as_matrix(matmul(along_t, along_h)))
+    matrix = add(matmul(along_t, along_h), matmul(along_h, along_t))
+    matrix = sub(matrix, add(mul(trace_h, along_t), mul(trace_t, along_h)))
+    total = add(mul(scalar, inverse), matmul(matrix, inverse))
+    return mul(expand_dims(det(a), (-2, -1)), matrix_transpose(total))
 
 
-def _trace(x: Any) -> Any:
-    """Of each matrix, as one of a single element."""
+def _trace_as_matrix(x: Any) -> Any:
+    """Trace of each matrix, as a 1 by 1 matrix."""
     return expand_dims(sum(mul(x, np.eye(x.shape[-1], dtype=x.dtype)), (-2, -1)), (-2, -1))
 
 
 @op(
     primitive="decompose",
-    infer=_slope_spec,
+    infer=_cofactor_slope_spec,
     kernel=_cofactor_slope,
     vjp={
         "t": lambda g, a: cofactor_slope(g, a),
-        "a": lambda g, t, a: _cofactor_bend(g, t, a),
+        "a": lambda g, t, a: _det_third_derivative(g, t, a),
     },
     jvp={
         "t": lambda t, a: cofactor_slope(t, a),
-        "a": lambda t_a, t, a: _cofactor_bend(t_a, t, a),
+        "a": lambda t_a, t, a: _det_third_derivative(t_a, t, a),
     },
-    # Of smaller matrices it is linear in both, and so is what differences would be compared with.
+    # For smaller matrices it is linear in both operands, and finite differences would be too.
     samples=[
-        sample((3, 3), (3, 3), form=regular),
-        sample((2, 3, 3), (2, 3, 3), form=regular),
+        sample((3, 3), (3, 3), form=well_conditioned),
+        sample((2, 3, 3), (2, 3, 3), form=well_conditioned),
         sample((0, 0), (0, 0)),
     ],
     rejects=[
         reject((2, 3), (2, 3), match="square matrices"),
-        reject((2, 2), (3, 3), match="wanted are equal ones"),
-        reject(_HALF, (2, 2), error=DTypeError, match="single or double"),
+        reject((2, 2), (3, 3), match="wanted are equal shapes"),
+        reject(HALF_MATRIX, (2, 2), error=DTypeError, match="single or double"),
     ],
 )
 def cofactor_slope(t: Any, a: Any, /) -> Any:
-    """The derivative of ``cofactors(a)`` along ``t``, of which matrices may be singular."""
+    """Derivative of ``cofactors(a)`` along ``t``; ``a`` may be singular."""
     return _cofactor_slope(t, a)
 
 
 @op(
     primitive="decompose",
-    infer=lambda a: Spec(getattr(a, "shape", ()), square("cofactors", a)),
+    infer=lambda a: Spec(getattr(a, "shape", ()), check_square("cofactors", a)),
     vjp={"a": lambda g, a: cofactor_slope(g, a)},
     jvp={"a": lambda t, a: cofactor_slope(t, a)},
     samples=[
@@ -178,14 +183,14 @@ def cofactor_slope(t: Any, a: Any, /) -> Any:
         sample((0, 0)),
         sample((0, 2, 2)),
     ],
-    rejects=_NO_SQUARES,
+    rejects=NOT_SQUARE,
 )
 def cofactors(a: Any, /) -> Any:
-    """The cofactors of square matrices, by which ``det`` grows with each element.
+    """Cofactors of square matrices, the gradient of ``det``.
 
-    They are ``det(a) * inv(a).T`` where there is an inverse. Third derivatives need one.
+    They equal ``det(a) * inv(a).T`` if the inverse exists; third derivatives need it.
     """
-    return _cofactors(a)
+    return _cofactor_arrays(a)
 
 
 # ------------------------------------------------------------------ determinants
@@ -193,7 +198,7 @@ def cofactors(a: Any, /) -> Any:
 
 @op(
     primitive="decompose",
-    infer=lambda a: Spec(getattr(a, "shape", ())[:-2], square("det", a)),
+    infer=lambda a: Spec(getattr(a, "shape", ())[:-2], check_square("det", a)),
     numpy=[np.linalg.det],
     vjp={"a": lambda g, a: mul(expand_dims(g, (-2, -1)), cofactors(a))},
     jvp={"a": lambda t, a: sum(mul(t, cofactors(a)), (-2, -1))},
@@ -203,34 +208,34 @@ def cofactors(a: Any, /) -> Any:
         sample((0, 0)),
         sample((0, 2, 2)),
     ],
-    rejects=_NO_SQUARES,
+    rejects=NOT_SQUARE,
 )
 def det(a: Any, /) -> Any:
     """Determinants of square matrices.
 
-    Two derivatives are right for singular matrices as well; for these the third is NaN.
+    The first two derivatives are exact for singular matrices too; the third is NaN for these.
     """
     return lapack.det(a)
 
 
-def _log_spec(a: Spec) -> tuple[Spec, Spec]:
-    dtype = square("slogdet", a)
-    return Spec(a.shape[:-2], dtype), Spec(a.shape[:-2], real_part(dtype))
+def _slogdet_spec(a: Spec) -> tuple[Spec, Spec]:
+    dtype = check_square("slogdet", a)
+    return Spec(a.shape[:-2], dtype), Spec(a.shape[:-2], real_dtype_of(dtype))
 
 
-def _log_slope(a: Any) -> Any:
-    """The derivative of the logarithm of the determinant: the inverse, transposed."""
+def _inverse_transpose(a: Any) -> Any:
+    """Transposed inverse, the gradient of the logarithm of the determinant."""
     return matrix_transpose(solve_or_nan(a, np.eye(a.shape[-1], dtype=a.dtype)))
 
 
-def _log_pull(g_sign: Any, g_logabsdet: Any, sign: Any, a: Any) -> Any:
-    if a.dtype.kind == "c":  # the sign turns with the imaginary part of the logarithm
+def _slogdet_vjp(g_sign: Any, g_logabsdet: Any, sign: Any, a: Any) -> Any:
+    if a.dtype.kind == "c":  # the sign is exp(1j * imaginary part of the logarithm)
         g_logabsdet = add(g_logabsdet, mul(imag(mul(g_sign, sign)), 1j))
-    return mul(expand_dims(g_logabsdet, (-2, -1)), _log_slope(a))
+    return mul(expand_dims(g_logabsdet, (-2, -1)), _inverse_transpose(a))
 
 
-def _log_push(t: Any, sign: Any, a: Any) -> tuple[Any, Any]:
-    moved = sum(mul(t, _log_slope(a)), (-2, -1))
+def _slogdet_jvp(t: Any, sign: Any, a: Any) -> tuple[Any, Any]:
+    moved = sum(mul(t, _inverse_transpose(a)), (-2, -1))
     if a.dtype.kind != "c":
         return zeros_like(sign), moved
     return mul(mul(sign, imag(moved)), 1j), real(moved)
@@ -239,39 +244,39 @@ def _log_push(t: Any, sign: Any, a: Any) -> tuple[Any, Any]:
 @op(
     results=type(np.linalg.slogdet(np.eye(1))),
     primitive="decompose",
-    infer=_log_spec,
+    infer=_slogdet_spec,
     numpy=[np.linalg.slogdet],
     vjp={
-        "a": lambda g_sign, g_logabsdet, sign, a: _log_pull(g_sign, g_logabsdet, sign, a),
+        "a": lambda g_sign, g_logabsdet, sign, a: _slogdet_vjp(g_sign, g_logabsdet, sign, a),
     },
-    jvp={"a": lambda t, sign, a: _log_push(t, sign, a)},
+    jvp={"a": lambda t, sign, a: _slogdet_jvp(t, sign, a)},
     samples=[
-        sample((3, 3), form=regular),
-        sample((2, 2, 2), form=lambda x: -regular(x)),
+        sample((3, 3), form=well_conditioned),
+        sample((2, 2, 2), form=lambda x: -well_conditioned(x)),
         sample((1, 1)),
         sample((0, 0)),
     ],
-    rejects=_NO_SQUARES,
+    rejects=NOT_SQUARE,
 )
 def slogdet(a: Any, /) -> Any:
-    """Sign and logarithm of the size of determinants, which cannot overflow.
+    """Sign and logarithm of the absolute value of determinants; it cannot overflow.
 
-    The sign of real matrices is a step, of derivative 0. A singular matrix has the sign 0, the
-    logarithm -inf, and NaN for its gradient.
+    The sign of real matrices is piecewise constant with derivative 0. A singular matrix has sign
+    0, logarithm -inf and gradient NaN.
     """
     return lapack.slogdet(a)
 
 
 @composite(
     samples=[
-        sample((3, 3), form=regular),
-        sample((2, 2, 2), form=regular),
+        sample((3, 3), form=well_conditioned),
+        sample((2, 2, 2), form=well_conditioned),
         sample((0, 0)),
     ],
     rejects=[reject((2, 3), match="square matrices")],
 )
 def logdet(a: Any, *, tape: Any = None) -> Any:
-    """Logarithms of determinants: NaN where a real one is negative, -inf where it is 0.
+    """Logarithms of determinants: NaN for a negative real determinant, -inf for 0.
 
     Args:
         a: Square matrices.

@@ -1,11 +1,10 @@
-"""Eigenvalues and eigenvectors of any square matrices.
+"""Eigenvalues and eigenvectors of general square matrices.
 
-They are complex, also those of real matrices that have real ones, so that the type of the result
-does not depend on its values. Eigenvectors have length 1 and are defined but for a phase; the
-derivative is that of the vectors that do not turn, ``vdot(v, dv) = 0``: right for whatever does not
-depend on phases. Where eigenvalues are equal, sums over them have right gradients as long as there
-are as many eigenvectors; the vectors have none, and matrices that lack eigenvectors have none at
-all, which infinities and NaN show.
+Results are always complex, so that the dtype does not depend on the values. Eigenvectors have
+length 1 and are unique up to a phase; the derivative uses the gauge ``vdot(v, dv) = 0`` and is
+exact for functions that do not depend on the phase. For equal eigenvalues, symmetric functions of
+them have exact gradients if the matrix is diagonalizable; derivatives of the vectors are undefined.
+Defective matrices have no derivatives. Undefined derivatives come out as infinities or NaN.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DTypeError, LinAlgError
+from odyssey.errors import LinAlgError
 from odyssey.linalg import lapack
 from odyssey.linalg.linear_systems import solve_or_nan
 from odyssey.linalg.matrix_products import matmul
-from odyssey.linalg.matrix_shapes import square
+from odyssey.linalg.matrix_shapes import NOT_SQUARE, check_square
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.choice import keep_where, where
 from odyssey.ops.elementwise.complex_numbers import conj
@@ -33,62 +32,62 @@ from odyssey.table.samples import reject, sample
 _EIG = type(np.linalg.eig(np.eye(1)))
 
 
-def _complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _complex_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.result_type(dtype, np.complex64)
 
 
-def _values_spec(a: Any) -> Spec:
-    dtype = _complex(square("eigvals", a))
+def _eigvals_spec(a: Any) -> Spec:
+    dtype = _complex_dtype(check_square("eigvals", a))
     return Spec(a.shape[:-1], dtype)
 
 
-def _eigen_spec(a: Any) -> tuple[Spec, Spec]:
-    dtype = _complex(square("eig", a))
+def _eig_spec(a: Any) -> tuple[Spec, Spec]:
+    dtype = _complex_dtype(check_square("eig", a))
     return Spec(a.shape[:-1], dtype), Spec(a.shape, dtype)
 
 
 def _eig(a: Any) -> Any:
-    dtype = _complex(square("eig", a))
+    dtype = _complex_dtype(check_square("eig", a))
     w, v = lapack.eig(a)
     return _EIG(w.astype(dtype, copy=False), v.astype(dtype, copy=False))
 
 
 def _eigvals(a: Any) -> Any:
-    dtype = _complex(square("eigvals", a))
+    dtype = _complex_dtype(check_square("eigvals", a))
     return lapack.eigvals(a).astype(dtype, copy=False)
 
 
 # ------------------------------------------------------------------ rules
 
 
-def _by_gaps(x: Any, w: Any) -> Any:
-    """``x[i, j] / (w[j] - w[i])``, and 0 on the diagonal."""
-    same = np.eye(x.shape[-1], dtype=bool)
-    gaps = where(same, 1, sub(expand_dims(w, -2), expand_dims(w, -1)))
-    return over_length(keep_where(x, ~same), gaps)
+def _over_eigenvalue_gaps(x: Any, w: Any) -> Any:
+    """``x[i, j] / (w[j] - w[i])``, 0 on the diagonal."""
+    diagonal_mask = np.eye(x.shape[-1], dtype=bool)
+    gaps = where(diagonal_mask, 1, sub(expand_dims(w, -2), expand_dims(w, -1)))
+    return over_length(keep_where(x, ~diagonal_mask), gaps)
 
 
-def _eigen_pull(g_w: Any, g_v: Any, w: Any, v: Any) -> Any:
-    turned = matrix_transpose(v)
-    along = sum(mul(g_v, v), -2, keepdims=True)
-    inner = _by_gaps(matmul(turned, sub(g_v, mul(conj(v), along))), w)
-    inner = add(matmul(inner, turned), mul(expand_dims(g_w, -1), turned))
-    return solve_or_nan(turned, inner)
+def _eig_vjp(g_w: Any, g_v: Any, w: Any, v: Any) -> Any:
+    v_transposed = matrix_transpose(v)
+    projection = sum(mul(g_v, v), -2, keepdims=True)
+    inner = _over_eigenvalue_gaps(matmul(v_transposed, sub(g_v, mul(conj(v), projection))), w)
+    inner = add(matmul(inner, v_transposed), mul(expand_dims(g_w, -1), v_transposed))
+    return solve_or_nan(v_transposed, inner)
 
 
-def _eigen_push(t: Any, w: Any, v: Any) -> tuple[Any, Any]:
+def _eig_jvp(t: Any, w: Any, v: Any) -> tuple[Any, Any]:
     inner = solve_or_nan(v, matmul(t, v))
-    moved = matmul(v, _by_gaps(inner, w))
-    along = sum(mul(conj(v), moved), -2, keepdims=True)
-    return diagonal(inner, 0, -2, -1), sub(moved, mul(v, along))
+    moved = matmul(v, _over_eigenvalue_gaps(inner, w))
+    projection = sum(mul(conj(v), moved), -2, keepdims=True)
+    return diagonal(inner, 0, -2, -1), sub(moved, mul(v, projection))
 
 
-def _values_pull(g: Any, a: Any) -> Any:
-    turned = matrix_transpose(eig(a)[1])
-    return solve_or_nan(turned, mul(expand_dims(g, -1), turned))
+def _eigvals_vjp(g: Any, a: Any) -> Any:
+    v_transposed = matrix_transpose(eig(a)[1])
+    return solve_or_nan(v_transposed, mul(expand_dims(g, -1), v_transposed))
 
 
-def _values_push(t: Any, a: Any) -> Any:
+def _eigvals_jvp(t: Any, a: Any) -> Any:
     v = eig(a)[1]
     return diagonal(solve_or_nan(v, matmul(t, v)), 0, -2, -1)
 
@@ -96,20 +95,18 @@ def _values_push(t: Any, a: Any) -> Any:
 # ------------------------------------------------------------------ rows
 
 
-def _real_values(x: Array) -> Array:
-    """Matrices of real eigenvalues, which stand apart."""
+def _real_spectrum(x: Array) -> Array:
+    """Matrices with real, well separated eigenvalues."""
     return x / 4 + np.diag(3.0 * np.arange(x.shape[-1]))
 
 
-def _turning(x: Array) -> Array:
-    """Matrices of complex eigenvalues."""
+def _complex_spectrum(x: Array) -> Array:
+    """Matrices with complex eigenvalues."""
     return x / 2 + 3.0 * (np.triu(np.ones_like(x), 1) - np.tril(np.ones_like(x), -1))
 
 
 _REJECTS = [
-    reject((2, 3), match="square matrices"),
-    reject((3,), match="square matrices"),
-    reject(np.eye(2, dtype=np.float16), error=DTypeError, match="single or double"),
+    *NOT_SQUARE,
     reject(np.full((2, 2), np.nan), error=LinAlgError, match="infs or NaNs"),
 ]
 
@@ -118,17 +115,17 @@ _REJECTS = [
     results=_EIG,
     primitive="decompose",
     raises=True,
-    infer=_eigen_spec,
+    infer=_eig_spec,
     numpy=[np.linalg.eig],
     vjp={
-        "a": lambda g_eigenvalues, g_eigenvectors, eigenvalues, eigenvectors: _eigen_pull(
+        "a": lambda g_eigenvalues, g_eigenvectors, eigenvalues, eigenvectors: _eig_vjp(
             g_eigenvalues, g_eigenvectors, eigenvalues, eigenvectors
         )
     },
-    jvp={"a": lambda t, eigenvalues, eigenvectors: _eigen_push(t, eigenvalues, eigenvectors)},
+    jvp={"a": lambda t, eigenvalues, eigenvectors: _eig_jvp(t, eigenvalues, eigenvectors)},
     samples=[
-        sample((3, 3), form=_real_values),
-        sample((2, 2, 2), form=_real_values),
+        sample((3, 3), form=_real_spectrum),
+        sample((2, 2, 2), form=_real_spectrum),
         sample((1, 1)),
         sample((0, 0)),
         sample((0, 2, 2)),
@@ -138,8 +135,8 @@ _REJECTS = [
 def eig(a: Any, /) -> Any:
     """Eigenvalues and eigenvectors, as columns, of square matrices; complex, in no order.
 
-    Where eigenvalues are equal the derivatives of vectors are not defined: infinities and NaN show
-    it. Those of Hermitian matrices are found by ``eigh``.
+    For equal eigenvalues, derivatives of the vectors are undefined: infinities or NaN. Use ``eigh``
+    for Hermitian matrices.
     """
     return _eig(a)
 
@@ -147,23 +144,23 @@ def eig(a: Any, /) -> Any:
 @op(
     decomposition=lambda a: eig(a)[0],
     raises=True,
-    infer=_values_spec,
+    infer=_eigvals_spec,
     kernel=_eigvals,
     numpy=[np.linalg.eigvals],
-    vjp={"a": _values_pull},
-    jvp={"a": _values_push},
+    vjp={"a": _eigvals_vjp},
+    jvp={"a": _eigvals_jvp},
     samples=[
-        sample((2, 2), form=_turning),
-        sample((3, 3), form=_turning),
-        sample((2, 3, 3), form=_turning),
+        sample((2, 2), form=_complex_spectrum),
+        sample((3, 3), form=_complex_spectrum),
+        sample((2, 3, 3), form=_complex_spectrum),
     ],
     rejects=_REJECTS,
 )
 def eigvals(a: Any, /) -> Any:
     """Eigenvalues of square matrices; complex, in no order.
 
-    Where some are equal, what does not depend on their order has right gradients, if there are as
-    many eigenvectors; else NaN or large numbers show that there are none.
+    For equal eigenvalues, symmetric functions of them have exact gradients if the matrix is
+    diagonalizable; otherwise gradients are NaN or very large.
     """
     return _eigvals(a)
 

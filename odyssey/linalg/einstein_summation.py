@@ -1,7 +1,7 @@
-"""Einstein's sums: products of any number of arrays, summed over the axes that letters name.
+"""Einstein summation (einsum): products of arrays summed over labeled axes.
 
-The product of two is a row, whose derivatives are such products again. What else there is to do
-to an operand, its diagonals and sums, is done to it alone and first.
+The pairwise contraction is a row whose derivatives are contractions again. Diagonals and sums of a
+single operand are taken first, before any product.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from odyssey.table.declare import OPS, composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import Symbol, Value
 
-# ------------------------------------------------------------------ two operands
+# ------------------------------------------------------------------ pairwise contraction
 
 
 @lru_cache(maxsize=512)
-def _product(subscripts: str) -> Any:
-    """How to make this product; see ``subscripts.Product``."""
-    from odyssey.linalg.einsum_subscripts import product_of  # not needed by every program
+def _contraction_plan(subscripts: str) -> Any:
+    """Return the parsed plan of a pairwise contraction."""
+    from odyssey.linalg.einsum_subscripts import parse_contraction  # loaded when first needed
 
-    return product_of(subscripts)
+    return parse_contraction(subscripts)
 
 
 def _contract_spec(x: Spec, y: Spec, subscripts: str) -> Spec:
-    *terms, out = _product(subscripts).terms
+    *terms, out = _contraction_plan(subscripts).terms
     shapes: list[Shape] = [getattr(spec, "shape", ()) for spec in (x, y)]
     lengths: dict[str, int] = {}
     for name, term, shape in zip("xy", terms, shapes, strict=True):
@@ -53,8 +53,8 @@ def _contract_spec(x: Spec, y: Spec, subscripts: str) -> Spec:
     return Spec(tuple(lengths[c] for c in out), np.result_type(x.dtype, y.dtype))
 
 
-def _spelled_letters(x: Any, y: Any, subscripts: str) -> tuple[str]:
-    """Letters in the order of the alphabet, as axes come."""
+def _canonical_letters(x: Any, y: Any, subscripts: str) -> tuple[str]:
+    """Relabel the axes alphabetically in order of appearance."""
     names: dict[str, str] = {}
     alphabet = iter(string.ascii_letters)
     for letter in filter(str.isalpha, subscripts):
@@ -63,31 +63,31 @@ def _spelled_letters(x: Any, y: Any, subscripts: str) -> tuple[str]:
     return ("".join(names.get(c, c) for c in subscripts),)
 
 
-def _contract(x: Any, y: Any, subscripts: str) -> Any:
-    product = _product(subscripts)
+def _contract_arrays(x: Any, y: Any, subscripts: str) -> Any:
+    product = _contraction_plan(subscripts)
     lengths, others = x.shape, y.shape
     fits = len(lengths) == len(product.terms[0]) and len(others) == len(product.terms[1])
-    for i, j in product.shared if fits else ():
+    for i, j in product.shared_axes if fits else ():
         fits = fits and lengths[i] == others[j]
     if not fits:
         _contract_spec(x, y, subscripts)  # raises
-    first, second, last = product.orders
+    first, second, last = product.permutations
     a = x if first is None else x.transpose(first)
     b = y if second is None else y.transpose(second)
-    if product.plain:
+    if product.is_matmul:
         out = a.dot(b) if a.size <= 65536 else np.matmul(a, b)  # see the kernel of matmul
     else:
-        out = _by_matrices(a, b, *product.counts)
+        out = _batched_matmul(a, b, *product.letter_counts)
     return out if last is None else out.transpose(last)
 
 
-def _by_matrices(a: Any, b: Any, batch: int, left: int, summed: int) -> Any:
-    """The product of axes (batch, left, summed) with (batch, summed, right)."""
+def _batched_matmul(a: Any, b: Any, batch: int, left: int, summed: int) -> Any:
+    """Contract axes (batch, left, summed) with (batch, summed, right) by ``matmul``."""
     heads, rows, inner = a.shape[:batch], a.shape[batch : batch + left], a.shape[batch + left :]
     columns = b.shape[batch + summed :]
     if not summed:
-        tall = a.reshape((*heads, *rows, *(1,) * len(columns)))
-        return tall * b.reshape((*heads, *(1,) * left, *columns))
+        broadcast_a = a.reshape((*heads, *rows, *(1,) * len(columns)))
+        return broadcast_a * b.reshape((*heads, *(1,) * left, *columns))
     n, m, k, p = map(math.prod, (heads, rows, inner, columns))
     if batch:
         out = np.matmul(a.reshape(n, m, k), b.reshape(n, k, p))
@@ -96,51 +96,54 @@ def _by_matrices(a: Any, b: Any, batch: int, left: int, summed: int) -> Any:
     return out.reshape((*heads, *rows, *columns))[()]
 
 
-def _contracted_natively(build: Any, x: Any, y: Any, subscripts: str) -> Any:
+def _lower_contract(build: Any, x: Any, y: Any, subscripts: str) -> Any:
     dtype = np.result_type(x.dtype, y.dtype)
-    product = _product(subscripts)
-    first, second, last = product.orders
+    product = _contraction_plan(subscripts)
+    first, second, last = product.permutations
     a, b = build.cast(x, dtype), build.cast(y, dtype)
     a = a if first is None else build.transpose(a, first)
     b = b if second is None else build.transpose(b, second)
-    if product.plain:
+    if product.is_matmul:
         batch, left, summed = 0, a.ndim - 1, 1
     else:
-        batch, left, summed = product.counts
+        batch, left, summed = product.letter_counts
     heads, rows, inner = a.shape[:batch], a.shape[batch : batch + left], a.shape[batch + left :]
     columns = b.shape[batch + summed :]
     if not summed or dtype.kind not in "fc":
-        tall = build.reshape(a, (*heads, *rows, *inner, *(1,) * len(columns)))
-        wide = mul(tall, build.reshape(b, (*heads, *(1,) * left, *inner, *columns)))
-        folded = range(batch + left, batch + left + summed)
-        out = build.fold("sum", wide, folded) if summed else wide
+        broadcast_a = build.reshape(a, (*heads, *rows, *inner, *(1,) * len(columns)))
+        products = mul(broadcast_a, build.reshape(b, (*heads, *(1,) * left, *inner, *columns)))
+        summed_axes = range(batch + left, batch + left + summed)
+        out = build.fold("sum", products, summed_axes) if summed else products
     else:
         n, m, k, p = map(math.prod, (heads, rows, inner, columns))
-        whole = (n,) if batch else ()
-        found = build.product(build.reshape(a, (*whole, m, k)), build.reshape(b, (*whole, k, p)))
-        out = build.reshape(found, (*heads, *rows, *columns))
+        batch_axis = (n,) if batch else ()
+        flat_out = build.product(
+            build.reshape(a, (*batch_axis, m, k)), build.reshape(b, (*batch_axis, k, p))
+        )
+        out = build.reshape(flat_out, (*heads, *rows, *columns))
     return out if last is None else build.transpose(out, last)
 
 
-def _for_x(subscripts: str) -> str:
-    """The contraction of the cotangent with ``y`` that is the cotangent of ``x``."""
-    x, y, out = _product(subscripts).terms
+def _x_cotangent_subscripts(subscripts: str) -> str:
+    """Subscripts of the contraction of ``g`` and ``y`` that gives the cotangent of ``x``."""
+    x, y, out = _contraction_plan(subscripts).terms
     return f"{out},{y}->{x}"
 
 
-def _for_y(subscripts: str) -> str:
-    x, y, out = _product(subscripts).terms
+def _y_cotangent_subscripts(subscripts: str) -> str:
+    """Subscripts of the contraction of ``x`` and ``g`` that gives the cotangent of ``y``."""
+    x, y, out = _contraction_plan(subscripts).terms
     return f"{x},{out}->{y}"
 
 
 @op(
-    canonical=_spelled_letters,
+    canonical=_canonical_letters,
     primitive="product",
-    lowering=_contracted_natively,
+    lowering=_lower_contract,
     infer=_contract_spec,
     vjp={
-        "x": lambda g, y, subscripts: contract(g, y, _for_x(subscripts)),
-        "y": lambda g, x, subscripts: contract(x, g, _for_y(subscripts)),
+        "x": lambda g, y, subscripts: contract(g, y, _x_cotangent_subscripts(subscripts)),
+        "y": lambda g, x, subscripts: contract(x, g, _y_cotangent_subscripts(subscripts)),
     },
     jvp={
         "x": lambda t, y, subscripts: contract(t, y, subscripts),
@@ -169,15 +172,15 @@ def _for_y(subscripts: str) -> str:
     ],
 )
 def contract(x: Any, y: Any, /, subscripts: str) -> Any:
-    """Products summed over axes of both that the result lacks; letters name the axes."""
-    return _contract(x, y, subscripts)
+    """Contraction of two arrays: products summed over the axes missing from the result."""
+    return _contract_arrays(x, y, subscripts)
 
 
 # ------------------------------------------------------------------ any number of operands
 
 
-def _in_one_dtype(operands: list[Any], tape: Any) -> list[Any]:
-    """Operands in the dtype of the result, to which numbers count as arrays, as in NumPy."""
+def _promote_operands(operands: list[Any], tape: Any) -> list[Any]:
+    """Cast operands to the common dtype; Python numbers are not weak here, as in NumPy."""
     arrays = [
         x if isinstance(x, (Value, Symbol)) else as_array("einsum", "an operand", x)
         for x in operands
@@ -186,7 +189,8 @@ def _in_one_dtype(operands: list[Any], tape: Any) -> list[Any]:
     return [x if x.dtype == dtype else astype(x, dtype, tape=tape) for x in arrays]
 
 
-def _alone(x: Any, steps: Any, tape: Any) -> Any:
+def _reduce_operand(x: Any, steps: Any, tape: Any) -> Any:
+    """Take the diagonals and sums that involve one operand only."""
     if steps.shape is not None:
         x = reshape(x, steps.shape, tape=tape)
     for i, j in steps.diagonals:
@@ -194,7 +198,7 @@ def _alone(x: Any, steps: Any, tape: Any) -> Any:
     if not steps.sums:
         return x
     total = sum(x, steps.sums, tape=tape)
-    # Sums of small integers have more bits than their elements.
+    # Sums of small integers are promoted to a wider dtype.
     return total if total.dtype == x.dtype else astype(total, x.dtype, tape=tape)
 
 
@@ -212,59 +216,62 @@ def _alone(x: Any, steps: Any, tape: Any) -> Any:
     rejects=[reject("ij,jk", (2, 3), (4, 2), match="j")],
 )
 def einsum(subscripts: Any, /, *operands: Any, optimize: Any = "greedy", tape: Any = None) -> Any:
-    """Products of arrays summed over the axes that the result lacks; letters name the axes.
+    """Einstein summation: products of arrays summed over the axes missing from the result.
 
-    A letter that an operand has twice is its diagonal, ``...`` stands for all axes that have no
-    letter, and axes of length 1 broadcast.
+    Letters label the axes. A letter repeated within an operand takes its diagonal, ``...`` stands
+    for all unlabeled axes, and axes of length 1 broadcast.
 
     Args:
-        subscripts: The axes of each operand, and behind ``->`` those of the result, as in
-            ``"ij,jk->ik"``; without ``->`` the letters that stand once, in alphabetical order.
-        operands: The arrays. Also, each may come with a list of numbers behind it that stand for
-            its axes, and the list of the result at the end: ``einsum(a, [0, 1], b, [1, 2])``.
-        optimize: In which order pairs are multiplied, as ``np.einsum_path`` takes it or found it:
-            ``"greedy"``, ``"optimal"``, or a path; False for the order in which they came.
+        subscripts: The axes of each operand and, after ``->``, of the result, as in
+            ``"ij,jk->ik"``; without ``->`` the letters that occur once, in alphabetical order.
+        operands: The arrays. Alternatively, each array is followed by a list of integers that
+            label its axes, with the list of the result last: ``einsum(a, [0, 1], b, [1, 2])``.
+        optimize: Contraction order, as for ``np.einsum_path``: ``"greedy"``, ``"optimal"``, or a
+            path that it returned; False for left to right.
         tape: The tape to record on.
 
     Returns:
-        An array of the common dtype; a new one, but for a mere transpose.
+        A new array of the common dtype, or a view for a pure transpose.
 
     Raises:
-        ShapeError: where the subscripts do not fit the operands.
+        ShapeError: if the subscripts do not fit the operands.
 
     >>> a, b = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([10.0, 1.0])
     >>> einsum("ij,j->i", a, b), float(einsum("ii", a))
     (array([12., 34.]), 5.0)
     """
-    from odyssey.linalg.einsum_subscripts import as_text, program_of  # see above
+    # Loaded when first needed.
+    from odyssey.linalg.einsum_subscripts import plan_einsum, subscripts_as_text
 
-    text, given = as_text(subscripts, operands)
-    if not given or not operands:
+    text, arrays_in = subscripts_as_text(subscripts, operands)
+    if not arrays_in or not operands:
         raise ShapeError("einsum: no operands came; pass subscripts and one array or more")
-    arrays = _in_one_dtype(given, tape)
-    program = program_of(text, tuple(map(shape_of, arrays)), optimize)
-    if program.products and tape is None and all(type(x) is np.ndarray for x in arrays):
-        return _on_arrays(arrays, program)
-    arrays = [_alone(x, steps, tape) for x, steps in zip(arrays, program.operands, strict=True)]
-    for i, j, product in program.products:
+    arrays = _promote_operands(arrays_in, tape)
+    plan = plan_einsum(text, tuple(map(shape_of, arrays)), optimize)
+    if plan.products and tape is None and all(type(x) is np.ndarray for x in arrays):
+        return _einsum_arrays(arrays, plan)
+    arrays = [
+        _reduce_operand(x, steps, tape) for x, steps in zip(arrays, plan.operands, strict=True)
+    ]
+    for i, j, product in plan.products:
         y, x = arrays.pop(j), arrays.pop(i)
         arrays.append(contract(x, y, product, tape=tape))
-    return arrays[0] if program.products else transpose(arrays[0], program.order, tape=tape)
+    return arrays[0] if plan.products else transpose(arrays[0], plan.order, tape=tape)
 
 
-def _on_arrays(arrays: list[Any], program: Any) -> Any:
-    """The same without ops, of which small products have several times their own cost."""
-    found = []
-    for x, steps in zip(arrays, program.operands, strict=True):
+def _einsum_arrays(arrays: list[Any], plan: Any) -> Any:
+    """Evaluate an einsum plan on plain arrays; calling ops would dominate small products."""
+    reduced = []
+    for x, steps in zip(arrays, plan.operands, strict=True):
         x = x if steps.shape is None else x.reshape(steps.shape)
         for i, j in steps.diagonals:
             x = x.diagonal(0, i, j)
-        found.append(np.add.reduce(x, steps.sums, x.dtype) if steps.sums else x)
+        reduced.append(np.add.reduce(x, steps.sums, x.dtype) if steps.sums else x)
     kernel = OPS["contract"].kernel
-    for i, j, product in program.products:
-        y, x = found.pop(j), found.pop(i)
-        found.append(kernel(x, y, product))
-    return found[0]
+    for i, j, product in plan.products:
+        y, x = reduced.pop(j), reduced.pop(i)
+        reduced.append(kernel(x, y, product))
+    return reduced[0]
 
 
 publish(globals())

@@ -1,7 +1,7 @@
-"""NumPy's functions of matrices, each run in a context of its own.
+"""NumPy's linear algebra functions, each run in a separate ``contextvars`` context.
 
-They tell NumPy by ``np.errstate`` to raise ``LinAlgError`` where LAPACK finds no answer. Ctrl-C in
-the midst of that would leave the thread so told: any invalid number would raise it from then on.
+They set ``np.errstate`` to raise ``LinAlgError`` if LAPACK fails. A KeyboardInterrupt inside would
+leave that setting in the thread, and later invalid values would raise too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Systems of linear equations, and inverses.
+"""Linear systems and inverses.
 
-The derivative of ``a @ x = b`` is a system with the same matrix, so that all orders of it come
-down to one row, ``solve_or_nan``. That one raises nothing: in a sweep, one singular matrix of many
-gives NaN for its own gradient and leaves those of the others.
+Derivatives of ``a @ x = b`` of any order are systems with the same matrix, solved by one row,
+``solve_or_nan``. It raises nothing: in a backward pass, one singular matrix in a batch has a
+gradient of NaN and the others are unaffected.
 """
 
 from __future__ import annotations
@@ -17,8 +17,13 @@ import numpy as np
 from odyssey.checks import whole
 from odyssey.errors import DTypeError, LinAlgError, SettingError, ShapeError
 from odyssey.linalg import lapack
-from odyssey.linalg.matrix_products import matmul
-from odyssey.linalg.matrix_shapes import batch_of, precision, regular, square
+from odyssey.linalg.matrix_products import as_column, matmul
+from odyssey.linalg.matrix_shapes import (
+    broadcast_batches,
+    check_square,
+    lapack_dtype,
+    well_conditioned,
+)
 from odyssey.ops.elementwise.arithmetic import neg
 from odyssey.ops.structure.shape import matrix_transpose, reshape, shape_of, transpose
 from odyssey.spec import Shape, Spec
@@ -29,13 +34,13 @@ from odyssey.table.shape_rules import normalize_axes
 # ------------------------------------------------------------------ shapes
 
 
-def system(who: str, a: Any, b: Any) -> Spec:
-    """The spec of ``x`` in ``a @ x = b``, where ``b`` of one axis is a vector."""
-    left = square(who, a)
+def solve_spec(who: str, a: Any, b: Any) -> Spec:
+    """Return the spec of ``x`` in ``a @ x = b``; ``b`` of one axis is a vector."""
+    left = check_square(who, a)
     shape: Shape = getattr(b, "shape", ())
     if not shape:
-        raise ShapeError(f"{who}: b is a number; wanted is a vector, or matrices of columns")
-    right = precision(who, "b", b)
+        raise ShapeError(f"{who}: b is a number; pass a vector, or matrices of columns")
+    right = lapack_dtype(who, "b", b)
     n = a.shape[-1]
     if shape[-2:][0] != n:
         raise ShapeError(
@@ -45,11 +50,11 @@ def system(who: str, a: Any, b: Any) -> Spec:
     dtype = np.result_type(left, right)
     if len(shape) == 1:
         return Spec((*a.shape[:-2], n), dtype)
-    return Spec((*batch_of(who, a.shape[:-2], shape[:-2]), *shape[-2:]), dtype)
+    return Spec((*broadcast_batches(who, a.shape[:-2], shape[:-2]), *shape[-2:]), dtype)
 
 
-def _inverse_spec(a: Any) -> Spec:
-    return Spec(getattr(a, "shape", ()), square("inv", a))
+def _inv_spec(a: Any) -> Spec:
+    return Spec(getattr(a, "shape", ()), check_square("inv", a))
 
 
 # ------------------------------------------------------------------ kernels
@@ -58,14 +63,14 @@ def _inverse_spec(a: Any) -> Spec:
 def _solve_or_nan(a: Any, b: Any) -> Any:
     with suppress(np.linalg.LinAlgError):
         return lapack.solve(a, b)
-    spec = system("solve_or_nan", a, b)  # raises, where shapes do not fit
+    spec = solve_spec("solve_or_nan", a, b)  # raises if shapes do not fit
     vector = np.ndim(b) == 1
     right = np.broadcast_to(b[:, None] if vector else b, (*spec.shape, 1) if vector else spec.shape)
     left = np.broadcast_to(a, (*right.shape[:-2], *np.shape(a)[-2:]))
     out = np.full(right.shape, np.nan, spec.dtype)
-    for place in np.ndindex(right.shape[:-2]):
+    for index in np.ndindex(right.shape[:-2]):
         try:
-            out[place] = lapack.solve(left[place], right[place])
+            out[index] = lapack.solve(left[index], right[index])
         except np.linalg.LinAlgError:
             continue
     return out[..., 0] if vector else out
@@ -74,54 +79,49 @@ def _solve_or_nan(a: Any, b: Any) -> Any:
 # ------------------------------------------------------------------ rules
 
 
-def column(v: Any) -> Any:
-    """Vectors on the last axis as matrices of one column."""
-    return reshape(v, (*v.shape, 1))
-
-
-def _solved(a: Any, b: Any, vector: bool) -> Any:
-    """``solve_or_nan`` of columns, which are vectors on the last axis where these are vectors."""
+def _solve_columns(a: Any, b: Any, vector: bool) -> Any:
+    """``solve_or_nan`` where ``b`` holds vectors on its last axis if ``vector`` is set."""
     if not vector:
         return solve_or_nan(a, b)
-    columns = solve_or_nan(a, column(b))
+    columns = solve_or_nan(a, as_column(b))
     return reshape(columns, columns.shape[:-1])
 
 
-def _pull_matrix(g: Any, a: Any, out: Any, b_spec: Spec) -> Any:
+def _solve_a_vjp(g: Any, a: Any, out: Any, b_spec: Spec) -> Any:
     vector = len(b_spec.shape) == 1
-    pulled = _solved(matrix_transpose(a), g, vector)
+    pulled = _solve_columns(matrix_transpose(a), g, vector)
     if vector:
-        return neg(matmul(column(pulled), matrix_transpose(column(out))))
+        return neg(matmul(as_column(pulled), matrix_transpose(as_column(out))))
     return neg(matmul(pulled, matrix_transpose(out)))
 
 
-def _push_matrix(t: Any, a: Any, out: Any, b_spec: Spec) -> Any:
+def _solve_a_jvp(t: Any, a: Any, out: Any, b_spec: Spec) -> Any:
     if len(b_spec.shape) > 1:
         return neg(solve_or_nan(a, matmul(t, out)))
-    moved = solve_or_nan(a, matmul(t, column(out)))
+    moved = solve_or_nan(a, matmul(t, as_column(out)))
     return neg(reshape(moved, moved.shape[:-1]))
 
 
 _SYSTEM_RULES: dict[str, Any] = {
     "vjp": {
-        "a": _pull_matrix,
-        "b": lambda g, a, b_spec: _solved(matrix_transpose(a), g, len(b_spec.shape) == 1),
+        "a": _solve_a_vjp,
+        "b": lambda g, a, b_spec: _solve_columns(matrix_transpose(a), g, len(b_spec.shape) == 1),
     },
-    "jvp": {"a": _push_matrix, "b": lambda t, a, b_spec: solve_or_nan(a, t)},
+    "jvp": {"a": _solve_a_jvp, "b": lambda t, a, b_spec: solve_or_nan(a, t)},
 }
 
 # ------------------------------------------------------------------ rows
 
 
 _SYSTEMS = [
-    sample((3, 3), (3,), form=regular),
-    sample((3, 3), (3, 2), form=regular),
-    sample((2, 1, 2, 2), (3, 2, 1), form=regular),
-    sample((2, 2, 2), (2,), form=regular),
+    sample((3, 3), (3,), form=well_conditioned),
+    sample((3, 3), (3, 2), form=well_conditioned),
+    sample((2, 1, 2, 2), (3, 2, 1), form=well_conditioned),
+    sample((2, 2, 2), (2,), form=well_conditioned),
     sample((0, 0), (0, 2)),
-    sample((0, 2, 2), (2, 1), form=regular),
+    sample((0, 2, 2), (2, 1), form=well_conditioned),
 ]
-NO_SYSTEMS = [
+BAD_SYSTEMS = [
     reject((2, 3), (2,), match="square matrices"),
     reject((3,), (3,), match="square matrices"),
     reject((2, 2), (3,), match="of which 3 equations"),
@@ -133,31 +133,31 @@ NO_SYSTEMS = [
 
 @op(
     primitive="decompose",
-    infer=lambda a, b: system("solve_or_nan", a, b),
+    infer=lambda a, b: solve_spec("solve_or_nan", a, b),
     kernel=_solve_or_nan,
     **_SYSTEM_RULES,
     samples=_SYSTEMS,
-    rejects=NO_SYSTEMS,
+    rejects=BAD_SYSTEMS,
 )
 def solve_or_nan(a: Any, b: Any, /) -> Any:
-    """``x`` of ``a @ x = b``, as ``solve`` has it, but NaN where ``a`` is singular."""
+    """Solution ``x`` of ``a @ x = b`` as by ``solve``, but NaN for singular matrices."""
     return _solve_or_nan(a, b)
 
 
 @op(
     decomposition=lambda a, b: solve_or_nan(a, b),
     raises=True,
-    infer=lambda a, b: system("solve", a, b),
+    infer=lambda a, b: solve_spec("solve", a, b),
     numpy=[np.linalg.solve],
     **_SYSTEM_RULES,
     samples=_SYSTEMS,
-    rejects=[*NO_SYSTEMS, reject((2, 2), (2,), error=LinAlgError, match="Singular matrix")],
+    rejects=[*BAD_SYSTEMS, reject((2, 2), (2,), error=LinAlgError, match="Singular matrix")],
 )
 def solve(a: Any, b: Any, /) -> Any:
-    """``x`` of ``a @ x = b``: square matrices, and a vector, or matrices of columns.
+    """Solution ``x`` of the linear system ``a @ x = b`` with square matrices ``a``.
 
-    A ``b`` of one axis is one vector for all matrices; else its last two axes are columns.
-    A singular matrix raises ``LinAlgError``.
+    If ``b`` has one axis, it is one vector for all matrices; otherwise its last two axes are
+    matrices of columns. A singular matrix raises ``LinAlgError``.
     """
     return lapack.solve(a, b)
 
@@ -165,14 +165,14 @@ def solve(a: Any, b: Any, /) -> Any:
 @op(
     decomposition=lambda a: solve_or_nan(a, np.eye(a.shape[-1], dtype=a.dtype)),
     raises=True,
-    infer=_inverse_spec,
+    infer=_inv_spec,
     numpy=[np.linalg.inv],
-    vjp={"a": lambda g, out: _between(g, matrix_transpose(out))},
-    jvp={"a": lambda t, out: _between(t, out)},
+    vjp={"a": lambda g, out: _inv_derivative(g, matrix_transpose(out))},
+    jvp={"a": lambda t, out: _inv_derivative(t, out)},
     samples=[
-        sample((3, 3), form=regular),
-        sample((2, 2, 2), form=regular),
-        sample((1, 1), form=regular),
+        sample((3, 3), form=well_conditioned),
+        sample((2, 2, 2), form=well_conditioned),
+        sample((1, 1), form=well_conditioned),
         sample((0, 0)),
     ],
     rejects=[
@@ -186,11 +186,12 @@ def inv(a: Any, /) -> Any:
     return lapack.inv(a)
 
 
-def _between(g: Any, inverse: Any) -> Any:
+def _inv_derivative(g: Any, inverse: Any) -> Any:
+    """Return ``-inverse @ g @ inverse``."""
     return neg(matmul(matmul(inverse, g), inverse))
 
 
-# ------------------------------------------------------------------ tensors
+# ------------------------------------------------------------------ tensor equations
 
 
 @composite(
@@ -206,40 +207,43 @@ def _between(g: Any, inverse: Any) -> Any:
     ],
 )
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None, *, tape: Any = None) -> Any:
-    """``x`` of ``tensordot(a, x, x.ndim) = b``.
+    """Solution ``x`` of the tensor equation ``tensordot(a, x, x.ndim) = b``.
 
     Args:
-        a: Array whose first axes are those of ``b``, and the others those of ``x``; as many
-            elements are on these as on those.
+        a: Array whose first axes are those of ``b`` and the others those of ``x``; both products
+            of lengths are equal.
         b: Array of any shape.
-        axes: Axes of ``a`` that are put behind the others first.
+        axes: Axes of ``a`` to move to the end first.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where the axes do not fit. LinAlgError: where there is no such ``x``.
+        ShapeError: if the axes do not fit.
+        LinAlgError: if the equation is singular.
 
     >>> tensorsolve(np.array([[[2.0, 0.0], [0.0, 4.0]]]), np.array([[2.0, 2.0]]))
     array([1. , 0.5])
     """
-    shape, wanted = shape_of(a), shape_of(b)
+    shape, equation_shape = shape_of(a), shape_of(b)
     if axes is not None:
         moved = normalize_axes("tensorsolve", tuple(axes), len(shape))
         moved = tuple(int(k) % len(shape) for k in axes) if moved else ()
         order = (*(k for k in range(len(shape)) if k not in moved), *moved)
         a, shape = transpose(a, order, tape=tape), tuple(shape[k] for k in order)
-    if shape[: len(wanted)] != wanted:
+    if shape[: len(equation_shape)] != equation_shape:
         raise ShapeError(
-            f"tensorsolve: a has shape {shape}, b {wanted}; a must begin with the axes of b"
+            f"tensorsolve: a has shape {shape}, b {equation_shape}; a must begin with the axes of b"
         )
-    found = shape[len(wanted) :]
-    count, unknown = math.prod(wanted), math.prod(found)
-    if count != unknown:
+    unknown_shape = shape[len(equation_shape) :]
+    count, unknowns = math.prod(equation_shape), math.prod(unknown_shape)
+    if count != unknowns:
         raise ShapeError(
-            f"tensorsolve: a of shape {shape} has {count} equations for {unknown} unknowns; "
-            "as many of both are wanted"
+            f"tensorsolve: a of shape {shape} has {count} equations for {unknowns} unknowns; "
+            "as many of both are equation_shape"
         )
     matrix = reshape(a, (count, count), tape=tape)
-    return reshape(solve(matrix, reshape(b, (count,), tape=tape), tape=tape), found, tape=tape)
+    return reshape(
+        solve(matrix, reshape(b, (count,), tape=tape), tape=tape), unknown_shape, tape=tape
+    )
 
 
 @composite(
@@ -251,18 +255,19 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None, *, tape: Any 
     ],
 )
 def tensorinv(a: Any, ind: int = 2, *, tape: Any = None) -> Any:
-    """The inverse of what ``tensordot(a, x, x.ndim)`` does with ``x``.
+    """Inverse of the linear map ``x -> tensordot(a, x, x.ndim)``.
 
     Args:
-        a: Array with as many elements on its first axes as on the others.
-        ind: How many axes are the first.
+        a: Array whose first ``ind`` axes hold as many elements as the others.
+        ind: Number of first axes.
         tape: The tape to record on.
 
     Returns:
-        An array whose axes are the others of ``a``, then the first.
+        An array with the other axes of ``a`` first, then the first ``ind``.
 
     Raises:
-        ShapeError: where the axes do not fit. LinAlgError: where there is no inverse.
+        ShapeError: if the axes do not fit.
+        LinAlgError: if the map is singular.
 
     >>> tensorinv(np.array([[[2.0, 0.0], [0.0, 4.0]]])).shape
     (2, 1, 2)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from odyssey.checks import whole
-from odyssey.devices.arrays import as_array
 from odyssey.errors import ShapeError
+from odyssey.linalg.matrix_powers import _matrix_operand
 from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.ops.structure.diagonals import _places
 from odyssey.ops.structure.indexing import add_at
@@ -24,30 +24,26 @@ from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
 
 
-def _array(who: str, x: Any) -> Any:
-    return x if hasattr(x, "dtype") else as_array(who, "an operand", x)
-
-
 @composite(
     aliases=["mH"],
     samples=[sample((2, 3)), sample((2, 3, 1)), sample((0, 2))],
     rejects=[reject((3,), match="two axes")],
 )
 def adjoint(x: Any, *, tape: Any = None) -> Any:
-    """Conjugate transposes of matrices.
+    """Conjugate transpose of matrices.
 
     Args:
-        x: Array of two axes or more; the last two are the matrices'.
+        x: Array of two or more axes; the last two are transposed.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for fewer axes.
+        ShapeError: for fewer than two axes.
 
     >>> adjoint(np.array([[1.0, 2j]]))
     array([[1.-0.j],
            [0.-2.j]])
     """
-    turned = matrix_transpose(_array("adjoint", x), tape=tape)
+    turned = matrix_transpose(_matrix_operand("adjoint", x), tape=tape)
     return conj(turned, tape=tape) if turned.dtype.kind == "c" else turned
 
 
@@ -67,32 +63,32 @@ def adjoint(x: Any, *, tape: Any = None) -> Any:
 def diag_embed(
     x: Any, offset: int = 0, axis1: int = -2, axis2: int = -1, *, tape: Any = None
 ) -> Any:
-    """Matrices of zeros that have the vectors of an array on a diagonal.
+    """Matrices with the vectors of an array on a diagonal and zeros elsewhere.
 
     Args:
-        x: Array; its last axis is that of the vectors.
-        offset: Which diagonal: above the main one where positive, below it where negative.
-        axis1: Where the rows stand in the result.
-        axis2: Where its columns stand.
+        x: Array of vectors along the last axis.
+        offset: The diagonal: above the main one if positive, below it if negative.
+        axis1: Axis of the rows in the result.
+        axis2: Axis of the columns in the result.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for a number, and for axes that do not fit.
+        ShapeError: for a number, or axes that do not fit.
 
     >>> diag_embed(np.array([1.0, 2.0]), 1)
     array([[0., 1., 0.],
            [0., 0., 2.],
            [0., 0., 0.]])
     """
-    x, offset = _array("diag_embed", x), whole("diag_embed", "offset", offset)
+    x, offset = _matrix_operand("diag_embed", x), whole("diag_embed", "offset", offset)
     shape = shape_of(x)
     if not shape:
         raise ShapeError("diag_embed: x is a number; pass a vector, or an array of them")
     normalize_axes("diag_embed", (axis1, axis2), len(shape) + 1)
     n = shape[-1] + abs(offset)
     flat = Spec((*shape[:-1], n * n), x.dtype)
-    made = add_at(x, (..., _places(n, n, offset)), flat, tape=tape)
-    matrices = reshape(made, (*shape[:-1], n, n), tape=tape)
+    flat_matrices = add_at(x, (..., _places(n, n, offset)), flat, tape=tape)
+    matrices = reshape(flat_matrices, (*shape[:-1], n, n), tape=tape)
     ndim = len(shape) + 1
     if (axis1 % ndim, axis2 % ndim) == (ndim - 2, ndim - 1):
         return matrices
@@ -109,14 +105,14 @@ def diag_embed(
     rejects=[reject((2, 2, 2), match="at most two axes"), reject(match="no arrays came")],
 )
 def block_diag(*arrays: Any, tape: Any = None) -> Any:
-    """The matrix that has matrices along its diagonal, and zeros elsewhere.
+    """Block-diagonal matrix of the given matrices.
 
     Args:
-        arrays: Matrices; a vector counts as a row, a number as a matrix of one element.
+        arrays: Matrices; a vector is taken as a row, a number as a 1 by 1 matrix.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for more axes, or without arrays.
+        ShapeError: for more than two axes, or no arrays.
 
     >>> block_diag(np.ones((1, 2)), np.array(5.0))
     array([[1., 1., 0.],
@@ -126,15 +122,15 @@ def block_diag(*arrays: Any, tape: Any = None) -> Any:
         raise ShapeError("block_diag: no arrays came; pass one or more")
     blocks = []
     for x in arrays:
-        x = _array("block_diag", x)
+        x = _matrix_operand("block_diag", x)
         if len(shape_of(x)) > 2:
             raise ShapeError(f"block_diag: an array has shape {shape_of(x)}; at most two axes")
         blocks.append(reshape(x, (1, 1, *shape_of(x))[-2:], tape=tape))
     widths = [shape_of(x)[1] for x in blocks]
-    before, whole_width = 0, sum(widths)
+    before, total_width = 0, sum(widths)
     rows = []
     for block, width in zip(blocks, widths, strict=True):
-        after = whole_width - before - width
+        after = total_width - before - width
         rows.append(pad(block, ((0, 0), (before, after)), tape=tape))
         before += width
     return concatenate(rows, 0, tape=tape)

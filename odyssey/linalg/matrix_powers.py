@@ -1,4 +1,4 @@
-"""Products of several matrices, and powers of a matrix."""
+"""Chained matrix products and matrix powers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.linalg.linear_systems import inv
 from odyssey.linalg.matrix_products import matmul
-from odyssey.linalg.matrix_shapes import regular
+from odyssey.linalg.matrix_shapes import well_conditioned
 from odyssey.ops.structure.creation import full_like
 from odyssey.ops.structure.shape import (
     identity,
@@ -22,7 +22,8 @@ from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 
 
-def _array(who: str, x: Any) -> Any:
+def _matrix_operand(who: str, x: Any) -> Any:
+    """Convert an array-like without a dtype to an array."""
     return x if hasattr(x, "dtype") else as_array(who, "an operand", x)
 
 
@@ -43,19 +44,19 @@ def _array(who: str, x: Any) -> Any:
     ],
 )
 def multi_dot(arrays: Sequence[Any], *, tape: Any = None) -> Any:
-    """Product of matrices, in the order that takes the fewest multiplications.
+    """Product of several matrices in the order with the fewest multiplications.
 
     Args:
-        arrays: Two matrices or more; the first may be a vector, a row, and the last a column.
+        arrays: Two or more matrices; the first may be a row vector and the last a column vector.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where lengths differ.
+        ShapeError: if inner lengths differ.
 
     >>> multi_dot([np.ones(3), np.ones((3, 4)), np.ones((4, 2))])
     array([12., 12.])
     """
-    operands = [_array("multi_dot", x) for x in arrays]
+    operands = [_matrix_operand("multi_dot", x) for x in arrays]
     shapes = [shape_of(x) for x in operands]
     if len(operands) < 2:
         raise ShapeError(f"multi_dot: {len(operands)} came; pass a list of two arrays or more")
@@ -67,19 +68,19 @@ def multi_dot(arrays: Sequence[Any], *, tape: Any = None) -> Any:
             "and these may be vectors"
         )
     rows = 1 if len(shapes[0]) == 1 else shapes[0][0]
-    split = _splits([rows, *(shape[0] for shape in shapes[1:]), (*shapes[-1], 1)[1]])
+    split = _chain_splits([rows, *(shape[0] for shape in shapes[1:]), (*shapes[-1], 1)[1]])
 
-    def product(i: int, j: int) -> Any:
+    def subchain(i: int, j: int) -> Any:
         if i == j:
             return operands[i]
         k = split[i, j]
-        return matmul(product(i, k), product(k + 1, j), tape=tape)
+        return matmul(subchain(i, k), subchain(k + 1, j), tape=tape)
 
-    return product(0, len(operands) - 1)
+    return subchain(0, len(operands) - 1)
 
 
-def _splits(lengths: Sequence[int]) -> dict[tuple[int, int], int]:
-    """Where to split a chain of matrices, ``i`` to ``j``, by dynamic programming."""
+def _chain_splits(lengths: Sequence[int]) -> dict[tuple[int, int], int]:
+    """Optimal split of each subchain ``i`` to ``j``, by dynamic programming."""
     count = len(lengths) - 1
     cost = {(i, i): 0 for i in range(count)}
     split = {}
@@ -98,7 +99,7 @@ def _splits(lengths: Sequence[int]) -> dict[tuple[int, int], int]:
     samples=[
         sample((2, 2), 5),
         sample((2, 2, 2), 3),
-        sample((2, 2), -2, form=regular),
+        sample((2, 2), -2, form=well_conditioned),
         sample((2, 2), 1),
         sample((0, 0), 2),
     ],
@@ -108,11 +109,11 @@ def _splits(lengths: Sequence[int]) -> dict[tuple[int, int], int]:
     ],
 )
 def matrix_power(a: Any, n: int, *, tape: Any = None) -> Any:
-    """Products of square matrices with themselves.
+    """Powers of square matrices.
 
     Args:
         a: Square matrices.
-        n: How many factors there are; below 0, of the inverses.
+        n: The exponent, an int; negative for powers of the inverse.
         tape: The tape to record on.
 
     Raises:
@@ -122,7 +123,7 @@ def matrix_power(a: Any, n: int, *, tape: Any = None) -> Any:
     array([[1., 5.],
            [0., 1.]])
     """
-    a, n = _array("matrix_power", a), whole("matrix_power", "n", n)
+    a, n = _matrix_operand("matrix_power", a), whole("matrix_power", "n", n)
     shape = shape_of(a)
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ShapeError(f"matrix_power: a has shape {shape}; wanted are square matrices")

@@ -1,4 +1,4 @@
-"""What ops on matrices ask of shapes and dtypes, and the matrices of their samples."""
+"""Checks of matrix shapes and dtypes, and sample matrices for tests."""
 
 from __future__ import annotations
 
@@ -8,23 +8,27 @@ import numpy as np
 
 from odyssey.errors import DTypeError, LinAlgError, ShapeError
 from odyssey.spec import Array, Shape
+from odyssey.table.samples import reject
 
 __all__ = [
-    "batch_of",
-    "definite",
-    "precision",
-    "real_part",
-    "rectangular",
-    "refuse_not_finite",
-    "regular",
-    "square",
+    "HALF_MATRIX",
+    "NOT_MATRICES",
+    "NOT_SQUARE",
+    "broadcast_batches",
+    "positive_definite",
+    "lapack_dtype",
+    "real_dtype_of",
+    "check_matrices",
+    "require_finite",
+    "well_conditioned",
+    "check_square",
 ]
 
 # ------------------------------------------------------------------ shapes and dtypes
 
 
-def precision(who: str, name: str, x: Any) -> np.dtype[Any]:
-    """The dtype that NumPy's linear algebra computes with: single or double precision."""
+def lapack_dtype(who: str, name: str, x: Any) -> np.dtype[Any]:
+    """Return the dtype that LAPACK computes with; raise unless single or double precision."""
     dtype = getattr(x, "dtype", None) or np.asarray(x).dtype
     if dtype.kind in "biu":
         return np.dtype(np.float64)
@@ -33,43 +37,43 @@ def precision(who: str, name: str, x: Any) -> np.dtype[Any]:
     return np.dtype(dtype)
 
 
-def real_part(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of the sizes of such numbers."""
+def real_dtype_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the real dtype of the same precision."""
     return np.empty(0, dtype).real.dtype
 
 
-def rectangular(who: str, a: Any, name: str = "a") -> np.dtype[Any]:
-    """The dtype that NumPy computes with, of matrices of any lengths."""
+def check_matrices(who: str, a: Any, name: str = "a") -> np.dtype[Any]:
+    """Raise ShapeError unless ``a`` is an array of matrices; return its LAPACK dtype."""
     shape: Shape = getattr(a, "shape", ())
     if len(shape) < 2:
         raise ShapeError(f"{who}: {name} has shape {shape}; wanted are matrices, (..., m, n)")
-    return precision(who, name, a)
+    return lapack_dtype(who, name, a)
 
 
-def square(who: str, a: Any, name: str = "a") -> np.dtype[Any]:
-    """The dtype that NumPy computes with, of square matrices."""
+def check_square(who: str, a: Any, name: str = "a") -> np.dtype[Any]:
+    """Raise ShapeError unless ``a`` is an array of square matrices; return its LAPACK dtype."""
     shape: Shape = getattr(a, "shape", ())
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ShapeError(
             f"{who}: {name} has shape {shape}; wanted are square matrices, (..., n, n)"
         )
-    return precision(who, name, a)
+    return lapack_dtype(who, name, a)
 
 
-def refuse_not_finite(who: str, a: Any) -> None:
-    """Raise for matrices that are not finite, of which LAPACK may seek singular vectors for ever.
+def require_finite(who: str, a: Any) -> None:
+    """Raise LinAlgError if ``a`` is not finite: LAPACK's SVD might not terminate.
 
-    NumPy raises the same for those of which it does not.
+    NumPy raises this error where LAPACK does terminate.
     """
     if not np.isfinite(a).all():
         raise LinAlgError(
-            f"{who}: SVD did not converge, since a has elements that are not finite; look for them "
+            f"{who}: SVD did not converge, because a has elements that are not finite; find them "
             "with np.isfinite(a)"
         )
 
 
-def batch_of(who: str, a: Shape, b: Shape) -> Shape:
-    """The axes before the matrices of two operands, broadcast."""
+def broadcast_batches(who: str, a: Shape, b: Shape) -> Shape:
+    """Broadcast the batch axes of two operands, those before the matrix axes."""
     try:
         return np.broadcast_shapes(a, b)
     except ValueError:
@@ -78,21 +82,33 @@ def batch_of(who: str, a: Shape, b: Shape) -> Shape:
         ) from None
 
 
-# ------------------------------------------------------------------ of samples
+# ------------------------------------------------------------------ sample matrices
 
 
 def _is_square(x: Array) -> bool:
     return x.ndim > 1 and x.shape[-1] == x.shape[-2]
 
 
-def regular(x: Array) -> Array:
-    """Square matrices far from singular ones; what is not square stays."""
+def well_conditioned(x: Array) -> Array:
+    """Make square samples well conditioned; others are returned unchanged."""
     return x / 2 + 3 * np.eye(x.shape[-1]) if _is_square(x) else x
 
 
-def definite(x: Array) -> Array:
-    """Hermitian matrices of positive eigenvalues; what is not square stays."""
+def positive_definite(x: Array) -> Array:
+    """Make square samples Hermitian positive definite; others are returned unchanged."""
     if not _is_square(x):
         return x
-    found: Array = x @ np.conj(np.swapaxes(x, -1, -2)) / 2 + 2 * np.eye(x.shape[-1])
-    return found
+    out: Array = x @ np.conj(np.swapaxes(x, -1, -2)) / 2 + 2 * np.eye(x.shape[-1])
+    return out
+
+
+HALF_MATRIX = np.eye(2, dtype=np.float16)
+NOT_MATRICES = [
+    reject((3,), match="wanted are matrices"),
+    reject(HALF_MATRIX, error=DTypeError, match="single or double"),
+]
+NOT_SQUARE = [
+    reject((2, 3), match="square matrices"),
+    reject((3,), match="square matrices"),
+    reject(HALF_MATRIX, error=DTypeError, match="single or double"),
+]

@@ -1,7 +1,7 @@
 """Norms of vectors and matrices, and condition numbers.
 
-At 0 a norm has the gradient 0, the shortest of those that it might have; ties of a largest or
-smallest element, sum or singular value share theirs evenly.
+The gradient of a norm at 0 is 0, the subgradient of least norm. Ties of a largest or smallest
+element, sum or singular value share the gradient evenly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import LinAlgError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.linalg.linear_systems import solve_or_nan
-from odyssey.linalg.matrix_shapes import definite, real_part, regular, square
+from odyssey.linalg.matrix_shapes import (
+    check_square,
+    positive_definite,
+    real_dtype_of,
+    well_conditioned,
+)
 from odyssey.linalg.singular_values import svdvals
 from odyssey.ops.elementwise.arithmetic import div, mul
 from odyssey.ops.elementwise.choice import equal, isnan, logical_and, logical_not, not_equal, where
@@ -34,61 +39,61 @@ from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes, reduced_shape
 
-# ------------------------------------------------------------------ the length of vectors
+# ------------------------------------------------------------------ Euclidean norm
 
 
-def _length_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return np.dtype(np.float64) if dtype.kind in "biu" else real_part(dtype)
+def _norm_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(np.float64) if dtype.kind in "biu" else real_dtype_of(dtype)
 
 
-def _length_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
+def _euclidean_norm_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
     shape = reduced_shape("euclidean_norm", x.shape, axis, keepdims)
-    return Spec(shape, _length_dtype(x.dtype))
+    return Spec(shape, _norm_dtype(x.dtype))
 
 
-def _length(x: Any, axis: Any, keepdims: bool) -> Any:
+def _euclidean_norm(x: Any, axis: Any, keepdims: bool) -> Any:
     x = np.asarray(x)
-    if x.dtype == np.float16:  # whose squares end at 65,504, and whose sums stop at 2048
-        return _length(x.astype(np.float32), axis, keepdims).astype(np.float16)
+    if x.dtype == np.float16:  # squares overflow at 65,504, sums stop growing at 2048
+        return _euclidean_norm(x.astype(np.float32), axis, keepdims).astype(np.float16)
     if x.dtype.kind in "biu":
         x = x.astype(np.float64)
     axes = normalize_axes("euclidean_norm", axis, x.ndim)
-    if len(axes) == x.ndim:  # by BLAS, in a third of the time
+    if len(axes) == x.ndim:  # BLAS takes a third of the time
         flat = x.reshape(-1)
-        if x.dtype.kind == "c":  # by its parts: times its conjugate, an infinite number has NaN
-            flat = np.ascontiguousarray(flat).view(real_part(x.dtype))
+        if x.dtype.kind == "c":  # an infinite number times its conjugate would be NaN
+            flat = np.ascontiguousarray(flat).view(real_dtype_of(x.dtype))
         squares = np.dot(flat, flat)
         return np.sqrt(squares.reshape((1,) * x.ndim)) if keepdims else np.sqrt(squares)
     squares = x.real * x.real + x.imag * x.imag if x.dtype.kind == "c" else x * x
     return np.sqrt(np.add.reduce(squares, axis=axes, keepdims=keepdims))
 
 
-def _way(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    """The vectors divided by their lengths; 0 where both are."""
-    way = over_length(x, broadcast_back(out, x_spec, axis, keepdims))
-    return conj(way) if x.dtype.kind == "c" else way
+def _unit_vectors(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
+    """Vectors divided by their lengths; 0 for zero vectors."""
+    unit = over_length(x, broadcast_back(out, x_spec, axis, keepdims))
+    return conj(unit) if x.dtype.kind == "c" else unit
 
 
-def _length_pull(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    return mul(broadcast_back(g, x_spec, axis, keepdims), _way(x, out, x_spec, axis, keepdims))
+def _euclidean_norm_vjp(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
+    return mul(broadcast_back(g, x_spec, axis, keepdims), _unit_vectors(x, out, x_spec, axis, keepdims))
 
 
-def _length_push(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
+def _euclidean_norm_jvp(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     moved = sum(
-        mul(t, _way(widen_float16(x), out, x_spec, axis, keepdims)), axis, keepdims=keepdims
+        mul(t, _unit_vectors(widen_float16(x), out, x_spec, axis, keepdims)), axis, keepdims=keepdims
     )
     return real(moved) if x.dtype.kind == "c" else narrow_float16(moved, x.dtype)
 
 
 @op(
-    infer=_length_spec,
-    kernel=_length,
+    infer=_euclidean_norm_spec,
+    kernel=_euclidean_norm,
     decomposition=compute_in_float32(
         lambda x, axis, keepdims: sqrt(sum(real(mul(x, conj(x))), axis, keepdims=keepdims))
     ),
     canonical=canonical_axes,
-    vjp={"x": _length_pull},
-    jvp={"x": _length_push},
+    vjp={"x": _euclidean_norm_vjp},
+    jvp={"x": _euclidean_norm_jvp},
     kinks="0 at 0, where the second derivative is NaN",
     samples=[
         sample((2, 3)),
@@ -101,32 +106,32 @@ def _length_push(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bo
     rejects=[reject((2, 3), axis=2, match="does not fit"), reject((), axis=0, match="not fit")],
 )
 def euclidean_norm(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Length of vectors, the root of the sum of ``|x|**2``, along an axis, several, or all."""
-    return _length(x, axis, keepdims)
+    """Euclidean norm, ``sqrt(sum(|x|**2))``, along one axis, several, or all."""
+    return _euclidean_norm(x, axis, keepdims)
 
 
 # ------------------------------------------------------------------ other norms
 
 
-def _order(who: str, order: Any) -> Any:
-    """The order of a norm of vectors, a float."""
+def _vector_order(who: str, order: Any) -> Any:
+    """Return the order of a vector norm as a float."""
     if order is None:
         return 2.0
     if isinstance(order, str):
-        raise SettingError(f"{who}: ord={shown(order)} is of matrices; pass a number for vectors")
+        raise SettingError(f"{who}: ord={shown(order)} is for matrices; pass a number for vectors")
     return number(who, "ord", order, "[-inf, inf]")
 
 
-def _vector(who: str, x: Any, order: Any, axis: Any, keepdims: bool, tape: Any) -> Any:
-    order = _order(who, order)
+def _vector_norm(who: str, x: Any, order: Any, axis: Any, keepdims: bool, tape: Any) -> Any:
+    order = _vector_order(who, order)
     if order == 2:
         return euclidean_norm(x, axis, keepdims=keepdims, tape=tape)
     if x.dtype == np.float16:
         single = astype(x, np.float32, tape=tape)
-        return astype(_vector(who, single, order, axis, keepdims, tape), np.float16, tape=tape)
+        return astype(_vector_norm(who, single, order, axis, keepdims, tape), np.float16, tape=tape)
     if order == 0:
-        counted = astype(not_equal(x, 0, tape=tape), _length_dtype(x.dtype), tape=tape)
-        return sum(counted, axis, keepdims=keepdims, tape=tape)
+        nonzero = astype(not_equal(x, 0, tape=tape), _norm_dtype(x.dtype), tape=tape)
+        return sum(nonzero, axis, keepdims=keepdims, tape=tape)
     sizes = absolute(x, tape=tape)
     empty = not math.prod(x.shape[k] for k in normalize_axes(who, axis, len(x.shape)))
     if order == 1 or (order == math.inf and empty):
@@ -136,50 +141,52 @@ def _vector(who: str, x: Any, order: Any, axis: Any, keepdims: bool, tape: Any) 
     total = sum(power(sizes, order, tape=tape), axis, keepdims=keepdims, tape=tape)
     if order < 0:
         return power(total, 1 / order, tape=tape)
-    # At 0 the slope of the root is infinite: another number stands there, which is not chosen.
+    # The derivative of the root is infinite at 0: substitute 1 there, and select 0 afterwards.
     zero = equal(total, 0, tape=tape)
     root = power(where(zero, 1.0, total, tape=tape), 1 / order, tape=tape)
     return where(zero, 0.0, root, tape=tape)
 
 
-def _matrix(who: str, x: Any, order: Any, axes: Any, keepdims: bool, tape: Any) -> Any:
+def _matrix_norm(who: str, x: Any, order: Any, axes: Any, keepdims: bool, tape: Any) -> Any:
     shape: Shape = shape_of(x)
     normalize_axes(who, axes, len(shape))
     row, column = (int(k) % len(shape) for k in axes)
     if order is None or (isinstance(order, str) and order in ("f", "fro")):
         return euclidean_norm(x, (row, column), keepdims=keepdims, tape=tape)
     if isinstance(order, str) and order == "nuc":
-        found = sum(_singular(x, row, column, tape), -1, tape=tape)
+        out = sum(_singular_values(x, row, column, tape), -1, tape=tape)
     elif not isinstance(order, str) and order in (2, -2):
-        s = _singular(x, row, column, tape)
+        s = _singular_values(x, row, column, tape)
         empty = order == 2 and not shape_of(s)[-1]
-        found = (sum if empty else max if order > 0 else min)(s, -1, tape=tape)
+        out = (sum if empty else max if order > 0 else min)(s, -1, tape=tape)
     elif not isinstance(order, str) and order in (1, -1, math.inf, -math.inf):
-        first, last = (row, column) if abs(order) == 1 else (column, row)
+        summed_axis, other_axis = (row, column) if abs(order) == 1 else (column, row)
         half = x.dtype == np.float16
         sizes = absolute(astype(x, np.float32, tape=tape) if half else x, tape=tape)
-        sums = sum(sizes, first, keepdims=True, tape=tape)
-        empty = order > 0 and not shape[last]
-        found = (sum if empty else max if order > 0 else min)(sums, (first, last), tape=tape)
-        found = astype(found, np.float16, tape=tape) if half else found
+        sums = sum(sizes, summed_axis, keepdims=True, tape=tape)
+        empty = order > 0 and not shape[other_axis]
+        out = (sum if empty else max if order > 0 else min)(
+            sums, (summed_axis, other_axis), tape=tape
+        )
+        out = astype(out, np.float16, tape=tape) if half else out
     else:
         raise SettingError(
-            f"{who}: ord={shown(order)} of a matrix; pass 1, -1, 2, -2, inf, -inf, 'fro' or 'nuc'"
+            f"{who}: ord={shown(order)} for a matrix; pass 1, -1, 2, -2, inf, -inf, 'fro' or 'nuc'"
         )
     if not keepdims:
-        return found
-    kept = tuple(1 if k in (row, column) else n for k, n in enumerate(shape))
-    return reshape(found, kept, tape=tape)
+        return out
+    kept_shape = tuple(1 if k in (row, column) else n for k, n in enumerate(shape))
+    return reshape(out, kept_shape, tape=tape)
 
 
-def _singular(x: Any, row: int, column: int, tape: Any) -> Any:
+def _singular_values(x: Any, row: int, column: int, tape: Any) -> Any:
     ndim = len(shape_of(x))
     if (row, column) != (ndim - 2, ndim - 1):
         x = moveaxis(x, (row, column), (-2, -1), tape=tape)
     return svdvals(x, tape=tape)
 
 
-def _floating(who: str, x: Any, tape: Any) -> Any:
+def _float_operand(who: str, x: Any, tape: Any) -> Any:
     x = x if hasattr(x, "dtype") else as_array(who, "x", x)
     return astype(x, np.float64, tape=tape) if x.dtype.kind in "biu" else x
 
@@ -200,8 +207,8 @@ def _floating(who: str, x: Any, tape: Any) -> Any:
         sample((0,), ord=np.inf),
     ],
     rejects=[
-        reject((2, 3), ord=3, error=SettingError, match="of a matrix; pass 1"),
-        reject((3,), ord="fro", error=SettingError, match="is of matrices"),
+        reject((2, 3), ord=3, error=SettingError, match="for a matrix; pass 1"),
+        reject((3,), ord="fro", error=SettingError, match="is for matrices"),
         reject((2, 2, 2), ord=2, match="3 axes; pass axis="),
         reject((2, 2), axis=(0, 0), match="distinct"),
     ],
@@ -213,23 +220,24 @@ def norm(
 
     Args:
         x: Array, of one or two axes unless ``axis`` is given or ``ord`` is None.
-        ord: Of vectors a number ``p``, for the sum of ``|x|**p`` to the power ``1/p``; infinite for
-            the largest or smallest size, 0 for how many are not 0. Of matrices 1 and infinity for
-            the largest sum of sizes over rows or columns, 2 for the largest singular value, and
-            each with a minus for the smallest; ``"fro"`` for the root of the sum of squares and
-            ``"nuc"`` for the sum of singular values. By default the root of the sum of squares.
-        axis: The axis of vectors, or two of matrices.
-        keepdims: Whether folded axes stay, with length 1.
+        ord: For vectors a number ``p``: ``sum(|x|**p)**(1/p)``; inf or -inf for the largest or
+            smallest absolute value, 0 for the number of nonzero elements. For matrices 1 or inf
+            for the largest absolute column or row sum, 2 for the largest singular value, and -1,
+            -inf or -2 for the smallest; ``"fro"`` for the Frobenius norm and ``"nuc"`` for the
+            nuclear norm, the sum of singular values. By default ``sqrt(sum(|x|**2))``.
+        axis: One axis for vectors, or two for matrices.
+        keepdims: Whether reduced axes are kept with length 1.
         tape: The tape to record on.
 
     Raises:
-        SettingError: for an order that there is not. ShapeError: for other numbers of axes.
+        SettingError: for an invalid order.
+        ShapeError: for an invalid number of axes.
 
     >>> a = np.array([[3.0, 0.0], [0.0, -4.0]])
     >>> float(norm(a)), float(norm(a, 1)), norm(a, axis=0)
     (5.0, 4.0, array([3., 4.]))
     """
-    x = _floating("norm", x, tape)
+    x = _float_operand("norm", x, tape)
     ndim = len(shape_of(x))
     if axis is None:
         if ord is None:
@@ -237,9 +245,9 @@ def norm(
         axis = tuple(range(ndim))
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     if len(axes) == 1:
-        return _vector("norm", x, ord, axes[0], keepdims, tape)
+        return _vector_norm("norm", x, ord, axes[0], keepdims, tape)
     if len(axes) == 2:
-        return _matrix("norm", x, ord, axes, keepdims, tape)
+        return _matrix_norm("norm", x, ord, axes, keepdims, tape)
     raise ShapeError(
         f"norm: ord={shown(ord)} over {len(axes)} axes; pass axis= with one, of vectors, or two, "
         "of matrices"
@@ -255,27 +263,29 @@ def norm(
         sample((2, 3), ord=2.5, axis=0),
         sample((), ord=-np.inf),
     ],
-    rejects=[reject((3,), ord="nuc", error=SettingError, match="is of matrices")],
+    rejects=[reject((3,), ord="nuc", error=SettingError, match="is for matrices")],
 )
 def vector_norm(
     x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2, tape: Any = None
 ) -> Any:
-    """Norm of vectors along an axis, several, or all.
+    """Vector norm along one axis, several, or all.
 
     Args:
         x: Array of any shape.
-        axis: The axis or the axes of the vectors; by default all.
-        keepdims: Whether folded axes stay, with length 1.
-        ord: As that of ``norm``.
+        axis: One axis or several; by default all.
+        keepdims: Whether reduced axes are kept with length 1.
+        ord: As in ``norm``.
         tape: The tape to record on.
 
     Raises:
-        SettingError: for an order that there is not.
+        SettingError: for an invalid order.
 
     >>> vector_norm(np.array([[3.0, 4.0], [0.0, 2.0]]), axis=1)
     array([5., 2.])
     """
-    return _vector("vector_norm", _floating("vector_norm", x, tape), ord, axis, keepdims, tape)
+    return _vector_norm(
+        "vector_norm", _float_operand("vector_norm", x, tape), ord, axis, keepdims, tape
+    )
 
 
 @composite(
@@ -288,33 +298,34 @@ def vector_norm(
     ],
     rejects=[
         reject((3,), match="wanted are matrices"),
-        reject((2, 2), ord=0, error=SettingError, match="of a matrix; pass 1"),
+        reject((2, 2), ord=0, error=SettingError, match="for a matrix; pass 1"),
     ],
 )
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro", tape: Any = None) -> Any:
-    """Norm of matrices, which are on the last two axes.
+    """Matrix norm over the last two axes.
 
     Args:
         x: Array of two axes or more.
-        keepdims: Whether folded axes stay, with length 1.
-        ord: As that of ``norm``.
+        keepdims: Whether reduced axes are kept with length 1.
+        ord: As in ``norm``.
         tape: The tape to record on.
 
     Raises:
-        SettingError: for an order that there is not. ShapeError: for a vector.
+        SettingError: for an invalid order.
+        ShapeError: for a vector.
 
     >>> float(matrix_norm(np.array([[3.0, 0.0], [0.0, -4.0]]), ord="nuc"))
     7.0
     """
-    x = _floating("matrix_norm", x, tape)
+    x = _float_operand("matrix_norm", x, tape)
     if len(shape_of(x)) < 2:
         raise ShapeError(
             f"matrix_norm: x has shape {shape_of(x)}; wanted are matrices, or use vector_norm"
         )
-    return _matrix("matrix_norm", x, ord, (-2, -1), keepdims, tape)
+    return _matrix_norm("matrix_norm", x, ord, (-2, -1), keepdims, tape)
 
 
-# ------------------------------------------------------------------ conditions
+# ------------------------------------------------------------------ condition numbers
 
 
 @composite(
@@ -322,25 +333,25 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro", tape: An
     samples=[
         sample((3, 2)),
         sample((3, 3), p=-2),
-        sample((2, 2, 2), p=1, form=regular),
-        sample((3, 3), p="fro", form=definite),
+        sample((2, 2, 2), p=1, form=well_conditioned),
+        sample((3, 3), p="fro", form=positive_definite),
     ],
     rejects=[
         reject((2, 3), p=1, match="square matrices"),
         reject((0, 0), error=LinAlgError, match="without elements"),
-        reject((2, 2), p=3, error=SettingError, match="of a matrix; pass 1"),
+        reject((2, 2), p=3, error=SettingError, match="for a matrix; pass 1"),
     ],
 )
 def cond(x: Any, p: Any = None, *, tape: Any = None) -> Any:
-    """Condition numbers of matrices: the norm of each times that of its inverse.
+    """Condition number of matrices: the norm times the norm of the inverse.
 
     Args:
-        x: Matrices; square ones, where ``p`` is not None, 2 or -2.
-        p: The order of the norm, as that of ``norm``; by default 2.
+        x: Matrices; square unless ``p`` is None, 2 or -2.
+        p: Order of the norm, as in ``norm``; by default 2.
         tape: The tape to record on.
 
     Returns:
-        Numbers, infinite for singular matrices.
+        Condition not_nan, inf for singular matrices.
 
     Raises:
         LinAlgError: for matrices without elements.
@@ -348,23 +359,25 @@ def cond(x: Any, p: Any = None, *, tape: Any = None) -> Any:
     >>> float(cond(np.diag([4.0, 2.0])))
     2.0
     """
-    x = _floating("cond", x, tape)
+    x = _float_operand("cond", x, tape)
     if 0 in shape_of(x)[-2:]:
-        raise LinAlgError(f"cond: x has shape {shape_of(x)}; matrices without elements have none")
-    found = _condition(x, p, tape)
-    numbers = logical_not(any_of(isnan(x), (-2, -1)))
-    return where(logical_and(isnan(found), numbers), np.inf, found, tape=tape)
+        raise LinAlgError(
+            f"cond: x has shape {shape_of(x)}; a matrix without elements has no condition number"
+        )
+    out = _condition_number(x, p, tape)
+    not_nan = logical_not(any_of(isnan(x), (-2, -1)))
+    return where(logical_and(isnan(out), not_nan), np.inf, out, tape=tape)
 
 
 @ignore_fp_errors("divide", "invalid", "over")
-def _condition(x: Any, p: Any, tape: Any) -> Any:
+def _condition_number(x: Any, p: Any, tape: Any) -> Any:
     if p is None or (not isinstance(p, str) and p in (2, -2)):
         s = svdvals(x, tape=tape)
         ends = s[..., 0], s[..., -1]
         return div(*(ends[::-1] if p == -2 else ends), tape=tape)
-    dtype = square("cond", x)
+    dtype = check_square("cond", x)
     inverse = solve_or_nan(x, np.eye(shape_of(x)[-1], dtype=dtype), tape=tape)
-    norms = [_matrix("cond", m, p, (-2, -1), False, tape) for m in (x, inverse)]
+    norms = [_matrix_norm("cond", m, p, (-2, -1), False, tape) for m in (x, inverse)]
     return mul(*norms, tape=tape)
 
 

@@ -1,9 +1,8 @@
 """Pseudo-inverses and least squares.
 
-The derivative is that among matrices of the same rank, after G. H. Golub and V. Pereyra, SIAM J.
-Numer. Anal. 10 (1973). It rests on no singular vectors, and is right where singular values are
-equal. A matrix that lacks rank has neighbours of higher rank, whose pseudo-inverses are far away:
-no derivative tells of these.
+The derivative is the one at constant rank (G. H. Golub and V. Pereyra, SIAM J. Numer. Anal. 10,
+1973). It needs no singular vectors and is exact for equal singular values. The pseudo-inverse is
+discontinuous where the rank changes; there the derivative does not describe all neighbors.
 """
 
 from __future__ import annotations
@@ -15,15 +14,19 @@ import numpy as np
 from odyssey.checks import flag, number
 from odyssey.errors import DTypeError, LinAlgError, SettingError, ShapeError
 from odyssey.linalg import lapack
-from odyssey.linalg.hermitian_eigenvalues import _read, _unread
-from odyssey.linalg.matrix_products import adjoint_of, matmul
+from odyssey.linalg.hermitian_eigenvalues import (
+    hermitian_from_triangle,
+    hermitian_from_triangle_vjp,
+)
+from odyssey.linalg.matrix_products import adjoint_of, as_column, matmul
 from odyssey.linalg.matrix_shapes import (
-    batch_of,
-    precision,
-    rectangular,
-    refuse_not_finite,
-    regular,
-    square,
+    NOT_MATRICES,
+    broadcast_batches,
+    check_matrices,
+    check_square,
+    lapack_dtype,
+    require_finite,
+    well_conditioned,
 )
 from odyssey.linalg.singular_values import svdvals
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
@@ -36,54 +39,50 @@ from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import Symbol, array_of
 
-_NO_MATRICES = [
-    reject((3,), match="wanted are matrices"),
-    reject(np.eye(2, dtype=np.float16), error=DTypeError, match="single or double"),
-    reject(np.full((2, 2), np.nan), error=LinAlgError, match="SVD did not converge"),
-]
-
 # ------------------------------------------------------------------ pseudo-inverses
 
 
 def _pinv_spec(a: Spec, *options: Any) -> Spec:
-    dtype = square("pinv", a) if options[1] else rectangular("pinv", a)
+    dtype = check_square("pinv", a) if options[1] else check_matrices("pinv", a)
     return Spec((*a.shape[:-2], *a.shape[:-3:-1]), dtype)
 
 
-def _cutoff(who: str, rcond: Any) -> float | None:
+def _cutoff_option(who: str, rcond: Any) -> float | None:
     return None if rcond is None else number(who, "rcond", rcond, "[0, inf]")
 
 
 def _pinv_options(rcond: Any, hermitian: Any, rtol: Any) -> tuple[float, bool, None]:
     if rcond is not None and rtol is not None:
-        raise SettingError("pinv: rcond and rtol came, which mean the same; pass one of them")
-    found = _cutoff("pinv", rtol if rcond is None else rcond)
-    return 1e-15 if found is None else found, flag("pinv", "hermitian", hermitian), None
+        raise SettingError("pinv: rcond and rtol came, which mean the same; pass only one")
+    cutoff = _cutoff_option("pinv", rtol if rcond is None else rcond)
+    return 1e-15 if cutoff is None else cutoff, flag("pinv", "hermitian", hermitian), None
 
 
 def _pinv(a: Any, rcond: float, hermitian: bool, rtol: None) -> Any:
-    if not np.size(a):  # of which NumPy keeps integers
+    if not np.size(a):  # NumPy would return integers
         spec = _pinv_spec(a, rcond, hermitian)
         return np.zeros(spec.shape, spec.dtype)
     if not hermitian:
-        refuse_not_finite("pinv", a)
+        require_finite("pinv", a)
     return lapack.pinv(a, rcond, hermitian)
 
 
-def _pinv_pull(g: Any, a: Any, out: Any, hermitian: bool) -> Any:
-    """After G. H. Golub and V. Pereyra, SIAM J. Numer. Anal. 10 (1973), for constant rank."""
-    a = _read(a, "L") if hermitian else a
-    turned = matrix_transpose(out)
-    onto = matmul(turned, g)
-    tall = matmul(conj(out), sub(onto, matmul(onto, matrix_transpose(matmul(a, out)))))
-    short = sub(g, matmul(matrix_transpose(a), onto))
-    wide = matmul(matmul(short, turned), conj(out))
-    found = sub(adjoint_of(add(tall, wide)), matmul(onto, turned))
-    return _unread(found, "L") if hermitian else found
+def _pinv_vjp(g: Any, a: Any, out: Any, hermitian: bool) -> Any:
+    """VJP at constant rank; see the module docstring."""
+    a = hermitian_from_triangle(a, "L") if hermitian else a
+    inverse_transposed = matrix_transpose(out)
+    projected = matmul(inverse_transposed, g)
+    tall = matmul(conj(out), sub(projected, matmul(projected, matrix_transpose(matmul(a, out)))))
+    row_residual = sub(g, matmul(matrix_transpose(a), projected))
+    wide = matmul(matmul(row_residual, inverse_transposed), conj(out))
+    g_a = sub(adjoint_of(add(tall, wide)), matmul(projected, inverse_transposed))
+    return hermitian_from_triangle_vjp(g_a, "L") if hermitian else g_a
 
 
-def _pinv_push(t: Any, a: Any, out: Any, hermitian: bool) -> Any:
-    a, t = (_read(a, "L"), _read(t, "L")) if hermitian else (a, t)
+def _pinv_jvp(t: Any, a: Any, out: Any, hermitian: bool) -> Any:
+    a, t = (
+        (hermitian_from_triangle(a, "L"), hermitian_from_triangle(t, "L")) if hermitian else (a, t)
+    )
     moved, length = adjoint_of(t), matmul(out, adjoint_of(out))
     tall = matmul(length, sub(moved, matmul(matmul(moved, a), out)))
     wide = matmul(sub(moved, matmul(matmul(out, a), moved)), matmul(adjoint_of(out), out))
@@ -97,17 +96,18 @@ def _pinv_push(t: Any, a: Any, out: Any, hermitian: bool) -> Any:
     prepare=_pinv_options,
     kernel=_pinv,
     numpy=[np.linalg.pinv],
-    vjp={"a": _pinv_pull},
-    jvp={"a": _pinv_push},
+    vjp={"a": _pinv_vjp},
+    jvp={"a": _pinv_jvp},
     samples=[
         sample((3, 2)),
-        sample((2, 3, 3), form=regular),
+        sample((2, 3, 3), form=well_conditioned),
         sample((2, 3), rcond=0.01),
-        sample((2, 2), hermitian=True, form=regular),
+        sample((2, 2), hermitian=True, form=well_conditioned),
         sample((0, 2)),
     ],
     rejects=[
-        *_NO_MATRICES,
+        *NOT_MATRICES,
+        reject(np.full((2, 2), np.nan), error=LinAlgError, match="SVD did not converge"),
         reject((2, 3), hermitian=True, match="square matrices"),
         reject((2, 3), rcond=0.1, rtol=0.1, error=SettingError, match="which mean the same"),
     ],
@@ -115,11 +115,11 @@ def _pinv_push(t: Any, a: Any, out: Any, hermitian: bool) -> Any:
 def pinv(
     a: Any, /, rcond: float | None = None, hermitian: bool = False, *, rtol: float | None = None
 ) -> Any:
-    """Pseudo-inverses, of Moore and Penrose: ``pinv(a) @ b`` are least squares of ``a @ x - b``.
+    """Moore–Penrose pseudo-inverse; ``pinv(a) @ b`` minimizes ``norm(a @ x - b)``.
 
-    Singular values up to ``rcond``, or ``rtol``, times the largest count as 0; 1e-15 by default.
-    The derivative is that among matrices of the same rank. With ``hermitian`` only the lower
-    triangle is read, and has a gradient.
+    Singular values up to ``rcond``, or ``rtol``, times the largest are treated as 0; by default
+    1e-15. The derivative assumes constant rank. With ``hermitian`` only the lower triangle is read
+    and has a gradient.
     """
     return _pinv(a, *_pinv_options(rcond, hermitian, rtol))
 
@@ -127,101 +127,101 @@ def pinv(
 # ------------------------------------------------------------------ least squares
 
 
-def _squares_spec(a: Any, b: Any, rcond: float | None) -> Spec:
+def _least_squares_spec(a: Any, b: Any, rcond: float | None) -> Spec:
     who = "least_squares"
-    left = rectangular(who, a)
+    left = check_matrices(who, a)
     shape: Shape = getattr(b, "shape", ())
     rows = shape[-1:] if len(shape) < 2 else shape[-2:-1]
     if rows != a.shape[-2:-1]:
         raise ShapeError(
             f"{who}: a has shape {a.shape}, b {shape}; b must have {a.shape[-2]} rows too"
         )
-    dtype = np.result_type(left, precision(who, "b", b))
+    dtype = np.result_type(left, lapack_dtype(who, "b", b))
     if len(shape) == 1:
         return Spec((*a.shape[:-2], a.shape[-1]), dtype)
-    return Spec((*batch_of(who, a.shape[:-2], shape[:-2]), a.shape[-1], shape[-1]), dtype)
+    return Spec((*broadcast_batches(who, a.shape[:-2], shape[:-2]), a.shape[-1], shape[-1]), dtype)
 
 
 def _least_squares(a: Any, b: Any, rcond: float | None) -> Any:
     a, b = np.asarray(a), np.asarray(b)
-    refuse_not_finite("least_squares", a)
+    require_finite("least_squares", a)
     if a.ndim == 2 and b.ndim in (1, 2):
         return lapack.lstsq(a, b, rcond)[0]
-    spec = _squares_spec(a, b, rcond)
+    spec = _least_squares_spec(a, b, rcond)
     right = b[:, None] if b.ndim == 1 else b
     batch = spec.shape[:-1] if b.ndim == 1 else spec.shape[:-2]
     left = np.broadcast_to(a, (*batch, *a.shape[-2:]))
     right = np.broadcast_to(right, (*batch, *right.shape[-2:]))
     out = np.empty((*batch, a.shape[-1], right.shape[-1]), spec.dtype)
-    for place in np.ndindex(batch):
-        out[place] = lapack.lstsq(left[place], right[place], rcond)[0]
+    for index in np.ndindex(batch):
+        out[index] = lapack.lstsq(left[index], right[index], rcond)[0]
     return out.reshape(spec.shape)
 
 
-def _share(a: Any, dtype: Any, rcond: float | None) -> float:
-    """Up to which part of the largest a singular value counts as 0."""
+def _relative_cutoff(a: Any, dtype: Any, rcond: float | None) -> float:
+    """Fraction of the largest singular value up to which singular values are treated as 0."""
     if rcond is not None and rcond >= 0:
         return rcond
     eps = float(np.finfo(dtype).eps)
     return eps if rcond is not None else eps * sorted(a.shape[-2:])[-1]
 
 
-def _columns(v: Any, vector: bool) -> Any:
-    return reshape(v, (*v.shape, 1)) if vector else v
+def _truncated_pinv(a: Any, dtype: Any, rcond: float | None) -> Any:
+    """Pseudo-inverse with the cutoff of ``least_squares``."""
+    return pinv(a, _relative_cutoff(a, dtype, rcond), False, rtol=None)
 
 
-def _squares_pull_a(g: Any, a: Any, b: Any, out: Any, rcond: float | None) -> Any:
+def _least_squares_a_vjp(g: Any, a: Any, b: Any, out: Any, rcond: float | None) -> Any:
     vector = b.ndim == 1
-    g, b, out = _columns(g, vector), _columns(b, vector), _columns(out, vector)
-    inverse = pinv(a, _share(a, out.dtype, rcond), False, rtol=None)
-    onto = matmul(matrix_transpose(inverse), g)
-    rest = sub(b, matmul(a, out))
-    tall = matmul(matmul(conj(inverse), onto), matrix_transpose(rest))
-    short = sub(g, matmul(matrix_transpose(a), onto))
-    wide = matmul(short, matrix_transpose(matmul(adjoint_of(inverse), out)))
-    return sub(adjoint_of(add(tall, wide)), matmul(onto, matrix_transpose(out)))
+    if vector:
+        g, b, out = as_column(g), as_column(b), as_column(out)
+    inverse = _truncated_pinv(a, out.dtype, rcond)
+    projected = matmul(matrix_transpose(inverse), g)
+    residual = sub(b, matmul(a, out))
+    tall = matmul(matmul(conj(inverse), projected), matrix_transpose(residual))
+    row_residual = sub(g, matmul(matrix_transpose(a), projected))
+    wide = matmul(row_residual, matrix_transpose(matmul(adjoint_of(inverse), out)))
+    return sub(adjoint_of(add(tall, wide)), matmul(projected, matrix_transpose(out)))
 
 
-def _squares_push_a(t: Any, a: Any, b: Any, out: Any, rcond: float | None) -> Any:
+def _least_squares_a_jvp(t: Any, a: Any, b: Any, out: Any, rcond: float | None) -> Any:
     vector = b.ndim == 1
-    b, out = _columns(b, vector), _columns(out, vector)
-    inverse = pinv(a, _share(a, out.dtype, rcond), False, rtol=None)
+    if vector:
+        b, out = as_column(b), as_column(out)
+    inverse = _truncated_pinv(a, out.dtype, rcond)
     moved = adjoint_of(t)
     tall = matmul(adjoint_of(inverse), matmul(moved, sub(b, matmul(a, out))))
     wide = matmul(moved, matmul(adjoint_of(inverse), out))
-    found = add(matmul(inverse, sub(tall, matmul(t, out))), sub(wide, _through(inverse, a, wide)))
-    return reshape(found, found.shape[:-1]) if vector else found
+    t_x = add(
+        matmul(inverse, sub(tall, matmul(t, out))), sub(wide, matmul(inverse, matmul(a, wide)))
+    )
+    return reshape(t_x, t_x.shape[:-1]) if vector else t_x
 
 
-def _through(inverse: Any, a: Any, x: Any) -> Any:
-    return matmul(inverse, matmul(a, x))
-
-
-def _squares_pull_b(g: Any, a: Any, out: Any, b_spec: Spec, rcond: float | None) -> Any:
+def _least_squares_b_vjp(g: Any, a: Any, out: Any, b_spec: Spec, rcond: float | None) -> Any:
     vector = len(b_spec.shape) == 1
-    inverse = pinv(a, _share(a, out.dtype, rcond), False, rtol=None)
-    found = matmul(matrix_transpose(inverse), _columns(g, vector))
-    return reshape(found, found.shape[:-1]) if vector else found
+    inverse = _truncated_pinv(a, out.dtype, rcond)
+    g_b = matmul(matrix_transpose(inverse), as_column(g) if vector else g)
+    return reshape(g_b, g_b.shape[:-1]) if vector else g_b
 
 
-def _squares_push_b(t: Any, a: Any, out: Any, b_spec: Spec, rcond: float | None) -> Any:
-    return matmul(pinv(a, _share(a, out.dtype, rcond), False, rtol=None), t)
+def _least_squares_b_jvp(t: Any, a: Any, out: Any, b_spec: Spec, rcond: float | None) -> Any:
+    return matmul(_truncated_pinv(a, out.dtype, rcond), t)
 
 
-def _squares_options(rcond: Any) -> tuple[float | None]:
-    # NumPy had -1 for the precision of the machine, which any number below 0 still means to LAPACK.
-    found = None if rcond is None else number("least_squares", "rcond", rcond)
-    return (found,)
+def _least_squares_options(rcond: Any) -> tuple[float | None]:
+    # A negative number means machine precision to LAPACK, as -1 did in NumPy.
+    return (None if rcond is None else number("least_squares", "rcond", rcond),)
 
 
 @op(
-    decomposition=lambda a, b, rcond: _by_pinv(a, b, rcond),
+    decomposition=lambda a, b, rcond: _least_squares_by_pinv(a, b, rcond),
     raises=True,
-    infer=_squares_spec,
-    prepare=_squares_options,
+    infer=_least_squares_spec,
+    prepare=_least_squares_options,
     kernel=_least_squares,
-    vjp={"a": _squares_pull_a, "b": _squares_pull_b},
-    jvp={"a": _squares_push_a, "b": _squares_push_b},
+    vjp={"a": _least_squares_a_vjp, "b": _least_squares_b_vjp},
+    jvp={"a": _least_squares_a_jvp, "b": _least_squares_b_jvp},
     samples=[
         sample((3, 2), (3,)),
         sample((4, 2), (4, 2)),
@@ -237,13 +237,12 @@ def _squares_options(rcond: Any) -> tuple[float | None]:
     ],
 )
 def least_squares(a: Any, b: Any, /, *, rcond: float | None = None) -> Any:
-    """The shortest ``x`` of those that make ``a @ x - b`` shortest; see ``lstsq``."""
+    """Minimum-norm least-squares solution of ``a @ x = b``; see ``lstsq``."""
     return _least_squares(a, b, rcond)
 
 
-def _by_pinv(a: Any, b: Any, rcond: float | None) -> Any:
-    dtype = np.result_type(a.dtype, b.dtype)
-    return matmul(pinv(a, _share(a, dtype, rcond), False, rtol=None), b)
+def _least_squares_by_pinv(a: Any, b: Any, rcond: float | None) -> Any:
+    return matmul(_truncated_pinv(a, np.result_type(a.dtype, b.dtype), rcond), b)
 
 
 @composite(
@@ -256,40 +255,40 @@ def _by_pinv(a: Any, b: Any, rcond: float | None) -> Any:
     rejects=[reject((3, 2), (2,), match="b must have 3 rows too")],
 )
 def lstsq(a: Any, b: Any, rcond: float | None = None, *, tape: Any = None) -> Any:
-    """The shortest ``x`` of those that make ``a @ x - b`` shortest.
+    """Minimum-norm least-squares solution of ``a @ x = b``.
 
     Args:
         a: Matrices, ``(..., m, n)``.
         b: A vector, or matrices of columns.
-        rcond: Singular values up to this part of the largest count as 0; by default the rounding
-            of the longer side.
+        rcond: Singular values up to this fraction of the largest are treated as 0; by default
+            machine precision times the longer side.
         tape: The tape to record on.
 
     Returns:
-        ``x``; the squares of the lengths of ``a @ x - b``, for each column; the rank of ``a``; its
-        singular values. As in NumPy, squares are missing where ``m <= n``, or where the rank of a
-        single matrix is known and below ``n``.
+        ``x``; the squared norm of the residual ``a @ x - b`` of each column; the rank of ``a``;
+        its singular values. As in NumPy, the residuals are empty if ``m <= n``, or if the rank of
+        a single matrix is concrete and below ``n``.
 
     Raises:
-        LinAlgError: where singular values are not found, as for matrices that are not finite.
+        LinAlgError: if the SVD fails, as for matrices that are not finite.
 
-    >>> x, rest, rank, s = lstsq(np.array([[1.0], [1.0]]), np.array([1.0, 3.0]))
-    >>> x, rest, int(rank)
+    >>> x, residual, rank, s = lstsq(np.array([[1.0], [1.0]]), np.array([1.0, 3.0]))
+    >>> x, residual, int(rank)
     (array([2.]), array([2.]), 1)
     """
     x = least_squares(a, b, rcond=rcond, tape=tape)
     m, n = shape_of(a)[-2:]
     s = svdvals(a, tape=tape)
-    share = _share(np.empty((m, n)), s.dtype, rcond)
-    most = max(s, -1, keepdims=True) if m and n else 0.0
-    rank = astype(sum(greater(s, mul(most, share)), -1), np.int32)
-    known = array_of(rank)
-    if m <= n or (not isinstance(known, Symbol) and not known.shape and known < n):
+    cutoff = _relative_cutoff(np.empty((m, n)), s.dtype, rcond)
+    largest = max(s, -1, keepdims=True) if m and n else 0.0
+    rank = astype(sum(greater(s, mul(largest, cutoff)), -1), np.int32)
+    concrete = array_of(rank)
+    if m <= n or (not isinstance(concrete, Symbol) and not concrete.shape and concrete < n):
         return x, np.zeros(0, s.dtype), rank, s
     vector = len(shape_of(b)) == 1
-    columns, found = (reshape(v, (*shape_of(v), 1), tape=tape) if vector else v for v in (b, x))
-    rest = sub(columns, matmul(a, found, tape=tape), tape=tape)
-    squares = real(mul(rest, conj(rest, tape=tape), tape=tape), tape=tape)
+    columns, solution = (reshape(v, (*shape_of(v), 1), tape=tape) if vector else v for v in (b, x))
+    residual = sub(columns, matmul(a, solution, tape=tape), tape=tape)
+    squares = real(mul(residual, conj(residual, tape=tape), tape=tape), tape=tape)
     return x, sum(squares, -2, tape=tape), rank, s
 
 

@@ -20,16 +20,16 @@ from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
 from odyssey.table.value import NUMBERS
 
-# ------------------------------------------------------------------ vectors in space
+# ------------------------------------------------------------------ cross product
 
 
-def _one_axis(axisa: Any, axisb: Any, axisc: Any, axis: Any) -> tuple[Any, Any, Any, None]:
-    """NumPy's ``axis`` stands for the three others."""
+def _cross_options(axisa: Any, axisb: Any, axisc: Any, axis: Any) -> tuple[Any, Any, Any, None]:
+    """Expand ``axis``, which overrides the three other axes."""
     return (axisa, axisb, axisc, None) if axis is None else (axis, axis, axis, None)
 
 
-def _along(name: str, shape: Shape, axis: Any) -> int:
-    """Which axis has the three components; counted from the end, as broadcasting counts."""
+def _component_axis(name: str, shape: Shape, axis: Any) -> int:
+    """Axis of the three components, counted from the end; raise unless its length is 3."""
     if not shape:
         raise ShapeError(f"cross: {name} is a number; pass a vector of 3, or an array of them")
     (k,) = normalize_axes("cross", axis, len(shape))
@@ -45,7 +45,7 @@ def _cross_spec(x: Spec, y: Spec, axisa: Any, axisb: Any, axisc: Any, axis: None
     lengths = []
     for name, spec, along in (("x", x, axisa), ("y", y, axisb)):
         shape = list(getattr(spec, "shape", ()))
-        shape.pop(_along(name, tuple(shape), along))
+        shape.pop(_component_axis(name, tuple(shape), along))
         lengths.append(tuple(shape))
     try:
         batch = np.broadcast_shapes(*lengths)
@@ -56,49 +56,49 @@ def _cross_spec(x: Spec, y: Spec, axisa: Any, axisb: Any, axisc: Any, axis: None
     (k,) = normalize_axes("cross", axisc, len(batch) + 1)
     dtype = np.result_type(x.dtype, y.dtype)
     if dtype.kind == "b":
-        raise DTypeError("cross: truth values have no differences; cast them, x.astype(int)")
+        raise DTypeError("cross: bool arrays cannot be subtracted; cast them, x.astype(int)")
     return Spec((*batch[:k], 3, *batch[k:]), dtype)
 
 
-def _spelled_axes(
+def _canonical_axes(
     x: Any, y: Any, axisa: int, axisb: int, axisc: int, axis: None
 ) -> tuple[Any, ...]:
     return axisa % x.ndim, axisb % y.ndim, axisc % max(x.ndim, y.ndim), None
 
 
 def _cross(x: Any, y: Any, axisa: Any, axisb: Any, axisc: Any, axis: None) -> Any:
-    # np.cross takes 1.3 times as long for two vectors, and those of 2 components in older versions.
-    a = np.moveaxis(x, _along("x", x.shape, axisa), 0)
-    b = np.moveaxis(y, _along("y", y.shape, axisb), 0)
+    # np.cross takes 1.3 times as long for two vectors, and older versions accept 2 components.
+    a = np.moveaxis(x, _component_axis("x", x.shape, axisa), 0)
+    b = np.moveaxis(y, _component_axis("y", y.shape, axisb), 0)
     out = np.empty((3, *np.broadcast_shapes(a.shape[1:], b.shape[1:])), np.result_type(a, b))
     for k, (i, j) in enumerate(((1, 2), (2, 0), (0, 1))):
         out[k] = a[i] * b[j] - a[j] * b[i]
     return np.moveaxis(out, 0, axisc)
 
 
-def _cross_in_ops(x: Any, y: Any, axisa: Any, axisb: Any, axisc: Any, axis: None) -> Any:
-    a = [take(x, k, _along("x", x.shape, axisa)) for k in range(3)]
-    b = [take(y, k, _along("y", y.shape, axisb)) for k in range(3)]
-    turns = ((1, 2), (2, 0), (0, 1))
-    return stack([sub(mul(a[i], b[j]), mul(a[j], b[i])) for i, j in turns], axisc)
+def _cross_decomposition(x: Any, y: Any, axisa: Any, axisb: Any, axisc: Any, axis: None) -> Any:
+    a = [take(x, k, _component_axis("x", x.shape, axisa)) for k in range(3)]
+    b = [take(y, k, _component_axis("y", y.shape, axisb)) for k in range(3)]
+    cycles = ((1, 2), (2, 0), (0, 1))
+    return stack([sub(mul(a[i], b[j]), mul(a[j], b[i])) for i, j in cycles], axisc)
 
 
-def _rule_x(g: Any, y: Any, x_spec: Spec, axisa: Any, axisb: Any, axisc: Any) -> Any:
-    return cross(y, g, axisb, axisc, _along("x", x_spec.shape, axisa))
+def _cross_x_vjp(g: Any, y: Any, x_spec: Spec, axisa: Any, axisb: Any, axisc: Any) -> Any:
+    return cross(y, g, axisb, axisc, _component_axis("x", x_spec.shape, axisa))
 
 
-def _rule_y(g: Any, x: Any, y_spec: Spec, axisa: Any, axisb: Any, axisc: Any) -> Any:
-    return cross(g, x, axisc, axisa, _along("y", y_spec.shape, axisb))
+def _cross_y_vjp(g: Any, x: Any, y_spec: Spec, axisa: Any, axisb: Any, axisc: Any) -> Any:
+    return cross(g, x, axisc, axisa, _component_axis("y", y_spec.shape, axisb))
 
 
 @op(
     kernel=_cross,
-    decomposition=_cross_in_ops,
+    decomposition=_cross_decomposition,
     numpy=[np.cross],
-    prepare=_one_axis,
-    canonical=_spelled_axes,
+    prepare=_cross_options,
+    canonical=_canonical_axes,
     infer=_cross_spec,
-    vjp={"x": _rule_x, "y": _rule_y},
+    vjp={"x": _cross_x_vjp, "y": _cross_y_vjp},
     jvp={
         "x": lambda t, y, axisa, axisb, axisc: cross(t, y, axisa, axisb, axisc),
         "y": lambda t, x, axisa, axisb, axisc: cross(x, t, axisa, axisb, axisc),
@@ -117,7 +117,7 @@ def _rule_y(g: Any, x: Any, y_spec: Spec, axisa: Any, axisb: Any, axisc: Any) ->
         reject((), (3,), match="x is a number"),
         reject((2, 3), (4, 3), match="do not broadcast"),
         reject((2, 3), (2, 3), axis=2, match="does not fit"),
-        reject(np.ones(3, bool), np.ones(3, bool), error=DTypeError, match="no differences"),
+        reject(np.ones(3, bool), np.ones(3, bool), error=DTypeError, match="cannot be subtracted"),
     ],
 )
 def cross(
@@ -129,11 +129,11 @@ def cross(
     axisc: int = -1,
     axis: int | None = None,
 ) -> Any:
-    """Cross product of vectors of three components, which stand along an axis of each."""
+    """Cross product of vectors of three components along an axis of each array."""
     return np.cross(x, y, axisa, axisb, axisc)
 
 
-# ------------------------------------------------------------------ Kronecker's
+# ------------------------------------------------------------------ Kronecker product
 
 
 @composite(
@@ -146,15 +146,15 @@ def cross(
     ],
 )
 def kron(a: Any, b: Any, *, tape: Any = None) -> Any:
-    """Kronecker product: blocks, each of them ``b`` times an element of ``a``.
+    """Kronecker product: blocks of ``b`` times each element of ``a``.
 
     Args:
-        a: Array of any shape, or a number; it says where the blocks are.
+        a: Array of any shape, or a number: the factor of each block.
         b: Array of any shape, or a number: the block.
         tape: The tape to record on.
 
     Returns:
-        An array that is on each axis as long as the product of both lengths.
+        An array whose length along each axis is the product of both lengths.
 
     >>> kron(np.array([1.0, 10.0]), np.array([[1.0, 2.0]]))
     array([[ 1.,  2., 10., 20.]])
@@ -165,10 +165,10 @@ def kron(a: Any, b: Any, *, tape: Any = None) -> Any:
         return mul(a, b, tape=tape)
     ndim = max(map(len, shapes))
     outer, inner = ((1,) * (ndim - len(shape)) + shape for shape in shapes)
-    places = reshape(a, tuple(m for n in outer for m in (n, 1)), tape=tape)
+    factors = reshape(a, tuple(m for n in outer for m in (n, 1)), tape=tape)
     block = reshape(b, tuple(m for n in inner for m in (1, n)), tape=tape)
     lengths = tuple(m * n for m, n in zip(outer, inner, strict=True))
-    return reshape(mul(places, block, tape=tape), lengths, tape=tape)
+    return reshape(mul(factors, block, tape=tape), lengths, tape=tape)
 
 
 # ------------------------------------------------------------------ inner products along an axis
@@ -185,16 +185,16 @@ def kron(a: Any, b: Any, *, tape: Any = None) -> Any:
     rejects=[reject((2, 3), (2,), match="differ"), reject((), (2,), match="does not fit")],
 )
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, tape: Any = None) -> Any:
-    """Inner products of vectors along an axis, those of ``x1`` conjugated.
+    """Inner product of vectors along an axis, with ``x1`` conjugated.
 
     Args:
         x1: Array of vectors.
         x2: Array of vectors of the same length.
-        axis: Where the vectors stand, in both; the other axes broadcast.
+        axis: Axis of the vectors in both arrays; the other axes broadcast.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where lengths differ, or other axes do not broadcast.
+        ShapeError: if lengths differ, or other axes do not broadcast.
 
     >>> vecdot(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([3.0, 4.0]))
     array([11.,  4.])
@@ -206,7 +206,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, tape: Any = None) -> Any:
         last = axis in (-1, len(shape_of(x)) - 1)
         vectors.append(x if last else moveaxis(x, axis, -1, tape=tape))
     left, right = vectors
-    if left.dtype.kind == "c":  # the conjugate of a truth value would be a number
+    if left.dtype.kind == "c":  # conj turns bool into a number
         left = conj(left, tape=tape)
     row, column = expand_dims(left, -2, tape=tape), expand_dims(right, -1, tape=tape)
     out = matmul(row, column, tape=tape)

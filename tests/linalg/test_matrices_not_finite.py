@@ -78,7 +78,7 @@ def test_whoever_asks_for_singular_vectors_of_what_is_not_finite_gets_an_answer(
 @pytest.mark.parametrize("door", DOORS)
 def test_singular_vectors_of_what_is_not_finite_are_refused_by_name(door, bad):
     call, name = DOORS[door]
-    what = "SVD did not converge, since a has elements that are not finite"
+    what = "SVD did not converge, because a has elements that are not finite"
     with pytest.raises(LinAlgError, match=f"^(svd: |lstsq: )?{name}: {what}"):
         call(spoiled(bad, 2, 2))
 
