@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms, of one axis or several."""
+"""Discrete Fourier transforms along one axis or several."""
 
 from odyssey.table.registry import lazy_module_interface
 

@@ -1,4 +1,4 @@
-"""Convolution along several axes by Fourier transforms."""
+"""Convolution by fast Fourier transforms."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from odyssey.table.value import Symbol, Value
         sample((), ()),
     ],
     rejects=[
-        reject((2, 3), (2,), match="as many axes"),
+        reject((2, 3), (2,), match="equally many axes"),
         reject((2, 3), (3, 2), mode="valid", match="along every axis"),
         reject((2, 3), (3, 3), axes=1, match="do not broadcast"),
-        reject((0,), (2,), match="an element or more"),
+        reject((0,), (2,), match="at least one element"),
         reject((2,), (2,), mode="whole", error=SettingError, match="choose 'full'"),
     ],
 )
@@ -46,70 +46,72 @@ def fftconvolve(
     *,
     tape: Any = None,
 ) -> Any:
-    """Convolution along several axes, by Fourier transforms: for two large arrays.
+    """Convolution along several axes by fast Fourier transforms, for two large arrays.
 
-    Errors are those of the largest sums: small ones may have fewer digits than summed directly.
+    Rounding errors scale with the largest results: small results may have fewer correct digits than
+    by direct summation.
 
     Args:
-        a: Array, real or complex; whole numbers become floating ones.
-        v: Array of as many axes.
-        mode: ``"full"`` where they touch, ``"same"`` for the middle of that in the shape of ``a``,
-            ``"valid"`` where they lie over each other entirely, and then one is at least as long
-            as the other along every axis.
-        axes: Along which axes; by default all. Along the others both broadcast.
+        a: Array, real or complex; integers become floating point.
+        v: Array with the same number of axes.
+        mode: ``"full"`` for every overlap, ``"same"`` for its center in the shape of ``a``,
+            ``"valid"`` for complete overlap, which needs one array to be at least as long as the
+            other along every axis.
+        axes: Axes to convolve along; by default all. The other axes broadcast.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for shapes that do not fit.
+        ShapeError: if shapes do not fit.
 
     >>> fftconvolve(np.array([1.0, 2.0]), np.array([1.0, 0.0, 3.0])).round(12)
     array([1., 2., 3., 6.])
     """
     who = "fftconvolve"
     word(who, "mode", mode, ("full", "same", "valid"))
-    a, v = _floating("a", a, tape), _floating("v", v, tape)
-    places = _axes(a, v, axes)
-    if not places:
+    a, v = _convolution_operand("a", a, tape), _convolution_operand("v", v, tape)
+    axis_indices = _convolution_axes(a, v, axes)
+    if not axis_indices:
         return mul(a, v, tape=tape)
-    pairs = [(a.shape[k], v.shape[k]) for k in places]
+    pairs = [(a.shape[k], v.shape[k]) for k in axis_indices]
     if mode == "valid" and not (all(n >= m for n, m in pairs) or all(n <= m for n, m in pairs)):
         raise ShapeError(
-            f"{who}: {a.shape} and {v.shape}; where they lie over each other entirely, one is at "
+            f"{who}: {a.shape} and {v.shape}; mode 'valid' needs one array to be at "
             "least as long as the other along every axis"
         )
-    whole = [n + m - 1 for n, m in pairs]
-    sizes = [next_fast_length(n) for n in whole]
+    full_sizes = [n + m - 1 for n, m in pairs]
+    sizes = [next_fast_length(n) for n in full_sizes]
     either_complex = "c" in (a.dtype.kind, v.dtype.kind)
-    there, back = (fftn, ifftn) if either_complex else (rfftn, irfftn)
-    spectra = [there(x, sizes, places, tape=tape) for x in (a, v)]
-    found = back(mul(*spectra, tape=tape), sizes, places, tape=tape)
+    forward, inverse = (fftn, ifftn) if either_complex else (rfftn, irfftn)
+    spectra = [forward(x, sizes, axis_indices, tape=tape) for x in (a, v)]
+    full_result = inverse(mul(*spectra, tape=tape), sizes, axis_indices, tape=tape)
     key = [slice(None)] * len(a.shape)
-    for k, full, (n, m) in zip(places, whole, pairs, strict=True):
+    for k, full, (n, m) in zip(axis_indices, full_sizes, pairs, strict=True):
         length = {"full": full, "same": n, "valid": abs(n - m) + 1}[mode]
         first = (full - length) // 2
         key[k] = slice(first, first + length)
-    part = getitem(found, tuple(key), tape=tape)
+    out = getitem(full_result, tuple(key), tape=tape)
     dtype = np.result_type(a.dtype, v.dtype)  # half precision is transformed in single
-    return part if part.dtype == dtype else astype(part, dtype, tape=tape)
+    return out if out.dtype == dtype else astype(out, dtype, tape=tape)
 
 
-def _floating(name: str, x: Any, tape: Any) -> Any:
+def _convolution_operand(name: str, x: Any, tape: Any) -> Any:
+    """Convert an operand to a floating-point array."""
     x = x if isinstance(x, (Value, Symbol)) else as_array("fftconvolve", name, x)
     return astype(x, np.float64, tape=tape) if x.dtype.kind in "biu" else x
 
 
-def _axes(a: Any, v: Any, axes: Any) -> tuple[int, ...]:
-    """Along which axes to convolve, where the shapes fit."""
+def _convolution_axes(a: Any, v: Any, axes: Any) -> tuple[int, ...]:
+    """Return the axes to convolve along; raise ShapeError if the shapes do not fit."""
     who = "fftconvolve"
     if len(a.shape) != len(v.shape):
-        raise ShapeError(f"{who}: {a.shape} and {v.shape}; pass arrays of as many axes")
-    places = normalize_axes(who, axes, len(a.shape))
-    if not all(x.shape[k] for x in (a, v) for k in places):
-        raise ShapeError(f"{who}: {a.shape} and {v.shape}; pass arrays with an element or more")
+        raise ShapeError(f"{who}: {a.shape} and {v.shape}; pass arrays with equally many axes")
+    axis_indices = normalize_axes(who, axes, len(a.shape))
+    if not all(x.shape[k] for x in (a, v) for k in axis_indices):
+        raise ShapeError(f"{who}: {a.shape} and {v.shape}; pass arrays with at least one element")
     for k, (n, m) in enumerate(zip(a.shape, v.shape, strict=True)):
-        if k not in places and n != m and 1 not in (n, m):
+        if k not in axis_indices and n != m and 1 not in (n, m):
             raise ShapeError(f"{who}: {a.shape} and {v.shape} do not broadcast along axis {k}")
-    return places
+    return axis_indices
 
 
 publish(globals())

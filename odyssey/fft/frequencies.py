@@ -1,4 +1,4 @@
-"""Frequencies that a transform tells of, and their order."""
+"""Sample frequencies of discrete Fourier transforms, and fftshift."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from odyssey.checks import whole
 from odyssey.errors import SettingError
-from odyssey.fft.transform_sizes import array
+from odyssey.fft.transform_sizes import transform_operand
 from odyssey.ops.elementwise.arithmetic import div, mul
 from odyssey.ops.structure.arrangement import roll
 from odyssey.ops.structure.shape import Axes
@@ -16,29 +16,29 @@ from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
 
-_ORDERS = (
+_SHIFT_SAMPLES = (
     sample((4,)),
     sample((2, 3)),
     sample((2, 3, 3), axes=(0, -1)),
     sample((2, 5), axes=1),
     sample((0, 3), axes=1),
 )
-_NO_ORDER = reject((2, 3), axes=2, match="does not fit")
+_SHIFT_REJECT = reject((2, 3), axes=2, match="does not fit")
 
 
-def _rolled(x: Any, shifts: list[int], places: tuple[int, ...], tape: Any) -> Any:
-    if not places:  # which np.roll refuses of a number
+def _roll_axes(x: Any, shifts: list[int], axis_indices: tuple[int, ...], tape: Any) -> Any:
+    if not axis_indices:  # np.roll rejects an empty tuple for a scalar
         return roll(x, 0, tape=tape)
-    return roll(x, tuple(shifts), places, tape=tape)
+    return roll(x, tuple(shifts), axis_indices, tape=tape)
 
 
-@composite(numpy=[np.fft.fftshift], samples=_ORDERS, rejects=[_NO_ORDER])
+@composite(numpy=[np.fft.fftshift], samples=_SHIFT_SAMPLES, rejects=[_SHIFT_REJECT])
 def fftshift(x: Any, axes: Axes = None, *, tape: Any = None) -> Any:
-    """The frequency 0 moved from the front to the middle of its axis.
+    """Shift frequency 0 from the front to the center of each axis.
 
     Args:
         x: Array of any shape.
-        axes: Along which axes; by default along all.
+        axes: Axes to shift; by default all.
         tape: The tape to record on.
 
     Raises:
@@ -47,18 +47,18 @@ def fftshift(x: Any, axes: Axes = None, *, tape: Any = None) -> Any:
     >>> fftshift(np.array([0, 1, 2, -2, -1]))
     array([-2, -1,  0,  1,  2])
     """
-    x = array("fftshift", x)
-    places = normalize_axes("fftshift", axes, len(x.shape))
-    return _rolled(x, [x.shape[k] // 2 for k in places], places, tape)
+    x = transform_operand("fftshift", x)
+    axis_indices = normalize_axes("fftshift", axes, len(x.shape))
+    return _roll_axes(x, [x.shape[k] // 2 for k in axis_indices], axis_indices, tape)
 
 
-@composite(numpy=[np.fft.ifftshift], samples=_ORDERS, rejects=[_NO_ORDER])
+@composite(numpy=[np.fft.ifftshift], samples=_SHIFT_SAMPLES, rejects=[_SHIFT_REJECT])
 def ifftshift(x: Any, axes: Axes = None, *, tape: Any = None) -> Any:
-    """Inverse of ``fftshift``, from which it differs along axes of odd length.
+    """Inverse of ``fftshift``; differs from it along axes of odd length.
 
     Args:
         x: Array of any shape.
-        axes: Along which axes; by default along all.
+        axes: Axes to shift; by default all.
         tape: The tape to record on.
 
     Raises:
@@ -67,34 +67,34 @@ def ifftshift(x: Any, axes: Axes = None, *, tape: Any = None) -> Any:
     >>> ifftshift(np.array([-2, -1, 0, 1, 2]))
     array([ 0,  1,  2, -2, -1])
     """
-    x = array("ifftshift", x)
-    places = normalize_axes("ifftshift", axes, len(x.shape))
-    return _rolled(x, [-(x.shape[k] // 2) for k in places], places, tape)
+    x = transform_operand("ifftshift", x)
+    axis_indices = normalize_axes("ifftshift", axes, len(x.shape))
+    return _roll_axes(x, [-(x.shape[k] // 2) for k in axis_indices], axis_indices, tape)
 
 
 _SPACINGS = (sample(5), sample(4, d=0.5), sample(1, d=-2.0))
 _NO_SPACING = reject(0, error=SettingError, match="at least 1")
 
 
-def _spaced(numbers: Any, n: int, d: Any, tape: Any) -> Any:
-    """So many periods over ``n`` samples: the same sums as NumPy's, in the same order."""
+def _scale_frequencies(numbers: Any, n: int, d: Any, tape: Any) -> Any:
+    """Return ``numbers / (n * d)``, computed in the order of NumPy."""
     return mul(numbers, div(1.0, mul(n, d, tape=tape), tape=tape), tape=tape)
 
 
 @composite(numpy=[np.fft.fftfreq], samples=_SPACINGS, rejects=[_NO_SPACING])
 def fftfreq(n: int, d: Any = 1.0, *, tape: Any = None) -> Any:
-    """The frequencies of an ``fft`` of ``n`` samples, in its order.
+    """Sample frequencies of an ``fft`` of ``n`` samples, in its order.
 
     Args:
-        n: How many samples, 1 or more.
-        d: How far apart they are.
+        n: Number of samples, at least 1.
+        d: Sample spacing.
         tape: The tape to record on.
 
     Returns:
-        From 0 up, then the negative ones from the lowest up, in periods per unit of ``d``.
+        Frequencies in cycles per unit of ``d``: from 0 up, then the negative ones, ascending.
 
     Raises:
-        SettingError: for no sample.
+        SettingError: if ``n`` is less than 1.
 
     >>> fftfreq(5, 0.1)
     array([ 0.,  2.,  4., -4., -2.])
@@ -102,29 +102,29 @@ def fftfreq(n: int, d: Any = 1.0, *, tape: Any = None) -> Any:
     n = whole("fftfreq", "n", n, 1)
     first = (n - 1) // 2 + 1
     numbers = np.concatenate([np.arange(first), np.arange(-(n // 2), 0)])
-    return _spaced(numbers, n, d, tape)
+    return _scale_frequencies(numbers, n, d, tape)
 
 
 @composite(numpy=[np.fft.rfftfreq], samples=_SPACINGS, rejects=[_NO_SPACING])
 def rfftfreq(n: int, d: Any = 1.0, *, tape: Any = None) -> Any:
-    """The frequencies of an ``rfft`` of ``n`` samples.
+    """Sample frequencies of an ``rfft`` of ``n`` samples.
 
     Args:
-        n: How many samples, 1 or more.
-        d: How far apart they are.
+        n: Number of samples, at least 1.
+        d: Sample spacing.
         tape: The tape to record on.
 
     Returns:
-        ``n // 2 + 1`` of them, from 0 up, in periods per unit of ``d``.
+        ``n // 2 + 1`` frequencies from 0 up, in cycles per unit of ``d``.
 
     Raises:
-        SettingError: for no sample.
+        SettingError: if ``n`` is less than 1.
 
     >>> rfftfreq(5, 0.1)
     array([0., 2., 4.])
     """
     n = whole("rfftfreq", "n", n, 1)
-    return _spaced(np.arange(n // 2 + 1), n, d, tape)
+    return _scale_frequencies(np.arange(n // 2 + 1), n, d, tape)
 
 
 publish(globals())

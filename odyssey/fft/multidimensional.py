@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms along several axes, as NumPy has them."""
+"""Multidimensional discrete Fourier transforms, with the signatures of NumPy."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.fft.primitives import dft, inverse_real_dft, norm_of, real_dft
-from odyssey.fft.transform_sizes import Sizes, array, fitted, points
+from odyssey.fft.primitives import dft, inverse_real_dft, norm_option, real_dft
+from odyssey.fft.transform_sizes import Sizes, crop_or_pad, transform_axes, transform_operand
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 
-_SPACES = (
+_SAMPLES = (
     sample((2, 3)),
     sample((2, 3, 2), axes=(0, -1), norm="ortho"),
     sample((2, 3), s=(3, 2), axes=(0, 1), norm="forward"),
@@ -21,63 +21,67 @@ _SPACES = (
     sample((2, 3), s=(-1, 4), axes=(1, 0)),
     sample((0, 2, 2), axes=(1, 2)),
 )
-_HALF_SPACES = (
+_HALF_SAMPLES = (
     sample((2, 3)),
     sample((2, 2, 3), axes=(0, -1), norm="ortho"),
     sample((2, 3), s=(3, 5), axes=(0, 1), norm="forward"),
     sample((3, 2), axes=(0,)),
     sample((0, 2, 2), axes=(1, 2)),
 )
-_PLANES = (sample((2, 3)), sample((3, 2, 2), s=(2, 3), axes=(0, 2), norm="ortho"))
+_PLANE_SAMPLES = (sample((2, 3)), sample((3, 2, 2), s=(2, 3), axes=(0, 2), norm="ortho"))
 
-_NO_SPACES = (
+_REJECTS = (
     reject((2, 3), axes=(0, 2), match="does not fit"),
     reject((2, 3), s=(3,), axes=(0, 1), match="a size for each"),
     reject((2, 3), s=(0, 2), axes=(0, 1), match="pass 1 or more"),
     reject((2, 3), s=4, axes=(0, 1), error=DTypeError, match="pass a tuple of ints"),
     reject((2, 3), axes=(0, 1), norm="unit", error=SettingError, match="choose 'backward'"),
 )
-_NO_HALF_SPACES = (*_NO_SPACES, reject((2, 3), axes=(), match="one axis or more"))
+_HALF_REJECTS = (*_REJECTS, reject((2, 3), axes=(), match="one axis or more"))
 _COMPLEX = reject(np.ones((2, 2), complex), error=DTypeError, match="takes real ones")
 
 
-def _whole(who: str, a: Any, s: Any, axes: Any, norm: Any, inverse: bool, tape: Any) -> Any:
-    """The transform along all axes, the last one first, as NumPy goes."""
-    a, norm = array(who, a), norm_of(who, norm)
-    for k, n in reversed(points(who, a, s, axes)):
-        a = dft(fitted(a, n, k, tape), inverse, k, norm=norm, tape=tape)
-    # Without an axis there is nothing to transform.
+def _transform_axes(
+    who: str, a: Any, s: Any, axes: Any, norm: Any, inverse: bool, tape: Any
+) -> Any:
+    """Complex transform along several axes, the last one first, as in NumPy."""
+    a, norm = transform_operand(who, a), norm_option(who, norm)
+    for k, n in reversed(transform_axes(who, a, s, axes)):
+        a = dft(crop_or_pad(a, n, k, tape), inverse, k, norm=norm, tape=tape)
+    # No axes: the array is returned unchanged.
     return a
 
 
-def _to_half(who: str, a: Any, s: Any, axes: Any, norm: Any, tape: Any) -> Any:
-    a, norm = array(who, a), norm_of(who, norm)
-    *others, (last, m) = _with_last(who, points(who, a, s, axes))
-    a = real_dft(fitted(a, m, last, tape), last, norm=norm, tape=tape)
+def _forward_half_transform(who: str, a: Any, s: Any, axes: Any, norm: Any, tape: Any) -> Any:
+    """Real to half-complex transform along several axes."""
+    a, norm = transform_operand(who, a), norm_option(who, norm)
+    *others, (last, m) = _require_axis(who, transform_axes(who, a, s, axes))
+    a = real_dft(crop_or_pad(a, m, last, tape), last, norm=norm, tape=tape)
     for k, n in reversed(others):
-        a = dft(fitted(a, n, k, tape), axis=k, norm=norm, tape=tape)
+        a = dft(crop_or_pad(a, n, k, tape), axis=k, norm=norm, tape=tape)
     return a
 
 
-def _from_half(who: str, a: Any, s: Any, axes: Any, norm: Any, tape: Any) -> Any:
-    a, norm = array(who, a), norm_of(who, norm)
-    *others, (last, m) = _with_last(who, points(who, a, s, axes, half=True))
+def _inverse_half_transform(who: str, a: Any, s: Any, axes: Any, norm: Any, tape: Any) -> Any:
+    """Half-complex to real transform along several axes."""
+    a, norm = transform_operand(who, a), norm_option(who, norm)
+    *others, (last, m) = _require_axis(who, transform_axes(who, a, s, axes, half=True))
     for k, n in others:
-        a = dft(fitted(a, n, k, tape), True, k, norm=norm, tape=tape)
-    half = fitted(a, m // 2 + 1, last, tape)
+        a = dft(crop_or_pad(a, n, k, tape), True, k, norm=norm, tape=tape)
+    half = crop_or_pad(a, m // 2 + 1, last, tape)
     return inverse_real_dft(half, m, last, norm=norm, tape=tape)
 
 
-def _with_last(who: str, found: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _require_axis(who: str, found: list[tuple[int, int]]) -> list[tuple[int, int]]:
     if not found:
-        raise ShapeError(f"{who}: no axis came; half of a transform needs one axis or more")
+        raise ShapeError(f"{who}: no axis came; a real transform needs one axis or more")
     return found
 
 
-# ------------------------------------------------------------------ along any axes
+# ------------------------------------------------------------------ any axes
 
 
-@composite(numpy=[np.fft.fftn], samples=_SPACES, rejects=_NO_SPACES)
+@composite(numpy=[np.fft.fftn], samples=_SAMPLES, rejects=_REJECTS)
 def fftn(
     a: Any,
     s: Sizes = None,
@@ -90,9 +94,9 @@ def fftn(
 
     Args:
         a: Array, real or complex.
-        s: How many points along each of the axes: there ``a`` is cut, or goes on with zeros; -1
-            for as many as there are, as by default.
-        axes: Along which axes; where only ``s`` is given, along the last ones.
+        s: Number of points along each axis: ``a`` is cropped or zero-padded; -1, the default, for
+            its length.
+        axes: Axes to transform; by default all, or the last ones if only ``s`` is given.
         norm: As in ``fft``, for each axis.
         tape: The tape to record on.
 
@@ -100,16 +104,16 @@ def fftn(
         Complex numbers.
 
     Raises:
-        ShapeError: for axes that ``a`` lacks, sizes that are not one for each, or no point.
+        ShapeError: for axes that ``a`` lacks, a wrong number of sizes, or zero points.
 
     >>> fftn(np.array([[1.0, 2.0], [3.0, 4.0]])).real
     array([[10., -2.],
            [-4.,  0.]])
     """
-    return _whole("fftn", a, s, axes, norm, False, tape)
+    return _transform_axes("fftn", a, s, axes, norm, False, tape)
 
 
-@composite(numpy=[np.fft.ifftn], samples=_SPACES, rejects=_NO_SPACES)
+@composite(numpy=[np.fft.ifftn], samples=_SAMPLES, rejects=_REJECTS)
 def ifftn(
     a: Any,
     s: Sizes = None,
@@ -131,16 +135,16 @@ def ifftn(
         Complex numbers.
 
     Raises:
-        ShapeError: for axes that ``a`` lacks, sizes that are not one for each, or no point.
+        ShapeError: for axes that ``a`` lacks, a wrong number of sizes, or zero points.
 
     >>> ifftn(fftn(np.array([[1.0, 2.0], [3.0, 4.0]]))).real
     array([[1., 2.],
            [3., 4.]])
     """
-    return _whole("ifftn", a, s, axes, norm, True, tape)
+    return _transform_axes("ifftn", a, s, axes, norm, True, tape)
 
 
-@composite(numpy=[np.fft.rfftn], samples=_SPACES, rejects=[*_NO_HALF_SPACES, _COMPLEX])
+@composite(numpy=[np.fft.rfftn], samples=_SAMPLES, rejects=[*_HALF_REJECTS, _COMPLEX])
 def rfftn(
     a: Any,
     s: Sizes = None,
@@ -149,7 +153,7 @@ def rfftn(
     *,
     tape: Any = None,
 ) -> Any:
-    """The ``fftn`` of real numbers, of which half along the last of the axes says all.
+    """Transform ``fftn`` of real numbers, without the redundant half of the last axis.
 
     Args:
         a: Real array.
@@ -159,19 +163,19 @@ def rfftn(
         tape: The tape to record on.
 
     Returns:
-        Complex numbers, ``n // 2 + 1`` along the last of the axes where it has ``n`` points.
+        Complex numbers, ``n // 2 + 1`` along the last axis for ``n`` points.
 
     Raises:
-        ShapeError: for axes that ``a`` lacks, sizes that are not one for each, or no point.
+        ShapeError: for axes that ``a`` lacks, a wrong number of sizes, or zero points.
         DTypeError: for complex numbers.
 
     >>> rfftn(np.ones((2, 4))).shape
     (2, 3)
     """
-    return _to_half("rfftn", a, s, axes, norm, tape)
+    return _forward_half_transform("rfftn", a, s, axes, norm, tape)
 
 
-@composite(numpy=[np.fft.irfftn], samples=_HALF_SPACES, rejects=_NO_HALF_SPACES)
+@composite(numpy=[np.fft.irfftn], samples=_HALF_SAMPLES, rejects=_HALF_REJECTS)
 def irfftn(
     a: Any,
     s: Sizes = None,
@@ -184,8 +188,8 @@ def irfftn(
 
     Args:
         a: Array, real or complex.
-        s: How many points come out along each of the axes; pass it where the last has an odd
-            number. By default as many as there are, and ``2 (m - 1)`` from ``m`` along the last.
+        s: Number of output points along each axis; needed if the last is odd. By default the
+            length of each axis, and ``2 (m - 1)`` for length ``m`` of the last.
         axes: As in ``fftn``; one or more.
         norm: As in ``ifft``, for each axis.
         tape: The tape to record on.
@@ -194,19 +198,19 @@ def irfftn(
         Real numbers.
 
     Raises:
-        ShapeError: for axes that ``a`` lacks, sizes that are not one for each, or no point.
+        ShapeError: for axes that ``a`` lacks, a wrong number of sizes, or zero points.
 
     >>> irfftn(rfftn(np.array([[1.0, 2.0], [3.0, 4.0]])))
     array([[1., 2.],
            [3., 4.]])
     """
-    return _from_half("irfftn", a, s, axes, norm, tape)
+    return _inverse_half_transform("irfftn", a, s, axes, norm, tape)
 
 
-# ------------------------------------------------------------------ along two axes
+# ------------------------------------------------------------------ two axes
 
 
-@composite(numpy=[np.fft.fft2], samples=_PLANES, rejects=_NO_SPACES[:2])
+@composite(numpy=[np.fft.fft2], samples=_PLANE_SAMPLES, rejects=_REJECTS[:2])
 def fft2(
     a: Any,
     s: Sizes = None,
@@ -221,10 +225,10 @@ def fft2(
     array([[10., -2.],
            [-4.,  0.]])
     """
-    return _whole("fft2", a, s, axes, norm, False, tape)
+    return _transform_axes("fft2", a, s, axes, norm, False, tape)
 
 
-@composite(numpy=[np.fft.ifft2], samples=_PLANES, rejects=_NO_SPACES[:2])
+@composite(numpy=[np.fft.ifft2], samples=_PLANE_SAMPLES, rejects=_REJECTS[:2])
 def ifft2(
     a: Any,
     s: Sizes = None,
@@ -239,10 +243,10 @@ def ifft2(
     array([[1., 2.],
            [3., 4.]])
     """
-    return _whole("ifft2", a, s, axes, norm, True, tape)
+    return _transform_axes("ifft2", a, s, axes, norm, True, tape)
 
 
-@composite(numpy=[np.fft.rfft2], samples=_PLANES, rejects=[*_NO_HALF_SPACES[:2], _COMPLEX])
+@composite(numpy=[np.fft.rfft2], samples=_PLANE_SAMPLES, rejects=[*_HALF_REJECTS[:2], _COMPLEX])
 def rfft2(
     a: Any,
     s: Sizes = None,
@@ -256,10 +260,10 @@ def rfft2(
     >>> rfft2(np.ones((2, 4))).shape
     (2, 3)
     """
-    return _to_half("rfft2", a, s, axes, norm, tape)
+    return _forward_half_transform("rfft2", a, s, axes, norm, tape)
 
 
-@composite(numpy=[np.fft.irfft2], samples=_PLANES, rejects=_NO_HALF_SPACES[:2])
+@composite(numpy=[np.fft.irfft2], samples=_PLANE_SAMPLES, rejects=_HALF_REJECTS[:2])
 def irfft2(
     a: Any,
     s: Sizes = None,
@@ -274,7 +278,7 @@ def irfft2(
     array([[1., 2.],
            [3., 4.]])
     """
-    return _from_half("irfft2", a, s, axes, norm, tape)
+    return _inverse_half_transform("irfft2", a, s, axes, norm, tape)
 
 
 publish(globals())

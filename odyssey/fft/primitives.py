@@ -1,14 +1,14 @@
-"""Discrete Fourier transforms along one axis: what all others are made of.
+"""Primitive discrete Fourier transforms along one axis.
 
 With ``w = exp(-2 pi i / n)`` the transform of ``n`` numbers multiplies them by the symmetric matrix
-``w**(j k)``, so it is its own transpose. Of real numbers, half of the result says all: the other
-half is its conjugate, in reverse. A number of that half counts for itself and for its conjugate,
-but for the first, and of even ``n`` the last, which are their own conjugates: hence the weights of
-1/2 and 2 in the rules.
+``w**(j k)``, so it is its own transpose. For real numbers the second half of the spectrum is
+redundant: it is the reversed conjugate of the first. Each number of the first half stands for
+itself and its conjugate, except the first, and for even ``n`` the last, which are their own
+conjugates: hence the weights 1/2 and 2 in the rules.
 
-NumPy keeps single precision, and computes half precision in single. None of these rows is declared
-``linear``: that would say that they move elements, and whoever asks which were chosen would have
-ones transformed, whose transform is 0 but for one number.
+NumPy keeps single precision, and computes half precision in single. These rows are not declared
+``linear``, because that flag means that a row moves elements: gradient masks would then transform
+an array of ones, whose transform is 0 except for one number.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
 
 NORMS = ("backward", "ortho", "forward")
-"""Where the factor ``1 / n`` is: in the inverse, its root in both, or in the transform."""
+"""Position of the factor ``1 / n``: in the inverse, its root in both, or in the transform."""
 
-OPPOSITE = dict(zip(NORMS, reversed(NORMS), strict=True))
+OPPOSITE_NORM = dict(zip(NORMS, reversed(NORMS), strict=True))
 
 
-def norm_of(who: str, norm: Any) -> str:
-    """The word for where the factor is; None stands for the first."""
+def norm_option(who: str, norm: Any) -> str:
+    """Return the validated norm; None means "backward"."""
     return "backward" if norm is None else word(who, "norm", norm, NORMS)
 
 
-def place(who: str, axis: Any, ndim: int) -> int:
-    """One axis, from the front."""
+def axis_index(who: str, axis: Any, ndim: int) -> int:
+    """Return one axis, counted from the front."""
     (k,) = normalize_axes(who, whole(who, "axis", axis), ndim)
     return k
 
@@ -49,8 +49,8 @@ def _check_length(who: str, length: int) -> None:
         raise ShapeError(f"{who}: {length} points came to transform; pass 1 or more")
 
 
-def _made(who: str, function: Any, x: Any) -> np.dtype[Any]:
-    """The dtype that a transform of NumPy gives of an array."""
+def _transform_dtype(who: str, function: Any, x: Any) -> np.dtype[Any]:
+    """Return the dtype of the result of a NumPy transform."""
     try:
         return np.dtype(function(np.ones(1, x.dtype)).dtype)
     except TypeError:
@@ -60,20 +60,20 @@ def _made(who: str, function: Any, x: Any) -> np.dtype[Any]:
         ) from None
 
 
-def _spelled(x: Spec, *options: Any) -> tuple[Any, ...]:
+def _canonical_options(x: Spec, *options: Any) -> tuple[Any, ...]:
     return *options[:-2], one_axis(options[-2], x.ndim), options[-1]
 
 
-# ------------------------------------------------------------------ of complex numbers
+# ------------------------------------------------------------------ complex transform
 
 
 def _dft_options(inverse: bool, axis: Any, norm: Any) -> tuple[Any, ...]:
-    return inverse, whole("dft", "axis", axis), norm_of("dft", norm)
+    return inverse, whole("dft", "axis", axis), norm_option("dft", norm)
 
 
 def _dft_spec(x: Spec, inverse: bool, axis: int, norm: str) -> Spec:
-    _check_length("dft", x.shape[place("dft", axis, x.ndim)])
-    return Spec(x.shape, _made("dft", np.fft.fft, x))
+    _check_length("dft", x.shape[axis_index("dft", axis, x.ndim)])
+    return Spec(x.shape, _transform_dtype("dft", np.fft.fft, x))
 
 
 def _dft(x: Any, inverse: bool, axis: int, norm: Any) -> Any:
@@ -84,7 +84,7 @@ def _dft(x: Any, inverse: bool, axis: int, norm: Any) -> Any:
     primitive="product",
     kernel=_dft,
     prepare=_dft_options,
-    canonical=_spelled,
+    canonical=_canonical_options,
     infer=_dft_spec,
     vjp={"x": lambda g, inverse, axis, norm: dft(g, inverse, axis, norm=norm)},
     jvp={"x": lambda t, inverse, axis, norm: dft(t, inverse, axis, norm=norm)},
@@ -103,15 +103,15 @@ def _dft(x: Any, inverse: bool, axis: int, norm: Any) -> Any:
     ],
 )
 def dft(x: Any, /, inverse: bool = False, axis: int = -1, *, norm: str = "backward") -> Any:
-    """The discrete Fourier transform along an axis, or its inverse, of complex numbers."""
+    """Discrete Fourier transform of complex numbers along an axis, or its inverse."""
     return _dft(x, inverse, axis, norm)
 
 
-# ------------------------------------------------------------------ of real numbers
+# ------------------------------------------------------------------ real transforms
 
 
-def _weights(g: Any, n: int, axis: int, inside: float) -> Array:
-    """For each number of a half transform of ``n`` points: how it counts, 1 at the ends."""
+def _half_spectrum_weights(g: Any, n: int, axis: int, inside: float) -> Array:
+    """Weights of half a spectrum of ``n`` points: ``inside``, but 1 at the self-conjugate ends."""
     m = n // 2 + 1
     weights = np.full(m, inside, np.empty(0, g.dtype).real.dtype)
     weights[0] = 1
@@ -120,35 +120,35 @@ def _weights(g: Any, n: int, axis: int, inside: float) -> Array:
     return weights.reshape([m if k == axis % g.ndim else 1 for k in range(g.ndim)])
 
 
-def _real_options(axis: Any, norm: Any) -> tuple[Any, ...]:
-    return whole("real_dft", "axis", axis), norm_of("real_dft", norm)
+def _real_dft_options(axis: Any, norm: Any) -> tuple[Any, ...]:
+    return whole("real_dft", "axis", axis), norm_option("real_dft", norm)
 
 
-def _real_spec(x: Spec, axis: int, norm: str) -> Spec:
-    k = place("real_dft", axis, x.ndim)
+def _real_dft_spec(x: Spec, axis: int, norm: str) -> Spec:
+    k = axis_index("real_dft", axis, x.ndim)
     n = x.shape[k]
     _check_length("real_dft", n)
     shape = (*x.shape[:k], n // 2 + 1, *x.shape[k + 1 :])
-    return Spec(shape, _made("real_dft", np.fft.rfft, x))
+    return Spec(shape, _transform_dtype("real_dft", np.fft.rfft, x))
 
 
-def _real(x: Any, axis: int, norm: Any) -> Any:
+def _real_dft(x: Any, axis: int, norm: Any) -> Any:
     return np.fft.rfft(x, axis=axis, norm=norm)
 
 
-def _real_rule(g: Any, x_spec: Spec, axis: int, norm: str) -> Any:
+def _real_dft_vjp(g: Any, x_spec: Spec, axis: int, norm: str) -> Any:
     n = x_spec.shape[axis]
-    half = mul(conj(g), _weights(g, n, axis, 0.5))
-    return inverse_real_dft(half, n, axis, norm=OPPOSITE[norm])
+    half = mul(conj(g), _half_spectrum_weights(g, n, axis, 0.5))
+    return inverse_real_dft(half, n, axis, norm=OPPOSITE_NORM[norm])
 
 
 @op(
     primitive="product",
-    kernel=_real,
-    prepare=_real_options,
-    canonical=_spelled,
-    infer=_real_spec,
-    vjp={"x": _real_rule},
+    kernel=_real_dft,
+    prepare=_real_dft_options,
+    canonical=_canonical_options,
+    infer=_real_dft_spec,
+    vjp={"x": _real_dft_vjp},
     jvp={"x": lambda t, axis, norm: real_dft(t, axis, norm=norm)},
     samples=[
         sample((4,)),
@@ -165,49 +165,49 @@ def _real_rule(g: Any, x_spec: Spec, axis: int, norm: str) -> Any:
     ],
 )
 def real_dft(x: Any, /, axis: int = -1, *, norm: str = "backward") -> Any:
-    """The first half of the discrete Fourier transform of real numbers, which says all of it."""
-    return _real(x, axis, norm)
+    """First half of the discrete Fourier transform of real numbers."""
+    return _real_dft(x, axis, norm)
 
 
-def _inverse_options(n: Any, axis: Any, norm: Any) -> tuple[Any, ...]:
+def _inverse_real_dft_options(n: Any, axis: Any, norm: Any) -> tuple[Any, ...]:
     who = "inverse_real_dft"
-    return whole(who, "n", n), whole(who, "axis", axis), norm_of(who, norm)
+    return whole(who, "n", n), whole(who, "axis", axis), norm_option(who, norm)
 
 
-def _inverse_spec(x: Spec, n: int, axis: int, norm: str) -> Spec:
+def _inverse_real_dft_spec(x: Spec, n: int, axis: int, norm: str) -> Spec:
     who = "inverse_real_dft"
-    k = place(who, axis, x.ndim)
+    k = axis_index(who, axis, x.ndim)
     _check_length(who, n)
     if x.shape[k] != n // 2 + 1:
         raise ShapeError(
-            f"{who}: x {x.shape} for n={n} points; half of their transform has {n // 2 + 1} "
+            f"{who}: x {x.shape} for n={n} points; half of their spectrum has {n // 2 + 1} "
             f"numbers along axis {axis}"
         )
-    return Spec((*x.shape[:k], n, *x.shape[k + 1 :]), _made(who, _irfft_of_one, x))
+    return Spec((*x.shape[:k], n, *x.shape[k + 1 :]), _transform_dtype(who, _irfft_of_one, x))
 
 
 def _irfft_of_one(x: Any) -> Any:
     return np.fft.irfft(x, 1)
 
 
-def _inverse(x: Any, n: int, axis: int, norm: Any) -> Any:
+def _inverse_real_dft(x: Any, n: int, axis: int, norm: Any) -> Any:
     if np.shape(x)[axis] != n // 2 + 1:
-        raise ValueError("the shape rule says what is wrong")
+        raise ValueError("the shape rule raises the error")
     return np.fft.irfft(x, n, axis, norm)
 
 
-def _inverse_rule(g: Any, n: int, axis: int, norm: str) -> Any:
-    half = conj(real_dft(g, axis, norm=OPPOSITE[norm]))
-    return mul(half, _weights(half, n, axis, 2.0))
+def _inverse_real_dft_vjp(g: Any, n: int, axis: int, norm: str) -> Any:
+    half = conj(real_dft(g, axis, norm=OPPOSITE_NORM[norm]))
+    return mul(half, _half_spectrum_weights(half, n, axis, 2.0))
 
 
 @op(
     primitive="product",
-    kernel=_inverse,
-    prepare=_inverse_options,
-    canonical=_spelled,
-    infer=_inverse_spec,
-    vjp={"x": _inverse_rule},
+    kernel=_inverse_real_dft,
+    prepare=_inverse_real_dft_options,
+    canonical=_canonical_options,
+    infer=_inverse_real_dft_spec,
+    vjp={"x": _inverse_real_dft_vjp},
     jvp={"x": lambda t, n, axis, norm: inverse_real_dft(t, n, axis, norm=norm)},
     samples=[
         sample((3,), n=4),
@@ -224,11 +224,11 @@ def _inverse_rule(g: Any, n: int, axis: int, norm: str) -> Any:
     ],
 )
 def inverse_real_dft(x: Any, /, n: int, axis: int = -1, *, norm: str = "backward") -> Any:
-    """``n`` real numbers from the first half of their discrete Fourier transform.
+    """Inverse of ``real_dft``: ``n`` real numbers from half a spectrum.
 
-    The imaginary parts of the first number, and of the last where ``n`` is even, are not read.
+    The imaginary part of the first number, and for even ``n`` of the last, is ignored.
     """
-    return _inverse(x, n, axis, norm)
+    return _inverse_real_dft(x, n, axis, norm)
 
 
 publish(globals())

@@ -4,22 +4,21 @@ J, Y and K are computed by SciPy: they need the extra ``odyssey[special]``, whic
 first call. Their derivatives follow from the recurrences (DLMF 10.6.2, 10.6.3, 10.29.2, 10.29.3).
 The modified functions of the first kind, I, are computed here.
 
-With ``I_n`` (DLMF 10.25.2), ``I_n(x) / x**n`` are even, smooth and positive, and the derivative of
-each is x times the next (DLMF 10.29.4), so no derivative is a difference or a quotient at 0. Close
-to 0 they are their series (DLMF 10.25.2), far out, by the recurrence (DLMF 10.29.1), what comes of
-orders 0 and 1, whose sizes without e**x / sqrt(x) the coefficients below interpolate as functions
-of 8 / x for x >= 8, with 60 digits, to 4.8e-18.
+The quotients ``I_n(x) / x**n`` (DLMF 10.25.2) are even, smooth and positive, and the derivative of
+each is x times the next (DLMF 10.29.4), so no derivative cancels or divides by 0 at 0. For small x
+they are computed by their series (DLMF 10.25.2), for large x by the recurrence (DLMF 10.29.1) from
+orders 0 and 1. The coefficients below interpolate ``sqrt(x) e**-x I_n(x)`` for these orders as
+polynomials of 8 / x for x >= 8, computed with 60 digits, to 4.8e-18.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag, shown
+from odyssey.checks import flag
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
@@ -27,14 +26,14 @@ from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
 from odyssey.ops.elementwise.choice import equal, less, where
 from odyssey.ops.elementwise.complex_numbers import absolute, sign
 from odyssey.spec import Spec
-from odyssey.special.error_functions import within
-from odyssey.special.scalar_formulas import polynomial
+from odyssey.special.error_functions import saturate
+from odyssey.special.scalar_formulas import NO_COMPLEX, order_option, polynomial
 from odyssey.special.scipy_ufuncs import by_scipy
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample, singles
 from odyssey.table.shape_rules import floating_dtype
 
-_FAR_0 = [
+_I0_ASYMPTOTIC = [
     *(2.0820835852793106e-11, -5.905024573995148e-11, -1.5066113686101474e-10),
     *(4.4789181847911815e-10, 5.122212147228388e-10, -1.5930354799216344e-09),
     *(-1.1448789558755036e-09, 3.5985362919394714e-09, 2.1053080134403423e-09),
@@ -44,7 +43,7 @@ _FAR_0 = [
     *(8.872214307451732e-08, 2.9735996224521226e-07, 1.4838475687894938e-06),
     *(1.1143033787545386e-05, 0.00013621607439186705, 0.0033605519836678944, 0.4021765094450081),
 ]
-_FAR_1 = [
+_I1_ASYMPTOTIC = [
     *(-1.9677083272584384e-11, 6.135932778393812e-11, 1.417650842869536e-10),
     *(-4.6561597954216946e-10, -4.798751536934023e-10, 1.657764699456319e-09),
     *(1.0715528639398075e-09, -3.75344338735913e-09, -1.992076551203188e-09),
@@ -55,15 +54,15 @@ _FAR_1 = [
     *(-1.8349101357991557e-06, -1.5038547197358572e-05, -0.00021923576383382282),
     *(-0.009749577193235768, 0.38939845902587233),
 ]
-# Of higher orders the recurrence loses too many digits.
-_MOST = 10
+# For higher orders the recurrence loses too many digits.
+_MAX_ORDER = 10
 
 
-def _series(y: Any, order: int, border: float) -> Any:
-    """The series of ``I_n(y) / y**n``, for a ``y`` up to a border, from the smallest term on."""
+def _bessel_series(y: Any, order: int, border: float) -> Any:
+    """Power series of ``I_n(y) / y**n`` for ``y <= border``, summed from the smallest term."""
     square = 0.25 * border * border
     terms, size = 1, 1.0
-    while size > 1e-18:  # of the first; the sum is larger
+    while size > 1e-18:  # relative to the first term; the sum is larger
         size *= square / (terms * (terms + order))
         terms += 1
     quarter = T(0.25) * y * y
@@ -73,28 +72,28 @@ def _series(y: Any, order: int, border: float) -> Any:
     return total / T(2.0**order * math.factorial(order))
 
 
-def _far(y: Any, order: int) -> Any:
-    """``sqrt(y) e**-y I_n(y)`` for ``y`` from 8 on."""
+def _bessel_asymptotic(y: Any, order: int) -> Any:
+    """Return ``sqrt(y) e**-y I_n(y)`` for ``y >= 8``."""
     v = T(16) / y - T(1)
-    before, now = polynomial(v, _FAR_0), polynomial(v, _FAR_1)
+    before, now = polynomial(v, _I0_ASYMPTOTIC), polynomial(v, _I1_ASYMPTOTIC)
     for k in range(1, order):
         before, now = now, before - T(2 * k) / y * now
     return now if order else before
 
 
-def _bessel(x: Any, order: int, scaled: bool, quotient: bool) -> Any:
-    """``I_n(y)``, or its quotient by ``y**n``, of ``y = abs(x)``, also without ``e**y``."""
+def _modified_bessel(x: Any, order: int, scaled: bool, quotient: bool) -> Any:
+    """Return ``I_n(y)`` for ``y = abs(x)``, optionally over ``y**n`` and times ``e**-y``."""
     y = abs(x)
     border = 8.0 + 2 * order
-    near = _series(select(y < T(border), y, T(0)), order, border)
+    near = _bessel_series(select(y < T(border), y, T(0)), order, border)
     if not quotient:
         for _ in range(order):
             near = near * y
     near = near * math.exp(-y) if scaled else near
-    # Beyond 800 all is infinite; the power is taken in two parts, which are not.
+    # Above 800 the result is infinite; e**y is split in two factors that do not overflow.
     far = select(y < T(border), T(border), y)
     far = far if scaled else select(far > T(800), T(800), far)
-    size = _far(far, order) / math.sqrt(far)
+    size = _bessel_asymptotic(far, order) / math.sqrt(far)
     if quotient:
         for _ in range(order):
             size = size / far
@@ -102,66 +101,60 @@ def _bessel(x: Any, order: int, scaled: bool, quotient: bool) -> Any:
     return select(y < T(border), near, size if scaled else power * size * power)
 
 
-def _of_order(order: Any, scaled: Any) -> tuple[int, bool]:
-    try:
-        n = operator.index(order)
-    except TypeError:
-        raise DTypeError(f"bessel_quotient: order is {shown(order)}; pass an int") from None
-    if not 0 <= n <= _MOST:
-        raise DTypeError(f"bessel_quotient: order is {shown(n)}; orders go from 0 to {_MOST}")
+def _bessel_quotient_options(order: Any, scaled: Any) -> tuple[int, bool]:
+    n = order_option("bessel_quotient", order, 0, _MAX_ORDER)
     return n, flag("bessel_quotient", "scaled", scaled)
 
 
 def _i0_scalar(x: Any) -> Any:
-    return _bessel(x, 0, False, False)
+    return _modified_bessel(x, 0, False, False)
 
 
 def _i0e_scalar(x: Any) -> Any:
-    return _bessel(x, 0, True, False)
+    return _modified_bessel(x, 0, True, False)
 
 
 def _i1_scalar(x: Any) -> Any:
-    return math.copysign(_bessel(x, 1, False, False), x)
+    return math.copysign(_modified_bessel(x, 1, False, False), x)
 
 
 def _i1e_scalar(x: Any) -> Any:
-    return math.copysign(_bessel(x, 1, True, False), x)
+    return math.copysign(_modified_bessel(x, 1, True, False), x)
 
 
-def _quotient_scalar(x: Any, order: int, scaled: bool) -> Any:
-    return _bessel(x, order, scaled, True)
+def _bessel_quotient_scalar(x: Any, order: int, scaled: bool) -> Any:
+    return _modified_bessel(x, order, scaled, True)
 
 
-def _finite(x: Any, x_spec: Spec) -> Any:
-    """What multiplies a scaled function, which is 0 where x is infinite."""
-    return within(x, float(np.finfo(floating_dtype(x_spec.dtype)).max))
+def _finite_factor(x: Any, x_spec: Spec) -> Any:
+    """Clip x to finite numbers, as the factor of a function that is 0 at infinity."""
+    return saturate(x, float(np.finfo(floating_dtype(x_spec.dtype)).max))
 
 
-def _quotient_rule(g: Any, x: Any, x_spec: Spec, out: Any, order: int, scaled: bool) -> Any:
+def _bessel_quotient_vjp(g: Any, x: Any, x_spec: Spec, out: Any, order: int, scaled: bool) -> Any:
     rise = bessel_quotient(x, order=order + 1, scaled=scaled)
     if not scaled:
         return mul(g, mul(x, rise))
-    return mul(g, sub(mul(_finite(x, x_spec), rise), mul(sign(x), out)))
+    return mul(g, sub(mul(_finite_factor(x, x_spec), rise), mul(sign(x), out)))
 
 
-def _slope_of_i1(x: Any, scaled: bool) -> Any:
-    """The slope of order 1, up to that of the factor ``e**-abs(x)``."""
+def _i1_derivative(x: Any, scaled: bool) -> Any:
+    """Derivative of ``I_1``; if ``scaled``, times ``e**-abs(x)``."""
     bent = mul(x, mul(x, bessel_quotient(x, order=2, scaled=scaled)))
     return add(bessel_quotient(x, order=1, scaled=scaled), bent)
 
 
-def _i1e_rule(g: Any, x: Any, out: Any) -> Any:
+def _i1e_vjp(g: Any, x: Any, out: Any) -> Any:
     near = less(absolute(x), 1)
     close, far = where(near, x, 0.0), where(near, 1.0, x)
-    # Far out the square of x may be infinite, and what it is multiplied by 0.
+    # For large x, x**2 may be infinite and its factor 0.
     beyond = sub(i0e(far), div(i1e(far), far))
-    slope = where(near, _slope_of_i1(close, True), beyond)
+    slope = where(near, _i1_derivative(close, True), beyond)
     return mul(g, sub(slope, mul(sign(x), out)))
 
 
-_COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 _SAMPLES = (*singles(), sample((5,), low=6.0, high=12.0))
-_KINK = "at 0, where it has a corner, that of the function without the factor e**-abs(x)"
+_KINK = "at 0, where it has a corner, the derivative of the function without e**-abs(x)"
 
 
 @op(
@@ -169,7 +162,7 @@ _KINK = "at 0, where it has a corner, that of the function without the factor e*
     scalar=_i0_scalar,
     vjp={"x": lambda g, x: mul(g, i1(x))},
     samples=_SAMPLES,
-    rejects=[_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def i0(x: Any, /) -> Any:
     """Elementwise modified Bessel function of the first kind of order 0."""
@@ -179,9 +172,9 @@ def i0(x: Any, /) -> Any:
 @op(
     elementwise=True,
     scalar=_i1_scalar,
-    vjp={"x": lambda g, x: mul(g, _slope_of_i1(x, False))},
+    vjp={"x": lambda g, x: mul(g, _i1_derivative(x, False))},
     samples=_SAMPLES,
-    rejects=[_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def i1(x: Any, /) -> Any:
     """Elementwise modified Bessel function of the first kind of order 1."""
@@ -194,7 +187,7 @@ def i1(x: Any, /) -> Any:
     vjp={"x": lambda g, x, out: mul(g, sub(i1e(x), mul(sign(x), out)))},
     kinks=_KINK,
     samples=_SAMPLES,
-    rejects=[_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def i0e(x: Any, /) -> Any:
     """Elementwise ``e**-abs(x)`` times the modified Bessel function of order 0."""
@@ -204,10 +197,10 @@ def i0e(x: Any, /) -> Any:
 @op(
     elementwise=True,
     scalar=_i1e_scalar,
-    vjp={"x": _i1e_rule},
+    vjp={"x": _i1e_vjp},
     kinks=_KINK,
     samples=_SAMPLES,
-    rejects=[_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def i1e(x: Any, /) -> Any:
     """Elementwise ``e**-abs(x)`` times the modified Bessel function of order 1."""
@@ -216,9 +209,9 @@ def i1e(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    prepare=_of_order,
-    scalar=_quotient_scalar,
-    vjp={"x": _quotient_rule},
+    prepare=_bessel_quotient_options,
+    scalar=_bessel_quotient_scalar,
+    vjp={"x": _bessel_quotient_vjp},
     kinks=f"scaled: {_KINK}",
     samples=[
         *singles(order=1),
@@ -235,14 +228,12 @@ def i1e(x: Any, /) -> Any:
     ],
 )
 def bessel_quotient(x: Any, /, *, order: int, scaled: bool = False) -> Any:
-    """Elementwise modified Bessel function of an order over ``x**order``, or of that e**-abs(x)."""
-    return on_arrays(_quotient_scalar, x, options=(order, scaled))
+    """Elementwise ``I_order(x) / x**order``; if ``scaled``, times ``e**-abs(x)``."""
+    return on_arrays(_bessel_quotient_scalar, x, options=(order, scaled))
 
 
-publish(globals())
+# ------------------------------------------------------------------ computed by SciPy
 
-
-_NO_COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 _AROUND = singles(low=-9.0, high=9.0)
 _ABOVE = singles(low=0.5, high=6.0)
 
@@ -252,7 +243,7 @@ _ABOVE = singles(low=0.5, high=6.0)
     primitive="call",
     vjp={"x": lambda g, x: neg(mul(g, j1(x)))},
     samples=_AROUND,
-    rejects=[_NO_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def j0(x: Any, /) -> Any:
     """Elementwise Bessel function of the first kind of order 0."""
@@ -264,7 +255,7 @@ def j0(x: Any, /) -> Any:
     primitive="call",
     vjp={"x": lambda g, x: mul(g, where(equal(x, 0), 0.5, sub(j0(x), div(j1(x), x))))},
     samples=_AROUND,
-    rejects=[_NO_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def j1(x: Any, /) -> Any:
     """Elementwise Bessel function of the first kind of order 1."""
@@ -276,7 +267,7 @@ def j1(x: Any, /) -> Any:
     primitive="call",
     vjp={"x": lambda g, x: neg(mul(g, y1(x)))},
     samples=_ABOVE,
-    rejects=[_NO_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def y0(x: Any, /) -> Any:
     """Elementwise Bessel function of the second kind of order 0, for positive numbers."""
@@ -288,7 +279,7 @@ def y0(x: Any, /) -> Any:
     primitive="call",
     vjp={"x": lambda g, x: mul(g, sub(y0(x), div(y1(x), x)))},
     samples=_ABOVE,
-    rejects=[_NO_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def y1(x: Any, /) -> Any:
     """Elementwise Bessel function of the second kind of order 1, for positive numbers."""
@@ -300,7 +291,7 @@ def y1(x: Any, /) -> Any:
     primitive="call",
     vjp={"x": lambda g, x: neg(mul(g, k1(x)))},
     samples=_ABOVE,
-    rejects=[_NO_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def k0(x: Any, /) -> Any:
     """Elementwise modified Bessel function of the second kind of order 0, for positive numbers."""
@@ -312,7 +303,7 @@ def k0(x: Any, /) -> Any:
     primitive="call",
     vjp={"x": lambda g, x: neg(mul(g, add(k0(x), div(k1(x), x))))},
     samples=_ABOVE,
-    rejects=[_NO_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def k1(x: Any, /) -> Any:
     """Elementwise modified Bessel function of the second kind of order 1, for positive numbers."""
@@ -324,7 +315,7 @@ def k1(x: Any, /) -> Any:
     primitive="call",
     vjp={"x": lambda g, x, out: mul(g, sub(out, k1e(x)))},
     samples=_ABOVE,
-    rejects=[_NO_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def k0e(x: Any, /) -> Any:
     """Elementwise ``e**x`` times the modified Bessel function ``k0``, for positive numbers."""
@@ -336,7 +327,7 @@ def k0e(x: Any, /) -> Any:
     primitive="call",
     vjp={"x": lambda g, x, out: mul(g, sub(sub(out, k0e(x)), div(out, x)))},
     samples=_ABOVE,
-    rejects=[_NO_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def k1e(x: Any, /) -> Any:
     """Elementwise ``e**x`` times the modified Bessel function ``k1``, for positive numbers."""

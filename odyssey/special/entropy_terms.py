@@ -1,4 +1,4 @@
-"""Terms of entropies and the logarithm of odds, element by element; names are those of SciPy."""
+"""Entropy and divergence terms, and logit, with the names of SciPy."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
 from odyssey.ops.elementwise.elementary import cast_to_cotangent, log, log1p, reciprocal
 from odyssey.ops.reductions.variance import over_length
+from odyssey.special.scalar_formulas import NO_COMPLEX
 from odyssey.table.declare import op, publish
 from odyssey.table.real_operands import promoted, real_dtype, real_floating
-from odyssey.table.samples import NO_BROADCAST, PAIRS, reject, sample, singles
+from odyssey.table.samples import NO_BROADCAST, PAIRS, sample, singles
 from odyssey.table.value import NUMBERS
-
-_COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 
 
 @op(
@@ -27,14 +25,14 @@ _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
         abs(x - T(0.5)) < T(0.2), T(2) * math.atanh(T(2) * x - T(1)), math.log(x / (T(1) - x))
     ),
     decomposition=lambda x: log(div(x, sub(1, x))),
-    # As a sum, whose derivative in turn has no product of 0 and infinity at the ends.
+    # A sum, so that the second derivative has no 0 * inf at 0 and 1.
     vjp={"x": lambda g, x: mul(g, add(reciprocal(x), reciprocal(sub(1, x))))},
-    kinks="inf at 0 and 1, -inf at -0.0; beyond, where the result is NaN, still the same formula",
+    kinks="inf at 0 and 1, -inf at -0.0; outside, where the result is NaN, still this formula",
     samples=singles(low=0.1, high=0.9),
-    rejects=[_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def logit(x: Any, /) -> Any:
-    """Elementwise logarithm of the odds, ``log(x / (1 - x))``: the inverse of sigmoid."""
+    """Elementwise logit, ``log(x / (1 - x))``, the inverse of sigmoid."""
     x = real_floating(x)
     middle = np.abs(x - 0.5) < 0.2  # where the quotient is close to 1
     out = np.log(np.divide(x, 1 - x, where=~middle, out=np.ones_like(x)))
@@ -54,10 +52,10 @@ def logit(x: Any, /) -> Any:
     rejects=[NO_BROADCAST],
 )
 def xlogy(x: Any, y: Any, /) -> Any:
-    """Elementwise ``x * log(y)``, but 0 where ``x`` is 0 and ``y`` is a number."""
+    """Elementwise ``x * log(y)``, but 0 if ``x`` is 0 and ``y`` is not NaN."""
     x, y = promoted(x, y)
     nothing = np.equal(x, 0) & np.equal(y, y)
-    # Numbers of Python take the precision of the other operand, and double where they are alone.
+    # Python numbers take the precision of the other operand, and double if both are.
     weak = type(x) in NUMBERS and type(y) in NUMBERS
     dtype = np.result_type(x, y, np.float64 if weak else np.float16)
     safe = np.where(nothing, 1, y)
@@ -82,7 +80,7 @@ def _log1p_scalar(x: Any, y: Any) -> Any:
     rejects=[NO_BROADCAST],
 )
 def xlog1py(x: Any, y: Any, /) -> Any:
-    """Elementwise ``x * log(1 + y)``, but 0 where ``x`` is 0 and ``y`` is a number."""
+    """Elementwise ``x * log(1 + y)``, but 0 if ``x`` is 0 and ``y`` is not NaN."""
     return on_arrays(_log1p_scalar, x, y)
 
 
@@ -96,49 +94,51 @@ def _entr_scalar(x: Any) -> Any:
     scalar=_entr_scalar,
     decomposition=lambda x: neg(mul(x, log(x))),
     vjp={"x": lambda g, x: neg(mul(g, add(log(x), 1)))},
-    kinks="inf at 0; below, where the result is -inf, NaN, and the second still the same formula",
+    kinks="inf at 0; below, where the result is -inf, NaN, and the second still -1 / x",
     samples=singles(low=0.1),
-    rejects=[_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def entr(x: Any, /) -> Any:
-    """Elementwise ``-x * log(x)``, a chance's part of an entropy: 0 at 0, -inf below."""
+    """Elementwise entropy term ``-x * log(x)``: 0 at 0, -inf below."""
     return on_arrays(_entr_scalar, x)
 
 
-def _far_quotient(x: Any, y: Any) -> Any:
-    """log(x / y), also where the quotient is no number of the dtype; and if it is close to 0."""
+def _log_quotient(x: Any, y: Any) -> Any:
+    """Return log(x / y) without overflow, and whether x / y is close to 1."""
     quotient = x / y
-    usual = (quotient > T(0)) & (quotient <= T(T.max))
-    found = select(usual, math.log(select(usual, quotient, T(1))), math.log(x) - math.log(y))
-    return found, (quotient > T(0.5)) & (quotient < T(2))
+    in_range = (quotient > T(0)) & (quotient <= T(T.max))
+    logarithm = select(
+        in_range, math.log(select(in_range, quotient, T(1))), math.log(x) - math.log(y)
+    )
+    return logarithm, (quotient > T(0.5)) & (quotient < T(2))
 
 
-def _divergence(x: Any, y: Any, inside: Any, at_zero: Any) -> Any:
-    """What is inside of the domain, a limit where x is 0, and inf where there is no divergence."""
+def _divergence_limits(x: Any, y: Any, inside: Any, at_zero: Any) -> Any:
+    """Select ``inside`` in the domain, ``at_zero`` for x = 0, inf outside, and NaN for NaN."""
     out = select((x > T(0)) & (y > T(0)), inside, T(math.inf))
     out = select((x == T(0)) & (y >= T(0)), at_zero, out)
     return select((x == x) & (y == y), out, T(math.nan))
 
 
 def _rel_entr_scalar(x: Any, y: Any) -> Any:
-    far, close = _far_quotient(x, y)
+    far, close = _log_quotient(x, y)
     near = math.log1p(select(close, (x - y) / y, T(0)))
-    return _divergence(x, y, x * select(close, near, far), T(0))
+    return _divergence_limits(x, y, x * select(close, near, far), T(0))
 
 
 def _kl_div_scalar(x: Any, y: Any) -> Any:
-    far, close = _far_quotient(x, y)
-    # log(x / y) is 2 artanh(s), of which the first term of the series is what else would cancel.
-    unit = select(x > T(1), T(0.5), T(1))  # so that the sum does not overflow
+    far, close = _log_quotient(x, y)
+    # log(x / y) = 2 artanh(s); the first term of its series, which would cancel, is kept apart.
+    unit = select(x > T(1), T(0.5), T(1))  # avoids overflow of the sum
     s = (unit * x - unit * y) / (unit * x + unit * y)
     square, total = s * s, T(1 / 37)
     for k in range(35, 2, -2):
         total = total * square + T(1 / k)
     near = x * (T(2) * s * square * total) + (x - y) * s
-    return _divergence(x, y, select(close, near, x * far - x + y), y)
+    return _divergence_limits(x, y, select(close, near, x * far - x + y), y)
 
 
-_OUTSIDE = "at (0, 0) NaN in x; where the result is inf or NaN the same formulas"
+_OUTSIDE = "at (0, 0) NaN in x; where the result is inf or NaN still these formulas"
 
 
 @op(
@@ -156,7 +156,7 @@ _OUTSIDE = "at (0, 0) NaN in x; where the result is inf or NaN the same formulas
     rejects=[NO_BROADCAST],
 )
 def rel_entr(x: Any, y: Any, /) -> Any:
-    """Elementwise ``x * log(x / y)``, a part of a relative entropy: 0 at x = 0, inf below 0."""
+    """Elementwise relative entropy term ``x * log(x / y)``: 0 at x = 0, inf below 0."""
     return on_arrays(_rel_entr_scalar, x, y)
 
 
@@ -175,7 +175,7 @@ def rel_entr(x: Any, y: Any, /) -> Any:
     rejects=[NO_BROADCAST],
 )
 def kl_div(x: Any, y: Any, /) -> Any:
-    """Elementwise ``x * log(x / y) - x + y``, which is not negative: y at x = 0, inf below 0."""
+    """Elementwise divergence term ``x * log(x / y) - x + y``: y at x = 0, inf below 0."""
     return on_arrays(_kl_div_scalar, x, y)
 
 

@@ -1,9 +1,9 @@
-"""The gamma function and its logarithm; names are those of SciPy.
+"""Gamma function and its logarithm, with the names of SciPy.
 
-Each is written once, as a scalar. The coefficients below interpolate, at Chebyshev points and with
-60 digits: log(gamma(2 + t)) / t for abs(t) <= 1/2, to 2.1e-17; and x times what Stirling's formula
-(DLMF 5.11.1) lacks, as a function of 1 / x**2, for x >= 2.5, to 4.1e-17. Negative numbers are
-reflected (DLMF 5.5.3), with angles in half turns, which are exact.
+The coefficients below interpolate, at Chebyshev points and with 60 digits: log(gamma(2 + t)) / t
+for abs(t) <= 1/2, to 2.1e-17; and x times the remainder of Stirling's formula (DLMF 5.11.1), as a
+function of 1 / x**2, for x >= 2.5, to 4.1e-17. Negative numbers are reflected (DLMF 5.5.3), with
+angles in multiples of pi, which are exact.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import math
 import operator
 from typing import Any
 
-import numpy as np
-
 from odyssey.checks import shown
 from odyssey.errors import DTypeError, SettingError
 from odyssey.kernels import T, select
@@ -21,11 +19,11 @@ from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import add, minimum, mul, sub
 from odyssey.ops.elementwise.choice import greater, where
 from odyssey.special.polygamma_functions import digamma
-from odyssey.special.scalar_formulas import half_turn_sine, polynomial, whole
+from odyssey.special.scalar_formulas import NO_COMPLEX, integer_threshold, polynomial, sin_pi
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample, singles
 
-_MOST_DIMENSIONS = 10_000
+_MAX_DIMENSIONS = 10_000
 
 _NEAR = [
     *(2.0962059060600024e-12, -8.867306165956492e-12, 2.8206946487921987e-11),
@@ -45,55 +43,54 @@ _FAR = [
 _STIRLING = 0.5 * math.log(2 * math.pi)
 
 
-def stirling_rest(x: Any) -> Any:
-    """What log(gamma(x)) has beside Stirling's formula, for x >= 2.5."""
+def stirling_correction(x: Any) -> Any:
+    """Remainder of Stirling's formula for log(gamma(x)), for x >= 2.5."""
     return polynomial(T(12.5) / (x * x) - T(1), _FAR) / x
 
 
-def _near_two(x: Any, y: Any) -> Any:
-    """For y = abs(x) < 2.5 log(gamma(2 + t)), where 2 + t is x or larger by 1 or 2."""
+def _log_gamma_near_two(x: Any, y: Any) -> Any:
+    """Return t and log(gamma(2 + t)) for y = abs(x) < 2.5, where 2 + t is x, x + 1 or x + 2."""
     t = select(y < T(0.5), x, select(y < T(1.5), y - T(1), y - T(2)))
     return t, t * polynomial(T(2) * t, _NEAR)
 
 
 def gammaln_scalar(x: Any) -> Any:
-    """The scalar of ``gammaln``, for others to use."""
+    """Scalar formula of ``gammaln``."""
     y = abs(x)
-    t, near = _near_two(x, y)
+    t, near = _log_gamma_near_two(x, y)
     near = near - select(y < T(1.5), math.log1p(t), T(0))
     near = near - select(y < T(0.5), math.log(y), T(0))
-    # Grouped so that what cancels below e is small.
-    far = (y - T(0.5)) * (math.log(y) - T(1)) + T(_STIRLING - 0.5) + stirling_rest(y)
+    # Grouped so that cancellation below e is small.
+    far = (y - T(0.5)) * (math.log(y) - T(1)) + T(_STIRLING - 0.5) + stirling_correction(y)
     size = select(y < T(2.5), near, far)
-    stopped = select(y > whole(), whole(), y)
-    sine = abs(half_turn_sine(stopped))
+    stopped = select(y > integer_threshold(), integer_threshold(), y)
+    sine = abs(sin_pi(stopped))
     mirrored = select(sine == T(0), T(math.inf), math.log(T(math.pi) / (stopped * sine)) - size)
     return select(x <= T(-0.5), mirrored, size)
 
 
 def gamma_scalar(x: Any) -> Any:
-    """The scalar of ``gamma``, for others to use."""
+    """Scalar formula of ``gamma``."""
     y = abs(x)
-    _, near = _near_two(x, y)
+    _, near = _log_gamma_near_two(x, y)
     near = math.exp(near) / select(y < T(0.5), x * (T(1) + x), select(y < T(1.5), y, T(1)))
-    # Beyond, all is infinite; the power is taken in two parts, which are not.
+    # Above, the result is infinite; the power is split in two factors that do not overflow.
     end = T(200 if T.max > 1e300 else 40)
     z = select(y > end, end, y)
     root = math.pow(z, T(0.5) * z - T(0.25))
-    rest = math.exp(-z) * T(math.sqrt(2 * math.pi)) * math.exp(stirling_rest(z))
+    rest = math.exp(-z) * T(math.sqrt(2 * math.pi)) * math.exp(stirling_correction(z))
     is_near = y < T(2.5)
-    stopped = select(y > whole(), whole(), y)
-    sine = half_turn_sine(stopped)
+    stopped = select(y > integer_threshold(), integer_threshold(), y)
+    sine = sin_pi(stopped)
     mirrored = T(-math.pi) / (stopped * sine) / select(is_near, near, root)
     mirrored = mirrored / select(is_near, T(1), rest) / select(is_near, T(1), root)
     mirrored = select(sine == T(0), T(math.nan), mirrored)
     return select(x <= T(-0.5), mirrored, select(is_near, near, root * rest * root))
 
 
-# ------------------------------------------------------------------ the ops
+# ------------------------------------------------------------------ ops
 
 
-_COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 _SAMPLES = (*singles(low=0.5, high=4.0), sample((5,), low=-0.9, high=-0.2))
 
 
@@ -102,26 +99,26 @@ _SAMPLES = (*singles(low=0.5, high=4.0), sample((5,), low=-0.9, high=-0.2))
     aliases=["lgamma"],
     scalar=gammaln_scalar,
     vjp={"x": lambda g, x: mul(g, digamma(x))},
-    kinks="at 0 -inf, at -0.0 inf; NaN at negative whole numbers and at -inf, where it is inf",
+    kinks="at 0 -inf, at -0.0 inf; NaN at negative integers and at -inf, where the result is inf",
     samples=_SAMPLES,
-    rejects=[_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def gammaln(x: Any, /) -> Any:
-    """Elementwise logarithm of the size of the gamma function."""
+    """Elementwise logarithm of the absolute value of the gamma function."""
     return on_arrays(gammaln_scalar, x)
 
 
 @op(
     elementwise=True,
     scalar=gamma_scalar,
-    # Stopped where it is infinite: its own slope falls to 0.
+    # Clipped where gamma is infinite.
     vjp={"x": lambda g, x, out: mul(g, mul(out, digamma(minimum(x, 1e4))))},
-    kinks="-inf at both zeros; NaN at negative whole numbers and at -inf, as it is itself",
+    kinks="-inf at both zeros; NaN at negative integers and at -inf, as the result is",
     samples=_SAMPLES,
-    rejects=[_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def gamma(x: Any, /) -> Any:
-    """Elementwise gamma function, ``(x - 1)!`` for whole numbers."""
+    """Elementwise gamma function, ``(x - 1)!`` for positive integers."""
     return on_arrays(gamma_scalar, x)
 
 
@@ -138,19 +135,19 @@ def gamma(x: Any, /) -> Any:
     ],
 )
 def multigammaln(a: Any, d: int, *, tape: Any = None) -> Any:
-    """Elementwise logarithm of the gamma function of ``d`` dimensions.
+    """Elementwise logarithm of the multivariate gamma function of dimension ``d``.
 
-    ``pi**(d * (d - 1) / 4)`` times the product of ``gamma(a - j / 2)`` for j from 0 to d - 1 (DLMF
-    35.3.4), which is what densities of covariance matrices are divided by.
+    The function is ``pi**(d * (d - 1) / 4)`` times the product of ``gamma(a - j / 2)`` for j from 0
+    to d - 1 (DLMF 35.3.4), a normalizing constant of the Wishart distribution.
 
     Args:
-        a: Real numbers; where one is not above (d - 1) / 2, the result is NaN.
-        d: The dimension, from 1 on.
+        a: Real numbers; the result is NaN unless ``a > (d - 1) / 2``.
+        d: The dimension, at least 1.
         tape: The tape to record on.
 
     Raises:
-        DTypeError: ``d`` is not an int.
-        OdysseyError: ``d`` is less than 1, or above 10,000.
+        DTypeError: if ``d`` is not an int.
+        SettingError: if ``d`` is less than 1, or above 10,000.
 
     >>> round(multigammaln(3.0, 1), 6)  # log(2!)
     0.693147
@@ -161,10 +158,10 @@ def multigammaln(a: Any, d: int, *, tape: Any = None) -> Any:
         raise DTypeError(f"multigammaln: d is {shown(d)}; pass an int") from None
     if count < 1:
         raise SettingError(f"multigammaln: d is {count}; dimensions start from 1")
-    if count > _MOST_DIMENSIONS:
+    if count > _MAX_DIMENSIONS:
         raise SettingError(
             f"multigammaln: d is {shown(count)}; a term is added for each of at most "
-            f"{_MOST_DIMENSIONS:,} dimensions"
+            f"{_MAX_DIMENSIONS:,} dimensions"
         )
     out = gammaln(a, tape=tape)
     for j in range(1, count):

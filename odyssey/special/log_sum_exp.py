@@ -1,4 +1,4 @@
-"""Logarithms of weighted sums of exponentials: what SciPy's logsumexp gives for its ``b=``."""
+"""Weighted logsumexp, as SciPy's logsumexp with ``b=``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from odyssey.table.samples import reject, sample
 _SIGNED = np.array([[1.0, -0.5, 2.0], [0.25, 3.0, 0.0]])
 
 
-def _dtypes(b: Any) -> list[Any]:
-    """That of weights, if they are more than one number of Python."""
+def _weight_dtypes(b: Any) -> list[Any]:
+    """Return the dtype of weights in a list, empty for a Python number."""
     return [b.dtype] if hasattr(b, "dtype") else [] if np.ndim(b) == 0 else [np.asarray(b).dtype]
 
 
@@ -53,18 +53,19 @@ def weighted_logsumexp(
 
     Args:
         x: The exponents.
-        b: Weights, which may be negative. Where one is 0, ``x`` may be anything.
-        axis: One axis or several; None for all of what ``x`` and ``b`` broadcast to.
-        keepdims: Whether the axes stay, of length 1.
-        return_sign: Whether the sign of the sum is told, and the logarithm is that of its size.
+        b: Weights, which may be negative. If one is 0, ``x`` is ignored there.
+        axis: One axis or several of the broadcast shape; None for all.
+        keepdims: Whether reduced axes are kept with length 1.
+        return_sign: Whether to return the sign of the sum too, with the logarithm of its absolute
+            value.
         tape: The tape to record on.
 
     Returns:
-        The logarithm, NaN where the sum is negative; or a pair of it and the sign.
+        The logarithm, NaN if the sum is negative; or the pair of logarithm and sign.
 
     Raises:
-        DTypeError: ``x`` or ``b`` is complex.
-        ShapeError: ``x`` and ``b`` do not broadcast, or an axis does not fit.
+        DTypeError: if ``x`` or ``b`` is complex.
+        ShapeError: if ``x`` and ``b`` do not broadcast, or an axis does not fit.
 
     >>> weighted_logsumexp(np.array([[999.0, 999.0]]), np.array([3.0, -1.0]), 1).round(6)
     array([999.693147])
@@ -74,33 +75,33 @@ def weighted_logsumexp(
         raise DTypeError(
             "weighted_logsumexp: needs real numbers; of complex ones take log(sum(b * exp(x)))"
         )
-    dtype = np.result_type(np.float64 if x.dtype.kind in "biu" else x.dtype, *_dtypes(b))
-    single = np.dtype(np.float32) if dtype == np.float16 else dtype  # sums of halves stop at 2048
+    dtype = np.result_type(np.float64 if x.dtype.kind in "biu" else x.dtype, *_weight_dtypes(b))
+    single = np.dtype(np.float32) if dtype == np.float16 else dtype  # float16 sums stop at 2048
     x = x if x.dtype == single else astype(x, single, tape=tape)
-    of_x, of_b = shape_of(x), shape_of(b)
+    x_shape, b_shape = shape_of(x), shape_of(b)
     try:
-        shape = np.broadcast_shapes(of_x, of_b)
+        shape = np.broadcast_shapes(x_shape, b_shape)
     except ValueError:
-        came = f"x {of_x}, b {of_b}"
-        raise ShapeError(f"weighted_logsumexp: shapes do not broadcast, {came}") from None
-    nothing = equal(b, 0)
-    counted = where(nothing, -np.inf, x, tape=tape)
+        shapes = f"x {x_shape}, b {b_shape}"
+        raise ShapeError(f"weighted_logsumexp: shapes do not broadcast, {shapes}") from None
+    zero_weight = equal(b, 0)
+    weighted = where(zero_weight, -np.inf, x, tape=tape)
     top: Any = 0.0
     if reduction_size(Spec(shape, x.dtype), axis):
-        top = max(counted, axis, keepdims=True, tape=tape)
+        top = max(weighted, axis, keepdims=True, tape=tape)
         top = where(isfinite(top), top, 0, tape=tape)
-    away = sub(x, top, tape=tape)
-    # What does not count may be larger than all that does.
-    end = float(np.log(np.finfo(x.dtype).max))
-    away = where(nothing, minimum(away, end, tape=tape), away, tape=tape)
-    terms = mul(b, exp(away, tape=tape), tape=tape)
+    shifted = sub(x, top, tape=tape)
+    # Elements of weight 0 may exceed the maximum of the others.
+    limit = float(np.log(np.finfo(x.dtype).max))
+    shifted = where(zero_weight, minimum(shifted, limit, tape=tape), shifted, tape=tape)
+    terms = mul(b, exp(shifted, tape=tape), tape=tape)
     total = sum(terms, axis, keepdims=keepdims, tape=tape)
     top = reshape(top, shape_of(total), tape=tape) if shape_of(top) else top
     size = log(absolute(total, tape=tape) if return_sign else total, tape=tape)
-    found = [add(size, top, tape=tape), *([sign(total, tape=tape)] if return_sign else [])]
+    results = [add(size, top, tape=tape), *([sign(total, tape=tape)] if return_sign else [])]
     if single != dtype:
-        found = [astype(part, dtype, tape=tape) for part in found]
-    return tuple(found) if return_sign else found[0]
+        results = [astype(result, dtype, tape=tape) for result in results]
+    return tuple(results) if return_sign else results[0]
 
 
 publish(globals())

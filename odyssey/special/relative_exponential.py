@@ -1,32 +1,32 @@
-"""The exponential less 1 over its argument, and the functions that its derivatives are made of.
+"""Relative exponential ``(e**x - 1) / x`` and its derivatives, the exponential moments.
 
-The moments ``integral of t**n e**(x t), t from 0 to 1`` are positive and smooth, and the derivative
-of each is the next; that of order 0 is ``(e**x - 1) / x``. Close to 0 they are series of positive
-terms (DLMF 13.2.2, 13.2.39 for M(1, n + 2, -x)), far out they follow from order 0 by parts.
+The moments, integrals of ``t**n e**(x t)`` for t from 0 to 1, are positive and smooth, and the
+derivative of each is the next; order 0 is ``(e**x - 1) / x``. For small x they are series of
+positive terms (DLMF 13.2.2, 13.2.39 for M(1, n + 2, -x)), for large x integration by parts gives
+them from order 0.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import mul
+from odyssey.special.scalar_formulas import NO_COMPLEX, order_option
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample, singles
 
-# Of a result of order 0 no one takes so many derivatives.
-_MOST = 20
+# Highest derivative.
+_MAX_ORDER = 20
 
 
 def _exprel_scalar(x: Any) -> Any:
-    # Where e**x is infinite the quotient may not be.
+    # The quotient may be finite where e**x overflows.
     stopped = select(x > T(1000), T(1000), x)
     power = math.exp(T(0.5) * stopped)
     quotient = math.expm1(x) / select(x == T(0), T(1), x)
@@ -34,8 +34,8 @@ def _exprel_scalar(x: Any) -> Any:
     return select(x > T(50), power / stopped * power, quotient)
 
 
-def _near(x: Any, order: int, border: float) -> Any:
-    """Both series, of terms of one sign: that of e**(x t), and e**x times that of e**(x t - x)."""
+def _moment_series(x: Any, order: int, border: float) -> Any:
+    """Series of terms of one sign: of e**(x t) for x > 0, and e**x times that of e**(x t - x)."""
     size = abs(x)
     right = left = T(1)
     terms = 4
@@ -51,7 +51,7 @@ def _moment_scalar(x: Any, order: int) -> Any:
     border = order + 4.0
     near = abs(x) < T(border)
     z = select(near | (x < T(0)), T(border), select(x > T(1000), T(1000), x))
-    # To the right without the factor e**x, which may be infinite.
+    # For x > 0 without the factor e**x, which may overflow.
     right = (T(1) - math.exp(-z)) / z
     y = select(near | (x > T(0)), T(border), -x)
     fall = math.exp(-y)
@@ -61,20 +61,9 @@ def _moment_scalar(x: Any, order: int) -> Any:
         left = (T(k) * left - fall) / y
     power = math.exp(T(0.5) * z)
     far = select(x < T(0), left, power * right * power)
-    return select(near, _near(select(near, x, T(0)), order, border), select(x == x, far, x))
-
-
-def _of_order(order: Any) -> tuple[int]:
-    try:
-        n = operator.index(order)
-    except TypeError:
-        raise DTypeError(f"exponential_moment: order is {shown(order)}; pass an int") from None
-    if not 1 <= n <= _MOST:
-        raise DTypeError(f"exponential_moment: order is {shown(n)}; orders go from 1 to {_MOST}")
-    return (n,)
-
-
-_COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
+    return select(
+        near, _moment_series(select(near, x, T(0)), order, border), select(x == x, far, x)
+    )
 
 
 @op(
@@ -82,7 +71,7 @@ _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
     scalar=_exprel_scalar,
     vjp={"x": lambda g, x: mul(g, exponential_moment(x, order=1))},
     samples=[*singles(), sample((4,), low=-9.0, high=9.0)],
-    rejects=[_COMPLEX],
+    rejects=[NO_COMPLEX],
 )
 def exprel(x: Any, /) -> Any:
     """Elementwise ``(e**x - 1) / x``; 1 at 0."""
@@ -91,7 +80,7 @@ def exprel(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    prepare=_of_order,
+    prepare=lambda order: (order_option("exponential_moment", order, 1, _MAX_ORDER),),
     scalar=_moment_scalar,
     vjp={"x": lambda g, x, order: mul(g, exponential_moment(x, order=order + 1))},
     samples=[*singles(order=1), sample((6,), low=-9.0, high=9.0, order=2), sample((3,), order=5)],

@@ -1,4 +1,4 @@
-"""Functions of SciPy, for rows whose numbers no scalar of ours computes."""
+"""Calls to SciPy's ufuncs, for functions without a scalar formula."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ __all__ = ["by_scipy"]
 
 
 def by_scipy(name: str, *operands: Any) -> Array:
-    """SciPy's ufunc, in the floating dtype that NumPy's own functions would give.
+    """Call a ufunc of SciPy; the result has the floating dtype that a NumPy ufunc would give.
 
     Raises:
-        OdysseyError: SciPy, which is an extra, cannot be imported.
-        TypeError: An operand is complex; the op's name is put before the message where it is
-            called.
+        OdysseyError: if SciPy, an optional dependency, cannot be imported.
+        TypeError: if an operand is complex; the caller prefixes the name of the op.
     """
     weak = all(type(v) in (int, float, bool) for v in operands)
     dtype = np.result_type(*operands, np.float64 if weak else np.float16)
@@ -32,6 +31,6 @@ def by_scipy(name: str, *operands: Any) -> Array:
             f"{name}: SciPy cannot be imported ({error}), and computes it; everything else works "
             "without it; `pip install odyssey[special]`"
         ) from error
-    # In double precision throughout: SciPy's single one errs by more than its last places.
+    # Always in double precision: SciPy's single precision is less accurate than float32.
     out = ufunc(*[np.asarray(v).astype(np.float64) for v in operands])
     return np.asarray(out).astype(dtype, copy=False)[()]

@@ -1,4 +1,4 @@
-"""The zeta function of Hurwitz, a sum of powers; the name is that of SciPy."""
+"""Hurwitz zeta function, with the name of SciPy."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from odyssey.special.scalar_formulas import BERNOULLI
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import NO_BROADCAST, reject, sample
 
-_STEPS = 10
+_DIRECT_TERMS = 10
 
 
 def _zeta_scalar(x: Any, q: Any) -> Any:
-    """By the formula of Euler and Maclaurin (DLMF 2.10.1, 25.11.28)."""
+    """Euler–Maclaurin formula (DLMF 2.10.1, 25.11.28)."""
     total = math.pow(q, -x)
-    for k in range(1, _STEPS):
+    for k in range(1, _DIRECT_TERMS):
         total = total + math.pow(q + T(k), -x)
-    w = q + T(_STEPS)
+    w = q + T(_DIRECT_TERMS)
     last = math.pow(w, -x)
-    # Its terms are nested, so that none is too large where it counts.
+    # Nested evaluation, so that no term overflows.
     rest, square = T(1), w * w
     for j in range(len(BERNOULLI) - 1, 0, -1):
         ratio = T(BERNOULLI[j] / BERNOULLI[j - 1])
@@ -53,10 +53,10 @@ _POWERS = [((2, 3), (2, 3)), ((2, 3), (3,)), ((3, 1), (1, 4)), ((), (2,)), ((), 
     ],
 )
 def zeta(x: Any, q: Any, /) -> Any:
-    """Elementwise sum of ``(k + q)**-x`` over whole k from 0 on, for x > 1 and q >= 0.
+    """Elementwise Hurwitz zeta function, the sum of ``(k + q)**-x`` over integers k >= 0.
 
-    It is the derivative in ``q`` that there is; in ``x`` nothing simple is known, so asking for it
-    raises NotDifferentiableError. For a negative ``q`` the result is NaN, as for ``x < 1``.
+    Defined for x > 1 and q >= 0; NaN for a negative ``q`` or ``x < 1``. The derivative in ``x`` is
+    not implemented: NotDifferentiableError.
     """
     return on_arrays(_zeta_scalar, x, q)
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from odyssey import ops
-from odyssey.special.error_functions import FEW
+from odyssey.special.error_functions import SCALAR_LOOP_SIZE
 
 BOUNDS = {"erf": 1.5, "erfc": 6.0}
 
 
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 @pytest.mark.parametrize("name", ["erf", "erfc"])
-@pytest.mark.parametrize("count", [1, FEW, FEW + 1], ids=["one", "few", "many"])
+@pytest.mark.parametrize("count", [1, SCALAR_LOOP_SIZE, SCALAR_LOOP_SIZE + 1], ids=["one", "few", "many"])
 def test_both_ways_keep_to_the_stated_bound(name, kind, count):
     x = np.linspace(-5.0, 8.0, count).astype(kind)
     found, exact = getattr(ops, name)(x), getattr(mpmath, name)
@@ -38,7 +38,7 @@ def test_results_have_the_shape_and_own_their_memory(name, kind, shape):
     assert np.allclose(found.astype(float), wanted, rtol=1e-3 if kind == "f2" else 1e-6)
 
 
-@pytest.mark.parametrize("count", [1, FEW + 1])
+@pytest.mark.parametrize("count", [1, SCALAR_LOOP_SIZE + 1])
 def test_infinities_nan_and_what_underflows_are_as_ieee_has_them(count):
     for value, erf, erfc in (
         (math.inf, 1.0, 0.0),
@@ -54,7 +54,7 @@ def test_infinities_nan_and_what_underflows_are_as_ieee_has_them(count):
 
 
 def test_gelu_of_few_numbers_in_single_precision_is_rounded_twice_and_no_more():
-    x = np.linspace(-12.5, 6.0, FEW).astype(np.float32)
+    x = np.linspace(-12.5, 6.0, SCALAR_LOOP_SIZE).astype(np.float32)
     found = ops.gelu(x)
     assert found.dtype == np.float32
     with mpmath.workdps(40):

@@ -13,7 +13,8 @@ from odyssey.kernels import T, select
 from odyssey.nn.activations.smooth import logistic, logistic_scalar, sigmoid, single_precision
 from odyssey.ops.elementwise.arithmetic import add, mul, neg, square, sub
 from odyssey.ops.elementwise.elementary import exp, power, tanh
-from odyssey.special.error_functions import FEW, erf, erfc, error_function, within
+from odyssey.special.error_functions import SCALAR_LOOP_SIZE, erf, erfc, error_function, saturate
+from odyssey.table.kernel_selection import scalar_loop
 from odyssey.table.declare import op, publish
 from odyssey.table.kernel_selection import scalar_loop
 from odyssey.table.real_operands import real_floating
@@ -43,7 +44,7 @@ def _gelu_rule(g: Any, x: Any, approximate: str, residual: Any = None) -> Any:
 
 def _slope_of(x: Any, approximate: str, chance: Any = None) -> Any:
     """The derivative by ops; ``chance`` is what gelu multiplied ``x`` by."""
-    c = within(x, _END)
+    c = saturate(x, _END)
     if approximate == "none":
         z = mul(c, _SQRT_HALF)
         chance = mul(0.5, erfc(neg(z))) if chance is None else chance
@@ -63,7 +64,9 @@ def _steep(c: Any) -> tuple[Any, Any]:
 def _chance(x: Any, approximate: str) -> Any:
     """What gelu multiplies a number by."""
     if approximate == "none":
-        if x.dtype == np.float32 and x.size <= FEW:  # which go by double precision in any case
+        if (
+            x.dtype == np.float32 and x.size <= SCALAR_LOOP_SIZE
+        ):  # which go by double precision in any case
             return _chance(x.astype(np.float64), approximate).astype(np.float32)
         z = x * -_SQRT_HALF
         chance = 0.5 * error_function(z, complement=True)
@@ -194,7 +197,7 @@ def gelu(x: Any, /, *, approximate: str = "none") -> Any:
 
 
 def _gelu_bend(g: Any, x: Any, approximate: str) -> Any:
-    c = within(x, _END)
+    c = saturate(x, _END)
     if approximate == "none":
         density = mul(1 / math.sqrt(2 * math.pi), exp(neg(square(mul(c, _SQRT_HALF)))))
         return mul(g, mul(density, sub(2, square(c))))

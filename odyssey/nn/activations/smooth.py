@@ -17,7 +17,8 @@ from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.elementwise.complex_numbers import absolute
 from odyssey.ops.elementwise.elementary import exp, logaddexp, tanh
-from odyssey.special.error_functions import within
+from odyssey.special.error_functions import saturate
+from odyssey.table.kernel_selection import scalar_loop
 from odyssey.table.declare import op, publish
 from odyssey.table.kernel_selection import scalar_loop
 from odyssey.table.real_operands import real_floating, real_options
@@ -173,12 +174,12 @@ def _silu_slope(x: Any) -> Any:
 
 def _silu_slope_in_ops(x: Any) -> Any:
     s = sigmoid(x)
-    return add(s, mul(mul(within(x, 1000.0), s), sigmoid(neg(x))))
+    return add(s, mul(mul(saturate(x, 1000.0), s), sigmoid(neg(x))))
 
 
 def _silu_bend(g: Any, x: Any) -> Any:
     s, other = sigmoid(x), sigmoid(neg(x))
-    bend = add(2, mul(within(x, 1000.0), sub(other, s)))
+    bend = add(2, mul(saturate(x, 1000.0), sub(other, s)))
     return mul(g, mul(mul(s, other), bend))
 
 
@@ -243,12 +244,12 @@ def _mish_slope(x: Any) -> Any:
 
 def _mish_slope_in_ops(x: Any) -> Any:
     w = tanh(softplus(x))
-    return add(w, mul(mul(within(x, 1000.0), sigmoid(x)), sub(1, square(w))))
+    return add(w, mul(mul(saturate(x, 1000.0), sigmoid(x)), sub(1, square(w))))
 
 
 def _mish_bend(g: Any, x: Any) -> Any:
     # With w = tanh(log(1 + e**x)) and s = sigmoid(x), w' = s (1 - w**2) and s' = s (1 - s).
-    w, s, c = tanh(softplus(x)), sigmoid(x), within(x, 1000.0)
+    w, s, c = tanh(softplus(x)), sigmoid(x), saturate(x, 1000.0)
     bend = add(2, mul(c, sub(1, mul(s, add(1, mul(2, w))))))
     return mul(g, mul(mul(s, sub(1, square(w))), bend))
 
