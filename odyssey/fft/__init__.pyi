@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms, of one axis or several.
+"""Discrete Fourier transforms along one axis or several.
 
 Made from the table of ops by ``python -m tools.reference``; do not edit.
 """
@@ -44,7 +44,7 @@ def dft(
     norm: str = "backward",
     tape: Tape | None = None,
 ) -> V:
-    """The discrete Fourier transform along an axis, or its inverse, of complex numbers."""
+    """Discrete Fourier transform of complex numbers along an axis, or its inverse."""
 @overload
 def dft(
     x: Plain,
@@ -100,7 +100,7 @@ def fftconvolve(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Convolution along several axes, by Fourier transforms: for two large arrays."""
+    """Convolution along several axes by fast Fourier transforms, for two large arrays."""
 @overload
 def fftconvolve(
     a: Plain,
@@ -122,7 +122,7 @@ def fftconvolve(
 
 @overload
 def fftfreq(n: int, d: V, *, tape: Tape | None = None) -> V:
-    """The frequencies of an ``fft`` of ``n`` samples, in its order."""
+    """Sample frequencies of an ``fft`` of ``n`` samples, in its order."""
 @overload
 def fftfreq(n: int, d: Plain = 1.0, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
@@ -148,7 +148,7 @@ def fftn(
 
 @overload
 def fftshift(x: V, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None) -> V:
-    """The frequency 0 moved from the front to the middle of its axis."""
+    """Shift frequency 0 from the front to the center of each axis."""
 @overload
 def fftshift(
     x: Plain, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
@@ -158,7 +158,7 @@ def fftshift(
 def hfft(
     a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
 ) -> V:
-    """Transform of a signal whose second half is the conjugate of the first: a real spectrum."""
+    """Transform of a Hermitian-symmetric signal: a real spectrum."""
 @overload
 def hfft(
     a: Plain,
@@ -226,7 +226,7 @@ def ifftn(
 
 @overload
 def ifftshift(x: V, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None) -> V:
-    """Inverse of ``fftshift``, from which it differs along axes of odd length."""
+    """Inverse of ``fftshift``; differs from it along axes of odd length."""
 @overload
 def ifftshift(
     x: Plain, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
@@ -236,7 +236,7 @@ def ifftshift(
 def ihfft(
     a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
 ) -> V:
-    """Inverse of ``hfft``: the first half of the signal that has a real spectrum."""
+    """Inverse of ``hfft``: the first half of the signal with a real spectrum."""
 @overload
 def ihfft(
     a: Plain,
@@ -251,7 +251,7 @@ def ihfft(
 def inverse_real_dft(
     x: V, /, n: int, axis: int = -1, *, norm: str = "backward", tape: Tape | None = None
 ) -> V:
-    """``n`` real numbers from the first half of their discrete Fourier transform."""
+    """Inverse of ``real_dft``: ``n`` real numbers from half a spectrum."""
 @overload
 def inverse_real_dft(
     x: Plain, /, n: int, axis: int = -1, *, norm: str = "backward", tape: Tape | None = None
@@ -261,7 +261,7 @@ def inverse_real_dft(
 def irfft(
     a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
 ) -> V:
-    """Inverse of ``rfft``: real numbers from half of their transform."""
+    """Inverse of ``rfft``: real numbers from half a spectrum."""
 @overload
 def irfft(
     a: Plain,
@@ -314,7 +314,7 @@ def irfftn(
 
 @overload
 def real_dft(x: V, /, axis: int = -1, *, norm: str = "backward", tape: Tape | None = None) -> V:
-    """The first half of the discrete Fourier transform of real numbers, which says all of it."""
+    """First half of the discrete Fourier transform of real numbers."""
 @overload
 def real_dft(
     x: Plain, /, axis: int = -1, *, norm: str = "backward", tape: Tape | None = None
@@ -324,7 +324,7 @@ def real_dft(
 def rfft(
     a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
 ) -> V:
-    """First half of the ``fft`` of real numbers; the rest is its conjugate, in reverse."""
+    """Transform ``fft`` of real numbers, without its redundant second half."""
 @overload
 def rfft(
     a: Plain,
@@ -357,7 +357,7 @@ def rfft2(
 
 @overload
 def rfftfreq(n: int, d: V, *, tape: Tape | None = None) -> V:
-    """The frequencies of an ``rfft`` of ``n`` samples."""
+    """Sample frequencies of an ``rfft`` of ``n`` samples."""
 @overload
 def rfftfreq(n: int, d: Plain = 1.0, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
@@ -370,7 +370,7 @@ def rfftn(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """The ``fftn`` of real numbers, of which half along the last of the axes says all."""
+    """Transform ``fftn`` of real numbers, without the redundant half of the last axis."""
 @overload
 def rfftn(
     a: Plain,

@@ -1,4 +1,4 @@
-"""Linear algebra: products of vectors and matrices, eigenvalues.
+"""Linear algebra: products, linear systems, decompositions, norms and matrix functions.
 
 Made from the table of ops by ``python -m tools.reference``; do not edit.
 """
@@ -66,14 +66,14 @@ __all__ = [
 
 @overload
 def adjoint(x: V, *, tape: Tape | None = None) -> V:
-    """Conjugate transposes of matrices."""
+    """Conjugate transpose of matrices."""
 @overload
 def adjoint(x: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 mH = adjoint
 
 @overload
 def block_diag(*arrays: V, tape: Tape | None = None) -> V:
-    """The matrix that has matrices along its diagonal, and zeros elsewhere."""
+    """Block-diagonal matrix of the given matrices."""
 @overload
 def block_diag(*arrays: Array, tape: Tape | None = None) -> ArrayOrScalar: ...
 @overload
@@ -81,19 +81,19 @@ def block_diag(*arrays: Operand, tape: Tape | None = None) -> Any: ...
 
 @overload
 def cho_solve(c_and_lower: Any, b: V, *, tape: Tape | None = None) -> V:
-    """``x`` of ``a @ x = b``, of the Cholesky factor of ``a``."""
+    """Solution ``x`` of ``a @ x = b``, given the Cholesky factor of ``a``."""
 @overload
 def cho_solve(c_and_lower: Any, b: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def cholesky(a: V, /, *, upper: bool = False, tape: Tape | None = None) -> V:
-    """Cholesky's factors ``c`` of Hermitian positive definite matrices, ``a = c @ conj(c).T``."""
+    """Cholesky decomposition of Hermitian positive definite matrices, ``a = c @ conj(c).T``."""
 @overload
 def cholesky(a: Plain, /, *, upper: bool = False, tape: Tape | None = None) -> Array: ...
 
 @overload
 def cofactor_slope(t: V, a: Operand, /, *, tape: Tape | None = None) -> V:
-    """The derivative of ``cofactors(a)`` along ``t``, of which matrices may be singular."""
+    """Derivative of ``cofactors(a)`` along ``t``; ``a`` may be singular."""
 @overload
 def cofactor_slope(t: Plain, a: V, /, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -101,13 +101,13 @@ def cofactor_slope(t: Plain, a: Plain, /, *, tape: Tape | None = None) -> Array:
 
 @overload
 def cofactors(a: V, /, *, tape: Tape | None = None) -> V:
-    """The cofactors of square matrices, by which ``det`` grows with each element."""
+    """Cofactors of square matrices, the gradient of ``det``."""
 @overload
 def cofactors(a: Plain, /, *, tape: Tape | None = None) -> Array: ...
 
 @overload
 def cond(x: V, p: Operand | None = None, *, tape: Tape | None = None) -> V:
-    """Condition numbers of matrices: the norm of each times that of its inverse."""
+    """Condition number of matrices: the norm times the norm of the inverse."""
 @overload
 def cond(x: Plain, p: V, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -115,7 +115,7 @@ def cond(x: Plain, p: Plain | None = None, *, tape: Tape | None = None) -> Array
 
 @overload
 def contract(x: V, y: Operand, /, subscripts: str, *, tape: Tape | None = None) -> V:
-    """Products summed over axes of both that the result lacks; letters name the axes."""
+    """Contraction of two arrays: products summed over the axes missing from the result."""
 @overload
 def contract(x: Plain, y: V, /, subscripts: str, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -125,7 +125,7 @@ def contract(
 
 @overload
 def corrcoef(x: V, y: Operand | None = None, rowvar: bool = True, *, tape: Tape | None = None) -> V:
-    """Correlations of variables, from observations of them: covariances over both deviations."""
+    """Correlation matrix (Pearson): covariances divided by both standard deviations."""
 @overload
 def corrcoef(x: Plain, y: V, rowvar: bool = True, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -145,7 +145,7 @@ def cov(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Covariances of variables, from observations of them: a matrix."""
+    """Covariance matrix of variables, estimated from observations."""
 @overload
 def cov(
     m: Plain,
@@ -183,7 +183,7 @@ def cross(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Cross product of vectors of three components, which stand along an axis of each."""
+    """Cross product of vectors of three components along an axis of each array."""
 @overload
 def cross(
     x: Plain,
@@ -219,7 +219,7 @@ def det(a: Plain, /, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 def diag_embed(
     x: V, offset: int = 0, axis1: int = -2, axis2: int = -1, *, tape: Tape | None = None
 ) -> V:
-    """Matrices of zeros that have the vectors of an array on a diagonal."""
+    """Matrices with the vectors of an array on a diagonal and zeros elsewhere."""
 @overload
 def diag_embed(
     x: Plain, offset: int = 0, axis1: int = -2, axis2: int = -1, *, tape: Tape | None = None
@@ -227,7 +227,7 @@ def diag_embed(
 
 @overload
 def dot(a: V, b: Operand, *, tape: Tape | None = None) -> V:
-    """Product of matrices or vectors, or of numbers."""
+    """Dot product of vectors, matrices or numbers."""
 @overload
 def dot(a: Plain, b: V, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -241,7 +241,7 @@ def eig(a: Plain, /, *, tape: Tape | None = None) -> tuple[Array, Array]: ...
 
 @overload
 def eigh(a: V, /, UPLO: str = "L", *, tape: Tape | None = None) -> tuple[V, V]:
-    """Eigenvalues, rising, and eigenvectors, as columns, of Hermitian matrices."""
+    """Eigenvalues, ascending, and eigenvectors, as columns, of Hermitian matrices."""
 @overload
 def eigh(a: Plain, /, UPLO: str = "L", *, tape: Tape | None = None) -> tuple[Array, Array]: ...
 
@@ -253,7 +253,7 @@ def eigvals(a: Plain, /, *, tape: Tape | None = None) -> Array: ...
 
 @overload
 def eigvalsh(a: V, /, UPLO: str = "L", *, tape: Tape | None = None) -> V:
-    """Eigenvalues of Hermitian matrices, rising; ``eigh`` gives the eigenvectors as well."""
+    """Eigenvalues of Hermitian matrices, ascending; ``eigh`` returns the eigenvectors as well."""
 @overload
 def eigvalsh(a: Plain, /, UPLO: str = "L", *, tape: Tape | None = None) -> Array: ...
 
@@ -261,7 +261,7 @@ def eigvalsh(a: Plain, /, UPLO: str = "L", *, tape: Tape | None = None) -> Array
 def einsum(
     subscripts: Any, /, *operands: V, optimize: Any = "greedy", tape: Tape | None = None
 ) -> V:
-    """Products of arrays summed over the axes that the result lacks; letters name the axes."""
+    """Einstein summation: products of arrays summed over the axes missing from the result."""
 @overload
 def einsum(
     subscripts: Any, /, *operands: Array, optimize: Any = "greedy", tape: Tape | None = None
@@ -271,15 +271,15 @@ def einsum(
     subscripts: Any, /, *operands: Operand, optimize: Any = "greedy", tape: Tape | None = None
 ) -> Any: ...
 euclidean_norm: Fold
-"""Length of vectors, the root of the sum of ``|x|**2``, along an axis, several, or all."""
+"""Euclidean norm, ``sqrt(sum(|x|**2))``, along one axis, several, or all."""
 
 @overload
 def expm(a: V, /, *, tape: Tape | None = None) -> V:
-    """Exponentials of square matrices, the sums of their powers over factorials."""
+    """Matrix exponential, ``sum(a**k / k!)`` over matrix powers."""
 @overload
 def expm(a: Plain, /, *, tape: Tape | None = None) -> Array: ...
 inner: Product
-"""Products summed over the last axes of both."""
+"""Inner product: products summed over the last axes of both operands."""
 
 @overload
 def inv(a: V, /, *, tape: Tape | None = None) -> V:
@@ -289,7 +289,7 @@ def inv(a: Plain, /, *, tape: Tape | None = None) -> Array: ...
 
 @overload
 def kron(a: V, b: Operand, *, tape: Tape | None = None) -> V:
-    """Kronecker product: blocks, each of them ``b`` times an element of ``a``."""
+    """Kronecker product: blocks of ``b`` times each element of ``a``."""
 @overload
 def kron(a: Plain, b: V, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -299,7 +299,7 @@ def kron(a: Plain, b: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 def least_squares(
     a: V, b: Operand, /, *, rcond: float | None = None, tape: Tape | None = None
 ) -> V:
-    """The shortest ``x`` of those that make ``a @ x - b`` shortest; see ``lstsq``."""
+    """Minimum-norm least-squares solution of ``a @ x = b``; see ``lstsq``."""
 @overload
 def least_squares(
     a: Plain, b: V, /, *, rcond: float | None = None, tape: Tape | None = None
@@ -311,13 +311,13 @@ def least_squares(
 
 @overload
 def logdet(a: V, *, tape: Tape | None = None) -> V:
-    """Logarithms of determinants: NaN where a real one is negative, -inf where it is 0."""
+    """Logarithms of determinants: NaN for a negative real determinant, -inf for 0."""
 @overload
 def logdet(a: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def lstsq(a: V, b: Operand, rcond: float | None = None, *, tape: Tape | None = None) -> V:
-    """The shortest ``x`` of those that make ``a @ x - b`` shortest."""
+    """Minimum-norm least-squares solution of ``a @ x = b``."""
 @overload
 def lstsq(a: Plain, b: V, rcond: float | None = None, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -327,7 +327,7 @@ def lstsq(
 
 @overload
 def lu(a: V, /, *, tape: Tape | None = None) -> tuple[V, V, V]:
-    """Factors of Gauss' elimination, ``a = p @ lower @ upper``, with the rows in another order."""
+    """LU decomposition with partial pivoting, ``a = p @ lower @ upper``."""
 @overload
 def lu(a: Plain, /, *, tape: Tape | None = None) -> tuple[Array, Array, Array]: ...
 matmul: Product
@@ -337,7 +337,7 @@ matmul: Product
 def matrix_norm(
     x: V, /, *, keepdims: bool = False, ord: Any = "fro", tape: Tape | None = None
 ) -> V:
-    """Norm of matrices, which are on the last two axes."""
+    """Matrix norm over the last two axes."""
 @overload
 def matrix_norm(
     x: Plain, /, *, keepdims: bool = False, ord: Any = "fro", tape: Tape | None = None
@@ -345,7 +345,7 @@ def matrix_norm(
 
 @overload
 def matrix_power(a: V, n: int, *, tape: Tape | None = None) -> V:
-    """Products of square matrices with themselves."""
+    """Powers of square matrices."""
 @overload
 def matrix_power(a: Plain, n: int, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
@@ -359,7 +359,7 @@ def matrix_rank(
     rtol: float | None = None,
     tape: Tape | None = None,
 ) -> V:
-    """Ranks of matrices: how many singular values are above ``tol``, or ``rtol`` of the largest."""
+    """Matrix rank: the number of singular values above ``tol``, or ``rtol`` times the largest."""
 @overload
 def matrix_rank(
     a: Plain,
@@ -373,7 +373,7 @@ def matrix_rank(
 
 @overload
 def multi_dot(arrays: V | Sequence[V], *, tape: Tape | None = None) -> V:
-    """Product of matrices, in the order that takes the fewest multiplications."""
+    """Product of several matrices in the order with the fewest multiplications."""
 @overload
 def multi_dot(arrays: Array | Sequence[Array], *, tape: Tape | None = None) -> ArrayOrScalar: ...
 @overload
@@ -401,7 +401,7 @@ def norm(
 
 @overload
 def outer(a: V, b: Operand, *, tape: Tape | None = None) -> V:
-    """Product of each element of ``a`` with each of ``b``."""
+    """Outer product: each element of ``a`` times each element of ``b``."""
 @overload
 def outer(a: Plain, b: V, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -417,7 +417,7 @@ def pinv(
     rtol: float | None = None,
     tape: Tape | None = None,
 ) -> V:
-    """Pseudo-inverses, of Moore and Penrose: ``pinv(a) @ b`` are least squares of ``a @ x - b``."""
+    """Moore–Penrose pseudo-inverse; ``pinv(a) @ b`` minimizes ``norm(a @ x - b)``."""
 @overload
 def pinv(
     a: Plain,
@@ -431,13 +431,13 @@ def pinv(
 
 @overload
 def qr(a: V, mode: str = "reduced", *, tape: Tape | None = None) -> V:
-    """Orthonormal columns and an upper triangle, ``a = Q @ R``."""
+    """QR decomposition ``a = Q @ R``: orthonormal columns and an upper triangle."""
 @overload
 def qr(a: Plain, mode: str = "reduced", *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def qr_factors(a: V, /, mode: str = "reduced", *, tape: Tape | None = None) -> tuple[V, V]:
-    """``Q``, of orthonormal columns, and ``R``, an upper triangle, of ``a = Q @ R``; see ``qr``."""
+    """QR decomposition ``a = Q @ R``: orthonormal columns and an upper triangle; see ``qr``."""
 @overload
 def qr_factors(
     a: Plain, /, mode: str = "reduced", *, tape: Tape | None = None
@@ -445,13 +445,13 @@ def qr_factors(
 
 @overload
 def slogdet(a: V, /, *, tape: Tape | None = None) -> tuple[V, V]:
-    """Sign and logarithm of the size of determinants, which cannot overflow."""
+    """Sign and logarithm of the absolute value of determinants; it cannot overflow."""
 @overload
 def slogdet(a: Plain, /, *, tape: Tape | None = None) -> tuple[ArrayOrScalar, ArrayOrScalar]: ...
 
 @overload
 def solve(a: V, b: Operand, /, *, tape: Tape | None = None) -> V:
-    """``x`` of ``a @ x = b``: square matrices, and a vector, or matrices of columns."""
+    """Solution ``x`` of the linear system ``a @ x = b`` with square matrices ``a``."""
 @overload
 def solve(a: Plain, b: V, /, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -459,7 +459,7 @@ def solve(a: Plain, b: Plain, /, *, tape: Tape | None = None) -> Array: ...
 
 @overload
 def solve_or_nan(a: V, b: Operand, /, *, tape: Tape | None = None) -> V:
-    """``x`` of ``a @ x = b``, as ``solve`` has it, but NaN where ``a`` is singular."""
+    """Solution ``x`` of ``a @ x = b`` as by ``solve``, but NaN for singular matrices."""
 @overload
 def solve_or_nan(a: Plain, b: V, /, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -467,7 +467,7 @@ def solve_or_nan(a: Plain, b: Plain, /, *, tape: Tape | None = None) -> Array: .
 
 @overload
 def sqrtm(a: V, /, *, tape: Tape | None = None) -> V:
-    """Square roots of matrices, ``out @ out = a``, whose eigenvalues have positive real parts."""
+    """Principal square root of matrices, ``out @ out = a``."""
 @overload
 def sqrtm(a: Plain, /, *, tape: Tape | None = None) -> Array: ...
 
@@ -480,7 +480,7 @@ def svd(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Singular values and vectors of matrices, ``a = (U * S) @ Vh``."""
+    """Singular value decomposition, ``a = (U * S) @ Vh``."""
 @overload
 def svd(
     a: Plain,
@@ -493,7 +493,7 @@ def svd(
 
 @overload
 def svd_factors(a: V, /, full_matrices: bool = True, *, tape: Tape | None = None) -> tuple[V, V, V]:
-    """Singular values and vectors of matrices, ``a = (U * S) @ Vh``; see ``svd``."""
+    """Singular value decomposition, ``a = (U * S) @ Vh``; see ``svd``."""
 @overload
 def svd_factors(
     a: Plain, /, full_matrices: bool = True, *, tape: Tape | None = None
@@ -501,7 +501,7 @@ def svd_factors(
 
 @overload
 def svdvals(a: V, /, *, tape: Tape | None = None) -> V:
-    """Singular values of matrices, falling."""
+    """Singular values of matrices, descending."""
 @overload
 def svdvals(a: Plain, /, *, tape: Tape | None = None) -> Array: ...
 
@@ -509,7 +509,7 @@ def svdvals(a: Plain, /, *, tape: Tape | None = None) -> Array: ...
 def tensordot(
     a: V, b: Operand, axes: int | tuple[int, ...] | None = 2, *, tape: Tape | None = None
 ) -> V:
-    """Products summed over axes of both."""
+    """Tensor product of arrays, summed over pairs of axes."""
 @overload
 def tensordot(
     a: Plain, b: V, axes: int | tuple[int, ...] | None = 2, *, tape: Tape | None = None
@@ -521,7 +521,7 @@ def tensordot(
 
 @overload
 def tensorinv(a: V, ind: int = 2, *, tape: Tape | None = None) -> V:
-    """The inverse of what ``tensordot(a, x, x.ndim)`` does with ``x``."""
+    """Inverse of the linear map ``x -> tensordot(a, x, x.ndim)``."""
 @overload
 def tensorinv(a: Plain, ind: int = 2, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
@@ -529,7 +529,7 @@ def tensorinv(a: Plain, ind: int = 2, *, tape: Tape | None = None) -> ArrayOrSca
 def tensorsolve(
     a: V, b: Operand, axes: Sequence[int] | None = None, *, tape: Tape | None = None
 ) -> V:
-    """``x`` of ``tensordot(a, x, x.ndim) = b``."""
+    """Solution ``x`` of the tensor equation ``tensordot(a, x, x.ndim) = b``."""
 @overload
 def tensorsolve(
     a: Plain, b: V, axes: Sequence[int] | None = None, *, tape: Tape | None = None
@@ -550,7 +550,7 @@ def triangular_solve(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """``x`` of ``a @ x = b``, of ``a`` a triangle alone: the upper one, or the ``lower`` one."""
+    """Solution ``x`` of ``a @ x = b``, reading only the upper, or ``lower``, triangle of ``a``."""
 @overload
 def triangular_solve(
     a: Plain,
@@ -575,11 +575,11 @@ def triangular_solve(
 ) -> Array: ...
 solve_triangular = triangular_solve
 vdot: Product
-"""Inner product of all elements, those of ``a`` conjugated."""
+"""Inner product of all elements, with ``a`` conjugated."""
 
 @overload
 def vecdot(x1: V, x2: Operand, /, *, axis: int = -1, tape: Tape | None = None) -> V:
-    """Inner products of vectors along an axis, those of ``x1`` conjugated."""
+    """Inner product of vectors along an axis, with ``x1`` conjugated."""
 @overload
 def vecdot(x1: Plain, x2: V, /, *, axis: int = -1, tape: Tape | None = None) -> V: ...
 @overload
@@ -597,7 +597,7 @@ def vector_norm(
     ord: float = 2,
     tape: Tape | None = None,
 ) -> V:
-    """Norm of vectors along an axis, several, or all."""
+    """Vector norm along one axis, several, or all."""
 @overload
 def vector_norm(
     x: Plain,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.linalg import lapack
 from odyssey.linalg.matrix_shapes import NOT_SQUARE, check_square, positive_definite
 from odyssey.ops.elementwise.arithmetic import div, mul

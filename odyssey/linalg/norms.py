@@ -75,12 +75,16 @@ def _unit_vectors(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> 
 
 
 def _euclidean_norm_vjp(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    return mul(broadcast_back(g, x_spec, axis, keepdims), _unit_vectors(x, out, x_spec, axis, keepdims))
+    return mul(
+        broadcast_back(g, x_spec, axis, keepdims), _unit_vectors(x, out, x_spec, axis, keepdims)
+    )
 
 
 def _euclidean_norm_jvp(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     moved = sum(
-        mul(t, _unit_vectors(widen_float16(x), out, x_spec, axis, keepdims)), axis, keepdims=keepdims
+        mul(t, _unit_vectors(widen_float16(x), out, x_spec, axis, keepdims)),
+        axis,
+        keepdims=keepdims,
     )
     return real(moved) if x.dtype.kind == "c" else narrow_float16(moved, x.dtype)
 

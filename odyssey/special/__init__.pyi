@@ -1,4 +1,4 @@
-"""Special functions, those that NumPy does not have.
+"""Special functions that NumPy does not have, with the names of SciPy.
 
 Made from the table of ops by ``python -m tools.reference``; do not edit.
 """
@@ -57,7 +57,7 @@ __all__ = [
 
 @overload
 def bessel_quotient(x: V, /, *, order: int, scaled: bool = False, tape: Tape | None = None) -> V:
-    """Elementwise modified Bessel function of an order over ``x**order``, or of that e**-abs(x)."""
+    """Elementwise ``I_order(x) / x**order``; if ``scaled``, times ``e**-abs(x)``."""
 @overload
 def bessel_quotient(
     x: Scalar, /, *, order: int, scaled: bool = False, tape: Tape | None = None
@@ -71,7 +71,7 @@ beta: Binary
 
 @overload
 def betainc(a: V, b: Operand, x: Operand, /, *, tape: Tape | None = None) -> V:
-    """Elementwise regularized incomplete beta function, the beta distribution's chance."""
+    """Elementwise regularized incomplete beta function, the CDF of the beta distribution."""
 @overload
 def betainc(a: Plain, b: V, x: Operand, /, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -81,28 +81,28 @@ def betainc(a: Scalar, b: Scalar, x: Scalar, /, *, tape: Tape | None = None) -> 
 @overload
 def betainc(a: Plain, b: Plain, x: Plain, /, *, tape: Tape | None = None) -> Array: ...
 betaln: Binary
-"""Elementwise logarithm of the beta function, also of numbers far apart; NaN below 0."""
+"""Elementwise logarithm of the beta function, also for operands far apart; NaN below 0."""
 digamma: Unary
-"""Elementwise derivative of the logarithm of the gamma function."""
+"""Elementwise digamma function, the derivative of the logarithm of the gamma function."""
 psi = digamma
 
 @overload
 def digamma_derivative(x: V, /, *, order: int, tape: Tape | None = None) -> V:
-    """Elementwise derivative of the digamma function, of an order from 1 to 100."""
+    """Elementwise derivative of the digamma function, of order 1 to 100."""
 @overload
 def digamma_derivative(x: Scalar, /, *, order: int, tape: Tape | None = None) -> Any: ...
 @overload
 def digamma_derivative(x: Plain, /, *, order: int, tape: Tape | None = None) -> Array: ...
 entr: Unary
-"""Elementwise ``-x * log(x)``, a chance's part of an entropy: 0 at 0, -inf below."""
+"""Elementwise entropy term ``-x * log(x)``: 0 at 0, -inf below."""
 erf: Unary
 """Elementwise error function, ``2 / sqrt(pi)`` times the integral of ``e**-(t**2)`` to x."""
 erfc: Unary
-"""Elementwise complement of the error function, ``1 - erf(x)``, without cancellation."""
+"""Elementwise complementary error function, ``1 - erf(x)``, without cancellation."""
 erfcinv: Unary
-"""Elementwise inverse of the complement of the error function."""
+"""Elementwise inverse of the complementary error function."""
 erfcx: Unary
-"""Elementwise ``e**(x**2) * erfc(x)``, which falls as ``1 / x`` does."""
+"""Elementwise scaled complementary error function, ``e**(x**2) * erfc(x)``."""
 erfinv: Unary
 """Elementwise inverse of the error function."""
 
@@ -116,13 +116,13 @@ def exponential_moment(x: Plain, /, *, order: int, tape: Tape | None = None) -> 
 exprel: Unary
 """Elementwise ``(e**x - 1) / x``; 1 at 0."""
 gamma: Unary
-"""Elementwise gamma function, ``(x - 1)!`` for whole numbers."""
+"""Elementwise gamma function, ``(x - 1)!`` for positive integers."""
 gammainc: Binary
-"""Elementwise regularized lower incomplete gamma function, the gamma distribution's chance."""
+"""Elementwise regularized lower incomplete gamma function, the CDF of the gamma distribution."""
 gammaincc: Binary
 """Elementwise regularized upper incomplete gamma function, ``1 - gammainc(a, x)``."""
 gammaln: Unary
-"""Elementwise logarithm of the size of the gamma function."""
+"""Elementwise logarithm of the absolute value of the gamma function."""
 lgamma = gammaln
 i0: Unary
 """Elementwise modified Bessel function of the first kind of order 0."""
@@ -133,7 +133,7 @@ i1: Unary
 i1e: Unary
 """Elementwise ``e**-abs(x)`` times the modified Bessel function of order 1."""
 inverse_mills_ratio: Unary
-"""Elementwise density of a standard normal number over the chance to be below ``x``."""
+"""Elementwise inverse Mills ratio: standard normal density over CDF."""
 j0: Unary
 """Elementwise Bessel function of the first kind of order 0."""
 j1: Unary
@@ -147,33 +147,33 @@ k1: Unary
 k1e: Unary
 """Elementwise ``e**x`` times the modified Bessel function ``k1``, for positive numbers."""
 kl_div: Binary
-"""Elementwise ``x * log(x / y) - x + y``, which is not negative: y at x = 0, inf below 0."""
+"""Elementwise divergence term ``x * log(x / y) - x + y``: y at x = 0, inf below 0."""
 log_ndtr: Unary
-"""Elementwise logarithm of the chance that a standard normal number is below ``x``."""
+"""Elementwise logarithm of the CDF of the standard normal distribution."""
 logit: Unary
-"""Elementwise logarithm of the odds, ``log(x / (1 - x))``: the inverse of sigmoid."""
+"""Elementwise logit, ``log(x / (1 - x))``, the inverse of sigmoid."""
 
 @overload
 def multigammaln(a: V, d: int, *, tape: Tape | None = None) -> V:
-    """Elementwise logarithm of the gamma function of ``d`` dimensions."""
+    """Elementwise logarithm of the multivariate gamma function of dimension ``d``."""
 @overload
 def multigammaln(a: Plain, d: int, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 ndtr: Unary
-"""Elementwise chance that a standard normal number is below ``x``."""
+"""Elementwise CDF of the standard normal distribution."""
 ndtri: Unary
-"""Elementwise number below which a standard normal one lies with chance ``x``."""
+"""Elementwise quantile of the standard normal distribution, the inverse of ``ndtr``."""
 
 @overload
 def polygamma(n: Any, x: V, *, tape: Tape | None = None) -> V:
-    """Elementwise derivative of order ``n`` of the digamma function."""
+    """Elementwise polygamma function, the derivative of order ``n`` of digamma."""
 @overload
 def polygamma(n: Any, x: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 rel_entr: Binary
-"""Elementwise ``x * log(x / y)``, a part of a relative entropy: 0 at x = 0, inf below 0."""
+"""Elementwise relative entropy term ``x * log(x / y)``: 0 at x = 0, inf below 0."""
 
 @overload
 def scaled_erfc_integral(x: V, /, *, order: int, tape: Tape | None = None) -> V:
-    """Elementwise ``e**(x**2)`` times the integral of erfc from x on, repeated ``order`` times."""
+    """Elementwise ``e**(x**2)`` times the ``order``-fold integral of erfc from x to infinity."""
 @overload
 def scaled_erfc_integral(x: Scalar, /, *, order: int, tape: Tape | None = None) -> Any: ...
 @overload
@@ -211,15 +211,15 @@ def weighted_logsumexp(
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
 xlog1py: Binary
-"""Elementwise ``x * log(1 + y)``, but 0 where ``x`` is 0 and ``y`` is a number."""
+"""Elementwise ``x * log(1 + y)``, but 0 if ``x`` is 0 and ``y`` is not NaN."""
 xlogy: Binary
-"""Elementwise ``x * log(y)``, but 0 where ``x`` is 0 and ``y`` is a number."""
+"""Elementwise ``x * log(y)``, but 0 if ``x`` is 0 and ``y`` is not NaN."""
 y0: Unary
 """Elementwise Bessel function of the second kind of order 0, for positive numbers."""
 y1: Unary
 """Elementwise Bessel function of the second kind of order 1, for positive numbers."""
 zeta: Binary
-"""Elementwise sum of ``(k + q)**-x`` over whole k from 0 on, for x > 1 and q >= 0."""
+"""Elementwise Hurwitz zeta function, the sum of ``(k + q)**-x`` over integers k >= 0."""
 expit: Unary
 """Elementwise logistic function, ``1 / (1 + e**-x)``, without overflow."""
 log_expit: Unary

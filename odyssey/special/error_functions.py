@@ -17,8 +17,8 @@ from odyssey.ops.elementwise.arithmetic import maximum, minimum, mul, neg, squar
 from odyssey.ops.elementwise.elementary import exp
 from odyssey.spec import Array
 from odyssey.special.scalar_formulas import NO_COMPLEX
-from odyssey.table.kernel_selection import scalar_loop
 from odyssey.table.declare import op, publish
+from odyssey.table.kernel_selection import scalar_loop
 from odyssey.table.real_operands import real_floating
 from odyssey.table.samples import singles
 

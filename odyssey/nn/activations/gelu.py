@@ -14,7 +14,6 @@ from odyssey.nn.activations.smooth import logistic, logistic_scalar, sigmoid, si
 from odyssey.ops.elementwise.arithmetic import add, mul, neg, square, sub
 from odyssey.ops.elementwise.elementary import exp, power, tanh
 from odyssey.special.error_functions import SCALAR_LOOP_SIZE, erf, erfc, error_function, saturate
-from odyssey.table.kernel_selection import scalar_loop
 from odyssey.table.declare import op, publish
 from odyssey.table.kernel_selection import scalar_loop
 from odyssey.table.real_operands import real_floating
@@ -64,9 +63,8 @@ def _steep(c: Any) -> tuple[Any, Any]:
 def _chance(x: Any, approximate: str) -> Any:
     """What gelu multiplies a number by."""
     if approximate == "none":
-        if (
-            x.dtype == np.float32 and x.size <= SCALAR_LOOP_SIZE
-        ):  # which go by double precision in any case
+        # The scalar loop computes in double precision in any case.
+        if x.dtype == np.float32 and x.size <= SCALAR_LOOP_SIZE:
             return _chance(x.astype(np.float64), approximate).astype(np.float32)
         z = x * -_SQRT_HALF
         chance = 0.5 * error_function(z, complement=True)

@@ -18,7 +18,6 @@ from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.elementwise.complex_numbers import absolute
 from odyssey.ops.elementwise.elementary import exp, logaddexp, tanh
 from odyssey.special.error_functions import saturate
-from odyssey.table.kernel_selection import scalar_loop
 from odyssey.table.declare import op, publish
 from odyssey.table.kernel_selection import scalar_loop
 from odyssey.table.real_operands import real_floating, real_options
