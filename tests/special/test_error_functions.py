@@ -10,11 +10,12 @@ from odyssey import ops
 from odyssey.special.error_functions import SCALAR_LOOP_SIZE
 
 BOUNDS = {"erf": 1.5, "erfc": 6.0}
+SIZES = {"one": 1, "few": SCALAR_LOOP_SIZE, "many": SCALAR_LOOP_SIZE + 1}
 
 
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 @pytest.mark.parametrize("name", ["erf", "erfc"])
-@pytest.mark.parametrize("count", [1, SCALAR_LOOP_SIZE, SCALAR_LOOP_SIZE + 1], ids=["one", "few", "many"])
+@pytest.mark.parametrize("count", SIZES.values(), ids=SIZES)
 def test_both_ways_keep_to_the_stated_bound(name, kind, count):
     x = np.linspace(-5.0, 8.0, count).astype(kind)
     found, exact = getattr(ops, name)(x), getattr(mpmath, name)
