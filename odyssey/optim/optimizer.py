@@ -207,7 +207,7 @@ class Optimizer:
     def _param_name(self, k: int) -> str:
         return str(self.params[k].name or self._paths[k])
 
-    def _start(self) -> None:
+    def _initialize_state(self) -> None:
         """Give every parameter the initial state of its rule, where it has none."""
         started = self._started()
         SharedVersion([variable for state in started for variable in state.values()])
@@ -227,7 +227,7 @@ class Optimizer:
 
     def _flatten_params(self) -> None:
         """Move the data and state of the parameters that are not frozen into flat arrays."""
-        self._start()
+        self._initialize_state()
         owners = [group for group in self.groups for _ in group.params]
         together: dict[Any, list[int]] = {}
         resting = [p for p in self.params if not is_trainable(p)]

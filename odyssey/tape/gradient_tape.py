@@ -115,7 +115,7 @@ class GradientTape(TapeBase, metaclass=_HideRecorders):
 
     def _adopt(self, variable: Variable) -> Variable:
         if self._consumed or self._recording.dead:
-            self._start()
+            self._start_recording()
         if is_trainable(variable):
             variable._own_info().home = weakref.ref(self)
             self._recording.operand_id(variable)

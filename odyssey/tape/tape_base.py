@@ -72,9 +72,9 @@ class TapeBase(Scoped):
         self._check = check
         self._enabled = False
         self._blocks: list[OpenBlock] = []
-        self._start()
+        self._start_recording()
 
-    def _start(self) -> None:
+    def _start_recording(self) -> None:
         """Begin an empty recording owned by this tape."""
         self_ref = weakref.ref(self)
         recording = Recording(self_ref, store() is not MEMORY)
@@ -122,7 +122,7 @@ class TapeBase(Scoped):
         if self._blocks and self._blocks[0][4][-1] != thread:
             raise entered_elsewhere_error(self._recording)
         if self._consumed or self._recording.dead:
-            self._start()
+            self._start_recording()
         outer = scopes()
         if outer[0] is not None:
             self._enter_within(innermost_scope())
@@ -202,7 +202,7 @@ class TapeBase(Scoped):
     def enable(self) -> None:
         """Record what is passed to this tape or lives on it; a consumed tape starts empty."""
         if self._consumed or self._recording.dead:
-            self._start()
+            self._start_recording()
         if not self._enabled:
             try:
                 self._enabled = True
@@ -259,7 +259,7 @@ class TapeBase(Scoped):
     def _clear(self, enabled: bool) -> None:
         self.disable()
         self._leave_recording("cleared")
-        self._start()
+        self._start_recording()
         if enabled:
             self.enable()
 
