@@ -11,8 +11,11 @@ import pytest
 
 import odyssey as od
 from odyssey.compiler.dispatch.fast_path import CACHE_MISS
+from odyssey.compiler.native_dispatch import NATIVE_DISPATCH
 from odyssey.compiler.runtime.binding import load_entry_points
 from odyssey.errors import MutationError
+
+pytestmark = pytest.mark.skipif(not NATIVE_DISPATCH, reason="ODYSSEY_NATIVE_DISPATCH=off")
 
 Pair = namedtuple("Pair", "first second")
 X, Y = np.linspace(-1.0, 1.0, 8), np.linspace(0.5, 2.0, 8)

@@ -14,10 +14,13 @@ from test_guards_of_anything import change, function, put_back, tree
 
 import odyssey as od
 from odyssey.compiler.dispatch.fast_path import CACHE_MISS
-from odyssey.compiler.native_dispatch import cpython_layout
+from odyssey.compiler.native_dispatch import NATIVE_DISPATCH, cpython_layout
 
 # Ordinary runs take one case in fourteen, and soaks the others.
-pytestmark = pytest.mark.share(14)
+pytestmark = [
+    pytest.mark.share(14),
+    pytest.mark.skipif(not NATIVE_DISPATCH, reason="ODYSSEY_NATIVE_DISPATCH=off"),
+]
 
 X = np.array([3.0, 4.0])
 

@@ -18,6 +18,7 @@ import odyssey as od
 from odyssey import Variable
 from odyssey.compiler.arguments import program_arguments, static_values
 from odyssey.compiler.dispatch.fast_path import CACHE_MISS, compile_flattener
+from odyssey.compiler.native_dispatch import NATIVE_DISPATCH
 from odyssey.tree import leaves, paths
 
 # Ordinary runs take one case in fourteen, and soaks the others.
@@ -216,7 +217,8 @@ def test_a_tree_of_numbers_behind_arrays_is_taken_apart() -> None:
             compiled(*args), X * (0.1 * k) + (X + 1.0) * (1 - 0.9**k), strict=True
         )
     assert compiled.statistics() == (1, 7, 1)
-    assert compiled._fast_path(X, X + 1.0, 5, Pair(0.5, 0.9)) is not CACHE_MISS
+    native = compiled._fast_path(X, X + 1.0, 5, Pair(0.5, 0.9)) is not CACHE_MISS
+    assert native is NATIVE_DISPATCH
 
 
 def test_an_array_that_comes_twice_is_one() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from odyssey.compiler.guards.discovery import GuardDiscovery, Unguardable
 from odyssey.compiler.guards.objects import visit_object
 from odyssey.compiler.guards.terms import Guard, compile_guards
+from odyssey.compiler.native_dispatch import NATIVE_DISPATCH
 from odyssey.compiler.native_dispatch.cpython_layout import MemoryGuard
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.optim.groups import Group
@@ -121,7 +122,7 @@ class GuardSet:
 
     def _memory_guard(self, guard: Guard) -> MemoryGuard | None:
         before, moves = self._native_words.get(id(guard), (None, 0))
-        if guard.memory_guard is None or moves > _MAX_MOVES:
+        if not NATIVE_DISPATCH or guard.memory_guard is None or moves > _MAX_MOVES:
             return None
         try:
             found = guard.memory_guard(guard.expected)

@@ -6,6 +6,7 @@ Where NumPy's arrays and our own objects keep what is looked at is found out onc
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Mapping
 from functools import cache
 from threading import RLock, get_ident
@@ -17,6 +18,7 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.compiler.machine.jit import Loaded, load
+from odyssey.compiler.native_dispatch import NATIVE_DISPATCH
 from odyssey.compiler.native_dispatch.cpython_layout import (
     dict_version_offset,
     list_field_offsets,
@@ -41,6 +43,7 @@ __all__ = [
     "lease_of",
     "array_layout",
     "ensure_exclusive",
+    "is_exclusive",
     "assert_exclusive",
     "lock_owner_offset",
     "refuse_overlap",
@@ -142,9 +145,9 @@ def ensure_exclusive(state: State) -> None:
     if type(variable._array) is not ndarray:
         return
     held = lease_of(variable._array)
-    if held.array.flags.owndata and _reference_count(id(held.array)) == _EXCLUSIVE_COUNT:
+    if held.array.flags.owndata and is_exclusive(held):
         return
-    if state.kept or array_layout() is None:
+    if state.kept:
         raise BindingError(f"somebody else has the array of {state.label}")
     variable._array = np.array(held.array)
 
@@ -152,8 +155,13 @@ def ensure_exclusive(state: State) -> None:
 def assert_exclusive(variable: Variable, held: BufferLease) -> None:
     """Raise UnfitError where a Variable has another array, or somebody else has it."""
     # No other thread runs between reading the count and what is called next: no call, no loop.
-    if variable._array is not held.array or _reference_count(id(held.array)) != _EXCLUSIVE_COUNT:
+    if variable._array is not held.array or not is_exclusive(held):
         raise BindingError("somebody else has an array that is written to")
+
+
+def is_exclusive(lease: BufferLease) -> bool:
+    """Return whether nobody but a Variable and the lease refers to an array."""
+    return sys.getrefcount(lease.array) - 1 == _EXCLUSIVE_COUNT  # the argument counts as well
 
 
 def _reference_count(place: int) -> int:
@@ -184,6 +192,8 @@ def write_words(place: int, words: list[int]) -> None:
 @cache
 def array_layout() -> Layout | None:
     """Where NumPy's arrays keep what describes them; None where it is not where it should be."""
+    if not NATIVE_DISPATCH:
+        return None
     known = Layout(data=16, ndim=24, shape=32, dtype=56, flags=64)
     probe = np.arange(6.0).reshape(2, 3)
     words = (ctypes.c_int64 * 9).from_address(id(probe))

@@ -22,6 +22,7 @@ from odyssey.compiler.guards.guards import GuardSet
 from odyssey.compiler.machine.state_locks import PROGRAMS
 from odyssey.compiler.native_dispatch.entry import GUARD_FAILED, RAN
 from odyssey.compiler.pipeline import LoweredProgram, output_specs
+from odyssey.compiler.runtime.binding import array_layout
 from odyssey.compiler.runtime.dispatch_tables import native_dispatch_of
 from odyssey.compiler.runtime.eligibility import refuse_captured_aliases, refuse_states_on_tapes
 from odyssey.compiler.runtime.executable import BindingError, Executable
@@ -156,6 +157,7 @@ class CompiledCall:
         self._order = None if places == sorted(places) else itemgetter(*places)
         # Of the memory that is the program's own, if other threads may run meanwhile.
         apart = self._has_host_calls or self.executable.module.releases_gil or self.executable.locks
+        apart = apart or array_layout() is None  # Python then fills in the table of addresses
         self._lock: RLock | None = PROGRAMS.new() if apart else None
 
     # -------------------------------------------------------------- running

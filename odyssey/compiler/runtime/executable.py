@@ -40,6 +40,7 @@ from odyssey.compiler.runtime.binding import (
     array_layout,
     assert_exclusive,
     ensure_exclusive,
+    is_exclusive,
     lease_of,
     load_entry_points,
     memory_span,
@@ -351,10 +352,11 @@ class Executable:
         return int(self._segments[step](address_of(self.table)))
 
     def _is_bound(self) -> bool:
-        """Whether the states are where they were."""
-        return all(state.variable._array is held.array for state, held in self._arrays) and all(
-            variable._info.grad is None for variable in self.graph.asked
-        )
+        """Return whether the states have their arrays, exclusively where that is needed."""
+        return all(
+            state.variable._array is held.array and (not state.anew or is_exclusive(held))
+            for state, held in self._arrays
+        ) and all(variable._info.grad is None for variable in self.graph.asked)
 
     def run_middle_steps(self) -> int:
         """The steps between the first and the last."""
