@@ -1,4 +1,4 @@
-"""What a native call asks of Python before it does anything, as text of functions."""
+"""Native guard checks: LLVM functions that check guards before a call does anything."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ __all__ = ["guard_check_functions"]
 
 
 def guard_check_functions(layout: Layout) -> str:
-    """Functions that give a truth, of the block: ``apart`` of arguments, and those below.
+    """Return the source of the guard predicates over a call block, and of ``fresh``.
 
-    And ``fresh()``, which Python calls: True where what the tables say of Python is so, None where
-    they say it of another context, and else what says a miss.
+    Python calls ``fresh()`` to learn whether the tables are current: it returns True if all guards
+    hold, None if only context variables differ, and the cache miss sentinel otherwise.
     """
-    rooms = _dictionary_function(layout.version)
+    dictionaries = _dictionary_function(layout.version)
     return "\n".join(
         [
             _distinct_function(),
             _context_function(),
             _python_guards_function(),
-            rooms,
+            dictionaries,
             _word_pairs_function(),
             _tables_current_function(layout),
         ]
@@ -28,115 +28,119 @@ def guard_check_functions(layout: Layout) -> str:
 
 
 def _distinct_function() -> str:
-    """Whether no argument comes twice."""
+    """Predicate: no argument is passed twice."""
     f = TextFunction("internal i1 @apart(ptr %args, i64 %count)")
-    with f.each("%count") as i:
-        one = f.word("%args", i)
-        with f.each(i) as k:
-            f.require(f"icmp ne ptr {f.word('%args', k)}, {one}", "no")
+    with f.loop("%count") as i:
+        one = f.load_word("%args", i)
+        with f.loop(i) as k:
+            f.branch_unless(f"icmp ne ptr {f.load_word('%args', k)}, {one}", "no")
     return return_truth(f)
 
 
 def _context_function() -> str:
-    """Whether context variables have what they must."""
+    """Predicate: context variables have their expected values."""
     f = TextFunction("internal i1 @contexts(ptr %block)")
-    rows, found = f.field("%block", "contexts"), f.room("ptr")
-    with f.each(f.field("%block", "context_count", "i64")) as k:
-        row = f.at(rows, f.give(f"mul i64 {k}, 3"))
-        f.put("null", found, 0)
-        given = f"ptr {f.word(row, 0)}, ptr {f.word(row, 1)}, ptr {found}"
-        answer = f.give(f"call i32 @PyContextVar_Get({given})")
-        f.require(f"icmp sge i32 {answer}, 0", "error")
-        value = f.word(found, 0)
-        f.require(f"icmp ne ptr {value}, null", "no")
-        f.do(f"call void @Py_DecRef(ptr {value})")
-        f.require(f"icmp eq ptr {value}, {f.word(row, 2)}", "no")
-    f.do("ret i1 true")
-    f.label("error")
-    f.do("call void @PyErr_Clear()")
-    f.do("br label %no")
-    f.label("no")
-    f.do("ret i1 false")
-    return f.text()
+    rows, found = f.load_field("%block", "contexts"), f.stack_slot("ptr")
+    with f.loop(f.load_field("%block", "context_count", "i64")) as k:
+        row = f.element_address(rows, f.emit_value(f"mul i64 {k}, 3"))
+        f.store_object("null", found, 0)
+        given = f"ptr {f.load_word(row, 0)}, ptr {f.load_word(row, 1)}, ptr {found}"
+        answer = f.emit_value(f"call i32 @PyContextVar_Get({given})")
+        f.branch_unless(f"icmp sge i32 {answer}, 0", "error")
+        value = f.load_word(found, 0)
+        f.branch_unless(f"icmp ne ptr {value}, null", "no")
+        f.emit(f"call void @Py_DecRef(ptr {value})")
+        f.branch_unless(f"icmp eq ptr {value}, {f.load_word(row, 2)}", "no")
+    f.emit("ret i1 true")
+    f.begin_block("error")
+    f.emit("call void @PyErr_Clear()")
+    f.emit("br label %no")
+    f.begin_block("no")
+    f.emit("ret i1 false")
+    return f.source()
 
 
 def _python_guards_function() -> str:
-    """Ask Python about what no word says: 1 where all is as it was, 2 where it raised, or 0."""
+    """Evaluate the guards that need Python: 1 if they hold, 0 if one fails, 2 if Python raised."""
     f = TextFunction("internal i64 @others(ptr %block)")
-    asked = f.field("%block", "others")
-    f.require(f"icmp ne ptr {asked}, null", "yes")
-    f.hold(asked)
-    answer = f.give(f"call ptr @PyObject_CallNoArgs(ptr {asked})")
-    f.do(f"call void @Py_DecRef(ptr {asked})")
-    f.require(f"icmp ne ptr {answer}, null", "raised")
-    f.do(f"call void @Py_DecRef(ptr {answer})")
-    same = f.give(f"icmp eq ptr {answer}, {f.field('%block', 'true')}")
-    f.do(f"ret i64 {f.give(f'zext i1 {same} to i64')}")
-    f.label("yes")
-    f.do("ret i64 1")
-    f.label("raised")
-    f.do("ret i64 2")
-    return f.text()
+    check = f.load_field("%block", "others")
+    f.branch_unless(f"icmp ne ptr {check}, null", "yes")
+    f.incref(check)
+    answer = f.emit_value(f"call ptr @PyObject_CallNoArgs(ptr {check})")
+    f.emit(f"call void @Py_DecRef(ptr {check})")
+    f.branch_unless(f"icmp ne ptr {answer}, null", "raised")
+    f.emit(f"call void @Py_DecRef(ptr {answer})")
+    same = f.emit_value(f"icmp eq ptr {answer}, {f.load_field('%block', 'true')}")
+    f.emit(f"ret i64 {f.emit_value(f'zext i1 {same} to i64')}")
+    f.begin_block("yes")
+    f.emit("ret i64 1")
+    f.begin_block("raised")
+    f.emit("ret i64 2")
+    return f.source()
 
 
 def _dictionary_function(version: int | None) -> str:
-    """Whether dictionaries have what they must; one of the same version need not be asked."""
+    """Predicate: dictionaries have the expected items; one of a known version is not searched."""
     f = TextFunction("internal i1 @rooms(ptr %block)")
-    rows, items = f.field("%block", "rooms"), f.field("%block", "items")
-    with f.each(f.field("%block", "room_count", "i64")) as k:
-        row = f.at(rows, f.give(f"mul i64 {k}, 5"))
-        room = f.word(row, 0)
+    rows, items = f.load_field("%block", "rooms"), f.load_field("%block", "items")
+    with f.loop(f.load_field("%block", "room_count", "i64")) as k:
+        row = f.element_address(rows, f.emit_value(f"mul i64 {k}, 5"))
+        dictionary = f.load_word(row, 0)
         now = "0"
         if version is not None:
-            at = f.give(f"getelementptr i8, ptr {room}, i64 {version}")
-            now = f.give(f"load i64, ptr {at}")
-        known = f.give(f"icmp ne i64 {now}, {f.word(row, 1, 'i64')}")
-        asked = f.give(f"or i1 {known}, {'true' if version is None else 'false'}")
-        with f.where(f"icmp eq i1 {asked}, true"):
-            f.require(f"icmp eq i64 {f.word(row, 4, 'i64')}, 0", "no")
-            first, end = f.word(row, 2, "i64"), f.word(row, 3, "i64")
-            with f.each(f.give(f"sub i64 {end}, {first}")) as j:
-                item = f.at(items, f.give(f"shl i64 {f.give(f'add i64 {first}, {j}')}, 1"))
-                key = f.word(item, 0)
-                got = f.give(f"call ptr @PyDict_GetItemWithError(ptr {room}, ptr {key})")
-                with f.where(f"icmp eq ptr {got}, null"):
-                    error = f.give("call ptr @PyErr_Occurred()")
-                    f.require(f"icmp eq ptr {error}, null", "error")
-                f.require(f"icmp eq ptr {got}, {f.word(item, 1)}", "no")
-            f.do(f"store i64 {now}, ptr {f.at(row, 1)}")
-    f.do("ret i1 true")
-    f.label("error")
-    f.do("call void @PyErr_Clear()")
-    f.do("br label %no")
-    f.label("no")
-    f.do("ret i1 false")
-    return f.text()
+            at = f.emit_value(f"getelementptr i8, ptr {dictionary}, i64 {version}")
+            now = f.emit_value(f"load i64, ptr {at}")
+        known = f.emit_value(f"icmp ne i64 {now}, {f.load_word(row, 1, 'i64')}")
+        check = f.emit_value(f"or i1 {known}, {'true' if version is None else 'false'}")
+        with f.when(f"icmp eq i1 {check}, true"):
+            f.branch_unless(f"icmp eq i64 {f.load_word(row, 4, 'i64')}, 0", "no")
+            first, end = f.load_word(row, 2, "i64"), f.load_word(row, 3, "i64")
+            with f.loop(f.emit_value(f"sub i64 {end}, {first}")) as j:
+                item = f.element_address(
+                    items, f.emit_value(f"shl i64 {f.emit_value(f'add i64 {first}, {j}')}, 1")
+                )
+                key = f.load_word(item, 0)
+                got = f.emit_value(
+                    f"call ptr @PyDict_GetItemWithError(ptr {dictionary}, ptr {key})"
+                )
+                with f.when(f"icmp eq ptr {got}, null"):
+                    error = f.emit_value("call ptr @PyErr_Occurred()")
+                    f.branch_unless(f"icmp eq ptr {error}, null", "error")
+                f.branch_unless(f"icmp eq ptr {got}, {f.load_word(item, 1)}", "no")
+            f.emit(f"store i64 {now}, ptr {f.element_address(row, 1)}")
+    f.emit("ret i1 true")
+    f.begin_block("error")
+    f.emit("call void @PyErr_Clear()")
+    f.emit("br label %no")
+    f.begin_block("no")
+    f.emit("ret i1 false")
+    return f.source()
 
 
 def _word_pairs_function() -> str:
-    """Whether two places have the same word."""
+    """Predicate: pairs of addresses hold equal words."""
     f = TextFunction("internal i1 @pairs(ptr %block)")
-    rows = f.field("%block", "pairs")
-    with f.each(f.field("%block", "pair_count", "i64")) as k:
-        row = f.at(rows, f.give(f"shl i64 {k}, 1"))
-        one, other = (f.word(f.word(row, side), 0, "i64") for side in (0, 1))
-        f.require(f"icmp eq i64 {one}, {other}", "no")
+    rows = f.load_field("%block", "pairs")
+    with f.loop(f.load_field("%block", "pair_count", "i64")) as k:
+        row = f.element_address(rows, f.emit_value(f"shl i64 {k}, 1"))
+        one, other = (f.load_word(f.load_word(row, side), 0, "i64") for side in (0, 1))
+        f.branch_unless(f"icmp eq i64 {one}, {other}", "no")
     return return_truth(f)
 
 
 def _tables_current_function(layout: Layout) -> str:
     f = TextFunction("ptr @fresh(ptr %self, ptr %args, i64 %count)", once=True)
     block = block_of(f, layout)
-    rows, count = f.field(block, "words"), f.field(block, "word_count", "i64")
-    f.require(f"icmp ne i64 {f.field(block, 'ready', 'i64')}, 0", "missed")
-    f.require(f"call i1 @words(ptr {rows}, i64 {count})", "missed")
-    f.require(f"call i1 @pairs(ptr {block})", "missed")
-    f.require(f"call i1 @rooms(ptr {block})", "missed")
-    f.require(f"call i1 @contexts(ptr {block})", "none")
+    rows, count = f.load_field(block, "words"), f.load_field(block, "word_count", "i64")
+    f.branch_unless(f"icmp ne i64 {f.load_field(block, 'ready', 'i64')}, 0", "missed")
+    f.branch_unless(f"call i1 @words(ptr {rows}, i64 {count})", "missed")
+    f.branch_unless(f"call i1 @pairs(ptr {block})", "missed")
+    f.branch_unless(f"call i1 @rooms(ptr {block})", "missed")
+    f.branch_unless(f"call i1 @contexts(ptr {block})", "none")
     for name, other in (("true", "none"), ("none", "missed"), ("missed", "")):
-        answer = f.field(block, name)
-        f.hold(answer)
-        f.do(f"ret ptr {answer}")
+        answer = f.load_field(block, name)
+        f.incref(answer)
+        f.emit(f"ret ptr {answer}")
         if other:
-            f.label(other)
-    return f.text()
+            f.begin_block(other)
+    return f.source()

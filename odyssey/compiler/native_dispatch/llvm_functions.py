@@ -1,4 +1,4 @@
-"""Functions in LLVM's language that look at tables of words and at Python's objects."""
+"""LLVM functions, written as text, over tables of words and Python objects."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["TextFunction", "return_truth"]
 
 
 class TextFunction:
-    """The text of a function while it is written.
+    """The source of an LLVM function while it is written.
 
     Args:
         head: Its type, name and parameters.
-        once: Whether its instructions run once a call. Better ones save a hundredth of it then; to
-            find them takes LLVM a fifth of its time for all that Python calls.
+        once: Whether its instructions run once a call. They are not optimized: that would save a
+            hundredth of a call, and takes a fifth of LLVM's time for the entry points.
     """
 
     def __init__(self, head: str, once: bool = False) -> None:
@@ -25,103 +25,103 @@ class TextFunction:
         self._lines: list[str] = []
         self._count = 0
 
-    def text(self) -> str:
-        """The whole of it."""
+    def source(self) -> str:
+        """Return the source of the function."""
         return "\n".join([self._head, *self._slots, *self._lines, "}"])
 
-    def give(self, text: str) -> str:
-        """Append an instruction; return the name of what it gives."""
+    def emit_value(self, text: str) -> str:
+        """Append an instruction; return the name of its value."""
         self._count += 1
         self._lines.append(f"  %v{self._count} = {text}")
         return f"%v{self._count}"
 
-    def do(self, text: str) -> None:
-        """Append an instruction that gives nothing."""
+    def emit(self, text: str) -> None:
+        """Append an instruction without a value."""
         self._lines.append(f"  {text}")
 
-    def label(self, name: str) -> None:
+    def begin_block(self, name: str) -> None:
         """Begin a block."""
         self._lines.append(f"{name}:")
 
-    def room(self, type: str, count: str = "1") -> str:
-        """Memory on the stack; for a number that is known only later, ask where it is."""
+    def stack_slot(self, type: str, count: str = "1") -> str:
+        """Allocate elements on the stack: at entry, or here where their number is a value."""
         self._count += 1
         lines = self._slots if count.isdigit() else self._lines
         lines.append(f"  %v{self._count} = alloca {type}, i64 {count}, align 16")
         return f"%v{self._count}"
 
-    def at(self, base: str, place: int | str) -> str:
-        """The place of a word."""
-        return self.give(f"getelementptr i64, ptr {base}, i64 {place}")
+    def element_address(self, base: str, index: int | str) -> str:
+        """Return the address of a word in a table."""
+        return self.emit_value(f"getelementptr i64, ptr {base}, i64 {index}")
 
-    def word(self, base: str, place: int | str, type: str = "ptr") -> str:
-        """A word of a table."""
-        return self.give(f"load {type}, ptr {self.at(base, place)}")
+    def load_word(self, base: str, index: int | str, type: str = "ptr") -> str:
+        """Load a word of a table."""
+        return self.emit_value(f"load {type}, ptr {self.element_address(base, index)}")
 
-    def field(self, block: str, name: str, type: str = "ptr") -> str:
-        """A word of a block, by its name."""
-        return self.word(block, BLOCK_FIELDS[name], type)
+    def load_field(self, block: str, name: str, type: str = "ptr") -> str:
+        """Load a field of a block, by its name."""
+        return self.load_word(block, BLOCK_FIELDS[name], type)
 
-    def require(self, truth: str, other: str) -> None:
-        """Go on where a comparison holds, else to a block."""
-        found = self.give(truth)
+    def branch_unless(self, comparison: str, other: str) -> None:
+        """Continue if a comparison is true, else branch to a block."""
+        found = self.emit_value(comparison)
         self._count += 1
-        self.do(f"br i1 {found}, label %go{self._count}, label %{other}")
-        self.label(f"go{self._count}")
+        self.emit(f"br i1 {found}, label %go{self._count}, label %{other}")
+        self.begin_block(f"go{self._count}")
 
     @contextmanager
-    def each(self, count: str) -> Iterator[str]:
-        """A loop over numbers from 0."""
-        counter, name = self.room("i64"), f"loop{self._count}"
-        self.do(f"store i64 0, ptr {counter}")
-        self.do(f"br label %{name}")
-        self.label(name)
-        k = self.give(f"load i64, ptr {counter}")
-        self.require(f"icmp slt i64 {k}, {count}", f"{name}_end")
+    def loop(self, count: str) -> Iterator[str]:
+        """Write a loop that counts from 0."""
+        counter, name = self.stack_slot("i64"), f"loop{self._count}"
+        self.emit(f"store i64 0, ptr {counter}")
+        self.emit(f"br label %{name}")
+        self.begin_block(name)
+        k = self.emit_value(f"load i64, ptr {counter}")
+        self.branch_unless(f"icmp slt i64 {k}, {count}", f"{name}_end")
         yield k
-        self.do(f"br label %{name}_next")
-        self.label(f"{name}_next")
-        after = self.give(f"add i64 {k}, 1")
-        self.do(f"store i64 {after}, ptr {counter}")
-        self.do(f"br label %{name}")
-        self.label(f"{name}_end")
+        self.emit(f"br label %{name}_next")
+        self.begin_block(f"{name}_next")
+        after = self.emit_value(f"add i64 {k}, 1")
+        self.emit(f"store i64 {after}, ptr {counter}")
+        self.emit(f"br label %{name}")
+        self.begin_block(f"{name}_end")
 
     @contextmanager
-    def where(self, truth: str) -> Iterator[None]:
-        """Instructions for where a comparison holds."""
-        found = self.give(truth)
+    def when(self, comparison: str) -> Iterator[None]:
+        """Write instructions that run if a comparison is true."""
+        found = self.emit_value(comparison)
         self._count += 1
-        name = f"where{self._count}"
-        self.do(f"br i1 {found}, label %{name}, label %{name}_end")
-        self.label(name)
+        name = f"when{self._count}"
+        self.emit(f"br i1 {found}, label %{name}, label %{name}_end")
+        self.begin_block(name)
         yield
-        self.do(f"br label %{name}_end")
-        self.label(f"{name}_end")
+        self.emit(f"br label %{name}_end")
+        self.begin_block(f"{name}_end")
 
-    def put(self, thing: str, base: str, place: int | str) -> None:
-        """Put an object into a word of a table."""
-        self.do(f"store ptr {thing}, ptr {self.at(base, place)}")
+    def store_object(self, thing: str, base: str, index: int | str) -> None:
+        """Store an object in a word of a table."""
+        self.emit(f"store ptr {thing}, ptr {self.element_address(base, index)}")
 
-    def hold(self, thing: str) -> None:
-        """Count one reference more."""
-        self.do(f"call void @Py_IncRef(ptr {thing})")
+    def incref(self, thing: str) -> None:
+        """Add a reference to an object."""
+        self.emit(f"call void @Py_IncRef(ptr {thing})")
 
-    def drop(self, things: str, count: str) -> None:
-        """Let go of the objects in a table, where there are any."""
-        with self.each(count) as k:
-            thing = self.word(things, k)
-            with self.where(f"icmp ne ptr {thing}, null"):
-                self.do(f"call void @Py_DecRef(ptr {thing})")
+    def decref_all(self, objects: str, count: str) -> None:
+        """Drop the references in a table, of which some may be null."""
+        with self.loop(count) as k:
+            thing = self.load_word(objects, k)
+            with self.when(f"icmp ne ptr {thing}, null"):
+                self.emit(f"call void @Py_DecRef(ptr {thing})")
 
-    def clear(self, things: str, count: str) -> None:
-        """Empty a table on the stack."""
-        with self.each(count) as k:
-            self.put("null", things, k)
+    def clear_table(self, objects: str, count: str) -> None:
+        """Set a table on the stack to null."""
+        with self.loop(count) as k:
+            self.store_object("null", objects, k)
 
 
 def return_truth(f: TextFunction) -> str:
-    """The text of one that says yes here, and elsewhere goes to a block by the name of no."""
-    f.do("ret i1 true")
-    f.label("no")
-    f.do("ret i1 false")
-    return f.text()
+    """End a predicate: true here, false in the block ``no``; return its source."""
+    f.emit("ret i1 true")
+    f.begin_block("no")
+    f.emit("ret i1 false")
+    return f.source()

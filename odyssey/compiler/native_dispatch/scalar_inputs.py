@@ -181,49 +181,51 @@ _CONVERSIONS = {
 
 def convert_scalars_function(f: TextFunction) -> None:
     """Look at the numbers of a call, and put them into their cells; see ``Numbers.rows``."""
-    rows = f.field("%program", "takes")
-    with f.each(f.field("%program", "take_count", "i64")) as k:
-        row = f.at(rows, f.give(f"mul i64 {k}, 6"))
-        number = f.word("%args", f.word(row, 0, "i64"))
-        f.require(f"icmp eq ptr {f.word(number, 1)}, {f.word(row, 1)}", "no")
-        form, cell = f.word(row, 4, "i64"), f.word(row, 5)
-        with f.where(f"icmp sge i64 {form}, {STORE_DOUBLE}"):
+    rows = f.load_field("%program", "takes")
+    with f.loop(f.load_field("%program", "take_count", "i64")) as k:
+        row = f.element_address(rows, f.emit_value(f"mul i64 {k}, 6"))
+        number = f.load_word("%args", f.load_word(row, 0, "i64"))
+        f.branch_unless(f"icmp eq ptr {f.load_word(number, 1)}, {f.load_word(row, 1)}", "no")
+        form, cell = f.load_word(row, 4, "i64"), f.load_word(row, 5)
+        with f.when(f"icmp sge i64 {form}, {STORE_DOUBLE}"):
             _convert_float(f, number, form, cell)
-        with f.where(f"icmp slt i64 {form}, {STORE_DOUBLE}"):
+        with f.when(f"icmp slt i64 {form}, {STORE_DOUBLE}"):
             _convert_int(f, number, row, form, cell)
 
 
 def _convert_float(f: TextFunction, number: str, form: str, cell: str) -> None:
     """A float in a type: finite ones stay so."""
-    n = f.word(number, 2, "double")
-    with f.where(f"icmp eq i64 {form}, {STORE_DOUBLE}"):
-        f.do(f"store double {n}, ptr {cell}")
-    with f.where(f"icmp eq i64 {form}, {DOUBLE_TO_FLOAT}"):
-        size = f.give(f"and i64 {f.word(number, 2, 'i64')}, {(1 << 63) - 1}")
-        large = f.give(f"icmp ugt i64 {size}, {_double_bits(float(np.finfo(np.float32).max))}")
-        finite = f.give(f"icmp ult i64 {size}, {_double_bits(inf)}")
-        lost = f.give(f"and i1 {large}, {finite}")
-        f.require(f"xor i1 {lost}, true", "no")
-        single = f.give(f"fptrunc double {n} to float")
-        f.do(f"store float {single}, ptr {cell}")
+    n = f.load_word(number, 2, "double")
+    with f.when(f"icmp eq i64 {form}, {STORE_DOUBLE}"):
+        f.emit(f"store double {n}, ptr {cell}")
+    with f.when(f"icmp eq i64 {form}, {DOUBLE_TO_FLOAT}"):
+        size = f.emit_value(f"and i64 {f.load_word(number, 2, 'i64')}, {(1 << 63) - 1}")
+        large = f.emit_value(
+            f"icmp ugt i64 {size}, {_double_bits(float(np.finfo(np.float32).max))}"
+        )
+        finite = f.emit_value(f"icmp ult i64 {size}, {_double_bits(inf)}")
+        lost = f.emit_value(f"and i1 {large}, {finite}")
+        f.branch_unless(f"xor i1 {lost}, true", "no")
+        single = f.emit_value(f"fptrunc double {n} to float")
+        f.emit(f"store float {single}, ptr {cell}")
 
 
 def _convert_int(f: TextFunction, number: str, row: str, form: str, cell: str) -> None:
     """A whole number in a type that has it, or a floating one."""
-    far = f.room("i32")
-    n = f.give(f"call i64 @PyLong_AsLongLongAndOverflow(ptr {number}, ptr {far})")
-    f.require(f"icmp eq i32 {f.give(f'load i32, ptr {far}')}, 0", "no")
-    f.require(f"icmp sge i64 {n}, {f.word(row, 2, 'i64')}", "no")
-    f.require(f"icmp sle i64 {n}, {f.word(row, 3, 'i64')}", "no")
-    with f.where(f"icmp eq i64 {form}, {STORE_INT}"):
-        f.do(f"store i64 {n}, ptr {cell}")  # of which a shorter type reads the lower end
-    with f.where(f"icmp ne i64 {form}, {STORE_INT}"):
-        wide = f.give(f"sitofp i64 {n} to double")
-        with f.where(f"icmp eq i64 {form}, {INT_TO_DOUBLE}"):
-            f.do(f"store double {wide}, ptr {cell}")
-        with f.where(f"icmp eq i64 {form}, {INT_TO_FLOAT}"):
-            single = f.give(f"fptrunc double {wide} to float")
-            f.do(f"store float {single}, ptr {cell}")
+    far = f.stack_slot("i32")
+    n = f.emit_value(f"call i64 @PyLong_AsLongLongAndOverflow(ptr {number}, ptr {far})")
+    f.branch_unless(f"icmp eq i32 {f.emit_value(f'load i32, ptr {far}')}, 0", "no")
+    f.branch_unless(f"icmp sge i64 {n}, {f.load_word(row, 2, 'i64')}", "no")
+    f.branch_unless(f"icmp sle i64 {n}, {f.load_word(row, 3, 'i64')}", "no")
+    with f.when(f"icmp eq i64 {form}, {STORE_INT}"):
+        f.emit(f"store i64 {n}, ptr {cell}")  # of which a shorter type reads the lower end
+    with f.when(f"icmp ne i64 {form}, {STORE_INT}"):
+        wide = f.emit_value(f"sitofp i64 {n} to double")
+        with f.when(f"icmp eq i64 {form}, {INT_TO_DOUBLE}"):
+            f.emit(f"store double {wide}, ptr {cell}")
+        with f.when(f"icmp eq i64 {form}, {INT_TO_FLOAT}"):
+            single = f.emit_value(f"fptrunc double {wide} to float")
+            f.emit(f"store float {single}, ptr {cell}")
 
 
 def _double_bits(number: float) -> int:

@@ -1,4 +1,4 @@
-"""What the tables of words have that tell native functions of a program and of its call."""
+"""Tables of words: the blocks by which native functions know a program and its call."""
 
 from __future__ import annotations
 
@@ -33,44 +33,43 @@ _CALL_FIELDS = (
     *("whole_number", "variable"),
 )
 PROGRAM_BLOCK_SIZE, CALL_BLOCK_SIZE = len(_PROGRAM_FIELDS), len(_CALL_FIELDS)
-"""How long the blocks are."""
+"""The number of words in each block."""
 
 BLOCK_FIELDS = {
     name: place for names in (_PROGRAM_FIELDS, _CALL_FIELDS) for place, name in enumerate(names)
 }
-"""What stands in two blocks of words, and where: addresses and counts. Of a program:
+"""The index of each field in the two blocks. Fields are addresses and counts. Those of a program:
 
-* ``table`` has the addresses of what it reads and writes; ``first`` and ``last`` are its steps of
-  these names, which may be the same; ``given`` says how many arguments there are.
-* ``guards`` has rows of a place, a mask and the word that must stand there.
-* ``spans`` says where states begin and end that are written to.
-* ``arrays`` has a row for each argument that is one, which come first: a dtype, a number of axes,
-  where their lengths stand, a slot of the table, and how many bytes there are.
-* ``takes`` has rows of the numbers that come behind them: which argument, its class, the least and
-  the largest that is taken, how it is put into a cell, and the cell.
-* ``outputs`` has the slots of results.
+* ``table``: the addresses that it reads and writes. ``first`` and ``last``: its steps of these
+  names, which may be the same. ``given``: the number of arguments.
+* ``guards``: rows of an address, a mask and the word expected there.
+* ``spans``: the beginning and end of each state that is written to.
+* ``arrays``: a row for each array among the arguments, which come first: dtype, number of axes,
+  address of the shape, slot of the table, number of bytes.
+* ``takes``: rows of the numbers that follow them: index of the argument, its class, the least and
+  the largest value, how it is converted, and the address of its cell.
+* ``outputs``: the slots of results.
 
-Of a call in one native function, whose ``program`` is a block of these:
+Fields of a natively dispatched call, whose ``program`` is the address of such a block:
 
-* ``turn`` is another number after each change of the tables, so that nobody takes two for one.
-* ``contexts`` has rows of a context variable, what is taken where it is not set, and what must be
-  found.
-* ``rooms`` has rows of a dictionary, its version, where in ``items`` its own begin and end, and
-  whether only the version will do; ``items`` those of a key and what must be found, or 0.
-* ``words`` has rows as ``guards``; ``pairs`` of two places with the same word.
-* ``numbers`` has the places of numbers that go up by one.
-* ``cells`` has rows of a place, and what is put there: 0 for None, or 1 and a result's number.
-* ``outs`` has rows of a dtype, a number of axes, where their lengths stand, a slot of the table of
-  addresses, and 0; or, for a number of NumPy's, where it lies meanwhile, and 1.
-* ``leaves`` has rows of what is returned: a kind, an object or a result's number, a mark, a spec.
+* ``turn``: a number that changes with the tables, so that a call notices when they change.
+* ``contexts``: rows of a context variable, its default, and the value expected.
+* ``rooms``: rows of a dictionary, its version, the first and last index of its rows in ``items``,
+  and whether only the version is compared. ``items``: rows of a key and the value expected, or 0.
+* ``words``: rows as in ``guards``. ``pairs``: rows of two addresses with equal words.
+* ``numbers``: the addresses of version numbers that increase by one.
+* ``cells``: rows of an address and the object to store: 0 for None, or 1 + the index of a result.
+* ``outs``: rows of a dtype, a number of axes, the address of the shape, a slot of the table, and
+  0; for a NumPy scalar the address of its value instead of the shape, and 1.
+* ``leaves``: rows of the leaves of the result: kind, object or index of a result, mark, spec.
 """
 
 STORE_INT, INT_TO_DOUBLE, INT_TO_FLOAT, STORE_DOUBLE, DOUBLE_TO_FLOAT = range(5)
-"""How a number is put into a cell: an int as it is, as float64 or as float32; a float as float64 or
-as float32."""
+"""How a number is stored in its cell: an int as int64, float64 or float32; a float as float64 or
+float32."""
 
 SINGLE_RESULT, TUPLE_RESULT, LIST_RESULT = 0, 1, 2
-"""In which form leaves are returned: the only one itself, or all in a container."""
+"""The form of a result: its only leaf, or all leaves in a tuple or a list."""
 
 HELD_OBJECT, ARRAY_RESULT, NUMBER_RESULT, VARIABLE_RESULT, NUMBER_VARIABLE_RESULT = 0, 1, 2, 3, 4
-"""Kinds of leaves. Rows have the kind, an object or the number of an output, a mark and a spec."""
+"""The kinds of leaves of a result."""
