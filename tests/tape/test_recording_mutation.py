@@ -354,7 +354,9 @@ def test_the_careful_mode_finds_a_write_through_an_earlier_view():
     with GradientTape(check=True) as tape:
         y = (w * x).sum()
     early[3] = 100.0
-    with pytest.raises(MutationError, match=r"multiply at .*test_mutation\.py:\d+ saved y"):
+    with pytest.raises(
+        MutationError, match=r"multiply at .*test_recording_mutation\.py:\d+ saved y"
+    ):
         tape.gradient(y, w)
     early[3] = 3.0
     np.testing.assert_array_equal(tape.gradient(y, w), np.full(BIG, 3.0))
@@ -368,7 +370,7 @@ def test_the_careful_mode_names_the_line_that_recorded():
         line = test_the_careful_mode_names_the_line_that_recorded.__code__.co_firstlineno + 6
         y = (h * x).sum()
     early[3] = 100.0
-    with pytest.raises(MutationError, match=rf"test_mutation\.py:{line} "):
+    with pytest.raises(MutationError, match=rf"test_recording_mutation\.py:{line} "):
         tape.backward(y)
 
 
