@@ -105,7 +105,7 @@ def ticks_during(call):
 def test_other_threads_of_python_run_during_a_long_call(threads):
     x = np.linspace(-1.0, 1.0, LONG)
     compiled = made(slowly, x)
-    assert module_of(compiled).free
+    assert module_of(compiled).releases_gil
     od.set_threads(threads)
     assert max(ticks_during(lambda: compiled(x)) for _ in range(5)) > 3
 
@@ -114,7 +114,7 @@ def test_other_threads_of_python_run_during_a_long_call(threads):
 def test_other_threads_of_python_run_while_a_state_is_written():
     w = Variable(np.linspace(-1.0, 1.0, LONG), requires_grad=True)
     compiled = made(lambda: w.assign(slowly(w)))
-    assert module_of(compiled).free
+    assert module_of(compiled).releases_gil
     assert max(ticks_during(compiled) for _ in range(5)) > 3
 
 
@@ -130,7 +130,7 @@ def test_other_threads_of_python_run_where_a_size_that_varies_is_large():
 
 def test_a_short_program_keeps_the_interpreter():
     x = np.ones(100)
-    assert not module_of(made(ops.exp, x)).free
+    assert not module_of(made(ops.exp, x)).releases_gil
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_steps_of_one_model_in_several_threads_are_as_many_steps_in_one():
     alone = od.compile(step)
     for _ in range(33):
         alone(x)
-    assert module_of(alone).free
+    assert module_of(alone).releases_gil
     wanted = [v.numpy().copy() for v in p]
     step, p = step_of()
     shared = made(step, x)
@@ -220,7 +220,7 @@ def test_models_trained_in_two_threads_are_what_they_are_one_after_another():
 def test_a_program_reads_a_leaf_as_it_was_before_a_write_of_another_thread_or_after():
     w = Variable(np.zeros(LONG), requires_grad=True)
     program = made(lambda: (ops.min(slowly(w) * 0.0 + w), ops.max(slowly(w) * 0.0 + w)))
-    assert module_of(program).free
+    assert module_of(program).releases_gil
     over = threading.Event()
     seen = set()
 
@@ -245,7 +245,7 @@ def test_a_program_reads_a_leaf_as_it_was_before_a_write_of_another_thread_or_af
 def test_a_program_reads_a_leaf_as_it_is_before_another_program_writes_it_or_after():
     w = Variable(np.zeros(LONG), requires_grad=True)
     writer = made(lambda: w.assign(slowly(w) * 0.0 + w + 1.0))
-    assert module_of(writer).free
+    assert module_of(writer).releases_gil
     # A short one reads the first and the last element, which are written at other times.
     readers = [made(lambda: (w[0] * 2.0, w[-1] * 2.0)), made(lambda: (ops.min(w), ops.max(w)))]
     first = w.numpy()[0]
@@ -592,7 +592,7 @@ def test_a_pool_whose_threads_cannot_begin_does_all_in_one():
 
 
 def test_where_there_is_no_pool_programs_run_in_one_thread(monkeypatch):
-    monkeypatch.setattr(thread_pool, "why_one", lambda: "there is none")
+    monkeypatch.setattr(thread_pool, "why_single_threaded", lambda: "there is none")
     monkeypatch.setattr(thread_pool._Pool, "loaded", None)
     monkeypatch.setattr(thread_pool._Pool, "symbols", {})
     monkeypatch.setattr(thread_pool.atexit, "register", lambda what: None)

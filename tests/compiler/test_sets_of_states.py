@@ -104,7 +104,7 @@ def until():
 def test_programs_of_two_models_run_side_by_side(until):
     (one, *_), (other, *_) = model(1), model(2)
     one, other = native(one, X), native(other, X)
-    assert program_of(one).executable.module.free
+    assert program_of(one).executable.module.releases_gil
     assert len(locks(one)) == len(locks(other)) == 1
     first = running(one, until)
     assert Doing(other, X).ends()
@@ -120,7 +120,7 @@ def test_a_program_that_reads_a_state_waits_for_one_that_writes_it(short, until)
     step, w, _ = model(1)
     step = native(step, X)
     reader = native((lambda: w[0, 0] * 2.0) if short else lambda: ops.sum(ops.tanh(X @ w)))
-    assert program_of(reader).executable.module.free is not short
+    assert program_of(reader).executable.module.releases_gil is not short
     first = running(step, until)
     reading = Doing(reader)
     assert not reading.ends(0.1)
@@ -340,7 +340,7 @@ def test_an_interrupt_at_any_line_of_a_run_leaves_no_lock_and_a_whole_step():
     k, n = np.zeros(200_000, np.int64), 0
     # Two steps, as indices must be looked at before anything is written.
     step = native(lambda k: w.assign(ops.tanh(w[k]) * 0.0 + w + 1.0), k)
-    assert program_of(step).executable.module.free
+    assert program_of(step).executable.module.releases_gil
     while True:
         n += 1
         before = w.numpy()[0]

@@ -80,7 +80,7 @@ class Pattern:
 
     def __init__(self, trials: Sequence[TraceAttempt], check: bool) -> None:
         self._check = check
-        self._free = trials[0].free
+        self._free = trials[0].scalar_inputs
         self.graph: Graph = trials[0].graph
         for trial in trials[1:]:
             self._compare(trial)
