@@ -1,7 +1,7 @@
-"""Losses, and their gradients for loops without a tape.
+"""Losses, and their gradients for training loops without a tape.
 
-A loss is exported by the ``__all__`` of its file, here and from ``odyssey`` itself; its file is
-loaded when it is first asked for.
+A loss is exported by the ``__all__`` of its module, here and from ``odyssey``; the module is loaded
+at the first access.
 """
 
 import sys
@@ -13,7 +13,7 @@ from odyssey.table.registry import load_module, missing_attribute_error
 __all__: list[str] = []
 
 BESIDE = ("gradients",)
-"""Files that are handed on beside those with losses; the rest has rows, and what all need."""
+"""Modules that are exported in addition to those with losses."""
 
 _HOMES = {name: file for file, names in LOSSES.items() for name in names.split()}
 __all__ += _HOMES

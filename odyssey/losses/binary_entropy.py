@@ -1,4 +1,4 @@
-"""Binary cross entropy, element by element."""
+"""Elementwise binary cross entropy, of probabilities or of logits."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from odyssey.table.samples import sample
 
 
 def _clipped_logs(p: Any) -> tuple[Any, Any]:
-    """Logarithms of ``p`` and ``1 - p``, at least -100, so that a sure mistake stays finite."""
-    # e**-100 is 3.7e-44; the inner bound keeps log from warning of 0.
+    """Return the logarithms of ``p`` and ``1 - p``, clipped at -100 so that losses stay finite."""
+    # e**-100 is 3.7e-44; the inner bound avoids the warning of log(0).
     yes, no = (log(maximum(q, 3.7e-44)) for q in (p, sub(1, p)))
     return maximum(yes, -100.0), maximum(no, -100.0)
 
 
-def _alike(x: Any, y: Any) -> tuple[Any, Any]:
-    """Both in their common dtype: a Python number must not turn float32 into float64.
+def _common_dtype(x: Any, y: Any) -> tuple[Any, Any]:
+    """Cast both to their common dtype, in which a Python number is weak.
 
-    Numbers without a sign, which have no negative, are as functions of them are.
+    Unsigned integers, which cannot be negated, become floating point.
     """
     dtype = np.result_type(x, y)
     if dtype.kind == "u":
@@ -35,18 +35,18 @@ def _alike(x: Any, y: Any) -> tuple[Any, Any]:
     return np.asarray(x, dtype), np.asarray(y, dtype)
 
 
-def _binary_p_rule(g: Any, p: Any, y: Any) -> Any:
+def _binary_entropy_p_vjp(g: Any, p: Any, y: Any) -> Any:
     return mul(g, div(sub(p, y), maximum(mul(p, sub(1, p)), 1e-12)))
 
 
-def _binary_y_rule(g: Any, p: Any) -> Any:
+def _binary_entropy_y_vjp(g: Any, p: Any) -> Any:
     if hasattr(p, "dtype") and p.dtype != g.dtype:
-        p = astype(p, g.dtype)  # 1 - p of integers would be of 64 bits
+        p = astype(p, g.dtype)  # 1 - p of integers would be 64-bit
     yes, no = _clipped_logs(p)
     return mul(g, sub(no, yes))
 
 
-def _binary_in_ops(p: Any, y: Any) -> Any:
+def _binary_entropy_decomposition(p: Any, y: Any) -> Any:
     yes, no = maximum(log(p), -100), maximum(log(sub(1, p)), -100)
     return neg(add(mul(y, yes), mul(sub(1, y), no)))
 
@@ -54,7 +54,7 @@ def _binary_in_ops(p: Any, y: Any) -> Any:
 _log = ignore_fp_errors("divide")(np.log)
 
 
-def _clipped(logarithm: Any) -> Any:
+def _clip_log(logarithm: Any) -> Any:
     return select(logarithm < T(-100), T(-100), logarithm)
 
 
@@ -68,15 +68,15 @@ _PROBABLE = (
 @op(
     real=True,
     elementwise=True,
-    decomposition=_binary_in_ops,
-    scalar=lambda p, y: -(y * _clipped(math.log(p)) + (T(1) - y) * _clipped(math.log(T(1) - p))),
-    vjp={"p": _binary_p_rule, "y": _binary_y_rule},
+    decomposition=_binary_entropy_decomposition,
+    scalar=lambda p, y: -(y * _clip_log(math.log(p)) + (T(1) - y) * _clip_log(math.log(T(1) - p))),
+    vjp={"p": _binary_entropy_p_vjp, "y": _binary_entropy_y_vjp},
     kinks="the logarithms are clipped at -100, and p (1 - p) in the derivative at 1e-12",
     samples=_PROBABLE,
 )
 def binary_entropy(p: Any, y: Any, /) -> Any:
     """Elementwise ``-(y log p + (1 - y) log(1 - p))`` for probabilities ``p``."""
-    p, y = _alike(p, y)
+    p, y = _common_dtype(p, y)
     yes, no = np.maximum(_log(p), -100), np.maximum(_log(1 - p), -100)
     return -(y * yes + (1 - y) * no)
 
@@ -90,13 +90,13 @@ def binary_entropy(p: Any, y: Any, /) -> Any:
         "x": lambda g, x, y: mul(g, sub(sigmoid(x), y)),
         "y": lambda g, x: neg(mul(g, x)),
     },
-    kinks="the derivative in x is exact to the rounding of 1; of an infinite x it is the limit, "
-    "where the result is NaN too",
+    kinks="the derivative in x is exact to the rounding of 1; for infinite x it is the limit, "
+    "even where the result is NaN",
     samples=[sample((2, 3), (2, 3)), sample((3,), (3,)), sample((), ())],
 )
 def binary_entropy_with_logits(x: Any, y: Any, /) -> Any:
     """Elementwise binary cross entropy of ``sigmoid(x)``, without overflow for any ``x``."""
-    x, y = _alike(x, y)
+    x, y = _common_dtype(x, y)
     return np.maximum(x, 0) - x * y + np.log1p(np.exp(-np.abs(x)))
 
 

@@ -1,4 +1,4 @@
-"""The targets of cross entropy: class numbers, or probabilities of the shape of the logits."""
+"""Targets of cross entropy: class indices, or probabilities of the shape of the logits."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from odyssey.spec import Spec
 from odyssey.table.shape_rules import floating_dtype, normalize_axes, reduced_shape
 
 __all__ = [
-    "checked_classes",
+    "check_class_indices",
     "class_axis",
-    "classes_exist",
-    "counted",
-    "distribution",
-    "in_range",
+    "class_index_conditions",
+    "mean_denominator",
+    "target_distribution",
+    "class_index_in_range",
     "target_probabilities",
-    "target_spec",
+    "has_class_indices",
 ]
 
 
 def class_axis(logits: Any, axis: int) -> int:
-    """Which axis of the logits counts the classes."""
+    """Return the class axis of the logits, counted from the front."""
     return normalize_axes("cross_entropy", axis, len(logits.shape))[0]
 
 
-def target_spec(logits: Any, targets: Any, axis: int) -> bool:
-    """Whether targets are class numbers, not probabilities; raises where they are neither."""
+def has_class_indices(logits: Any, targets: Any, axis: int) -> bool:
+    """Return whether targets are class indices; False for probabilities, else ShapeError."""
     k = class_axis(logits, axis)
     folded = reduced_shape("cross_entropy", logits.shape, axis, False)
     if targets.dtype.kind in "iu" and targets.shape == folded:
@@ -59,14 +59,14 @@ def target_spec(logits: Any, targets: Any, axis: int) -> bool:
 def target_probabilities(
     logits: Any, targets: Any, axis: int, smoothing: float, ignore_index: int | None
 ) -> Any:
-    """The distribution that the softmax is to match; zero where the target is ignored."""
+    """Return the smoothed target distribution as an array; 0 for ignored targets."""
     smoothing = number("cross_entropy", "label_smoothing", smoothing, "[0, 1]")
     k = class_axis(logits, axis)
     classes, dtype = logits.shape[k], floating_dtype(logits.dtype)
-    if not target_spec(logits, targets, axis):
+    if not has_class_indices(logits, targets, axis):
         p = targets.astype(dtype)
         return p * (1 - smoothing) + smoothing / classes if smoothing else p
-    safe, ignored = checked_classes(targets, classes, ignore_index)
+    safe, ignored = check_class_indices(targets, classes, ignore_index)
     p = np.full(logits.shape, smoothing / classes if smoothing else 0, dtype)
     np.put_along_axis(
         p, np.expand_dims(safe, k), 1 - smoothing + (smoothing / classes if smoothing else 0), k
@@ -76,8 +76,8 @@ def target_probabilities(
     return p
 
 
-def checked_classes(targets: Any, classes: int, ignore_index: int | None) -> tuple[Any, Any]:
-    """Class numbers with 0 in place of the ignored ones, and where those are."""
+def check_class_indices(targets: Any, classes: int, ignore_index: int | None) -> tuple[Any, Any]:
+    """Return class indices with ignored ones replaced by 0, and the mask of the ignored."""
     ignored = None
     if ignore_index is not None:
         mask = targets == whole("cross_entropy", "ignore_index", ignore_index)
@@ -91,45 +91,49 @@ def checked_classes(targets: Any, classes: int, ignore_index: int | None) -> tup
     return targets, ignored
 
 
-def classes_exist(
+def class_index_conditions(
     logits: Any, targets: Any, axis: int, ignore_index: int | None = None
 ) -> list[Any]:
-    """By ops what ``checked_classes`` asks of class numbers; nothing of probabilities."""
-    if not target_spec(logits, targets, axis):
+    """Return the condition, by ops, that class indices are valid; none for probabilities."""
+    if not has_class_indices(logits, targets, axis):
         return []
-    return [in_range(targets, logits.shape[class_axis(logits, axis)], ignore_index)]
+    return [class_index_in_range(targets, logits.shape[class_axis(logits, axis)], ignore_index)]
 
 
-def in_range(targets: Any, classes: int, ignore_index: int | None = None) -> Any:
-    """By ops which of the numbers are those of classes, or are ignored."""
-    found = logical_and(greater_equal(targets, 0), less(targets, classes))
-    return found if ignore_index is None else logical_or(found, equal(targets, ignore_index))
+def class_index_in_range(targets: Any, classes: int, ignore_index: int | None = None) -> Any:
+    """Return the mask, by ops, of class indices that are valid or ignored."""
+    valid = logical_and(greater_equal(targets, 0), less(targets, classes))
+    return valid if ignore_index is None else logical_or(valid, equal(targets, ignore_index))
 
 
-def distribution(
+def target_distribution(
     targets: Any, logits: Spec, axis: int, smoothing: float, ignore_index: int | None
 ) -> Any:
-    """What the softmax is to match, by ops; zero where the target is ignored."""
+    """Return the smoothed target distribution by ops; 0 for ignored targets."""
     k = class_axis(logits, axis)
     classes, dtype = logits.shape[k], floating_dtype(logits.dtype)
-    if not target_spec(logits, targets, axis):
+    if not has_class_indices(logits, targets, axis):
         p = astype(targets, dtype)
-        return _smoothed(p, smoothing, classes)
-    # Numbers of half the size, which hold all classes, are compared twice as many at a time.
-    short = np.dtype(np.int32 if classes < 2**31 else np.int64)
+        return _smooth_targets(p, smoothing, classes)
+    # 32-bit integers suffice, and twice as many fit a vector comparison.
+    index_dtype = np.dtype(np.int32 if classes < 2**31 else np.int64)
     shape = [-1 if j == k else 1 for j in range(len(logits.shape))]
-    at, numbers = expand_dims(targets, k), np.arange(classes, dtype=short).reshape(shape)
-    p = _smoothed(astype(equal(astype(at, short), numbers), dtype), smoothing, classes)
-    return p if ignore_index is None else where(equal(at, ignore_index), 0, p)
+    indices, numbers = expand_dims(targets, k), np.arange(classes, dtype=index_dtype).reshape(shape)
+    p = _smooth_targets(
+        astype(equal(astype(indices, index_dtype), numbers), dtype), smoothing, classes
+    )
+    return p if ignore_index is None else where(equal(indices, ignore_index), 0, p)
 
 
-def _smoothed(p: Any, smoothing: float, classes: int) -> Any:
+def _smooth_targets(p: Any, smoothing: float, classes: int) -> Any:
     return add(mul(p, 1 - smoothing), smoothing / classes) if smoothing else p
 
 
-def counted(targets: Any, logits: Spec, axis: int, ignore_index: int | None, least: int = 1) -> Any:
-    """How many samples a mean counts, by ops: those whose class is not ignored."""
-    if ignore_index is not None and target_spec(logits, targets, axis):
+def mean_denominator(
+    targets: Any, logits: Spec, axis: int, ignore_index: int | None, least: int = 1
+) -> Any:
+    """Return the number of samples in a mean, by ops: those that are not ignored."""
+    if ignore_index is not None and has_class_indices(logits, targets, axis):
         dtype = floating_dtype(logits.dtype)
         return maximum(sum(astype(not_equal(targets, ignore_index), dtype)), least)
     folded = reduced_shape("cross_entropy", logits.shape, axis, False)

@@ -9,18 +9,18 @@ import numpy as np
 from odyssey import ops
 from odyssey.checks import flag, number, whole, word
 from odyssey.errors import SettingError, ShapeError
-from odyssey.losses.class_targets import in_range
+from odyssey.losses.class_targets import class_index_in_range
 from odyssey.losses.declare import loss
 from odyssey.losses.reduction import (
     REDUCTIONS,
-    alike,
-    arrays,
-    counted,
-    floating,
-    known,
-    marked,
-    reduced,
-    same_shape,
+    concrete_array,
+    count_targets,
+    float_operand,
+    loss_operand,
+    reduce_losses,
+    require_same_shape,
+    require_signs,
+    targets_like,
 )
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.table.samples import reject, sample
@@ -81,13 +81,13 @@ def binary_cross_entropy(
     0.693147
     """
     predictions, targets = (
-        floating("binary_cross_entropy", predictions),
-        floating("binary_cross_entropy", targets),
+        float_operand("binary_cross_entropy", predictions),
+        float_operand("binary_cross_entropy", targets),
     )
-    same_shape("binary_cross_entropy", predictions, targets)
+    require_same_shape("binary_cross_entropy", predictions, targets)
     from_logits = flag("binary_cross_entropy", "from_logits", from_logits)
     row = ops.binary_entropy_with_logits if from_logits else ops.binary_entropy
-    return reduced("binary_cross_entropy", row(predictions, targets), reduction, weights)
+    return reduce_losses("binary_cross_entropy", row(predictions, targets), reduction, weights)
 
 
 @loss(
@@ -135,7 +135,7 @@ def cross_entropy(
     >>> round(float(cross_entropy(np.zeros((2, 4)), np.array([0, 3]))), 6)
     1.386294
     """
-    logits, targets = floating("cross_entropy", logits), arrays(targets)
+    logits, targets = float_operand("cross_entropy", logits), loss_operand(targets)
     if type(reduction) is not str or reduction not in REDUCTIONS:
         word("cross_entropy", "reduction", reduction, REDUCTIONS)
     if type(label_smoothing) is not float or label_smoothing:
@@ -147,8 +147,8 @@ def cross_entropy(
         return ops.softmax_cross_entropy(logits, targets, *options, reduction)
     losses = ops.softmax_cross_entropy(logits, targets, *options, "none")
     by_class = targets.shape == losses.shape
-    count = counted(targets, ignore_index, losses) if by_class else None
-    return reduced("cross_entropy", losses, reduction, weights, count)
+    count = count_targets(targets, ignore_index, losses) if by_class else None
+    return reduce_losses("cross_entropy", losses, reduction, weights, count)
 
 
 @loss(
@@ -182,11 +182,11 @@ def nll(
     >>> nll(np.array([[-2.0, -0.5], [-1.0, -3.0]]), np.array([0, 1]), reduction="none")
     array([2., 3.])
     """
-    x, targets = floating("nll", log_probabilities), arrays(targets)
+    x, targets = float_operand("nll", log_probabilities), loss_operand(targets)
     (k,) = normalize_axes("nll", whole("nll", "axis", axis), len(x.shape))
     if ignore_index is not None:
         ignore_index = whole("nll", "ignore_index", ignore_index)
-    targets = _classes(x, targets, k, ignore_index)
+    targets = _check_nll_targets(x, targets, k, ignore_index)
     before, after = (1,) * k, (1,) * (len(x.shape) - k - 1)
     numbers = np.arange(x.shape[k]).reshape(*before, -1, *after)
     wide = ops.reshape(targets, (*x.shape[:k], 1, *x.shape[k + 1 :]))
@@ -195,20 +195,22 @@ def nll(
     if ignore_index is not None:
         chosen = ops.logical_and(chosen, ops.not_equal(wide, ignore_index))
     losses = ops.sum(ops.where(chosen, ops.negative(x), 0), k)
-    return reduced("nll", losses, reduction, weights, counted(targets, ignore_index, losses))
+    return reduce_losses(
+        "nll", losses, reduction, weights, count_targets(targets, ignore_index, losses)
+    )
 
 
-def _classes(x: Any, targets: Any, k: int, ignore_index: int | None) -> Any:
+def _check_nll_targets(x: Any, targets: Any, k: int, ignore_index: int | None) -> Any:
     wanted = reduced_shape("nll", x.shape, k, False)
     if targets.dtype.kind not in "iu" or targets.shape != wanted:
         raise ShapeError(
             f"nll: log-probabilities {x.shape} with {x.shape[k]} classes on axis {k} want class "
             f"numbers of shape {wanted}; targets are {targets.dtype}{list(targets.shape)}"
         )
-    found = known(targets)
+    found = concrete_array(targets)
     if found is None:
         message = f"nll: a class number is not one of {x.shape[k]} classes"
-        return demanded(targets, in_range(targets, x.shape[k], ignore_index), message)
+        return demanded(targets, class_index_in_range(targets, x.shape[k], ignore_index), message)
     if ignore_index is not None:
         found = found[found != ignore_index]
     if found.size and (found.min() < 0 or found.max() >= x.shape[k]):
@@ -256,9 +258,9 @@ def kl_divergence(
     >>> kl_divergence(np.array([-2.0, -np.inf]), np.array([1.0, 0.0]), reduction="none")
     array([2., 0.])
     """
-    x = floating("kl_divergence", log_probabilities)
-    t = alike("kl_divergence", targets, x)
-    same_shape("kl_divergence", x, t)
+    x = float_operand("kl_divergence", log_probabilities)
+    t = targets_like("kl_divergence", targets, x)
+    require_same_shape("kl_divergence", x, t)
     if flag("kl_divergence", "log_target", log_target):
         nothing = ops.equal(t, -np.inf)
         log_t = ops.where(nothing, 0, t)
@@ -270,8 +272,8 @@ def kl_divergence(
     losses = ops.multiply(t, ops.subtract(log_t, ops.where(nothing, 0, x)))
     if isinstance(reduction, str) and reduction == "batchmean":
         rows = x.shape[0] if x.shape else 1
-        return reduced("kl_divergence", losses, "mean", weights, rows)
-    return reduced("kl_divergence", losses, reduction, weights)
+        return reduce_losses("kl_divergence", losses, "mean", weights, rows)
+    return reduce_losses("kl_divergence", losses, reduction, weights)
 
 
 @loss(
@@ -300,12 +302,12 @@ def hinge(predictions: Any, targets: Any, *, reduction: str = "mean", weights: A
     >>> hinge(np.array([2.0, 0.5, -1.0]), np.array([1, 1, 1]), reduction="none")
     array([0. , 0.5, 2. ])
     """
-    predictions = floating("hinge", predictions)
-    targets = alike("hinge", targets, predictions)
-    same_shape("hinge", predictions, targets)
-    targets = marked("hinge", targets)
+    predictions = float_operand("hinge", predictions)
+    targets = targets_like("hinge", targets, predictions)
+    require_same_shape("hinge", predictions, targets)
+    targets = require_signs("hinge", targets)
     margins = ops.subtract(1, ops.multiply(targets, predictions))
-    return reduced("hinge", ops.relu(margins), reduction, weights)
+    return reduce_losses("hinge", ops.relu(margins), reduction, weights)
 
 
 @loss(
@@ -348,9 +350,9 @@ def focal(
     """
     gamma = number("focal", "gamma", gamma, "[0, inf)")
     alpha = alpha if alpha is None else number("focal", "alpha", alpha, "[0, 1]")
-    x = floating("focal", logits)
-    t = alike("focal", targets, x)
-    same_shape("focal", x, t)
+    x = float_operand("focal", logits)
+    t = targets_like("focal", targets, x)
+    require_same_shape("focal", x, t)
     no = ops.subtract(1, t)
     wrong = ops.add(ops.multiply(t, ops.sigmoid(ops.negative(x))), ops.multiply(no, ops.sigmoid(x)))
     # The derivative of a power below 1 is infinite at 0, where a sure prediction rounds to; and
@@ -360,4 +362,4 @@ def focal(
     if alpha is not None:
         share = ops.add(ops.multiply(alpha, t), ops.multiply(1 - alpha, no))
         losses = ops.multiply(share, losses)
-    return reduced("focal", losses, reduction, weights)
+    return reduce_losses("focal", losses, reduction, weights)

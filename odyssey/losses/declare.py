@@ -1,4 +1,4 @@
-"""How a loss is declared: a function of predictions and targets, with the cases that test it."""
+"""The decorator that declares a loss with its test cases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def loss(*, samples: Sequence[Sample], rejects: Sequence[Reject] = ()) -> Callab
         rejects: Cases that must fail, with their messages.
 
     Returns:
-        A decorator that hands back the function as it is, so that declaring costs no call.
+        A decorator that returns the function unchanged, without call overhead.
     """
 
     def declare(function: Loss) -> Loss:

@@ -1,4 +1,4 @@
-"""Negative log-likelihoods of counts and of normal errors."""
+"""Poisson and Gaussian negative log-likelihoods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from odyssey import ops
 from odyssey.checks import flag, number
 from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.declare import loss
-from odyssey.losses.reduction import alike, floating, known, reduced, same_shape
+from odyssey.losses.reduction import (
+    concrete_array,
+    float_operand,
+    reduce_losses,
+    require_same_shape,
+    targets_like,
+)
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.table.samples import reject, sample
 
@@ -45,16 +51,16 @@ def poisson_nll(
     reduction: str = "mean",
     weights: Any = None,
 ) -> Any:
-    """Mean of ``rate - targets * log(rate)``: of counts that follow a Poisson distribution.
+    """Poisson negative log-likelihood, the mean of ``rate - targets * log(rate)``.
 
     Args:
         predictions: Logarithms of the rates, or with ``log_input=False`` the rates; a real array
             or Variable of any shape.
         targets: Counts, of the same shape.
         log_input: Whether ``predictions`` are logarithms.
-        full: Add what depends on the targets alone, ``log(targets!)`` by Stirling's formula,
+        full: Add the term of the targets alone, ``log(targets!)`` by Stirling's formula,
             ``t log t - t + log(2 pi t) / 2`` for counts above 1 and 0 for the others.
-        eps: What is added to a rate before its logarithm is taken.
+        eps: Added to a rate before taking its logarithm.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weights: Factors that broadcast against the unreduced loss.
 
@@ -67,21 +73,21 @@ def poisson_nll(
     who = "poisson_nll"
     log_input, full = flag(who, "log_input", log_input), flag(who, "full", full)
     eps = number(who, "eps", eps, "[0, inf)")
-    x = floating(who, predictions)
-    t = alike(who, targets, x)
-    same_shape(who, x, t)
+    x = float_operand(who, predictions)
+    t = targets_like(who, targets, x)
+    require_same_shape(who, x, t)
     if log_input:
         losses = ops.subtract(ops.exp(x), ops.multiply(t, x))
     else:
         losses = ops.subtract(x, ops.multiply(t, ops.log(ops.add(x, eps))))
     if full:
-        # The logarithms are those of numbers above 1 alone; the others choose 0.
+        # Logarithms of counts above 1 only; 0 is selected for the others.
         many = ops.greater(t, 1)
         n = ops.where(many, t, 1)
         rest = ops.multiply(0.5, ops.log(ops.multiply(2 * math.pi, n)))
         stirling = ops.add(ops.subtract(ops.multiply(n, ops.log(n)), n), rest)
         losses = ops.add(losses, ops.where(many, stirling, 0))
-    return reduced(who, losses, reduction, weights)
+    return reduce_losses(who, losses, reduction, weights)
 
 
 @loss(
@@ -111,15 +117,15 @@ def gaussian_nll(
     reduction: str = "mean",
     weights: Any = None,
 ) -> Any:
-    """Mean of ``(log v + (predictions - targets)**2 / v) / 2``: of errors of variance ``v``.
+    """Gaussian negative log-likelihood, mean of ``(log v + (predictions - targets)**2 / v) / 2``.
 
     Args:
         predictions: Means, a real array or Variable of any shape.
-        targets: What was seen, of the same shape.
-        variances: Not negative; one number, or of the same shape, where axes may have length 1, or
-            one for each row, without the last axis.
+        targets: Observations, of the same shape.
+        variances: Nonnegative; a number, an array of the same shape whose axes may have length 1,
+            or one for each row, without the last axis.
         full: Add the constant ``log(2 pi) / 2``.
-        eps: The least variance; smaller ones count as it, and their derivative is 0.
+        eps: Lower bound of the variances; the derivative of smaller ones is 0.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weights: Factors that broadcast against the unreduced loss.
 
@@ -131,21 +137,21 @@ def gaussian_nll(
     """
     who = "gaussian_nll"
     full, eps = flag(who, "full", full), number(who, "eps", eps, "(0, inf)")
-    x = floating(who, predictions)
-    t = alike(who, targets, x)
-    same_shape(who, x, t)
-    v = _variances(who, variances, x)
+    x = float_operand(who, predictions)
+    t = targets_like(who, targets, x)
+    require_same_shape(who, x, t)
+    v = _check_variances(who, variances, x)
     d = ops.subtract(x, t)
     v = ops.maximum(v, eps)
-    # Divided before it is squared again, so that large differences over large variances are kept.
+    # Divide before multiplying, so that large differences over large variances do not overflow.
     losses = ops.multiply(0.5, ops.add(ops.log(v), ops.multiply(d, ops.divide(d, v))))
     if full:
         losses = ops.add(losses, 0.5 * math.log(2 * math.pi))
-    return reduced(who, losses, reduction, weights)
+    return reduce_losses(who, losses, reduction, weights)
 
 
-def _variances(who: str, variances: Any, x: Any) -> Any:
-    v = alike(who, variances, x)
+def _check_variances(who: str, variances: Any, x: Any) -> Any:
+    v = targets_like(who, variances, x)
     if x.shape and v.shape == x.shape[:-1] and v.shape:
         v = ops.expand_dims(v, -1)
     fits = len(v.shape) == len(x.shape) and all(
@@ -156,11 +162,13 @@ def _variances(who: str, variances: Any, x: Any) -> Any:
             f"{who}: variances {v.shape} for predictions {x.shape}; pass as many, one for each row "
             f"{x.shape[:-1]}, one for all, or axes of length 1 where they repeat"
         )
-    found = known(v)
-    if found is None:
-        # So that NaN is let through, as it is here.
-        fine = ops.logical_not(ops.less(v, 0))
-        return demanded(v, fine, f"{who}: a variance is negative; pass squares or exp(x)")
-    if (found < 0).any():
-        raise SettingError(f"{who}: a variance is negative, {found.min()}; pass squares or exp(x)")
+    concrete = concrete_array(v)
+    if concrete is None:
+        # NaN passes, as below.
+        nonnegative = ops.logical_not(ops.less(v, 0))
+        return demanded(v, nonnegative, f"{who}: a variance is negative; pass squares or exp(x)")
+    if (concrete < 0).any():
+        raise SettingError(
+            f"{who}: a variance is negative, {concrete.min()}; pass squares or exp(x)"
+        )
     return v

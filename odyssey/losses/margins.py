@@ -1,4 +1,4 @@
-"""Losses that want a margin between what is right and what is not."""
+"""Margin losses: soft margin, hinge embedding, ranking and multi-class margins."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from odyssey.checks import number, shown, whole
 from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.declare import loss
 from odyssey.losses.reduction import (
-    alike,
-    arrays,
-    floating,
-    known,
-    marked,
-    reduced,
-    same_shape,
+    concrete_array,
+    float_operand,
+    loss_operand,
+    reduce_losses,
+    require_same_shape,
+    require_signs,
+    targets_like,
 )
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.table.samples import reject, sample
@@ -48,18 +48,18 @@ _UNMARKED = (
 )
 
 
-def signs(who: str, targets: Any, predictions: Any) -> Any:
-    """Targets of -1 and 1, as numbers like the predictions and of their shape."""
-    targets = alike(who, targets, predictions)
-    same_shape(who, predictions, targets)
-    return marked(who, targets)
+def sign_targets(who: str, targets: Any, predictions: Any) -> Any:
+    """Return targets of -1 and 1 in the dtype of the predictions; raise for others."""
+    targets = targets_like(who, targets, predictions)
+    require_same_shape(who, predictions, targets)
+    return require_signs(who, targets)
 
 
 @loss(samples=_MARKED, rejects=_UNMARKED)
 def soft_margin(
     predictions: Any, targets: Any, *, reduction: str = "mean", weights: Any = None
 ) -> Any:
-    """Mean of ``log(1 + exp(-targets * predictions))``, for targets -1 and 1.
+    """Soft margin loss, mean of ``log(1 + exp(-targets * predictions))``, for targets -1 and 1.
 
     Args:
         predictions: Real array or Variable of any shape.
@@ -73,10 +73,10 @@ def soft_margin(
     >>> soft_margin(np.array([0.0, 2.0]), np.array([1, -1]), reduction="none").round(4)
     array([0.6931, 2.1269])
     """
-    x = floating("soft_margin", predictions)
-    t = signs("soft_margin", targets, x)
+    x = float_operand("soft_margin", predictions)
+    t = sign_targets("soft_margin", targets, x)
     losses = ops.softplus(ops.negative(ops.multiply(t, x)))
-    return reduced("soft_margin", losses, reduction, weights)
+    return reduce_losses("soft_margin", losses, reduction, weights)
 
 
 @loss(
@@ -91,15 +91,15 @@ def hinge_embedding(
     reduction: str = "mean",
     weights: Any = None,
 ) -> Any:
-    """Mean of distances that should be small, for targets 1, or above a margin, for -1.
+    """Hinge embedding loss of distances: small for targets 1, above a margin for -1.
 
     Elementwise ``x`` where the target is 1, and ``max(0, margin - x)`` where it is -1; the
     derivative is 0 at the margin.
 
     Args:
         predictions: Distances, a real array or Variable of any shape.
-        targets: 1 for what is alike, -1 for what is not, of the same shape.
-        margin: From which distance on what is not alike costs nothing.
+        targets: 1 for similar pairs, -1 for dissimilar pairs, of the same shape.
+        margin: Distance from which dissimilar pairs have no loss.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weights: Factors that broadcast against the unreduced loss.
 
@@ -110,11 +110,11 @@ def hinge_embedding(
     array([0.5 , 0.75, 0.  ])
     """
     margin = number("hinge_embedding", "margin", margin)
-    x = floating("hinge_embedding", predictions)
-    t = signs("hinge_embedding", targets, x)
+    x = float_operand("hinge_embedding", predictions)
+    t = sign_targets("hinge_embedding", targets, x)
     far = ops.relu(ops.subtract(margin, x))
     losses = ops.where(ops.greater(t, 0), x, far)
-    return reduced("hinge_embedding", losses, reduction, weights)
+    return reduce_losses("hinge_embedding", losses, reduction, weights)
 
 
 @loss(
@@ -139,15 +139,15 @@ def margin_ranking(
     reduction: str = "mean",
     weights: Any = None,
 ) -> Any:
-    """Mean of ``max(0, margin - targets * (x1 - x2))``: which of two should be the larger.
+    """Margin ranking loss, mean of ``max(0, margin - targets * (x1 - x2))``.
 
     The derivative is 0 at the margin.
 
     Args:
         x1: Scores, a real array or Variable of any shape.
         x2: Scores to compare with, of the same shape.
-        targets: 1 where ``x1`` should be larger, -1 where ``x2`` should, of the same shape.
-        margin: By how much.
+        targets: 1 if ``x1`` should be larger, -1 if ``x2`` should, of the same shape.
+        margin: Required difference.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weights: Factors that broadcast against the unreduced loss.
 
@@ -159,13 +159,13 @@ def margin_ranking(
     """
     who = "margin_ranking"
     margin = number(who, "margin", margin)
-    x1, x2 = floating(who, x1), floating(who, x2)
-    same_shape(who, x1, x2)
-    lead = ops.multiply(signs(who, targets, x1), ops.subtract(x1, x2))
-    return reduced(who, ops.relu(ops.subtract(margin, lead)), reduction, weights)
+    x1, x2 = float_operand(who, x1), float_operand(who, x2)
+    require_same_shape(who, x1, x2)
+    lead = ops.multiply(sign_targets(who, targets, x1), ops.subtract(x1, x2))
+    return reduce_losses(who, ops.relu(ops.subtract(margin, lead)), reduction, weights)
 
 
-# ------------------------------------------------------------------ of classes
+# ------------------------------------------------------------------ class margins
 
 
 @loss(
@@ -193,7 +193,7 @@ def multi_margin(
     reduction: str = "mean",
     weights: Any = None,
 ) -> Any:
-    """Mean of how far other classes come within a margin of the right one.
+    """Multi-class margin loss: violations of the margin between target class and others.
 
     For each sample ``sum(max(0, margin - x[y] + x[j])**p) / C`` over the classes ``j`` other than
     ``y``, of ``C``; the derivative is 0 at the margin.
@@ -202,7 +202,7 @@ def multi_margin(
         predictions: Scores, a real array or Variable; ``axis`` counts the classes.
         targets: Class numbers, of the shape of ``predictions`` without ``axis``.
         p: 1 or 2.
-        margin: By how much the right class should lead.
+        margin: Required lead of the target class.
         axis: Where the classes are.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weights: Factors that broadcast against the unreduced loss.
@@ -217,38 +217,39 @@ def multi_margin(
     if p not in (1, 2):
         raise SettingError(f"{who}: p={shown(p)}; pass 1 or 2")
     margin = number(who, "margin", margin)
-    x, targets = floating(who, predictions), arrays(targets)
+    x, targets = float_operand(who, predictions), loss_operand(targets)
     (k,) = normalize_axes(who, whole(who, "axis", axis), len(x.shape))
-    targets = _classes(who, x, targets, k)
+    targets = _check_classes(who, x, targets, k)
     count = x.shape[k]
     numbers = np.arange(count).reshape(*(1,) * k, -1, *(1,) * (len(x.shape) - k - 1))
     right = ops.equal(ops.expand_dims(targets, k), numbers)
     score = ops.sum(ops.where(right, x, 0), k, keepdims=True)
     near = ops.relu(ops.add(margin, ops.subtract(x, score)))
     near = ops.where(right, 0, near if p == 1 else ops.square(near))
-    return reduced(who, ops.divide(ops.sum(near, k), count), reduction, weights)
+    return reduce_losses(who, ops.divide(ops.sum(near, k), count), reduction, weights)
 
 
-def _classes(who: str, x: Any, targets: Any, k: int) -> Any:
+def _check_classes(who: str, x: Any, targets: Any, k: int) -> Any:
     wanted = reduced_shape(who, x.shape, k, False)
     if targets.dtype.kind not in "iu" or targets.shape != wanted:
         raise ShapeError(
             f"{who}: scores {x.shape} with {x.shape[k]} classes on axis {k} want class numbers of "
             f"shape {wanted}; targets are {targets.dtype}{list(targets.shape)}"
         )
-    return _in_range(who, targets, 0, x.shape[k])
+    return _check_class_range(who, targets, 0, x.shape[k])
 
 
-def _in_range(who: str, numbers: Any, least: int, count: int) -> Any:
-    """The same class numbers, refused where one is below the least or not of so many classes."""
-    found = known(numbers)
-    if found is None:
+def _check_class_range(who: str, numbers: Any, least: int, count: int) -> Any:
+    """Return class indices; raise ShapeError unless all lie in ``[least, count)``."""
+    concrete = concrete_array(numbers)
+    if concrete is None:
         message = f"{who}: a class number is not one of {count} classes"
         fits = ops.logical_and(ops.greater_equal(numbers, least), ops.less(numbers, count))
         return demanded(numbers, fits, message)
-    if found.size and (found.min() < least or found.max() >= count):
+    if concrete.size and (concrete.min() < least or concrete.max() >= count):
         raise ShapeError(
-            f"{who}: class numbers lie in [{found.min()}, {found.max()}], there are {count} classes"
+            f"{who}: class numbers lie in [{concrete.min()}, {concrete.max()}], "
+            f"there are {count} classes"
         )
     return numbers
 
@@ -280,15 +281,15 @@ def multilabel_margin(
     reduction: str = "mean",
     weights: Any = None,
 ) -> Any:
-    """Mean of how far other classes come within 1 of the right ones, of which there are several.
+    """Multi-label margin loss: violations of a margin of 1 between target classes and others.
 
-    For each sample ``sum(max(0, 1 - (x[y] - x[j]))) / C`` over its right classes ``y`` and the
-    others ``j``, of ``C``; the derivative is 0 at the margin.
+    For each sample ``sum(max(0, 1 - (x[y] - x[j]))) / C`` over its target classes ``y`` and the
+    other classes ``j``, of ``C``; the derivative is 0 at the margin.
 
     Args:
         predictions: Scores, a real array or Variable; ``axis`` counts the classes.
-        targets: For each sample the numbers of its classes along ``axis``, -1 behind the last one;
-            of the shape of ``predictions``. A class that is listed twice counts twice.
+        targets: For each sample its class indices along ``axis``, -1 after the last; of the shape
+            of ``predictions``. A class that is listed twice counts twice.
         axis: Where the classes are.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weights: Factors that broadcast against the unreduced loss, which has no ``axis``.
@@ -301,29 +302,29 @@ def multilabel_margin(
     0.85
     """
     who = "multilabel_margin"
-    x, targets = floating(who, predictions), arrays(targets)
+    x, targets = float_operand(who, predictions), loss_operand(targets)
     (k,) = normalize_axes(who, whole(who, "axis", axis), len(x.shape))
     if targets.dtype.kind != "i" or targets.shape != x.shape:
         raise ShapeError(
             f"{who}: scores {x.shape} want lists of class numbers of that shape, integers with -1 "
             f"behind the last; targets are {targets.dtype}{list(targets.shape)}"
         )
-    targets = _in_range(who, targets, -1, x.shape[k])
+    targets = _check_class_range(who, targets, -1, x.shape[k])
     x, lists = ops.moveaxis(x, k, -1), ops.moveaxis(targets, k, -1)
     count = lists.shape[-1]
-    # Whether a place of a list stands before the first -1.
+    # Entries before the first -1.
     listed = ops.logical_not(ops.equal(ops.cummin(lists, -1)[0], -1))
-    places = ops.where(listed, lists, 0)
-    same = ops.equal(ops.expand_dims(lists, -1), np.arange(count))
-    right = ops.any(ops.logical_and(same, ops.expand_dims(listed, -1)), -2)
-    scores = ops.take_along_axis(x, places, -1)
-    apart = ops.subtract(ops.expand_dims(scores, -1), ops.expand_dims(x, -2))
-    near = ops.relu(ops.subtract(1, apart))
+    listed_classes = ops.where(listed, lists, 0)
+    matches = ops.equal(ops.expand_dims(lists, -1), np.arange(count))
+    right = ops.any(ops.logical_and(matches, ops.expand_dims(listed, -1)), -2)
+    scores = ops.take_along_axis(x, listed_classes, -1)
+    leads = ops.subtract(ops.expand_dims(scores, -1), ops.expand_dims(x, -2))
+    near = ops.relu(ops.subtract(1, leads))
     counts = ops.logical_and(
         ops.expand_dims(listed, -1), ops.expand_dims(ops.logical_not(right), -2)
     )
     losses = ops.divide(ops.sum(ops.where(counts, near, 0), (-2, -1)), count or 1)
-    return reduced(who, losses, reduction, weights)
+    return reduce_losses(who, losses, reduction, weights)
 
 
 _SOME = np.array([[1, 0, 1], [0, 0, 1]])
@@ -344,11 +345,11 @@ _SOME = np.array([[1, 0, 1], [0, 0, 1]])
 def multilabel_soft_margin(
     logits: Any, targets: Any, *, axis: int = -1, reduction: str = "mean", weights: Any = None
 ) -> Any:
-    """Mean over classes, of which several may be right, of the cross entropy of yes or no.
+    """Multi-label soft margin loss: mean binary cross entropy over classes.
 
     Args:
         logits: Real array or Variable, before the sigmoid; ``axis`` counts the classes.
-        targets: 1 for each class that is right and 0 for the others, of the same shape.
+        targets: 1 for target classes and 0 for the others, of the same shape.
         axis: Where the classes are.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weights: Factors that broadcast against the unreduced loss, which has no ``axis``.
@@ -360,8 +361,8 @@ def multilabel_soft_margin(
     array([0.6931])
     """
     who = "multilabel_soft_margin"
-    x = floating(who, logits)
-    t = alike(who, targets, x)
-    same_shape(who, x, t)
+    x = float_operand(who, logits)
+    t = targets_like(who, targets, x)
+    require_same_shape(who, x, t)
     (k,) = normalize_axes(who, whole(who, "axis", axis), len(x.shape))
-    return reduced(who, ops.mean(ops.binary_entropy_with_logits(x, t), k), reduction, weights)
+    return reduce_losses(who, ops.mean(ops.binary_entropy_with_logits(x, t), k), reduction, weights)

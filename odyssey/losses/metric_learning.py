@@ -1,4 +1,4 @@
-"""Losses of vectors that stand for things: alike ones close, others apart."""
+"""Metric learning losses: cosine embedding and triplet margin."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from odyssey import ops
 from odyssey.checks import flag, number
 from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.declare import loss
-from odyssey.losses.margins import signs
-from odyssey.losses.reduction import floating, reduced, same_shape
+from odyssey.losses.margins import sign_targets
+from odyssey.losses.reduction import float_operand, reduce_losses, require_same_shape
 from odyssey.table.samples import reject, sample
 
 __all__ = ["cosine_embedding", "triplet_margin"]
@@ -45,15 +45,15 @@ def cosine_embedding(
     reduction: str = "mean",
     weights: Any = None,
 ) -> Any:
-    """Mean of ``1 - cos`` of vectors that are alike, and ``max(0, cos - margin)`` of others.
+    """Cosine embedding loss: ``1 - cos`` of similar vectors, ``max(0, cos - margin)`` of others.
 
-    The derivative is 0 at the margin, and of zeros, which have no direction.
+    The derivative is 0 at the margin, and for zero vectors.
 
     Args:
         x1: Real vectors along the last axis.
         x2: The same number of them, of the same shape.
-        targets: 1 for what is alike, -1 for what is not; of the shape without the last axis.
-        margin: Up to which cosine vectors that are not alike cost nothing, from -1 to 1.
+        targets: 1 for similar pairs, -1 for dissimilar pairs; of the shape without the last axis.
+        margin: Cosine up to which dissimilar pairs have no loss, from -1 to 1.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weights: Factors that broadcast against the unreduced loss.
 
@@ -66,14 +66,14 @@ def cosine_embedding(
     """
     who = "cosine_embedding"
     margin = number(who, "margin", margin, "[-1, 1]")
-    x1, x2 = floating(who, x1), floating(who, x2)
-    same_shape(who, x1, x2)
+    x1, x2 = float_operand(who, x1), float_operand(who, x2)
+    require_same_shape(who, x1, x2)
     _check_vectors(who, x1)
     cosines = ops.cosine_similarity(x1, x2)
-    t = signs(who, targets, cosines)
-    apart = ops.relu(ops.subtract(cosines, margin))
-    losses = ops.where(ops.greater(t, 0), ops.subtract(1, cosines), apart)
-    return reduced(who, losses, reduction, weights)
+    t = sign_targets(who, targets, cosines)
+    dissimilar = ops.relu(ops.subtract(cosines, margin))
+    losses = ops.where(ops.greater(t, 0), ops.subtract(1, cosines), dissimilar)
+    return reduce_losses(who, losses, reduction, weights)
 
 
 @loss(
@@ -105,20 +105,20 @@ def triplet_margin(
     reduction: str = "mean",
     weights: Any = None,
 ) -> Any:
-    """Mean of ``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` of distances ``d``.
+    """Triplet loss, mean of ``max(0, d(anchor, positive) - d(anchor, negative) + margin)``.
 
-    The derivative is 0 at the margin, and of a distance at 0; at equal distances that ``swap``
-    chooses from it is shared evenly.
+    The derivative is 0 at the margin, and at a distance 0; equal distances that ``swap`` selects
+    from share it evenly.
 
     Args:
         anchor: Real vectors along the last axis.
-        positives: Vectors that are like them, of the same shape.
-        negatives: Vectors that are not, of the same shape.
-        margin: By how much these should be farther.
-        p: Of which norm the distances are, 1 or more; see ``pairwise_distance``.
-        eps: What is added to each difference of vectors.
-        swap: Whether the distance of positives and negatives counts where it is smaller than
-            that of the anchor and the negatives (Balntas et al. 2016).
+        positives: Vectors similar to the anchor, of the same shape.
+        negatives: Vectors dissimilar to the anchor, of the same shape.
+        margin: Required difference of the distances.
+        p: Order of the norm, at least 1; see ``pairwise_distance``.
+        eps: Added to each difference of vectors.
+        swap: Whether to use the distance of positives and negatives if it is smaller than that of
+            anchor and negatives (Balntas et al. 2016).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weights: Factors that broadcast against the unreduced loss, which has no last axis.
 
@@ -133,16 +133,16 @@ def triplet_margin(
     margin = number(who, "margin", margin, "[0, inf)")
     p, eps = number(who, "p", p, "[1, inf]"), number(who, "eps", eps)
     swap = flag(who, "swap", swap)
-    anchor, positives, negatives = (floating(who, x) for x in (anchor, positives, negatives))
-    same_shape(who, anchor, positives)
-    same_shape(who, anchor, negatives)
+    anchor, positives, negatives = (float_operand(who, x) for x in (anchor, positives, negatives))
+    require_same_shape(who, anchor, positives)
+    require_same_shape(who, anchor, negatives)
     _check_vectors(who, anchor)
     near = ops.pairwise_distance(anchor, positives, p=p, eps=eps)
     far = ops.pairwise_distance(anchor, negatives, p=p, eps=eps)
     if swap:
         far = ops.minimum(far, ops.pairwise_distance(positives, negatives, p=p, eps=eps))
     losses = ops.relu(ops.add(ops.subtract(near, far), margin))
-    return reduced(who, losses, reduction, weights)
+    return reduce_losses(who, losses, reduction, weights)
 
 
 def _check_vectors(who: str, x: Any) -> None:

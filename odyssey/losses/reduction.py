@@ -1,4 +1,4 @@
-"""What losses share: reading their arguments, weighing and folding."""
+"""Argument checks, weighting and reduction of losses."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from odyssey.table.value import Symbol, Value
 
 __all__ = [
     "REDUCTIONS",
-    "alike",
-    "arrays",
-    "counted",
-    "floating",
-    "known",
-    "marked",
-    "plain",
-    "reduced",
-    "same_shape",
+    "targets_like",
+    "loss_operand",
+    "count_targets",
+    "float_operand",
+    "concrete_array",
+    "require_signs",
+    "array_value",
+    "reduce_losses",
+    "require_same_shape",
 ]
 
 
 REDUCTIONS = ("mean", "sum", "none")
 
 
-def arrays(value: Any) -> Any:
-    """Variables and Symbols as they are, the rest as arrays."""
+def loss_operand(value: Any) -> Any:
+    """Convert an array-like to an array; Variables and Symbols pass through."""
     if isinstance(value, (Value, Symbol)):
         return value
     return as_array("a loss", "an argument", value)
 
 
-def floating(who: str, value: Any, real: bool = True) -> Any:
-    """Floating numbers: whole ones become float64; complex ones are refused where ``real``."""
-    value = arrays(value)
+def float_operand(who: str, value: Any, real: bool = True) -> Any:
+    """Convert to floating point, integers to float64; raise for complex if ``real``."""
+    value = loss_operand(value)
     kind = (value._spec if isinstance(value, Value) else value).dtype.kind
     if kind == "f" or (kind == "c" and not real):
         return value
@@ -53,23 +53,23 @@ def floating(who: str, value: Any, real: bool = True) -> Any:
     return value.astype(np.float64)
 
 
-def alike(who: str, targets: Any, predictions: Any, real: bool = True) -> Any:
-    """Targets that are whole numbers or truth values, as numbers like the predictions."""
-    targets = arrays(targets)
+def targets_like(who: str, targets: Any, predictions: Any, real: bool = True) -> Any:
+    """Cast integer or bool targets to the dtype of the predictions."""
+    targets = loss_operand(targets)
     if targets.dtype.kind in "biu":
         return ops.astype(targets, predictions.dtype)
-    return floating(who, targets, real)
+    return float_operand(who, targets, real)
 
 
-def plain(value: Any) -> Any:
-    """The array of a Variable, or of anything like an array; of what is traced, a Symbol."""
+def array_value(value: Any) -> Any:
+    """Return the array of a Variable or array-like, or the Symbol of a traced value."""
     if isinstance(value, Value):
         value = value.numpy() if store() is MEMORY else operand_of(value)  # type: ignore[attr-defined]
     return value if isinstance(value, Symbol) else as_array("a loss", "an argument", value)
 
 
-def same_shape(who: str, predictions: Any, targets: Any) -> None:
-    """Refuse predictions and targets that would broadcast."""
+def require_same_shape(who: str, predictions: Any, targets: Any) -> None:
+    """Raise ShapeError if predictions and targets differ in shape."""
     if predictions.shape != targets.shape:
         raise ShapeError(
             f"{who}: predictions {predictions.shape} and targets {targets.shape} differ; "
@@ -77,11 +77,11 @@ def same_shape(who: str, predictions: Any, targets: Any) -> None:
         )
 
 
-def reduced(who: str, losses: Any, reduction: str, weights: Any, count: Any = None) -> Any:
-    """Weigh the losses and fold them; a mean divides by ``count``, by default by how many."""
+def reduce_losses(who: str, losses: Any, reduction: str, weights: Any, count: Any = None) -> Any:
+    """Weight and reduce losses; a mean divides by ``count``, by default their number."""
     word(who, "reduction", reduction, REDUCTIONS)
     if weights is not None:
-        losses = _weighted(who, losses, weights)
+        losses = _weigh_losses(who, losses, weights)
     if reduction == "none":
         return losses
     if reduction == "mean" and count is None:
@@ -89,45 +89,45 @@ def reduced(who: str, losses: Any, reduction: str, weights: Any, count: Any = No
     total = ops.sum(losses)
     if reduction == "sum":
         return total
-    # A mean over nothing is NaN, but no element has a part in it: their gradient is 0.
+    # A mean over no samples is NaN, but its gradient is 0.
     empty = ops.equal(count, 0)
     return ops.where(empty, np.nan, ops.divide(total, ops.where(empty, 1, count)))
 
 
-def _weighted(who: str, losses: Any, weights: Any) -> Any:
+def _weigh_losses(who: str, losses: Any, weights: Any) -> Any:
     try:
         return ops.multiply(losses, weights)
     except ShapeError:
-        pass  # told below, behind the clause
+        pass  # raised below, outside the except clause
     except DTypeError as error:
         raise DTypeError(f"{who}: weights: {error}") from None
     raise ShapeError(
-        f"{who}: weights {np.shape(plain(weights))} for losses {losses.shape}, with which they "
-        "must broadcast; for weights of classes pass weights[targets]"
+        f"{who}: weights {np.shape(array_value(weights))} for losses {losses.shape}, with which "
+        "they must broadcast; for weights of classes pass weights[targets]"
     )
 
 
-def counted(targets: Any, ignore_index: int | None, like: Any) -> Any:
-    """How many class numbers are not ignored; while a graph is traced, a number of that graph."""
+def count_targets(targets: Any, ignore_index: int | None, like: Any) -> Any:
+    """Return the number of class indices that are not ignored; a Symbol while tracing."""
     if ignore_index is None:
         return targets.size
-    found = known(targets)
-    if found is not None:
-        return int(np.count_nonzero(found != ignore_index))
+    concrete = concrete_array(targets)
+    if concrete is not None:
+        return int(np.count_nonzero(concrete != ignore_index))
     return ops.sum(ops.astype(ops.not_equal(targets, ignore_index), like.dtype))
 
 
-def known(value: Any) -> Array | None:
-    """The array of a value, where it can be looked at: not while a graph is traced."""
-    return plain(value) if store() is MEMORY else None
+def concrete_array(value: Any) -> Array | None:
+    """Return the array of a value, or None while tracing."""
+    return array_value(value) if store() is MEMORY else None
 
 
-def marked(who: str, targets: Any) -> Any:
-    """Targets that are -1 or 1, as they came; refuse others."""
+def require_signs(who: str, targets: Any) -> Any:
+    """Return targets unchanged; raise SettingError unless all are -1 or 1."""
     message = f"{who}: the targets must be -1 or 1; for 0 and 1 pass 2 * targets - 1"
-    found = known(targets)
-    if found is None:
+    concrete = concrete_array(targets)
+    if concrete is None:
         return demanded(targets, ops.equal(ops.absolute(targets), 1), message)
-    if not np.all(np.abs(found) == 1):
+    if not np.all(np.abs(concrete) == 1):
         raise SettingError(message)
     return targets

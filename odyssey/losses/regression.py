@@ -1,4 +1,4 @@
-"""Losses of numbers: how far predictions are from targets."""
+"""Regression losses: squared, absolute, Huber and log-cosh errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odyssey import ops
 from odyssey.checks import number
 from odyssey.errors import SettingError
 from odyssey.losses.declare import loss
-from odyssey.losses.reduction import alike, floating, reduced, same_shape
+from odyssey.losses.reduction import float_operand, reduce_losses, require_same_shape, targets_like
 from odyssey.table.samples import reject, sample
 
 __all__ = ["huber", "log_cosh", "mean_absolute_error", "mean_squared_error", "smooth_l1"]
@@ -33,7 +33,7 @@ _APART = (
 def mean_squared_error(
     predictions: Any, targets: Any, *, reduction: str = "mean", weights: Any = None
 ) -> Any:
-    """Mean of the squared differences, ``mean((predictions - targets)**2)``.
+    """Mean squared error, ``mean((predictions - targets)**2)``.
 
     Args:
         predictions: Real array or Variable of any shape.
@@ -48,23 +48,23 @@ def mean_squared_error(
     2.0
     """
     predictions, targets = (
-        floating("mean_squared_error", predictions),
-        floating("mean_squared_error", targets),
+        float_operand("mean_squared_error", predictions),
+        float_operand("mean_squared_error", targets),
     )
     if weights is None and type(reduction) is str and reduction == "mean":
         return ops.squared_error_mean(predictions, targets)
-    same_shape("mean_squared_error", predictions, targets)
+    require_same_shape("mean_squared_error", predictions, targets)
     losses = ops.square(ops.subtract(predictions, targets))
-    return reduced("mean_squared_error", losses, reduction, weights)
+    return reduce_losses("mean_squared_error", losses, reduction, weights)
 
 
 @loss(samples=_PAIRS, rejects=_APART)
 def mean_absolute_error(
     predictions: Any, targets: Any, *, reduction: str = "mean", weights: Any = None
 ) -> Any:
-    """Mean of the absolute differences, ``mean(|predictions - targets|)``.
+    """Mean absolute error, ``mean(|predictions - targets|)``.
 
-    The derivative is 0 where both are equal.
+    The derivative is 0 if both are equal.
 
     Args:
         predictions: Array or Variable of any shape, complex ones too.
@@ -79,7 +79,7 @@ def mean_absolute_error(
     1.0
     """
     d = _difference("mean_absolute_error", predictions, targets, real=False)
-    return reduced("mean_absolute_error", ops.absolute(d), reduction, weights)
+    return reduce_losses("mean_absolute_error", ops.absolute(d), reduction, weights)
 
 
 @loss(
@@ -94,11 +94,11 @@ def smooth_l1(
     reduction: str = "mean",
     weights: Any = None,
 ) -> Any:
-    """Mean of the absolute differences, rounded off below ``beta``.
+    """Smooth L1 loss: absolute differences, quadratic below ``beta``.
 
     With ``d = predictions - targets``: ``d**2 / (2 beta)`` up to ``|d| = beta``, then
-    ``|d| - beta / 2``. Value and slope join there; the second derivative is ``1 / beta`` up to
-    and with it.
+    ``|d| - beta / 2``. Value and slope are continuous there; the second derivative is ``1 / beta``
+    for ``|d| <= beta``.
 
     Args:
         predictions: Real array or Variable of any shape.
@@ -115,7 +115,7 @@ def smooth_l1(
     """
     beta = number("smooth_l1", "beta", beta, "[0, inf)")
     d = _difference("smooth_l1", predictions, targets)
-    return reduced("smooth_l1", _rounded_off(d, beta), reduction, weights)
+    return reduce_losses("smooth_l1", _quadratic_then_linear(d, beta), reduction, weights)
 
 
 @loss(
@@ -130,11 +130,11 @@ def huber(
     reduction: str = "mean",
     weights: Any = None,
 ) -> Any:
-    """Mean of half the squared differences, made straight beyond ``delta`` (Huber 1964).
+    """Huber loss: half the squared differences, linear beyond ``delta`` (Huber 1964).
 
     With ``d = predictions - targets``: ``d**2 / 2`` up to ``|d| = delta``, then
-    ``delta (|d| - delta / 2)``. Value and slope join there; the second derivative is 1 up to and
-    with it.
+    ``delta (|d| - delta / 2)``. Value and slope are continuous there; the second derivative is 1
+    for ``|d| <= delta``.
 
     Args:
         predictions: Real array or Variable of any shape.
@@ -151,14 +151,16 @@ def huber(
     """
     delta = number("huber", "delta", delta, "(0, inf)")
     d = _difference("huber", predictions, targets)
-    return reduced("huber", ops.multiply(delta, _rounded_off(d, delta)), reduction, weights)
+    return reduce_losses(
+        "huber", ops.multiply(delta, _quadratic_then_linear(d, delta)), reduction, weights
+    )
 
 
 @loss(samples=_PAIRS, rejects=_APART)
 def log_cosh(
     predictions: Any, targets: Any, *, reduction: str = "mean", weights: Any = None
 ) -> Any:
-    """Mean of ``log(cosh(d))``: like ``d**2 / 2`` where small, like ``|d| - log 2`` far out.
+    """Log-cosh loss, mean of ``log(cosh(d))``: close to ``d**2 / 2``, then to ``|d| - log 2``.
 
     With ``d = predictions - targets``; its slope is ``tanh(d)``, and the second derivative
     ``1 / cosh(d)**2``. A regression by it is a maximum likelihood for errors with the density
@@ -187,23 +189,23 @@ def log_cosh(
     near = ops.log1p(ops.multiply(2, ops.square(half)))
     rest = ops.log1p(ops.square(ops.exp(ops.negative(size))))
     far = ops.add(ops.subtract(size, math.log(2)), rest)
-    return reduced("log_cosh", ops.where(inside, near, far), reduction, weights)
+    return reduce_losses("log_cosh", ops.where(inside, near, far), reduction, weights)
 
 
 def _difference(who: str, predictions: Any, targets: Any, real: bool = True) -> Any:
-    predictions = floating(who, predictions, real)
-    targets = alike(who, targets, predictions, real)
-    same_shape(who, predictions, targets)
+    predictions = float_operand(who, predictions, real)
+    targets = targets_like(who, targets, predictions, real)
+    require_same_shape(who, predictions, targets)
     return ops.subtract(predictions, targets)
 
 
-def _rounded_off(d: Any, width: float) -> Any:
+def _quadratic_then_linear(d: Any, width: float) -> Any:
     """``d**2 / (2 width)`` up to ``width``, then ``|d| - width / 2``."""
     size = ops.absolute(d)
     if width == 0:
         return size
-    # Choosing before squaring: the square of a large difference would overflow in vain. The
-    # parabola gets d itself, not its size, whose second derivative is lost at 0.
+    # Select before squaring: squares of large differences would overflow. The parabola uses d, not
+    # |d|, whose second derivative is lost at 0.
     inside = ops.less_equal(size, width)
     near = ops.where(inside, d, 0)
     parabola = ops.multiply(0.5, ops.multiply(near, ops.divide(near, width)))

@@ -1,7 +1,7 @@
-"""Cross entropy against the softmax, in one pass, with its slope as a row of its own.
+"""Softmax cross entropy, fused, with its gradient as a separate row.
 
-The slope, softmax minus target, is what the reverse and the forward rule both need; its own
-derivative is that of the softmax, so the loss differentiates to any order.
+Both the VJP and the JVP use the gradient, softmax minus target; its derivative is that of the
+softmax, so the loss can be differentiated to any order.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import numpy as np
 
 from odyssey.checks import number, word
 from odyssey.losses.class_targets import (
-    checked_classes,
+    check_class_indices,
     class_axis,
-    classes_exist,
-    counted,
-    distribution,
+    class_index_conditions,
+    has_class_indices,
+    mean_denominator,
+    target_distribution,
     target_probabilities,
-    target_spec,
 )
 from odyssey.losses.softmax_cross_entropy_rows import (
-    compiled_losses,
-    folded_losses,
-    losses_of,
+    compiled_row_losses,
+    is_row_case,
+    loop_pays,
+    reduce_row_losses,
+    row_losses,
     row_starts,
-    rows_fill_vectors,
-    rows_of_classes,
-    slope_of,
+    slope_from_residual,
 )
 from odyssey.nn.activations.softmax import log_softmax, log_softmax_of, softmax, softmax_of
 from odyssey.ops.elementwise.arithmetic import div, mul, neg, sub
@@ -45,37 +45,37 @@ from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import floating_dtype, reduced_shape
 
 
-def _spelled(
+def _canonical_entropy_options(
     logits: Any, targets: Any, axis: int, smoothing: Any, ignore_index: Any, reduction: str
 ) -> tuple[Any, ...]:
     return class_axis(logits, axis), float(smoothing), ignore_index, reduction
 
 
-def _counted(samples: int, targets: Any, ignore_index: int | None, by_class: bool) -> int:
-    """How many of the samples a mean counts: those whose class is not ignored."""
+def _count_samples(samples: int, targets: Any, ignore_index: int | None, by_class: bool) -> int:
+    """Return the number of samples in a mean: those that are not ignored."""
     if by_class and ignore_index is not None:
         return int(np.count_nonzero(targets != ignore_index))
     return samples
 
 
-def _entropy_spec(
+def _cross_entropy_spec(
     logits: Spec, targets: Spec, axis: int, smoothing: float, ignore_index: Any, reduction: str
 ) -> Spec:
-    target_spec(logits, targets, axis)
+    has_class_indices(logits, targets, axis)
     shape = reduced_shape("cross_entropy", logits.shape, axis, False)
     return Spec(shape if reduction == "none" else (), floating_dtype(logits.dtype))
 
 
-# Of so many classes that of the target is looked up; of fewer, all are compared with it, in the
-# loop that computes the logits.
-_MANY = 64
+# From this many classes on the logit of the target is looked up; below, all classes are compared
+# with the target in the loop that computes the logits.
+_LOOKUP_CLASSES = 64
 
 
-def _picked(logits: Any, targets: Any, k: int, ignore_index: int | None) -> Any:
-    """The losses, from the logit of each target and its softmax's denominator."""
-    at = expand_dims(targets, k)
-    ignored = None if ignore_index is None else equal(at, ignore_index)
-    safe = at if ignored is None else where(ignored, 0, at)
+def _losses_by_lookup(logits: Any, targets: Any, k: int, ignore_index: int | None) -> Any:
+    """Losses from the logit of each target and the denominator of the softmax."""
+    indices = expand_dims(targets, k)
+    ignored = None if ignore_index is None else equal(indices, ignore_index)
+    safe = indices if ignored is None else where(ignored, 0, indices)
     largest = reduce.max(logits, k, keepdims=True)
     scale = log(sum(exp(sub(logits, largest)), k, keepdims=True))
     losses = sub(scale, sub(take_along_axis(logits, safe, axis=k), largest))
@@ -83,7 +83,7 @@ def _picked(logits: Any, targets: Any, k: int, ignore_index: int | None) -> Any:
     return reshape(losses, reduced_shape("cross_entropy", logits.shape, k, False))
 
 
-def _entropy_in_ops(
+def _cross_entropy_decomposition(
     logits: Any,
     targets: Any,
     axis: int,
@@ -92,10 +92,14 @@ def _entropy_in_ops(
     reduction: str,
 ) -> Any:
     spec = Spec(logits.shape, logits.dtype)
-    if not label_smoothing and logits.shape[axis] >= _MANY and target_spec(logits, targets, axis):
-        losses = _picked(logits, targets, class_axis(logits, axis), ignore_index)
+    if (
+        not label_smoothing
+        and logits.shape[axis] >= _LOOKUP_CLASSES
+        and has_class_indices(logits, targets, axis)
+    ):
+        losses = _losses_by_lookup(logits, targets, class_axis(logits, axis), ignore_index)
     else:
-        p = distribution(targets, spec, axis, label_smoothing, ignore_index)
+        p = target_distribution(targets, spec, axis, label_smoothing, ignore_index)
         # A probability of 0 contributes nothing, even where the logit is -inf.
         losses = neg(sum(where(equal(p, 0), 0, mul(p, log_softmax(logits, axis))), axis))
     if reduction == "none":
@@ -103,10 +107,10 @@ def _entropy_in_ops(
     total = sum(losses)
     if reduction == "sum":
         return total
-    return div(total, counted(targets, spec, axis, ignore_index, least=0))
+    return div(total, mean_denominator(targets, spec, axis, ignore_index, least=0))
 
 
-def _slope_in_ops(
+def _slope_decomposition(
     logits: Any,
     targets: Any,
     axis: int,
@@ -115,14 +119,14 @@ def _slope_in_ops(
     reduction: str,
 ) -> Any:
     spec = Spec(logits.shape, logits.dtype)
-    p = distribution(targets, spec, axis, label_smoothing, ignore_index)
+    p = target_distribution(targets, spec, axis, label_smoothing, ignore_index)
     slope = sub(mul(softmax(logits, axis), sum(p, axis, keepdims=True)), p)
     if reduction != "mean":
         return slope
-    return div(slope, counted(targets, spec, axis, ignore_index))
+    return div(slope, mean_denominator(targets, spec, axis, ignore_index))
 
 
-def _entropy_rule(
+def _cross_entropy_vjp(
     g: Any,
     logits: Any,
     targets: Any,
@@ -134,11 +138,11 @@ def _entropy_rule(
     residual: Any = None,
 ) -> Any:
     options = (axis, label_smoothing, ignore_index, reduction)
-    slope = _slope(logits, targets, options, residual)
+    slope = _cross_entropy_slope(logits, targets, options, residual)
     return mul(broadcast_back(g, logits_spec, axis, False) if reduction == "none" else g, slope)
 
 
-def _entropy_forward(
+def _cross_entropy_jvp(
     t: Any,
     logits: Any,
     targets: Any,
@@ -149,18 +153,18 @@ def _entropy_forward(
     residual: Any = None,
 ) -> Any:
     options = (axis, label_smoothing, ignore_index, reduction)
-    slope = _slope(logits, targets, options, residual)
+    slope = _cross_entropy_slope(logits, targets, options, residual)
     return sum(mul(t, slope), axis if reduction == "none" else None)
 
 
-def _slope(logits: Any, targets: Any, options: tuple[Any, ...], residual: Any) -> Any:
+def _cross_entropy_slope(logits: Any, targets: Any, options: tuple[Any, ...], residual: Any) -> Any:
     if residual is None:
         return softmax_cross_entropy_slope(logits, targets, *options)
-    exponentials, sums, places = residual
-    return slope_of(exponentials, sums, places, options[-1])
+    exponentials, sums, positions = residual
+    return slope_from_residual(exponentials, sums, positions, options[-1])
 
 
-def _with_exponentials(
+def _cross_entropy_with_residual(
     logits: Any,
     targets: Any,
     axis: int,
@@ -168,13 +172,13 @@ def _with_exponentials(
     ignore_index: int | None,
     reduction: str,
 ) -> tuple[Any, Any] | None:
-    """In the commonest case cross entropy, and what ``slope_of`` makes its derivative from."""
+    """Fast path: losses and the residual of ``slope_from_residual``; None if it does not apply."""
     targets = np.asarray(targets)
     starts = row_starts(logits, targets, axis, label_smoothing, ignore_index)
     if starts is None:
         return None
-    losses, residual = losses_of(logits, targets, starts)
-    return folded_losses(losses, reduction), residual
+    losses, residual = row_losses(logits, targets, starts)
+    return reduce_row_losses(losses, reduction), residual
 
 
 _SAMPLES = (
@@ -190,12 +194,12 @@ _REJECTS = (
     reject((4, 3), np.array([0, 1]), match="want class numbers of shape"),
     reject((2, 3), np.array([0, 3]), match="there are 3 classes"),
 )
-# What the loss and its slope have in common.
+# Columns shared by the loss and its gradient.
 _ENTROPY: dict[str, Any] = {
     "real": True,
-    "canonical": _spelled,
+    "canonical": _canonical_entropy_options,
     "requires": lambda logits, targets, axis, label_smoothing, ignore_index, reduction: (
-        classes_exist(logits, targets, axis, ignore_index)
+        class_index_conditions(logits, targets, axis, ignore_index)
     ),
     "kinks": "NaN where a logit is inf, or all are -inf, as the result is",
     "samples": _SAMPLES,
@@ -203,26 +207,26 @@ _ENTROPY: dict[str, Any] = {
 }
 
 
-def _compiled(logits: Any, targets: Any, *options: Any) -> Any:
-    found = compiled_losses(logits, targets, *options)
-    return _entropy(logits, targets, *options) if found is None else found[0]
+def _cross_entropy_compiled(logits: Any, targets: Any, *options: Any) -> Any:
+    out = compiled_row_losses(logits, targets, *options)
+    return _cross_entropy(logits, targets, *options) if out is None else out[0]
 
 
 @op(
-    with_residual=_with_exponentials,
+    with_residual=_cross_entropy_with_residual,
     kernels=[
         Kernel(
             "a compiled loop over rows",
-            _compiled,
-            when=rows_of_classes,
-            pays=rows_fill_vectors,
-            with_residual=compiled_losses,
+            _cross_entropy_compiled,
+            when=is_row_case,
+            pays=loop_pays,
+            with_residual=compiled_row_losses,
         )
     ],
-    infer=_entropy_spec,
-    decomposition=compute_in_float32(_entropy_in_ops),
-    vjp={"logits": _entropy_rule},
-    jvp={"logits": _entropy_forward},
+    infer=_cross_entropy_spec,
+    decomposition=compute_in_float32(_cross_entropy_decomposition),
+    vjp={"logits": _cross_entropy_vjp},
+    jvp={"logits": _cross_entropy_jvp},
     **_ENTROPY,
 )
 def softmax_cross_entropy(
@@ -234,11 +238,11 @@ def softmax_cross_entropy(
     ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """Cross entropy of class numbers or probabilities against the softmax of ``logits``."""
-    return _entropy(logits, targets, axis, label_smoothing, ignore_index, reduction)
+    """Cross entropy of class indices or probabilities against the softmax of ``logits``."""
+    return _cross_entropy(logits, targets, axis, label_smoothing, ignore_index, reduction)
 
 
-def _entropy(
+def _cross_entropy(
     logits: Any,
     targets: Any,
     axis: int,
@@ -249,13 +253,13 @@ def _entropy(
     targets = np.asarray(targets)
     starts = row_starts(logits, targets, axis, label_smoothing, ignore_index)
     if starts is not None:
-        losses, _ = losses_of(logits, targets, starts)
-        return folded_losses(losses, reduction)
-    by_class = target_spec(logits, targets, axis)
+        losses, _ = row_losses(logits, targets, starts)
+        return reduce_row_losses(losses, reduction)
+    by_class = has_class_indices(logits, targets, axis)
     z = log_softmax_of(logits, axis)
     if by_class and number("cross_entropy", "label_smoothing", label_smoothing, "[0, 1]") == 0:
         k = class_axis(logits, axis)
-        safe, ignored = checked_classes(targets, logits.shape[k], ignore_index)
+        safe, ignored = check_class_indices(targets, logits.shape[k], ignore_index)
         losses = -np.take_along_axis(z, np.expand_dims(safe, k), k).reshape(safe.shape)
         if ignored is not None:
             losses = np.where(ignored, losses.dtype.type(0), losses)
@@ -268,16 +272,16 @@ def _entropy(
         return losses
     if reduction == "sum":
         return np.add.reduce(losses, None)
-    n = _counted(losses.size, targets, ignore_index, by_class)
+    n = _count_samples(losses.size, targets, ignore_index, by_class)
     return mean_loss(losses, n) if n else losses.dtype.type(np.nan)
 
 
 def _slope_spec(logits: Spec, targets: Spec, *options: Any) -> Spec:
-    target_spec(logits, targets, options[0])
+    has_class_indices(logits, targets, options[0])
     return Spec(logits.shape, floating_dtype(logits.dtype))
 
 
-def _slope_rule(
+def _slope_vjp(
     g: Any,
     logits: Any,
     targets: Any,
@@ -295,9 +299,9 @@ def _slope_rule(
 
 @op(
     infer=_slope_spec,
-    decomposition=compute_in_float32(_slope_in_ops),
-    vjp={"logits": _slope_rule},
-    jvp={"logits": _slope_rule},
+    decomposition=compute_in_float32(_slope_decomposition),
+    vjp={"logits": _slope_vjp},
+    jvp={"logits": _slope_vjp},
     **_ENTROPY,
 )
 def softmax_cross_entropy_slope(
@@ -309,15 +313,15 @@ def softmax_cross_entropy_slope(
     ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """Derivative of ``softmax_cross_entropy`` in the logits: softmax minus target, over n."""
+    """Gradient of ``softmax_cross_entropy`` in the logits: softmax minus target, over n."""
     targets = np.asarray(targets)
     starts = row_starts(logits, targets, axis, label_smoothing, ignore_index)
     if starts is not None:
-        _, residual = losses_of(logits, targets, starts)
-        return slope_of(*residual, reduction)
+        _, residual = row_losses(logits, targets, starts)
+        return slope_from_residual(*residual, reduction)
     s = softmax_of(logits, axis)
-    by_class = target_spec(logits, targets, axis)
-    n = _counted(s.size // max(s.shape[axis], 1), targets, ignore_index, by_class)
+    by_class = has_class_indices(logits, targets, axis)
+    n = _count_samples(s.size // max(s.shape[axis], 1), targets, ignore_index, by_class)
     p = target_probabilities(logits, targets, axis, label_smoothing, ignore_index)
     s *= np.add.reduce(p, axis, keepdims=True)
     s -= p
@@ -329,7 +333,7 @@ def _mass_spec(targets: Spec, logits_spec: Spec, axis: int, *options: Any) -> Sp
     return Spec(shape, logits_spec.dtype)
 
 
-def _mass_in_ops(
+def _mass_decomposition(
     targets: Any,
     logits_spec: Spec,
     axis: int,
@@ -337,11 +341,11 @@ def _mass_in_ops(
     ignore_index: int | None,
     reduction: str,
 ) -> Any:
-    p = distribution(targets, logits_spec, axis, label_smoothing, ignore_index)
+    p = target_distribution(targets, logits_spec, axis, label_smoothing, ignore_index)
     mass = sum(p, axis, keepdims=True)
     if reduction != "mean":
         return mass
-    return div(mass, counted(targets, logits_spec, axis, ignore_index))
+    return div(mass, mean_denominator(targets, logits_spec, axis, ignore_index))
 
 
 _LOGITS = Spec((4, 3), np.dtype(np.float64))
@@ -350,12 +354,12 @@ _LOGITS = Spec((4, 3), np.dtype(np.float64))
 @op(
     canonical=lambda targets, logits_spec, *options: (
         logits_spec,
-        *_spelled(logits_spec, targets, *options),
+        *_canonical_entropy_options(logits_spec, targets, *options),
     ),
     infer=_mass_spec,
-    decomposition=_mass_in_ops,
+    decomposition=_mass_decomposition,
     requires=lambda targets, logits_spec, axis, label_smoothing, ignore_index, reduction: (
-        classes_exist(logits_spec, targets, axis, ignore_index)
+        class_index_conditions(logits_spec, targets, axis, ignore_index)
     ),
     samples=[
         sample(np.array([0, 2, 1, 1]), logits_spec=_LOGITS),
@@ -375,10 +379,10 @@ def softmax_cross_entropy_mass(
 ) -> Any:
     """Weight of each sample in ``softmax_cross_entropy``: its total target, over n for a mean."""
     targets = np.asarray(targets)
-    by_class = target_spec(logits_spec, targets, axis)
+    by_class = has_class_indices(logits_spec, targets, axis)
     p = target_probabilities(logits_spec, targets, axis, label_smoothing, ignore_index)
     mass = np.add.reduce(p, axis, keepdims=True)
-    n = _counted(mass.size, targets, ignore_index, by_class)
+    n = _count_samples(mass.size, targets, ignore_index, by_class)
     return divide_by_size(mass, n) if reduction == "mean" and n else mass
 
 

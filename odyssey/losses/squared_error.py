@@ -1,4 +1,4 @@
-"""Mean squared error, in one pass."""
+"""Mean squared error as a fused row."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ def _squared_error_spec(x: Any, y: Any) -> Spec:
     return Spec((), np.result_type(x.dtype, y.dtype, np.float16))
 
 
-def _squared_error_in_ops(x: Any, y: Any) -> Any:
+def _squared_error_decomposition(x: Any, y: Any) -> Any:
     d = sub(x, y)
     return div(sum(square(d)), d.size or 1)
 
 
-def _squared_error_rule(g: Any, x: Any, y: Any) -> Any:
-    d = sub(x, y)  # whose size is known where x is a number
+def _squared_error_vjp(g: Any, x: Any, y: Any) -> Any:
+    d = sub(x, y)  # d has a size even if x is a number
     return mul(mul(g, 2 / (d.size or 1)), d)
 
 
-def _squared_error_forward(t: Any, x: Any, y: Any) -> Any:
+def _squared_error_jvp(t: Any, x: Any, y: Any) -> Any:
     d = sub(x, y)
     return mul(sum(mul(t, d)), 2 / (d.size or 1))
 
 
 @op(
     infer=_squared_error_spec,
-    decomposition=compute_in_float32(_squared_error_in_ops, 2),
+    decomposition=compute_in_float32(_squared_error_decomposition, 2),
     vjp={
-        "x": _squared_error_rule,
-        "y": lambda g, x, y: neg(_squared_error_rule(g, x, y)),
+        "x": _squared_error_vjp,
+        "y": lambda g, x, y: neg(_squared_error_vjp(g, x, y)),
     },
     jvp={
-        "x": _squared_error_forward,
-        "y": lambda t, x, y: neg(_squared_error_forward(t, x, y)),
+        "x": _squared_error_jvp,
+        "y": lambda t, x, y: neg(_squared_error_jvp(t, x, y)),
     },
     samples=[sample((2, 3), (2, 3)), sample((), ()), sample((4,), (4,))],
     rejects=[reject((2, 3), (3,), match="differ")],
@@ -62,7 +62,7 @@ def squared_error_mean(x: Any, y: Any, /) -> Any:
     if dtype.kind != "f":
         raise DTypeError(f"mean_squared_error: needs real floating numbers, came {dtype}")
     flat = d.ravel()
-    if dtype.char == "e":  # whose squares soon add up to more than its largest number
+    if dtype.char == "e":  # float16 sums of squares overflow
         return np.float16(mean_loss(np.square(flat, dtype=np.float32), d.size or 1))
     return flat.dot(flat) / (d.size or 1)
 

@@ -1,4 +1,4 @@
-"""Losses of sequences whose labels have no places yet."""
+"""Connectionist temporal classification (CTC), Graves et al. 2006."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from odyssey import ops
 from odyssey.checks import flag, shown, whole
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.losses.declare import loss
-from odyssey.losses.reduction import arrays, floating, known, plain, reduced
+from odyssey.losses.reduction import (
+    array_value,
+    concrete_array,
+    float_operand,
+    loss_operand,
+    reduce_losses,
+)
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import Symbol
@@ -18,7 +24,7 @@ from odyssey.table.value import Symbol
 __all__ = ["ctc"]
 
 _LABELS = np.array([[1, 2], [2, 2], [1, 0]])
-_FEWER: dict[str, Any] = {
+_LENGTHS: dict[str, Any] = {
     "input_lengths": np.array([4, 3, 2]),
     "target_lengths": np.array([2, 2, 1]),
 }
@@ -26,7 +32,7 @@ _FEWER: dict[str, Any] = {
 
 @loss(
     samples=[
-        sample((4, 3, 3), _LABELS, reduction="none", **_FEWER),
+        sample((4, 3, 3), _LABELS, reduction="none", **_LENGTHS),
         sample((4, 2, 4), np.array([[3, 1], [1, 1]]), reduction="sum", blank=2),
         sample(
             (3, 3, 3),
@@ -62,118 +68,121 @@ def ctc(
     reduction: str = "mean",
     weights: Any = None,
 ) -> Any:
-    """Mean of minus the logarithm of how likely labels are, however they lie in time.
+    """Connectionist temporal classification loss: negative log-likelihood of unaligned labels.
 
-    A. Graves et al., Connectionist Temporal Classification, 2006: the sum over all ways to write
-    the labels with repetitions and blanks between them, by a recursion in logarithms.
+    The likelihood sums over all alignments, in which labels may repeat and blanks may separate
+    them, by the forward recursion in logarithms (A. Graves et al., Connectionist Temporal
+    Classification, 2006).
 
     Args:
         log_probs: Logarithms of the probabilities of classes, (times, samples, classes), as of
             ``log_softmax``; (times, classes) for one sample.
-        targets: Numbers of the labels, (samples, labels), of which those beyond a sample's length
-            count for nothing; or the labels of all samples one after the other, on one axis.
+        targets: Labels as class indices, (samples, labels), ignored beyond a sample's length; or
+            the concatenated labels of all samples, on one axis.
         input_lengths: How many times each sample has; by default all.
         target_lengths: How many labels each has; by default all.
-        blank: The class that stands for no label.
-        zero_infinity: Whether 0 stands for an infinite loss, that of more labels than fit.
+        blank: Class index of the blank.
+        zero_infinity: Whether to replace infinite losses, of more labels than fit, by 0.
         reduction: ``"mean"`` of the losses over their numbers of labels, at least 1; ``"sum"`` or
             ``"none"``.
         weights: Factors of the samples.
 
     Returns:
-        The loss; infinite where labels do not fit, with a gradient of 0. Gradients are those of the
-        loss in ``log_probs``, whatever they add up to; PyTorch's suppose a ``log_softmax`` before.
+        The loss; infinite if labels do not fit, with a gradient of 0. The gradient is that in
+        ``log_probs`` itself; PyTorch's assumes a ``log_softmax`` before.
 
     Raises:
         ShapeError: for shapes, lengths and labels that do not fit. DTypeError: for labels and
         lengths that are no integers. SettingError: for a label that is the blank.
 
     >>> x = np.log(np.full((2, 1, 2), 0.5))
-    >>> float(ctc(x, np.array([[1]])).round(6))  # three of four ways: 11, 01 and 10
+    >>> float(ctc(x, np.array([[1]])).round(6))  # three of four paths: 11, 01 and 10
     0.287682
     """
-    x = floating("ctc", log_probs)
-    lone = len(x.shape) == 2
+    x = float_operand("ctc", log_probs)
+    single = len(x.shape) == 2
     if len(x.shape) not in (2, 3):
         raise ShapeError(
             f"ctc: log_probs has shape {x.shape}; wanted are times, samples and classes, or times "
             "and classes"
         )
-    if lone:
+    if single:
         x = ops.expand_dims(x, 1)
     times, samples, classes = x.shape
     blank = whole("ctc", "blank", blank)
     if not 0 <= blank < classes:
         raise ShapeError(f"ctc: blank={blank}, there are {classes} classes")
     flag("ctc", "zero_infinity", zero_infinity)
-    given = _lengths("target_lengths", target_lengths, samples)
-    labels, counts = _labels(targets, given, samples, lone, blank)
-    labels = _own_labels(labels, counts, classes, blank)
-    lasting = _lengths("input_lengths", input_lengths, samples)
-    if lasting is not None:
-        lasting = _up_to("input_lengths", lasting, times)
-    losses = _negative_logarithms(x, labels, counts, lasting, blank)
+    label_counts = _sample_lengths("target_lengths", target_lengths, samples)
+    labels, counts = _label_rows(targets, label_counts, samples, single, blank)
+    labels = _mask_labels(labels, counts, classes, blank)
+    input_steps = _sample_lengths("input_lengths", input_lengths, samples)
+    if input_steps is not None:
+        input_steps = _check_lengths("input_lengths", input_steps, times)
+    losses = _ctc_losses(x, labels, counts, input_steps, blank)
     if zero_infinity:
         losses = ops.where(ops.isinf(losses), 0, losses)
     if isinstance(reduction, str) and reduction == "mean":
-        most = labels.shape[1] if counts is None else counts
-        losses = ops.divide(losses, ops.astype(ops.maximum(most, 1), x.dtype))
-    return reduced("ctc", ops.reshape(losses, ()) if lone else losses, reduction, weights)
+        limit = labels.shape[1] if counts is None else counts
+        losses = ops.divide(losses, ops.astype(ops.maximum(limit, 1), x.dtype))
+    return reduce_losses("ctc", ops.reshape(losses, ()) if single else losses, reduction, weights)
 
 
-# ------------------------------------------------------------------ what came
+# ------------------------------------------------------------------ arguments
 
 
-def _whole_numbers(name: str, value: Any) -> Any:
-    value = arrays(value)
+def _integer_operand(name: str, value: Any) -> Any:
+    value = loss_operand(value)
     if value.dtype.kind not in "iu":
         raise DTypeError(f"ctc: {name} of {value.dtype}; pass integers")
     return value
 
 
-def _lengths(name: str, value: Any, samples: int) -> Any:
-    """A length for each sample, or None."""
+def _sample_lengths(name: str, value: Any, samples: int) -> Any:
+    """Return a length for each sample, or None."""
     if value is None:
         return None
-    value = _whole_numbers(name, value)
+    value = _integer_operand(name, value)
     if value.shape not in [(samples,), ()] or (value.shape == () and samples != 1):
         raise ShapeError(f"ctc: {name} of shape {value.shape} for {samples} samples; pass one each")
     return ops.reshape(value, (samples,))
 
 
-def _up_to(name: str, value: Any, most: int) -> Any:
-    """The same lengths, refused where one is negative or above the most."""
-    found = known(value)
+def _check_lengths(name: str, value: Any, limit: int) -> Any:
+    """Return lengths; raise ShapeError unless all lie in ``[0, limit]``."""
+    found = concrete_array(value)
     if found is None:
-        fits = ops.logical_and(ops.greater_equal(value, 0), ops.less_equal(value, most))
-        return demanded(value, fits, f"ctc: {name} are not all from 0 to {most}")
-    if found.size and (found.min() < 0 or found.max() > most):
+        fits = ops.logical_and(ops.greater_equal(value, 0), ops.less_equal(value, limit))
+        return demanded(value, fits, f"ctc: {name} are not all from 0 to {limit}")
+    if found.size and (found.min() < 0 or found.max() > limit):
         raise ShapeError(
-            f"ctc: {name} lie in [{found.min()}, {found.max()}]; wanted are 0 to {most}"
+            f"ctc: {name} lie in [{found.min()}, {found.max()}]; wanted are 0 to {limit}"
         )
     return value
 
 
-def _labels(targets: Any, counts: Any, samples: int, lone: bool, blank: int) -> tuple[Any, Any]:
-    """The labels of each sample in a row, and how many are its own, or None for all."""
-    targets = _whole_numbers("targets", targets)
-    if lone and len(targets.shape) == 1:
+def _label_rows(
+    targets: Any, counts: Any, samples: int, single: bool, blank: int
+) -> tuple[Any, Any]:
+    """Return a row of labels for each sample and the label counts, None for all."""
+    targets = _integer_operand("targets", targets)
+    if single and len(targets.shape) == 1:
         targets = ops.expand_dims(targets, 0)
     if len(targets.shape) == 1:
-        targets = _parted(targets, counts, samples, blank)
+        targets = _split_labels(targets, counts, samples, blank)
     if len(targets.shape) != 2 or targets.shape[0] != samples:
         raise ShapeError(
             f"ctc: targets have shape {targets.shape} for {samples} samples; pass a row of labels "
             "for each"
         )
     if counts is not None:
-        counts = _up_to("target_lengths", counts, targets.shape[1])
+        counts = _check_lengths("target_lengths", counts, targets.shape[1])
     return targets, counts
 
 
-def _parted(targets: Any, counts: Any, samples: int, blank: int) -> Any:
-    """Labels that came one after the other in rows, of which the ends are blank."""
-    lengths = None if counts is None else plain(counts)
+def _split_labels(targets: Any, counts: Any, samples: int, blank: int) -> Any:
+    """Split concatenated labels into rows, padded with blanks."""
+    lengths = None if counts is None else array_value(counts)
     if lengths is None or isinstance(lengths, Symbol):
         raise ShapeError(
             "ctc: labels of all samples on one axis want target_lengths, static in a graph; pass "
@@ -192,19 +201,19 @@ def _parted(targets: Any, counts: Any, samples: int, blank: int) -> Any:
     return ops.where(own, ops.take(targets, places), blank)
 
 
-def _own_labels(labels: Any, counts: Any, classes: int, blank: int) -> Any:
-    """The labels of each sample, blank beyond its length, refused where one is no class."""
+def _mask_labels(labels: Any, counts: Any, classes: int, blank: int) -> Any:
+    """Replace labels beyond each length by blanks; raise if one is no class or the blank."""
     own: Any = np.ones(labels.shape, bool)
     if counts is not None:
         own = ops.less(np.arange(labels.shape[1]), ops.expand_dims(counts, 1))
-    found = known(labels)
+    found = concrete_array(labels)
     if found is None:
         fits = ops.logical_and(ops.greater_equal(labels, 0), ops.less(labels, classes))
         fits = ops.logical_and(fits, ops.not_equal(labels, blank))
         message = f"ctc: a label is the blank, {blank}, or not one of {classes} classes"
         labels = demanded(labels, ops.logical_or(fits, ops.logical_not(own)), message)
         return ops.where(own, labels, blank)
-    found = found[plain(own)]
+    found = found[array_value(own)]
     if found.size and (found.min() < 0 or found.max() >= classes):
         raise ShapeError(
             f"ctc: labels lie in [{found.min()}, {found.max()}], there are {classes} classes"
@@ -214,51 +223,55 @@ def _own_labels(labels: Any, counts: Any, classes: int, blank: int) -> Any:
     return ops.where(own, labels, blank)
 
 
-# ------------------------------------------------------------------ the recursion
+# ------------------------------------------------------------------ forward recursion
 
 
-def _negative_logarithms(x: Any, labels: Any, counts: Any, lasting: Any, blank: int) -> Any:
-    """A loss for each sample: of paths through its labels, with blanks around each."""
-    samples, most = labels.shape
-    blanks = np.full((samples, most), blank, labels.dtype)
-    pairs = ops.reshape(ops.stack([blanks, labels], axis=-1), (samples, 2 * most))
-    signs = ops.concatenate([pairs, np.full((samples, 1), blank, labels.dtype)], axis=1)
-    reached = _forward(x, signs, lasting, blank)
+def _ctc_losses(x: Any, labels: Any, counts: Any, input_steps: Any, blank: int) -> Any:
+    """Loss of each sample, over paths through its labels with blanks around each."""
+    samples, limit = labels.shape
+    blanks = np.full((samples, limit), blank, labels.dtype)
+    pairs = ops.reshape(ops.stack([blanks, labels], axis=-1), (samples, 2 * limit))
+    symbols = ops.concatenate([pairs, np.full((samples, 1), blank, labels.dtype)], axis=1)
+    reached = _forward_log_probabilities(x, symbols, input_steps, blank)
     if counts is None:
         ends = ops.getitem(reached, (slice(None), slice(-2, None)))
     else:
         last = ops.expand_dims(ops.multiply(counts, 2), 1)
         both = ops.concatenate([ops.maximum(ops.subtract(last, 1), 0), last], axis=1)
         ends = ops.take_along_axis(reached, both, axis=1)
-        # Of no labels there is but one end, which would count twice.
+        # Without labels both ends coincide and would count twice.
         ends = ops.where(
             ops.logical_or(np.array([False, True]), ops.greater(last, 0)), ends, -np.inf
         )
     return ops.negative(ops.logsumexp(ends, 1))
 
 
-def _forward(x: Any, signs: Any, lasting: Any, blank: int) -> Any:
-    """For each sample and sign the logarithm of the sum over all ways to it, at its last time."""
+def _forward_log_probabilities(x: Any, symbols: Any, input_steps: Any, blank: int) -> Any:
+    """Log of the forward variable of each sample and symbol at its last time step."""
     times, samples, _ = x.shape
-    width = signs.shape[1]
+    width = symbols.shape[1]
     none = np.full((samples, 2), -np.inf, x.dtype)
-    emitted = ops.take_along_axis(x, ops.expand_dims(signs, 0), axis=2)
-    # Before the first time one stands before the first sign, or on it of no times.
+    emitted = ops.take_along_axis(x, ops.expand_dims(symbols, 0), axis=2)
+    # Initial state: before the first symbol.
     start = np.where(np.arange(width) == 0, 0.0, -np.inf).astype(x.dtype)
     reached: Any = np.broadcast_to(start, (samples, width))
-    # A label may follow a label at once, but not one that is alike.
-    far = ops.concatenate([np.full((samples, 2), blank, signs.dtype), signs], axis=1)
+    # A label may directly follow a different label.
+    far = ops.concatenate([np.full((samples, 2), blank, symbols.dtype), symbols], axis=1)
     far = ops.getitem(far, (slice(None), slice(0, width)))
-    skips = ops.logical_and(ops.not_equal(signs, blank), ops.not_equal(signs, far))
+    may_skip = ops.logical_and(ops.not_equal(symbols, blank), ops.not_equal(symbols, far))
     for t in range(times):
-        behind = ops.getitem(ops.concatenate([none, reached], axis=1), (slice(None), slice(0, -1)))
-        one = ops.getitem(behind, (slice(None), slice(1, None)))
-        ways = [reached, one]
-        if t:  # a label may follow at once; the first one has none before it
-            ways.append(ops.where(skips, ops.getitem(behind, (slice(None), slice(0, -1))), -np.inf))
-        total = ops.logsumexp(ops.stack(ways), 0)
-        further = ops.add(total, ops.getitem(emitted, t))
-        if lasting is not None:
-            further = ops.where(ops.expand_dims(ops.greater(lasting, t), 1), further, reached)
-        reached = further
+        previous = ops.getitem(
+            ops.concatenate([none, reached], axis=1), (slice(None), slice(0, -1))
+        )
+        one = ops.getitem(previous, (slice(None), slice(1, None)))
+        paths = [reached, one]
+        if t:  # skipping a blank needs a previous symbol
+            paths.append(
+                ops.where(may_skip, ops.getitem(previous, (slice(None), slice(0, -1))), -np.inf)
+            )
+        total = ops.logsumexp(ops.stack(paths), 0)
+        advanced = ops.add(total, ops.getitem(emitted, t))
+        if input_steps is not None:
+            advanced = ops.where(ops.expand_dims(ops.greater(input_steps, t), 1), advanced, reached)
+        reached = advanced
     return reached
