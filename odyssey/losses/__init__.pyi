@@ -1,4 +1,4 @@
-"""Losses, and their gradients for loops without a tape.
+"""Losses, and their gradients for training loops without a tape.
 
 Made from the table of ops by ``python -m tools.reference``; do not edit.
 """
@@ -98,7 +98,7 @@ def cosine_embedding(
     reduction: str = "mean",
     weights: Operand | None = None,
 ) -> V:
-    """Mean of ``1 - cos`` of vectors that are alike, and ``max(0, cos - margin)`` of others."""
+    """Cosine embedding loss: ``1 - cos`` of similar vectors, ``max(0, cos - margin)`` of others."""
 @overload
 def cosine_embedding(
     x1: Plain,
@@ -198,7 +198,7 @@ def ctc(
     reduction: str = "mean",
     weights: Operand | None = None,
 ) -> V:
-    """Mean of minus the logarithm of how likely labels are, however they lie in time."""
+    """Connectionist temporal classification loss: negative log-likelihood of unaligned labels."""
 @overload
 def ctc(
     log_probs: Any,
@@ -277,7 +277,7 @@ def gaussian_nll(
     reduction: str = "mean",
     weights: Operand | None = None,
 ) -> V:
-    """Mean of ``(log v + (predictions - targets)**2 / v) / 2``: of errors of variance ``v``."""
+    """Gaussian negative log-likelihood, mean of ``(log v + (predictions - targets)**2 / v) / 2``."""
 @overload
 def gaussian_nll(
     predictions: Plain,
@@ -334,7 +334,7 @@ def hinge_embedding(
     reduction: str = "mean",
     weights: Operand | None = None,
 ) -> V:
-    """Mean of distances that should be small, for targets 1, or above a margin, for -1."""
+    """Hinge embedding loss of distances: small for targets 1, above a margin for -1."""
 @overload
 def hinge_embedding(
     predictions: Plain,
@@ -367,7 +367,7 @@ def huber(
     reduction: str = "mean",
     weights: Operand | None = None,
 ) -> V:
-    """Mean of half the squared differences, made straight beyond ``delta`` (Huber 1964)."""
+    """Huber loss: half the squared differences, linear beyond ``delta`` (Huber 1964)."""
 @overload
 def huber(
     predictions: Plain,
@@ -429,7 +429,7 @@ def kl_divergence(
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
 log_cosh: Loss
-"""Mean of ``log(cosh(d))``: like ``d**2 / 2`` where small, like ``|d| - log 2`` far out."""
+"""Log-cosh loss, mean of ``log(cosh(d))``: close to ``d**2 / 2``, then to ``|d| - log 2``."""
 
 @overload
 def margin_ranking(
@@ -441,7 +441,7 @@ def margin_ranking(
     reduction: str = "mean",
     weights: Operand | None = None,
 ) -> V:
-    """Mean of ``max(0, margin - targets * (x1 - x2))``: which of two should be the larger."""
+    """Margin ranking loss, mean of ``max(0, margin - targets * (x1 - x2))``."""
 @overload
 def margin_ranking(
     x1: Plain,
@@ -483,9 +483,9 @@ def margin_ranking(
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
 mean_absolute_error: Loss
-"""Mean of the absolute differences, ``mean(|predictions - targets|)``."""
+"""Mean absolute error, ``mean(|predictions - targets|)``."""
 mean_squared_error: Loss
-"""Mean of the squared differences, ``mean((predictions - targets)**2)``."""
+"""Mean squared error, ``mean((predictions - targets)**2)``."""
 
 @overload
 def multi_margin(
@@ -498,7 +498,7 @@ def multi_margin(
     reduction: str = "mean",
     weights: Operand | None = None,
 ) -> V:
-    """Mean of how far other classes come within a margin of the right one."""
+    """Multi-class margin loss: violations of the margin between target class and others."""
 @overload
 def multi_margin(
     predictions: Plain,
@@ -542,7 +542,7 @@ def multilabel_margin(
     reduction: str = "mean",
     weights: Operand | None = None,
 ) -> V:
-    """Mean of how far other classes come within 1 of the right ones, of which there are several."""
+    """Multi-label margin loss: violations of a margin of 1 between target classes and others."""
 @overload
 def multilabel_margin(
     predictions: Plain,
@@ -575,7 +575,7 @@ def multilabel_soft_margin(
     reduction: str = "mean",
     weights: Operand | None = None,
 ) -> V:
-    """Mean over classes, of which several may be right, of the cross entropy of yes or no."""
+    """Multi-label soft margin loss: mean binary cross entropy over classes."""
 @overload
 def multilabel_soft_margin(
     logits: Plain,
@@ -652,7 +652,7 @@ def poisson_nll(
     reduction: str = "mean",
     weights: Operand | None = None,
 ) -> V:
-    """Mean of ``rate - targets * log(rate)``: of counts that follow a Poisson distribution."""
+    """Poisson negative log-likelihood, the mean of ``rate - targets * log(rate)``."""
 @overload
 def poisson_nll(
     predictions: Plain,
@@ -696,7 +696,7 @@ def smooth_l1(
     reduction: str = "mean",
     weights: Operand | None = None,
 ) -> V:
-    """Mean of the absolute differences, rounded off below ``beta``."""
+    """Smooth L1 loss: absolute differences, quadratic below ``beta``."""
 @overload
 def smooth_l1(
     predictions: Plain,
@@ -720,7 +720,7 @@ def smooth_l1(
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
 soft_margin: Loss
-"""Mean of ``log(1 + exp(-targets * predictions))``, for targets -1 and 1."""
+"""Soft margin loss, mean of ``log(1 + exp(-targets * predictions))``, for targets -1 and 1."""
 
 @overload
 def triplet_margin(
@@ -735,7 +735,7 @@ def triplet_margin(
     reduction: str = "mean",
     weights: Operand | None = None,
 ) -> V:
-    """Mean of ``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` of distances ``d``."""
+    """Triplet loss, mean of ``max(0, d(anchor, positive) - d(anchor, negative) + margin)``."""
 @overload
 def triplet_margin(
     anchor: Plain,

@@ -1975,7 +1975,7 @@ def softmax_cross_entropy(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Cross entropy of class numbers or probabilities against the softmax of ``logits``."""
+    """Cross entropy of class indices or probabilities against the softmax of ``logits``."""
 @overload
 def softmax_cross_entropy(
     logits: Plain,
@@ -2039,7 +2039,7 @@ def softmax_cross_entropy_slope(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Derivative of ``softmax_cross_entropy`` in the logits: softmax minus target, over n."""
+    """Gradient of ``softmax_cross_entropy`` in the logits: softmax minus target, over n."""
 @overload
 def softmax_cross_entropy_slope(
     logits: Plain,

@@ -1,4 +1,4 @@
-"""Optimizers: pure (init, update) rules over trees, and holders that apply them to Variables.
+"""Optimizers: pure (init, update) rules over trees, and classes that apply them to Variables.
 
 Made from the table of ops by ``python -m tools.reference``; do not edit.
 """
