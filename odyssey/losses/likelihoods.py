@@ -117,7 +117,7 @@ def gaussian_nll(
     reduction: str = "mean",
     weights: Any = None,
 ) -> Any:
-    """Gaussian negative log-likelihood, mean of ``(log v + (predictions - targets)**2 / v) / 2``.
+    """Gaussian negative log-likelihood, mean of ``(log v + (x - targets)**2 / v) / 2``.
 
     Args:
         predictions: Means, a real array or Variable of any shape.
