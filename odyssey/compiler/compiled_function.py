@@ -77,7 +77,7 @@ class CompiledFunction(InspectableFunction):
     """
 
     # Walks over what a function reaches pass by these; see Optimizer.
-    _made_again: ClassVar[tuple[str, ...]] = (
+    _derived_state: ClassVar[tuple[str, ...]] = (
         "_slow_path",
         "_dynamic",
         "_known",

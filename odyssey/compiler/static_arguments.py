@@ -161,7 +161,7 @@ class CompiledByValue(CompiledFunction):
         settings: Of ``Compiled``, for each value.
     """
 
-    _made_again: ClassVar[tuple[str, ...]] = (*CompiledFunction._made_again, "_compiled")
+    _derived_state: ClassVar[tuple[str, ...]] = (*CompiledFunction._derived_state, "_compiled")
 
     def __init__(self, fn: Callable[..., Any], static: Any, **settings: Any) -> None:
         checked = {k: v for k, v in settings.items() if k != "dynamic"}

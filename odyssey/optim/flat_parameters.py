@@ -101,7 +101,7 @@ class FlatParameters:
         if self.names != self.group._rule.slots:
             return None
         self.missing = missing = []
-        joined = self.grads
+        gradients = self.grads
         for j, p, view, grad_view in self.views:
             if p._array is not view:  # packed again, or frozen since
                 return None
@@ -115,12 +115,12 @@ class FlatParameters:
                 if isinstance(g, Value):
                     g = g._array
             if grad_view is None:
-                joined = self._flattened(g)
+                gradients = self._flattened(g)
             else:
                 grad_view[...] = g
-        return joined
+        return gradients
 
-    def update_calls(self, joined: Array, quiet: bool) -> Plan:
+    def update_calls(self, gradients: Array, quiet: bool) -> Plan:
         """Return the calls that update the parameters that have a gradient, for one ``commit``.
 
         Args:
@@ -131,15 +131,15 @@ class FlatParameters:
         rule = self.group._rule
         steps = self.steps.tolist()
         if not self.missing and steps.count(steps[0]) == len(steps):
-            if rule is self._known and quiet and joined is self.grads:
+            if rule is self._known and quiet and gradients is self.grads:
                 plan = self._calls
             else:
-                plan = self._update_for(None, rule, joined, steps[0], quiet)
+                plan = self._update_for(None, rule, gradients, steps[0], quiet)
             return self.together.writing([*plan, (self.steps.fill, steps[0] + 1)])
         plan = []
         for j, p in enumerate(self.params):
             if j not in self.missing:
-                g = joined[self.slices[j]]
+                g = gradients[self.slices[j]]
                 plan += write_plan(p, self._update_for(j, rule, g, steps[j], quiet))
                 plan.append((setitem, self.steps, j, steps[j] + 1))
         return plan
@@ -177,10 +177,10 @@ class FlatParameters:
         self._program, self._rule_of_updates = program, rule
 
     def _new_update(self, j: int | None, program: InPlaceProgram) -> InPlaceUpdate | FusedUpdate:
-        here = slice(None) if j is None else self.slices[j]
-        arrays = {"p": self.data[here]} | {n: flat[here] for n, flat in self.slots.items()}
+        window = slice(None) if j is None else self.slices[j]
+        arrays = {"p": self.data[window]} | {n: flat[window] for n, flat in self.slots.items()}
         if len(self.params) > 1:
-            arrays["g"] = self.grads[here]
+            arrays["g"] = self.grads[window]
         steps = self.steps[j or 0 :][:1].reshape(())
         size = sum([p.size for p in self.group.params])
         made = fused_update(program, arrays, steps, size)
@@ -199,15 +199,15 @@ class FlatParameters:
         length = len(grads)
         plan: Plan = []
         for first in range(0, length, self.block or 1):
-            here = slice(start + first, start + min(first + self.block, length))
-            p = self.data[here]
+            window = slice(start + first, start + min(first + self.block, length))
+            p = self.data[window]
             state: State = {"steps": steps}
             for slot, flat in self.slots.items():
-                state[slot] = flat[here]
+                state[slot] = flat[window]
             value, new = rule.stepped(grads[first : first + self.block], state, p)
             plan.append((setitem, p, ..., _exclusive_result(value, p)))
             for slot, flat in self.slots.items():
-                plan.append((setitem, flat, here, _exclusive_result(new[slot], p)))
+                plan.append((setitem, flat, window, _exclusive_result(new[slot], p)))
         return plan
 
 

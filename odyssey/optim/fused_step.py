@@ -104,20 +104,24 @@ class FusedUpdate:
         self._rate_calls = [bind_call(call, numbers) for call in program.rate_calls]
         written = [location for location in arrays if location != "g"]
         read = [k for k in numbers if any(k in call.operands for call in program.calls)]
-        self._fixed = [np.asarray(numbers[k]) for k in read]
-        self._fixed += [arrays[location] for location in written]
+        self._fixed_operands = [np.asarray(numbers[k]) for k in read]
+        self._fixed_operands += [arrays[location] for location in written]
         text = _loop_source(program, written, read, numbers, arrays["p"].dtype)
         from odyssey.kernels.generated import module_of
 
         self._loop = module_of(text).update
-        self._known = arrays.get("g")
-        like = arrays["p"] if self._known is None else self._known
-        self._entry = self._loop.entry(like, *self._fixed)
+        self._fixed_gradient = arrays.get("g")
+        like = arrays["p"] if self._fixed_gradient is None else self._fixed_gradient
+        self._entry = self._loop.entry(like, *self._fixed_operands)
         self._step_calls = [bind_call(call, numbers) for call in program.step_calls]
-        self.plan = self._step_calls if self._known is None else self._calls_with(self._known)
+        self.plan = (
+            self._step_calls
+            if self._fixed_gradient is None
+            else self._calls_with(self._fixed_gradient)
+        )
 
     def _calls_with(self, g: Array) -> Plan:
-        return [*self._step_calls, (self._entry, g, *self._fixed)]
+        return [*self._step_calls, (self._entry, g, *self._fixed_operands)]
 
     def set_rate(self, rate: float) -> None:
         """Set the learning rate."""
@@ -164,9 +168,9 @@ def _loop_source(
 
 
 def _expression(call: Call, names: Mapping[Location, str]) -> str:
-    given = [names[location] for location in call.operands]
+    operands = [names[location] for location in call.operands]
     if call.function is np.where:
-        return f"select({given[0]}, {given[1]}, {names[call.out]})"
+        return f"select({operands[0]}, {operands[1]}, {names[call.out]})"
     if call.function is setitem:
-        return f"T({given[0]})"
-    return _EXPRESSIONS[call.function].format(*given)
+        return f"T({operands[0]})"
+    return _EXPRESSIONS[call.function].format(*operands)

@@ -37,7 +37,7 @@ class Group:
 
     __slots__ = ("_make", "_programs", "_rule", "_settings", "params", "paths")
 
-    _made_again: ClassVar[tuple[str, ...]] = ("_programs", "_rule")  # see Optimizer
+    _derived_state: ClassVar[tuple[str, ...]] = ("_programs", "_rule")  # see Optimizer
 
     learning_rate: float
 

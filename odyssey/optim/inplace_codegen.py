@@ -86,8 +86,8 @@ def compile_in_place(
     """
     try:
         slots = make(**settings).slots
-        graph, again = (_traced(make, settings, slots, dtype) for _ in range(2))
-        if graph.instructions != again.instructions:
+        graph, second_graph = (_traced(make, settings, slots, dtype) for _ in range(2))
+        if graph.instructions != second_graph.instructions:
             return None  # it draws random numbers, or has a state of its own
         return _Codegen(graph, slots).program()
     except (OdysseyError, _NoInPlaceFormError, *STUMBLES):
@@ -132,8 +132,8 @@ class _Codegen:
         }
         self._specs = dict(graph.inputs)
         self._like = self._specs[self._ids["g"]]
-        instructions, same = _without_casts(graph, self._specs)
-        kept = [same.get(output.id, output.id) for output in graph.outputs]
+        instructions, merged_ids = _without_casts(graph, self._specs)
+        kept = [merged_ids.get(output.id, output.id) for output in graph.outputs]
         # The final value of the parameter and of each slot, and the final location of each value.
         self._left = dict(zip(homes, kept, strict=True))
         self._homes = {id: home for home, id in reversed(self._left.items())}
@@ -267,13 +267,13 @@ def _without_casts(graph: Graph, specs: dict[int, Any]) -> tuple[list[Instructio
         The instructions, and by number of a result that is gone the number of the same value.
     """
     found: list[Instruction] = []
-    same: dict[int, int] = {}
+    merged_ids: dict[int, int] = {}
     for one in graph.instructions:
         specs[one.id] = one.spec
-        operands = tuple(Ref(same.get(o.id, o.id)) if isinstance(o, Ref) else o
+        operands = tuple(Ref(merged_ids.get(o.id, o.id)) if isinstance(o, Ref) else o
                          for o in one.operands)  # fmt: skip
         if _is_op(one, "astype") and specs[operands[0].id] == one.spec:
-            same[one.id] = operands[0].id
+            merged_ids[one.id] = operands[0].id
         else:
             found.append(one._replace(operands=operands))
-    return found, same
+    return found, merged_ids

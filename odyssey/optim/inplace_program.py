@@ -90,13 +90,13 @@ class InPlaceUpdate:
         self._open: list[tuple[slice, list[Any], list[tuple[int, Any]]]] = []
         size = len(arrays["p"])
         for first in range(0, size, block or 1):
-            here = slice(first, min(first + block, size))
-            values = numbers | {name: array[here] for name, array in arrays.items()}
-            values |= {k: array[: here.stop - first] for k, array in enumerate(scratch)}
+            window = slice(first, min(first + block, size))
+            values = numbers | {name: array[window] for name, array in arrays.items()}
+            values |= {k: array[: window.stop - first] for k, array in enumerate(scratch)}
             values.setdefault("g", _NO_GRADIENT_YET)
             calls = [bind_call(call, values) for call in program.calls]
             if "g" not in arrays:
-                self._open.append((here, *_gradient_slots(calls, len(self.plan))))
+                self._open.append((window, *_gradient_slots(calls, len(self.plan))))
             self.plan += calls
 
     def set_rate(self, rate: float) -> None:
@@ -107,27 +107,27 @@ class InPlaceUpdate:
     def calls_for(self, g: Array) -> Plan:
         """Return the calls of one step for the gradient ``g``."""
         plan = self.plan.copy()
-        for here, cells, picks in self._open:
-            cells[0] = g[here]
-            for k, pick in picks:
-                plan[k] = pick(cells)
-            cells[0] = None
+        for window, elements, getters in self._open:
+            elements[0] = g[window]
+            for k, getter in getters:
+                plan[k] = getter(elements)
+            elements[0] = None
         return plan
 
 
 def _gradient_slots(calls: Plan, first: int) -> tuple[list[Any], list[tuple[int, Any]]]:
     """Return the elements of all calls that read the gradient, and a getter for each such call."""
-    cells: list[Any] = [None]
-    picks = []
+    elements: list[Any] = [None]
+    getters = []
     for k, call in enumerate(calls, first):
         if any(element is _NO_GRADIENT_YET for element in call):
             positions = [
-                0 if element is _NO_GRADIENT_YET else len(cells) + n
+                0 if element is _NO_GRADIENT_YET else len(elements) + n
                 for n, element in enumerate(call)
             ]
-            cells += call
-            picks.append((k, itemgetter(*positions)))
-    return cells, picks
+            elements += call
+            getters.append((k, itemgetter(*positions)))
+    return elements, getters
 
 
 def bind_call(call: Call, values: Mapping[Location, Any]) -> tuple[Any, ...]:

@@ -58,8 +58,8 @@ class Optimizer:
     # The function declared by ``rule_of`` that makes the rule, and intervals of some settings.
     _declared: ClassVar[Callable[..., Rule] | None] = None
     _ranges: ClassVar[dict[str, str]] = {}
-    # What follows from the rest, and walks over what a function reaches pass by.
-    _made_again: ClassVar[tuple[str, ...]] = ("_packs", "_resting", "_updates")
+    # Attributes derived from the others, which walks over reachable objects skip.
+    _derived_state: ClassVar[tuple[str, ...]] = ("_packs", "_resting", "_updates")
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
         """Refuse keywords of other libraries by our words for them."""

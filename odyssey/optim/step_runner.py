@@ -33,35 +33,35 @@ class StepRunner:
     """Runs updates in a context of its own, in which NumPy notes floating-point errors."""
 
     def __init__(self) -> None:
-        self._found: dict[str, int] = {}
+        self._noted_errors: dict[str, int] = {}
         self._context = Context()
-        self._context.run(np.seterrcall, self._found.__setitem__)
-        self._seen: Any = self
+        self._context.run(np.seterrcall, self._noted_errors.__setitem__)
+        self._last_state: Any = self
         self._quiet = False
 
     def quiet(self) -> bool:
         """True if floating-point errors are ignored or warned of in the current context."""
         state = NUMPY_ERRSTATE.get(None)
-        if state is not self._seen:  # np.geterr() takes 500 ns
-            told = np.geterr()
-            self._quiet = {"ignore", "warn"}.issuperset(told.values())
+        if state is not self._last_state:  # np.geterr() takes 500 ns
+            modes_now = np.geterr()
+            self._quiet = {"ignore", "warn"}.issuperset(modes_now.values())
             if self._quiet:
                 # Ignored kinds are not noted: underflow is common, and each note costs a call.
                 modes: Any = {
-                    kind: "call" if mode == "warn" else mode for kind, mode in told.items()
+                    kind: "call" if mode == "warn" else mode for kind, mode in modes_now.items()
                 }
                 self._context.run(partial(np.seterr, **modes))
-            self._seen = state
+            self._last_state = state
         return self._quiet
 
     def run(self, who: Any, plan: Plan) -> None:
         """Make the calls of ``plan``, then warn of floating-point errors as NumPy does."""
-        self._found.clear()  # notes of a step that was interrupted before its report
+        self._noted_errors.clear()  # notes of a step that was interrupted before its report
         # A copy, because only one thread at a time can enter a context.
         self._context.copy().run(run_all, starmap(call, plan))
-        if self._found:
-            kinds = list(self._found)
-            self._found.clear()
+        if self._noted_errors:
+            kinds = list(self._noted_errors)
+            self._noted_errors.clear()
             for kind in kinds:
-                said = f"{kind} encountered in {type(who).__name__}.step"
-                warnings.warn(said, RuntimeWarning, stacklevel=3)
+                message = f"{kind} encountered in {type(who).__name__}.step"
+                warnings.warn(message, RuntimeWarning, stacklevel=3)

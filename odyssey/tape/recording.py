@@ -341,10 +341,10 @@ class Recording:
 
     def operand_id(self, value: Value, who: str = "record") -> int | None:
         """Return an operand's id, None for a constant; raise if a gradient would be lost."""
-        where = value._recording
-        if where is self:
+        home = value._recording
+        if home is self:
             return value._id
-        if where is LEAF:
+        if home is LEAF:
             id = value._id
             if id not in self.leaves:
                 if self.manual and id in self.manual:
@@ -365,14 +365,14 @@ class Recording:
                 self.versions[id] = value._info.version
             value._placed = self.mark
             return id
-        if where is CONSTANT:
+        if home is CONSTANT:
             # So that no later manual record can make it a result.
             if value._placed is not self.mark:
                 value._placed = self.mark if value._placed is None else MANY_RECORDINGS
             if value._info is not None:
                 self.note_cut(value)
             return None
-        if where is UNTRACKED:
+        if home is UNTRACKED:
             raise UntrackedError(
                 f"{who}: {value!r} was computed from a trainable leaf while nothing recorded, so "
                 "its gradient is lost; compute it under the tape, or detach() it to use it as a "
@@ -382,11 +382,11 @@ class Recording:
             if value._id not in self.outer_values:
                 # A separate Variable, because an item assignment to the original changes its id.
                 self.outer_values[value._id] = make_value(
-                    type(value), value._array, where, value._id
+                    type(value), value._array, home, value._id
                 )
             return value._id
         raise TapeMismatchError(
-            f"{who}: an operand lives on {where!r}, while {self!r} records; "
+            f"{who}: an operand lives on {home!r}, while {self!r} records; "
             "carry its value over with detach() or detach_into(tape)"
         )
 
@@ -452,8 +452,8 @@ class Recording:
             if entry is None:
                 entry = self.borrowed[position] = (read_only_view(view), digest, digest(view))
             return entry[0]
-        known = self.copies.get(position)
-        copy = known() if known is not None else None
+        earlier = self.copies.get(position)
+        copy = earlier() if earlier is not None else None
         if copy is None or not same_bits(copy, view):
             copy = copy_with_layout(view)
             self.copies[position] = weakref.ref(copy)

@@ -125,7 +125,7 @@ class WatchedArguments:
         self._builders: list[Callable[[list[Any]], Any]] = []
         self._present: list[list[bool]] = []  # for each tree, which leaves are not None
         for n in positions:
-            flat, again = like(args[n])
+            flat, rebuild = like(args[n])
             usual = flat and _ARRAY.issuperset(map(type, flat))
             if usual and _FLOATING.issuperset(map(_dtype_of, flat)) and store() is MEMORY:
                 new: list[Any] = tape._watch_arrays(flat, self.sources)
@@ -134,8 +134,8 @@ class WatchedArguments:
             else:
                 new = [self._watch_leaf(who, tape, n, flat, k) for k in range(len(flat))]
                 self._present.append([value is not None for value in new])
-            self._builders.append(again)
-            self.args[n] = again(new)
+            self._builders.append(rebuild)
+            self.args[n] = rebuild(new)
 
     def _watch_leaf(self, who: str, tape: GradientTape, n: int, flat: list[Any], k: int) -> Any:
         """Return leaf ``k`` of argument ``n`` as a writable Variable; None stays None."""
@@ -176,8 +176,8 @@ class WatchedArguments:
             return self._builders[0](list(values))
         supply = iter(values)
         made = [
-            again([next(supply) if here else None for here in there])
-            for again, there in zip(self._builders, self._present, strict=True)
+            rebuild([next(supply) if is_present else None for is_present in present])
+            for rebuild, present in zip(self._builders, self._present, strict=True)
         ]
         return made[0] if single else tuple(made)
 

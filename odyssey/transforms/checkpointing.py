@@ -98,27 +98,29 @@ class _CheckpointedCall:
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         named: dict[str, Any],
-        every: bool = False,
+        track_all: bool = False,
     ):
         self.fn = fn
-        self.every = every  # track every Variable among the arguments
+        self.track_all = track_all  # track every Variable among the arguments
         self.name = f"checkpoint({getattr(fn, '__name__', type(fn).__name__)})"
         self.generators = generators_of(fn, args, named)
         self.states = generator_states(self.generators)
-        self.noted = RecordedRng()  # states of od.Generator objects, recorded as they are used
+        self.recorded_rng = (
+            RecordedRng()
+        )  # states of od.Generator objects, recorded as they are used
         # The arguments without their values, and for each leaf where its value is kept.
         self.tree: Any = (args, named)
-        self.places: list[tuple[str, int]] = []
+        self.leaf_origins: list[tuple[str, int]] = []
         # The values that the results depend on, arguments or captured; leaves that ``fn`` creates.
         self.ids: list[int] = []
         self.used: set[int] = set()  # without arguments that no result depends on
         self.specs: list[Spec] = []
         self.new: set[int] = set()
         # Leaves that ``fn`` only reads, to compare them for instance, with their versions.
-        self.read: list[tuple[Any, int]] = []
+        self.read_leaves: list[tuple[Any, int]] = []
         # For each result its index among the leaves that ``fn`` returns, its spec and fingerprint.
         self.results: list[tuple[int, Spec, Fingerprint]] = []
-        self.made_of: NodesFingerprint | None = None
+        self.recorded_nodes: NodesFingerprint | None = None
 
     # -------------------------------------------------------------- first run
 
@@ -129,7 +131,7 @@ class _CheckpointedCall:
         passed = leaves(self.tree)
         given = [tape if isinstance(v, GradientTape) else writable_alias(v) for v in passed]
         args, named = unflatten(self.tree, given)
-        with tape, record_rng(self.noted):
+        with tape, record_rng(self.recorded_rng):
             out = self.fn(*args, **named)
         lenders = {id(twin): v for twin, v in zip(given, passed, strict=True)}
         if segment.manual:
@@ -137,22 +139,22 @@ class _CheckpointedCall:
         made, nodes = [_original_if_unchanged(v, lenders) for v in leaves(out)], covered_nodes(tape)
         produced = {node[1] for node in nodes}
         first: dict[int, int] = {}
-        for place, value in enumerate(made):
+        for index, value in enumerate(made):
             if isinstance(value, Variable) and value._id in produced:
-                first.setdefault(value._id, place)
+                first.setdefault(value._id, index)
         sources = external_sources(segment, nodes, first)
         self.new = {i for i, v in sources.items() if is_trainable(v) and i > start}
         self.used = sources.keys() - self.new
-        self.read = [
+        self.read_leaves = [
             (leaf, leaf._info.version)
             for i, leaf in segment.leaves.items()
             if i <= start and leaf._info is not None and not segment.is_operand(i)
         ]
-        if self.every and sources:
+        if self.track_all and sources:
             sources = {v._id: v for v in passed if is_tracked(v)} | sources
         results = self._append(recording, sources, nodes, [made[p] for p in first.values()], first)
-        if not self.every:  # a rule runs the checkpointed call again, which checks itself
-            self.made_of = nodes_fingerprint(nodes, first, self.ids)
+        if not self.track_all:  # a rule runs the checkpointed call again, which checks itself
+            self.recorded_nodes = nodes_fingerprint(nodes, first, self.ids)
         return unflatten(out, [_exported_result(value, results, produced) for value in made])
 
     def _append(
@@ -169,8 +171,8 @@ class _CheckpointedCall:
         self.ids = list(sources)
         self.specs = [value._spec for value in sources.values()]
         self.results = [
-            (place, value._spec, fingerprint(value._array))
-            for place, value in zip(first.values(), values, strict=True)
+            (index, value._spec, fingerprint(value._array))
+            for index, value in zip(first.values(), values, strict=True)
         ]
         made = record_call(
             recording,
@@ -180,7 +182,7 @@ class _CheckpointedCall:
             self._vjp,
             self._jvp,
             self._template(recording),
-            self.every or any(node[0].selects for node in nodes),
+            self.track_all or any(node[0].selects for node in nodes),
             any_poles(nodes),
         )
         return dict(zip(first, made, strict=True))
@@ -191,14 +193,14 @@ class _CheckpointedCall:
         kept: list[Any] = []
         for value in leaves(self.tree):
             if isinstance(value, GradientTape):
-                self.places.append(("tape", 0))
+                self.leaf_origins.append(("tape", 0))
             elif isinstance(value, Variable) and value._id in numbers:
-                self.places.append(("input", numbers[value._id]))
+                self.leaf_origins.append(("input", numbers[value._id]))
             else:
                 constant = isinstance(value, Variable)
-                self.places.append(("constant" if constant else "other", len(kept)))
+                self.leaf_origins.append(("constant" if constant else "other", len(kept)))
                 kept.append(recording.keep_array(stored_array(value) if constant else value))
-        self.tree = unflatten(self.tree, [None] * len(self.places))
+        self.tree = unflatten(self.tree, [None] * len(self.leaf_origins))
         return kept
 
     # -------------------------------------------------------------- later runs
@@ -210,16 +212,19 @@ class _CheckpointedCall:
             make_value(Variable, rest[k], CONSTANT, free_id())
             if kind == "constant"
             else found[kind][k]
-            for kind, k in self.places
+            for kind, k in self.leaf_origins
         ]
         args, named = unflatten(self.tree, values)
-        if any(leaf._info is None or leaf._info.version != version for leaf, version in self.read):
+        if any(
+            leaf._info is None or leaf._info.version != version
+            for leaf, version in self.read_leaves
+        ):
             raise self._changed("would meet other values")
-        with with_generator_states(self.generators, self.states), replay_rng(self.noted):
+        with with_generator_states(self.generators, self.states), replay_rng(self.recorded_rng):
             made = leaves(self.fn(*args, **named))
         results = []
-        for place, spec, old in self.results:
-            value: Any = made[place] if place < len(made) else None
+        for index, spec, old in self.results:
+            value: Any = made[index] if index < len(made) else None
             fits = isinstance(value, Variable) and value._spec == spec
             if not (fits and matches_fingerprint(old, fingerprint(value._array))):
                 raise self._changed("gave another result")
@@ -235,8 +240,8 @@ class _CheckpointedCall:
         fresh = {i for i in found if i > start and i in recording.leaves}
         if self.used - found.keys() or found.keys() - fresh - set(self.ids):
             raise self._changed("used other Variables")
-        again = nodes_fingerprint(nodes, ids, self.ids) if self.made_of else None
-        if not matches_nodes_fingerprint(self.made_of, again):
+        rerun_nodes = nodes_fingerprint(nodes, ids, self.ids) if self.recorded_nodes else None
+        if not matches_nodes_fingerprint(self.recorded_nodes, rerun_nodes):
             raise self._changed("computed it from other values")
 
     def _changed(self, what: str) -> MutationError:
@@ -329,7 +334,9 @@ class _CheckpointedCall:
         if recording is None:
             return list(rule(*args))
         # The rule tracks every input, also one that none of its results depends on.
-        found: list[Any] = _CheckpointedCall(rule, args, {}, every=True).run_and_record(recording)
+        found: list[Any] = _CheckpointedCall(rule, args, {}, track_all=True).run_and_record(
+            recording
+        )
         return found
 
     def _tangents_or_zeros(self, tangents: dict[int, Any], results: list[Variable]) -> list[Any]:

@@ -182,7 +182,7 @@ class _RecordedCall:
         self.results: dict[int, Spec] = {}
         self.others: list[Any] = []
         self.residuals: Any = None
-        self.noted = RecordedRng()
+        self.recorded_rng = RecordedRng()
 
     def run_and_record(self, recording: Recording) -> Any:
         """Run ``forward`` on plain arrays, and append the call to ``recording``."""
@@ -194,7 +194,7 @@ class _RecordedCall:
         variables = [values[k] for k in self.inputs]
         self.specs = [v._spec for v in variables]
         arrays = [v.data if isinstance(v, Variable) else v for v in values]
-        with _refuse_captures(self.name), record_rng(self.noted):
+        with _refuse_captures(self.name), record_rng(self.recorded_rng):
             pair = self._check_pair(self.forward(*unflatten(self.args, arrays)))
         made = exclusive_leaves(pair, arrays)
         out, residuals = pair
@@ -283,10 +283,12 @@ class _RecordedCall:
     def _residuals_again(self, kept: tuple[Any, ...]) -> Any:
         """Run ``forward`` on Variables, so that its residuals can be differentiated."""
         inputs, rest = split_saved(kept, len(self.inputs))
-        by_place = dict(zip(self.inputs, inputs, strict=True))
+        by_position = dict(zip(self.inputs, inputs, strict=True))
         others = iter(rest)
-        values = [by_place[k] if k in by_place else next(others) for k in range(len(self.paths))]
-        with replay_rng(self.noted):
+        values = [
+            by_position[k] if k in by_position else next(others) for k in range(len(self.paths))
+        ]
+        with replay_rng(self.recorded_rng):
             return self._check_pair(self.forward(*unflatten(self.args, values)))[1]
 
     @contextmanager
@@ -300,9 +302,9 @@ class _RecordedCall:
     def _gradients(self, residuals: Any, cotangents: dict[int, Any]) -> list[Any]:
         """Call ``backward``; return its checked gradients of the inputs."""
         made: list[Any] = [None] * len(leaves(self.out))
-        for j, (place, spec) in enumerate(self.results.items()):
+        for j, (position, spec) in enumerate(self.results.items()):
             g = cotangents.get(j)
-            made[place] = np.zeros(spec.shape, spec.dtype) if g is None else read_only(g)
+            made[position] = np.zeros(spec.shape, spec.dtype) if g is None else read_only(g)
         given = self.backward(residuals, unflatten(self.out, made))
         if not isinstance(given, (tuple, list)):
             raise DTypeError(
@@ -315,9 +317,9 @@ class _RecordedCall:
                 f"{len(self.args)} arguments; None stands for zero"
             )
         flat = self._in_order_of_arguments(given)
-        places = leaf_counts(given)
+        occurrences = leaf_counts(given)
         for k in self.inputs:
-            if is_referenced_elsewhere(flat, k, places[id(flat[k])]) and is_writable(flat[k]):
+            if is_referenced_elsewhere(flat, k, occurrences[id(flat[k])]) and is_writable(flat[k]):
                 flat[k] = flat[k].copy()  # for example a workspace that all calls share
         return [
             self._check_gradient(flat[k], k, s)
@@ -335,22 +337,22 @@ class _RecordedCall:
                 flat.extend(same_tree(self.name, f"gradient of {where}", arg, gradient, where))
         return flat
 
-    def _check_gradient(self, g: Any, place: int, spec: Spec) -> Any:
+    def _check_gradient(self, g: Any, position: int, spec: Spec) -> Any:
         """Return the gradient of an input as an array of its spec; raise if it does not fit."""
         if g is None:
             return np.zeros(spec.shape, spec.dtype)
         if not isinstance(g, (Variable, Symbol)):
-            g = as_array(self.name, f"the gradient of {self.paths[place]}", g)
+            g = as_array(self.name, f"the gradient of {self.paths[position]}", g)
         if isinstance(g, Variable) and is_constant(g):
             g = operand_of(g)
         if g.shape != spec.shape:
             raise ShapeError(
                 f"{self.name}: backward returned a gradient of shape {g.shape} for "
-                f"{self.paths[place]}, whose shape is {spec.shape}"
+                f"{self.paths[position]}, whose shape is {spec.shape}"
             )
         if g.dtype.kind not in "iufc":
             raise DTypeError(
-                f"{self.name}: backward returned a gradient of {g.dtype} for {self.paths[place]}"
+                f"{self.name}: backward returned a gradient of {g.dtype} for {self.paths[position]}"
             )
         return unbroadcast(g, spec)
 

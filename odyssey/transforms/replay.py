@@ -139,7 +139,7 @@ def referents(thing: Any, enter: Callable[[Any], bool]) -> list[Any]:
         return [thing.func, *thing.args, *thing.keywords.values()]
     kind = type(thing)
     # What objects of this package made for themselves, and make again.
-    made = getattr(kind, "_made_again", ())
+    made = getattr(kind, "_derived_state", ())
     held = [slot_value(s, thing) for s in slot_descriptors(kind) if s.__name__ not in made]
     named = getattr(thing, "__dict__", {})
     held += [value for name, value in list(named.items()) if name not in made]

@@ -53,12 +53,14 @@ def exclusive_leaves(trees: Any, given: list[Any]) -> list[Any]:
         trees: The result of the function, and all that may hold a reference to it.
         given: The arrays that the function got.
     """
-    places = leaf_counts(trees)
-    made = [rule_result_array(leaf) for leaf in leaves(trees[0])]
-    kept = [is_referenced_elsewhere(made, k, places[id(made[k])]) for k in range(len(made))]
+    occurrences = leaf_counts(trees)
+    arrays = [rule_result_array(leaf) for leaf in leaves(trees[0])]
+    is_shared = [
+        is_referenced_elsewhere(arrays, k, occurrences[id(arrays[k])]) for k in range(len(arrays))
+    ]
     return [
         leaf.copy() if others else copy_if_shared(leaf, given)
-        for leaf, others in zip(made, kept, strict=True)
+        for leaf, others in zip(arrays, is_shared, strict=True)
     ]
 
 
