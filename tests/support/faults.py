@@ -56,7 +56,7 @@ def interrupt(n, event="line", within=PACKAGE):
         sys.settrace(before)
         # A tracer can raise between the body of a ``with`` and the call of ``__exit__``, where no
         # handler of a signal runs: there, and nowhere else, the lock is left held.
-        known = "with guard():", "with GUARD:", "with lock:", "try:"
+        known = "with write_lock():", "with GUARD:", "with lock:", "try:"
         for lock in [*_all_locks(), *PROGRAMS.living()]:
             while lock._is_owned():
                 lock.release()

@@ -205,6 +205,9 @@ class Executable:
     def use_arguments(self, given: ArgumentTable) -> None:
         """Let the entry look for such arguments."""
         self._given = given
+        if array_layout() is None:
+            specs = given.held[: len(self.inputs)]
+            self._wanted = [(spec.shape, spec.dtype, True) for spec in specs]
         self.set_fields(arrays=address_of(given.arrays), takes=address_of(given.numbers))
         self.set_fields(take_count=given.numbers.size // 6)
 
