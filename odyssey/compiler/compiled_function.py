@@ -185,7 +185,7 @@ class CompiledFunction(InspectableFunction):
         known = static_values(args, named)
         if scopes()[0] is not None:
             return self._run_eagerly(args, named)
-        if not case.seen:
+        if not case.was_run:
             return self._run_eagerly_and_record(case, args, named)
         refused = False
         looked = list(case.programs)
@@ -196,8 +196,10 @@ class CompiledFunction(InspectableFunction):
                     return self._note_ran(case, program, result, tuple(named))
                 refused = refused or program.guards.holds()
         # A program that fits, and refuses, leaves an error to the function.
-        if case.why is None and not refused:
-            result = case.making.take(self._compile_and_run, case, looked, args, named, known)
+        if case.refusal is None and not refused:
+            result = case.compile_lock.call_if_free(
+                self._compile_and_run, case, looked, args, named, known
+            )
             if result is not CACHE_MISS:
                 return result
         return self._run_eagerly(args, named)
@@ -259,9 +261,9 @@ class CompiledFunction(InspectableFunction):
         """
         refuse_unhashable(args, named)
         case = CacheEntry()
-        trial = try_trace(self._fn, args, named, case.asked)
+        trial = try_trace(self._fn, args, named, case.fixed_numbers)
         if trial.error is not None:
-            case.why = describe_trace_error(trial.error)
+            case.refusal = describe_trace_error(trial.error)
         else:
             if self._limit is not None or self._budget is not None:
                 check_memory_limit(self._limit, self._budget, trial)
@@ -278,24 +280,24 @@ class CompiledFunction(InspectableFunction):
         """Run the function, and remember of which kinds its results are."""
         alone = scopes()[0] is None
         self._written += 1
-        brief = alone and case.why is None and len(self._known) <= _MOST_ATTEMPTS
+        brief = alone and case.refusal is None and len(self._known) <= _MOST_ATTEMPTS
         result = without_numba(self._fn, *args, **named) if brief else self._fn(*args, **named)
         if alone:
-            case.seen = True
-            if case.why is None:
+            case.was_run = True
+            if case.refusal is None:
                 graph = case.trial[1].graph if case.trial else None
                 given = input_leaves(args, named)
-                case.passed = forwarded_arguments(result, given)
-                case.why = alias_refusal(result, given, graph, case.passed)
+                case.forwarded = forwarded_arguments(result, given)
+                case.refusal = alias_refusal(result, given, graph, case.forwarded)
             # It is kept until a program is made of it.
-            case.result = (None, None) if case.why else (static_values(args, named), result)
+            case.result = (None, None) if case.refusal else (static_values(args, named), result)
         return result
 
     def _keep_trace(
         self, case: CacheEntry, trial: TraceAttempt, args: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
         """Keep a trial for a program, with guards; or note why none can be made."""
-        case.tries += 1
+        case.attempts += 1
         why = why_not() or unsupported_argument(args, named) or trial.effects or trial.graph.eager
         guards = trial.guards
         if why is None:
@@ -308,8 +310,8 @@ class CompiledFunction(InspectableFunction):
                 guards,
             )
         # What a first run makes may let a later one be a program.
-        elif why != trial.graph.eager or case.tries >= _MOST_ATTEMPTS:
-            case.why = why
+        elif why != trial.graph.eager or case.attempts >= _MOST_ATTEMPTS:
+            case.refusal = why
 
     def _insert_entry(self, key: Any, case: CacheEntry) -> CacheEntry:
         known = list(self._known)
@@ -333,17 +335,17 @@ class CompiledFunction(InspectableFunction):
         if len(case.programs) != len(looked):
             return CACHE_MISS
         if len(case.programs) >= _MOST_PROGRAMS:
-            case.why = f"{_MOST_PROGRAMS} programs were made, and something differs again"
+            case.refusal = f"{_MOST_PROGRAMS} programs were made, and something differs again"
             return self._run_eagerly_and_record(case, args, named)
         kept, case.trial = case.trial, None
         if kept is None or not kept[0].items() <= known.items() or not kept[2].holds():
-            trial = try_trace(self._fn, args, named, case.asked)
+            trial = try_trace(self._fn, args, named, case.fixed_numbers)
             if trial.error is not None:
                 why = describe_trace_error(trial.error)
                 result = self._run_eagerly_and_record(
                     case, args, named
                 )  # or the same error, and nothing is learnt
-                case.why = why
+                case.refusal = why
                 return result
             self._keep_trace(case, trial, args, named)
             kept, case.trial = case.trial, None
@@ -377,23 +379,25 @@ class CompiledFunction(InspectableFunction):
             own = self._native, self._threads, ahead, self._budget
             take = None if bare else flattener_of_call(trial.scalar_inputs.values(), args, named)
             bare_or_taken = bare or take is not None
-            program = CompiledCall(trial, guards, result, bare_or_taken, *own, passed=case.passed)
+            program = CompiledCall(
+                trial, guards, result, bare_or_taken, *own, passed=case.forwarded
+            )
             program.bare = bare
             if self._check:
                 verify(program.executable.plan)
         except NotCompilableError as error:
-            case.why = str(error)
+            case.refusal = str(error)
             return None
         except Exception as error:
             if self._check:
                 raise
-            case.why = f"the compiler fails, {type(error).__name__}: {error}"
+            case.refusal = f"the compiler fails, {type(error).__name__}: {error}"
             return None
         self._note_compiled(program, program.executable)
         if take is not None:
             program.fast_path = fast_path_of(program, take)
         case.programs.insert(0, (known, program))
-        case.tries = 0
+        case.attempts = 0
         return program
 
     # -------------------------------------------------------------- to be looked at

@@ -68,8 +68,8 @@ class InspectableFunction:
             return []
         case = self._known.get(cache_key(args, named))
         then = "the next call makes another"
-        if case is not None and case.why is not None:
-            then = f"none is made any more, and it runs as it was written: {case.why}"
+        if case is not None and case.refusal is not None:
+            then = f"none is made any more, and it runs as it was written: {case.refusal}"
         what = change.partition(":")[0]
         return [
             f"there is a program, but not for this, since {what} changed; {then}; what changes "
@@ -82,7 +82,7 @@ class InspectableFunction:
         """The numbers that a program takes as inputs, by path; and why others are fixed."""
         free = () if program is None else program.free
         try:
-            asked = self._known[cache_key(args, named)].asked
+            asked = self._known[cache_key(args, named)].fixed_numbers
         except Exception:  # nothing is known, or can be
             return free, {}
         return free, {path: why for path, why in asked.items() if path not in free}
@@ -103,7 +103,7 @@ class InspectableFunction:
                 return None, "not called with such sizes yet; a call looks whether a program fits"
             return None, "not called with such arguments yet; the second call makes a program"
         if not case.programs:
-            return None, f"runs as it was written: {case.why or 'it was called once'}"
+            return None, f"runs as it was written: {case.refusal or 'it was called once'}"
         known = static_values(args, named)
         fits = [pair for pair in case.programs if pair[0].items() <= known.items()]
         now = [pair for pair in fits if pair[1].guards.describe_change() is None]

@@ -1,4 +1,4 @@
-"""What a compiled function knows of its calls, by the arguments that they came with."""
+"""Cache entries of a compiled function: the programs and results known for one signature."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ __all__ = ["CacheEntry", "CompileLock"]
 
 
 class CompileLock:
-    """Whose turn it is to make programs: one thread's; others run the function meanwhile."""
+    """A lock that lets one thread compile; the others run the function as it was written."""
 
     def __init__(self) -> None:
         self._lock, self._process = RLock(), getpid()
 
-    def take(self, make: Callable[..., Any], *given: Any) -> Any:
-        """What ``make`` returns of ``given``; CACHE_MISS while another thread has its turn."""
-        if getpid() != self._process:  # a child has not the thread whose turn it was
+    def call_if_free(self, make: Callable[..., Any], *args: Any) -> Any:
+        """Return ``make(*args)``; CACHE_MISS while another thread has the lock."""
+        if getpid() != self._process:  # a forked child lacks the thread that had the lock
             self._lock, self._process = RLock(), getpid()
-        lock, mine = self._lock, list[bool]()
+        lock, acquired = self._lock, list[bool]()
         try:
-            # The call of C that takes the lock notes it as well: no interrupt comes in between.
-            mine.extend(starmap(lock.acquire, [(False,)]))
-            return make(*given) if mine[0] else CACHE_MISS
+            # One call in C takes the lock and records it: no interrupt comes in between.
+            acquired.extend(starmap(lock.acquire, [(False,)]))
+            return make(*args) if acquired[0] else CACHE_MISS
         finally:
-            if True in mine:
+            if True in acquired:
                 lock.release()
 
 
 class CacheEntry:
-    """What is known of one combination of arguments.
+    """The cache entry of one abstract signature of arguments.
 
     Attributes:
-        result: The fixed arguments of the latest run that no tape surrounded, and what it returned.
-        passed: Of what it returned, by place, the arguments that it was given, by theirs.
-        seen: Whether there was one.
-        programs: Each with the fixed arguments it is for, the latest first.
-        why: Why no program is made any more; None while one may be.
-        tries: How often one was tried since the latest.
-        trial: One that no program was made of yet, and its guards.
-        asked: By path the numbers that programs fix, and what was asked of them.
-        making: Whose turn it is to make a program.
+        result: The static values of the latest eager run outside of tapes, and what it returned.
+        forwarded: By leaf index of that result, the index of the input that it is.
+        was_run: Whether there was such a run.
+        programs: The programs, each with the static values that it is for, the latest first.
+        refusal: Why no more programs are made, in words; None while one may be.
+        attempts: The number of traces since the latest program.
+        trial: A trace that no program was made of yet, with its static values and guards.
+        fixed_numbers: By path, the numbers that programs fix, and why.
+        compile_lock: Lets one thread make a program.
     """
 
     def __init__(self) -> None:
         self.result: tuple[Any, Any] = None, None
-        self.passed: dict[int, int] = {}
-        self.seen = False
+        self.forwarded: dict[int, int] = {}
+        self.was_run = False
         self.trial: tuple[dict[str, Any], TraceAttempt, Any] | None = None
         self.programs: list[tuple[dict[str, Any], Any]] = []
-        self.why: str | None = None
-        self.tries = 0
-        self.asked: dict[str, str] = {}
-        self.making = CompileLock()
+        self.refusal: str | None = None
+        self.attempts = 0
+        self.fixed_numbers: dict[str, str] = {}
+        self.compile_lock = CompileLock()

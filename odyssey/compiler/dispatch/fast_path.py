@@ -1,4 +1,9 @@
-"""What a program answers that did nothing."""
+"""Fast path: how a call reaches a compiled program without a search of the cache.
+
+Arguments that are all arrays, with numbers behind them, go to the program as they are. For pytrees
+and keywords a flattener is generated: code for one structure takes a twentieth of the time of code
+that inspects any structure.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +29,11 @@ __all__ = [
 
 
 CACHE_MISS: Any = object()
-"""What a program answers that did nothing, since something is not as it was made for."""
+"""Cache miss: a guard failed, nothing was executed; fall back to the general path."""
 
 
 def always_miss(*args: Any) -> Any:
-    """The same, in the place of a program where there is none."""
+    """Return ``CACHE_MISS``: the placeholder for a program where there is none."""
     return CACHE_MISS
 
 
@@ -36,30 +41,29 @@ _Flattener = Callable[[tuple[Any, ...]], Any]
 
 
 class FastPath(NamedTuple):
-    """What calls a program, and answers CACHE_MISS where it is not for such arguments.
+    """Two ways to call a program; both return CACHE_MISS for arguments that it does not accept.
 
     Attributes:
-        latest: ``latest(*args)``, in one native function, which counts the call.
-        again: ``again(args)``, with Python.
+        native: ``native(*args)``, by the native dispatcher, which counts the call.
+        python: ``python(args)``, by guards and checks in Python.
     """
 
-    latest: Callable[..., Any]
-    again: Callable[..., Any]
+    native: Callable[..., Any]
+    python: Callable[..., Any]
 
 
-def fast_path_of(program: Any, take: _Flattener) -> FastPath:
-    """The ways to a program, whose arguments ``take`` takes apart.
+def fast_path_of(program: Any, flatten: _Flattener) -> FastPath:
+    """Return the fast path of a program, whose arguments ``flatten`` flattens.
 
     Args:
-        program: See ``Program``.
-        take: Gives its arrays, and then its numbers, or None.
+        program: See ``CompiledCall``.
+        flatten: Function from arguments to arrays, then numbers; or to None if they do not fit.
     """
-    run, numbers, places = program.run, program.numbers, program.places
+    run, numbers, count = program.run, program.numbers, len(program.places)
     call = always_miss if program.native is None else program.native.call
-    count = len(places)
 
-    def latest(*args: Any) -> Any:
-        given = take(args)
+    def native(*args: Any) -> Any:
+        given = flatten(args)
         if given is None:
             return CACHE_MISS
         if numbers.computes:
@@ -68,167 +72,171 @@ def fast_path_of(program: Any, take: _Flattener) -> FastPath:
             return CACHE_MISS if found is None else call(*given[:first], *found)
         return call(*given)
 
-    def again(args: tuple[Any, ...]) -> Any:
-        given = take(args)
+    def python(args: tuple[Any, ...]) -> Any:
+        given = flatten(args)
         if given is None:
             return CACHE_MISS
-        arrays = given[: len(given) - len(places)]
-        # An array that comes twice no program knows of.
+        arrays = given[: len(given) - count]
+        # No program accepts one array as two arguments.
         return run(given) if len(set(map(id, arrays))) == len(arrays) else CACHE_MISS
 
-    return FastPath(latest, again)
+    return FastPath(native, python)
 
 
 def flattener_of_call(
     places: Iterable[int], args: tuple[Any, ...], named: dict[str, Any]
 ) -> _Flattener | None:
-    """``taking_apart`` of arguments, behind which those by name are, if no array comes twice."""
+    """Compile a flattener of positional, then keyword arguments; None if an array comes twice."""
     arrays = input_leaves(args, named)
     if len(set(map(id, arrays))) != len(arrays):
-        return None  # of others than these two in one a program would know nothing
+        return None  # a program would not see whether two arguments are one array
     return compile_flattener((*args, *named.values()), tuple(places))
 
 
-# ------------------------------------------------------------------ taking apart
+# ------------------------------------------------------------------ flatteners
 
 
-# What these are, or hold, is told by more than which object it is.
+# Leaves and containers that need more than a comparison of identity.
 _IDENTITY_IS_NOT_ENOUGH = (Value, Traced, *ARRAY_LIKE, dict, list, tuple)
 
 
 class _NotFlattenable(Exception):
-    """Something whose structure is not taken apart here."""
+    """Raised for an argument whose structure no flattener handles."""
 
 
 def compile_flattener(args: tuple[Any, ...], places: Sequence[int]) -> _Flattener | None:
-    """A function of arguments that gives the arrays among them, then the numbers at some places.
+    """Compile a function from arguments to their arrays, then the numbers at some leaf indices.
 
-    It gives None for arguments of another structure, and where something else among them is not
-    what it was. That arrays are arrays, and numbers are numbers, it leaves to the program.
+    It returns None for arguments of another structure, or with another static leaf. Whether arrays
+    are arrays, and numbers are numbers, the program checks.
 
     Args:
-        args: Arguments of the structure that is meant.
-        places: Of the numbers that may be any, among all leaves.
+        args: Arguments of the expected structure.
+        places: The indices of scalar inputs among all leaves.
 
     >>> import numpy as np
-    >>> take = taking_apart((np.ones(1), {"a": (2.0, "mean")}), [1])
-    >>> take((np.zeros(1), {"a": (3.0, "mean")}))
+    >>> flatten = compile_flattener((np.ones(1), {"a": (2.0, "mean")}), [1])
+    >>> flatten((np.zeros(1), {"a": (3.0, "mean")}))
     (array([0.]), 3.0)
-    >>> take((np.zeros(1), {"a": (3.0, "sum")})), take((np.zeros(1),))
+    >>> flatten((np.zeros(1), {"a": (3.0, "sum")})), flatten((np.zeros(1),))
     (None, None)
     """
-    text = _FlattenerWriter(frozenset(places))
+    writer = _FlattenerWriter(frozenset(places))
     try:
-        text.whole(args)
+        writer.write_arguments(args)
     except (_NotFlattenable, RecursionError):
         return None
-    if text.count != len(leaves(args)):
+    if writer.count != len(leaves(args)):
         return None
-    return text.made()
+    return writer.compile()
 
 
 class _FlattenerWriter:
-    """The lines of such a function, and what they name."""
+    """The source of a flattener while it is written, and the constants in it."""
 
     def __init__(self, places: frozenset[int]) -> None:
         self.count = 0
         self._places = places
-        self._known: dict[str, Any] = {"ids": _ids_of_items}
+        self._constants: dict[str, Any] = {"ids": _ids_of_items}
         self._lines: list[str] = []
         self._arrays: list[str] = []
         self._numbers: list[str] = []
-        self._words = 0
+        self._variable_count = 0
 
-    def made(self) -> _Flattener:
+    def compile(self) -> _Flattener:
         given = "".join(f"{word}, " for word in (*self._arrays, *self._numbers))
         body = "\n".join(f"        {line}" for line in (*self._lines, f"return ({given})"))
-        # What is taken apart may be of users, or change meanwhile.
-        text = f"def take(args):\n    try:\n{body}\n    except Exception:\n        return None"
-        exec(text, self._known)
-        found: _Flattener = self._known["take"]
-        return found
+        # Containers may be of users' classes, or change in another thread.
+        source = f"def flatten(args):\n    try:\n{body}\n    except Exception:\n        return None"
+        exec(source, self._constants)
+        flatten: _Flattener = self._constants["flatten"]
+        return flatten
 
-    def word(self) -> str:
-        self._words += 1
-        return f"v{self._words}"
+    def new_variable(self) -> str:
+        self._variable_count += 1
+        return f"v{self._variable_count}"
 
-    def name(self, thing: Any) -> str:
-        """A name for what must be there."""
-        word = f"k{len(self._known)}"
-        self._known[word] = thing
+    def constant(self, thing: Any) -> str:
+        """Return the name of a constant of the source."""
+        word = f"k{len(self._constants)}"
+        self._constants[word] = thing
         return word
 
-    def unless(self, truth: str) -> None:
-        self._lines.append(f"if not ({truth}): return None")
+    def require(self, condition: str) -> None:
+        self._lines.append(f"if not ({condition}): return None")
 
-    def parts(self, source: str, parts: Sequence[Any]) -> None:
-        """Unpack parts, and take them apart."""
-        words = [self.word() for _ in parts]
+    def flatten_children(self, source: str, children: Sequence[Any]) -> None:
+        """Unpack the children of a container, and flatten each."""
+        words = [self.new_variable() for _ in children]
         if words:
             self._lines.append(f"{''.join(f'{word}, ' for word in words)} = {source}")
-        for word, part in zip(words, parts, strict=True):
-            self.take(word, part)
+        for word, child in zip(words, children, strict=True):
+            self.flatten_node(word, child)
 
-    def whole(self, args: tuple[Any, ...]) -> None:
-        self.unless(f"len(args) == {len(args)}")
-        self.parts("args", args)
+    def write_arguments(self, args: tuple[Any, ...]) -> None:
+        self.require(f"len(args) == {len(args)}")
+        self.flatten_children("args", args)
 
-    def _names(self, word: str, node: dict[Any, Any]) -> None:
-        """Keys are the same objects, or are looked at elsewhere: 1, 1.0 and True are equal."""
+    def _flatten_dict(self, word: str, node: dict[Any, Any]) -> None:
+        """Flatten a dictionary whose keys are the same objects: 1, 1.0 and True are equal keys."""
         if not node:
-            self.unless(f"not {word}")
+            self.require(f"not {word}")
             return
-        self.unless(f"ids({word}) == {self.name(_ids_of_items(node))}")
-        self.name(tuple(node))  # which lets no other object have their ids
-        self.parts(f"{word}.values()", list(node.values()))
+        self.require(f"ids({word}) == {self.constant(_ids_of_items(node))}")
+        self.constant(tuple(node))  # keeps the keys alive, and so their ids unique
+        self.flatten_children(f"{word}.values()", list(node.values()))
 
-    def take(self, word: str, node: Any) -> None:
-        """Take one thing apart."""
+    def flatten_node(self, word: str, node: Any) -> None:
+        """Flatten one node of a tree."""
         kind = type(node)
         if kind is ndarray:
             self._arrays.append(word)
             self.count += 1
         elif kind is tuple or kind is list or _is_named_tuple(node):
-            self.unless(f"type({word}) is {self.name(kind)} and len({word}) == {len(node)}")
-            self.parts(word, list(node))
+            self.require(f"type({word}) is {self.constant(kind)} and len({word}) == {len(node)}")
+            self.flatten_children(word, list(node))
         elif kind is dict:
-            self.unless(f"type({word}) is {self.name(kind)}")
-            self._names(word, node)
+            self.require(f"type({word}) is {self.constant(kind)}")
+            self._flatten_dict(word, node)
         elif "__dataclass_fields__" in vars(kind):
-            self._record(word, node)
+            self._flatten_dataclass(word, node)
         else:
-            self._leaf(word, node)
+            self._flatten_leaf(word, node)
 
-    def _record(self, word: str, node: Any) -> None:
+    def _flatten_dataclass(self, word: str, node: Any) -> None:
         from dataclasses import fields
 
-        self.unless(f"type({word}) is {self.name(type(node))}")
+        self.require(f"type({word}) is {self.constant(type(node))}")
         names = [field.name for field in fields(node)]
         held = [name for name, _ in attributes(node)]
         if not set(held) <= set(names):
             raise _NotFlattenable
         if hasattr(node, "__dict__"):
-            self.unless(f"{word}.__dict__.keys() == {self.name(vars(node).keys() & names)}")
+            self.require(f"{word}.__dict__.keys() == {self.constant(vars(node).keys() & names)}")
         source = "".join(f"{word}.{name}, " for name in names)
-        self.parts(f"({source})", [getattr(node, name) for name in names])
+        self.flatten_children(f"({source})", [getattr(node, name) for name in names])
 
-    def _leaf(self, word: str, node: Any) -> None:
+    def _flatten_leaf(self, word: str, node: Any) -> None:
         kind = type(node)
         if isinstance(node, _IDENTITY_IS_NOT_ENOUGH) or hasattr(kind, "__dataclass_fields__"):
             raise _NotFlattenable
-        place, self.count = self.count, self.count + 1
-        if place in self._places:
+        index, self.count = self.count, self.count + 1
+        if index in self._places:
             self._numbers.append(word)
         elif node is None:
-            self.unless(f"{word} is None")
+            self.require(f"{word} is None")
         elif kind in (int, bool, str, bytes):
-            self.unless(f"type({word}) is {self.name(kind)} and {word} == {self.name(node)}")
+            self.require(
+                f"type({word}) is {self.constant(kind)} and {word} == {self.constant(node)}"
+            )
         elif kind in (float, complex):  # -0.0 is not 0.0, and NaN is NaN
             plain = kind is float and node == node and node
-            same = f"{word} == {self.name(node)}" if plain else f"repr({word}) == {repr(node)!r}"
-            self.unless(f"type({word}) is {self.name(kind)} and {same}")
-        else:  # what it holds is watched
-            self.unless(f"{word} is {self.name(node)}")
+            same = (
+                f"{word} == {self.constant(node)}" if plain else f"repr({word}) == {repr(node)!r}"
+            )
+            self.require(f"type({word}) is {self.constant(kind)} and {same}")
+        else:  # its attributes have guards
+            self.require(f"{word} is {self.constant(node)}")
 
 
 def _ids_of_items(node: Any) -> tuple[int, ...]:

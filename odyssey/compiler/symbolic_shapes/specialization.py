@@ -168,7 +168,7 @@ class Dynamic:
         if family.why is not None:
             return CACHE_MISS
         if not family.seen:
-            result = family.making.take(self._first_call, compiled, family, args, named)
+            result = family.making.call_if_free(self._first_call, compiled, family, args, named)
             return compiled._run_eagerly(args, named) if result is CACHE_MISS else result
         known = static_values(args, named)
         sizes = tuple(found.sizes.values())
@@ -178,7 +178,7 @@ class Dynamic:
         if program is None and sizes not in family.misfits:
             try:
                 given = compiled, family, fitting, found, args, named
-                program = family.making.take(self._taken_up, len(family.made), *given)
+                program = family.making.call_if_free(self._taken_up, len(family.made), *given)
                 if program is CACHE_MISS:  # another thread makes one
                     return compiled._run_eagerly(args, named)
             except (_UnseenError, _FailedError) as error:
@@ -234,8 +234,8 @@ class Dynamic:
         if family.seen:
             return CACHE_MISS
         result, case = compiled._looked(args, named)
-        if case is not None and case.seen:
-            family.why = case.why
+        if case is not None and case.was_run:
+            family.why = case.refusal
             if case.result[0] is not None:
                 family.seen = [(*case.result, [])]
         return result
