@@ -10,7 +10,7 @@ from odyssey.checks import whole, word
 from odyssey.errors import DTypeError, OutOfRangeError, SettingError, ShapeError
 from odyssey.ops.elementwise.choice import keep_where, not_equal
 from odyssey.ops.reductions.reduce import max, mean, sum
-from odyssey.ops.structure.scatter import added_rows
+from odyssey.ops.structure.scatter import scatter_add_rows
 from odyssey.ops.structure.shape import expand_dims, reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import Kernel, composite, op, publish
@@ -94,7 +94,7 @@ def _added(g: Any, indices: Any, padding_index: int | None, spec: Spec) -> Array
     rows, dim = spec.shape
     places = _places(indices, rows)
     x = np.asarray(g).reshape(len(places), dim)
-    out = added_rows(x, places, rows)
+    out = scatter_add_rows(x, places, rows)
     padding = _from_front(padding_index, rows)
     if padding is not None:
         out[padding] = 0

@@ -25,7 +25,7 @@ from odyssey.errors import (
     UntrackedError,
 )
 from odyssey.floating_point_errors import isolate_errstate
-from odyssey.ops.structure.indexing import NoValueError, setitem
+from odyssey.ops.structure.indexing import UnknownIndexError, setitem
 from odyssey.ops.structure.shape import astype
 from odyssey.spec import Array, fits_kind, spec_of
 from odyssey.table import fast_calls
@@ -659,7 +659,7 @@ def _with_assigned(x: Any, value: Any, key: Any) -> Any:
     """Return ``x`` with ``value`` at ``key``; the key may be known only at run time in a graph."""
     try:
         return setitem(x, value, key)
-    except NoValueError:
+    except UnknownIndexError:
         found = load_module("odyssey.ops.structure.traced_indexing").write_at(x, value, key)
         if found is NotImplemented:
             raise

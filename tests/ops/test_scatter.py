@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.ops.structure.scatter import added_rows, in_range
+from odyssey.ops.structure.scatter import normalize_indices, scatter_add_rows
 from odyssey.spec import Spec
 
 LIMITS = {"e": 1e-3, "f": 1e-6, "d": 1e-15, "F": 1e-6, "D": 1e-15}
@@ -44,7 +44,7 @@ def test_rows_add_up_where_they_belong_to_the_rounding_of_their_sum(dtype, kind,
         if dtype in "FD":
             x = (x + 1j * x[:, ::-1]).astype(dtype)
         for given in (x, np.ascontiguousarray(x)):
-            out = added_rows(given, places, count)
+            out = scatter_add_rows(given, places, count)
             assert out.dtype == dtype
             assert out.shape == (count, length)
             expected, sizes = summed(x, places, count)
@@ -56,22 +56,28 @@ def test_rows_add_up_where_they_belong_to_the_rounding_of_their_sum(dtype, kind,
 def test_sums_are_the_same_in_every_run_and_for_every_length():
     rng = np.random.default_rng(1)
     x, places = rng.standard_normal((500, 64)), rng.integers(0, 40, 500)
-    first = added_rows(x, places, 40)
-    assert (added_rows(x, places, 40) == first).all()
+    first = scatter_add_rows(x, places, 40)
+    assert (scatter_add_rows(x, places, 40) == first).all()
     # A row is summed by itself, so part of it sums to that part.
-    np.testing.assert_allclose(added_rows(x[:, :5].copy(), places, 40), first[:, :5], rtol=1e-13)
+    np.testing.assert_allclose(
+        scatter_add_rows(x[:, :5].copy(), places, 40), first[:, :5], rtol=1e-13
+    )
 
 
 def test_integers_and_booleans_add_up_as_in_numpy():
     places = np.array([0, 2, 0])
-    assert added_rows(np.array([[1], [2], [3]]), places, 3).tolist() == [[4], [0], [2]]
-    assert added_rows(np.array([[True], [True], [True]]), places, 3).tolist() == [[1], [0], [1]]
+    assert scatter_add_rows(np.array([[1], [2], [3]]), places, 3).tolist() == [[4], [0], [2]]
+    assert scatter_add_rows(np.array([[True], [True], [True]]), places, 3).tolist() == [
+        [1],
+        [0],
+        [1],
+    ]
 
 
 def test_millions_of_places_are_told_apart():
     count = (1 << 16) + 3  # so that places differ in their upper bits
     places = np.array([1, (1 << 16) + 1, 1, 0, (1 << 16) + 1, 2])
-    out = added_rows(np.arange(1.0, 7.0)[:, None] * np.ones(20), places, count)
+    out = scatter_add_rows(np.arange(1.0, 7.0)[:, None] * np.ones(20), places, count)
     assert out[[0, 1, 2, (1 << 16) + 1], 0].tolist() == [4.0, 4.0, 6.0, 7.0]
     assert out.sum() == 21 * 20
 
@@ -162,13 +168,13 @@ def test_a_gathered_sum_is_differentiated_twice():
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int64", "uint8", "uint64"])
 def test_negative_places_count_from_the_end_whatever_their_dtype(dtype):
     places = np.array([0, 5, 120], dtype)
-    np.testing.assert_array_equal(in_range(places, 300), places)
+    np.testing.assert_array_equal(normalize_indices(places, 300), places)
     if np.dtype(dtype).kind == "i":
-        np.testing.assert_array_equal(in_range(-places - 1, 300), [299, 294, 179])
+        np.testing.assert_array_equal(normalize_indices(-places - 1, 300), [299, 294, 179])
         with pytest.raises(IndexError, match="index -121"):
-            in_range(-places - 1, 100)
+            normalize_indices(-places - 1, 100)
     with pytest.raises(IndexError, match="index 120"):
-        in_range(places, 100)
+        normalize_indices(places, 100)
     x = np.arange(600.0).reshape(2, 300)
     for given in (places, -places - 1) if np.dtype(dtype).kind == "i" else (places,):
         both = np.stack([given, given])

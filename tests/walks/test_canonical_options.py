@@ -8,7 +8,7 @@ import pytest
 import odyssey as od
 from odyssey import ops
 from odyssey.ops import OPS
-from odyssey.ops.structure.indexing import spelled_key
+from odyssey.ops.structure.indexing import canonical_key
 from odyssey.spec import Spec
 from odyssey.tree import leaves
 from support import spellings_convolution
@@ -436,6 +436,6 @@ def test_an_index_reads_the_same_in_its_one_spelling_which_is_its_own():
             wanted = x[key]
         except IndexError:  # arrays that do not broadcast
             continue
-        spelled = spelled_key(shape, key)
+        spelled = canonical_key(shape, key)
         np.testing.assert_array_equal(x[spelled], wanted)
-        assert repr(spelled_key(shape, spelled)) == repr(spelled)
+        assert repr(canonical_key(shape, spelled)) == repr(spelled)

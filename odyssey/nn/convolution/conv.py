@@ -32,7 +32,7 @@ from odyssey.ops.elementwise.choice import isfinite
 from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.arrangement import flip
 from odyssey.ops.structure.indexing import add_at
-from odyssey.ops.structure.scatter import put_under
+from odyssey.ops.structure.scatter import set_shape
 from odyssey.ops.structure.shape import matrix_transpose, reshape, transpose
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Kernel, op, publish
@@ -145,7 +145,7 @@ def _with_shape(shape: Shape, out: Array, dtype: np.dtype[Any]) -> Array:
     whole = out if out.base is None else out.base
     if whole.dtype != dtype or whole.size != math.prod(shape) or not whole.flags.owndata:
         return np.array(out.reshape(shape), dtype)
-    return put_under(whole, shape)
+    return set_shape(whole, shape)
 
 
 def convolve_arrays(

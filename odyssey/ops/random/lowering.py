@@ -16,7 +16,7 @@ from odyssey.kernels import T
 from odyssey.ops.random.generator import DRAWS
 from odyssey.spec import Shape
 
-__all__ = ["uniform_natively"]
+__all__ = ["lower_uniform"]
 
 _ROUNDS = 10
 _FACTORS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
@@ -60,7 +60,7 @@ def _philox_words(build: Any, state: Any, blocks: int) -> list[Any]:
     return c
 
 
-def uniform_natively(build: Any, state: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
+def lower_uniform(build: Any, state: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
     """Lower ``philox_uniform``, for a state that is known at run time."""
     count = math.prod(shape)
     blocks = -(-count // 4)

@@ -14,7 +14,7 @@ from odyssey.ops.elementwise.choice import less, where
 from odyssey.ops.elementwise.elementary import log, sqrt
 from odyssey.ops.elementwise.trigonometry import cos, sin
 from odyssey.ops.random.generator import random_bits
-from odyssey.ops.random.lowering import uniform_natively
+from odyssey.ops.random.lowering import lower_uniform
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.shape import astype, reshape
@@ -93,7 +93,7 @@ _REJECTS = [
 
 @op(
     primitive="random",
-    lowering=uniform_natively,
+    lowering=lower_uniform,
     prepare=_check_options("philox_uniform"),
     canonical=lambda state, shape, dtype: (shape, dtype),
     infer=_draw_infer("philox_uniform"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.ops.structure.shape import broadcast_to, repeated, reshape
+from odyssey.ops.structure.shape import broadcast_to, broadcast_view, reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.shape_rules import reduced_axes, reduced_shape
 
@@ -30,7 +30,7 @@ def broadcast_back(g: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     if type(g) is np.ndarray or isinstance(g, np.number):
         g = g.reshape(_keepdims_shape(x_spec.shape, axis)) if folded else g
         if x_spec.size > _COPY_LIMIT:
-            return repeated(g, x_spec.shape)
+            return broadcast_view(g, x_spec.shape)
         out = np.empty(x_spec.shape, g.dtype)
         out[...] = g
         return out

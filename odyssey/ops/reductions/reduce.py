@@ -27,9 +27,6 @@ from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import reduced_shape, reduction_rule, result_dtype_of
 
-__all__ = ["lower_argextreme"]
-
-
 # From this length on argmax is left to NumPy, which reads a line once; compiled code does it twice.
 # NumPy takes half of the time for 1024 elements, and seven times as long for 10.
 _NUMPY_MINIMUM = 256

@@ -1,1 +1,1 @@
-"""Ops that make, move, join, pick and order elements."""
+"""Array creation, shape manipulation, indexing, joining, splitting and sorting."""

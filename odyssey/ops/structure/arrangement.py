@@ -1,4 +1,4 @@
-"""Turning and shifting."""
+"""Reversal, rotation and circular shifts."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from odyssey.table.shape_rules import normalize_axes
     rejects=[reject((2, 3), axis=2, match="does not fit")],
 )
 def flip(m: Any, axis: Axes = None, *, tape: Any = None) -> Any:
-    """Elements in reverse order.
+    """Reverse the order of elements along axes.
 
     Args:
         m: Array of any shape.
-        axis: Along which axes; by default all.
+        axis: One axis or several; by default all.
         tape: The tape to record on.
 
     Returns:
         A new array.
 
     Raises:
-        ShapeError: for an axis that ``m`` lacks.
+        ShapeError: if ``m`` lacks an axis.
 
     >>> flip(np.array([1, 2, 3]))
     array([3, 2, 1])
@@ -58,17 +58,17 @@ def flip(m: Any, axis: Axes = None, *, tape: Any = None) -> Any:
     rejects=[reject((), match="needs an axis")],
 )
 def flipud(m: Any, *, tape: Any = None) -> Any:
-    """Rows in reverse order: the first axis.
+    """Reverse the order of rows, along the first axis.
 
     Args:
-        m: Array with an axis or more.
+        m: Array with at least one axis.
         tape: The tape to record on.
 
     Returns:
         A new array.
 
     Raises:
-        ShapeError: for a number.
+        ShapeError: if ``m`` has no axis.
 
     >>> flipud(np.array([[1, 2], [3, 4]]))
     array([[3, 4],
@@ -85,17 +85,17 @@ def flipud(m: Any, *, tape: Any = None) -> Any:
     rejects=[reject((3,), match="two axes or more")],
 )
 def fliplr(m: Any, *, tape: Any = None) -> Any:
-    """Columns in reverse order: the second axis.
+    """Reverse the order of columns, along the second axis.
 
     Args:
-        m: Array with two axes or more.
+        m: Array with at least two axes.
         tape: The tape to record on.
 
     Returns:
         A new array.
 
     Raises:
-        ShapeError: for fewer axes.
+        ShapeError: if ``m`` has fewer axes.
 
     >>> fliplr(np.array([[1, 2], [3, 4]]))
     array([[2, 1],
@@ -118,19 +118,19 @@ def fliplr(m: Any, *, tape: Any = None) -> Any:
     rejects=[reject((2, 3), axes=(0, -2), match="distinct"), reject((3,), match="does not fit")],
 )
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1), *, tape: Any = None) -> Any:
-    """Matrices turned by a quarter, so many times, from the first of two axes to the second.
+    """Rotate matrices by 90 degrees ``k`` times, from the first of two axes towards the second.
 
     Args:
-        m: Array with two axes or more.
-        k: How often; the other way round where negative.
-        axes: The axes of the plane in which to turn.
+        m: Array with at least two axes.
+        k: Number of rotations; in the other direction if negative.
+        axes: The axes of the plane of rotation.
         tape: The tape to record on.
 
     Returns:
         A new array.
 
     Raises:
-        ShapeError: for an axis that ``m`` lacks, or other than two of them.
+        ShapeError: if ``m`` lacks an axis, or ``axes`` are not two.
 
     >>> rot90(np.array([[1, 2], [3, 4]]))
     array([[2, 4],
@@ -157,19 +157,19 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1), *, tape: Any = Non
     rejects=[reject((2, 3), axis=0, start=3, match="start=3")],
 )
 def rollaxis(a: Any, axis: int, start: int = 0, *, tape: Any = None) -> Any:
-    """One axis moved to before another; ``moveaxis`` says more clearly where to.
+    """Move one axis to before another; ``moveaxis`` is clearer.
 
     Args:
-        a: Array with an axis or more.
-        axis: Which axis.
-        start: Before which axis it comes; the number of axes for behind the last.
+        a: Array with at least one axis.
+        axis: The axis to move.
+        start: The axis to move it before; the number of axes for the end.
         tape: The tape to record on.
 
     Returns:
         The array with the same elements, sharing memory as NumPy's does.
 
     Raises:
-        ShapeError: for an axis that ``a`` lacks.
+        ShapeError: if ``a`` lacks an axis.
 
     >>> rollaxis(np.ones((2, 3, 4)), 2, 1).shape
     (2, 4, 3)
@@ -183,8 +183,8 @@ def rollaxis(a: Any, axis: int, start: int = 0, *, tape: Any = None) -> Any:
     return moveaxis(a, k, place - (k < place), tape=tape)
 
 
-def _shifts(shift: Any, axis: Any) -> tuple[Any, Any]:
-    """Shift and axis as ints, or tuples of them of one length."""
+def _shift_options(shift: Any, axis: Any) -> tuple[Any, Any]:
+    """Return shift and axis as ints, or as tuples of one length."""
     try:
         if isinstance(shift, (tuple, list, np.ndarray)) or isinstance(axis, (tuple, list)):
             pairs = [(operator.index(s), operator.index(k)) for s, k in np.broadcast(shift, axis)]
@@ -197,14 +197,14 @@ def _shifts(shift: Any, axis: Any) -> tuple[Any, Any]:
         ) from None
 
 
-def _rolled_spec(x: Spec, shift: Any, axis: Any) -> Spec:
+def _roll_spec(x: Spec, shift: Any, axis: Any) -> Spec:
     for k in axis if isinstance(axis, tuple) else (axis,):
         normalize_axes("roll", k, x.ndim)
     return x
 
 
-def _spelled_shifts(x: Any, shift: Any, axis: Any) -> tuple[Any, Any]:
-    """Shifts forward by less than a length, one for each axis that moves, in order."""
+def _canonical_shifts(x: Any, shift: Any, axis: Any) -> tuple[Any, Any]:
+    """Return shifts modulo the lengths, one for each axis that moves, in order."""
     if axis is None and x.ndim != 1:
         total = sum(shift) if isinstance(shift, tuple) else shift
         return total % max(x.size, 1), None
@@ -216,7 +216,7 @@ def _spelled_shifts(x: Any, shift: Any, axis: Any) -> tuple[Any, Any]:
     return tuple(steps[k] for k in moving), moving
 
 
-def _roll_in_ops(x: Any, shift: Any, axis: Any) -> Any:
+def _decompose_roll(x: Any, shift: Any, axis: Any) -> Any:
     out, pairs = x, [(shift, axis)]
     if axis is None:
         out, pairs = reshape(x, -1), [(shift, 0)]
@@ -230,18 +230,18 @@ def _roll_in_ops(x: Any, shift: Any, axis: Any) -> Any:
     return reshape(out, x.shape)
 
 
-def _opposite(shift: Any) -> Any:
+def _negate_shift(shift: Any) -> Any:
     return tuple(-s for s in shift) if isinstance(shift, tuple) else -shift
 
 
 @op(
     linear=True,
-    decomposition=_roll_in_ops,
+    decomposition=_decompose_roll,
     numpy=[np.roll],
-    prepare=_shifts,
-    canonical=_spelled_shifts,
-    infer=_rolled_spec,
-    vjp={"x": lambda g, shift, axis: roll(g, _opposite(shift), axis)},
+    prepare=_shift_options,
+    canonical=_canonical_shifts,
+    infer=_roll_spec,
+    vjp={"x": lambda g, shift, axis: roll(g, _negate_shift(shift), axis)},
     samples=[
         sample((2, 3), shift=2),
         sample((2, 3), shift=-1, axis=1),
@@ -256,7 +256,7 @@ def _opposite(shift: Any) -> Any:
     ],
 )
 def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
-    """Elements shifted along ``axis``; what leaves at the end comes in at the start."""
+    """Shift elements circularly along ``axis``, by default in row-major order."""
     return np.roll(x, shift, axis)
 
 

@@ -1,4 +1,4 @@
-"""Constants of the shape and dtype of something else."""
+"""Constants with the shape and dtype of another array."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value
 
-__all__ = ["check_parts", "full_like", "ones_like", "zeros_like"]
+__all__ = ["full_like", "ones_like", "refuse_imaginary_parts", "zeros_like"]
 
 
 _LIKE = (sample((2, 3)), sample(()), sample((0,), dtype=np.float32), sample((2,), shape=(3, 1)))
 _UNLIKE = (reject((2,), dtype="text", error=DTypeError, match="text"),)
 
 
-def check_parts(who: str, what: str, came: np.dtype[Any], dtype: np.dtype[Any]) -> None:
-    """Refuse complex numbers where real ones are wanted, which would lose their imaginary parts."""
+def refuse_imaginary_parts(who: str, what: str, came: np.dtype[Any], dtype: np.dtype[Any]) -> None:
+    """Raise DTypeError if complex numbers would be cast to a real dtype."""
     if came.kind == "c" and dtype.kind != "c":
         raise DTypeError(
             f"{who}: {what} {came}, whose imaginary parts an array of {dtype} would lose; pass "
@@ -29,15 +29,15 @@ def check_parts(who: str, what: str, came: np.dtype[Any], dtype: np.dtype[Any]) 
         )
 
 
-def _constant(x: Any, fill: Any, dtype: Any, shape: Any) -> Any:
-    """An array of ``fill``, as a constant Variable where ``x`` is a Variable."""
+def _filled_constant(x: Any, fill: Any, dtype: Any, shape: Any) -> Any:
+    """Return an array filled with ``fill``, as a constant Variable if ``x`` is a Variable."""
     if not isinstance(x, (Value, Symbol)):
         x = as_array("a constant like an array", "that array", x)
     lengths = shape_of(x) if shape is None else shape
     if not isinstance(fill, (int, float, complex)):
         fill = as_array("full_like", "fill_value", fill)
     kind = x.dtype if dtype is None else native_dtype(dtype)
-    check_parts("full_like", "fill_value is", np.result_type(fill), kind)
+    refuse_imaginary_parts("full_like", "fill_value is", np.result_type(fill), kind)
     data = np.full(lengths, fill, kind)
     return make_value(type(x), data, CONSTANT, free_id()) if isinstance(x, Value) else data
 
@@ -62,7 +62,7 @@ def zeros_like(a: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None
     >>> zeros_like(np.ones(2, np.float32))
     array([0., 0.], dtype=float32)
     """
-    return _constant(a, 0, dtype, shape)
+    return _filled_constant(a, 0, dtype, shape)
 
 
 @composite(
@@ -85,7 +85,7 @@ def ones_like(a: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None)
     >>> ones_like(np.zeros((1, 2)), int)
     array([[1, 1]])
     """
-    return _constant(a, 1, dtype, shape)
+    return _filled_constant(a, 1, dtype, shape)
 
 
 @composite(
@@ -106,12 +106,12 @@ def ones_like(a: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None)
 def full_like(
     a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None
 ) -> Any:
-    """A number repeated, in the shape and dtype of another array.
+    """A number or array broadcast to the shape and dtype of another array.
 
     Args:
         a: Array, Variable or Symbol, of which only shape and dtype are read.
-        fill_value: The number, or an array that broadcasts to the shape. A Variable among these
-            keeps its gradient.
+        fill_value: The number, or an array that broadcasts to the shape. A Variable keeps its
+            gradient.
         dtype: Another dtype.
         shape: Another shape.
         tape: The tape to record on, for a ``fill_value`` with a gradient.
@@ -126,9 +126,9 @@ def full_like(
     array([7., 7.])
     """
     if not isinstance(fill_value, (Value, Symbol)):
-        return _constant(a, fill_value, dtype, shape)
+        return _filled_constant(a, fill_value, dtype, shape)
     kind = dtype or (a if hasattr(a, "dtype") else as_array("full_like", "a", a)).dtype
-    check_parts("full_like", "fill_value is", fill_value.dtype, native_dtype(kind))
+    refuse_imaginary_parts("full_like", "fill_value is", fill_value.dtype, native_dtype(kind))
     number = astype(fill_value, kind, tape=tape)
     return broadcast_to(number, shape_of(a) if shape is None else shape, tape=tape)
 

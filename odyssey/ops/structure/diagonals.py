@@ -1,4 +1,4 @@
-"""Diagonals and triangles of matrices."""
+"""Diagonals, traces and triangles of matrices."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from odyssey.table.shape_rules import normalize_axes
 # ------------------------------------------------------------------ diagonals
 
 
-def _places(rows: int, columns: int, offset: int) -> slice:
-    """Where a diagonal stands among the elements of a matrix in row-major order."""
+def diagonal_indices(rows: int, columns: int, offset: int) -> slice:
+    """Return the row-major indices of the elements on a diagonal."""
     start = offset if offset >= 0 else -offset * columns
     length = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
     if length <= 0:
@@ -43,28 +43,28 @@ def _places(rows: int, columns: int, offset: int) -> slice:
     rejects=[reject((3,), match="two axes"), reject((2, 3), axis1=1, axis2=-1, match="distinct")],
 )
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, *, tape: Any = None) -> Any:
-    """A diagonal of each matrix that two axes make, on the last axis of the result.
+    """Diagonal of each matrix spanned by two axes, on the last axis of the result.
 
     Args:
-        a: Array with two axes or more.
-        offset: How far to the right of the main diagonal; below it where negative.
-        axis1: The axis of the matrices' rows.
-        axis2: The axis of their columns.
+        a: Array with at least two axes.
+        offset: Offset from the main diagonal: above it if positive, below it if negative.
+        axis1: The axis of the rows.
+        axis2: The axis of the columns.
         tape: The tape to record on.
 
     Returns:
-        A new array, which lacks both axes and has the diagonal's behind the others.
+        A new array without both axes, and with the axis of the diagonal at the end.
 
     Raises:
-        ShapeError: for an axis that ``a`` lacks, or twice the same.
+        ShapeError: if ``a`` lacks an axis, or both axes are the same.
 
     >>> diagonal(np.array([[1, 2, 3], [4, 5, 6]]), 1)
     array([2, 6])
     """
-    return _diagonal("diagonal", a, offset, axis1, axis2, tape)
+    return _extract_diagonal("diagonal", a, offset, axis1, axis2, tape)
 
 
-def _diagonal(who: str, a: Any, offset: Any, axis1: Any, axis2: Any, tape: Any) -> Any:
+def _extract_diagonal(who: str, a: Any, offset: Any, axis1: Any, axis2: Any, tape: Any) -> Any:
     shape, offset = shape_of(a), whole(who, "offset", offset)
     if len(shape) < 2:
         raise ShapeError(f"{who}: needs two axes or more, a has shape {shape}; diag makes a matrix")
@@ -78,7 +78,9 @@ def _diagonal(who: str, a: Any, offset: Any, axis1: Any, axis2: Any, tape: Any) 
         a = transpose(a, tuple(order), tape=tape)
     before, after = shape[:i], shape[i + 1 : j] + shape[j + 1 :]
     flat = reshape(a, (*before, shape[i] * shape[j], *after), tape=tape)
-    line = getitem(flat, (slice(None),) * i + (_places(shape[i], shape[j], offset),), tape=tape)
+    line = getitem(
+        flat, (slice(None),) * i + (diagonal_indices(shape[i], shape[j], offset),), tape=tape
+    )
     if not after:
         return line
     ndim = len(shape) - 1
@@ -91,18 +93,18 @@ def _diagonal(who: str, a: Any, offset: Any, axis1: Any, axis2: Any, tape: Any) 
     rejects=[reject((), match="vector or a matrix"), reject((1, 2, 2), match="vector or a matrix")],
 )
 def diag(v: Any, k: int = 0, *, tape: Any = None) -> Any:
-    """The diagonal of a matrix, or the matrix of zeros that has a vector on its diagonal.
+    """Diagonal of a matrix, or matrix with a vector on its diagonal and zeros elsewhere.
 
     Args:
         v: Vector or matrix.
-        k: Which diagonal: above the main one where positive, below it where negative.
+        k: The diagonal: above the main one if positive, below it if negative.
         tape: The tape to record on.
 
     Returns:
         A new array: a vector for a matrix, a square matrix for a vector.
 
     Raises:
-        ShapeError: for another number of axes.
+        ShapeError: if ``v`` has neither one nor two axes.
 
     >>> diag(np.array([1, 2]), -1)
     array([[0, 0, 0],
@@ -111,12 +113,12 @@ def diag(v: Any, k: int = 0, *, tape: Any = None) -> Any:
     """
     shape, k = shape_of(v), whole("diag", "k", k)
     if len(shape) == 2:
-        return _diagonal("diag", v, k, 0, 1, tape)
+        return _extract_diagonal("diag", v, k, 0, 1, tape)
     if len(shape) != 1:
         raise ShapeError(f"diag: v has shape {shape}; pass a vector or a matrix")
     v = v if hasattr(v, "dtype") else as_array("diag", "v", v)
     n = shape[0] + abs(k)
-    flat = add_at(v, _places(n, n, k), Spec((n * n,), v.dtype), tape=tape)
+    flat = add_at(v, diagonal_indices(n, n, k), Spec((n * n,), v.dtype), tape=tape)
     return reshape(flat, (n, n), tape=tape)
 
 
@@ -139,29 +141,29 @@ def trace(
     *,
     tape: Any = None,
 ) -> Any:
-    """Sum along a diagonal of each matrix that two axes make.
+    """Trace: sum along a diagonal of each matrix spanned by two axes.
 
     Args:
-        a: Array with two axes or more.
-        offset: How far to the right of the main diagonal; below it where negative.
-        axis1: The axis of the matrices' rows.
-        axis2: The axis of their columns.
-        dtype: What to sum in; by default the dtype that ``sum`` has.
+        a: Array with at least two axes.
+        offset: Offset from the main diagonal: above it if positive, below it if negative.
+        axis1: The axis of the rows.
+        axis2: The axis of the columns.
+        dtype: The dtype of the sum; by default that of ``sum``.
         tape: The tape to record on.
 
     Returns:
-        A number for a matrix, else an array that lacks both axes.
+        A number for a matrix, else an array without both axes.
 
     Raises:
-        ShapeError: for an axis that ``a`` lacks, or twice the same.
+        ShapeError: if ``a`` lacks an axis, or both axes are the same.
 
     >>> float(trace(np.array([[1.0, 2.0], [3.0, 4.0]])))
     5.0
     """
-    line = _diagonal("trace", a, offset, axis1, axis2, tape)
+    line = _extract_diagonal("trace", a, offset, axis1, axis2, tape)
     if dtype is None:
         return sum(line, -1, tape=tape)
-    # Sums of small integers have more bits than their elements.
+    # Sums of small integers have a wider dtype than the elements.
     total = sum(astype(line, dtype, tape=tape), -1, tape=tape)
     return total if total.dtype == dtype else astype(total, dtype, tape=tape)
 
@@ -169,7 +171,7 @@ def trace(
 # ------------------------------------------------------------------ triangles
 
 
-def _kept(who: str, m: Any, k: Any, lower: bool, tape: Any) -> Any:
+def _keep_triangle(who: str, m: Any, k: Any, lower: bool, tape: Any) -> Any:
     shape = shape_of(m)
     k = whole(who, "k", k) - (not lower)
     if not shape:
@@ -179,7 +181,7 @@ def _kept(who: str, m: Any, k: Any, lower: bool, tape: Any) -> Any:
     m = m if hasattr(m, "dtype") else as_array(who, "m", m)
     if m.dtype.kind in "fc":
         return keep_where(m, inside, tape=tape)
-    return where(inside, m, np.zeros((), m.dtype), tape=tape)  # of booleans makes booleans
+    return where(inside, m, np.zeros((), m.dtype), tape=tape)  # booleans stay booleans
 
 
 @composite(
@@ -194,21 +196,21 @@ def _kept(who: str, m: Any, k: Any, lower: bool, tape: Any) -> Any:
     rejects=[reject((), match="m is a number")],
 )
 def tril(m: Any, k: int = 0, *, tape: Any = None) -> Any:
-    """Lower triangles of matrices, with zeros above a diagonal, whatever is there.
+    """Lower triangles of matrices, with zeros above a diagonal, also in place of NaN.
 
     Args:
-        m: Array with an axis or more; a vector counts as the matrix that repeats it as its rows.
-        k: Up to which diagonal: above the main one where positive, below it where negative.
+        m: Array with at least one axis; a vector stands for a matrix of equal rows.
+        k: The last diagonal kept: above the main one if positive, below it if negative.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for a number.
+        ShapeError: if ``m`` has no axis.
 
     >>> tril(np.array([[1, 2], [3, 4]]))
     array([[1, 0],
            [3, 4]])
     """
-    return _kept("tril", m, k, True, tape)
+    return _keep_triangle("tril", m, k, True, tape)
 
 
 @composite(
@@ -223,21 +225,21 @@ def tril(m: Any, k: int = 0, *, tape: Any = None) -> Any:
     rejects=[reject((), match="m is a number")],
 )
 def triu(m: Any, k: int = 0, *, tape: Any = None) -> Any:
-    """Upper triangles of matrices, with zeros below a diagonal, whatever is there.
+    """Upper triangles of matrices, with zeros below a diagonal, also in place of NaN.
 
     Args:
-        m: Array with an axis or more; a vector counts as the matrix that repeats it as its rows.
-        k: From which diagonal on: above the main one where positive, below it where negative.
+        m: Array with at least one axis; a vector stands for a matrix of equal rows.
+        k: The first diagonal kept: above the main one if positive, below it if negative.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for a number.
+        ShapeError: if ``m`` has no axis.
 
     >>> triu(np.array([[1, 2], [3, 4]]), 1)
     array([[0, 2],
            [0, 0]])
     """
-    return _kept("triu", m, k, False, tape)
+    return _keep_triangle("triu", m, k, False, tape)
 
 
 publish(globals())

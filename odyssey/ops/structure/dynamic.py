@@ -1,7 +1,7 @@
-"""Slices of a fixed size whose places are operands, as JAX has them: moved until they fit.
+"""Dynamic slices: slices of a static size at start indices that are operands, as in JAX.
 
-A graph is traced once for all places. A place counts from the end where it is negative, and one at
-which the slice would end outside of the array is the last at which it does not.
+A graph is traced once for all start indices. A negative start index counts from the end; one for
+which the slice would exceed the array is clamped.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, maximum, minimum
 from odyssey.ops.elementwise.choice import less, where
 from odyssey.ops.structure.gathering import check_indices
-from odyssey.ops.structure.placing import check_kind
-from odyssey.ops.structure.scatter import zeros
+from odyssey.ops.structure.placing import check_castable
+from odyssey.ops.structure.scatter import zeros_of_spec
 from odyssey.spec import Shape, Spec, spec_of
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import NUMBERS
 
 
-def _sizes(slice_sizes: Any) -> tuple[Shape]:
+def _sizes_option(slice_sizes: Any) -> tuple[Shape]:
     try:
         sizes = tuple(operator.index(n) for n in slice_sizes)
     except TypeError:
@@ -62,8 +62,8 @@ def _update_spec(x: Spec, update: Any, start_indices: Spec) -> Spec:
     return x
 
 
-def _window(shape: Shape, starts: Any, sizes: Sequence[int]) -> tuple[slice, ...]:
-    """The part of an array of ``shape`` that a slice reads or writes."""
+def _clamped_window(shape: Shape, starts: Any, sizes: Sequence[int]) -> tuple[slice, ...]:
+    """Return the key of the slice that is read or written, clamped to the array."""
     parts = []
     for n, start, size in zip(shape, starts.tolist(), sizes, strict=True):
         first = min(max(int(start) + n * (start < 0), 0), n - size)
@@ -71,24 +71,24 @@ def _window(shape: Shape, starts: Any, sizes: Sequence[int]) -> tuple[slice, ...
     return tuple(parts)
 
 
-def _slice(x: Any, start_indices: Any, slice_sizes: Shape) -> Any:
+def _dynamic_slice(x: Any, start_indices: Any, slice_sizes: Shape) -> Any:
     x, starts = np.asarray(x), np.asarray(start_indices)
     _slice_spec(spec_of(x), spec_of(starts), slice_sizes)
-    return x[_window(x.shape, starts, slice_sizes)].copy()
+    return x[_clamped_window(x.shape, starts, slice_sizes)].copy()
 
 
-def _update(x: Any, update: Any, start_indices: Any) -> Any:
+def _dynamic_update(x: Any, update: Any, start_indices: Any) -> Any:
     x, starts = np.asarray(x), np.asarray(start_indices)
-    check_kind("dynamic_update_slice", "update", update, x.dtype)
+    check_castable("dynamic_update_slice", "update", update, x.dtype)
     _update_spec(spec_of(x), spec_of(np.asarray(update)), spec_of(starts))
     out = np.array(x, order="C")
-    out[_window(x.shape, starts, np.shape(update))] = update
+    out[_clamped_window(x.shape, starts, np.shape(update))] = update
     return out
 
 
-def _places_natively(build: Any, shape: Shape, starts: Any, sizes: Shape) -> list[Any]:
-    """The places that a slice reads or writes, along each axis."""
-    if starts.dtype == np.uint64:  # of which int64 lacks some
+def _lower_slice_indices(build: Any, shape: Shape, starts: Any, sizes: Shape) -> list[Any]:
+    """Lower the indices that a slice reads or writes, along each axis."""
+    if starts.dtype == np.uint64:  # uint64 indices may exceed int64
         starts = minimum(starts, max(shape, default=0))
     places = []
     for k, (n, size) in enumerate(zip(shape, sizes, strict=True)):
@@ -99,38 +99,38 @@ def _places_natively(build: Any, shape: Shape, starts: Any, sizes: Shape) -> lis
     return places
 
 
-def _slice_natively(build: Any, x: Any, start_indices: Any, slice_sizes: Shape) -> Any:
+def _lower_dynamic_slice(build: Any, x: Any, start_indices: Any, slice_sizes: Shape) -> Any:
     if not x.ndim:
         return x
-    return build.gather(x, _places_natively(build, x.shape, start_indices, slice_sizes))
+    return build.gather(x, _lower_slice_indices(build, x.shape, start_indices, slice_sizes))
 
 
-def _update_natively(build: Any, x: Any, update: Any, start_indices: Any) -> Any:
+def _lower_dynamic_update(build: Any, x: Any, update: Any, start_indices: Any) -> Any:
     if type(update) not in NUMBERS and not np.can_cast(update.dtype, x.dtype, "same_kind"):
         return NotImplemented
     value = build.cast(update, x.dtype)
     if not x.ndim:
         return value
-    places = _places_natively(build, x.shape, start_indices, value.shape)
+    places = _lower_slice_indices(build, x.shape, start_indices, value.shape)
     return build.scatter("set", x, value, places)
 
 
-def _no_update(update: Spec | None, like: Any) -> Any:
-    """Zeros in the place of an update; one that was a number has no spec."""
+def _zero_update(update: Spec | None, like: Any) -> Any:
+    """Return zeros for an update; a Python number has no spec."""
     return np.zeros(() if update is None else update.shape, like.dtype)
 
 
 @op(
     primitive="gather",
-    lowering=_slice_natively,
+    lowering=_lower_dynamic_slice,
     rearranges=True,
-    kernel=_slice,
-    prepare=_sizes,
+    kernel=_dynamic_slice,
+    prepare=_sizes_option,
     canonical=lambda x, start_indices, slice_sizes: (slice_sizes,),
     infer=_slice_spec,
     vjp={
         "x": lambda g, start_indices, x_spec: dynamic_update_slice(
-            zeros(x_spec, g), g, start_indices
+            zeros_of_spec(x_spec, g), g, start_indices
         )
     },
     jvp={"x": lambda t, start_indices, slice_sizes: dynamic_slice(t, start_indices, slice_sizes)},
@@ -149,23 +149,23 @@ def _no_update(update: Spec | None, like: Any) -> Any:
     ],
 )
 def dynamic_slice(x: Any, start_indices: Any, /, slice_sizes: Any) -> Any:
-    """The slice of given sizes that begins at ``start_indices``, moved so that it fits.
+    """Slice of static sizes at ``start_indices``, clamped to the array.
 
     >>> dynamic_slice(np.arange(5), np.array([3]), (3,))
     array([2, 3, 4])
     """
-    return _slice(x, start_indices, slice_sizes)
+    return _dynamic_slice(x, start_indices, slice_sizes)
 
 
 @op(
     primitive="scatter",
-    lowering=_update_natively,
+    lowering=_lower_dynamic_update,
     rearranges=True,
-    kernel=_update,
+    kernel=_dynamic_update,
     infer=_update_spec,
     vjp={
         "x": lambda g, start_indices, update_spec: dynamic_update_slice(
-            g, _no_update(update_spec, g), start_indices
+            g, _zero_update(update_spec, g), start_indices
         ),
         "update": lambda g, start_indices, update_spec: dynamic_slice(
             g, start_indices, update_spec.shape
@@ -173,10 +173,10 @@ def dynamic_slice(x: Any, start_indices: Any, /, slice_sizes: Any) -> Any:
     },
     jvp={
         "x": lambda t, start_indices, update_spec: dynamic_update_slice(
-            t, _no_update(update_spec, t), start_indices
+            t, _zero_update(update_spec, t), start_indices
         ),
         "update": lambda t, start_indices, x_spec: dynamic_update_slice(
-            zeros(x_spec, t), t, start_indices
+            zeros_of_spec(x_spec, t), t, start_indices
         ),
     },
     samples=[
@@ -193,12 +193,12 @@ def dynamic_slice(x: Any, start_indices: Any, /, slice_sizes: Any) -> Any:
     ],
 )
 def dynamic_update_slice(x: Any, update: Any, start_indices: Any, /) -> Any:
-    """A copy of ``x`` with ``update`` where ``dynamic_slice`` reads, as JAX has it.
+    """Copy of ``x`` with the slice at ``start_indices`` replaced by ``update``.
 
     >>> dynamic_update_slice(np.zeros(4, int), np.array([7, 8]), np.array([9]))
     array([0, 0, 7, 8])
     """
-    return _update(x, update, start_indices)
+    return _dynamic_update(x, update, start_indices)
 
 
 publish(globals())

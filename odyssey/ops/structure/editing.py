@@ -1,4 +1,4 @@
-"""Putting elements in and leaving them out, grids, and blocks of arrays."""
+"""Insertion and deletion, resizing, grids, and block arrays."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from odyssey.checks import flag, shown, word
 from odyssey.devices.ownership import copy_if_shared
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.ops.structure.creation import check_parts, zeros_like
+from odyssey.ops.structure.creation import refuse_imaginary_parts, zeros_like
 from odyssey.ops.structure.gathering import take
-from odyssey.ops.structure.indexing import plain_key
+from odyssey.ops.structure.indexing import normalize_key
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import (
     as_operand,
@@ -27,11 +27,11 @@ from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
 
-# ------------------------------------------------------------------ in and out
+# ------------------------------------------------------------------ insertion and deletion
 
 
-def _line(who: str, x: Any, axis: Any, tape: Any) -> tuple[Any, int]:
-    """What is changed, and along which axis."""
+def _operand_and_axis(who: str, x: Any, axis: Any, tape: Any) -> tuple[Any, int]:
+    """Return the operand and the axis, flattened if ``axis`` is None."""
     x = as_operand(who, "arr", x)
     if axis is None:
         return reshape(x, -1, tape=tape), 0
@@ -39,8 +39,8 @@ def _line(who: str, x: Any, axis: Any, tape: Any) -> tuple[Any, int]:
     return x, k
 
 
-def _arranged(who: str, call: Any, *given: Any) -> Any:
-    """What NumPy does to places, whose errors are ours."""
+def _edit_indices(who: str, call: Any, *given: Any) -> Any:
+    """Apply a NumPy function to indices, and translate its errors."""
     try:
         return call(*given)
     except (IndexError, ValueError) as error:
@@ -62,22 +62,22 @@ def _arranged(who: str, call: Any, *given: Any) -> Any:
     ],
 )
 def delete(arr: Any, obj: Any, axis: int | None = None, *, tape: Any = None) -> Any:
-    """The array without some slices.
+    """Delete slices along an axis.
 
     Args:
         arr: Array.
-        obj: Which slices: an int, a slice, or an array of ints or booleans; static.
-        axis: Along which axis; by default the elements are put on one axis first.
+        obj: The slices: an int, a slice, or an array of ints or booleans; static.
+        axis: The axis; by default the array is flattened first.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for a place that the axis does not have.
+        ShapeError: if an index is out of range.
 
     >>> delete(np.array([1, 2, 3]), 1)
     array([1, 3])
     """
-    line, k = _line("delete", arr, axis, tape)
-    left = _arranged("delete", np.delete, np.arange(line.shape[k]), plain_key(obj))
+    line, k = _operand_and_axis("delete", arr, axis, tape)
+    left = _edit_indices("delete", np.delete, np.arange(line.shape[k]), normalize_key(obj))
     return take(line, left, k, tape=tape)
 
 
@@ -99,26 +99,26 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, tape: Any = None) -> 
     ],
 )
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None, *, tape: Any = None) -> Any:
-    """The array with values put in before some places.
+    """Insert values before given indices along an axis.
 
     Args:
         arr: Array.
-        obj: Before which places: an int, a slice, or several ints; static.
-        values: What is put in, in the dtype of ``arr``; broadcast to what is wanted.
-        axis: Along which axis; by default the elements are put on one axis first.
+        obj: The indices: an int, a slice, or several ints; static.
+        values: The values, cast to the dtype of ``arr`` and broadcast to the inserted shape.
+        axis: The axis; by default the array is flattened first.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for a place that the axis does not have, and values of another shape.
-        DTypeError: for complex values put into real ones.
+        ShapeError: if an index is out of range, or the values do not broadcast.
+        DTypeError: for complex values in a real array.
 
     >>> insert(np.array([1, 2, 3]), 1, 9)
     array([1, 9, 2, 3])
     """
-    line, k = _line("insert", arr, axis, tape)
+    line, k = _operand_and_axis("insert", arr, axis, tape)
     values = as_operand("insert", "values", values)
-    check_parts("insert", "values are", values.dtype, line.dtype)
-    places = plain_key(obj)
+    refuse_imaginary_parts("insert", "values are", values.dtype, line.dtype)
+    places = normalize_key(obj)
     n, ndim = line.shape[k], len(line.shape)
     if isinstance(places, slice):
         places = np.arange(n)[places]
@@ -135,7 +135,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None, *, tape: An
     except ShapeError:
         raise ShapeError(f"insert: values {values.shape} do not fit into {shape}") from None
     new = np.arange(n, n + count)
-    order = _arranged("insert", np.insert, np.arange(n), places, new)
+    order = _edit_indices("insert", np.insert, np.arange(n), places, new)
     return take(concatenate([line, values], k, tape=tape), order, k, tape=tape)
 
 
@@ -150,7 +150,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None, *, tape: An
     rejects=[reject((3,), new_shape=-1, match="negative")],
 )
 def resize(a: Any, new_shape: Any, *, tape: Any = None) -> Any:
-    """The elements in another shape, again from the first one where they do not suffice.
+    """Resize to a shape, repeating the elements from the first one on if necessary.
 
     Args:
         a: Array.
@@ -158,7 +158,7 @@ def resize(a: Any, new_shape: Any, *, tape: Any = None) -> Any:
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for a negative length.
+        ShapeError: if a length is negative.
 
     >>> resize(np.array([1, 2, 3]), (2, 2))
     array([[1, 2],
@@ -180,7 +180,7 @@ def resize(a: Any, new_shape: Any, *, tape: Any = None) -> Any:
     return reshape(take(a, np.arange(size) % count, tape=tape), shape, tape=tape)
 
 
-# ------------------------------------------------------------------ broadcast and grids
+# ------------------------------------------------------------------ broadcasting and grids
 
 
 @composite(
@@ -189,17 +189,17 @@ def resize(a: Any, new_shape: Any, *, tape: Any = None) -> Any:
     rejects=[reject((2,), (3,), match="do not broadcast")],
 )
 def broadcast_arrays(*args: Any, tape: Any = None) -> Any:
-    """Arrays repeated to their common shape.
+    """Broadcast arrays to their common shape.
 
     Args:
-        args: Arrays whose shapes broadcast with each other.
+        args: Arrays whose shapes broadcast.
         tape: The tape to record on.
 
     Returns:
-        A tuple of them.
+        A tuple of arrays.
 
     Raises:
-        ShapeError: where shapes do not broadcast.
+        ShapeError: if the shapes do not broadcast.
 
     >>> broadcast_arrays(np.array([1, 2]), np.array([[3]]))
     (array([[1, 2]]), array([[3, 3]]))
@@ -229,20 +229,20 @@ def broadcast_arrays(*args: Any, tape: Any = None) -> Any:
 def meshgrid(
     *xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy", tape: Any = None
 ) -> Any:
-    """The coordinates of the points of a grid, from those along its axes.
+    """Coordinate arrays of a grid, from the coordinates along its axes.
 
     Args:
-        xi: Numbers along each axis.
-        copy: Of no meaning here: results share no memory.
-        sparse: Whether to leave lengths of 1 that broadcasting would repeat.
-        indexing: ``"xy"``, where the first numbers run along the second axis, or ``"ij"``.
+        xi: Coordinates along each axis.
+        copy: Ignored: results share no memory.
+        sparse: Whether to leave axes of length 1 instead of repeating along them.
+        indexing: ``"xy"``, where the first coordinates vary along the second axis, or ``"ij"``.
         tape: The tape to record on.
 
     Returns:
         A tuple with an array for each axis.
 
     Raises:
-        ShapeError: for numbers on more than one axis.
+        ShapeError: if coordinates have more than one axis.
 
     >>> meshgrid(np.array([1, 2]), np.array([3, 4]))
     (array([[1, 2],
@@ -283,29 +283,29 @@ def meshgrid(
     ],
 )
 def block(arrays: Any, *, tape: Any = None) -> Any:
-    """Arrays in nested lists joined: the innermost along the last axis, and so on outwards.
+    """Join nested lists of arrays: the innermost lists along the last axis, and so on outwards.
 
     Args:
-        arrays: Lists in one another, equally deep, of arrays.
+        arrays: Nested lists of arrays, equally deep.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where shapes do not fit, or lists are not equally deep, or empty.
+        ShapeError: if shapes do not fit, or lists are empty or not equally deep.
 
     >>> block([[np.eye(2, dtype=int), np.array([[7], [8]])]])
     array([[1, 0, 7],
            [0, 1, 8]])
     """
-    depth = _depth(arrays)
-    ndim = max(depth, _most_axes(arrays))
-    joined = _joined(arrays, ndim - depth, ndim, tape)
+    depth = _nesting_depth(arrays)
+    ndim = max(depth, _max_ndim(arrays))
+    joined = _join_blocks(arrays, ndim - depth, ndim, tape)
     return identity(joined, tape=tape) if joined is arrays else copy_if_shared(joined)
 
 
-def _depth(arrays: Any) -> int:
+def _nesting_depth(arrays: Any) -> int:
     if not isinstance(arrays, list):
         return 0
-    depths = {_depth(part) for part in arrays}
+    depths = {_nesting_depth(part) for part in arrays}
     if not depths:
         raise ShapeError("block: an empty list came; pass arrays in it")
     if len(depths) > 1:
@@ -313,15 +313,15 @@ def _depth(arrays: Any) -> int:
     return 1 + depths.pop()
 
 
-def _most_axes(arrays: Any) -> int:
+def _max_ndim(arrays: Any) -> int:
     if isinstance(arrays, list):
-        return max(map(_most_axes, arrays))
+        return max(map(_max_ndim, arrays))
     return len(shape_of(arrays))
 
 
-def _joined(arrays: Any, axis: int, ndim: int, tape: Any) -> Any:
+def _join_blocks(arrays: Any, axis: int, ndim: int, tape: Any) -> Any:
     if isinstance(arrays, list):
-        return concatenate([_joined(p, axis + 1, ndim, tape) for p in arrays], axis, tape=tape)
+        return concatenate([_join_blocks(p, axis + 1, ndim, tape) for p in arrays], axis, tape=tape)
     x = as_operand("block", "an array", arrays)
     missing = ndim - len(x.shape)
     return reshape(x, (1,) * missing + x.shape, tape=tape) if missing else x

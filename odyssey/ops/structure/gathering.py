@@ -1,4 +1,4 @@
-"""Reading along an axis at indices that are operands, so that a traced graph reads them anew."""
+"""Gathering along an axis at indices that are operands, and the adjoint scatter-adds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odyssey.kernels import scatter
 from odyssey.kernels.scatter import of_floats
 from odyssey.ops.elementwise.choice import equal
 from odyssey.ops.structure import index_lowering
-from odyssey.ops.structure.scatter import added_rows, in_range, put_under
+from odyssey.ops.structure.scatter import normalize_indices, scatter_add_rows, set_shape
 from odyssey.ops.structure.shape import astype, broadcast_to, expand_dims, reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.canonical_options import one_axis
@@ -24,12 +24,12 @@ from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes, spec_option_rule
 
 
-def _taking(axis: Any, mode: str, *rest: Any) -> tuple[Any, ...]:
+def _take_options(axis: Any, mode: str, *rest: Any) -> tuple[Any, ...]:
     word("take", "mode", mode, ("raise", "wrap", "clip"))
     return (axis, mode, *rest)
 
 
-def _taken_spec(x: Spec, indices: Any, axis: int | None, mode: str) -> Spec:
+def _take_spec(x: Spec, indices: Any, axis: int | None, mode: str) -> Spec:
     check_indices("take", indices)
     shape = getattr(indices, "shape", ())
     if axis is None:
@@ -39,14 +39,14 @@ def _taken_spec(x: Spec, indices: Any, axis: int | None, mode: str) -> Spec:
 
 
 def check_indices(who: str, indices: Any) -> None:
-    """Refuse as indices what is not made of integers."""
+    """Raise DTypeError if indices are not integers."""
     dtype = indices.dtype if hasattr(indices, "dtype") else np.result_type(indices)
     if dtype.kind not in "biu":
         raise DTypeError(f"{who}: the indices have dtype {dtype}; pass integers")
 
 
-def _spelled_by_spec(x: Any, indices: Any, axis: Any, *rest: Any) -> tuple[Any, ...]:
-    """For what writes into an array of ``spec``, the last option."""
+def _canonical_by_spec(x: Any, indices: Any, axis: Any, *rest: Any) -> tuple[Any, ...]:
+    """Return canonical options of an op whose last option is the ``spec`` it writes into."""
     return one_axis(axis, rest[-1].ndim), *rest
 
 
@@ -54,29 +54,29 @@ _SHUFFLED = np.array([[3, 0], [0, -1]])
 _SPEC = Spec((4, 3), np.dtype(np.float64))
 
 
-def _take(x: Any, indices: Any, axis: int | None, mode: str) -> Any:
-    check_indices("take", indices)  # NumPy would round a float down
-    if mode == "wrap":  # NumPy subtracts the length from an index again and again
+def _take_array(x: Any, indices: Any, axis: int | None, mode: str) -> Any:
+    check_indices("take", indices)  # NumPy would truncate floats
+    if mode == "wrap":  # NumPy wraps by repeated subtraction of the length
         length = np.size(x) if axis is None else np.shape(x)[axis]
         indices = np.remainder(np.asarray(indices, np.intp), length or 1)
-    # Early releases of NumPy 2 do not take the longest unsigned integers.
+    # Early releases of NumPy 2 refuse uint64 indices.
     return np.take(x, np.asarray(indices).astype(np.intp, copy=False), axis, mode=mode)
 
 
-def _taken_natively(build: Any, x: Any, indices: Any, axis: int | None, mode: str) -> Any:
-    shape, places, full = index_lowering.taken(build, x.shape, indices, axis, mode)
+def _lower_take(build: Any, x: Any, indices: Any, axis: int | None, mode: str) -> Any:
+    shape, places, full = index_lowering.take_indices(build, x.shape, indices, axis, mode)
     return broadcast_to(build.gather(reshape(x, shape), places), full)
 
 
 @op(
     primitive="gather",
-    lowering=_taken_natively,
+    lowering=_lower_take,
     rearranges=True,
     numpy=[np.take],
-    kernel=_take,
-    prepare=_taking,
+    kernel=_take_array,
+    prepare=_take_options,
     canonical=lambda x, indices, axis, mode: (one_axis(axis, x.ndim), mode),
-    infer=_taken_spec,
+    infer=_take_spec,
     vjp={
         "x": lambda g, indices, x_spec, axis, mode: add_taken(
             g, indices, axis=axis, mode=mode, spec=x_spec
@@ -102,32 +102,32 @@ def _taken_natively(build: Any, x: Any, indices: Any, axis: int | None, mode: st
     ],
 )
 def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise") -> Any:
-    """The elements at integer ``indices`` along ``axis``, by default among all elements."""
+    """Elements at integer ``indices`` along ``axis``, by default of the flattened array."""
     return np.take(x, indices, axis, mode=mode)
 
 
-def _add_taken_in_loops(x: Any, indices: Any, axis: int | None, mode: str, spec: Spec) -> Any:
+def _add_taken_loop(x: Any, indices: Any, axis: int | None, mode: str, spec: Spec) -> Any:
     check_indices("add_taken", indices)
-    return add_where_taken(np.asarray(x), indices, axis, mode, spec, loops=True)
+    return add_taken_kernel(np.asarray(x), indices, axis, mode, spec, loops=True)
 
 
-def _added_natively(
+def _lower_add_taken(
     build: Any, x: Any, indices: Any, axis: int | None, mode: str, spec: Spec
 ) -> Any:
-    shape, places, full = index_lowering.taken(build, spec.shape, indices, axis, mode)
+    shape, places, full = index_lowering.take_indices(build, spec.shape, indices, axis, mode)
     rows = axis is not None and math.prod(shape[axis % len(shape) + 1 :]) > 1
     return reshape(
-        index_lowering.added(build, broadcast_to(x, full), shape, places, rows), spec.shape
+        index_lowering.scatter_add(build, broadcast_to(x, full), shape, places, rows), spec.shape
     )
 
 
 @op(
     primitive="scatter",
-    lowering=_added_natively,
+    lowering=_lower_add_taken,
     rearranges=True,
-    kernels=[Kernel("numbers and rows added one by one", _add_taken_in_loops, when=of_floats)],
-    prepare=_taking,
-    canonical=_spelled_by_spec,
+    kernels=[Kernel("numbers and rows added one by one", _add_taken_loop, when=of_floats)],
+    prepare=_take_options,
+    canonical=_canonical_by_spec,
     infer=spec_option_rule,
     vjp={"x": lambda g, indices, axis, mode: take(g, indices, axis, mode=mode)},
     jvp={
@@ -146,15 +146,15 @@ def _added_natively(
 def add_taken(
     x: Any, indices: Any, /, *, axis: int | None = None, mode: str = "raise", spec: Spec
 ) -> Any:
-    """Zeros of the shape of ``spec`` with ``x`` added where ``take`` reads; repeats add up."""
+    """Scatter-add ``x`` into zeros at the indices of ``take``: the transpose of ``take``."""
     check_indices("add_taken", indices)
-    return add_where_taken(x, indices, axis, mode, spec)
+    return add_taken_kernel(x, indices, axis, mode, spec)
 
 
-def add_where_taken(
+def add_taken_kernel(
     x: Any, indices: Any, axis: int | None, mode: str, spec: Spec, loops: bool = False
 ) -> Any:
-    """The kernel of ``add_taken``; with ``loops``, that which is compiled."""
+    """Kernel of ``add_taken``; with ``loops``, the compiled one."""
     indices = np.asarray(indices, np.intp)
     k = 0 if axis is None else axis % spec.ndim
     shape = (spec.size,) if axis is None else spec.shape
@@ -167,41 +167,43 @@ def add_where_taken(
     full = (*shape[:k], *indices.shape, *shape[k + 1 :])
     if np.shape(x) != full:
         x = np.broadcast_to(x, full)
-    if not x.size:  # which may have been taken from an axis without elements
+    if not x.size:  # the axis may be empty
         return np.zeros(spec.shape, x.dtype)
     if loops:
-        return _in_loops(x, places, (head, length, tail), spec.shape)
+        return _add_slices_in_loops(x, places, (head, length, tail), spec.shape)
     if head != 1:
-        places = (np.arange(head)[:, None] * length + in_range(places, length)).reshape(-1)
+        places = (np.arange(head)[:, None] * length + normalize_indices(places, length)).reshape(-1)
     elif mode == "raise":
-        places = in_range(places, length)
-    out = added_rows(x.reshape(len(places), tail), places, head * length)
-    return put_under(out, spec.shape)
+        places = normalize_indices(places, length)
+    out = scatter_add_rows(x.reshape(len(places), tail), places, head * length)
+    return set_shape(out, spec.shape)
 
 
-def _in_loops(x: Any, places: Any, lengths: tuple[int, int, int], shape: Any) -> Any:
-    """Slices added by compiled loops, under a shape; numbers as slices of one."""
+def _add_slices_in_loops(x: Any, places: Any, lengths: tuple[int, int, int], shape: Any) -> Any:
+    """Add slices by compiled loops, and return the result in a shape."""
     head, length, tail = lengths
     if head * tail == 1:
-        return put_under(scatter.add_numbers(x, places, length), shape)
-    return put_under(scatter.add_slices(x, places, head, length, tail), shape)
+        return set_shape(scatter.add_numbers(x, places, length), shape)
+    return set_shape(scatter.add_slices(x, places, head, length, tail), shape)
 
 
-def add_at_key(x: Any, key: Sequence[Any], spec: Spec, loops: bool = False) -> Any:
-    """Zeros with ``x`` added at ``key``, which has an array of integers for each axis."""
+def scatter_add_at_key(x: Any, key: Sequence[Any], spec: Spec, loops: bool = False) -> Any:
+    """Scatter-add ``x`` into zeros at ``key``, an array of integers for each axis."""
     flat: Any = 0
     for places, length in zip(key, spec.shape, strict=True):
-        flat = flat * length + in_range(np.asarray(places, np.intp), length)
+        flat = flat * length + normalize_indices(np.asarray(places, np.intp), length)
     if np.shape(x) != flat.shape:
         x = np.broadcast_to(x, flat.shape)
     if loops:
-        return _in_loops(x, flat.reshape(-1), (1, spec.size, 1), spec.shape)
-    out = added_rows(x.reshape(-1, 1), flat.reshape(-1), spec.size)
-    return put_under(out, spec.shape)
+        return _add_slices_in_loops(x, flat.reshape(-1), (1, spec.size, 1), spec.shape)
+    out = scatter_add_rows(x.reshape(-1, 1), flat.reshape(-1), spec.size)
+    return set_shape(out, spec.shape)
 
 
-def along_spec(x: Spec, indices: Spec, axis: int | None, who: str = "take_along_axis") -> Spec:
-    """What indices along an axis read, or write, of an array."""
+def take_along_axis_spec(
+    x: Spec, indices: Spec, axis: int | None, who: str = "take_along_axis"
+) -> Spec:
+    """Return the spec of what ``take_along_axis`` reads or writes."""
     check_indices(who, indices)
     ndim = 1 if axis is None else x.ndim
     if len(indices.shape) != ndim:
@@ -225,11 +227,8 @@ def along_spec(x: Spec, indices: Spec, axis: int | None, who: str = "take_along_
 _LARGEST = np.array([[2, 0], [1, 1], [0, 0], [2, -1]])
 
 
-def _flat_places(shape: Shape, axis: int | None, indices: Any) -> Any:
-    """Where indices point among all elements, if they do along the last axis of a matrix or more.
-
-    None where they point otherwise.
-    """
+def _last_axis_flat_indices(shape: Shape, axis: int | None, indices: Any) -> Any:
+    """Return flat indices, for indices along the last of at least two axes; else None."""
     lines = shape[:-1]
     if (
         not lines
@@ -240,13 +239,13 @@ def _flat_places(shape: Shape, axis: int | None, indices: Any) -> Any:
         or not indices.size
     ):
         return None
-    places = in_range(indices, shape[-1]).reshape(-1, indices.shape[-1])
+    places = normalize_indices(indices, shape[-1]).reshape(-1, indices.shape[-1])
     return np.arange(0, len(places) * shape[-1], shape[-1])[:, None] + places
 
 
-def _take_along(x: Any, indices: Any, axis: int | None) -> Any:
-    """``np.take_along_axis``, in half the time along the last axis of matrices and the like."""
-    flat = _flat_places(np.shape(x), axis, indices)
+def _take_along_axis(x: Any, indices: Any, axis: int | None) -> Any:
+    """Return ``np.take_along_axis``; along the last axis in half the time."""
+    flat = _last_axis_flat_indices(np.shape(x), axis, indices)
     if flat is None:
         if isinstance(axis, (tuple, list)):
             raise DTypeError(f"take_along_axis: axis is {shown(axis)}; pass an int, or None")
@@ -254,14 +253,16 @@ def _take_along(x: Any, indices: Any, axis: int | None) -> Any:
     return x.reshape(-1).take(flat).reshape(indices.shape)
 
 
-def _lines_fit(x: Spec, indices: Any, axis: int | None, spec: Spec | None = None) -> bool:
-    """Whether each line, along the last axis, has indices of its own."""
+def _indexes_whole_lines(x: Spec, indices: Any, axis: int | None, spec: Spec | None = None) -> bool:
+    """Return whether each line along the last axis has its own indices."""
     whole = x if spec is None else spec
     return (
         of_floats(x)
         and isinstance(indices, Spec)
         and indices.dtype.kind in "iu"
-        and np.can_cast(indices.dtype, np.intp)  # else large ones would count from the end
+        and np.can_cast(
+            indices.dtype, np.intp
+        )  # else large unsigned indices would count from the end
         and indices.ndim == whole.ndim
         and axis in (-1, whole.ndim - 1)
         and indices.shape[:-1] == whole.shape[:-1]
@@ -269,26 +270,26 @@ def _lines_fit(x: Spec, indices: Any, axis: int | None, spec: Spec | None = None
     )
 
 
-def _along_natively(build: Any, x: Any, indices: Any, axis: int | None) -> Any:
-    shape, places, full = index_lowering.along(build, x.shape, indices, axis)
+def _lower_take_along_axis(build: Any, x: Any, indices: Any, axis: int | None) -> Any:
+    shape, places, full = index_lowering.take_along_axis_indices(build, x.shape, indices, axis)
     return broadcast_to(build.gather(reshape(x, shape), places), full)
 
 
 @op(
     primitive="gather",
-    lowering=_along_natively,
+    lowering=_lower_take_along_axis,
     rearranges=True,
     kernels=[
         Kernel(
             "numbers read line by line",
             lambda x, indices, axis: scatter.take_lines(x, indices),
-            when=_lines_fit,
+            when=_indexes_whole_lines,
         )
     ],
     numpy=[np.take_along_axis],
-    kernel=_take_along,
+    kernel=_take_along_axis,
     canonical=lambda x, indices, axis: (one_axis(axis, x.ndim),),
-    infer=along_spec,
+    infer=take_along_axis_spec,
     vjp={"x": lambda g, indices, x_spec, axis: add_along_axis(g, indices, axis=axis, spec=x_spec)},
     jvp={"x": lambda t, indices, axis: take_along_axis(t, indices, axis)},
     samples=[
@@ -305,26 +306,28 @@ def _along_natively(build: Any, x: Any, indices: Any, axis: int | None) -> Any:
     ],
 )
 def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
-    """The elements at ``indices`` along ``axis``, each from its own line of the array."""
+    """Elements at ``indices`` along ``axis``, each from its own line of the array."""
     return np.take_along_axis(x, indices, axis)
 
 
-def _added_along_natively(build: Any, x: Any, indices: Any, axis: int | None, spec: Spec) -> Any:
-    shape, places, full = index_lowering.along(build, spec.shape, indices, axis)
-    return reshape(index_lowering.added(build, broadcast_to(x, full), shape, places), spec.shape)
+def _lower_add_along_axis(build: Any, x: Any, indices: Any, axis: int | None, spec: Spec) -> Any:
+    shape, places, full = index_lowering.take_along_axis_indices(build, spec.shape, indices, axis)
+    return reshape(
+        index_lowering.scatter_add(build, broadcast_to(x, full), shape, places), spec.shape
+    )
 
 
 @op(
     primitive="scatter",
-    lowering=_added_along_natively,
+    lowering=_lower_add_along_axis,
     rearranges=True,
-    canonical=_spelled_by_spec,
+    canonical=_canonical_by_spec,
     infer=spec_option_rule,
     kernels=[
         Kernel(
             "numbers added line by line",
             lambda x, indices, axis, spec: scatter.add_lines(x, indices, spec.shape),
-            when=_lines_fit,
+            when=_indexes_whole_lines,
         )
     ],
     vjp={"x": lambda g, indices, axis: take_along_axis(g, indices, axis)},
@@ -339,7 +342,7 @@ def _added_along_natively(build: Any, x: Any, indices: Any, axis: int | None, sp
     ],
 )
 def add_along_axis(x: Any, indices: Any, /, *, axis: int | None = -1, spec: Spec) -> Any:
-    """Zeros of the shape of ``spec`` with ``x`` added where ``take_along_axis`` reads."""
+    """Scatter-add ``x`` into zeros at the indices of ``take_along_axis``: its transpose."""
     check_indices("add_along_axis", indices)
     x, indices = np.asarray(x), np.asarray(indices, np.intp)
     if axis is None:
@@ -347,16 +350,16 @@ def add_along_axis(x: Any, indices: Any, /, *, axis: int | None = -1, spec: Spec
             raise ShapeError(
                 f"add_along_axis: indices of shape {indices.shape} with axis=None; pass one axis"
             )
-        return add_where_taken(x, indices, None, "raise", spec)
-    flat = _flat_places(spec.shape, axis, indices) if x.shape == indices.shape else None
+        return add_taken_kernel(x, indices, None, "raise", spec)
+    flat = _last_axis_flat_indices(spec.shape, axis, indices) if x.shape == indices.shape else None
     if flat is not None:
-        out = added_rows(x.reshape(-1, 1), flat.reshape(-1), spec.size)
-        return put_under(out, spec.shape)
+        out = scatter_add_rows(x.reshape(-1, 1), flat.reshape(-1), spec.size)
+        return set_shape(out, spec.shape)
     ndim = spec.ndim
     key = [np.arange(n).reshape((-1,) + (1,) * (ndim - 1 - k)) for k, n in enumerate(spec.shape)]
     (k,) = normalize_axes("add_along_axis", axis, ndim)
     key[k] = indices
-    return add_at_key(x, key, spec)
+    return scatter_add_at_key(x, key, spec)
 
 
 @composite(
@@ -371,17 +374,17 @@ def add_along_axis(x: Any, indices: Any, /, *, axis: int | None = -1, spec: Spec
 def one_hot(
     indices: Any, num_classes: int, *, dtype: Any = np.float64, axis: int = -1, tape: Any = None
 ) -> Any:
-    """Ones at the given class numbers and zeros elsewhere; a constant.
+    """One-hot encoding: ones at the given class indices and zeros elsewhere; a constant.
 
     Args:
         indices: Integers of any shape; one outside of ``0 ... num_classes - 1`` gives zeros.
-        num_classes: How many classes there are: the length of the new axis.
-        dtype: Of the result.
-        axis: The place of the new axis.
+        num_classes: Number of classes, the length of the new axis.
+        dtype: The dtype of the result.
+        axis: Position of the new axis.
         tape: The tape to record on.
 
     Raises:
-        DTypeError: for class numbers that are not integers.
+        DTypeError: if class indices are not integers.
 
     >>> one_hot(np.array([2, 0]), 3)
     array([[0., 0., 1.],

@@ -1,4 +1,4 @@
-"""How rows that read, add or write at indices do so natively: at a place along each axis."""
+"""Lowering of gathers and scatters to an index along each axis."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import numpy as np
 from odyssey.ops.structure.shape import reshape
 from odyssey.spec import Shape
 
-__all__ = ["added", "along", "flat", "taken"]
+__all__ = ["flat_indices", "scatter_add", "take_along_axis_indices", "take_indices"]
 
 
-def taken(build: Any, shape: Shape, indices: Any, axis: int | None, mode: str) -> tuple[Any, ...]:
-    """Where ``take`` reads in an array of a shape.
+def take_indices(
+    build: Any, shape: Shape, indices: Any, axis: int | None, mode: str
+) -> tuple[Any, ...]:
+    """Lower the indices that ``take`` reads.
 
     Returns:
-        The shape that the array is to have, the places along its axes, and the shape of the result.
+        The shape to read the array in, an index for each of its axes, and the shape of the result.
     """
     mode = {"raise": "wrap", "wrap": "remainder", "clip": "clip"}[mode]
     if axis is None:
@@ -32,29 +34,31 @@ def taken(build: Any, shape: Shape, indices: Any, axis: int | None, mode: str) -
     return shape, places, full
 
 
-def along(build: Any, shape: Shape, indices: Any, axis: int | None) -> tuple[Any, ...]:
-    """Where ``take_along_axis`` reads in an array of a shape; as ``taken``."""
+def take_along_axis_indices(
+    build: Any, shape: Shape, indices: Any, axis: int | None
+) -> tuple[Any, ...]:
+    """Lower the indices that ``take_along_axis`` reads; returns what ``take_indices`` returns."""
     if axis is None:
         shape, axis = (math.prod(shape),), 0
     k = axis % len(shape)
     others = (*shape[:k], 1, *shape[k + 1 :])
     full = np.broadcast_shapes(others, indices.shape)
-    # Indices may repeat an axis of one element, whose place is then 0 all along.
+    # Indices may broadcast an axis of length 1, whose index is then always 0.
     nowhere = build.zeros((1,) * len(full), np.dtype(np.intp))
     places = [build.index(full, a) if n == full[a] else nowhere for a, n in enumerate(shape)]
     places[k] = build.place(indices, shape[k])
     return shape, places, full
 
 
-def flat(shape: Shape, key: Any) -> Any:
-    """The numbers of the elements that a key picks, in row-major order."""
+def flat_indices(shape: Shape, key: Any) -> Any:
+    """Return the row-major indices of the elements that a key selects."""
     return np.arange(math.prod(shape)).reshape(shape)[key]
 
 
-def added(build: Any, x: Any, shape: Shape, places: Any, rows: bool = False) -> Any:
-    """Zeros of a shape with ``x`` added at places, in the order of its elements.
+def scatter_add(build: Any, x: Any, shape: Shape, places: Any, rows: bool = False) -> Any:
+    """Lower a scatter-add of ``x`` into zeros of a shape, in the order of its elements.
 
-    Single numbers are added in double precision, as in the kernels; whole rows in their own.
+    Elements are added in double precision, as in the kernels; whole rows in their own dtype.
     """
     wide = x.dtype == np.float32 and not rows
     dtype = np.dtype(np.float64) if wide else x.dtype

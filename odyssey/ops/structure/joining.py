@@ -1,4 +1,4 @@
-"""Putting arrays together."""
+"""Concatenation and stacking."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from odyssey.tree import leaves, unflatten
 # ------------------------------------------------------------------ concatenate
 
 
-def _joined_spec(*specs_and_axis: Any) -> Spec:
+def _concatenate_spec(*specs_and_axis: Any) -> Spec:
     *specs, axis = specs_and_axis
     dtype = np.result_type(*[spec.dtype for spec in specs])
     if axis is None:
@@ -37,21 +37,21 @@ def _joined_spec(*specs_and_axis: Any) -> Spec:
     return Spec((*shapes[0][:k], sum(s[k] for s in shapes), *shapes[0][k + 1 :]), dtype)
 
 
-def _spelled_axis(*specs_and_axis: Any) -> tuple[Any]:
+def _canonical_axis_option(*specs_and_axis: Any) -> tuple[Any]:
     *specs, axis = specs_and_axis
     if axis is None and any(spec.ndim != 1 for spec in specs):
         return (None,)
     return (one_axis(axis, specs[0].ndim),)
 
 
-def _axis(axis: Any) -> tuple[Any]:
+def _axis_option(axis: Any) -> tuple[Any]:
     if axis is not None and not isinstance(axis, (int, np.integer)):
         raise DTypeError(f"concatenate: axis is {shown(axis)}; pass an int or None")
     return (axis,)
 
 
-def _slot(specs: Sequence[Spec], place: int, axis: int | None) -> tuple[slice, ...]:
-    """Where the array number ``place`` stands in the result."""
+def _member_slice(specs: Sequence[Spec], place: int, axis: int | None) -> tuple[slice, ...]:
+    """Return the slice of the result that one array occupies."""
     if axis is None:
         k, lengths = 0, [spec.size for spec in specs[: place + 1]]
     else:
@@ -61,28 +61,30 @@ def _slot(specs: Sequence[Spec], place: int, axis: int | None) -> tuple[slice, .
     return (slice(None),) * k + (slice(end - lengths[-1], end),)
 
 
-def _pull_part(g: Any, place: int, axis: int | None, arrays_spec: Sequence[Spec]) -> Any:
-    slot = _slot(arrays_spec, place, axis)
-    if type(g) is np.ndarray:  # to read an index as users write them took as long as the rest
+def _member_vjp(g: Any, place: int, axis: int | None, arrays_spec: Sequence[Spec]) -> Any:
+    slot = _member_slice(arrays_spec, place, axis)
+    if type(g) is np.ndarray:  # parsing a user's key would take as long as the rest
         part = g[slot].copy()
         return part.reshape(arrays_spec[place].shape) if axis is None else part
     part = getitem(g, slot)
     return reshape(part, arrays_spec[place].shape) if axis is None else part
 
 
-def _push_part(t: Any, place: int, axis: int | None, arrays_spec: Sequence[Spec]) -> Any:
-    out = Spec(_joined_spec(*arrays_spec, axis).shape, t.dtype)
-    return add_at(reshape(t, -1) if axis is None else t, _slot(arrays_spec, place, axis), out)
+def _member_jvp(t: Any, place: int, axis: int | None, arrays_spec: Sequence[Spec]) -> Any:
+    out = Spec(_concatenate_spec(*arrays_spec, axis).shape, t.dtype)
+    return add_at(
+        reshape(t, -1) if axis is None else t, _member_slice(arrays_spec, place, axis), out
+    )
 
 
-def _joined_natively(build: Any, *given: Any) -> Any:
+def _lower_concatenate(build: Any, *given: Any) -> Any:
     *arrays, axis = given
     specs = [Spec(a.shape, a.dtype) for a in arrays]
-    made = _joined_spec(*specs, axis)
+    made = _concatenate_spec(*specs, axis)
     parts = [
         (
             build.cast(build.reshape(a, (-1,)) if axis is None else a, made.dtype),
-            _slot(specs, k, axis),
+            _member_slice(specs, k, axis),
         )
         for k, a in enumerate(arrays)
     ]
@@ -93,13 +95,13 @@ def _joined_natively(build: Any, *given: Any) -> Any:
     variadic="arrays",
     bunches=True,
     rearranges=True,
-    prepare=_axis,
-    canonical=_spelled_axis,
+    prepare=_axis_option,
+    canonical=_canonical_axis_option,
     primitive="assemble",
-    lowering=_joined_natively,
-    infer=_joined_spec,
-    vjp={"arrays": _pull_part},
-    jvp={"arrays": _push_part},
+    lowering=_lower_concatenate,
+    infer=_concatenate_spec,
+    vjp={"arrays": _member_vjp},
+    jvp={"arrays": _member_jvp},
     samples=[
         sample((2, 3), (2, 3)),
         sample((2, 3), (1, 3)),
@@ -119,18 +121,18 @@ def _joined_natively(build: Any, *given: Any) -> Any:
     ],
 )
 def concatenate(arrays: Any, /, axis: int | None = 0) -> Any:
-    """Arrays one after the other along an axis.
+    """Concatenate arrays along an axis.
 
     Args:
-        arrays: A sequence of arrays that differ in length on ``axis`` only. They may also come one
-            by one, as ``concatenate(x, y)``. Python's numbers take the dtype of the others.
-        axis: Along which; None puts the elements of all on one axis.
+        arrays: A sequence of arrays that differ in length on ``axis`` only, or separate arguments
+            as in ``concatenate(x, y)``. Python numbers take the dtype of the others.
+        axis: The axis; None flattens all arrays.
 
     Returns:
         A new array of the common dtype.
 
     Raises:
-        ShapeError: where the shapes do not fit, or there is no array.
+        ShapeError: if the shapes do not fit, or there is no array.
 
     >>> concatenate([np.array([[1, 2]]), np.array([[3], [4]]).T], axis=1)
     array([[1, 2, 3, 4]])
@@ -149,15 +151,15 @@ def concatenate(arrays: Any, /, axis: int | None = 0) -> Any:
     rejects=[reject([np.ones(2), np.ones(3)], match="one shape"), reject([], match="one shape")],
 )
 def stack(arrays: Any, axis: int = 0, *, tape: Any = None) -> Any:
-    """Arrays of one shape side by side along a new axis.
+    """Stack arrays of one shape along a new axis.
 
     Args:
         arrays: A sequence of arrays of one shape.
-        axis: The place of the new axis in the result.
+        axis: Position of the new axis in the result.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where shapes differ, or there is no array.
+        ShapeError: if the shapes differ, or there is no array.
 
     >>> stack([np.array([1, 2]), np.array([3, 4])], axis=-1)
     array([[1, 3],
@@ -167,7 +169,7 @@ def stack(arrays: Any, axis: int = 0, *, tape: Any = None) -> Any:
     shapes = {shape_of(part) for part in parts}
     if len(shapes) != 1:
         raise ShapeError(f"stack: needs arrays of one shape, came {sorted(shapes)}")
-    if type(axis) is int and axis == 0:  # as they lie behind one another, in two ops for all
+    if type(axis) is int and axis == 0:  # a new first axis: two ops for all arrays
         joined = concatenate(parts, axis=None, tape=tape)
         return reshape(joined, (len(parts), *shapes.pop()), tape=tape)
     return concatenate([expand_dims(p, axis, tape=tape) for p in parts], axis=axis, tape=tape)
@@ -178,48 +180,48 @@ def stack(arrays: Any, axis: int = 0, *, tape: Any = None) -> Any:
     rejects=[reject([np.ones(2), np.ones(3)], match="one shape")],
 )
 def array(arrays: Any, *, tape: Any = None) -> Any:
-    """Variables, arrays and numbers in nested lists, joined as ``np.array`` joins numbers.
+    """Array from nested lists of Variables, arrays and numbers, as ``np.array``.
 
     Args:
-        arrays: Lists and tuples in one another, of values of one shape.
+        arrays: Nested lists and tuples of values of one shape.
         tape: The tape to record on.
 
     Returns:
-        A Variable where one is among them, else an array. Python numbers take the dtype of others.
+        A Variable if one is among them, else an array. Python numbers take the dtype of others.
 
     Raises:
-        ShapeError: where shapes differ. DTypeError: for what is not a number.
+        ShapeError: if shapes differ. DTypeError: if a value is not a number.
 
     >>> array([[1.0, np.float32(2.0)], [3, 4]])
     array([[1., 2.],
            [3., 4.]], dtype=float32)
     """
-    found = list(map(_element, leaves(arrays)))
-    if all(type(n) in NUMBERS for n in found):  # NumPy looks at how large they are
+    found = list(map(_array_element, leaves(arrays)))
+    if all(type(n) in NUMBERS for n in found):  # NumPy chooses the dtype by their values
         dtype = np.asarray(found).dtype
     else:
         dtype = np.result_type(*[n if type(n) in NUMBERS else n.dtype for n in found])
-    return _stacked(unflatten(arrays, found), dtype, tape)
+    return _stack_nested(unflatten(arrays, found), dtype, tape)
 
 
-def _element(leaf: Any) -> Any:
-    """A leaf of a nest: a Variable, a number that stays weak, or an array of any library."""
+def _array_element(leaf: Any) -> Any:
+    """Return a leaf of nested lists: a Variable, a weakly typed number, or an array."""
     if isinstance(leaf, (Value, Symbol)):
         return leaf
     found = as_array("array", "an element", leaf)
     return leaf if type(leaf) in NUMBERS else found
 
 
-def _stacked(nest: Any, dtype: Any, tape: Any) -> Any:
+def _stack_nested(nest: Any, dtype: Any, tape: Any) -> Any:
     if not isinstance(nest, (list, tuple)):
         return astype(nest, dtype, tape=tape) if hasattr(nest, "dtype") else np.asarray(nest, dtype)
     if not nest:
         return np.zeros(0, dtype)
-    return stack([_stacked(part, dtype, tape) for part in nest], tape=tape)
+    return stack([_stack_nested(part, dtype, tape) for part in nest], tape=tape)
 
 
-def _at_least(parts: Any, ndim: int, tape: Any) -> list[Any]:
-    """Each of ``parts`` with leading axes of length 1, up to ``ndim`` axes."""
+def _prepend_axes(parts: Any, ndim: int, tape: Any) -> list[Any]:
+    """Prepend axes of length 1 to each array, up to ``ndim`` axes."""
     wide = []
     for part in list(parts):
         shape = shape_of(part)
@@ -234,7 +236,7 @@ def _at_least(parts: Any, ndim: int, tape: Any) -> list[Any]:
     rejects=[reject([np.ones(2), np.ones(3)], match="differ")],
 )
 def vstack(tup: Any, *, tape: Any = None) -> Any:
-    """Arrays one below the other; vectors as rows.
+    """Stack arrays vertically, along the first axis; vectors are rows.
 
     Args:
         tup: A sequence of arrays.
@@ -244,7 +246,7 @@ def vstack(tup: Any, *, tape: Any = None) -> Any:
     array([[1, 2],
            [3, 4]])
     """
-    return concatenate(_at_least(tup, 2, tape), axis=0, tape=tape)
+    return concatenate(_prepend_axes(tup, 2, tape), axis=0, tape=tape)
 
 
 @composite(
@@ -253,7 +255,7 @@ def vstack(tup: Any, *, tape: Any = None) -> Any:
     rejects=[reject([np.ones((2, 2)), np.ones((3, 2))], match="differ")],
 )
 def hstack(tup: Any, *, tape: Any = None) -> Any:
-    """Arrays beside one another: along the second axis, vectors along their only one.
+    """Stack arrays horizontally: along the second axis, vectors along their only one.
 
     Args:
         tup: A sequence of arrays.
@@ -262,27 +264,27 @@ def hstack(tup: Any, *, tape: Any = None) -> Any:
     >>> hstack([np.array([1, 2]), np.array([3])])
     array([1, 2, 3])
     """
-    parts = _at_least(tup, 1, tape)
+    parts = _prepend_axes(tup, 1, tape)
     along = 0 if parts and len(shape_of(parts[0])) == 1 else 1
     return concatenate(parts, axis=along, tape=tape)
 
 
-# ------------------------------------------------------------------ at least so many axes
+# ------------------------------------------------------------------ minimum number of axes
 
 
-def _one(shape: Shape) -> Shape:
+def _shape_at_least_1d(shape: Shape) -> Shape:
     return shape or (1,)
 
 
-def _two(shape: Shape) -> Shape:
+def _shape_at_least_2d(shape: Shape) -> Shape:
     return (1,) * (2 - len(shape)) + shape
 
 
-def _three(shape: Shape) -> Shape:
-    return (*_two(shape), 1) if len(shape) < 3 else shape
+def _shape_at_least_3d(shape: Shape) -> Shape:
+    return (*_shape_at_least_2d(shape), 1) if len(shape) < 3 else shape
 
 
-def _widened(arrays: Any, to: Callable[[Shape], Shape], tape: Any) -> Any:
+def _reshape_each(arrays: Any, to: Callable[[Shape], Shape], tape: Any) -> Any:
     wide = tuple(reshape(x, to(shape_of(x)), tape=tape) for x in arrays)
     return wide[0] if len(wide) == 1 else wide
 
@@ -292,19 +294,19 @@ def _widened(arrays: Any, to: Callable[[Shape], Shape], tape: Any) -> Any:
     samples=[sample(()), sample((2, 3)), sample((), (0,))],
 )
 def atleast_1d(*arrays: Any, tape: Any = None) -> Any:
-    """The same elements, a number on one axis.
+    """View with at least one axis.
 
     Args:
         arrays: One array of any shape, or several.
         tape: The tape to record on.
 
     Returns:
-        One for one array, a tuple for several.
+        An array for one array, a tuple for several.
 
     >>> atleast_1d(3.0)
     array([3.])
     """
-    return _widened(arrays, _one, tape)
+    return _reshape_each(arrays, _shape_at_least_1d, tape)
 
 
 @composite(
@@ -312,19 +314,19 @@ def atleast_1d(*arrays: Any, tape: Any = None) -> Any:
     samples=[sample(()), sample((3,)), sample((2, 1, 3)), sample((), (0,))],
 )
 def atleast_2d(*arrays: Any, tape: Any = None) -> Any:
-    """The same elements on two axes or more; vectors as rows.
+    """View with at least two axes; vectors become rows.
 
     Args:
         arrays: One array of any shape, or several.
         tape: The tape to record on.
 
     Returns:
-        One for one array, a tuple for several.
+        An array for one array, a tuple for several.
 
     >>> atleast_2d(np.array([1, 2]))
     array([[1, 2]])
     """
-    return _widened(arrays, _two, tape)
+    return _reshape_each(arrays, _shape_at_least_2d, tape)
 
 
 @composite(
@@ -332,22 +334,22 @@ def atleast_2d(*arrays: Any, tape: Any = None) -> Any:
     samples=[sample(()), sample((3,)), sample((2, 3)), sample((2, 1, 3, 1)), sample((), (0,))],
 )
 def atleast_3d(*arrays: Any, tape: Any = None) -> Any:
-    """The same elements on three axes or more; vectors along the second, matrices the first two.
+    """View with at least three axes; vectors along the second, matrices along the first two.
 
     Args:
         arrays: One array of any shape, or several.
         tape: The tape to record on.
 
     Returns:
-        One for one array, a tuple for several.
+        An array for one array, a tuple for several.
 
     >>> atleast_3d(np.ones(4)).shape, atleast_3d(np.ones((2, 3))).shape
     ((1, 4, 1), (2, 3, 1))
     """
-    return _widened(arrays, _three, tape)
+    return _reshape_each(arrays, _shape_at_least_3d, tape)
 
 
-# ------------------------------------------------------------------ together
+# ------------------------------------------------------------------ appending and stacking
 
 
 @composite(
@@ -361,12 +363,12 @@ def atleast_3d(*arrays: Any, tape: Any = None) -> Any:
     rejects=[reject((2, 3), (3,), axis=0, match="differ")],
 )
 def append(arr: Any, values: Any, axis: int | None = None, *, tape: Any = None) -> Any:
-    """An array with values behind it.
+    """Append values along an axis.
 
     Args:
         arr: Array of any shape.
-        values: What comes behind, which differs in length on ``axis`` only.
-        axis: Along which axis; by default the elements of both are put on one axis.
+        values: Values, which differ in length on ``axis`` only.
+        axis: The axis; by default both are flattened.
         tape: The tape to record on.
 
     Returns:
@@ -393,21 +395,21 @@ def append(arr: Any, values: Any, axis: int | None = None, *, tape: Any = None) 
     rejects=[reject([], match="no arrays")],
 )
 def column_stack(tup: Any, *, tape: Any = None) -> Any:
-    """Vectors beside one another as the columns of a matrix; matrices as they are.
+    """Stack vectors as the columns of a matrix; matrices are joined as they are.
 
     Args:
         tup: A sequence of vectors and matrices.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where the lengths of columns differ, or there is no array.
+        ShapeError: if the lengths of columns differ, or there is no array.
 
     >>> column_stack([np.array([1, 2]), np.array([3, 4])])
     array([[1, 3],
            [2, 4]])
     """
     parts = [
-        x if len(shape_of(x)) > 1 else reshape(x, (*_one(shape_of(x)), 1), tape=tape)
+        x if len(shape_of(x)) > 1 else reshape(x, (*_shape_at_least_1d(shape_of(x)), 1), tape=tape)
         for x in list(tup)
     ]
     return concatenate(parts, axis=1, tape=tape)
@@ -419,20 +421,20 @@ def column_stack(tup: Any, *, tape: Any = None) -> Any:
     rejects=[reject([], match="no arrays")],
 )
 def dstack(tup: Any, *, tape: Any = None) -> Any:
-    """Arrays behind one another along the third axis, which matrices and vectors are given.
+    """Stack arrays along the third axis, which matrices and vectors get.
 
     Args:
         tup: A sequence of arrays.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where the shapes differ on another axis, or there is no array.
+        ShapeError: if the shapes differ on another axis, or there is no array.
 
     >>> dstack([np.array([1, 2]), np.array([3, 4])])
     array([[[1, 3],
             [2, 4]]])
     """
-    parts = [reshape(x, _three(shape_of(x)), tape=tape) for x in list(tup)]
+    parts = [reshape(x, _shape_at_least_3d(shape_of(x)), tape=tape) for x in list(tup)]
     return concatenate(parts, axis=2, tape=tape)
 
 

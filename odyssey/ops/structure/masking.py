@@ -1,4 +1,4 @@
-"""Choosing by masks and by numbers: between arrays, or which elements to keep."""
+"""Selection by masks and by choice numbers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _ROWS = np.array([True, False, True])
 _MASK = np.array([[True, False, True], [False, True, True]])
 
 
-def _known(who: str, name: str, x: Any) -> Any:
-    """What decides how many elements there are, and so must have values."""
+def _static_values(who: str, name: str, x: Any) -> Any:
+    """Return the values of an operand that determines a shape, and so must be known."""
     if isinstance(x, Symbol):
         raise DTypeError(
             f"{who}: {name} has no values while a graph is traced, but the shape of the result "
@@ -33,7 +33,7 @@ def _known(who: str, name: str, x: Any) -> Any:
     return numbers_of(who, x) if isinstance(x, Value) else as_array(who, name, x)
 
 
-# ------------------------------------------------------------------ keeping some
+# ------------------------------------------------------------------ masks
 
 
 @composite(
@@ -50,19 +50,19 @@ def _known(who: str, name: str, x: Any) -> Any:
     ],
 )
 def masked_fill(x: Any, mask: Any, value: Any, *, tape: Any = None) -> Any:
-    """A number where a mask holds and ``x`` elsewhere, as ``torch.masked_fill``.
+    """Replace elements by a number where a mask holds, as ``torch.masked_fill``.
 
     Args:
         x: Array.
-        mask: Booleans, of a shape that broadcasts with that of ``x``.
-        value: A number, which may be a Variable without axes.
+        mask: Booleans, whose shape broadcasts with that of ``x``.
+        value: A number, or a Variable without axes.
         tape: The tape to record on.
 
     Returns:
         A new array of the dtype of ``x``.
 
     Raises:
-        ShapeError: where shapes do not broadcast. DTypeError: for a mask of other things.
+        ShapeError: if the shapes do not broadcast. DTypeError: if the mask is not boolean.
 
     >>> masked_fill(np.array([1.0, 2.0]), np.array([True, False]), -np.inf)
     array([-inf,   2.])
@@ -94,20 +94,20 @@ def _check_mask(who: str, mask: Any) -> None:
     ],
 )
 def masked_select(x: Any, mask: Any, *, tape: Any = None) -> Any:
-    """The elements where a mask holds, on one axis, as ``torch.masked_select``.
+    """Elements where a mask holds, on one axis, as ``torch.masked_select``.
 
     Args:
         x: Array.
-        mask: Booleans, of a shape that broadcasts with that of ``x``; static in a graph.
+        mask: Booleans, whose shape broadcasts with that of ``x``; static in a graph.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where shapes do not broadcast. DTypeError: for a mask of other things.
+        ShapeError: if the shapes do not broadcast. DTypeError: if the mask is not boolean.
 
     >>> masked_select(np.array([[1, 2], [3, 4]]), np.array([True, False]))
     array([1, 3])
     """
-    x, mask = as_operand("masked_select", "x", x), _known("masked_select", "mask", mask)
+    x, mask = as_operand("masked_select", "x", x), _static_values("masked_select", "mask", mask)
     _check_mask("masked_select", mask)
     try:
         shape = np.broadcast_shapes(x.shape, mask.shape)
@@ -134,21 +134,21 @@ def masked_select(x: Any, mask: Any, *, tape: Any = None) -> Any:
     ],
 )
 def compress(condition: Any, a: Any, axis: int | None = None, *, tape: Any = None) -> Any:
-    """The slices along an axis for which a condition holds.
+    """Slices along an axis for which a condition holds.
 
     Args:
-        condition: A truth value for each slice, or for the first ones; static in a graph.
+        condition: Booleans for the slices, or for the first of them; static in a graph.
         a: Array.
-        axis: Along which; None takes all elements in row-major order.
+        axis: The axis; None takes all elements in row-major order.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for a condition on more axes, or one that holds beyond the last slice.
+        ShapeError: if the condition has more axes, or holds beyond the last slice.
 
     >>> compress([False, True], np.array([[1, 2], [3, 4], [5, 6]]), axis=0)
     array([[3, 4]])
     """
-    chosen = _known("compress", "condition", condition)
+    chosen = _static_values("compress", "condition", condition)
     if chosen.ndim != 1:
         raise ShapeError(f"compress: condition has shape {chosen.shape}; pass it on one axis")
     return take(a, np.flatnonzero(chosen), axis, tape=tape)
@@ -160,20 +160,20 @@ def compress(condition: Any, a: Any, axis: int | None = None, *, tape: Any = Non
     rejects=[reject(_ROWS, (2,), match="out of bounds")],
 )
 def extract(condition: Any, arr: Any, *, tape: Any = None) -> Any:
-    """The elements where a condition holds, both read in row-major order.
+    """Elements where a condition holds, both read in row-major order.
 
     Args:
-        condition: Truth values, as many as ``arr`` has elements; static in a graph.
+        condition: Booleans, as many as ``arr`` has elements; static in a graph.
         arr: Array.
         tape: The tape to record on.
 
     >>> extract(np.array([True, False, True]), np.array([1, 2, 3]))
     array([1, 3])
     """
-    return compress(_known("extract", "condition", condition).reshape(-1), arr, tape=tape)
+    return compress(_static_values("extract", "condition", condition).reshape(-1), arr, tape=tape)
 
 
-# ------------------------------------------------------------------ one of several
+# ------------------------------------------------------------------ choice among arrays
 
 
 @composite(
@@ -198,18 +198,17 @@ def extract(condition: Any, arr: Any, *, tape: Any = None) -> Any:
     ],
 )
 def choose(a: Any, choices: Any, mode: str = "raise", *, tape: Any = None) -> Any:
-    """Elementwise the number of that array whose place in a list is given.
+    """Elementwise choice from a list of arrays, by an array of their indices.
 
     Args:
-        a: For each element the place of an array among ``choices``.
-        choices: Arrays of shapes that broadcast, with that of ``a``.
-        mode: What becomes of places that are too large or too small: ``"raise"``, ``"wrap"`` or
-            ``"clip"``.
+        a: For each element the index of an array among ``choices``.
+        choices: Arrays whose shapes broadcast with that of ``a``.
+        mode: The treatment of indices out of range: ``"raise"``, ``"wrap"`` or ``"clip"``.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where shapes do not broadcast, or for a place that ``choices`` does not have.
-        DTypeError: for places that are not integers.
+        ShapeError: if shapes do not broadcast, or an index is out of range.
+        DTypeError: if the indices are not integers.
 
     >>> choose(np.array([1, 0]), [np.array([1, 2]), np.array([10, 20])])
     array([10,  2])
@@ -223,7 +222,9 @@ def choose(a: Any, choices: Any, mode: str = "raise", *, tape: Any = None) -> An
     parts = [as_operand("choose", "a choice", part) for part in given]
     shape = _common_shape("choose", a, *parts)
     count = np.arange(len(parts))
-    places = _checked(a, len(parts)) if mode == "raise" else take(count, a, mode=mode, tape=tape)
+    places = (
+        _choice_indices(a, len(parts)) if mode == "raise" else take(count, a, mode=mode, tape=tape)
+    )
     kinds = [c if type(c) in NUMBERS else p.dtype for c, p in zip(given, parts, strict=True)]
     dtype = np.result_type(*kinds)
     wide = [broadcast_to(astype(part, dtype, tape=tape), shape, tape=tape) for part in parts]
@@ -231,8 +232,8 @@ def choose(a: Any, choices: Any, mode: str = "raise", *, tape: Any = None) -> An
     return reshape(take_along_axis(stack(wide, tape=tape), row, 0, tape=tape), shape, tape=tape)
 
 
-def _checked(a: Any, count: int) -> Any:
-    """Places of arrays, of which negative ones do not count from the end."""
+def _choice_indices(a: Any, count: int) -> Any:
+    """Validate indices of choices; negative ones do not count from the end."""
     data = numbers_of("choose", a)
     if not isinstance(data, Symbol) and data.size and (data.min() < 0 or data.max() >= count):
         raise ShapeError(
@@ -266,17 +267,17 @@ def _common_shape(who: str, *arrays: Any) -> tuple[int, ...]:
     ],
 )
 def select(condlist: Any, choicelist: Any, default: Any = 0, *, tape: Any = None) -> Any:
-    """Elementwise the choice whose condition is the first to hold.
+    """Elementwise choice of the first array whose condition holds.
 
     Args:
         condlist: Arrays of booleans.
         choicelist: As many arrays; all shapes broadcast with each other.
-        default: What stands where no condition holds.
+        default: The value where no condition holds.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where there are not as many choices as conditions, or none, or shapes do not
-            broadcast. DTypeError: for conditions that are not booleans.
+        ShapeError: if the numbers of choices and conditions differ or are 0, or shapes do not
+            broadcast. DTypeError: if a condition is not boolean.
 
     >>> x = np.array([-1.0, 0.5, 3.0])
     >>> select([x < 0, x < 1], [-x, x * x], default=9)
@@ -294,14 +295,14 @@ def select(condlist: Any, choicelist: Any, default: Any = 0, *, tape: Any = None
     with_shape = [v for v in (*conditions, *choices, out) if hasattr(v, "shape")]
     shape = _common_shape("select", *with_shape)
     dtype = np.result_type(*[v if type(v) in NUMBERS else v.dtype for v in (*choices, out)])
-    out = _cast("select", out, dtype, tape)
+    out = _cast_choice("select", out, dtype, tape)
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
-        out = where(condition, _cast("select", choice, dtype, tape), out, tape=tape)
+        out = where(condition, _cast_choice("select", choice, dtype, tape), out, tape=tape)
     return out if out.shape == shape else broadcast_to(out, shape, tape=tape)
 
 
-def _cast(who: str, v: Any, dtype: np.dtype[Any], tape: Any) -> Any:
-    """A choice in the dtype of all; numbers too, of which two would agree on another."""
+def _cast_choice(who: str, v: Any, dtype: np.dtype[Any], tape: Any) -> Any:
+    """Cast a choice to the common dtype; Python numbers too, which would promote differently."""
     if type(v) not in NUMBERS:
         return astype(v, dtype, tape=tape)
     try:

@@ -1,4 +1,4 @@
-"""Padding: elements added before and after."""
+"""Padding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STATISTICS: dict[str, Callable[..., Any]] = {
     "mean": mean,
     "median": median,
 }
-# Options, their defaults, and the modes that read them.
+# Options, their defaults, and the modes that use them.
 _OPTIONS: tuple[tuple[Any, ...], ...] = (
     ("constant_values", 0, "constant"),
     ("end_values", 0, "linear_ramp"),
@@ -81,26 +81,26 @@ def pad(
     reflect_type: str = "even",
     tape: Any = None,
 ) -> Any:
-    """Elements added before and after, along each axis.
+    """Pad an array before and after, along each axis.
 
     Args:
         array: Array of any shape.
-        pad_width: How many: ``((before, after), ...)`` by axis, one pair for all, or a number.
+        pad_width: The widths: ``((before, after), ...)`` by axis, one pair for all, or a number.
         mode: ``"constant"``; ``"edge"``, ``"reflect"``, ``"symmetric"`` or ``"wrap"``, which
             repeat elements of the array; ``"maximum"``, ``"minimum"``, ``"mean"`` or ``"median"``
-            of those at the edge; ``"linear_ramp"`` from a number to the edge; or ``"empty"``, what
-            NumPy leaves open and which is 0 here.
+            of those at the edge; ``"linear_ramp"`` from a number to the edge; or ``"empty"``,
+            undefined in NumPy and 0 here.
         constant_values: The constants, in the same forms as ``pad_width``.
-        end_values: From which numbers ramps begin, likewise.
-        stat_length: Of how many elements at the edge the mean is taken, likewise; None for all.
-        reflect_type: ``"odd"`` mirrors what is repeated at the edge also in value.
+        end_values: The outer values of ramps, likewise.
+        stat_length: Number of elements at the edge for statistics, likewise; None for all.
+        reflect_type: ``"odd"`` also reflects the values about the value at the edge.
         tape: The tape to record on.
 
     Returns:
         A new array of the dtype of ``array``.
 
     Raises:
-        ShapeError: for negative widths. SettingError: for another mode, or an option of another.
+        ShapeError: for negative widths. SettingError: for an unknown mode or an unused option.
 
     >>> pad(np.array([1, 2, 3]), (1, 2), mode="edge")
     array([1, 1, 2, 3, 3, 3])
@@ -110,29 +110,31 @@ def pad(
     widths = _widths(pad_width, len(shape))
     word("pad", "mode", mode, _MODES)
     word("pad", "reflect_type", reflect_type, ("even", "odd"))
-    _refuse_idle(mode, constant_values, end_values, stat_length, reflect_type)
+    _refuse_unused_options(mode, constant_values, end_values, stat_length, reflect_type)
     if mode in ("constant", "empty"):
-        return _among(array, widths, constant_values if mode == "constant" else 0, tape)
-    lengths = _pairs("stat_length", stat_length, len(shape))
-    ends = _pairs("end_values", end_values, len(shape))
+        return _pad_constant(array, widths, constant_values if mode == "constant" else 0, tape)
+    lengths = _before_after_pairs("stat_length", stat_length, len(shape))
+    ends = _before_after_pairs("end_values", end_values, len(shape))
     for k, (width, n) in enumerate(zip(widths, shape, strict=True)):
         if not any(width):
             continue
         if not n:
             raise ShapeError(f"pad: array {shape} has no elements along axis {k} for mode {mode!r}")
         if mode in _STATISTICS:
-            array = _by_statistic(array, k, width, lengths[k], _STATISTICS[mode], tape)
+            array = _pad_statistic(array, k, width, lengths[k], _STATISTICS[mode], tape)
         elif mode == "linear_ramp":
-            array = _with_ramps(array, k, width, ends[k], tape)
+            array = _pad_ramp(array, k, width, ends[k], tape)
         elif reflect_type == "odd" and mode in ("reflect", "symmetric") and n > 1:
-            array = _mirrored(array, k, width, mode, tape)
+            array = _pad_odd_reflection(array, k, width, mode, tape)
         else:
-            array = getitem(array, (slice(None),) * k + (_selected(n, width, mode),), tape=tape)
+            array = getitem(
+                array, (slice(None),) * k + (_padded_indices(n, width, mode),), tape=tape
+            )
     return array if any(map(any, widths)) else getitem(array, ..., tape=tape)
 
 
-def _among(array: Any, widths: Any, constants: Any, tape: Any) -> Any:
-    """The array among constants."""
+def _pad_constant(array: Any, widths: Any, constants: Any, tape: Any) -> Any:
+    """Pad with constants."""
     shape = array.shape
     inside = tuple(slice(b, b + n) for (b, _), n in zip(widths, shape, strict=True))
     if not isinstance(constants, dict):
@@ -140,7 +142,7 @@ def _among(array: Any, widths: Any, constants: Any, tape: Any) -> Any:
     if not isinstance(constants, dict) and constants.ndim == 0:
         lengths = [b + n + a for (b, a), n in zip(widths, shape, strict=True)]
         around = np.empty(lengths, array.dtype)
-        around[...] = constants[()] if shape else 0  # a number has nothing around it
+        around[...] = constants[()] if shape else 0  # a scalar has no axis to pad
     else:
         around = np.zeros(shape, array.dtype)
         if shape:
@@ -148,21 +150,21 @@ def _among(array: Any, widths: Any, constants: Any, tape: Any) -> Any:
     return setitem(around, array, inside, tape=tape)
 
 
-def _edge(array: Any, k: int, length: int, last: bool, tape: Any) -> Any:
-    """The first or the last elements along an axis."""
+def _edge_slice(array: Any, k: int, length: int, last: bool, tape: Any) -> Any:
+    """Return the first or the last elements along an axis."""
     n = array.shape[k]
     part = slice(n - length, n) if last else slice(length)
     return getitem(array, (slice(None),) * k + (part,), tape=tape)
 
 
-def _around(array: Any, k: int, parts: list[Any], width: Pair, tape: Any) -> Any:
-    """The array between what stands before and after it."""
+def _join_around(array: Any, k: int, parts: list[Any], width: Pair, tape: Any) -> Any:
+    """Concatenate an array with its padding before and after."""
     before, after = (part for part in parts)
     found = [p for p, n in ((before, width[0]), (array, 1), (after, width[1])) if n]
     return concatenate(found, k, tape=tape)
 
 
-def _by_statistic(
+def _pad_statistic(
     array: Any, k: int, width: Pair, lengths: Pair, statistic: Callable[..., Any], tape: Any
 ) -> Any:
     parts, n = [], array.shape[k]
@@ -170,41 +172,41 @@ def _by_statistic(
         length = n if length is None else length
         if length < 1:
             raise ShapeError(f"pad: stat_length is {length}; at least 1 element makes a statistic")
-        some = _edge(array, k, length if length < n else n, last, tape)
+        some = _edge_slice(array, k, length if length < n else n, last, tape)
         one = statistic(some, k, keepdims=True, tape=tape)
         if array.dtype.kind in "iu":
             one = round(one, tape=tape)
         one = astype(one, array.dtype, tape=tape)
         shape = (*array.shape[:k], count, *array.shape[k + 1 :])
         parts.append(broadcast_to(one, shape, tape=tape))
-    return _around(array, k, parts, width, tape)
+    return _join_around(array, k, parts, width, tape)
 
 
-def _with_ramps(array: Any, k: int, width: Pair, ends: Pair, tape: Any) -> Any:
-    # In double precision, as NumPy's: a difference of integers may lie outside of their dtype.
+def _pad_ramp(array: Any, k: int, width: Pair, ends: Pair, tape: Any) -> Any:
+    # In double precision, as in NumPy: a difference of integers may exceed their dtype.
     dtype = np.result_type(array.dtype, np.float64)
     parts = []
     for count, end, last in zip(width, ends, (False, True), strict=True):
         upright = (-1,) + (1,) * (len(array.shape) - k - 1)
         steps = np.arange(count, dtype=dtype).reshape(upright)
-        edge = astype(_edge(array, k, 1, last, tape), dtype, tape=tape)
+        edge = astype(_edge_slice(array, k, 1, last, tape), dtype, tape=tape)
         step = div(sub(edge, end, tape=tape), count or 1, tape=tape)
         ramp = add(mul(steps, step, tape=tape), end, tape=tape)
         if array.dtype.kind in "iu":
             ramp = floor(ramp, tape=tape)
         ramp = astype(ramp, array.dtype, tape=tape)
         parts.append(flip(ramp, k, tape=tape) if last else ramp)
-    return _around(array, k, parts, width, tape)
+    return _join_around(array, k, parts, width, tape)
 
 
-def _mirrored(array: Any, k: int, width: Pair, mode: str, tape: Any) -> Any:
-    """Repeated by point reflections at both edges: what is added after two of them is the rise."""
+def _pad_odd_reflection(array: Any, k: int, width: Pair, mode: str, tape: Any) -> Any:
+    """Pad by point reflections at both edges; two reflections add the rise of the array."""
     n = array.shape[k]
     period = 2 * (n - 1 if mode == "reflect" else n)
     places = np.arange(-width[0], n + width[1])
     rounds, rest = np.divmod(places, period)
     back = rest >= n
-    # Twice the last element less that from which one comes back; each round adds the rise twice.
+    # Twice the last element less the reflected one; each round trip adds the rise twice.
     own = np.where(back, (period if mode == "reflect" else period - 1) - rest, rest)
     upright = (-1,) + (1,) * (len(array.shape) - k - 1)
     sign, first, last = (
@@ -213,15 +215,15 @@ def _mirrored(array: Any, k: int, width: Pair, mode: str, tape: Any) -> Any:
     )
     out = mul(take(array, own, k, tape=tape), sign, tape=tape)
     for share, at_end in ((first, False), (last, True)):
-        out = add(out, mul(_edge(array, k, 1, at_end, tape), share, tape=tape), tape=tape)
+        out = add(out, mul(_edge_slice(array, k, 1, at_end, tape), share, tape=tape), tape=tape)
     return out
 
 
 # ------------------------------------------------------------------ widths
 
 
-def _pairs(name: str, given: Any, ndim: int) -> list[Pair]:
-    """What is said of before and after, by axis."""
+def _before_after_pairs(name: str, given: Any, ndim: int) -> list[Pair]:
+    """Return ``(before, after)`` values by axis."""
     if isinstance(given, dict):
         return [tuple(np.broadcast_to(given.get(k, 0), 2).tolist()) for k in range(ndim)]
     if given is None:
@@ -235,8 +237,8 @@ def _pairs(name: str, given: Any, ndim: int) -> list[Pair]:
         raise ShapeError(f"pad: {name} {shown(given)} does not fit {ndim} axes") from None
 
 
-def _refuse_idle(mode: str, *given: Any) -> None:
-    """Refuse an option that the mode passes over, as NumPy does."""
+def _refuse_unused_options(mode: str, *given: Any) -> None:
+    """Raise SettingError for an option that the mode does not use, as NumPy does."""
     for value, (name, default, *modes) in zip(given, _OPTIONS, strict=True):
         idle = type(value) is not type(default) or value != default
         if idle and mode not in modes:
@@ -266,8 +268,8 @@ def _widths(pad_width: Any, ndim: int) -> tuple[tuple[int, int], ...]:
     return tuple((int(before), int(after)) for before, after in widths)
 
 
-def _selected(n: int, width: tuple[int, int], mode: Any) -> Any:
-    """Which elements of an axis of ``n`` stand where, once it is padded."""
+def _padded_indices(n: int, width: tuple[int, int], mode: Any) -> Any:
+    """Return the indices of the elements of a padded axis of length ``n``."""
     try:
         places = np.pad(np.arange(n), width, mode)
     except ValueError as error:

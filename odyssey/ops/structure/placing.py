@@ -1,8 +1,8 @@
-"""Reading and writing at indices that are operands, each write a new array: nothing is in place.
+"""Functional gather and scatter at indices that are operands; each write returns a new array.
 
-Negative indices count from the end, and indices that an axis does not have are refused, as NumPy
-does. Where an index names a place twice, the last one writes it, and alone has the gradient; what
-is added there adds up, in the order of the indices.
+Negative indices count from the end, and indices out of range raise, as in NumPy. Of repeated
+indices the last one writes, and alone has the gradient; additions accumulate in the order of the
+indices.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from odyssey.ops.structure import index_lowering
 from odyssey.ops.structure.gathering import (
     add_along_axis,
     add_taken,
-    along_spec,
     check_indices,
     take,
     take_along_axis,
+    take_along_axis_spec,
 )
 from odyssey.ops.structure.indexing import getitem, setitem
-from odyssey.ops.structure.scatter import zeros
+from odyssey.ops.structure.scatter import zeros_of_spec
 from odyssey.ops.structure.shape import as_operand, astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec, spec_of
 from odyssey.table.canonical_options import one_axis
@@ -37,14 +37,14 @@ from odyssey.table.value import NUMBERS
 # ------------------------------------------------------------------ writing along an axis
 
 
-def _written_spec(x: Spec, indices: Spec, values: Any, axis: int | None) -> Spec:
-    places = along_spec(x, indices, axis, "put_along_axis").shape
-    check_fit("put_along_axis", "values", getattr(values, "shape", ()), places)
+def _put_along_spec(x: Spec, indices: Spec, values: Any, axis: int | None) -> Spec:
+    places = take_along_axis_spec(x, indices, axis, "put_along_axis").shape
+    check_values_shape("put_along_axis", "values", getattr(values, "shape", ()), places)
     return x
 
 
-def check_fit(who: str, name: str, shape: Shape, places: Shape) -> None:
-    """Refuse values of a shape that does not broadcast to that of the places they are for."""
+def check_values_shape(who: str, name: str, shape: Shape, places: Shape) -> None:
+    """Raise ShapeError if values do not broadcast to the shape that is written."""
     try:
         fits = np.broadcast_shapes(shape, places) == places
     except ValueError:
@@ -55,35 +55,35 @@ def check_fit(who: str, name: str, shape: Shape, places: Shape) -> None:
         )
 
 
-def check_kind(who: str, name: str, value: Any, dtype: np.dtype[Any]) -> None:
-    """Refuse values that an array of ``dtype`` cannot hold: fractions in one of integers, say."""
+def check_castable(who: str, name: str, value: Any, dtype: np.dtype[Any]) -> None:
+    """Raise DTypeError if values cannot be cast safely, such as floats to integers."""
     if type(value) not in NUMBERS and not np.can_cast(np.result_type(value), dtype, "same_kind"):
         raise DTypeError(
             f"{who}: {name} of {np.result_type(value)} would lose in an array of {dtype}"
         )
 
 
-def _put_along(x: Any, indices: Any, values: Any, axis: int | None) -> Any:
-    # Which of equal indices comes last must not depend on how they lie in memory.
+def _put_along_array(x: Any, indices: Any, values: Any, axis: int | None) -> Any:
+    # Which of equal indices is the last must not depend on the memory layout.
     x, indices = np.asarray(x), np.ascontiguousarray(indices)
-    check_kind("put_along_axis", "values", values, x.dtype)
+    check_castable("put_along_axis", "values", values, x.dtype)
     specs = spec_of(x), spec_of(indices), spec_of(np.asarray(values))
-    _written_spec(*specs, axis)
+    _put_along_spec(*specs, axis)
     out = np.array(x, order="C")
     np.put_along_axis(out, indices, np.array(values, out.dtype), axis)
     return out
 
 
-def _put_natively(build: Any, x: Any, indices: Any, values: Any, axis: int | None) -> Any:
+def _lower_put_along_axis(build: Any, x: Any, indices: Any, values: Any, axis: int | None) -> Any:
     if type(values) not in NUMBERS and not np.can_cast(values.dtype, x.dtype, "same_kind"):
         return NotImplemented
-    shape, places, full = index_lowering.along(build, x.shape, indices, axis)
+    shape, places, full = index_lowering.take_along_axis_indices(build, x.shape, indices, axis)
     found = build.broadcast(build.cast(values, x.dtype), full)
     return reshape(build.scatter("set", reshape(x, shape), found, places), x.shape)
 
 
-def _reaching(g: Any, indices: Any, axis: int | None) -> Any:
-    """What of ``g`` reaches the values: where indices name a place twice, the last one wrote it."""
+def _values_cotangent(g: Any, indices: Any, axis: int | None) -> Any:
+    """Return the cotangent of the values: of repeated indices only the last one was written."""
     part = take_along_axis(g, indices, axis)
     order = np.arange(part.size).reshape(part.shape)
     last = put_along_axis(np.zeros(g.shape, np.intp), indices, order, axis)
@@ -95,19 +95,19 @@ _LARGEST = np.array([[2, 0], [1, 1], [0, 0], [2, -1]])
 
 @op(
     primitive="scatter",
-    lowering=_put_natively,
+    lowering=_lower_put_along_axis,
     rearranges=True,
-    kernel=_put_along,
+    kernel=_put_along_array,
     canonical=lambda x, indices, values, axis: (one_axis(axis, x.ndim),),
-    infer=_written_spec,
+    infer=_put_along_spec,
     vjp={
         "x": lambda g, indices, axis: put_along_axis(g, indices, 0, axis),
-        "values": lambda g, indices, axis: _reaching(g, indices, axis),
+        "values": lambda g, indices, axis: _values_cotangent(g, indices, axis),
     },
     jvp={
         "x": lambda t, indices, axis: put_along_axis(t, indices, 0, axis),
         "values": lambda t, indices, x_spec, axis: put_along_axis(
-            zeros(x_spec, t), indices, t, axis
+            zeros_of_spec(x_spec, t), indices, t, axis
         ),
     },
     kinks="where indices name a place twice, the last value has the gradient",
@@ -126,22 +126,24 @@ _LARGEST = np.array([[2, 0], [1, 1], [0, 0], [2, -1]])
     ],
 )
 def put_along_axis(x: Any, indices: Any, values: Any, /, axis: int | None = -1) -> Any:
-    """A copy of ``x`` with ``values`` where ``take_along_axis`` reads; NumPy writes in place."""
-    return _put_along(x, indices, values, axis)
+    """Copy of ``x`` with ``values`` where ``take_along_axis`` reads; NumPy writes in place."""
+    return _put_along_array(x, indices, values, axis)
 
 
-# ------------------------------------------------------------------ one index for each number
+# ------------------------------------------------------------------ one index for each element
 
 
-def indices_of(who: str, indices: Any) -> Any:
-    """Indices with a shape, of a dtype of integers."""
+def _integer_indices(who: str, indices: Any) -> Any:
+    """Return indices as an integer array or Variable."""
     indices = as_operand(who, "indices", indices)
     check_indices(who, indices)
     return indices
 
 
-def _corner(who: str, what: str, shape: Shape, wanted: Shape, axis: int | None = None) -> Any:
-    """The slices of the first ``wanted`` elements on each axis but one; None where that is all."""
+def _leading_slices(
+    who: str, what: str, shape: Shape, wanted: Shape, axis: int | None = None
+) -> Any:
+    """Return the slices of the first ``wanted`` elements on each axis but one; None for all."""
     if len(shape) != len(wanted):
         raise ShapeError(f"{who}: indices {wanted} for {what} {shape}; they need as many axes")
     for k, (n, least) in enumerate(zip(shape, wanted, strict=True)):
@@ -151,7 +153,7 @@ def _corner(who: str, what: str, shape: Shape, wanted: Shape, axis: int | None =
     return None if lengths == shape else tuple(slice(n) for n in lengths)
 
 
-def _part(x: Any, corner: Any, tape: Any) -> Any:
+def _read_slices(x: Any, corner: Any, tape: Any) -> Any:
     return x if corner is None else getitem(x, corner, tape=tape)
 
 
@@ -169,28 +171,28 @@ def _part(x: Any, corner: Any, tape: Any) -> Any:
     ],
 )
 def gather(x: Any, indices: Any, *, axis: int, tape: Any = None) -> Any:
-    """The elements at ``indices`` along an axis, each from its own line, as ``torch.gather``.
+    """Elements at ``indices`` along an axis, each from its own line, as ``torch.gather``.
 
     Args:
         x: Array.
-        indices: Integers with as many axes, on the other axes at most as long; of lines beyond
-            them nothing is read. ``take_along_axis`` is the same for lines that broadcast.
-        axis: Along which.
+        indices: Integers with as many axes, at most as long on the other axes; lines beyond
+            them are not read. ``take_along_axis`` broadcasts lines instead.
+        axis: The axis.
         tape: The tape to record on.
 
     Returns:
         An array of the shape of ``indices``.
 
     Raises:
-        ShapeError: where the shapes do not fit. DTypeError: for indices that are not integers.
+        ShapeError: if the shapes do not fit. DTypeError: if the indices are not integers.
 
     >>> gather(np.array([[1, 2], [3, 4]]), np.array([[1, 0, 1]]), axis=1)
     array([[2, 1, 2]])
     """
-    x, indices = as_operand("gather", "x", x), indices_of("gather", indices)
+    x, indices = as_operand("gather", "x", x), _integer_indices("gather", indices)
     (k,) = normalize_axes("gather", axis, len(x.shape))
-    corner = _corner("gather", "x", x.shape, indices.shape, k)
-    return take_along_axis(_part(x, corner, tape), indices, k, tape=tape)
+    corner = _leading_slices("gather", "x", x.shape, indices.shape, k)
+    return take_along_axis(_read_slices(x, corner, tape), indices, k, tape=tape)
 
 
 _SCATTERED = (
@@ -207,71 +209,73 @@ _UNSCATTERED = (
 )
 
 
-def _scattering(who: str, x: Any, indices: Any, source: Any, axis: Any, tape: Any) -> Any:
-    """The operands of a scatter, the axis from the front, and the part of ``x`` it writes to."""
-    x, indices = as_operand(who, "x", x), indices_of(who, indices)
+def _scatter_operands(who: str, x: Any, indices: Any, source: Any, axis: Any, tape: Any) -> Any:
+    """Return the operands of a scatter, the axis from the front, and the slices it writes."""
+    x, indices = as_operand(who, "x", x), _integer_indices(who, indices)
     (k,) = normalize_axes(who, axis, len(x.shape))
-    corner = _corner(who, "x", x.shape, indices.shape, k)
+    corner = _leading_slices(who, "x", x.shape, indices.shape, k)
     if type(source) not in NUMBERS:
         source = as_operand(who, "source", source)
-        source = _part(source, _corner(who, "source", source.shape, indices.shape), tape)
+        source = _read_slices(
+            source, _leading_slices(who, "source", source.shape, indices.shape), tape
+        )
     return x, indices, source, k, corner
 
 
 @composite(samples=_SCATTERED, rejects=_UNSCATTERED)
 def scatter(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = None) -> Any:
-    """A copy of ``x`` with the numbers of ``source`` at ``indices``, as ``torch.scatter``.
+    """Copy of ``x`` with the elements of ``source`` at ``indices``, as ``torch.scatter``.
 
     Args:
         x: Array.
-        indices: Integers with as many axes, on the other axes at most as long.
+        indices: Integers with as many axes, at most as long on the other axes.
         source: Array at least as long as ``indices`` on each axis, or a number.
-        axis: Along which an index counts.
+        axis: The axis that is indexed.
         tape: The tape to record on.
 
     Returns:
-        A new array of the shape and dtype of ``x``. Where indices name a place twice, the last one
-        writes it, and alone has the gradient.
+        A new array of the shape and dtype of ``x``. Of repeated indices the last one writes, and
+        alone has the gradient.
 
     Raises:
-        ShapeError: where the shapes do not fit, or for an index that the axis does not have.
-        DTypeError: for indices that are not integers.
+        ShapeError: if the shapes do not fit, or an index is out of range.
+        DTypeError: if the indices are not integers.
 
     >>> scatter(np.zeros((2, 3)), np.array([[2], [0]]), np.array([[5.0], [6.0]]), axis=1)
     array([[0., 0., 5.],
            [6., 0., 0.]])
     """
-    x, indices, source, k, corner = _scattering("scatter", x, indices, source, axis, tape)
-    part = put_along_axis(_part(x, corner, tape), indices, source, k, tape=tape)
+    x, indices, source, k, corner = _scatter_operands("scatter", x, indices, source, axis, tape)
+    part = put_along_axis(_read_slices(x, corner, tape), indices, source, k, tape=tape)
     return part if corner is None else setitem(x, part, corner, tape=tape)
 
 
 @composite(samples=_SCATTERED, rejects=_UNSCATTERED)
 def scatter_add(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = None) -> Any:
-    """``x`` plus the numbers of ``source`` at ``indices``, as ``torch.scatter_add``.
+    """Add the elements of ``source`` to ``x`` at ``indices``, as ``torch.scatter_add``.
 
     Args:
         x: Array.
-        indices: Integers with as many axes, on the other axes at most as long.
+        indices: Integers with as many axes, at most as long on the other axes.
         source: Array at least as long as ``indices`` on each axis, or a number.
-        axis: Along which an index counts.
+        axis: The axis that is indexed.
         tape: The tape to record on.
 
     Returns:
-        A new array of the shape and dtype of ``x``. What goes to one place is summed in the order
-        of the indices, and then added.
+        A new array of the shape and dtype of ``x``. Repeated indices are summed in their order, and
+        the sum is then added.
 
     Raises:
-        ShapeError: where the shapes do not fit, or for an index that the axis does not have.
-        DTypeError: for indices that are not integers.
+        ShapeError: if the shapes do not fit, or an index is out of range.
+        DTypeError: if the indices are not integers.
 
     >>> scatter_add(np.ones((1, 3)), np.array([[2, 2]]), np.array([[5.0, 6.0]]), axis=1)
     array([[ 1.,  1., 12.]])
     """
-    x, indices, source, k, corner = _scattering("scatter_add", x, indices, source, axis, tape)
+    x, indices, source, k, corner = _scatter_operands("scatter_add", x, indices, source, axis, tape)
     spec = Spec(x.shape, x.dtype)
     if type(source) not in NUMBERS:
-        check_kind("scatter_add", "source", np.empty(0, source.dtype), x.dtype)
+        check_castable("scatter_add", "source", np.empty(0, source.dtype), x.dtype)
     part = broadcast_to(astype(source, x.dtype, tape=tape), indices.shape, tape=tape)
     if corner is None:
         return add(x, add_along_axis(part, indices, axis=k, spec=spec, tape=tape), tape=tape)
@@ -292,40 +296,40 @@ def scatter_add(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = Non
     rejects=[reject((4, 3), np.array([[0]]), axis=0, match="on one axis")],
 )
 def index_select(x: Any, indices: Any, *, axis: int, tape: Any = None) -> Any:
-    """The slices at ``indices`` along an axis, as ``torch.index_select``; ``take`` is the same.
+    """Slices at ``indices`` along an axis, as ``torch.index_select``; see also ``take``.
 
     Args:
         x: Array.
         indices: Integers on one axis, or one.
-        axis: Along which.
+        axis: The axis.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for indices on more axes, or outside of ``axis``.
+        ShapeError: if the indices have more axes, or are out of range.
 
     >>> index_select(np.array([[1, 2], [3, 4]]), np.array([1, 1]), axis=0)
     array([[3, 4],
            [3, 4]])
     """
-    indices = _line("index_select", indices, tape)
+    indices = _index_vector("index_select", indices, tape)
     return take(x, indices, axis, tape=tape)
 
 
-def _line(who: str, indices: Any, tape: Any) -> Any:
-    indices = indices_of(who, indices)
+def _index_vector(who: str, indices: Any, tape: Any) -> Any:
+    indices = _integer_indices(who, indices)
     if len(indices.shape) > 1:
         raise ShapeError(f"{who}: indices of shape {indices.shape}; pass them on one axis")
     return indices if indices.shape else reshape(indices, 1, tape=tape)
 
 
-def _slices(who: str, x: Any, indices: Any, source: Any, axis: Any, tape: Any) -> Any:
-    """The operands of an op that writes slices, and the axis from the front."""
-    x, indices = as_operand(who, "x", x), _line(who, indices, tape)
+def _slice_operands(who: str, x: Any, indices: Any, source: Any, axis: Any, tape: Any) -> Any:
+    """Return the operands of an op that writes slices, and the axis from the front."""
+    x, indices = as_operand(who, "x", x), _index_vector(who, indices, tape)
     (k,) = normalize_axes(who, axis, len(x.shape))
     if type(source) not in NUMBERS:
         source = as_operand(who, "source", source)
     places = (*x.shape[:k], *indices.shape, *x.shape[k + 1 :])
-    check_fit(who, "source", getattr(source, "shape", ()), places)
+    check_values_shape(who, "source", getattr(source, "shape", ()), places)
     return x, indices, source, k, places
 
 
@@ -351,31 +355,31 @@ _NO_SLICES = (
 def index_add(
     x: Any, indices: Any, source: Any, *, axis: int, alpha: Any = 1, tape: Any = None
 ) -> Any:
-    """``x`` plus the slices of ``source`` at ``indices`` along an axis, as ``torch.index_add``.
+    """Add the slices of ``source`` to ``x`` at ``indices`` along an axis, as ``torch.index_add``.
 
     Args:
         x: Array.
         indices: Integers on one axis, one for each slice of ``source``.
-        source: Array, of the shape of ``x`` but on ``axis``, or what broadcasts to that.
-        axis: Along which.
-        alpha: What ``source`` is multiplied by.
+        source: Array in the shape of ``x`` except on ``axis``, or one that broadcasts to it.
+        axis: The axis.
+        alpha: Factor of ``source``.
         tape: The tape to record on.
 
     Returns:
-        A new array of the shape and dtype of ``x``; repeated slices add up, in their order.
+        A new array of the shape and dtype of ``x``; repeated indices accumulate, in their order.
 
     Raises:
-        ShapeError: where the shapes do not fit, or for an index that the axis does not have.
-        DTypeError: for indices that are not integers.
+        ShapeError: if the shapes do not fit, or an index is out of range.
+        DTypeError: if the indices are not integers.
 
     >>> index_add(np.zeros(3), np.array([2, 2, 0]), np.array([1.0, 2.0, 4.0]), axis=0)
     array([4., 0., 3.])
     """
-    x, indices, source, k, places = _slices("index_add", x, indices, source, axis, tape)
+    x, indices, source, k, places = _slice_operands("index_add", x, indices, source, axis, tape)
     if not (type(alpha) in NUMBERS and alpha == 1):
         source = mul(source, alpha, tape=tape)
     if type(source) not in NUMBERS:
-        check_kind("index_add", "source", np.empty(0, source.dtype), x.dtype)
+        check_castable("index_add", "source", np.empty(0, source.dtype), x.dtype)
     part = broadcast_to(astype(source, x.dtype, tape=tape), places, tape=tape)
     spec = Spec(x.shape, x.dtype)
     return add(x, add_taken(part, indices, axis=k, spec=spec, tape=tape), tape=tape)
@@ -383,34 +387,33 @@ def index_add(
 
 @composite(samples=[*_SLICES, sample((4, 3), np.array([1]), (), axis=0)], rejects=_NO_SLICES)
 def index_copy(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = None) -> Any:
-    """A copy of ``x`` with the slices of ``source`` at ``indices``, as ``torch.index_copy``.
+    """Copy of ``x`` with the slices of ``source`` at ``indices``, as ``torch.index_copy``.
 
     Args:
         x: Array.
         indices: Integers on one axis, one for each slice of ``source``.
-        source: Array, of the shape of ``x`` but on ``axis``, or what broadcasts to that: a number,
-            as ``torch.index_fill`` has it.
-        axis: Along which.
+        source: Array in the shape of ``x`` except on ``axis``, or one that broadcasts to it; a
+            number for ``torch.index_fill``.
+        axis: The axis.
         tape: The tape to record on.
 
     Returns:
-        A new array of the shape and dtype of ``x``; where an index comes twice, the last one
-        counts.
+        A new array of the shape and dtype of ``x``; of repeated indices the last one writes.
 
     Raises:
-        ShapeError: where the shapes do not fit, or for an index that the axis does not have.
+        ShapeError: if the shapes do not fit, or an index is out of range.
 
     >>> index_copy(np.zeros((2, 2)), np.array([1]), 3.0, axis=1)
     array([[0., 3.],
            [0., 3.]])
     """
-    x, indices, source, k, places = _slices("index_copy", x, indices, source, axis, tape)
+    x, indices, source, k, places = _slice_operands("index_copy", x, indices, source, axis, tape)
     upright = (1,) * k + indices.shape + (1,) * (len(x.shape) - k - 1)
     wide = broadcast_to(reshape(indices, upright, tape=tape), places, tape=tape)
     return put_along_axis(x, wide, source, k, tape=tape)
 
 
-# ------------------------------------------------------------------ among all elements
+# ------------------------------------------------------------------ flat indices
 
 
 @composite(
@@ -434,32 +437,31 @@ def index_copy(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = None
     ],
 )
 def put(a: Any, ind: Any, v: Any, mode: str = "raise", *, tape: Any = None) -> Any:
-    """A copy of ``a`` with ``v`` where ``take`` reads among all elements; NumPy writes in place.
+    """Copy of ``a`` with ``v`` at flat indices; NumPy writes in place.
 
     Args:
         a: Array of any shape.
-        ind: Integers that count the elements in row-major order.
-        v: The numbers, of a shape that broadcasts to that of ``ind``.
-        mode: What becomes of indices that are too large or too small: ``"raise"``, ``"wrap"`` or
-            ``"clip"``.
+        ind: Indices into the elements in row-major order.
+        v: The values, whose shape broadcasts to that of ``ind``.
+        mode: The treatment of indices out of range: ``"raise"``, ``"wrap"`` or ``"clip"``.
         tape: The tape to record on.
 
     Returns:
-        A new array of the shape and dtype of ``a``; where an index comes twice, the last one
-        counts, and alone has the gradient.
+        A new array of the shape and dtype of ``a``; of repeated indices the last one writes, and
+        alone has the gradient.
 
     Raises:
-        ShapeError: where the shapes do not fit, or for an index that ``a`` does not have.
+        ShapeError: if the shapes do not fit, or an index is out of range.
 
     >>> put(np.zeros((2, 2)), [0, -1], [1.0, 2.0])
     array([[1., 0.],
            [0., 2.]])
     """
-    a, ind = as_operand("put", "a", a), indices_of("put", ind)
+    a, ind = as_operand("put", "a", a), _integer_indices("put", ind)
     word("put", "mode", mode, ("raise", "wrap", "clip"))
     if type(v) not in NUMBERS:
         v = as_operand("put", "v", v)
-        check_fit("put", "v", v.shape, ind.shape)
+        check_values_shape("put", "v", v.shape, ind.shape)
         v = reshape(broadcast_to(v, ind.shape, tape=tape), -1, tape=tape)
     if mode != "raise":
         count = np.arange(Spec(a.shape, a.dtype).size)

@@ -1,4 +1,4 @@
-"""Repeating."""
+"""Tiling and repetition of elements."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import numpy as np
 from odyssey.checks import shown
 from odyssey.devices.ownership import copy_if_shared
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.structure.indexing import getitem, plain_key
+from odyssey.ops.structure.indexing import getitem, normalize_key
 from odyssey.ops.structure.shape import broadcast_to, reshape, shape_of
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
-
-# ------------------------------------------------------------------ repeating
 
 
 @composite(
@@ -31,21 +29,21 @@ from odyssey.table.shape_rules import normalize_axes
     rejects=[reject((2,), reps=-1, match="cannot be negative")],
 )
 def tile(A: Any, reps: Any, *, tape: Any = None) -> Any:
-    """The whole array repeated along its axes.
+    """Repeat an array along its axes.
 
     Args:
         A: Array of any shape.
-        reps: How often along each axis, the last axis last; or one number, for the last axis.
+        reps: Number of repetitions along each axis, or one number for the last axis.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for a negative number.
+        ShapeError: if a number is negative.
 
     >>> tile(np.array([1, 2]), (2, 2))
     array([[1, 2, 1, 2],
            [1, 2, 1, 2]])
     """
-    times = _counts("tile", reps)
+    times = _repeat_counts("tile", reps)
     shape = shape_of(A)
     ndim = max(len(shape), len(times))
     times = (1,) * (ndim - len(times)) + times
@@ -53,12 +51,12 @@ def tile(A: Any, reps: Any, *, tape: Any = None) -> Any:
     between = tuple(m for n in lengths for m in (1, n))
     wide = tuple(m for pair in zip(times, lengths, strict=True) for m in pair)
     repeated = broadcast_to(reshape(A, between, tape=tape), wide, tape=tape)
-    return _fresh(repeated, tuple(t * n for t, n in zip(times, lengths, strict=True)), tape)
+    return _reshape_copy(repeated, tuple(t * n for t, n in zip(times, lengths, strict=True)), tape)
 
 
-def _counts(who: str, numbers: Any) -> tuple[int, ...]:
+def _repeat_counts(who: str, numbers: Any) -> tuple[int, ...]:
     try:
-        counts = tuple(operator.index(n) for n in np.atleast_1d(plain_key(numbers)).tolist())
+        counts = tuple(operator.index(n) for n in np.atleast_1d(normalize_key(numbers)).tolist())
     except TypeError:
         raise DTypeError(f"{who}: {shown(numbers)} came where ints were wanted") from None
     if any(n < 0 for n in counts):
@@ -66,8 +64,8 @@ def _counts(who: str, numbers: Any) -> tuple[int, ...]:
     return counts
 
 
-def _fresh(x: Any, shape: tuple[int, ...], tape: Any) -> Any:
-    """Under ``shape``, and no view of what was repeated, though nothing may have been."""
+def _reshape_copy(x: Any, shape: tuple[int, ...], tape: Any) -> Any:
+    """Reshape to a copy, even if nothing was repeated."""
     return copy_if_shared(reshape(x, shape, tape=tape))
 
 
@@ -82,21 +80,21 @@ def _fresh(x: Any, shape: tuple[int, ...], tape: Any) -> Any:
     rejects=[reject((2,), repeats=[1, 2, 3], axis=0, match="3 repeats for 2")],
 )
 def repeat(a: Any, repeats: Any, axis: int | None = None, *, tape: Any = None) -> Any:
-    """Each element repeated in its place.
+    """Repeat each element.
 
     Args:
         a: Array of any shape.
-        repeats: How often each: one int, or one for each place on the axis.
-        axis: Along which axis; by default the elements are put on one axis first.
+        repeats: Number of repetitions: one int, or one for each index of the axis.
+        axis: The axis; by default the array is flattened first.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for a negative number, or a wrong number of them.
+        ShapeError: if a number is negative, or their count is wrong.
 
     >>> repeat(np.array([1, 2]), 2), repeat(np.array([1, 2]), [3, 1])
     (array([1, 1, 2, 2]), array([1, 1, 1, 2]))
     """
-    counts = _counts("repeat", repeats)
+    counts = _repeat_counts("repeat", repeats)
     if axis is None:
         a, axis = reshape(a, -1, tape=tape), 0
     shape = shape_of(a)
@@ -105,7 +103,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None, *, tape: Any = None) -
         head, n, tail = shape[:k], shape[k], shape[k + 1 :]
         narrow = reshape(a, (*head, n, 1, *tail), tape=tape)
         wide = broadcast_to(narrow, (*head, n, counts[0], *tail), tape=tape)
-        return _fresh(wide, (*head, n * counts[0], *tail), tape)
+        return _reshape_copy(wide, (*head, n * counts[0], *tail), tape)
     if len(counts) != shape[k]:
         raise ShapeError(f"repeat: {len(counts)} repeats for {shape[k]} places on axis {k}")
     key = (slice(None),) * k + (np.repeat(np.arange(shape[k]), counts),)

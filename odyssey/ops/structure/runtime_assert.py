@@ -1,4 +1,4 @@
-"""What is asked of data in graphs, where it cannot be looked at yet: a row that passes it on."""
+"""Runtime assertions: conditions on data that a graph checks when it runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odyssey.spec import Spec
 from odyssey.table.declare import PASS, op, publish
 from odyssey.table.samples import reject, sample
 
-_WHAT = "hinge: targets must be -1 or 1"
+_MESSAGE = "hinge: targets must be -1 or 1"
 
 
 @op(
@@ -23,22 +23,22 @@ _WHAT = "hinge: targets must be -1 or 1"
     vjp={"x": PASS},
     jvp={"x": PASS},
     samples=[
-        sample((2, 3), np.array([True, True]), message=_WHAT),
-        sample((), np.array(True), message=_WHAT),
-        sample((0, 3), np.zeros(0, bool), message=_WHAT),
+        sample((2, 3), np.array([True, True]), message=_MESSAGE),
+        sample((), np.array(True), message=_MESSAGE),
+        sample((0, 3), np.zeros(0, bool), message=_MESSAGE),
     ],
     rejects=[
-        reject((3,), np.array([True, False]), message=_WHAT, error=SettingError, match="-1 or 1")
+        reject((3,), np.array([True, False]), message=_MESSAGE, error=SettingError, match="-1 or 1")
     ],
 )
 def demanded(x: Any, holds: Any, /, message: str) -> Any:
-    """The same value, if something holds everywhere; else an error with a message."""
+    """Return ``x`` if a condition holds everywhere; else raise SettingError with a message."""
     if not np.all(holds):
         raise SettingError(message)
-    made = np.array(x)
-    if made.dtype.kind not in "biufc":
+    values = np.array(x)
+    if values.dtype.kind not in "biufc":
         raise DTypeError(f"demanded: x is {shown(x)}; pass numbers of a dtype")
-    return made[()]
+    return values[()]
 
 
 publish(globals())

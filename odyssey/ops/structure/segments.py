@@ -1,4 +1,4 @@
-"""Sums, means and extremes of slices that belong together, by the number that each bears."""
+"""Segment reductions: sums, means and extremes of slices with equal segment ids."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from odyssey.table.value import Symbol
 _IDS = np.array([0, 2, 0, 2, 5])
 _SPARE = np.array([1, -1, 1, 7, 3])
 
-# ------------------------------------------------------------------ segments
+# ------------------------------------------------------------------ sums and means
 
 
-def _checked(who: str, data: Any, ids: Any, count: Any) -> tuple[Any, Any, int]:
-    """Data, ids and how many segments there are."""
+def _segment_operands(who: str, data: Any, ids: Any, count: Any) -> tuple[Any, Any, int]:
+    """Validate and return data, ids and the number of segments."""
     data, ids = as_operand(who, "data", data), as_operand(who, "segment_ids", ids)
     _check_ids(who, data, ids)
     if count is None:
@@ -46,12 +46,12 @@ def _checked(who: str, data: Any, ids: Any, count: Any) -> tuple[Any, Any, int]:
             raise DTypeError(
                 f"{who}: segment_ids have no values while a graph is traced; pass num_segments"
             )
-        return data, ids, _needed(known)
-    return data, ids, _count(who, count)
+        return data, ids, _required_segments(known)
+    return data, ids, _num_segments_option(who, count)
 
 
-def _needed(ids: Array) -> int:
-    """How many segments the largest number asks for."""
+def _required_segments(ids: Array) -> int:
+    """Return the largest id plus one."""
     return max(int(ids.max()) + 1, 0) if ids.size else 0
 
 
@@ -65,7 +65,7 @@ def _check_ids(who: str, data: Any, ids: Any) -> None:
         )
 
 
-def _count(who: str, count: Any) -> int:
+def _num_segments_option(who: str, count: Any) -> int:
     try:
         count = operator.index(count)
     except TypeError:
@@ -75,16 +75,16 @@ def _count(who: str, count: Any) -> int:
     return count
 
 
-def _kept(ids: Any, count: int, tape: Any = None) -> Any:
-    """The ids, with ``count`` in the place of those that no segment has."""
-    ids = astype(ids, np.intp, tape=tape)  # in which the count has room
+def _clamp_ids(ids: Any, count: int, tape: Any = None) -> Any:
+    """Replace ids out of range by ``count``."""
+    ids = astype(ids, np.intp, tape=tape)  # wide enough for the count
     own = logical_and(greater_equal(ids, 0, tape=tape), less(ids, count, tape=tape), tape=tape)
     return where(own, ids, count, tape=tape)
 
 
-def _sums(data: Any, ids: Any, count: int, tape: Any = None) -> Any:
+def _add_segments(data: Any, ids: Any, count: int, tape: Any = None) -> Any:
     spec = Spec((count + 1, *data.shape[1:]), data.dtype)
-    sums = add_taken(data, _kept(ids, count, tape), axis=0, spec=spec, tape=tape)
+    sums = add_taken(data, _clamp_ids(ids, count, tape), axis=0, spec=spec, tape=tape)
     return getitem(sums, slice(count), tape=tape)
 
 
@@ -107,70 +107,70 @@ _NO_SEGMENTS = (
 def segment_sum(
     data: Any, segment_ids: Any, num_segments: int | None = None, *, tape: Any = None
 ) -> Any:
-    """The sum of the slices of each segment, as ``jax.ops.segment_sum``.
+    """Sum of the slices of each segment, as ``jax.ops.segment_sum``.
 
     Args:
         data: Array, whose slices along its first axis are summed.
-        segment_ids: For each slice the number of its segment, in any order; slices with a number
-            that no segment has are left out.
-        num_segments: How many there are; by default as many as the largest number asks for.
+        segment_ids: The segment id of each slice, in any order; slices with an id out of range are
+            ignored.
+        num_segments: Number of segments; by default the largest id plus one.
         tape: The tape to record on.
 
     Returns:
-        One slice for each segment, in the dtype of ``data``; 0 for one without slices. What
-        belongs together is summed in the order in which it came.
+        One slice for each segment, in the dtype of ``data``; 0 for an empty segment. Slices are
+        added in their order.
 
     Raises:
-        ShapeError: where there is not one number for each slice. DTypeError: for numbers that are
-            not integers.
+        ShapeError: if the number of ids and slices differ. DTypeError: if ids are not
+            integers.
 
     >>> segment_sum(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 0]))
     array([5., 0., 2.])
     """
-    data, ids, count = _checked("segment_sum", data, segment_ids, num_segments)
-    return _sums(data, ids, count, tape)
+    data, ids, count = _segment_operands("segment_sum", data, segment_ids, num_segments)
+    return _add_segments(data, ids, count, tape)
 
 
 @composite(samples=_SEGMENTS, rejects=_NO_SEGMENTS)
 def segment_mean(
     data: Any, segment_ids: Any, num_segments: int | None = None, *, tape: Any = None
 ) -> Any:
-    """The mean of the slices of each segment; 0 for one without slices.
+    """Mean of the slices of each segment; 0 for an empty segment.
 
     Args:
-        data: Array, of whose slices along its first axis the mean is taken.
-        segment_ids: For each slice the number of its segment; see ``segment_sum``.
-        num_segments: How many there are; by default as many as the largest number asks for.
+        data: Array, whose slices along its first axis are averaged.
+        segment_ids: The segment id of each slice; see ``segment_sum``.
+        num_segments: Number of segments; by default the largest id plus one.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where there is not one number for each slice. DTypeError: for numbers that are
-            not integers.
+        ShapeError: if the number of ids and slices differ. DTypeError: if ids are not
+            integers.
 
     >>> segment_mean(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 0]))
     array([2.5, 0. , 2. ])
     """
-    data, ids, count = _checked("segment_mean", data, segment_ids, num_segments)
+    data, ids, count = _segment_operands("segment_mean", data, segment_ids, num_segments)
     if data.dtype.kind in "biu":
         data = astype(data, np.float64, tape=tape)
     ones = np.ones(data.shape[:1], np.float32 if data.dtype.char in "fFe" else np.float64)
-    sizes = maximum(_sums(ones, ids, count, tape), 1, tape=tape)
+    sizes = maximum(_add_segments(ones, ids, count, tape), 1, tape=tape)
     upright = reshape(sizes, (count, *(1,) * (len(data.shape) - 1)), tape=tape)
-    half = data.dtype == np.float16  # whose sums stop growing at 2048
-    sums = _sums(astype(data, np.float32, tape=tape) if half else data, ids, count, tape)
+    half = data.dtype == np.float16  # float16 sums stop growing at 2048
+    sums = _add_segments(astype(data, np.float32, tape=tape) if half else data, ids, count, tape)
     return astype(div(sums, upright, tape=tape), data.dtype, tape=tape)
 
 
 # ------------------------------------------------------------------ extremes
 
 
-def _prepare(who: str) -> Any:
+def _prepare_segments(who: str) -> Any:
     return lambda num_segments: (
-        num_segments if num_segments is None else _count(who, num_segments),
+        num_segments if num_segments is None else _num_segments_option(who, num_segments),
     )
 
 
-def _infer(who: str) -> Any:
+def _segment_extreme_infer(who: str) -> Any:
     def infer(data: Spec, segment_ids: Any, num_segments: int | None) -> Spec:
         _check_ids(who, data, segment_ids)
         if num_segments is None:
@@ -182,8 +182,8 @@ def _infer(who: str) -> Any:
     return infer
 
 
-def _start(largest: bool, dtype: np.dtype[Any]) -> Any:
-    """The extreme of nothing."""
+def _extreme_identity(largest: bool, dtype: np.dtype[Any]) -> Any:
+    """Return the extreme of an empty segment."""
     if dtype.kind == "b":
         return not largest
     if dtype.kind == "f":
@@ -191,13 +191,13 @@ def _start(largest: bool, dtype: np.dtype[Any]) -> Any:
     return np.iinfo(dtype).min if largest else np.iinfo(dtype).max
 
 
-def _extremes(who: str, extreme: np.ufunc, largest: bool) -> Any:
+def _segment_extreme(who: str, extreme: np.ufunc, largest: bool) -> Any:
     def run(data: Any, segment_ids: Any, num_segments: int | None) -> Any:
         data, ids = np.asarray(data), np.asarray(segment_ids)
         _check_ids(who, data, ids)
         ids = ids.astype(np.intp, copy=False)
-        count = _needed(ids) if num_segments is None else num_segments
-        out = np.full((count, *data.shape[1:]), _start(largest, data.dtype), data.dtype)
+        count = _required_segments(ids) if num_segments is None else num_segments
+        out = np.full((count, *data.shape[1:]), _extreme_identity(largest, data.dtype), data.dtype)
         own = ((ids >= 0) & (ids < count)).nonzero()[0]
         if own.size and data.size:
             order = own[ids[own].argsort(kind="stable")]
@@ -209,50 +209,50 @@ def _extremes(who: str, extreme: np.ufunc, largest: bool) -> Any:
     return run
 
 
-def _natively(how: str) -> Any:
-    def native(build: Any, data: Any, segment_ids: Any, num_segments: int) -> Any:
+def _segment_extreme_lowering(how: str) -> Any:
+    def lower_segment_extreme(build: Any, data: Any, segment_ids: Any, num_segments: int) -> Any:
         shape = (num_segments + 1, *data.shape[1:])
-        out = build.zeros(shape, data.dtype, _start(how == "max", data.dtype))
-        kept = reshape(_kept(segment_ids, num_segments), (-1,) + (1,) * (data.ndim - 1))
+        out = build.zeros(shape, data.dtype, _extreme_identity(how == "max", data.dtype))
+        kept = reshape(_clamp_ids(segment_ids, num_segments), (-1,) + (1,) * (data.ndim - 1))
         places = [kept, *(build.index(data.shape, k) for k in range(1, data.ndim))]
         return build.part(build.scatter(how, out, data, places), slice(0, num_segments))
 
-    return native
+    return lower_segment_extreme
 
 
-_largest = _extremes("segment_max", np.maximum, True)
-_smallest = _extremes("segment_min", np.minimum, False)
+_largest = _segment_extreme("segment_max", np.maximum, True)
+_smallest = _segment_extreme("segment_min", np.minimum, False)
 
 
-def _hits(data: Any, out: Any, ids: Any) -> tuple[Any, Any]:
-    """Which elements are the extreme of their segment, and how many share it, slice by slice."""
+def _extreme_mask(data: Any, out: Any, ids: Any) -> tuple[Any, Any]:
+    """Return a mask of the elements equal to the extreme of their segment, and their count."""
     count = out.shape[0]
-    kept = _kept(ids, count)
+    kept = _clamp_ids(ids, count)
     own = reshape(less(kept, count), (-1,) + (1,) * (len(data.shape) - 1))
     peaks = take(out, kept, 0, mode="clip")
     both_nan = logical_and(not_equal(data, data), not_equal(peaks, peaks))
     hits = logical_and(own, logical_or(equal(data, peaks), both_nan))
-    return hits, maximum(_sums(widen_float16(astype(hits, data.dtype)), ids, count), 1)
+    return hits, maximum(_add_segments(widen_float16(astype(hits, data.dtype)), ids, count), 1)
 
 
-def _pull(g: Any, data: Any, segment_ids: Any, out: Any) -> Any:
+def _segment_extreme_vjp(g: Any, data: Any, segment_ids: Any, out: Any) -> Any:
     if not out.shape[0]:
         return np.zeros(data.shape, g.dtype)
-    hits, sharing = _hits(data, out, segment_ids)
+    hits, sharing = _extreme_mask(data, out, segment_ids)
     spread = take(
         narrow_float16(div(g, sharing), data.dtype),
-        _kept(segment_ids, out.shape[0]),
+        _clamp_ids(segment_ids, out.shape[0]),
         0,
         mode="clip",
     )
     return keep_where(spread, hits)
 
 
-def _push(t: Any, data: Any, segment_ids: Any, out: Any) -> Any:
+def _segment_extreme_jvp(t: Any, data: Any, segment_ids: Any, out: Any) -> Any:
     if not out.shape[0]:
         return np.zeros(out.shape, t.dtype)
-    hits, sharing = _hits(data, out, segment_ids)
-    total = _sums(widen_float16(keep_where(t, hits)), segment_ids, out.shape[0])
+    hits, sharing = _extreme_mask(data, out, segment_ids)
+    total = _add_segments(widen_float16(keep_where(t, hits)), segment_ids, out.shape[0])
     return narrow_float16(div(total, sharing), data.dtype)
 
 
@@ -261,11 +261,11 @@ _ROW: dict[str, Any] = {
     "selects": True,
     "primitive": "scatter",
     "canonical": lambda data, segment_ids, num_segments: (num_segments,),
-    "vjp": {"data": _pull},
-    "jvp": {"data": _push},
+    "vjp": {"data": _segment_extreme_vjp},
+    "jvp": {"data": _segment_extreme_jvp},
     "kinks": "ties share the gradient evenly; slices of no segment have 0",
     "samples": [
-        # One without slices has an infinity, from which differences cannot be taken.
+        # An empty segment has an infinity, whose finite differences are NaN.
         sample((5, 2), np.array([0, 2, 0, 2, 1]), num_segments=3, spread=True),
         sample((5,), np.array([1, -1, 1, 7, 0]), num_segments=2, spread=True),
         sample((3, 2, 2), np.array([1, 0, 0]), num_segments=2, spread=True),
@@ -277,15 +277,15 @@ _ROW: dict[str, Any] = {
 
 @op(
     kernel=_largest,
-    lowering=_natively("max"),
-    prepare=_prepare("segment_max"),
-    infer=_infer("segment_max"),
+    lowering=_segment_extreme_lowering("max"),
+    prepare=_prepare_segments("segment_max"),
+    infer=_segment_extreme_infer("segment_max"),
     **_ROW,
 )
 def segment_max(data: Any, segment_ids: Any, /, num_segments: int | None = None) -> Any:
-    """The largest number of each segment, see ``segment_sum``; -inf for one without slices.
+    """Maximum of each segment, see ``segment_sum``; -inf for an empty one.
 
-    Integers have their least number there.
+    An empty segment of integers has the smallest integer.
 
     >>> segment_max(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 0]))
     array([  4., -inf,   2.])
@@ -295,15 +295,15 @@ def segment_max(data: Any, segment_ids: Any, /, num_segments: int | None = None)
 
 @op(
     kernel=_smallest,
-    lowering=_natively("min"),
-    prepare=_prepare("segment_min"),
-    infer=_infer("segment_min"),
+    lowering=_segment_extreme_lowering("min"),
+    prepare=_prepare_segments("segment_min"),
+    infer=_segment_extreme_infer("segment_min"),
     **_ROW,
 )
 def segment_min(data: Any, segment_ids: Any, /, num_segments: int | None = None) -> Any:
-    """The smallest number of each segment, see ``segment_sum``; inf for one without slices.
+    """Minimum of each segment, see ``segment_sum``; inf for an empty one.
 
-    Integers have their largest number there.
+    An empty segment of integers has the largest integer.
 
     >>> segment_min(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 0]))
     array([ 1., inf,  2.])

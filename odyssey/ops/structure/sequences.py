@@ -1,4 +1,4 @@
-"""Sequences of numbers."""
+"""Evenly spaced numbers."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def linspace(
     *,
     tape: Any = None,
 ) -> Any:
-    """Evenly spaced numbers between two, with gradients in both.
+    """Evenly spaced numbers over an interval, with gradients in both ends.
 
     Args:
         start: The first number, or an array of them.
-        stop: The last one, or where ``endpoint`` is False the one after it.
-        num: How many.
-        endpoint: Whether ``stop`` is among them.
-        retstep: Whether to return the distance between neighbours as well.
-        dtype: Another dtype.
-        axis: Where the new axis stands in the result.
+        stop: The last number, or with ``endpoint=False`` the one after it.
+        num: The number of numbers.
+        endpoint: Whether to include ``stop``.
+        retstep: Whether to return the spacing as well.
+        dtype: The dtype of the result.
+        axis: Position of the new axis in the result.
         tape: The tape to record on.
 
     Returns:
-        The numbers; or them and their distance.
+        The numbers, or a tuple of the numbers and the spacing.
 
     Raises:
-        ShapeError: for a negative ``num``.
+        ShapeError: if ``num`` is negative.
 
     >>> linspace(0.0, 1.0, 5)
     array([0.  , 0.25, 0.5 , 0.75, 1.  ])
@@ -70,7 +70,7 @@ def linspace(
     count = operator.index(num)
     if count < 0:
         raise ShapeError(f"linspace: num is {count}; there cannot be fewer than none")
-    first, last = _of_one_dtype(start, stop, tape)
+    first, last = _promote_ends(start, stop, tape)
     gaps = count - 1 if endpoint else count
     delta = sub(last, first, tape=tape)
     step = div(delta, gaps, tape=tape) if gaps > 0 else np.float64(np.nan)
@@ -78,19 +78,19 @@ def linspace(
     shape = shape_of(width)
     places = np.arange(count, dtype=width.dtype).reshape(-1, *[1] * len(shape))
     numbers = add(mul(places, width, tape=tape), first, tape=tape)
-    if endpoint and count > 1:  # which rounding may have missed
+    if endpoint and count > 1:  # exactly, despite rounding
         end = astype(broadcast_to(last, (1, *shape), tape=tape), numbers.dtype, tape=tape)
         numbers = concatenate([getitem(numbers, slice(0, -1), tape=tape), end], tape=tape)
     if axis != 0:
         numbers = moveaxis(numbers, 0, axis, tape=tape)
     if dtype is not None:
-        whole = native_dtype(dtype).kind in "biu"
-        numbers = astype(floor(numbers, tape=tape) if whole else numbers, dtype, tape=tape)
+        integral = native_dtype(dtype).kind in "biu"
+        numbers = astype(floor(numbers, tape=tape) if integral else numbers, dtype, tape=tape)
     return (numbers, step) if retstep else numbers
 
 
-def _of_one_dtype(start: Any, stop: Any, tape: Any) -> list[Any]:
-    """Both ends in their common dtype, which is floating; Python's numbers stay as they are."""
+def _promote_ends(start: Any, stop: Any, tape: Any) -> list[Any]:
+    """Cast both ends to their common floating dtype; Python numbers stay as they are."""
     known = (*NUMBERS, Value, Symbol)
     ends: list[Any] = [
         v if isinstance(v, known) else as_array("linspace", "an end", v) for v in (start, stop)

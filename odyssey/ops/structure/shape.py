@@ -1,4 +1,4 @@
-"""Ops that move elements without changing them, and the cast."""
+"""Shape manipulation: reshape, transpose, broadcast, and casts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def as_operand(who: str, name: str, x: Any) -> Any:
 
 
 def shape_of(x: Any) -> Shape:
-    """The shape of an array, a Variable, a Symbol, a number or a nest of lists."""
+    """Return the shape of an array, a Variable, a Symbol, a number or nested lists."""
     try:
         shape: Shape = x.shape if hasattr(x, "shape") else np.shape(x)
     except ValueError as error:
@@ -45,7 +45,7 @@ def shape_of(x: Any) -> Shape:
     samples=[sample((2, 3)), sample(()), sample((0,))],
 )
 def identity(x: Any, /) -> Any:
-    """The same value, under a name of its own."""
+    """Identity: the value itself, under a name of its own."""
     return np.array(x)[()]
 
 
@@ -57,14 +57,14 @@ def _astype_spec(x: Spec, dtype: Any) -> Spec:
     linear=True,
     canonical=lambda x, dtype: (native_dtype(dtype),),
     infer=_astype_spec,
-    scalar=lambda x, dtype: x,  # the cast is that to the dtype of the result
+    scalar=lambda x, dtype: x,  # the derivative casts to the dtype of the tangent's result
     vjp={"x": PASS},
     samples=[sample((2, 3), dtype=np.float64), sample((), dtype=np.float64)],
 )
 def astype(x: Any, /, dtype: Any) -> Any:
-    """The same numbers in another ``dtype``; complex to real keeps the real part."""
+    """Cast to another ``dtype``; complex to real keeps the real part."""
     x, dtype = np.asarray(x), native_dtype(dtype)
-    if x.dtype.kind == "c" and dtype.kind not in "cb":  # a number is true for either part
+    if x.dtype.kind == "c" and dtype.kind not in "cb":  # a complex number is true if either part is
         x = x.real
     return x.astype(dtype)[()]
 
@@ -72,8 +72,8 @@ def astype(x: Any, /, dtype: Any) -> Any:
 # ------------------------------------------------------------------ reshape and transpose
 
 
-def _reshaped(size: int, shape: Any) -> Shape | None:
-    """The full shape that ``shape``, with at most one -1, gives to ``size`` elements."""
+def _resolve_shape(size: int, shape: Any) -> Shape | None:
+    """Return ``shape`` with its -1 resolved, for an array of ``size`` elements."""
     lengths = [operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,))]
     known = 1
     for n in lengths:
@@ -85,27 +85,27 @@ def _reshaped(size: int, shape: Any) -> Shape | None:
 
 
 def _reshape_spec(x: Spec, shape: Any, order: str) -> Spec:
-    full = _reshaped(x.size, shape)
+    full = _resolve_shape(x.size, shape)
     if full is None:
         came = f"{x.shape} has {x.size} elements, which do not fill {shown(shape)}"
         raise ShapeError(f"reshape: {came}; at most one length may be -1")
     return Spec(full, x.dtype)
 
 
-def _spelled_shape(x: Spec, shape: Any, order: str) -> tuple[Any, str]:
-    full = _reshaped(x.size, shape)
+def _canonical_shape(x: Spec, shape: Any, order: str) -> tuple[Any, str]:
+    full = _resolve_shape(x.size, shape)
     assert full is not None, "the shape rule let it pass"
-    # From one axis to one axis there is but one order.
+    # Between one axis and one axis the order makes no difference.
     return full, "C" if x.ndim <= 1 and len(full) <= 1 else order
 
 
-def _ordered(shape: Any, order: str) -> tuple[Any, str]:
+def _reshape_options(shape: Any, order: str) -> tuple[Any, str]:
     if order not in ("C", "F"):
         raise SettingError(f"reshape: order={shown(order)}; 'C' is row-major, 'F' column-major")
     return shape, order
 
 
-def _reshaped_natively(build: Any, x: Any, shape: Any, order: str) -> Any:
+def _lower_reshape(build: Any, x: Any, shape: Any, order: str) -> Any:
     if order == "C":
         return build.reshape(x, shape)
     turned = build.reshape(build.transpose(x, range(x.ndim)[::-1]), shape[::-1])
@@ -116,9 +116,9 @@ def _reshaped_natively(build: Any, x: Any, shape: Any, order: str) -> Any:
     linear=True,
     numpy=[np.reshape],
     primitive="view",
-    lowering=_reshaped_natively,
-    prepare=_ordered,
-    canonical=_spelled_shape,
+    lowering=_lower_reshape,
+    prepare=_reshape_options,
+    canonical=_canonical_shape,
     infer=_reshape_spec,
     vjp={"x": lambda g, x_spec, order: reshape(g, x_spec.shape, order)},
     samples=[
@@ -134,15 +134,15 @@ def _reshaped_natively(build: Any, x: Any, shape: Any, order: str) -> Any:
     ],
 )
 def reshape(x: Any, /, shape: Any, order: str = "C") -> Any:
-    """The same elements, in row-major order, under another shape; one length may be -1."""
+    """Reshape, in row-major order by default; one length may be -1."""
     return np.reshape(x, shape, order)
 
 
-def _inverse(axes: Any) -> Any:
+def _inverse_permutation(axes: Any) -> Any:
     return None if axes is None else tuple(np.argsort([a % len(axes) for a in axes]).tolist())
 
 
-def _spelled_order(x: Spec, axes: Any) -> tuple[Shape]:
+def _canonical_axes_order(x: Spec, axes: Any) -> tuple[Shape]:
     ndim = x.ndim
     return (tuple(range(ndim))[::-1] if axes is None else tuple(a % ndim for a in axes),)
 
@@ -162,9 +162,9 @@ def _transpose_spec(x: Spec, axes: Any) -> Spec:
     primitive="view",
     lowering=lambda build, x, axes: build.transpose(x, axes),
     numpy=[np.transpose],
-    canonical=_spelled_order,
+    canonical=_canonical_axes_order,
     infer=_transpose_spec,
-    vjp={"x": lambda g, axes: transpose(g, _inverse(axes))},
+    vjp={"x": lambda g, axes: transpose(g, _inverse_permutation(axes))},
     samples=[
         sample((2, 3)),
         sample((2, 3, 4), axes=(1, -1, 0)),
@@ -174,7 +174,7 @@ def _transpose_spec(x: Spec, axes: Any) -> Spec:
     rejects=[reject((2, 3), axes=(0, 0), match="axes are distinct")],
 )
 def transpose(x: Any, /, axes: Any = None) -> Any:
-    """The axes in another order, by default reversed."""
+    """Permute the axes, by default in reverse order."""
     return np.transpose(x, axes)
 
 
@@ -195,7 +195,7 @@ def _matrix_transpose_spec(x: Spec) -> Spec:
     rejects=[reject((3,), match="two axes or more")],
 )
 def matrix_transpose(x: Any, /) -> Any:
-    """The last two axes exchanged."""
+    """Swap the last two axes."""
     return np.matrix_transpose(x)
 
 
@@ -209,8 +209,8 @@ def _broadcast_spec(x: Spec, shape: Any) -> Spec:
     raise ShapeError(f"broadcast_to: {x.shape} does not broadcast to {shape}")
 
 
-def repeated(x: Any, shape: Any) -> Any:
-    """``np.broadcast_to``, of one of NumPy's numbers in a fifth of the time."""
+def broadcast_view(x: Any, shape: Any) -> Any:
+    """Return ``np.broadcast_to``; for a NumPy scalar in a fifth of the time."""
     if isinstance(x, np.number) and type(shape) is tuple and min(shape, default=-1) >= 0:
         return np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
     return np.broadcast_to(x, shape)
@@ -218,26 +218,26 @@ def repeated(x: Any, shape: Any) -> Any:
 
 @op(
     linear=True,
-    kernel=repeated,
+    kernel=broadcast_view,
     primitive="view",
     lowering=lambda build, x, shape: build.broadcast(x, shape),
     numpy=[np.broadcast_to],
     canonical=lambda x, shape: (shape if isinstance(shape, tuple) else (shape,),),
     infer=_broadcast_spec,
-    # The sweep sums the cotangent back to the operand's shape.
+    # The sweep sums the cotangent to the operand's shape.
     vjp={"x": PASS},
     samples=[sample((3, 1), shape=(2, 3, 4)), sample((), shape=(2,)), sample((1, 0), shape=(2, 0))],
     rejects=[reject((3,), shape=(2, 4), match="does not broadcast")],
 )
 def broadcast_to(x: Any, /, shape: Any) -> Any:
-    """The value repeated along new axes and axes of length 1, without copying."""
+    """Broadcast to a shape, along new axes and axes of length 1, without a copy."""
     return np.broadcast_to(x, shape)
 
 
-# ------------------------------------------------------------------ axes, by the rows above
+# ------------------------------------------------------------------ composites of these
 
 
-def _permuted(x: Any, order: list[int], tape: Any) -> Any:
+def _transpose_to(x: Any, order: list[int], tape: Any) -> Any:
     return transpose(x, tuple(order), tape=tape)
 
 
@@ -251,7 +251,7 @@ def _permuted(x: Any, order: list[int], tape: Any) -> Any:
     rejects=[reject((2, 3), axis1=0, axis2=2, match="does not fit")],
 )
 def swapaxes(a: Any, axis1: int, axis2: int, *, tape: Any = None) -> Any:
-    """Two axes exchanged.
+    """Swap two axes.
 
     Args:
         a: Array of any shape.
@@ -263,7 +263,7 @@ def swapaxes(a: Any, axis1: int, axis2: int, *, tape: Any = None) -> Any:
         The array with the same elements, sharing memory as NumPy's does.
 
     Raises:
-        ShapeError: for an axis that ``a`` lacks.
+        ShapeError: if ``a`` lacks an axis.
 
     >>> swapaxes(np.ones((2, 3, 4)), 0, -1).shape
     (4, 3, 2)
@@ -271,7 +271,7 @@ def swapaxes(a: Any, axis1: int, axis2: int, *, tape: Any = None) -> Any:
     order = list(range(len(shape_of(a))))
     (i,), (j,) = (normalize_axes("swapaxes", k, len(order)) for k in (axis1, axis2))
     order[i], order[j] = order[j], order[i]
-    return _permuted(a, order, tape)
+    return _transpose_to(a, order, tape)
 
 
 @composite(
@@ -287,19 +287,19 @@ def swapaxes(a: Any, axis1: int, axis2: int, *, tape: Any = None) -> Any:
     ],
 )
 def moveaxis(a: Any, source: Any, destination: Any, *, tape: Any = None) -> Any:
-    """Axes moved to other places; the others keep their order.
+    """Move axes to other positions; the others keep their order.
 
     Args:
         a: Array of any shape.
-        source: An axis, or several.
-        destination: Where each of them goes.
+        source: One axis or several.
+        destination: The new position of each.
         tape: The tape to record on.
 
     Returns:
         The array with the same elements, sharing memory as NumPy's does.
 
     Raises:
-        ShapeError: for an axis that ``a`` lacks, or unlike numbers of axes.
+        ShapeError: if ``a`` lacks an axis, or the numbers of axes differ.
 
     >>> moveaxis(np.ones((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
@@ -314,7 +314,7 @@ def moveaxis(a: Any, source: Any, destination: Any, *, tape: Any = None) -> Any:
     order = [k for k in range(ndim) if k not in sources]
     for place, k in sorted(zip(places, sources, strict=True)):
         order.insert(place, k)
-    return _permuted(a, order, tape)
+    return _transpose_to(a, order, tape)
 
 
 @composite(
@@ -323,11 +323,11 @@ def moveaxis(a: Any, source: Any, destination: Any, *, tape: Any = None) -> Any:
     rejects=[reject((2, 3), order="A", error=SettingError, match="row-major")],
 )
 def ravel(a: Any, order: str = "C", *, tape: Any = None) -> Any:
-    """All elements on one axis.
+    """Flatten to one axis.
 
     Args:
         a: Array of any shape.
-        order: ``"C"``, the last axis fastest, or ``"F"``, the first.
+        order: ``"C"``, row-major, or ``"F"``, column-major.
         tape: The tape to record on.
 
     >>> ravel(np.array([[1, 2], [3, 4]]), "F")
@@ -348,15 +348,15 @@ def ravel(a: Any, order: str = "C", *, tape: Any = None) -> Any:
     rejects=[reject((2, 1), axis=0, match="has length 2")],
 )
 def squeeze(a: Any, axis: Axes = None, *, tape: Any = None) -> Any:
-    """Axes of length 1 left out.
+    """Remove axes of length 1.
 
     Args:
         a: Array of any shape.
-        axis: Which; by default all of length 1.
+        axis: The axes; by default all of length 1.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for an axis of another length.
+        ShapeError: if an axis has another length.
 
     >>> squeeze(np.ones((1, 3, 1))).shape
     (3,)
@@ -382,21 +382,21 @@ def squeeze(a: Any, axis: Axes = None, *, tape: Any = None) -> Any:
     rejects=[reject((3,), axis=3, match="does not fit")],
 )
 def expand_dims(a: Any, axis: int | tuple[int, ...], *, tape: Any = None) -> Any:
-    """New axes of length 1.
+    """Insert axes of length 1.
 
     Args:
         a: Array of any shape.
-        axis: Their places in the result.
+        axis: Their positions in the result.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for a place outside the result.
+        ShapeError: if a position is out of range.
 
     >>> expand_dims(np.ones(3), (0, -1)).shape
     (1, 3, 1)
     """
     lengths = shape_of(a)
-    if type(axis) is int and 0 <= axis <= len(lengths):  # half the time
+    if type(axis) is int and 0 <= axis <= len(lengths):  # takes half the time
         return reshape(a, (*lengths[:axis], 1, *lengths[axis:]), tape=tape)
     old, more = iter(lengths), len(axis) if isinstance(axis, (tuple, list)) else 1
     new = normalize_axes("expand_dims", axis, ndim := len(lengths) + more)

@@ -1,4 +1,4 @@
-"""Sorting along an axis."""
+"""Sorting, largest elements, partitions and unique values."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value
 _KINDS = ("quicksort", "mergesort", "heapsort", "stable")
 
 
-def _one_order(who: str) -> Any:
-    """A ``prepare`` for NumPy's options: they choose how to sort, and the order here is one."""
+def _sort_options(who: str) -> Any:
+    """Return a ``prepare`` for NumPy's options, which choose an algorithm: all are stable here."""
 
-    def prepare(axis: Any, kind: Any, order: Any, stable: Any) -> tuple[Any, None, None, None]:
+    def prepare_sort(axis: Any, kind: Any, order: Any, stable: Any) -> tuple[Any, None, None, None]:
         if kind is not None:
             word(who, "kind", kind, _KINDS)
         if order is not None:
@@ -36,7 +36,7 @@ def _one_order(who: str) -> Any:
             flag(who, "stable", stable)
         return axis, None, None, None
 
-    return prepare
+    return prepare_sort
 
 
 _AXES = [
@@ -55,20 +55,20 @@ _UNFIT = [
 ]
 
 
-def stable_order(x: Any, axis: int | None) -> Any:
-    """What sorts elements, equal ones in their order: ``np.argsort``, in a fifth of the time.
+def stable_argsort(x: Any, axis: int | None) -> Any:
+    """Return a stable ``np.argsort``, in a fifth of NumPy's time.
 
-    NumPy is the faster one where equal elements may change places; here they are put back, by
-    sorting the indices of each run of them.
+    NumPy's unstable sort is faster; the order of equal elements is then restored by sorting the
+    indices of each run of them.
     """
     x = np.asarray(x)
     plain = x.size >= _MANY and x.dtype.char in "fdilqILQ"
-    if not plain or np.isnan(x.min()):  # NaN differs from itself, and so is in no run
+    if not plain or np.isnan(x.min()):  # NaN differs from itself: each is a run of its own
         return np.argsort(x, axis, kind="stable")
     if axis is None:
         x, axis = x.reshape(-1), 0
     if axis % x.ndim != x.ndim - 1:
-        return np.moveaxis(stable_order(np.moveaxis(x, axis, -1), -1), -1, axis)
+        return np.moveaxis(stable_argsort(np.moveaxis(x, axis, -1), -1), -1, axis)
     order = np.argsort(x, -1)
     ordered = np.take_along_axis(x, order, -1)
     before, after = ordered[..., :-1], ordered[..., 1:]
@@ -83,15 +83,15 @@ def stable_order(x: Any, axis: int | None) -> Any:
     return order
 
 
-# From so many elements on; NumPy sorts few in a stable way as fast.
+# Minimum number of elements; below it NumPy's stable sort is as fast.
 _MANY = 2000
 
 
 @op(
     numpy=[np.argsort],
     primitive="gather",
-    kernel=lambda x, axis, *rest: stable_order(x, axis),
-    prepare=_one_order("argsort"),
+    kernel=lambda x, axis, *rest: stable_argsort(x, axis),
+    prepare=_sort_options("argsort"),
     canonical=lambda x, axis, *rest: (one_axis(axis, x.ndim), *rest),
     infer=cumulative_rule("argsort", lambda dtype: np.dtype(np.intp)),
     samples=[*_AXES, sample(np.array([2.0, 1.0, 2.0, 1.0])), sample(())],
@@ -106,11 +106,11 @@ def argsort(
     *,
     stable: bool | None = None,
 ) -> Any:
-    """Where the elements of a sorted array stood; equal ones in their order; a constant."""
+    """Indices that sort an array along an axis, in stable order; a constant."""
     return np.argsort(x, axis, kind="stable")
 
 
-def _sorted_spec(x: Spec, axis: Any, kind: None, order: None, stable: None) -> Spec:
+def _sort_spec(x: Spec, axis: Any, kind: None, order: None, stable: None) -> Spec:
     if axis is None:
         return Spec((x.size,), x.dtype)
     if not x.ndim:
@@ -119,11 +119,11 @@ def _sorted_spec(x: Spec, axis: Any, kind: None, order: None, stable: None) -> S
     return x
 
 
-def _sorting(x: Any, axis: int | None, *rest: None) -> tuple[Any, Any] | None:
-    """The sorted elements, and their order, which the rules need: both from one sorting."""
+def _sort_with_order(x: Any, axis: int | None, *rest: None) -> tuple[Any, Any] | None:
+    """Return the sorted elements and, as residual, their order, both from one sort."""
     if x.dtype.char not in "fd" or not x.ndim:
         return None
-    order = stable_order(x, axis)
+    order = stable_argsort(x, axis)
     return np.take_along_axis(x, order, axis), order
 
 
@@ -136,7 +136,7 @@ def _sort_forward(t: Any, x: Any, axis: int | None, residual: Any = None) -> Any
     return take_along_axis(t, argsort(x, axis) if residual is None else residual, axis)
 
 
-def _sort_in_ops(x: Any, axis: int | None, kind: None, order: None, stable: None) -> Any:
+def _decompose_sort(x: Any, axis: int | None, kind: None, order: None, stable: None) -> Any:
     if axis is None:
         x, axis = reshape(x, -1), 0
     return take_along_axis(x, argsort(x, axis), axis)
@@ -145,12 +145,14 @@ def _sort_in_ops(x: Any, axis: int | None, kind: None, order: None, stable: None
 @op(
     rearranges=True,
     numpy=[np.sort],
-    decomposition=_sort_in_ops,
-    lowering=lambda build, *values: NotImplemented,  # NumPy sorts in a fifth of an order's time
-    prepare=_one_order("sort"),
+    decomposition=_decompose_sort,
+    lowering=lambda build, *values: (
+        NotImplemented
+    ),  # np.sort takes a fifth of the time of an argsort
+    prepare=_sort_options("sort"),
     canonical=lambda x, axis, *rest: (one_axis(axis, x.ndim), *rest),
-    infer=_sorted_spec,
-    with_residual=_sorting,
+    infer=_sort_spec,
+    with_residual=_sort_with_order,
     vjp={"x": _sort_rule},
     jvp={"x": _sort_forward},
     kinks="equal elements keep their order, each with the gradient of the place that it took",
@@ -166,53 +168,53 @@ def sort(
     *,
     stable: bool | None = None,
 ) -> Any:
-    """The elements in rising order along ``axis``, NaN last; None puts all on one axis first."""
+    """Sort in ascending order along ``axis``, NaN last; None flattens first."""
     return np.sort(x, axis)
 
 
 class Ranked(NamedTuple):
-    """Elements by their order, and where they stand."""
+    """Elements and their indices."""
 
     values: Any
     indices: Any
 
 
-def _real(who: str, x: Any) -> Any:
+def _require_real(who: str, x: Any) -> Any:
     x = as_operand(who, "x", x)
     if x.dtype.kind == "c":
         raise DTypeError(f"{who}: x is {x.dtype}; which complex number is larger is not defined")
     return x
 
 
-# ------------------------------------------------------------------ the largest and the smallest
+# ------------------------------------------------------------------ largest and smallest elements
 
 
-def _places_spec(x: Spec, k: int, axis: int, largest: bool) -> Spec:
+def _argtopk_spec(x: Spec, k: int, axis: int, largest: bool) -> Spec:
     if x.is_complex:
         raise DTypeError(f"argtopk: x is {x.dtype}; complex numbers have no order")
     (along,) = normalize_axes("argtopk", axis, x.ndim)
-    count = _place("argtopk", k, 0, x.shape[along])
+    count = _rank_option("argtopk", k, 0, x.shape[along])
     return Spec((*x.shape[:along], count, *x.shape[along + 1 :]), np.dtype(np.intp))
 
 
-def _places(x: Any, k: int, axis: int, largest: bool) -> Any:
+def _argtopk(x: Any, k: int, axis: int, largest: bool) -> Any:
     x = np.asarray(x)
-    spec = _places_spec(spec_of(x), k, axis, largest)
+    spec = _argtopk_spec(spec_of(x), k, axis, largest)
     lines = np.moveaxis(x, axis, -1)
     n = lines.shape[-1]
     few = 0 < k <= n // 8 and x.size >= 1000 and x.dtype.kind in "fiu"
-    if few and not np.isnan(x.min()):  # NaN would be neither above the last one nor equal to it
-        found = _places_of_few(lines, k, largest)
+    if few and not np.isnan(x.min()):  # NaN is neither above the k-th element nor equal to it
+        found = _argtopk_by_partition(lines, k, largest)
     elif largest:
-        found = n - 1 - stable_order(lines[..., ::-1], -1)[..., ::-1][..., :k]
+        found = n - 1 - stable_argsort(lines[..., ::-1], -1)[..., ::-1][..., :k]
     else:
-        found = stable_order(lines, -1)[..., :k]
+        found = stable_argsort(lines, -1)[..., :k]
     assert found.shape[-1] == spec.shape[axis]
     return np.array(np.moveaxis(found, -1, axis), np.intp, order="C")
 
 
-def _places_of_few(lines: Any, k: int, largest: bool) -> Any:
-    """Those beyond the ``k``-th, and the first that equal it; in order only at the end."""
+def _argtopk_by_partition(lines: Any, k: int, largest: bool) -> Any:
+    """Select the elements beyond the ``k``-th and the first ones equal to it, then sort those."""
     n = lines.shape[-1]
     at = n - k if largest else k - 1
     last = np.partition(lines, at, -1)[..., at : at + 1]
@@ -231,9 +233,9 @@ def _places_of_few(lines: Any, k: int, largest: bool) -> Any:
 
 @op(
     primitive="gather",
-    kernel=_places,
+    kernel=_argtopk,
     canonical=lambda x, k, axis, largest: (k, one_axis(axis, x.ndim), largest),
-    infer=_places_spec,
+    infer=_argtopk_spec,
     samples=[
         sample((2, 5), k=3),
         sample((4, 2), k=2, axis=0, largest=False),
@@ -247,8 +249,8 @@ def _places_of_few(lines: Any, k: int, largest: bool) -> Any:
     ],
 )
 def argtopk(x: Any, /, k: int, axis: int = -1, *, largest: bool = True) -> Any:
-    """Where the ``k`` largest elements stand along ``axis``, in falling order; a constant."""
-    return _places(x, k, axis, largest)
+    """Indices of the ``k`` largest elements along ``axis``, in descending order; a constant."""
+    return _argtopk(x, k, axis, largest)
 
 
 @composite(
@@ -267,32 +269,32 @@ def argtopk(x: Any, /, k: int, axis: int = -1, *, largest: bool = True) -> Any:
     ],
 )
 def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, tape: Any = None) -> Any:
-    """The largest elements along an axis, falling, and where they stand, as ``torch.topk``.
+    """Largest elements along an axis, in descending order, and their indices, as ``torch.topk``.
 
     Args:
         x: Array of real numbers.
-        k: How many of each line.
-        axis: Along which.
-        largest: Whether the largest are wanted, or the smallest, then in rising order.
+        k: Number of elements of each line.
+        axis: The axis.
+        largest: True for the largest, False for the smallest in ascending order.
         tape: The tape to record on.
 
     Returns:
-        ``values`` and ``indices``. Of equal elements the first come first; NaN counts as largest.
+        ``values`` and ``indices``. Equal elements keep their order; NaN counts as largest.
 
     Raises:
-        ShapeError: for more elements than a line has. DTypeError: for complex numbers.
+        ShapeError: if ``k`` exceeds the length of a line. DTypeError: for complex numbers.
 
     >>> topk(np.array([1.0, 3.0, 2.0]), 2).indices
     array([1, 2])
     """
-    x = _real("topk", x)
+    x = _require_real("topk", x)
     (along,) = normalize_axes("topk", axis, len(x.shape))
-    count = _place("topk", k, 0, x.shape[along])
+    count = _rank_option("topk", k, 0, x.shape[along])
     indices = argtopk(x, count, along, largest=largest, tape=tape)
     return Ranked(take_along_axis(x, indices, along, tape=tape), indices)
 
 
-def _place(who: str, k: Any, low: int, high: int) -> int:
+def _rank_option(who: str, k: Any, low: int, high: int) -> int:
     try:
         k = operator.index(k)
     except TypeError:
@@ -318,27 +320,27 @@ def _place(who: str, k: Any, low: int, high: int) -> int:
     ],
 )
 def kthvalue(x: Any, k: int, axis: int = -1, *, keepdims: bool = False, tape: Any = None) -> Any:
-    """The ``k``-th smallest element along an axis, and where it stands, as ``torch.kthvalue``.
+    """The ``k``-th smallest element along an axis, and its index, as ``torch.kthvalue``.
 
     Args:
         x: Array of real numbers.
-        k: Which, counted from 1.
-        axis: Along which.
+        k: The rank, counted from 1.
+        axis: The axis.
         keepdims: Whether the axis stays, with length 1.
         tape: The tape to record on.
 
     Returns:
-        ``values`` and ``indices``. Of equal elements the first come first; NaN counts as largest.
+        ``values`` and ``indices``. Equal elements keep their order; NaN counts as largest.
 
     Raises:
-        ShapeError: for a number that no element has. DTypeError: for complex numbers.
+        ShapeError: if ``k`` is out of range. DTypeError: for complex numbers.
 
     >>> float(kthvalue(np.array([5.0, 3.0, 4.0]), 2).values)
     4.0
     """
-    x = _real("kthvalue", x)
+    x = _require_real("kthvalue", x)
     (along,) = normalize_axes("kthvalue", axis, len(x.shape))
-    place = _place("kthvalue", k, 1, x.shape[along])
+    place = _rank_option("kthvalue", k, 1, x.shape[along])
     order = argsort(x, along, tape=tape)
     indices = take(order, np.array([place - 1]), along, tape=tape)
     values = take_along_axis(x, indices, along, tape=tape)
@@ -393,18 +395,18 @@ def partition(
     *,
     tape: Any = None,
 ) -> Any:
-    """The elements with those at ``kth`` where ``sort`` has them: here all of them are.
+    """Partition: the elements at ``kth`` are where ``sort`` has them; here all elements are sorted.
 
     Args:
         a: Array.
-        kth: The place, or places, before which nothing is larger and behind which nothing smaller.
-        axis: Along which; None puts all elements on one axis first.
-        kind: NumPy's name of its way to do it.
-        order: Of no use to arrays of numbers.
+        kth: The index or indices before which nothing is larger and after which nothing smaller.
+        axis: The axis; None flattens first.
+        kind: NumPy's name of an algorithm; ignored.
+        order: Must be None.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for a place that no element has.
+        ShapeError: if an index is out of range.
 
     >>> partition(np.array([3, 1, 2]), 1)
     array([1, 2, 3])
@@ -422,18 +424,18 @@ def argpartition(
     *,
     tape: Any = None,
 ) -> Any:
-    """Where the elements of ``partition`` stood; a constant.
+    """Indices of the elements of ``partition``; a constant.
 
     Args:
         a: Array.
-        kth: The place, or places, before which nothing is larger and behind which nothing smaller.
-        axis: Along which; None puts all elements on one axis first.
-        kind: NumPy's name of its way to do it.
-        order: Of no use to arrays of numbers.
+        kth: The index or indices before which nothing is larger and after which nothing smaller.
+        axis: The axis; None flattens first.
+        kind: NumPy's name of an algorithm; ignored.
+        order: Must be None.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for a place that no element has.
+        ShapeError: if an index is out of range.
 
     >>> argpartition(np.array([3, 1, 2]), 1)
     array([1, 2, 0])
@@ -442,7 +444,7 @@ def argpartition(
     return argsort(a, axis, tape=tape)
 
 
-# ------------------------------------------------------------------ each value once
+# ------------------------------------------------------------------ unique values
 
 _AGAIN = np.array([2.0, 1.0, 2.0, 3.0, 1.0])
 
@@ -450,7 +452,7 @@ _AGAIN = np.array([2.0, 1.0, 2.0, 3.0, 1.0])
 @composite(
     numpy=[np.unique],
     samples=[
-        # Constants: what can be drawn is traced, and the shape of this hangs on values.
+        # Constant samples: the shape of the result depends on values, so it cannot be traced.
         sample(_AGAIN, return_index=True, return_inverse=True, return_counts=True),
         sample(np.array([[1, 0], [1, 0], [0, 2]]), axis=0, return_counts=True),
         sample(_AGAIN[:4].reshape(2, 2), axis=-1),
@@ -473,25 +475,25 @@ def unique(
     equal_nan: bool = True,
     tape: Any = None,
 ) -> Any:
-    """Each value once, sorted; or each line along an axis.
+    """Unique values, sorted; or unique slices along an axis.
 
-    How many there are hangs on the values, and so a graph cannot hold it.
+    Their number depends on the values, so a graph cannot hold this function.
 
     Args:
         ar: Array.
-        return_index: Return also where each stands first.
-        return_inverse: Return also which one stands at each place.
-        return_counts: Return also how often each comes.
-        axis: Along which to compare lines; None compares the elements.
-        equal_nan: Whether NaN counts as one value.
+        return_index: Also return the index of the first occurrence of each value.
+        return_inverse: Also return, for each element, the index of its unique value.
+        return_counts: Also return the number of occurrences of each value.
+        axis: The axis whose slices are compared; None compares elements.
+        equal_nan: Whether all NaN are one value.
         tape: The tape to record on.
 
     Returns:
-        The values, whose gradients go to where each stands first; or a tuple of them and of the
-        constants that were asked for, in their order.
+        The values, whose gradients go to their first occurrences; or a tuple of the values and
+        the requested constants, in the order of the options.
 
     Raises:
-        ShapeError: for an axis that does not fit.
+        ShapeError: if ``ar`` lacks the axis.
 
     >>> unique(np.array([2, 1, 2]), return_counts=True)
     (array([1, 2]), array([1, 2]))

@@ -1,4 +1,4 @@
-"""Taking arrays apart."""
+"""Splitting arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
 
-# ------------------------------------------------------------------ along an axis
+# ------------------------------------------------------------------ splitting along an axis
 
 
 @composite(
@@ -37,24 +37,24 @@ from odyssey.table.shape_rules import normalize_axes
 def array_split(
     ary: Any, indices_or_sections: Any, axis: int = 0, *, tape: Any = None
 ) -> list[Any]:
-    """The array in parts along an axis, the first ones longer where they cannot be equal.
+    """Split into nearly equal sections along an axis; the first ones are longer.
 
     Args:
-        ary: Array with an axis to split.
-        indices_or_sections: The number of parts, or the places to cut at.
-        axis: Along which axis.
+        ary: Array with at least one axis.
+        indices_or_sections: The number of sections, or the indices to split at.
+        axis: The axis.
         tape: The tape to record on.
 
     Returns:
         A list of new arrays.
 
     Raises:
-        ShapeError: for an axis that ``ary`` lacks, or less than one part.
+        ShapeError: if ``ary`` lacks the axis, or there is no section.
 
     >>> array_split(np.arange(5), 2)
     [array([0, 1, 2]), array([3, 4])]
     """
-    return _parts("array_split", ary, indices_or_sections, axis, False, tape)
+    return _split_along("array_split", ary, indices_or_sections, axis, False, tape)
 
 
 @composite(
@@ -70,30 +70,30 @@ def array_split(
     ],
 )
 def split(ary: Any, indices_or_sections: Any, axis: int = 0, *, tape: Any = None) -> list[Any]:
-    """The array in parts along an axis: so many equal ones, or cut at given places.
+    """Split along an axis into equal sections, or at given indices.
 
     Args:
-        ary: Array with an axis to split.
-        indices_or_sections: The number of parts, or the places to cut at.
-        axis: Along which axis.
+        ary: Array with at least one axis.
+        indices_or_sections: The number of sections, or the indices to split at.
+        axis: The axis.
         tape: The tape to record on.
 
     Returns:
         A list of new arrays.
 
     Raises:
-        ShapeError: where equal parts are not possible.
+        ShapeError: if equal sections are impossible.
 
     >>> split(np.arange(6), [1, 4])
     [array([0]), array([1, 2, 3]), array([4, 5])]
     """
-    return _parts("split", ary, indices_or_sections, axis, True, tape)
+    return _split_along("split", ary, indices_or_sections, axis, True, tape)
 
 
-def _parts(who: str, ary: Any, given: Any, axis: int, equal: bool, tape: Any) -> list[Any]:
+def _split_along(who: str, ary: Any, given: Any, axis: int, equal: bool, tape: Any) -> list[Any]:
     shape = shape_of(ary)
     (k,) = normalize_axes(who, axis, len(shape))
-    places = _places(who, given)
+    places = _sections_option(who, given)
     if isinstance(places, int):
         if equal and (places < 1 or shape[k] % places):
             raise ShapeError(
@@ -109,8 +109,8 @@ def _parts(who: str, ary: Any, given: Any, axis: int, equal: bool, tape: Any) ->
     return [getitem(ary, key, tape=tape) for key in keys]
 
 
-def _places(who: str, given: Any) -> int | list[int]:
-    """The number of parts, or the places to cut at."""
+def _sections_option(who: str, given: Any) -> int | list[int]:
+    """Return the number of sections, or the indices to split at."""
     refuse_non_array(who, "indices_or_sections", given)
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
     if several and getattr(given, "shape", True) != ():
@@ -118,7 +118,7 @@ def _places(who: str, given: Any) -> int | list[int]:
     return whole(who, "indices_or_sections", given)
 
 
-_UNSTACK = [np.unstack] if hasattr(np, "unstack") else []  # from NumPy 2.1 on
+_UNSTACK = [np.unstack] if hasattr(np, "unstack") else []  # exists from NumPy 2.1 on
 
 
 @composite(
@@ -127,11 +127,11 @@ _UNSTACK = [np.unstack] if hasattr(np, "unstack") else []  # from NumPy 2.1 on
     rejects=[reject((), match="does not fit")],
 )
 def unstack(x: Any, *, axis: int = 0, tape: Any = None) -> tuple[Any, ...]:
-    """The parts of an array along an axis, which they lose.
+    """Split an array into its slices along an axis, without that axis.
 
     Args:
-        x: Array with an axis to take apart.
-        axis: Which.
+        x: Array with at least one axis.
+        axis: The axis.
         tape: The tape to record on.
 
     >>> unstack(np.array([[1, 2], [3, 4]]), axis=1)
@@ -142,17 +142,17 @@ def unstack(x: Any, *, axis: int = 0, tape: Any = None) -> tuple[Any, ...]:
     return tuple(getitem(x, (slice(None),) * k + (i,), tape=tape) for i in range(shape[k]))
 
 
-# ------------------------------------------------------------------ by the number of axes
+# ------------------------------------------------------------------ splitting along a fixed axis
 
 
-def _apart(who: str, ary: Any, places: Any, axis: int, least: int, tape: Any) -> list[Any]:
+def _split_checked(who: str, ary: Any, places: Any, axis: int, least: int, tape: Any) -> list[Any]:
     shape = shape_of(ary)
     if len(shape) < least:
         raise ShapeError(
             f"{who}: needs {least} axes or more, ary has shape {shape}; "
             "split cuts along any axis that is there"
         )
-    return _parts(who, ary, places, axis, True, tape)
+    return _split_along(who, ary, places, axis, True, tape)
 
 
 @composite(
@@ -161,25 +161,25 @@ def _apart(who: str, ary: Any, places: Any, axis: int, least: int, tape: Any) ->
     rejects=[reject((), indices_or_sections=1, match="needs 1 axes")],
 )
 def hsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]:
-    """The array in parts along the second axis; a vector along its only one.
+    """Split horizontally: along the second axis, a vector along its only one.
 
     Args:
-        ary: Array with an axis or more.
-        indices_or_sections: The number of equal parts, or the places to cut at.
+        ary: Array with at least one axis.
+        indices_or_sections: The number of equal sections, or the indices to split at.
         tape: The tape to record on.
 
     Returns:
         A list of new arrays.
 
     Raises:
-        ShapeError: where equal parts are not possible, or ``ary`` has no axis.
+        ShapeError: if equal sections are impossible, or ``ary`` has no axis.
 
     >>> hsplit(np.array([[1, 2], [3, 4]]), 2)[1]
     array([[2],
            [4]])
     """
     along = 1 if len(shape_of(ary)) > 1 else 0
-    return _apart("hsplit", ary, indices_or_sections, along, 1, tape)
+    return _split_checked("hsplit", ary, indices_or_sections, along, 1, tape)
 
 
 @composite(
@@ -188,23 +188,23 @@ def hsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]
     rejects=[reject((3,), indices_or_sections=1, match="needs 2 axes")],
 )
 def vsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]:
-    """The array in parts along the first axis.
+    """Split vertically, along the first axis.
 
     Args:
-        ary: Array with two axes or more.
-        indices_or_sections: The number of equal parts, or the places to cut at.
+        ary: Array with at least two axes.
+        indices_or_sections: The number of equal sections, or the indices to split at.
         tape: The tape to record on.
 
     Returns:
         A list of new arrays.
 
     Raises:
-        ShapeError: where equal parts are not possible, or ``ary`` has fewer axes.
+        ShapeError: if equal sections are impossible, or ``ary`` has fewer axes.
 
     >>> vsplit(np.array([[1, 2], [3, 4]]), 2)[1]
     array([[3, 4]])
     """
-    return _apart("vsplit", ary, indices_or_sections, 0, 2, tape)
+    return _split_checked("vsplit", ary, indices_or_sections, 0, 2, tape)
 
 
 @composite(
@@ -213,23 +213,23 @@ def vsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]
     rejects=[reject((2, 3), indices_or_sections=1, match="needs 3 axes")],
 )
 def dsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]:
-    """The array in parts along the third axis.
+    """Split along the third axis.
 
     Args:
-        ary: Array with three axes or more.
-        indices_or_sections: The number of equal parts, or the places to cut at.
+        ary: Array with at least three axes.
+        indices_or_sections: The number of equal sections, or the indices to split at.
         tape: The tape to record on.
 
     Returns:
         A list of new arrays.
 
     Raises:
-        ShapeError: where equal parts are not possible, or ``ary`` has fewer axes.
+        ShapeError: if equal sections are impossible, or ``ary`` has fewer axes.
 
     >>> dsplit(np.arange(4).reshape(1, 2, 2), 2)[1].tolist()
     [[[1], [3]]]
     """
-    return _apart("dsplit", ary, indices_or_sections, 2, 3, tape)
+    return _split_checked("dsplit", ary, indices_or_sections, 2, 3, tape)
 
 
 publish(globals())

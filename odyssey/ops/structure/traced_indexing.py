@@ -1,6 +1,6 @@
-"""Reading and writing at indices that only a run will know: ``x[places]`` while a graph is traced.
+"""Indexing of traced arrays by indices that are known only at run time, ``x[i]`` in a graph.
 
-A key is an option of ``getitem`` and ``setitem``, and so fixed in a graph; here it becomes an
+A key is an option of ``getitem`` and ``setitem``, and so static in a graph; here it becomes an
 operand, of ``take`` and of ``put``.
 """
 
@@ -23,8 +23,8 @@ __all__ = ["read_at", "write_at"]
 
 
 def read_at(x: Any, key: Any) -> Any:
-    """``x[key]``, where ``take`` can do it without taking much more; else NotImplemented."""
-    parts = _spelled_out(key if isinstance(key, tuple) else (key,), x.shape)
+    """Return ``x[key]`` by ``take``; NotImplemented if that would read many more elements."""
+    parts = _expand_key(key if isinstance(key, tuple) else (key,), x.shape)
     if parts is None:
         return NotImplemented
     at = [k for k, part in enumerate(parts) if not isinstance(part, slice)]
@@ -34,35 +34,35 @@ def read_at(x: Any, key: Any) -> Any:
         (k,) = at
         rest = [*parts[:k], *[slice(None) for _ in parts[k].shape], *parts[k + 1 :]]
         found = take(x, parts[k], k)
-        return getitem(found, tuple(rest)) if _narrows(rest) else found
-    if at == [0, 1] and not _narrows(parts[2:]):
-        found = _read_by_pairs(x, parts[0], parts[1])
+        return getitem(found, tuple(rest)) if _reads_fewer_elements(rest) else found
+    if at == [0, 1] and not _reads_fewer_elements(parts[2:]):
+        found = _read_row_column_pairs(x, parts[0], parts[1])
         if found is not NotImplemented:
             return found
-    return _read_by_numbers(x, parts, at)
+    return _read_flat(x, parts, at)
 
 
-def _spelled_out(parts: tuple[Any, ...], shape: Any) -> list[Any] | None:
-    """Slices and arrays of whole numbers, without ``...``; None where there is anything else."""
+def _expand_key(parts: tuple[Any, ...], shape: Any) -> list[Any] | None:
+    """Return a key as slices and integer arrays without ``...``; None for any other key."""
     dots = [k for k, part in enumerate(parts) if part is Ellipsis]
     ndim = len(shape)
     if len(dots) > 1 or len(parts) - len(dots) > ndim:
         return None
     k = dots[0] if dots else len(parts)
     full = [slice(None)] * (ndim - len(parts) + len(dots))
-    if dots and not full and _has_arrays(parts[:k]) and _has_arrays(parts[k + 1 :]):
-        return None  # of no axis, they tell arrays apart none the less
+    if dots and not full and _has_array_indices(parts[:k]) and _has_array_indices(parts[k + 1 :]):
+        return None  # it stands for no axis, but separates arrays
     spelled = [*parts[:k], *full, *parts[k + 1 :]]
-    spelled = [_as_array(part, n) for part, n in zip(spelled, shape, strict=True)]
-    return spelled if all(map(_is_plain, spelled)) else None
+    spelled = [_index_array(part, n) for part, n in zip(spelled, shape, strict=True)]
+    return spelled if all(map(_is_basic_index, spelled)) else None
 
 
-def _has_arrays(parts: tuple[Any, ...]) -> bool:
+def _has_array_indices(parts: tuple[Any, ...]) -> bool:
     return not all(isinstance(part, slice) for part in parts)
 
 
-def _as_array(part: Any, n: int) -> Any:
-    """A number, or a list of numbers, as an array of them, where an axis of length ``n`` has it."""
+def _index_array(part: Any, n: int) -> Any:
+    """Return an integer, or a list of integers, as an array of indices of an axis."""
     if type(part) is int or isinstance(part, np.integer):
         return np.asarray(part) if -n <= part < n else None
     if type(part) is list and all(type(one) is int and -n <= one < n for one in part):
@@ -70,35 +70,35 @@ def _as_array(part: Any, n: int) -> Any:
     return part
 
 
-def _read_by_numbers(x: Any, parts: list[Any], at: list[int]) -> Any:
-    """``x[key]`` by the numbers that elements have on the axes of the arrays, taken as one axis."""
-    if at != list(range(at[0], at[-1] + 1)):  # then NumPy has the axes of the arrays first
+def _read_flat(x: Any, parts: list[Any], at: list[int]) -> Any:
+    """Return ``x[key]`` by flat indices on the axes of the arrays, reshaped to one axis."""
+    if at != list(range(at[0], at[-1] + 1)):  # NumPy then puts the axes of the arrays first
         order = [*at, *[k for k in range(len(parts)) if k not in at]]
         x, parts, at = transpose(x, order), [parts[k] for k in order], list(range(len(at)))
     begin, end = at[0], at[-1] + 1
     rest = [slice(None) if k in at else part for k, part in enumerate(parts)]
-    x = getitem(x, tuple(rest)) if _narrows(rest) else x
+    x = getitem(x, tuple(rest)) if _reads_fewer_elements(rest) else x
     numbers: Any = 0
     for n, part in zip(x.shape[begin:end], parts[begin:end], strict=True):
-        # What counts from the end, or is not there, is told of each axis, and of no dtype's range.
+        # Negative and invalid indices are handled for each axis, in a dtype that is wide enough.
         numbers = add(multiply(numbers, n), take(np.arange(n), part, 0))
     count = math.prod(x.shape[begin:end])
     return take(reshape(x, (*x.shape[:begin], count, *x.shape[end:])), numbers, begin)
 
 
-def _narrows(parts: list[Any]) -> bool:
+def _reads_fewer_elements(parts: list[Any]) -> bool:
     bounds = [bound for part in parts for bound in (part.start, part.stop, part.step)]
     return any(bound is not None for bound in bounds)
 
 
-def _is_plain(part: Any) -> bool:
+def _is_basic_index(part: Any) -> bool:
     if isinstance(part, slice):
         return True
     return isinstance(part, (np.ndarray, Symbol, Value)) and part.dtype.kind in "iu"
 
 
-def _read_by_pairs(x: Any, rows: Any, columns: Any) -> Any:
-    """``x[rows, columns]``: rows are taken whole, which must not be more than there are."""
+def _read_row_column_pairs(x: Any, rows: Any, columns: Any) -> Any:
+    """Return ``x[rows, columns]`` by taking full rows, no more of them than ``x`` has."""
     shape = x.shape
     if len(rows.shape) != 1 or rows.shape != columns.shape or rows.shape[0] > shape[0]:
         return NotImplemented
@@ -113,30 +113,30 @@ def _read_by_pairs(x: Any, rows: Any, columns: Any) -> Any:
 
 
 def write_at(x: Any, value: Any, key: Any) -> Any:
-    """A copy of ``x`` with ``value`` at ``key``, where one can be made; else NotImplemented."""
+    """Return a copy of ``x`` with ``value`` at ``key``, or NotImplemented."""
     number = type(value) in NUMBERS
-    if not number and not (hasattr(value, "dtype") and _fits(value.dtype, x.dtype)):
+    if not number and not (hasattr(value, "dtype") and _can_cast_safely(value.dtype, x.dtype)):
         return NotImplemented
     if isinstance(key, (Symbol, Value)) and key.dtype.kind == "b":
-        return _write_where(x, value, key)
-    parts = _spelled_out(key if isinstance(key, tuple) else (key,), x.shape)
+        return _write_masked(x, value, key)
+    parts = _expand_key(key if isinstance(key, tuple) else (key,), x.shape)
     if parts is None or all(isinstance(part, slice) for part in parts):
         return NotImplemented
-    numbers = _numbers_of(parts, x.shape)
+    numbers = _flat_element_indices(parts, x.shape)
     if not number:
         more = len(value.shape) - len(numbers.shape)
-        if more > 0 and set(value.shape[:more]) == {1}:  # which NumPy leaves out
+        if more > 0 and set(value.shape[:more]) == {1}:  # NumPy drops these axes
             value = reshape(value, value.shape[more:])
         value = broadcast_to(value, numbers.shape)
     return put(x, numbers, value)
 
 
-def _fits(dtype: Any, into: Any) -> bool:
+def _can_cast_safely(dtype: Any, into: Any) -> bool:
     return bool(np.can_cast(dtype, into, "same_kind"))
 
 
-def _write_where(x: Any, value: Any, mask: Any) -> Any:
-    """One number where a mask holds: who writes more asks how often it does."""
+def _write_masked(x: Any, value: Any, mask: Any) -> Any:
+    """Write one number where a mask holds; more values would need their count."""
     number = type(value) in NUMBERS
     leading = x.shape[: len(mask.shape)] == mask.shape
     if not leading or x.dtype.kind not in "fc" or (not number and value.shape):
@@ -147,12 +147,12 @@ def _write_where(x: Any, value: Any, mask: Any) -> Any:
     return astype(where(reshape(mask, (*mask.shape, *rest)), value, x), x.dtype)
 
 
-def _numbers_of(parts: list[Any], shape: Any) -> Any:
-    """Which elements ``x[key]`` is made of, counted row by row, in its shape."""
+def _flat_element_indices(parts: list[Any], shape: Any) -> Any:
+    """Return the row-major indices of the elements of ``x[key]``, in its shape."""
     at = [k for k, part in enumerate(parts) if not isinstance(part, slice)]
     width = max(len(parts[k].shape) for k in at)
     apart = at != list(range(at[0], at[-1] + 1))
-    ahead = 0 if apart else at[0]  # slices, whose axes stand before those of the arrays
+    ahead = 0 if apart else at[0]  # slices, whose axes precede those of the arrays
     slices = [k for k in range(len(parts)) if k not in at]
     behind = len(slices) - ahead
     numbers: Any = 0

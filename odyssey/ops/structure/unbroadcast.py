@@ -1,4 +1,4 @@
-"""Bringing a cotangent to the shape and dtype of what it belongs to: the one place that does."""
+"""Sum-to-shape and cast of cotangents, undoing broadcasting."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _sum_to = OPS["sum_to"]
 
 
 def unbroadcast(g: Any, spec: Spec) -> Any:
-    """Sum ``g`` over the axes that broadcasting gave it, and cast it to the dtype of ``spec``."""
+    """Sum a cotangent over broadcast axes, and cast it to the dtype of ``spec``."""
     shape = g.shape
     if shape != spec.shape:
-        bias = len(shape) == 2 and shape[1:] == spec.shape  # the commonest case
+        bias = len(shape) == 2 and shape[1:] == spec.shape  # the most common case
         if bias and type(g) is np.ndarray and g.dtype is spec.dtype:
             return column_sums(g)
         try:
-            # Called as an op, it would take as long to see that this is an array as to sum it.
+            # The op call would take as long as the sum.
             g = (_sum_to.kernel if type(g) is np.ndarray else sum_to)(g, spec.shape)
         except ShapeError:
             raise ShapeError(
@@ -40,7 +40,7 @@ def unbroadcast(g: Any, spec: Spec) -> Any:
 
 
 def broadcast_tangent(t: Any, spec: Spec) -> Any:
-    """Repeat and cast a tangent to the shape and dtype of the result that it belongs to."""
+    """Broadcast and cast a tangent to the shape and dtype of the result."""
     if t.shape != spec.shape:
         t = broadcast_to(t, spec.shape)
     if t.dtype != spec.dtype:
