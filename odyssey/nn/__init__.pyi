@@ -2605,7 +2605,7 @@ def one_hot(
     axis: int = -1,
     tape: Tape | None = None,
 ) -> V:
-    """Ones at the given class numbers and zeros elsewhere; a constant."""
+    """One-hot encoding: ones at the given class indices and zeros elsewhere; a constant."""
 @overload
 def one_hot(
     indices: Plain,

@@ -57,7 +57,7 @@ add: Binary
 def add_along_axis(
     x: V, indices: Operand, /, *, axis: int | None = -1, spec: Spec, tape: Tape | None = None
 ) -> V:
-    """Zeros of the shape of ``spec`` with ``x`` added where ``take_along_axis`` reads."""
+    """Scatter-add ``x`` into zeros at the indices of ``take_along_axis``: its transpose."""
 @overload
 def add_along_axis(
     x: Plain, indices: V, /, *, axis: int | None = -1, spec: Spec, tape: Tape | None = None
@@ -69,7 +69,7 @@ def add_along_axis(
 
 @overload
 def add_at(x: V, /, key: Any, spec: Spec, *, tape: Tape | None = None) -> V:
-    """Zeros of the shape of ``spec`` with ``x`` added at ``key``; repeated places add up."""
+    """Scatter-add ``x`` into zeros at ``key``: the transpose of ``getitem``."""
 @overload
 def add_at(x: Plain, /, key: Any, spec: Spec, *, tape: Tape | None = None) -> Array: ...
 
@@ -84,7 +84,7 @@ def add_taken(
     spec: Spec,
     tape: Tape | None = None,
 ) -> V:
-    """Zeros of the shape of ``spec`` with ``x`` added where ``take`` reads; repeats add up."""
+    """Scatter-add ``x`` into zeros at the indices of ``take``: the transpose of ``take``."""
 @overload
 def add_taken(
     x: Plain,
@@ -122,7 +122,7 @@ any: Fold
 
 @overload
 def append(arr: V, values: Operand, axis: int | None = None, *, tape: Tape | None = None) -> V:
-    """An array with values behind it."""
+    """Append values along an axis."""
 @overload
 def append(arr: Plain, values: V, axis: int | None = None, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -181,7 +181,7 @@ def argpartition(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Where the elements of ``partition`` stood; a constant."""
+    """Indices of the elements of ``partition``; a constant."""
 @overload
 def argpartition(
     a: Plain,
@@ -204,7 +204,7 @@ def argsort(
     stable: bool | None = None,
     tape: Tape | None = None,
 ) -> V:
-    """Where the elements of a sorted array stood; equal ones in their order; a constant."""
+    """Indices that sort an array along an axis, in stable order; a constant."""
 @overload
 def argsort(
     x: Plain,
@@ -221,7 +221,7 @@ def argsort(
 def argtopk(
     x: V, /, k: int, axis: int = -1, *, largest: bool = True, tape: Tape | None = None
 ) -> V:
-    """Where the ``k`` largest elements stand along ``axis``, in falling order; a constant."""
+    """Indices of the ``k`` largest elements along ``axis``, in descending order; a constant."""
 @overload
 def argtopk(
     x: Plain, /, k: int, axis: int = -1, *, largest: bool = True, tape: Tape | None = None
@@ -229,7 +229,7 @@ def argtopk(
 
 @overload
 def array(arrays: V | Sequence[V], *, tape: Tape | None = None) -> V:
-    """Variables, arrays and numbers in nested lists, joined as ``np.array`` joins numbers."""
+    """Array from nested lists of Variables, arrays and numbers, as ``np.array``."""
 @overload
 def array(arrays: Array | Sequence[Array], *, tape: Tape | None = None) -> ArrayOrScalar: ...
 @overload
@@ -239,7 +239,7 @@ def array(arrays: Operand | Sequence[object], *, tape: Tape | None = None) -> An
 def array_split(
     ary: V, indices_or_sections: Any, axis: int = 0, *, tape: Tape | None = None
 ) -> list[V]:
-    """The array in parts along an axis, the first ones longer where they cannot be equal."""
+    """Split into nearly equal sections along an axis; the first ones are longer."""
 @overload
 def array_split(
     ary: Plain, indices_or_sections: Any, axis: int = 0, *, tape: Tape | None = None
@@ -247,13 +247,13 @@ def array_split(
 
 @overload
 def astype(x: V, /, dtype: DTypeLike, *, tape: Tape | None = None) -> V:
-    """The same numbers in another ``dtype``; complex to real keeps the real part."""
+    """Cast to another ``dtype``; complex to real keeps the real part."""
 @overload
 def astype(x: Plain, /, dtype: DTypeLike, *, tape: Tape | None = None) -> Array: ...
 
 @overload
 def atleast_1d(*arrays: V, tape: Tape | None = None) -> V:
-    """The same elements, a number on one axis."""
+    """View with at least one axis."""
 @overload
 def atleast_1d(*arrays: Array, tape: Tape | None = None) -> ArrayOrScalar: ...
 @overload
@@ -261,7 +261,7 @@ def atleast_1d(*arrays: Operand, tape: Tape | None = None) -> Any: ...
 
 @overload
 def atleast_2d(*arrays: V, tape: Tape | None = None) -> V:
-    """The same elements on two axes or more; vectors as rows."""
+    """View with at least two axes; vectors become rows."""
 @overload
 def atleast_2d(*arrays: Array, tape: Tape | None = None) -> ArrayOrScalar: ...
 @overload
@@ -269,7 +269,7 @@ def atleast_2d(*arrays: Operand, tape: Tape | None = None) -> Any: ...
 
 @overload
 def atleast_3d(*arrays: V, tape: Tape | None = None) -> V:
-    """The same elements on three axes or more; vectors along the second, matrices the first two."""
+    """View with at least three axes; vectors along the second, matrices along the first two."""
 @overload
 def atleast_3d(*arrays: Array, tape: Tape | None = None) -> ArrayOrScalar: ...
 @overload
@@ -341,7 +341,7 @@ bitwise_xor: Binary
 
 @overload
 def block(arrays: V | Sequence[V], *, tape: Tape | None = None) -> V:
-    """Arrays in nested lists joined: the innermost along the last axis, and so on outwards."""
+    """Join nested lists of arrays: the innermost lists along the last axis, and so on outwards."""
 @overload
 def block(arrays: Array | Sequence[Array], *, tape: Tape | None = None) -> ArrayOrScalar: ...
 @overload
@@ -349,7 +349,7 @@ def block(arrays: Operand | Sequence[object], *, tape: Tape | None = None) -> An
 
 @overload
 def broadcast_arrays(*args: V, tape: Tape | None = None) -> V:
-    """Arrays repeated to their common shape."""
+    """Broadcast arrays to their common shape."""
 @overload
 def broadcast_arrays(*args: Array, tape: Tape | None = None) -> ArrayOrScalar: ...
 @overload
@@ -357,7 +357,7 @@ def broadcast_arrays(*args: Operand, tape: Tape | None = None) -> Any: ...
 
 @overload
 def broadcast_to(x: V, /, shape: int | Sequence[int], *, tape: Tape | None = None) -> V:
-    """The value repeated along new axes and axes of length 1, without copying."""
+    """Broadcast to a shape, along new axes and axes of length 1, without a copy."""
 @overload
 def broadcast_to(x: Plain, /, shape: int | Sequence[int], *, tape: Tape | None = None) -> Array: ...
 cbrt: Unary
@@ -367,7 +367,7 @@ ceil: Unary
 
 @overload
 def choose(a: V, choices: V | Sequence[V], mode: str = "raise", *, tape: Tape | None = None) -> V:
-    """Elementwise the number of that array whose place in a list is given."""
+    """Elementwise choice from a list of arrays, by an array of their indices."""
 @overload
 def choose(
     a: Plain, choices: Array | Sequence[Array], mode: str = "raise", *, tape: Tape | None = None
@@ -416,11 +416,11 @@ def clip(
     tape: Tape | None = None,
 ) -> Array: ...
 column_stack: Stacking
-"""Vectors beside one another as the columns of a matrix; matrices as they are."""
+"""Stack vectors as the columns of a matrix; matrices are joined as they are."""
 
 @overload
 def compress(condition: V, a: Operand, axis: int | None = None, *, tape: Tape | None = None) -> V:
-    """The slices along an axis for which a condition holds."""
+    """Slices along an axis for which a condition holds."""
 @overload
 def compress(condition: Plain, a: V, axis: int | None = None, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -430,7 +430,7 @@ def compress(
 
 @overload
 def concatenate(arrays: V | Sequence[V], /, axis: int | None = 0, *, tape: Tape | None = None) -> V:
-    """Arrays one after the other along an axis."""
+    """Concatenate arrays along an axis."""
 @overload
 def concatenate(
     arrays: Array | Sequence[Array], /, axis: int | None = 0, *, tape: Tape | None = None
@@ -505,7 +505,7 @@ radians = deg2rad
 
 @overload
 def delete(arr: V, obj: Any, axis: int | None = None, *, tape: Tape | None = None) -> V:
-    """The array without some slices."""
+    """Delete slices along an axis."""
 @overload
 def delete(
     arr: Plain, obj: Any, axis: int | None = None, *, tape: Tape | None = None
@@ -513,7 +513,7 @@ def delete(
 
 @overload
 def demanded(x: V, holds: Operand, /, message: str, *, tape: Tape | None = None) -> V:
-    """The same value, if something holds everywhere; else an error with a message."""
+    """Return ``x`` if a condition holds everywhere; else raise SettingError with a message."""
 @overload
 def demanded(x: Plain, holds: V, /, message: str, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -521,7 +521,7 @@ def demanded(x: Plain, holds: Plain, /, message: str, *, tape: Tape | None = Non
 
 @overload
 def diag(v: V, k: int = 0, *, tape: Tape | None = None) -> V:
-    """The diagonal of a matrix, or the matrix of zeros that has a vector on its diagonal."""
+    """Diagonal of a matrix, or matrix with a vector on its diagonal and zeros elsewhere."""
 @overload
 def diag(v: Plain, k: int = 0, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
@@ -529,7 +529,7 @@ def diag(v: Plain, k: int = 0, *, tape: Tape | None = None) -> ArrayOrScalar: ..
 def diagonal(
     a: V, offset: int = 0, axis1: int = 0, axis2: int = 1, *, tape: Tape | None = None
 ) -> V:
-    """A diagonal of each matrix that two axes make, on the last axis of the result."""
+    """Diagonal of each matrix spanned by two axes, on the last axis of the result."""
 @overload
 def diagonal(
     a: Plain, offset: int = 0, axis1: int = 0, axis2: int = 1, *, tape: Tape | None = None
@@ -572,17 +572,17 @@ div = divide
 
 @overload
 def dsplit(ary: V, indices_or_sections: Any, *, tape: Tape | None = None) -> list[V]:
-    """The array in parts along the third axis."""
+    """Split along the third axis."""
 @overload
 def dsplit(ary: Plain, indices_or_sections: Any, *, tape: Tape | None = None) -> list[Array]: ...
 dstack: Stacking
-"""Arrays behind one another along the third axis, which matrices and vectors are given."""
+"""Stack arrays along the third axis, which matrices and vectors get."""
 
 @overload
 def dynamic_slice(
     x: V, start_indices: Operand, /, slice_sizes: Any, *, tape: Tape | None = None
 ) -> V:
-    """The slice of given sizes that begins at ``start_indices``, moved so that it fits."""
+    """Slice of static sizes at ``start_indices``, clamped to the array."""
 @overload
 def dynamic_slice(
     x: Plain, start_indices: V, /, slice_sizes: Any, *, tape: Tape | None = None
@@ -596,7 +596,7 @@ def dynamic_slice(
 def dynamic_update_slice(
     x: V, update: Operand, start_indices: Operand, /, *, tape: Tape | None = None
 ) -> V:
-    """A copy of ``x`` with ``update`` where ``dynamic_slice`` reads, as JAX has it."""
+    """Copy of ``x`` with the slice at ``start_indices`` replaced by ``update``."""
 @overload
 def dynamic_update_slice(
     x: Plain, update: V, start_indices: Operand, /, *, tape: Tape | None = None
@@ -626,7 +626,7 @@ exp2: Unary
 
 @overload
 def expand_dims(a: V, axis: int | tuple[int, ...], *, tape: Tape | None = None) -> V:
-    """New axes of length 1."""
+    """Insert axes of length 1."""
 @overload
 def expand_dims(
     a: Plain, axis: int | tuple[int, ...], *, tape: Tape | None = None
@@ -636,7 +636,7 @@ expm1: Unary
 
 @overload
 def extract(condition: V, arr: Operand, *, tape: Tape | None = None) -> V:
-    """The elements where a condition holds, both read in row-major order."""
+    """Elements where a condition holds, both read in row-major order."""
 @overload
 def extract(condition: Plain, arr: V, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -648,7 +648,7 @@ fix: Unary
 
 @overload
 def flip(m: V, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None) -> V:
-    """Elements in reverse order."""
+    """Reverse the order of elements along axes."""
 @overload
 def flip(
     m: Plain, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
@@ -656,13 +656,13 @@ def flip(
 
 @overload
 def fliplr(m: V, *, tape: Tape | None = None) -> V:
-    """Columns in reverse order: the second axis."""
+    """Reverse the order of columns, along the second axis."""
 @overload
 def fliplr(m: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def flipud(m: V, *, tape: Tape | None = None) -> V:
-    """Rows in reverse order: the first axis."""
+    """Reverse the order of rows, along the first axis."""
 @overload
 def flipud(m: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 floor: Unary
@@ -683,7 +683,7 @@ def full_like(
     shape: int | Sequence[int] | None = None,
     tape: Tape | None = None,
 ) -> V:
-    """A number repeated, in the shape and dtype of another array."""
+    """A number or array broadcast to the shape and dtype of another array."""
 @overload
 def full_like(
     a: Plain,
@@ -705,7 +705,7 @@ def full_like(
 
 @overload
 def gather(x: V, indices: Operand, *, axis: int, tape: Tape | None = None) -> V:
-    """The elements at ``indices`` along an axis, each from its own line, as ``torch.gather``."""
+    """Elements at ``indices`` along an axis, each from its own line, as ``torch.gather``."""
 @overload
 def gather(x: Plain, indices: V, *, axis: int, tape: Tape | None = None) -> V: ...
 @overload
@@ -713,7 +713,7 @@ def gather(x: Plain, indices: Plain, *, axis: int, tape: Tape | None = None) -> 
 
 @overload
 def getitem(x: V, /, key: Any, *, tape: Tape | None = None) -> V:
-    """The part ``x[key]`` for any index that NumPy accepts, as a new array."""
+    """Elements ``x[key]`` for any key that NumPy accepts, as a new array."""
 @overload
 def getitem(x: Plain, /, key: Any, *, tape: Tape | None = None) -> Array: ...
 
@@ -765,17 +765,17 @@ def histogram(
 
 @overload
 def hsplit(ary: V, indices_or_sections: Any, *, tape: Tape | None = None) -> list[V]:
-    """The array in parts along the second axis; a vector along its only one."""
+    """Split horizontally: along the second axis, a vector along its only one."""
 @overload
 def hsplit(ary: Plain, indices_or_sections: Any, *, tape: Tape | None = None) -> list[Array]: ...
 hstack: Stacking
-"""Arrays beside one another: along the second axis, vectors along their only one."""
+"""Stack arrays horizontally: along the second axis, vectors along their only one."""
 hypot: Binary
 """Elementwise length ``sqrt(x**2 + y**2)``, without overflow of the squares."""
 
 @overload
 def identity(x: V, /, *, tape: Tape | None = None) -> V:
-    """The same value, under a name of its own."""
+    """Identity: the value itself, under a name of its own."""
 @overload
 def identity(x: Plain, /, *, tape: Tape | None = None) -> Array: ...
 imag: Unary
@@ -785,7 +785,7 @@ imag: Unary
 def index_add(
     x: V, indices: Operand, source: Operand, *, axis: int, alpha: Any = 1, tape: Tape | None = None
 ) -> V:
-    """``x`` plus the slices of ``source`` at ``indices`` along an axis, as ``torch.index_add``."""
+    """Add the slices of ``source`` to ``x`` at ``indices`` along an axis, as ``torch.index_add``."""
 @overload
 def index_add(
     x: Plain, indices: V, source: Operand, *, axis: int, alpha: Any = 1, tape: Tape | None = None
@@ -803,7 +803,7 @@ def index_add(
 def index_copy(
     x: V, indices: Operand, source: Operand, *, axis: int, tape: Tape | None = None
 ) -> V:
-    """A copy of ``x`` with the slices of ``source`` at ``indices``, as ``torch.index_copy``."""
+    """Copy of ``x`` with the slices of ``source`` at ``indices``, as ``torch.index_copy``."""
 @overload
 def index_copy(
     x: Plain, indices: V, source: Operand, *, axis: int, tape: Tape | None = None
@@ -819,7 +819,7 @@ def index_copy(
 
 @overload
 def index_select(x: V, indices: Operand, *, axis: int, tape: Tape | None = None) -> V:
-    """The slices at ``indices`` along an axis, as ``torch.index_select``; ``take`` is the same."""
+    """Slices at ``indices`` along an axis, as ``torch.index_select``; see also ``take``."""
 @overload
 def index_select(x: Plain, indices: V, *, axis: int, tape: Tape | None = None) -> V: ...
 @overload
@@ -831,7 +831,7 @@ def index_select(
 def insert(
     arr: V, obj: Any, values: Operand, axis: int | None = None, *, tape: Tape | None = None
 ) -> V:
-    """The array with values put in before some places."""
+    """Insert values before given indices along an axis."""
 @overload
 def insert(
     arr: Plain, obj: Any, values: V, axis: int | None = None, *, tape: Tape | None = None
@@ -901,7 +901,7 @@ keep_where: Binary
 def kthvalue(
     x: V, k: int, axis: int = -1, *, keepdims: bool = False, tape: Tape | None = None
 ) -> V:
-    """The ``k``-th smallest element along an axis, and where it stands, as ``torch.kthvalue``."""
+    """The ``k``-th smallest element along an axis, and its index, as ``torch.kthvalue``."""
 @overload
 def kthvalue(
     x: Plain, k: int, axis: int = -1, *, keepdims: bool = False, tape: Tape | None = None
@@ -937,7 +937,7 @@ def linspace(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Evenly spaced numbers between two, with gradients in both."""
+    """Evenly spaced numbers over an interval, with gradients in both ends."""
 @overload
 def linspace(
     start: Plain,
@@ -1015,7 +1015,7 @@ def logsumexp(
 
 @overload
 def masked_fill(x: V, mask: Operand, value: Operand, *, tape: Tape | None = None) -> V:
-    """A number where a mask holds and ``x`` elsewhere, as ``torch.masked_fill``."""
+    """Replace elements by a number where a mask holds, as ``torch.masked_fill``."""
 @overload
 def masked_fill(x: Plain, mask: V, value: Operand, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -1027,7 +1027,7 @@ def masked_fill(
 
 @overload
 def masked_select(x: V, mask: Operand, *, tape: Tape | None = None) -> V:
-    """The elements where a mask holds, on one axis, as ``torch.masked_select``."""
+    """Elements where a mask holds, on one axis, as ``torch.masked_select``."""
 @overload
 def masked_select(x: Plain, mask: V, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -1035,7 +1035,7 @@ def masked_select(x: Plain, mask: Plain, *, tape: Tape | None = None) -> ArrayOr
 
 @overload
 def matrix_transpose(x: V, /, *, tape: Tape | None = None) -> V:
-    """The last two axes exchanged."""
+    """Swap the last two axes."""
 @overload
 def matrix_transpose(x: Plain, /, *, tape: Tape | None = None) -> Array: ...
 max: Fold
@@ -1051,7 +1051,7 @@ median: Fold
 def meshgrid(
     *xi: V, copy: bool = True, sparse: bool = False, indexing: str = "xy", tape: Tape | None = None
 ) -> V:
-    """The coordinates of the points of a grid, from those along its axes."""
+    """Coordinate arrays of a grid, from the coordinates along its axes."""
 @overload
 def meshgrid(
     *xi: Array,
@@ -1078,7 +1078,7 @@ remainder = mod
 
 @overload
 def moveaxis(a: V, source: Operand, destination: Any, *, tape: Tape | None = None) -> V:
-    """Axes moved to other places; the others keep their order."""
+    """Move axes to other positions; the others keep their order."""
 @overload
 def moveaxis(a: Plain, source: V, destination: Any, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -1362,7 +1362,7 @@ def one_hot(
     axis: int = -1,
     tape: Tape | None = None,
 ) -> V:
-    """Ones at the given class numbers and zeros elsewhere; a constant."""
+    """One-hot encoding: ones at the given class indices and zeros elsewhere; a constant."""
 @overload
 def one_hot(
     indices: Plain,
@@ -1405,7 +1405,7 @@ def pad(
     reflect_type: str = "even",
     tape: Tape | None = None,
 ) -> V:
-    """Elements added before and after, along each axis."""
+    """Pad an array before and after, along each axis."""
 @overload
 def pad(
     array: Plain,
@@ -1429,7 +1429,7 @@ def partition(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """The elements with those at ``kth`` where ``sort`` has them: here all of them are."""
+    """Partition: the elements at ``kth`` are where ``sort`` has them; here all elements are sorted."""
 @overload
 def partition(
     a: Plain,
@@ -1610,7 +1610,7 @@ def ptp(
 
 @overload
 def put(a: V, ind: Operand, v: Operand, mode: str = "raise", *, tape: Tape | None = None) -> V:
-    """A copy of ``a`` with ``v`` where ``take`` reads among all elements; NumPy writes in place."""
+    """Copy of ``a`` with ``v`` at flat indices; NumPy writes in place."""
 @overload
 def put(a: Plain, ind: V, v: Operand, mode: str = "raise", *, tape: Tape | None = None) -> V: ...
 @overload
@@ -1624,7 +1624,7 @@ def put(
 def put_along_axis(
     x: V, indices: Operand, values: Operand, /, axis: int | None = -1, *, tape: Tape | None = None
 ) -> V:
-    """A copy of ``x`` with ``values`` where ``take_along_axis`` reads; NumPy writes in place."""
+    """Copy of ``x`` with ``values`` where ``take_along_axis`` reads; NumPy writes in place."""
 @overload
 def put_along_axis(
     x: Plain, indices: V, values: Operand, /, axis: int | None = -1, *, tape: Tape | None = None
@@ -1731,7 +1731,7 @@ def random_uniform(
 
 @overload
 def ravel(a: V, order: str = "C", *, tape: Tape | None = None) -> V:
-    """All elements on one axis."""
+    """Flatten to one axis."""
 @overload
 def ravel(a: Plain, order: str = "C", *, tape: Tape | None = None) -> ArrayOrScalar: ...
 real: Unary
@@ -1741,7 +1741,7 @@ reciprocal: Unary
 
 @overload
 def repeat(a: V, repeats: Any, axis: int | None = None, *, tape: Tape | None = None) -> V:
-    """Each element repeated in its place."""
+    """Repeat each element."""
 @overload
 def repeat(
     a: Plain, repeats: Any, axis: int | None = None, *, tape: Tape | None = None
@@ -1751,7 +1751,7 @@ def repeat(
 def reshape(
     x: V, /, shape: int | Sequence[int], order: str = "C", *, tape: Tape | None = None
 ) -> V:
-    """The same elements, in row-major order, under another shape; one length may be -1."""
+    """Reshape, in row-major order by default; one length may be -1."""
 @overload
 def reshape(
     x: Plain, /, shape: int | Sequence[int], order: str = "C", *, tape: Tape | None = None
@@ -1759,7 +1759,7 @@ def reshape(
 
 @overload
 def resize(a: V, new_shape: Any, *, tape: Tape | None = None) -> V:
-    """The elements in another shape, again from the first one where they do not suffice."""
+    """Resize to a shape, repeating the elements from the first one on if necessary."""
 @overload
 def resize(a: Plain, new_shape: Any, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
@@ -1775,7 +1775,7 @@ rint: Unary
 def roll(
     x: V, /, shift: Any, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
 ) -> V:
-    """Elements shifted along ``axis``; what leaves at the end comes in at the start."""
+    """Shift elements circularly along ``axis``, by default in row-major order."""
 @overload
 def roll(
     x: Plain, /, shift: Any, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
@@ -1783,13 +1783,13 @@ def roll(
 
 @overload
 def rollaxis(a: V, axis: int, start: int = 0, *, tape: Tape | None = None) -> V:
-    """One axis moved to before another; ``moveaxis`` says more clearly where to."""
+    """Move one axis to before another; ``moveaxis`` is clearer."""
 @overload
 def rollaxis(a: Plain, axis: int, start: int = 0, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def rot90(m: V, k: int = 1, axes: tuple[int, int] = ..., *, tape: Tape | None = None) -> V:
-    """Matrices turned by a quarter, so many times, from the first of two axes to the second."""
+    """Rotate matrices by 90 degrees ``k`` times, from the first of two axes towards the second."""
 @overload
 def rot90(
     m: Plain, k: int = 1, axes: tuple[int, int] = ..., *, tape: Tape | None = None
@@ -1819,7 +1819,7 @@ def running_argmin(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> 
 
 @overload
 def scatter(x: V, indices: Operand, source: Operand, *, axis: int, tape: Tape | None = None) -> V:
-    """A copy of ``x`` with the numbers of ``source`` at ``indices``, as ``torch.scatter``."""
+    """Copy of ``x`` with the elements of ``source`` at ``indices``, as ``torch.scatter``."""
 @overload
 def scatter(x: Plain, indices: V, source: Operand, *, axis: int, tape: Tape | None = None) -> V: ...
 @overload
@@ -1833,7 +1833,7 @@ def scatter(
 def scatter_add(
     x: V, indices: Operand, source: Operand, *, axis: int, tape: Tape | None = None
 ) -> V:
-    """``x`` plus the numbers of ``source`` at ``indices``, as ``torch.scatter_add``."""
+    """Add the elements of ``source`` to ``x`` at ``indices``, as ``torch.scatter_add``."""
 @overload
 def scatter_add(
     x: Plain, indices: V, source: Operand, *, axis: int, tape: Tape | None = None
@@ -1861,7 +1861,7 @@ def searchsorted(
 def segment_max(
     data: V, segment_ids: Operand, /, num_segments: int | None = None, *, tape: Tape | None = None
 ) -> V:
-    """The largest number of each segment, see ``segment_sum``; -inf for one without slices."""
+    """Maximum of each segment, see ``segment_sum``; -inf for an empty one."""
 @overload
 def segment_max(
     data: Plain, segment_ids: V, /, num_segments: int | None = None, *, tape: Tape | None = None
@@ -1875,7 +1875,7 @@ def segment_max(
 def segment_mean(
     data: V, segment_ids: Operand, num_segments: int | None = None, *, tape: Tape | None = None
 ) -> V:
-    """The mean of the slices of each segment; 0 for one without slices."""
+    """Mean of the slices of each segment; 0 for an empty segment."""
 @overload
 def segment_mean(
     data: Plain, segment_ids: V, num_segments: int | None = None, *, tape: Tape | None = None
@@ -1889,7 +1889,7 @@ def segment_mean(
 def segment_min(
     data: V, segment_ids: Operand, /, num_segments: int | None = None, *, tape: Tape | None = None
 ) -> V:
-    """The smallest number of each segment, see ``segment_sum``; inf for one without slices."""
+    """Minimum of each segment, see ``segment_sum``; inf for an empty one."""
 @overload
 def segment_min(
     data: Plain, segment_ids: V, /, num_segments: int | None = None, *, tape: Tape | None = None
@@ -1903,7 +1903,7 @@ def segment_min(
 def segment_sum(
     data: V, segment_ids: Operand, num_segments: int | None = None, *, tape: Tape | None = None
 ) -> V:
-    """The sum of the slices of each segment, as ``jax.ops.segment_sum``."""
+    """Sum of the slices of each segment, as ``jax.ops.segment_sum``."""
 @overload
 def segment_sum(
     data: Plain, segment_ids: V, num_segments: int | None = None, *, tape: Tape | None = None
@@ -1921,7 +1921,7 @@ def select(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Elementwise the choice whose condition is the first to hold."""
+    """Elementwise choice of the first array whose condition holds."""
 @overload
 def select(
     condlist: Array | Sequence[Array],
@@ -1941,7 +1941,7 @@ def select(
 
 @overload
 def setitem(x: V, v: Operand, /, key: Any, *, tape: Tape | None = None) -> V:
-    """A copy of ``x`` in which ``x[key]`` is ``v``."""
+    """Copy of ``x`` in which ``x[key]`` is ``v``."""
 @overload
 def setitem(x: Plain, v: V, /, key: Any, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -2076,7 +2076,7 @@ def sort(
     stable: bool | None = None,
     tape: Tape | None = None,
 ) -> V:
-    """The elements in rising order along ``axis``, NaN last; None puts all on one axis first."""
+    """Sort in ascending order along ``axis``, NaN last; None flattens first."""
 @overload
 def sort(
     x: Plain,
@@ -2091,7 +2091,7 @@ def sort(
 
 @overload
 def split(ary: V, indices_or_sections: Any, axis: int = 0, *, tape: Tape | None = None) -> list[V]:
-    """The array in parts along an axis: so many equal ones, or cut at given places."""
+    """Split along an axis into equal sections, or at given indices."""
 @overload
 def split(
     ary: Plain, indices_or_sections: Any, axis: int = 0, *, tape: Tape | None = None
@@ -2105,7 +2105,7 @@ squared_error_mean: Product
 
 @overload
 def squeeze(a: V, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None) -> V:
-    """Axes of length 1 left out."""
+    """Remove axes of length 1."""
 @overload
 def squeeze(
     a: Plain, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
@@ -2113,7 +2113,7 @@ def squeeze(
 
 @overload
 def stack(arrays: V | Sequence[V], axis: int = 0, *, tape: Tape | None = None) -> V:
-    """Arrays of one shape side by side along a new axis."""
+    """Stack arrays of one shape along a new axis."""
 @overload
 def stack(
     arrays: Array | Sequence[Array], axis: int = 0, *, tape: Tape | None = None
@@ -2162,7 +2162,7 @@ def sum_to(
 
 @overload
 def swapaxes(a: V, axis1: int, axis2: int, *, tape: Tape | None = None) -> V:
-    """Two axes exchanged."""
+    """Swap two axes."""
 @overload
 def swapaxes(a: Plain, axis1: int, axis2: int, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
@@ -2176,7 +2176,7 @@ def take(
     mode: str = "raise",
     tape: Tape | None = None,
 ) -> V:
-    """The elements at integer ``indices`` along ``axis``, by default among all elements."""
+    """Elements at integer ``indices`` along ``axis``, by default of the flattened array."""
 @overload
 def take(
     x: Plain,
@@ -2202,7 +2202,7 @@ def take(
 def take_along_axis(
     x: V, indices: Operand, /, axis: int | None = -1, *, tape: Tape | None = None
 ) -> V:
-    """The elements at ``indices`` along ``axis``, each from its own line of the array."""
+    """Elements at ``indices`` along ``axis``, each from its own line of the array."""
 @overload
 def take_along_axis(
     x: Plain, indices: V, /, axis: int | None = -1, *, tape: Tape | None = None
@@ -2218,13 +2218,13 @@ tanh: Unary
 
 @overload
 def tile(A: V, reps: Any, *, tape: Tape | None = None) -> V:
-    """The whole array repeated along its axes."""
+    """Repeat an array along its axes."""
 @overload
 def tile(A: Plain, reps: Any, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def topk(x: V, k: int, axis: int = -1, *, largest: bool = True, tape: Tape | None = None) -> V:
-    """The largest elements along an axis, falling, and where they stand, as ``torch.topk``."""
+    """Largest elements along an axis, in descending order, and their indices, as ``torch.topk``."""
 @overload
 def topk(
     x: Plain, k: int, axis: int = -1, *, largest: bool = True, tape: Tape | None = None
@@ -2240,7 +2240,7 @@ def trace(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Sum along a diagonal of each matrix that two axes make."""
+    """Trace: sum along a diagonal of each matrix spanned by two axes."""
 @overload
 def trace(
     a: Plain,
@@ -2254,7 +2254,7 @@ def trace(
 
 @overload
 def transpose(x: V, /, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None) -> V:
-    """The axes in another order, by default reversed."""
+    """Permute the axes, by default in reverse order."""
 @overload
 def transpose(
     x: Plain, /, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
@@ -2274,13 +2274,13 @@ def trapezoid(
 
 @overload
 def tril(m: V, k: int = 0, *, tape: Tape | None = None) -> V:
-    """Lower triangles of matrices, with zeros above a diagonal, whatever is there."""
+    """Lower triangles of matrices, with zeros above a diagonal, also in place of NaN."""
 @overload
 def tril(m: Plain, k: int = 0, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def triu(m: V, k: int = 0, *, tape: Tape | None = None) -> V:
-    """Upper triangles of matrices, with zeros below a diagonal, whatever is there."""
+    """Upper triangles of matrices, with zeros below a diagonal, also in place of NaN."""
 @overload
 def triu(m: Plain, k: int = 0, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 trunc: Unary
@@ -2297,7 +2297,7 @@ def unique(
     equal_nan: bool = True,
     tape: Tape | None = None,
 ) -> V:
-    """Each value once, sorted; or each line along an axis."""
+    """Unique values, sorted; or unique slices along an axis."""
 @overload
 def unique(
     ar: Plain,
@@ -2312,7 +2312,7 @@ def unique(
 
 @overload
 def unstack(x: V, *, axis: int = 0, tape: Tape | None = None) -> tuple[V, ...]:
-    """The parts of an array along an axis, which they lose."""
+    """Split an array into its slices along an axis, without that axis."""
 @overload
 def unstack(x: Plain, *, axis: int = 0, tape: Tape | None = None) -> tuple[Array, ...]: ...
 
@@ -2370,11 +2370,11 @@ def var(
 
 @overload
 def vsplit(ary: V, indices_or_sections: Any, *, tape: Tape | None = None) -> list[V]:
-    """The array in parts along the first axis."""
+    """Split vertically, along the first axis."""
 @overload
 def vsplit(ary: Plain, indices_or_sections: Any, *, tape: Tape | None = None) -> list[Array]: ...
 vstack: Stacking
-"""Arrays one below the other; vectors as rows."""
+"""Stack arrays vertically, along the first axis; vectors are rows."""
 
 @overload
 def where(condition: V, x: Operand, y: Operand, /, *, tape: Tape | None = None) -> V:
