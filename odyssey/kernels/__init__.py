@@ -1,15 +1,15 @@
-"""Loops compiled from plain functions: for the CPU with numba, for the GPU with numba.cuda.
+"""Kernels compiled from Python functions: CPU loops by numba, GPU kernels by numba.cuda.
 
 | Name | Meaning |
 |---|---|
 | `cpu_loop`, `cuda_loop` | apply one scalar function to every element |
 | `cpu_softmax`, `cuda_softmax` | softmax of every row of a matrix |
-| `T`, `select` | the dtype of such a scalar function, and a choice between two numbers |
+| `T`, `select` | the dtype of a scalar function, and a branch-free choice between two numbers |
 | `bind` | rebuild a plain function for one dtype |
 
-numba takes most of a second to import and is of no use to a program that compiles nothing, so
-these modules import it inside the functions that build kernels, by way of `numba_module`.
-Without numba everything but kernels works.
+numba takes most of a second to import, and a program that compiles nothing does not need it: the
+functions that build kernels import it, by `numba_module`. Without numba everything but kernels
+works.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "select",
 ]
 
-_HOMES = {
+_MODULES = {
     "bind": "elementwise",
     "cpu_loop": "elementwise",
     "cuda_loop": "elementwise",
@@ -44,23 +44,23 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the module of a kernel when the kernel is first asked for."""
-    if name not in _HOMES:
+    """Import the module of a kernel at its first use."""
+    if name not in _MODULES:
         raise AttributeError(f"odyssey.kernels has no {name!r}")
-    return getattr(import_module(f"odyssey.kernels.{_HOMES[name]}"), name)
+    return getattr(import_module(f"odyssey.kernels.{_MODULES[name]}"), name)
 
 
 def numba_module(name: str = "") -> Any:
     """Import numba, or a module of it.
 
     Raises:
-        DeviceError: where that cannot be, for instance because it has no release for this Python,
-            or because Ctrl-C came in the midst of its first import.
+        DeviceError: if that fails, for instance because numba has no release for this Python,
+            or because Ctrl-C interrupted its first import.
     """
     # Not an import statement: numba declares itself typed, but some of its modules are not.
     try:
         module = import_module(f"numba.{name}" if name else "numba")
-        _check_whole()
+        _check_complete_import()
     except Exception as error:
         hint = "`pip install numba`, on a version of Python that it supports"
         if not isinstance(error, ModuleNotFoundError):
@@ -73,24 +73,24 @@ def numba_module(name: str = "") -> Any:
 
 
 @cache
-def _check_whole() -> None:
-    """Refuse numba after an interrupt of its first import.
+def _check_complete_import() -> None:
+    """Raise ImportError if a first import of numba was interrupted.
 
-    What was imported by then stays loaded, and is not bound in the numba of a later import: that
-    fails, or numba does when it compiles, each time and by an AttributeError.
+    Submodules imported by then stay loaded, but are not attributes of the numba of a later import:
+    that import, or a compilation, then fails with AttributeError every time.
     """
     numba = sys.modules["numba"]
     for name, module in list(sys.modules.items()):
         package, _, last = name.rpartition(".")
         if package != "numba" or hasattr(numba, last):
             continue
-        if not getattr(module.__spec__, "_initializing", False):  # as in another thread
+        if not getattr(module.__spec__, "_initializing", False):  # being imported by another thread
             raise ImportError(f"an import of it was interrupted, it lacks {name}")
 
 
 @cache
 def has_numba() -> bool:
-    """Whether there is a numba to import; it may still fail to."""
-    from importlib.util import find_spec  # which the package does without otherwise
+    """Return whether numba is installed; its import may still fail."""
+    from importlib.util import find_spec  # not needed elsewhere at import
 
     return find_spec("numba") is not None

@@ -1,7 +1,7 @@
-"""The one door to numba.cuda: building kernels, launching them, compiling them without a GPU.
+"""Interface to numba.cuda: build kernels, launch them, compile them without a GPU.
 
-`numba.cuda` is numba-cuda's package where that is installed, for it redirects the import, and
-the module bundled with numba otherwise. With `NUMBA_ENABLE_CUDASIM=1` both are a simulator, which
+`numba.cuda` is the package numba-cuda if installed, which redirects the import, and otherwise the
+module bundled with numba. With `NUMBA_ENABLE_CUDASIM=1` both are a simulator, which
 runs every GPU thread as a Python thread: right for tests, and one launch at a time.
 """
 
@@ -22,7 +22,7 @@ __all__ = [
     "launch",
     "max_blocks",
     "ptx",
-    "require",
+    "require_cuda",
     "simulated",
     "threads_per_block",
 ]
@@ -32,7 +32,7 @@ Kernel = Any  # numba's dispatchers carry no types
 _THREADS = 256
 # Enough to fill any card (an H200 holds 132 x 8 such blocks at once); kernels stride over the rest.
 _BLOCKS = 4096
-# A simulated thread costs ~0.1 ms to start, and barriers are polled: small, but still several.
+# A simulated thread takes ~0.1 ms to start, and barriers are polled: few threads, but several.
 _SIMULATED_THREADS = 64
 _SIMULATED_BLOCKS = 8
 
@@ -43,15 +43,15 @@ _WHAT_TO_DO = (
 
 
 def simulated() -> bool:
-    """Whether numba.cuda is the simulator in this process."""
+    """Return whether numba.cuda is the simulator in this process."""
     return bool(numba_module("core.config").ENABLE_CUDASIM)
 
 
-def require() -> None:
-    """Make sure that a kernel could be launched here.
+def require_cuda() -> None:
+    """Raise DeviceError if no kernel can be launched here.
 
     Raises:
-        DeviceError: there is neither a usable GPU nor the simulator.
+        DeviceError: if there is neither a usable GPU nor the simulator.
     """
     cuda = numba_module("cuda")
     if simulated() or cuda.is_available():
@@ -65,7 +65,7 @@ def require() -> None:
 
 
 def kernel_globals() -> dict[str, Any]:
-    """The names a kernel's text may use beside its own: `cuda`."""
+    """Return the globals of a kernel's source: `cuda`."""
     # The simulator swaps the module for a block's own view of it by looking through the kernel's
     # globals, so `cuda` must be a global there: neither a closure's variable nor another name.
     return {"cuda": numba_module("cuda")}
@@ -75,19 +75,19 @@ def build(kernel: Callable[..., None]) -> Kernel:
     """Make a launchable kernel; numba compiles it at the first launch for the argument types.
 
     Raises:
-        DeviceError: there is neither a usable GPU nor the simulator.
+        DeviceError: if there is neither a usable GPU nor the simulator.
     """
-    require()
+    require_cuda()
     return numba_module("cuda").jit(kernel)
 
 
 def threads_per_block() -> int:
-    """Size of a block, a power of two: a whole number of warps, and the width of a tree."""
+    """Return the block size, a power of two: a multiple of the warp size, and a tree's width."""
     return _SIMULATED_THREADS if simulated() else _THREADS
 
 
 def max_blocks() -> int:
-    """Largest grid that a launch uses; kernels stride over what is left."""
+    """Return the largest grid of a launch; kernels stride over the rest."""
     return _SIMULATED_BLOCKS if simulated() else _BLOCKS
 
 
@@ -107,23 +107,23 @@ def launch(
     arguments = [cuda.to_device(x) if isinstance(x, np.ndarray) else x for x in inputs]
     on_host = isinstance(out, np.ndarray)
     device_out = cuda.device_array(out.shape, out.dtype) if on_host else out
-    configured = _configured(kernel, min(blocks, max_blocks()), threads_per_block())
+    configured = _configure_launch(kernel, min(blocks, max_blocks()), threads_per_block())
     configured(*arguments, device_out, *sizes)
     if on_host:
         device_out.copy_to_host(out)
 
 
-def _configured(kernel: Kernel, blocks: int, threads: int) -> Kernel:
+def _configure_launch(kernel: Kernel, blocks: int, threads: int) -> Kernel:
     # Not memoised: in the simulator kernel[a, b] and kernel[c, d] are one object.
     with warnings.catch_warnings():
-        # A small array makes a small grid, of which numba warns that it leaves the card idle. By
-        # its text, for numba and numba-cuda have each a class of their own for the warning.
+        # For a small grid numba warns of low occupancy. Filtered by text: numba and numba-cuda have
+        # different classes for the warning.
         warnings.filterwarnings("ignore", ".*Grid size .* under-utilization")
         return kernel[blocks, threads]
 
 
 class _Device:
-    """What numba asks of the current device while it types a call to a device function."""
+    """Stand-in for the current device while numba types calls to device functions."""
 
     def __init__(self, capability: tuple[int, int]) -> None:
         self.compute_capability = capability
@@ -140,17 +140,17 @@ def ptx(
         capability: compute capability to compile for; (9, 0) is Hopper.
 
     Raises:
-        DeviceError: the toolkit's compiler is missing, or numba.cuda is the simulator.
+        DeviceError: if the toolkit's compiler is missing, or numba.cuda is the simulator.
     """
     if simulated():
         raise DeviceError("ptx: the simulator compiles nothing; unset NUMBA_ENABLE_CUDASIM")
     dispatcher = numba_module("cuda.dispatcher")
-    # compile_ptx has a parameter for the capability, but device functions ask the current device.
+    # compile_ptx takes a capability, but device functions read that of the current device.
     current_device = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: _Device(capability)
     try:
         text, _ = numba_module("cuda").compile_ptx(kernel, signature, cc=capability)
-    except (ImportError, RuntimeError) as error:  # libnvvm is missing, or its libdevice
+    except (ImportError, RuntimeError) as error:  # libnvvm or its libdevice is missing
         reason = " ".join(str(error).split())
         raise DeviceError(
             f"ptx: the CUDA toolkit's compiler, NVVM, cannot be used: {reason}; "

@@ -1,10 +1,10 @@
-"""One scalar function, written once, becomes a loop for the CPU and a kernel for the GPU.
+"""Elementwise loops for the CPU and kernels for the GPU, compiled from one scalar function.
 
-What a scalar is, `odyssey.kernels.scalars` says. It is called once, on symbols, for the dtypes of
-a loop, and what it wrote down is compiled. Elements come in as they are, but integers as floating
-numbers where it computes in these; what it returns is cast to the dtype of the result. Constants
-are written `T(0.5)`: a bare `0.5` is a float64, and float32 arithmetic next to it becomes float64
-too, which the builders refuse where it reaches the result.
+`odyssey.kernels.scalars` defines scalar functions. A scalar is traced once on symbols for the
+dtypes of a loop, and the resulting program is compiled. Elements are passed as they are, but
+integers as floating numbers if the scalar computes in these; its result is cast to the dtype of
+the output. Constants are written `T(0.5)`: a bare `0.5` is a float64 and promotes float32
+arithmetic to float64, which the builders refuse if it reaches the result.
 
 Floating-point policy: IEEE, no fast-math. 1/0 is inf, log(0) is -inf, nothing is raised. The GPU
 may contract a product and a sum into one rounding; the CPU does not.
@@ -24,15 +24,15 @@ from numpy.typing import DTypeLike
 
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.kernels import cuda, numba_module
-from odyssey.kernels.scalars import T, plain, program
+from odyssey.kernels.scalars import T, program, require_plain_function
 
 __all__ = ["T", "bind", "compile_scalar", "cpu_loop", "cuda_loop", "cuda_ptx", "kernel_dtype"]
 
 Scalar = Callable[..., Any]
 Loop = Callable[..., None]
 
-# Numba compiles for an array type in ~0.1 s and a loop takes ~50 kB: enough for a large table in
-# both dtypes, and an end to what lambdas made in a loop could hold on to.
+# Numba compiles for an array type in ~0.1 s, and a loop takes ~50 kB: enough for a large table in
+# both dtypes, and a bound on the memory of lambdas created in a loop.
 _MEMO = 512
 
 _CPU_SOURCE = """
@@ -56,23 +56,23 @@ _KNOWN = tuple(map(np.dtype, ("float32", "float64", "int32", "int64", "bool")))
 
 
 class Signature(NamedTuple):
-    """What a loop is compiled for."""
+    """Dtypes and options that a loop is compiled for."""
 
     inputs: tuple[np.dtype[Any], ...]
     result: np.dtype[Any]
     options: tuple[Any, ...]
-    text: str  # of the options: 1, 1.0 and True are equal, and so are 0.0 and -0.0
+    text: str  # repr of the options: 1, 1.0 and True are equal, and so are 0.0 and -0.0
 
     @property
     def computed(self) -> np.dtype[Any]:
-        """What `T` is: the dtype of the result, or of the inputs where truths come out."""
+        """Dtype that `T` stands for: that of the result, or of the inputs for a boolean result."""
         if self.result.kind != "b":
             return self.result
         return np.result_type(*self.inputs)
 
     @property
-    def taken(self) -> tuple[np.dtype[Any], ...]:
-        """What the scalar gets: integers as floating numbers, where it computes in these."""
+    def scalar_inputs(self) -> tuple[np.dtype[Any], ...]:
+        """Dtypes of the scalar's arguments: integers become floating if `computed` is."""
         floating = self.computed.kind == "f"
         return tuple(self.computed if floating and d.kind == "i" else d for d in self.inputs)
 
@@ -81,24 +81,24 @@ def bind(function: Callable[..., Any], dtype: DTypeLike, **names: Any) -> Callab
     """Rebuild a plain function so that `T` is the constructor of `dtype`, and `math` is math.
 
     Args:
-        function: a function without closure; what else its globals hold is out of reach.
+        function: a function without closure, which loses its other globals.
         dtype: float32 or float64.
         names: further globals.
 
     Raises:
-        DTypeError: the dtype is another, or `function` is not a plain Python function.
+        DTypeError: for another dtype, or if `function` is not a plain Python function.
     """
-    function = plain(function)
+    function = require_plain_function(function)
     element = numba_module().from_dtype(kernel_dtype(dtype))
     scope = {"math": math, "T": element, **names}
     return FunctionType(function.__code__, scope, function.__name__)
 
 
 def kernel_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """The dtype itself, if kernels can be built for it.
+    """Return the dtype if kernels can be built for it.
 
     Raises:
-        DTypeError: it is neither float32 nor float64.
+        DTypeError: if it is neither float32 nor float64.
     """
     dtype = np.dtype(dtype)
     if dtype not in (np.float32, np.float64):
@@ -108,27 +108,27 @@ def kernel_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     return dtype
 
 
-def signature(
+def loop_signature(
     scalar: Scalar, dtype: Dtypes, result: DTypeLike | None, options: tuple[Any, ...]
 ) -> Signature:
-    """What a loop of a scalar is compiled for, from the arguments of `cpu_loop`.
+    """Return the signature of a loop, from the arguments of `cpu_loop`.
 
     Raises:
         DTypeError: see `cpu_loop`.
     """
-    arity = _arity(scalar, len(options))
+    arity = _count_inputs(scalar, len(options))
     several = isinstance(dtype, (list, tuple))
-    inputs = tuple(map(_known, dtype)) if several else (kernel_dtype(dtype),) * arity  # type: ignore[arg-type]
+    inputs = tuple(map(_supported_dtype, dtype)) if several else (kernel_dtype(dtype),) * arity  # type: ignore[arg-type]
     if len(inputs) != arity:
         raise DTypeError(f"kernel: {len(inputs)} dtypes for the {arity} numbers of {scalar!r}")
     for option in options:
         if not isinstance(option, (int, float, str, type(None), type, np.dtype)):
             raise DTypeError(f"kernel: the option {option!r} is not a number, a word or None")
-    made = _known(result) if result is not None else np.result_type(*inputs)
+    made = _supported_dtype(result) if result is not None else np.result_type(*inputs)
     return Signature(inputs, made, tuple(options), repr(options))
 
 
-def _known(dtype: DTypeLike) -> np.dtype[Any]:
+def _supported_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     dtype = np.dtype(dtype)
     if dtype not in _KNOWN:
         raise DTypeError(f"kernel: no kernels for {dtype}; cast to {', '.join(map(str, _KNOWN))}")
@@ -141,23 +141,23 @@ def cpu_loop(
     result: DTypeLike | None = None,
     options: tuple[Any, ...] = (),
 ) -> Loop:
-    """Compile `fn(*inputs, out)`, which writes scalar(*elements, *options) into each of out.
+    """Compile `fn(*inputs, out)`, which writes scalar(*elements, *options) into every element.
 
     Args:
         scalar: see `odyssey.kernels.scalars`.
-        dtype: of all inputs, float32 or float64; or a list with one for each, which may be int32,
-            int64 or bool as well.
-        result: the dtype of out; by default that to which the inputs are promoted.
-        options: numbers, words or None, which come behind the elements.
+        dtype: dtype of all inputs, float32 or float64; or a list with a dtype for each, which may
+            be int32, int64 or bool as well.
+        result: dtype of out; by default the promoted dtype of the inputs.
+        options: numbers, strings or None, passed after the elements.
 
     Returns:
         A function of 1-D contiguous arrays of one size. It releases the GIL. `out` may be one of
         the inputs. It raises TypeError for arrays of another dtype, rank or layout, and
-        ValueError where sizes differ.
+        ValueError if sizes differ.
 
     Raises:
-        DTypeError: see `scalars.program`; the result is a float64 where float32 was to come, for
-            a constant was not typed; or kernels know no such dtype or option.
+        DTypeError: see `scalars.program`; also if an untyped constant promotes a float32 result to
+            float64, or a dtype or option is not supported.
 
     >>> double = cpu_loop(lambda x: T(2) * x, np.float32)
     >>> out = np.empty(3, np.float32)
@@ -165,7 +165,7 @@ def cpu_loop(
     >>> out
     array([0., 2., 4.], dtype=float32)
     """
-    return _cpu_loop(scalar, signature(scalar, dtype, result, options))
+    return _cpu_loop(scalar, loop_signature(scalar, dtype, result, options))
 
 
 def cuda_loop(
@@ -174,24 +174,24 @@ def cuda_loop(
     result: DTypeLike | None = None,
     options: tuple[Any, ...] = (),
 ) -> Loop:
-    """Build `fn(*inputs, out)`, which does on the GPU, or its simulator, what a CPU loop does.
+    """Build `fn(*inputs, out)`, the counterpart of `cpu_loop` for the GPU or its simulator.
 
     Args:
-        scalar: see `cpu_loop`, as the others.
-        dtype: of the inputs.
-        result: the dtype of out.
-        options: what comes behind the elements.
+        scalar: see `cpu_loop`, as for the others.
+        dtype: dtype of the inputs.
+        result: dtype of out.
+        options: arguments after the elements.
 
     Returns:
         A function of 1-D contiguous arrays of one size, each on the host or on the device. Host
-        arrays are copied there, and `out` back. With a device `out` it does not wait. It raises
+        arrays are copied there, and `out` back. With a device `out` it returns at once. It raises
         DTypeError and ShapeError for arrays that do not fit.
 
     Raises:
         DTypeError: see `cpu_loop`.
-        DeviceError: there is neither a usable GPU nor the simulator.
+        DeviceError: if there is neither a usable GPU nor the simulator.
     """
-    return _cuda_loop(scalar, signature(scalar, dtype, result, options))
+    return _cuda_loop(scalar, loop_signature(scalar, dtype, result, options))
 
 
 def cuda_ptx(
@@ -200,13 +200,13 @@ def cuda_ptx(
     result: DTypeLike | None = None,
     options: tuple[Any, ...] = (),
 ) -> str:
-    """PTX of the kernel that `cuda_loop` launches; no GPU is needed.
+    """Return the PTX of the kernel that `cuda_loop` launches; no GPU is needed.
 
     Raises:
         DTypeError: see `cpu_loop`.
         DeviceError: see `odyssey.kernels.cuda.ptx`.
     """
-    kinds = signature(scalar, dtype, result, options)
+    kinds = loop_signature(scalar, dtype, result, options)
     numba = numba_module()
     arrays = [numba.types.Array(numba.from_dtype(d), 1, "C") for d in (*kinds.inputs, kinds.result)]
     return cuda.ptx(_cuda_kernel(scalar, kinds), tuple(arrays))
@@ -216,11 +216,11 @@ def cuda_ptx(
 def _cpu_loop(scalar: Scalar, kinds: Signature) -> Loop:
     numba = numba_module()
     types = numba.types
-    # Numba passes a writable array for a read-only parameter, but not the other way round; and
-    # with the signature given, a float64 array cannot slip into a float32 program.
+    # Numba accepts a writable array for a read-only parameter, but not the reverse. An explicit
+    # signature rejects float64 arrays in a float32 program.
     readable = [types.Array(numba.from_dtype(d), 1, "C", readonly=True) for d in kinds.inputs]
     writable = types.Array(numba.from_dtype(kinds.result), 1, "C")
-    loop = _from_source(_CPU_SOURCE, kinds, {"scalar": _compiled(scalar, kinds)})
+    loop = _exec_loop_source(_CPU_SOURCE, kinds, {"scalar": _compile_scalar(scalar, kinds)})
     made = types.void(*readable, writable)
     compiled: Loop = numba.njit([made], error_model="numpy", nogil=True)(loop)
     return compiled
@@ -231,47 +231,47 @@ def _cuda_loop(scalar: Scalar, kinds: Signature) -> Loop:
     kernel = cuda.build(_cuda_kernel(scalar, kinds))
     arity = len(kinds.inputs)
 
-    def loop(*arrays: Any) -> None:
+    def launch(*arrays: Any) -> None:
         if len(arrays) != arity + 1:
             raise TypeError(f"cuda_loop: {len(arrays)} arrays; want {arity} inputs, then out")
         *inputs, out = arrays
         _check_arrays(arrays, kinds)
-        if out.size:  # a grid of no blocks cannot be launched
+        if out.size:  # an empty grid cannot be launched
             blocks = -(-out.size // cuda.threads_per_block())
             cuda.launch(kernel, blocks, inputs, out)
 
-    return loop
+    return launch
 
 
 def _cuda_kernel(scalar: Scalar, kinds: Signature) -> Loop:
-    names = {"scalar": _compiled(scalar, kinds), **cuda.kernel_globals()}
-    return _from_source(_CUDA_SOURCE, kinds, names)
+    names = {"scalar": _compile_scalar(scalar, kinds), **cuda.kernel_globals()}
+    return _exec_loop_source(_CUDA_SOURCE, kinds, names)
 
 
 def compile_scalar(scalar: Scalar, dtype: np.dtype[Any]) -> Any:
-    """The scalar as a compiled function of one dtype, for kernels that call it.
+    """Compile a scalar for one dtype, for kernels that call it.
 
     Raises:
         DTypeError: see `cpu_loop`.
     """
-    return _compiled(scalar, signature(scalar, dtype, None, ()))
+    return _compile_scalar(scalar, loop_signature(scalar, dtype, None, ()))
 
 
 @lru_cache(maxsize=_MEMO)
-def _compiled(scalar: Scalar, kinds: Signature) -> Any:
-    """The scalar as a compiled function, which loops and kernels call and LLVM inlines.
+def _compile_scalar(scalar: Scalar, kinds: Signature) -> Any:
+    """Compile a scalar to a function that loops and kernels call and LLVM inlines.
 
-    The CPU's machine code serves the simulator as well: in plain Python math.exp(1000) raises,
-    and float32 arithmetic would round elsewhere. It is made here and not at the first call,
-    which in the simulator comes from many threads at once.
+    The simulator uses the CPU's machine code as well: in Python math.exp(1000) raises, and float32
+    arithmetic rounds differently. The scalar is compiled here and not at its first call, which in
+    the simulator comes from many threads at once.
     """
     numba = numba_module()
     dtype = kinds.computed
-    text = program(scalar, len(kinds.inputs), kinds.options, dtype).text("function")
+    text = program(scalar, len(kinds.inputs), kinds.options, dtype).python_source("function")
     scope: dict[str, Any] = {"math": math, "T": numba.from_dtype(dtype)}
     exec(text, scope)
     compiled = numba.njit(error_model="numpy", nogil=True)(scope["function"])
-    compiled.compile(tuple(map(numba.from_dtype, kinds.taken)))
+    compiled.compile(tuple(map(numba.from_dtype, kinds.scalar_inputs)))
     result = compiled.nopython_signatures[-1].return_type
     if kinds.result == np.float32 and result.name == "float64":
         raise DTypeError(
@@ -281,8 +281,8 @@ def _compiled(scalar: Scalar, kinds: Signature) -> Any:
     return compiled
 
 
-def _arity(scalar: Scalar, options: int) -> int:
-    parameters = inspect.signature(plain(scalar)).parameters.values()
+def _count_inputs(scalar: Scalar, options: int) -> int:
+    parameters = inspect.signature(require_plain_function(scalar)).parameters.values()
     count = len(parameters) - options
     if count < 1 or any(
         p.kind is not p.POSITIONAL_OR_KEYWORD or p.default is not p.empty for p in parameters
@@ -294,12 +294,12 @@ def _arity(scalar: Scalar, options: int) -> int:
     return count
 
 
-def _from_source(source: str, kinds: Signature, names: dict[str, Any]) -> Loop:
-    # Text, because numba has no star-call over the elements of several arrays.
+def _exec_loop_source(source: str, kinds: Signature, names: dict[str, Any]) -> Loop:
+    # Source text, because numba has no star-call over the elements of several arrays.
     inputs = [f"x{k}" for k in range(len(kinds.inputs))]
     elements = [
         f"{x}[i]" if given == taken else f"T({x}[i])"
-        for x, given, taken in zip(inputs, kinds.inputs, kinds.taken, strict=True)
+        for x, given, taken in zip(inputs, kinds.inputs, kinds.scalar_inputs, strict=True)
     ]
     names["T"] = numba_module().from_dtype(kinds.computed)
     text = source.format(

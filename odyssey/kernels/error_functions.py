@@ -1,4 +1,4 @@
-"""The series of erf and erfc, for NumPy and for compiled loops.
+"""Series of erf and erfc, for NumPy and for compiled loops.
 
 On [-1, 1] erf is its Maclaurin series (DLMF 7.6.1). Outside erfc is a falling exponential times
 a smooth function, which is a polynomial of one variable on the whole half line:
@@ -26,7 +26,7 @@ K = 3.0
 
 
 class Series(NamedTuple):
-    """Coefficients from the highest power down, and where erfc has become 0."""
+    """Coefficients from the highest power down, and the argument from which on erfc is 0."""
 
     near: list[float]
     far: list[float]
@@ -35,7 +35,7 @@ class Series(NamedTuple):
 
 
 def _maclaurin(terms: int) -> list[float]:
-    """Coefficients of erf(x) / x - 1 in powers of x**2."""
+    """Return the coefficients of erf(x) / x - 1 in powers of x**2."""
     powers = [_SLOPE * (-1) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(terms)]
     return [*powers[:0:-1], 0.12837916709551257]  # the slope less 1, rounded once
 

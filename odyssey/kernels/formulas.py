@@ -1,8 +1,8 @@
-"""Formulas of elementary functions, for numba's loops and for native code alike.
+"""Formulas of elementary functions, shared by numba loops and the compiler.
 
-A formula is a plain function without branches that computes with what a ``World`` gives it:
-numba's numbers, or the words of the compiler. A product and a sum are rounded once where it says
-``fma``, and nowhere else, so results are the same in every loop, vectorized or not.
+A formula is a branch-free function of the arithmetic of a ``World``: numba's numbers, or LLVM
+values of the compiler. Only ``fma`` rounds a product and a sum once, so results are the same in
+every loop, vectorized or not.
 
 Arguments of exponentials are reduced by a multiple of ln 2, exactly, as in W. J. Cody and W. Waite,
 Software Manual for the Elementary Functions, 1980. The logarithm is that of (1 + s) / (1 - s), as
@@ -24,17 +24,17 @@ __all__ = ["World", "errors", "exponentials", "logarithms", "polynomial", "two_p
 
 Formula = Callable[..., Any]
 
-# So many coefficients, and more, are summed in two parts.
+# From this number of coefficients on, even and odd powers are summed separately.
 _APART = 6
 
 
 class World(NamedTuple):
-    """What formulas compute with.
+    """Arithmetic that formulas are written in.
 
     Attributes:
-        number: Of a Python number, or of one of the world's, makes a floating number.
-        whole: The same of integers as long.
-        dtype: Of the floating numbers.
+        number: Convert a Python number, or one of the world's, to a floating number.
+        whole: Convert to an integer of the same width.
+        dtype: Dtype of the floating numbers.
         function: A decorator of formulas.
         select: ``select(condition, x, y)``.
         fma: ``x * y + z``, rounded once.
@@ -49,40 +49,40 @@ class World(NamedTuple):
 
     @property
     def single(self) -> bool:
-        """Whether the floating numbers are of float32."""
+        """True for float32."""
         return self.dtype.char == "f"
 
     @property
     def bits(self) -> int:
-        """Of a fraction."""
+        """Number of bits of the significand."""
         return 23 if self.single else 52
 
     @property
     def bias(self) -> int:
-        """Of exponents."""
+        """Bias of exponents."""
         return 127 if self.single else 1023
 
     @property
     def magic(self) -> Any:
-        """A number added to it is rounded to a whole one, which its last bits then are."""
+        """Constant whose sum with a number rounds that to an integer, in the last bits."""
         return self.number(1.5 * 2.0**self.bits)
 
     def series(self, name: str) -> Any:
-        """The polynomial of this name in ``SERIES``."""
+        """Return a polynomial of ``SERIES``."""
         return polynomial(self, SERIES[name][0 if self.single else 1])
 
 
 def two_parts(w: World, high: float, low: float) -> tuple[Any, Any]:
-    """A constant, given as a float64 and the rest, as a number of the world and the rest."""
+    """Split a constant, given as a float64 and a remainder, into a number and a rest."""
     first = w.number(high)
     return first, w.number((high - float(first)) + low)
 
 
 def polynomial(w: World, coefficients: Sequence[float], apart: bool = True) -> Any:
-    """The sum of ``c[k] * z**k``, as one expression, for a loop in it would not vectorize.
+    """Return a function for the sum of ``c[k] * z**k`` as one expression, which vectorizes.
 
-    Even and odd powers are summed apart: half as many steps wait for each other. Where that would
-    err more, ``apart`` is false.
+    Even and odd powers are summed separately, which halves the dependency chain; with
+    ``apart=False`` they are not, where that is more accurate.
     """
     scope: dict[str, Any] = {f"c{k}": w.number(c) for k, c in enumerate(coefficients)}
     scope |= {"fma": w.fma, "__name__": __name__}
@@ -95,7 +95,7 @@ def polynomial(w: World, coefficients: Sequence[float], apart: bool = True) -> A
 
 
 def _nested(places: Sequence[int], variable: str) -> str:
-    """``c0 + z (c1 + z (...))``, of some coefficients."""
+    """Return the text of ``c0 + z (c1 + z (...))`` for some coefficients."""
     text = f"c{places[-1]}"
     for k in reversed(places[:-1]):
         text = f"fma({text}, {variable}, c{k})"
@@ -103,7 +103,7 @@ def _nested(places: Sequence[int], variable: str) -> str:
 
 
 def exponentials(w: World) -> dict[str, Any]:
-    """``exp``, ``exp2``, ``expm1`` and ``tanh``, and what the others are made of.
+    """Return ``exp``, ``exp2``, ``expm1`` and ``tanh``, and their common building block.
 
     ``exp_of(x, low, down)`` is ``exp(x + low) / 2**down``, where ``low`` is small.
     """
@@ -111,20 +111,20 @@ def exponentials(w: World) -> dict[str, Any]:
     one, two, none, half = F(1), F(2), F(0), F(0.5)
     log2e = F(1 / math.log(2))
     high, low_of_two = two_parts(w, math.log(2), 2.3190468138462996e-17)
-    # Where the exponential is 0, or infinite; halved, too.
+    # Bounds beyond which the exponential, also halved, is 0 or infinite.
     least, most = (F(-105), F(90)) if w.single else (F(-747), F(711))
     least_two, most_two = (F(-151), F(129)) if w.single else (F(-1076), F(1025))
     magic, magic_bits = w.magic, w.magic.view(w.whole)
     bias, bits, single = I(w.bias), I(w.bits), I(1)
     series, series_of_two, near = w.series("exp"), w.series("exp2"), w.series("tanh")
 
-    # numba computes with 32 bits in 64, unless told so after each step.
+    # numba promotes 32-bit integers to 64 bits unless each step is cast.
     @w.function
     def power_of_two(i: Any) -> Any:
         return I(I(i + bias) << bits).view(F)
 
     @w.function
-    def scaled(y: Any, i: Any) -> Any:
+    def scale_by_power_of_two(y: Any, i: Any) -> Any:
         first = I(i >> single)  # two factors: the result may be subnormal, or infinite
         return y * power_of_two(first) * power_of_two(I(i - first))
 
@@ -146,7 +146,7 @@ def exponentials(w: World) -> dict[str, Any]:
         rest = fma(n, low_of_two, -low)
         r = leading - rest
         y = (leading + fma(r * r, series(r), -rest)) + one
-        return scaled(y, I(whole_of(shifted) - down))
+        return scale_by_power_of_two(y, I(whole_of(shifted) - down))
 
     @w.function
     def exp(x: Any) -> Any:
@@ -154,7 +154,7 @@ def exponentials(w: World) -> dict[str, Any]:
         shifted = fma(c, log2e, magic)
         n = shifted - magic
         r = fma(-n, low_of_two, fma(-n, high, c))
-        return scaled(fma(r * r, series(r), r) + one, whole_of(shifted))
+        return scale_by_power_of_two(fma(r * r, series(r), r) + one, whole_of(shifted))
 
     @w.function
     def exp2(x: Any) -> Any:
@@ -162,11 +162,11 @@ def exponentials(w: World) -> dict[str, Any]:
         shifted = c + magic
         r = c - (shifted - magic)
         y = fma(r, high, fma(r * r, series_of_two(r), r * low_of_two)) + one
-        return scaled(y, whole_of(shifted))
+        return scale_by_power_of_two(y, whole_of(shifted))
 
     @w.function
     def expm1(x: Any) -> Any:
-        c = clamped(x, -F(40), most - one)  # below, -1 is exact
+        c = clamped(x, -F(40), most - one)  # below the bound -1 is exact
         shifted = fma(c, log2e, magic)
         n = shifted - magic
         leading = fma(-n, high, c)
@@ -174,7 +174,7 @@ def exponentials(w: World) -> dict[str, Any]:
         r = leading - rest
         tail = fma(r * r, series(r), -rest)  # leading + tail is e**r - 1
         i = whole_of(shifted)
-        # Half of the power of two, and twice the sum: the largest power is out of range.
+        # Half of the power of two, then twice the sum: the largest power would overflow.
         large = i > single
         scale = power_of_two(select(large, I(i - single), i))
         sum = fma(scale, tail, fma(scale, leading, scale - select(large, half, one)))
@@ -194,7 +194,7 @@ def exponentials(w: World) -> dict[str, Any]:
 
 
 def logarithms(w: World) -> dict[str, Any]:
-    """``log``, ``log2``, ``log10`` and ``log1p``, and what the others are made of.
+    """Return ``log``, ``log2``, ``log10`` and ``log1p``, and their common building block.
 
     ``log_of(x, low)`` is ``log(x) + low``, where ``low`` is small.
     """
@@ -208,7 +208,7 @@ def logarithms(w: World) -> dict[str, Any]:
     series = w.series("log")
 
     @w.function
-    def parts(x: Any) -> Any:  # the exponent, and 1 less than the fraction
+    def split_exponent(x: Any) -> Any:  # the exponent, and the significand minus 1
         small = x < tiny
         y = select(small, x * lift, x)
         i = F(y).view(I)
@@ -225,7 +225,7 @@ def logarithms(w: World) -> dict[str, Any]:
 
     @w.function
     def log_of(x: Any, low: Any) -> Any:
-        n, f = parts(x)
+        n, f = split_exponent(x)
         s = f / (two + f)
         z = s * s
         # log(1 + f) = f - (f**2 / 2 - s (f**2 / 2 + R)), without cancellation
@@ -239,13 +239,13 @@ def logarithms(w: World) -> dict[str, Any]:
 
         @w.function
         def log_in_base(x: Any) -> Any:
-            n, f = parts(x)
+            n, f = split_exponent(x)
             s = f / (two + f)
             z = s * s
             square = half * f * f
             leading = f - square
             tail = ((f - leading) - square) + s * (square + two * z * series(z))
-            # The product with the logarithm of e, and that of the exponent, in two parts each.
+            # The products with log(e) and with the exponent, each in two parts.
             a = leading * e_high
             a_low = fma(leading, e_high, -a) + fma(tail, e_high, leading * e_low)
             b = n * two_high
@@ -262,7 +262,7 @@ def logarithms(w: World) -> dict[str, Any]:
     @w.function
     def log1p(x: Any) -> Any:
         y = one + x
-        # What rounding 1 + x left out.
+        # The rounding error of 1 + x.
         left = select(abs(x) < one, x - (y - one), one - (y - x))
         r = log_of(y, left / y)
         return select((x == none) | (x == infinity), x, r)
@@ -273,26 +273,26 @@ def logarithms(w: World) -> dict[str, Any]:
         two_parts(w, math.log10(2), -2.8037281277851704e-18),
     )
     made = {"log": log, "log2": log2, "log10": log10, "log1p": log1p}
-    return made | {"log_of": log_of, "parts": parts, "corners": corners}
+    return made | {"log_of": log_of, "parts": split_exponent, "corners": corners}
 
 
 def errors(w: World, exp_of: Any) -> dict[str, Any]:
-    """``erf`` and ``erfc``."""
+    """Return ``erf`` and ``erfc``."""
     F, I, fma, select = w.number, w.whole, w.fma, w.select  # noqa: E741
     known = ERRORS[w.dtype.type]
     one, two, none, k, end = F(1), F(2), F(0), F(K), F(known.end)
-    head, nothing = I(-4096 if w.single else -(1 << 27)), I(0)  # the leading half of a fraction
-    # What has a size of its own, not that of a correction: 0.4 units in the last place less.
+    head, nothing = I(-4096 if w.single else -(1 << 27)), I(0)  # the leading half of a significand
+    # An absolute term rather than a correction: saves 0.4 units in the last place.
     near = polynomial(w, known.near[::-1], apart=False)
     far = polynomial(w, known.far[::-1], apart=False)
 
     @w.function
     def tail(size: Any) -> Any:
         c = select(size > end, end, size)
-        # The square of the leading half of the digits is exact: rounding it would be magnified.
+        # The square of the leading half of the digits is exact; its rounding would be magnified.
         leading = I(F(c).view(I) & head).view(F)
         fall = exp_of(-leading * leading, (leading - c) * (leading + c), nothing)
-        # fall * far / (1 + 2 c), each rounding of which is mended
+        # fall * far / (1 + 2 c), with each rounding error corrected
         factor = far((c - k) / (c + k))
         above = fall * factor
         below = fma(two, c, one)

@@ -1,8 +1,8 @@
-"""Loops made of scalars: each a small file of Python, kept on disk with its machine code.
+"""Elementwise loops generated from scalars, each a Python file cached with its machine code.
 
-The file is named by what it does, so it is never written twice, and numba, which keeps machine code
-beside the file of its source, finds it again. ``NUMBA_CACHE_DIR`` says where; else the user's own
-cache does. Where nothing can be written, loops are compiled in each process anew.
+A file is named by a hash of its content, so it is written once, and numba finds the machine code
+that it stores beside it. The folder is ``NUMBA_CACHE_DIR``, or else the user's cache. If nothing
+can be written, each process compiles its loops again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 
 from odyssey.kernels import elementary, error_functions, formulas, series
 from odyssey.kernels.loops import Loop
-from odyssey.kernels.scalars import VECTORIZING, Program, Step, chained, program
+from odyssey.kernels.scalars import VECTORIZING, Program, Step, chain_scalars, program
 
-__all__ = ["loop_of", "loop_of_steps", "module_of", "place"]
+__all__ = ["elementwise_loop", "elementwise_loop_of_steps", "import_source", "cache_folder"]
 
 _FILE = '''"""{name}, of {dtype}, element by element."""
 
@@ -50,56 +50,56 @@ def elements({names}, {outs}):
         {lines}
 '''
 
-# Loops call functions of these files, which numba does not look at.
+# Loops call functions of these files, whose changes numba does not notice.
 _CALLED = tuple(str(m.__file__) for m in (elementary, error_functions, formulas, series))
 
 
-def loop_of(
+def elementwise_loop(
     scalar: Callable[..., Any],
     arity: int,
     dtype: np.dtype[Any],
     options: tuple[Any, ...] = (),
     beside: Callable[..., Any] | None = None,
 ) -> Loop:
-    """The loop ``fn(*inputs, out)`` that writes a scalar of all elements into ``out``.
+    """Return the loop ``fn(*inputs, out)`` that applies a scalar to all elements.
 
-    Its exponentials, logarithms and error functions are those of ``elementary``, and a product and
-    a sum may be rounded once.
+    Exponentials, logarithms and error functions are those of ``elementary``; a product and a sum
+    may be rounded once.
 
     Args:
         scalar: see ``scalars``.
-        arity: How many inputs it has.
-        dtype: Of all arrays, float32 or float64.
-        options: What comes behind the elements.
-        beside: Another scalar, which the loop writes into an array behind ``out``.
+        arity: Number of inputs.
+        dtype: Dtype of all arrays, float32 or float64.
+        options: Arguments after the elements.
+        beside: Another scalar, which the loop writes into a second output.
     """
     scalars = [scalar] if beside is None else [scalar, beside]
-    return _loop(*[program(one, arity, options, dtype) for one in scalars])
+    return _build_loop(*[program(one, arity, options, dtype) for one in scalars])
 
 
-def loop_of_steps(
+def elementwise_loop_of_steps(
     name: str, steps: Sequence[Step], result: int, arity: int, dtype: np.dtype[Any]
 ) -> Loop:
-    """The same of several scalars, each of which gets what others gave.
+    """Return the loop of a chain of scalars, which may take each other's results.
 
     Args:
-        name: What the whole is called.
-        steps: A scalar, its operands and its options: numbers, or ``(k,)`` for input number ``k``,
-            or what step ``k - arity`` gave.
-        result: The number of what the loop writes.
-        arity: How many inputs it has.
-        dtype: Of all arrays.
+        name: Name of the loop.
+        steps: A scalar, its operands and its options. An operand is a number, or ``(k,)`` for
+            input ``k`` or the result of step ``k - arity``.
+        result: Index of the value that the loop writes.
+        arity: Number of inputs.
+        dtype: Dtype of all arrays.
     """
-    return _loop(chained(name, steps, result, arity, dtype))
+    return _build_loop(chain_scalars(name, steps, result, arity, dtype))
 
 
-def _loop(*programs: Program) -> Loop:
-    """The loop that writes what each program gives into an array of its own."""
+def _build_loop(*programs: Program) -> Loop:
+    """Return the loop that writes the result of each program into its own output."""
     first = programs[0]
     inputs = [f"x{k}" for k in range(first.arity)]
     read = ", ".join(f"v{k}" for k in range(first.arity))
-    texts = [_text(made, f"scalar{k}") for k, made in enumerate(programs)]
-    # All is read before anything is written, so that what programs share is computed once.
+    texts = [_vectorized_source(traced, f"scalar{k}") for k, traced in enumerate(programs)]
+    # All reads come before the writes, so that common subexpressions are computed once.
     lines = [f"v{k} = {x}[i]" for k, x in enumerate(inputs)]
     lines += [f"out{k}[i] = scalar{k}({read})" for k in range(len(programs))]
     text = _FILE.format(
@@ -110,34 +110,34 @@ def _loop(*programs: Program) -> Loop:
         outs=", ".join(f"out{k}" for k in range(len(programs))),
         lines="\n        ".join(lines),
     )
-    found: Loop = module_of(text).elements
+    found: Loop = import_source(text).elements
     return found
 
 
-def _text(made: Program, name: str) -> str:
+def _vectorized_source(traced: Program, name: str) -> str:
     forms = dict(VECTORIZING)
-    for step, operands in made.steps:
+    for step, operands in traced.steps:
         if step.startswith("math."):
             forms[step] = f"{step[5:]}({', '.join(['{}'] * len(operands))})"
-    return made.text(name, forms).replace("math.", "")
+    return traced.python_source(name, forms).replace("math.", "")
 
 
-def place() -> Path:
-    """The folder of generated files."""
+def cache_folder() -> Path:
+    """Return the folder of generated files."""
     given = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
     if not given and sys.platform == "win32":
         given = os.environ.get("LOCALAPPDATA")
     return (Path(given) if given else Path.home() / ".cache") / "odyssey"
 
 
-def module_of(text: str) -> ModuleType:
-    """The text as a module: of a file, so that machine code is kept; else of no file."""
+def import_source(text: str) -> ModuleType:
+    """Import source text as a module: from a file, so that machine code is cached, if possible."""
     name = f"odyssey_loop_{sha256((text + _sources()).encode()).hexdigest()[:24]}"
     if name in sys.modules:
         return sys.modules[name]
     where = f"<{name}>"
-    with suppress(OSError, RuntimeError):  # no home, no room, no permission
-        path = place() / f"{name}.py"
+    with suppress(OSError, RuntimeError):  # no home, no space, no permission
+        path = cache_folder() / f"{name}.py"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             draft = path.with_suffix(f".{os.getpid()}")
@@ -147,7 +147,7 @@ def module_of(text: str) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = where
     exec(compile(text, where, "exec"), module.__dict__)
-    return sys.modules.setdefault(name, module)  # where numba looks for it
+    return sys.modules.setdefault(name, module)  # numba looks it up there
 
 
 @cache

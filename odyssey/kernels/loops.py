@@ -1,4 +1,4 @@
-"""Loops over arrays, written in plain Python, that numba compiles when they are first called.
+"""Loops over arrays, written in Python and compiled by numba at their first call.
 
 A kernel is a function of arrays and numbers, made of loops without objects::
 
@@ -10,15 +10,17 @@ A kernel is a function of arrays and numbers, made of loops without objects::
                 total += x[i, j]
             out[i] = total
 
-Parameters whose names begin with ``out`` are written to, the others only read. It is compiled for
-the types that come, into code that is kept on disk: a cold compile takes 0.3 to 2 seconds, a warm
-one milliseconds, and importing numba 0.4 seconds, once in a process that calls a loop. A loop may
-call other loops of its file; those of another file it must not, for numba does not see that a
-file changed from which it took machine code over. ``scalars.select`` chooses without a branch.
+Parameters whose names begin with ``out`` are written, the others only read. A loop is compiled for
+the types of its arguments, and the machine code is cached on disk: a cold compilation takes 0.3 to
+2 seconds, a warm one milliseconds, and the import of numba 0.4 seconds, once in a process that
+calls a loop. A loop may call other loops of its file, but none of another file: numba does not
+notice that a file changed whose machine code it included. ``scalars.select`` chooses without a
+branch.
 
-Floating-point policy: IEEE, nothing is raised, 1/0 is inf; with ``reassociate`` sums may be taken
-in another order, and with ``contract`` a product and a sum be rounded once, but NaN and infinities
-stay. A loop runs in the thread that calls it, and lets others run. Equal inputs give equal bits.
+Floating-point policy: IEEE, nothing is raised, 1/0 is inf. With ``reassociate`` sums may be taken
+in another order, and with ``contract`` a product and a sum may be rounded once; NaN and infinities
+are preserved. A loop runs in the thread that calls it and releases the GIL. Equal inputs give equal
+bits.
 """
 
 from __future__ import annotations
@@ -35,17 +37,17 @@ from odyssey.kernels.scalars import select
 
 __all__ = ["ByDtype", "Loop", "fma", "loop"]
 
-# What LLVM may do to sums so that they vectorize. NaN, infinities and divisions stay as they are.
+# LLVM's fast-math flags that let sums vectorize. NaN, infinities and divisions are unaffected.
 _REASSOCIATE = frozenset({"reassoc", "nsz", "contract"})
 _CONTRACT = frozenset({"contract"})
 
 
-# Flags of arrays that loops read as they lie in memory: C-contiguous, and aligned.
-_AS_IT_LIES = 0x0001 | 0x0100
+# NumPy's flags of arrays that loops accept without a copy: C-contiguous and aligned.
+_CONTIGUOUS = 0x0001 | 0x0100
 
 
 class Loop:
-    """A function of arrays and numbers, compiled for the types that it is called with."""
+    """Function of arrays and numbers, compiled for the types of its arguments."""
 
     def __init__(
         self, function: FunctionType, reassociate: bool = False, contract: bool = False
@@ -56,77 +58,79 @@ class Loop:
         code = function.__code__
         self._writes = [n.startswith("out") for n in code.co_varnames[: code.co_argcount]]
         self._entries: dict[tuple[Any, ...], Any] = {}
-        self._made: Any = None
+        self._dispatcher: Any = None
 
     def __repr__(self) -> str:
         return f"<loop {self.function.__qualname__}>"
 
     def __call__(self, *values: Any) -> Any:
-        """Run it: on arrays, NumPy's numbers, and Python's.
+        """Run the loop on arrays, NumPy scalars and Python numbers.
 
-        Arrays that are only read are copied where they have gaps.
+        Read-only arrays are copied if they are not contiguous.
 
         Raises:
-            DeviceError: without numba.
+            DeviceError: if numba is missing.
         """
         key: list[Any] = []
-        note = key.append
+        key_append = key.append
         for value in values:
             if type(value) is np.ndarray:
-                if value.flags.num & _AS_IT_LIES != _AS_IT_LIES:
+                if value.flags.num & _CONTIGUOUS != _CONTIGUOUS:
                     pairs = zip(values, self._writes, strict=True)
-                    return self(*[self._without_gaps(*pair) for pair in pairs])
-                note(value.dtype)
-                note(value.ndim)
+                    return self(*[self._contiguous(*pair) for pair in pairs])
+                key_append(value.dtype)
+                key_append(value.ndim)
             else:
-                note(type(value))
+                key_append(type(value))
         entry = self._entries.get(tuple(key))
         if entry is None:
-            entry = self._entries[tuple(key)] = self._compiled(list(values))
+            entry = self._entries[tuple(key)] = self._compile_for(list(values))
         return entry(*values)
 
-    def _without_gaps(self, value: Any, written: bool) -> Any:
-        """An array that is only read as it lies in memory, or a copy that does so."""
-        if type(value) is not np.ndarray or value.flags.num & _AS_IT_LIES == _AS_IT_LIES:
+    def _contiguous(self, value: Any, written: bool) -> Any:
+        """Return a read-only array if it is contiguous, else a contiguous copy."""
+        if type(value) is not np.ndarray or value.flags.num & _CONTIGUOUS == _CONTIGUOUS:
             return value
-        assert not written, f"{self}: an array with gaps to write to"
+        assert not written, f"{self}: an output array must be contiguous"
         return np.array(value, order="C")
 
     def entry(self, *values: Any) -> Any:
-        """The machine code for values like these, without a look at what it is called with.
+        """Return the machine code for values of these types, which does not check its arguments.
 
-        It is for calls that are made again and again: arrays must have the dtypes and the axes of
-        these, be C-contiguous and aligned, and live as long as they are used.
+        For repeated calls: arrays must have the same dtypes and numbers of axes, be C-contiguous
+        and aligned, and outlive the call.
         """
-        return self._compiled(list(values))
+        return self._compile_for(list(values))
 
-    def _compiled(self, values: list[Any]) -> Any:
-        """The machine code for such values, from the disk if it lies there."""
+    def _compile_for(self, values: list[Any]) -> Any:
+        """Return the machine code for the types of values, from the disk cache if possible."""
         numba = numba_module()
         types = numba.types
-        # numba passes a writable array for a read-only parameter, but not the other way round.
+        # numba accepts a writable array for a read-only parameter, but not the reverse.
         parameters = tuple(
             types.Array(numba.from_dtype(v.dtype), v.ndim, "C", readonly=not written)
             if type(v) is np.ndarray
             else numba.typeof(v)
             for v, written in zip(values, self._writes, strict=True)
         )
-        # Another thread may make one as well: each asks the one that it compiled.
-        made = self._made
-        if made is None:
-            made = self._made = self.machine(cache=True)
-        made.compile(parameters)
-        return made.overloads[parameters].entry_point
+        # Another thread may create a dispatcher as well: each uses the one that it compiled.
+        dispatcher = self._dispatcher
+        if dispatcher is None:
+            dispatcher = self._dispatcher = self.numba_function(cache=True)
+        dispatcher.compile(parameters)
+        return dispatcher.overloads[parameters].entry_point
 
-    def machine(self, cache: bool) -> Any:
-        """What numba makes of the function; loops that it calls are made as well."""
+    def numba_function(self, cache: bool) -> Any:
+        """Return the function compiled by numba, and compile the loops that it calls."""
         numba = numba_module()
         function = self.function
         names = dict(function.__globals__)
         for name in function.__code__.co_names:
             if name in names:
-                names[name] = _machine_of(names[name])
-        cells = tuple([CellType(_machine_of(c.cell_contents)) for c in function.__closure__ or ()])
+                names[name] = _numba_global(names[name])
+        cells = tuple(
+            [CellType(_numba_global(c.cell_contents)) for c in function.__closure__ or ()]
+        )
         bound = FunctionType(function.__code__, names, function.__name__, None, cells)
         bound.__qualname__, bound.__module__ = function.__qualname__, function.__module__
         settings = {"error_model": "numpy", "nogil": True}
@@ -134,21 +138,21 @@ class Loop:
         if cache:
             try:
                 return numba.njit(cache=True, **settings)(bound)
-            except RuntimeError:  # nowhere to write: a package in an archive, a disk to read from
+            except RuntimeError:  # no writable cache: a package in an archive, a read-only disk
                 pass
-        # A function that is called within a loop keeps it from vectorizing.
+        # A call within a loop keeps it from vectorizing: inline.
         return numba.njit(forceinline=not cache, **settings)(bound)
 
 
-def _machine_of(value: Any) -> Any:
-    """What stands for a global of a loop in its machine code."""
+def _numba_global(value: Any) -> Any:
+    """Return the numba object that replaces a global of a loop."""
     if value is select or value is fma:
         return _intrinsic(value)
-    return value.machine(cache=False) if isinstance(value, (Loop, ByDtype)) else value
+    return value.numba_function(cache=False) if isinstance(value, (Loop, ByDtype)) else value
 
 
 class ByDtype:
-    """A function of one number that is one loop for 32 bits and another for 64."""
+    """Function of one number with one loop for 32 bits and another for 64."""
 
     def __init__(self, name: str, of_dtype: Callable[[np.dtype[Any]], Loop]) -> None:
         self.name = name
@@ -159,18 +163,18 @@ class ByDtype:
         return f"<{self.name} in loops>"
 
     def __call__(self, x: Any) -> Any:
-        """Raise: it stands for a number in compiled loops only."""
+        """Raise AssertionError: the function exists in compiled loops only."""
         raise AssertionError(f"{self!r}: called outside of a loop")
 
-    def machine(self, cache: bool) -> Any:
-        """A function that numba knows, for both dtypes."""
+    def numba_function(self, cache: bool) -> Any:
+        """Return a function that numba can call, overloaded for both dtypes."""
         if self._stub is None:
-            both = [self.of_dtype(np.dtype(kind)).machine(cache=False) for kind in "fd"]
+            both = [self.of_dtype(np.dtype(kind)).numba_function(cache=False) for kind in "fd"]
 
             def stub(x):  # type: ignore[no-untyped-def]
                 pass
 
-            def typed(x):  # type: ignore[no-untyped-def]  # numba wants what it names, and no more
+            def typed(x):  # type: ignore[no-untyped-def]  # numba requires this signature
                 function = both[0] if x.bitwidth == 32 else both[1]
                 return lambda x: function(x)
 
@@ -181,20 +185,20 @@ class ByDtype:
 
 
 def fma(x: Any, y: Any, z: Any) -> Any:
-    """``x * y + z``, rounded once; in compiled loops only.
+    """Fused multiply-add, ``x * y + z`` rounded once; in compiled loops only.
 
-    An instruction of nearly every processor of today; where it is none, a slow call.
+    One instruction on nearly every current processor; a slow call elsewhere.
     """
-    raise AssertionError("fma: no function of Python's")
+    raise AssertionError("fma: called outside of a compiled loop")
 
 
 @lru_cache(maxsize=2)
 def _intrinsic(function: Any) -> Any:
-    """What LLVM has under a function's name."""
+    """Return the LLVM intrinsic for ``select`` or ``fma``."""
     boolean = numba_module("types").boolean
 
-    # Of Python's ``a if c else b`` it makes a branch where a or b is dear.
-    def chosen(context: Any, condition: Any, x: Any, y: Any) -> Any:
+    # For Python's ``a if c else b`` LLVM emits a branch if a or b is expensive.
+    def select_intrinsic(context: Any, condition: Any, x: Any, y: Any) -> Any:
         common = context.unify_types(x, y)
 
         def choose(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -204,13 +208,15 @@ def _intrinsic(function: Any) -> Any:
 
         return common(boolean, x, y), choose
 
-    def fused(context: Any, x: Any, y: Any, z: Any) -> Any:
+    def fma_intrinsic(context: Any, x: Any, y: Any, z: Any) -> Any:
         def multiply_and_add(context: Any, builder: Any, signature: Any, given: Any) -> Any:
             return builder.fma(*given)
 
         return x(x, x, x), multiply_and_add
 
-    return numba_module("extending").intrinsic(chosen if function is select else fused)
+    return numba_module("extending").intrinsic(
+        select_intrinsic if function is select else fma_intrinsic
+    )
 
 
 @overload
@@ -224,10 +230,10 @@ def loop(
 
 
 def loop(function: Any = None, /, *, reassociate: bool = False, contract: bool = False) -> Any:
-    """Declare a kernel: a plain function of arrays and numbers becomes a ``Loop``.
+    """Declare a kernel: turn a function of arrays and numbers into a ``Loop``.
 
     Args:
-        function: The function, where no option is given.
+        function: The function, if no option is given.
         reassociate: Sums may be taken in another order, which lets them vectorize.
         contract: A product and a sum may be rounded once.
 

@@ -1,8 +1,8 @@
-"""Products of lines, and for each element the product of the others, without a division.
+"""Row products, and for each element the product of the others, without a division.
 
-A product waits four cycles for the one before it, so a line is multiplied in eight lanes, which
-processors take at once: element ``j`` belongs to lane ``j % 8``. Zeros and infinities are numbers
-like others; only where a partial product leaves the range of the dtype does the order show.
+Multiplications have a latency of four cycles, so a line is multiplied in eight lanes, which run in
+parallel: element ``j`` belongs to lane ``j % 8``. Zeros and infinities need no special case; the
+order matters only if a partial product overflows or underflows.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from odyssey.kernels.loops import loop
 from odyssey.spec import Array
 
-__all__ = ["others", "products"]
+__all__ = ["products_of_others", "row_products"]
 
-# Signed indices numba would test for being negative, which keeps loops from vectorizing.
+# Unsigned indices: numba tests signed ones for being negative, which prevents vectorization.
 _1, _2, _8 = map(np.uint64, (1, 2, 8))
 
 
@@ -24,7 +24,7 @@ _1, _2, _8 = map(np.uint64, (1, 2, 8))
 
 
 @loop(reassociate=True)
-def _products(x: Any, out: Any) -> None:
+def _row_products_loop(x: Any, out: Any) -> None:
     for i in range(x.shape[0]):
         total = x.dtype.type(1)
         for j in range(x.shape[1]):
@@ -33,11 +33,11 @@ def _products(x: Any, out: Any) -> None:
 
 
 @loop
-def _others_of_lines(x: Any, n: Any, out_row: Any, out_tree: Any, out: Any) -> Any:
-    """Whether no product left the range on the way: what is infinite, NaN or 0 once stays such.
+def _products_of_others_in_lines(x: Any, n: Any, out_row: Any, out_tree: Any, out: Any) -> Any:
+    """Return whether no product overflowed or underflowed: infinity, NaN and 0 persist.
 
-    Lines of ``n`` numbers, one after the other. Each number of a lane has the products of those
-    before it and of those behind it, and each lane that of the other lanes, by a tree of pairs.
+    Lines of ``n`` numbers, one after the other. Each number of a lane gets the products of those
+    before and after it, and each lane that of the other lanes, by a tree of pairs.
     """
     one = x.dtype.type(1)
     inside = True
@@ -81,7 +81,7 @@ def _others_of_lines(x: Any, n: Any, out_row: Any, out_tree: Any, out: Any) -> A
 
 
 @loop
-def _others(x: Any, out_row: Any, out: Any) -> None:
+def _products_of_others_loop(x: Any, out_row: Any, out: Any) -> None:
     heads, n, tail = x.shape
     for h in range(heads):
         for t in range(tail):
@@ -97,21 +97,21 @@ def _others(x: Any, out_row: Any, out: Any) -> None:
                 out[h, k, t] *= out_row[t]
 
 
-# ------------------------------------------------------------------ calls of them
+# ------------------------------------------------------------------ entry points
 
 
-def products(x: Array) -> Array:
-    """The product of each row of a matrix."""
+def row_products(x: Array) -> Array:
+    """Return the product of each row of a matrix."""
     out = np.empty(len(x), x.dtype)
-    _products(x, out)
+    _row_products_loop(x, out)
     return out
 
 
-def others(x: Array) -> tuple[Array, bool]:
-    """For each element the product of the others on the middle one of three axes.
+def products_of_others(x: Array) -> tuple[Array, bool]:
+    """Return for each element the product of the others on the middle one of three axes.
 
-    And whether all products on the way were finite and not 0: those from an end to where it is are
-    so if the last of them is, which stands, over several columns, in the first and the last place.
+    Also return whether all partial products were finite and not 0: those from one end are if the
+    last of them is, which, over several columns, is in the first and the last row.
     """
     out = np.empty(x.shape, x.dtype)
     _, n, tail = x.shape
@@ -119,7 +119,9 @@ def others(x: Array) -> tuple[Array, bool]:
         return out, True
     if tail == 1:
         room = np.empty(n, x.dtype), np.empty(16, x.dtype)
-        return out, bool(_others_of_lines(x.reshape(-1), np.uint64(n), *room, out.reshape(-1)))
-    _others(x, np.empty(tail, x.dtype), out)
+        return out, bool(
+            _products_of_others_in_lines(x.reshape(-1), np.uint64(n), *room, out.reshape(-1))
+        )
+    _products_of_others_loop(x, np.empty(tail, x.dtype), out)
     ends = out[:, :: max(n - 1, 1)]
     return out, bool(np.isfinite(ends).all() and ends.all())

@@ -1,10 +1,9 @@
-"""Running sums, products and extremes, and linear recurrences, along one axis.
+"""Scans along one axis: cumulative sums and products, and linear recurrences.
 
-Each result is made of those before it, in the order and with the roundings of NumPy's
-``accumulate``: the same bits. Along the last axis a line waits four cycles for each sum, so lines
-are taken four at a time (of more, those of a length that is a power of 2 lie in the same places of
-a cache, which is eight times as slow); along other axes what is beside each other is summed
-together.
+Results have the order and the roundings of NumPy's ``accumulate``, to the bit. Along the last axis
+each sum has a latency of four cycles, so four lines are summed at a time (with more, lines whose
+length is a power of 2 conflict in the cache, which is eight times as slow); along other axes
+neighbouring lines are summed together.
 """
 
 from __future__ import annotations
@@ -18,30 +17,30 @@ from odyssey.kernels.loops import Loop, loop
 from odyssey.spec import Array, Spec
 
 __all__ = [
-    "fits",
-    "fits_recurrence",
-    "recurrence",
+    "is_supported",
+    "is_recurrence_supported",
+    "linear_recurrence",
     "running_products",
     "running_sums",
-    "running_sums_back",
+    "reverse_running_sums",
 ]
 
 
-def fits(x: Spec, *options: Any) -> bool:
-    """Whether a running fold runs here: of single and double precision."""
+def is_supported(x: Spec, *options: Any) -> bool:
+    """Return whether a scan has a compiled loop: for float32 and float64."""
     return x.dtype.char in "fd" and x.ndim > 0
 
 
-def fits_recurrence(x: Spec, factors: Spec, *options: Any) -> bool:
-    """Whether a recurrence runs here."""
-    return fits(x) and x == factors
+def is_recurrence_supported(x: Spec, factors: Spec, *options: Any) -> bool:
+    """Return whether a recurrence has a compiled loop."""
+    return is_supported(x) and x == factors
 
 
 # ------------------------------------------------------------------ loops
 
 
 @loop
-def _sums(x: Any, out: Any, back: bool) -> None:
+def _sums_across_lines(x: Any, out: Any, back: bool) -> None:
     heads, n, tail = x.shape
     first, step = (n - 1, -1) if back else (0, 1)
     for h in range(heads):
@@ -54,10 +53,10 @@ def _sums(x: Any, out: Any, back: bool) -> None:
 
 
 @loop
-def _sums_of_lines(x: Any, out: Any, back: bool) -> None:
-    lines, n = x.shape
+def _sums_in_lines(x: Any, out: Any, back: bool) -> None:
+    in_lines, n = x.shape
     first, step = (n - 1, -1) if back else (0, 1)
-    fours = lines // 4
+    fours = in_lines // 4
     for f in range(fours):
         i = 4 * f
         s0, s1, s2, s3 = x[i, first], x[i + 1, first], x[i + 2, first], x[i + 3, first]
@@ -69,7 +68,7 @@ def _sums_of_lines(x: Any, out: Any, back: bool) -> None:
             s2 += x[i + 2, k]
             s3 += x[i + 3, k]
             out[i, k], out[i + 1, k], out[i + 2, k], out[i + 3, k] = s0, s1, s2, s3
-    for i in range(4 * fours, lines):
+    for i in range(4 * fours, in_lines):
         total = x[i, first]
         out[i, first] = total
         for j in range(1, n):
@@ -78,7 +77,7 @@ def _sums_of_lines(x: Any, out: Any, back: bool) -> None:
 
 
 @loop
-def _products(x: Any, out: Any) -> None:
+def _products_across_lines(x: Any, out: Any) -> None:
     heads, n, tail = x.shape
     for h in range(heads):
         for t in range(tail):
@@ -89,9 +88,9 @@ def _products(x: Any, out: Any) -> None:
 
 
 @loop
-def _products_of_lines(x: Any, out: Any) -> None:
-    lines, n = x.shape
-    fours = lines // 4
+def _products_in_lines(x: Any, out: Any) -> None:
+    in_lines, n = x.shape
+    fours = in_lines // 4
     for f in range(fours):
         i = 4 * f
         p0, p1, p2, p3 = x[i, 0], x[i + 1, 0], x[i + 2, 0], x[i + 3, 0]
@@ -102,7 +101,7 @@ def _products_of_lines(x: Any, out: Any) -> None:
             p2 *= x[i + 2, k]
             p3 *= x[i + 3, k]
             out[i, k], out[i + 1, k], out[i + 2, k], out[i + 3, k] = p0, p1, p2, p3
-    for i in range(4 * fours, lines):
+    for i in range(4 * fours, in_lines):
         total = x[i, 0]
         out[i, 0] = total
         for k in range(1, n):
@@ -111,7 +110,7 @@ def _products_of_lines(x: Any, out: Any) -> None:
 
 
 @loop
-def _recurrence(x: Any, f: Any, out: Any, back: bool) -> None:
+def _recurrence_across_lines(x: Any, f: Any, out: Any, back: bool) -> None:
     heads, n, tail = x.shape
     first, step, ahead = (n - 1, -1, 1) if back else (0, 1, 0)
     for h in range(heads):
@@ -124,10 +123,10 @@ def _recurrence(x: Any, f: Any, out: Any, back: bool) -> None:
 
 
 @loop
-def _recurrence_of_lines(x: Any, f: Any, out: Any, back: bool) -> None:
-    lines, n = x.shape
+def _recurrence_in_lines(x: Any, f: Any, out: Any, back: bool) -> None:
+    in_lines, n = x.shape
     first, step, ahead = (n - 1, -1, 1) if back else (0, 1, 0)
-    fours = lines // 4
+    fours = in_lines // 4
     for four in range(fours):
         i = 4 * four
         s0, s1, s2, s3 = x[i, first], x[i + 1, first], x[i + 2, first], x[i + 3, first]
@@ -139,7 +138,7 @@ def _recurrence_of_lines(x: Any, f: Any, out: Any, back: bool) -> None:
             s2 = x[i + 2, k] + f[i + 2, k + ahead] * s2
             s3 = x[i + 3, k] + f[i + 3, k + ahead] * s3
             out[i, k], out[i + 1, k], out[i + 2, k], out[i + 3, k] = s0, s1, s2, s3
-    for i in range(4 * fours, lines):
+    for i in range(4 * fours, in_lines):
         total = x[i, first]
         out[i, first] = total
         for j in range(1, n):
@@ -148,13 +147,13 @@ def _recurrence_of_lines(x: Any, f: Any, out: Any, back: bool) -> None:
             out[i, k] = total
 
 
-# ------------------------------------------------------------------ calls of them
+# ------------------------------------------------------------------ entry points
 
 
-def _run(
-    whole: Loop, lines: Loop, arrays: tuple[Array, ...], axis: int | None, *more: Any
+def _run_scan(
+    across_lines: Loop, in_lines: Loop, arrays: tuple[Array, ...], axis: int | None, *more: Any
 ) -> Array:
-    """Fold arrays of one shape along an axis; None, of all elements in row-major order."""
+    """Scan arrays of one shape along an axis; None for all elements in row-major order."""
     shape = (arrays[0].size,) if axis is None else arrays[0].shape
     out = np.empty(shape, arrays[0].dtype)
     if not out.size:
@@ -163,33 +162,33 @@ def _run(
     n, tail = shape[k], out[(0,) * (k + 1)].size
     folded = (-1, n) if tail == 1 else (out.size // (n * tail), n, tail)
     given = (*(x.reshape(folded) for x in arrays), out.reshape(folded))
-    (lines if tail == 1 else whole)(*given, *more)
+    (in_lines if tail == 1 else across_lines)(*given, *more)
     return out
 
 
 def running_sums(x: Array, axis: int | None) -> Array:
-    """What ``np.cumsum`` gives."""
-    return _run(_sums, _sums_of_lines, (x,), axis, False)
+    """Return ``np.cumsum(x, axis)``."""
+    return _run_scan(_sums_across_lines, _sums_in_lines, (x,), axis, False)
 
 
-def running_sums_back(x: Array, axis: int | None) -> Array:
-    """The same from the end to the begin."""
-    return _run(_sums, _sums_of_lines, (x,), axis, True)
+def reverse_running_sums(x: Array, axis: int | None) -> Array:
+    """Return the cumulative sum from the end to the start."""
+    return _run_scan(_sums_across_lines, _sums_in_lines, (x,), axis, True)
 
 
 def running_products(x: Array, axis: int | None) -> Array:
-    """What ``np.cumprod`` gives."""
-    return _run(_products, _products_of_lines, (x,), axis)
+    """Return ``np.cumprod(x, axis)``."""
+    return _run_scan(_products_across_lines, _products_in_lines, (x,), axis)
 
 
-@ignore_fp_errors("over")  # loops raise nothing
-def _single(x: Array) -> Array:
+@ignore_fp_errors("over")  # loops raise no warnings
+def _as_float(x: Array) -> Array:
     return x.astype(np.float32)
 
 
-def recurrence(x: Array, factors: Array, axis: int, reverse: bool) -> Array:
-    """What ``linear_recurrence`` gives: of one line in double precision."""
+def linear_recurrence(x: Array, factors: Array, axis: int, reverse: bool) -> Array:
+    """Return ``linear_recurrence`` of arrays; a single line is computed in double precision."""
     if x.ndim == 1 and x.dtype == np.float32:
-        wide = recurrence(x.astype(np.float64), factors.astype(np.float64), axis, reverse)
-        return _single(wide)
-    return _run(_recurrence, _recurrence_of_lines, (x, factors), axis, reverse)
+        wide = linear_recurrence(x.astype(np.float64), factors.astype(np.float64), axis, reverse)
+        return _as_float(wide)
+    return _run_scan(_recurrence_across_lines, _recurrence_in_lines, (x, factors), axis, reverse)

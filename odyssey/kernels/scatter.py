@@ -1,7 +1,7 @@
-"""Reading at integer indices, and adding there: one pass over the numbers, in their order.
+"""Gather and scatter-add at integer indices, in one pass over the elements.
 
-What is added to one place is summed in the order of the indices; single numbers of single precision
-in double precision, as NumPy's ``bincount`` does, whole rows in their own dtype.
+Repeated indices accumulate in order: float32 elements in double precision, as in NumPy's
+``bincount``, whole rows in their own dtype.
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ import numpy as np
 from odyssey.kernels.loops import loop
 from odyssey.spec import Array, Shape, Spec
 
-__all__ = ["add_lines", "add_numbers", "add_slices", "of_floats", "take_lines"]
+__all__ = [
+    "scatter_add_lines",
+    "scatter_add_elements",
+    "scatter_add_slices",
+    "has_float_dtype",
+    "gather_lines",
+]
 
 
-def of_floats(x: Spec, *rest: Any) -> bool:
-    """Whether numbers are read or added here: of single and double precision."""
+def has_float_dtype(x: Spec, *rest: Any) -> bool:
+    """Return whether a gather or scatter has a compiled loop: for float32 and float64."""
     return x.dtype.char in "fd" and x.ndim > 0
 
 
@@ -26,8 +32,8 @@ def of_floats(x: Spec, *rest: Any) -> bool:
 
 
 @loop
-def _add_numbers(x: Any, places: Any, out: Any) -> Any:
-    """Add numbers at places; return 1 + the number of a place that there is not, or 0."""
+def _add_elements_loop(x: Any, places: Any, out: Any) -> Any:
+    """Add elements at indices; return 0, or 1 + the position of an index out of range."""
     length = out.size
     for k in range(x.size):
         place = places[k]
@@ -40,7 +46,7 @@ def _add_numbers(x: Any, places: Any, out: Any) -> Any:
 
 
 @loop
-def _add_slices(x: Any, places: Any, out: Any) -> Any:
+def _add_slices_loop(x: Any, places: Any, out: Any) -> Any:
     heads, length, tail = out.shape
     for h in range(heads):
         for k in range(places.size):
@@ -55,7 +61,7 @@ def _add_slices(x: Any, places: Any, out: Any) -> Any:
 
 
 @loop
-def _add_lines(x: Any, places: Any, out: Any) -> Any:
+def _add_lines_loop(x: Any, places: Any, out: Any) -> Any:
     lines, length = out.shape
     for i in range(lines):
         for k in range(places.shape[1]):
@@ -69,7 +75,7 @@ def _add_lines(x: Any, places: Any, out: Any) -> Any:
 
 
 @loop
-def _take_lines(x: Any, places: Any, out: Any) -> Any:
+def _gather_lines_loop(x: Any, places: Any, out: Any) -> Any:
     lines, length = x.shape
     for i in range(lines):
         for k in range(places.shape[1]):
@@ -82,51 +88,51 @@ def _take_lines(x: Any, places: Any, out: Any) -> Any:
     return 0
 
 
-# ------------------------------------------------------------------ calls of them
+# ------------------------------------------------------------------ entry points
 
 
-def _check(bad: int, places: Array, length: int) -> None:
+def _raise_out_of_range(bad: int, places: Array, length: int) -> None:
     if bad:
         raise IndexError(f"index {places.reshape(-1)[bad - 1]} is out of bounds for {length}")
 
 
-def _as_places(places: Array) -> Array:
+def _as_indices(places: Array) -> Array:
     return places if places.dtype == np.intp else places.astype(np.intp)
 
 
-def add_numbers(x: Array, places: Array, length: int) -> Array:
-    """A line of ``length`` zeros with the numbers of ``x`` added at places of any shape."""
-    places = _as_places(places)
+def scatter_add_elements(x: Array, places: Array, length: int) -> Array:
+    """Return ``length`` zeros with the elements of ``x`` added at indices of any shape."""
+    places = _as_indices(places)
     out = np.zeros(length)
-    _check(_add_numbers(x.reshape(-1), places.reshape(-1), out), places, length)
+    _raise_out_of_range(_add_elements_loop(x.reshape(-1), places.reshape(-1), out), places, length)
     return out if x.dtype == out.dtype else out.astype(x.dtype)
 
 
-def add_slices(x: Array, places: Array, heads: int, length: int, tail: int) -> Array:
-    """``heads`` matrices of ``length`` rows of zeros, to which those of ``x`` are added."""
-    places = _as_places(places)
+def scatter_add_slices(x: Array, places: Array, heads: int, length: int, tail: int) -> Array:
+    """Return matrices with ``length`` rows of zeros, to which the rows of ``x`` are added."""
+    places = _as_indices(places)
     out = np.zeros((heads, length, tail), x.dtype)
     given = x.reshape(heads, places.size, tail)
-    _check(_add_slices(given, places.reshape(-1), out), places, length)
+    _raise_out_of_range(_add_slices_loop(given, places.reshape(-1), out), places, length)
     return out
 
 
-def add_lines(x: Array, places: Array, shape: Shape) -> Array:
-    """Zeros of a shape with the numbers of ``x`` added, in each line at places of its own."""
-    places = _as_places(places)
+def scatter_add_lines(x: Array, places: Array, shape: Shape) -> Array:
+    """Return zeros with the elements of ``x`` added, in each line at its own indices."""
+    places = _as_indices(places)
     out, length = np.zeros(shape), shape[-1]
     lines = (math.prod(shape[:-1]), places.shape[-1])
     given = x.reshape(lines), places.reshape(lines), out.reshape(lines[0], length)
-    _check(_add_lines(*given), places, length)
+    _raise_out_of_range(_add_lines_loop(*given), places, length)
     return out if x.dtype == out.dtype else out.astype(x.dtype)
 
 
-def take_lines(x: Array, places: Array) -> Array:
-    """The numbers at places of their own in each line."""
-    places = _as_places(places)
+def gather_lines(x: Array, places: Array) -> Array:
+    """Return the elements of each line at its own indices."""
+    places = _as_indices(places)
     out = np.empty(places.shape, x.dtype)
     length = x.shape[-1]
     lines = (math.prod(x.shape[:-1]), places.shape[-1])
     given = x.reshape(lines[0], length), places.reshape(lines), out.reshape(lines)
-    _check(_take_lines(*given), places, length)
+    _raise_out_of_range(_gather_lines_loop(*given), places, length)
     return out

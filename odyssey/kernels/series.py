@@ -1,8 +1,8 @@
-"""Coefficients of the series that elementary functions are made of, and loops that sum them.
+"""Polynomial coefficients of elementary functions.
 
-Each interpolates a function at the Chebyshev points of an interval; coefficients are computed with
-150 digits and come from the lowest power up, for float32 and for float64. Errors are relative, to
-the result of which a series is a part.
+Each polynomial interpolates a function at the Chebyshev points of an interval; coefficients are
+computed with 150 digits and start at the lowest power, for float32 and for float64. Errors are
+relative to the final result.
 """
 
 from __future__ import annotations

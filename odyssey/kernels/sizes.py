@@ -1,8 +1,8 @@
-"""From how many elements on an op runs a compiled kernel by itself, measured, in one table.
+"""Minimum sizes for compiled kernels: from how many elements on an op uses them by default.
 
-Counted are the elements of the largest operand. Below NumPy is as fast, or a program would wait
-longer for numba, which takes 0.4 seconds to import, than the kernel saves it. An op that is not
-named here runs its compiled kernels in ``with od.ops.use_kernels():`` only.
+Sizes count the elements of the largest operand and are measured. Below them NumPy is as fast, or
+importing numba (0.4 seconds) takes longer than a kernel saves. Ops without an entry use their
+compiled kernels only in ``with od.ops.use_kernels():``.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ SIZES: Mapping[str, int] = MappingProxyType(
         "add_taken": 10_000,
         "cumprod": 10_000,
         "cumsum": 10_000,
-        "linear_recurrence": 4_000,  # which NumPy takes one by one: 20 to 80 times as long
-        # 0.5 to 0.6 of it along the last axes; along others, which NumPy keeps, looking whether a
+        "linear_recurrence": 4_000,  # element by element in NumPy: 20 to 80 times as long
+        # 0.5 to 0.6 of it along the last axes; along others, which are left to NumPy, checking if a
         # loop fits takes 2 us.
         "prod": 1 << 14,
         "prod_others": 10_000,
@@ -63,7 +63,7 @@ SIZES: Mapping[str, int] = MappingProxyType(
         "sigmoid": 1 << 15,
         "silu": 1 << 14,
         "softplus": 1 << 15,
-        # Elements that a step updates, times its calls of NumPy: 0.2 to 0.8 of its time.
+        # Elements updated by a step, times its NumPy calls: 0.2 to 0.8 of its time.
         # A step of SGD of 100,000, in cache, gains nothing beside the products of its network.
         OPTIMIZER_STEP: 500_000,
         # 0.3 to 0.4 of it.

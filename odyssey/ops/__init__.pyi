@@ -785,7 +785,7 @@ imag: Unary
 def index_add(
     x: V, indices: Operand, source: Operand, *, axis: int, alpha: Any = 1, tape: Tape | None = None
 ) -> V:
-    """Add the slices of ``source`` to ``x`` at ``indices`` along an axis, as ``torch.index_add``."""
+    """Add the slices of ``source`` to ``x`` at ``indices`` of an axis, as ``torch.index_add``."""
 @overload
 def index_add(
     x: Plain, indices: V, source: Operand, *, axis: int, alpha: Any = 1, tape: Tape | None = None
@@ -1429,7 +1429,7 @@ def partition(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Partition: the elements at ``kth`` are where ``sort`` has them; here all elements are sorted."""
+    """Partition: elements at ``kth`` are where ``sort`` puts them; here all are sorted."""
 @overload
 def partition(
     a: Plain,

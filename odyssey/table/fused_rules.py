@@ -85,12 +85,14 @@ def _compile_rule_loop(
 ) -> Any:
     """The loop of a rule; None where a step of it is not elementwise, or numba is missing."""
     from odyssey.kernels import numba_module
-    from odyssey.kernels.generated import loop_of_steps
+    from odyssey.kernels.generated import elementwise_loop_of_steps
 
     try:
         numba_module()
         steps, result = _trace_rule(row, rule, arrays, values, dtype)
-        return loop_of_steps(f"rule of {row.name}", steps, result, len(arrays) + 1, dtype)
+        return elementwise_loop_of_steps(
+            f"rule of {row.name}", steps, result, len(arrays) + 1, dtype
+        )
     except (DeviceError, OdysseyError, TypeError, ValueError):
         return None
 

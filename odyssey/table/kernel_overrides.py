@@ -56,9 +56,9 @@ class use_kernels(ScopedBlock):
 
     def _begin(self, entry: list[Any]) -> use_kernels:
         if self.device == "cuda":
-            from odyssey.kernels.cuda import require
+            from odyssey.kernels.cuda import require_cuda
 
-            require()
+            require_cuda()
         _open_block(entry, self.device)
         return self
 

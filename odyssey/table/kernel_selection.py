@@ -234,9 +234,9 @@ def scalar_loop(
         key = (dtype, repr(options) if options else "", beside)
         loop = loops.get(key)
         if loop is None:
-            from odyssey.kernels.generated import loop_of
+            from odyssey.kernels.generated import elementwise_loop
 
-            loop = loops[key] = loop_of(scalar, arity, dtype, options, beside)
+            loop = loops[key] = elementwise_loop(scalar, arity, dtype, options, beside)
         outs = [np.empty(arrays[0].shape, dtype) for _ in range(1 if beside is None else 2)]
         loop(*[array.reshape(-1) for array in (*arrays, *outs)])
         return outs

@@ -27,7 +27,7 @@ def halved(x):
 def ran(scalar, *numbers, options=()):
     """What a scalar's program gives on Python numbers."""
     scope = {"math": math, "T": T}
-    exec(program(scalar, len(numbers), options).text("found"), scope)
+    exec(program(scalar, len(numbers), options).python_source("found"), scope)
     return scope["found"](*numbers)
 
 
@@ -48,7 +48,7 @@ BRANCHING = {
 def test_a_program_is_its_scalar_without_branches(scalar):
     for x in (-3.0, 0.5, 1.0, 1.5, 2.0, 7.0):
         assert ran(scalar, x) == scalar(x)
-    text = program(scalar, 1).text("found")
+    text = program(scalar, 1).python_source("found")
     assert " and " not in text
     assert all(" if " not in line or line.lstrip().startswith("v") for line in text.splitlines())
 
@@ -163,7 +163,7 @@ def test_every_row_that_works_by_element_has_a_scalar_or_is_the_call_of_a_librar
 def check_without_branches(row, options, monkeypatch):
     """Raise AssertionError where a scalar asks a number for its truth."""
     asked = []
-    monkeypatch.setattr(Program, "ask", lambda self, term: asked.append(term) or True)
+    monkeypatch.setattr(Program, "decide", lambda self, term: asked.append(term) or True)
     for dtype in ("float32", "float64", "int64", "bool"):
         program(row.scalar, len(row.arrays), options, dtype)
     assert not asked, (

@@ -61,7 +61,7 @@ def _cached_program(
     scalar: Any, arity: int, options: tuple[Any, ...], text: str, type: str
 ) -> ScalarProgram:
     made = program(scalar, arity, options, np.dtype(type if type != "b1" else bool))
-    return ScalarProgram(made, f"{type} {made.text('scalar')}")
+    return ScalarProgram(made, f"{type} {made.python_source('scalar')}")
 
 
 def scalar_program(

@@ -21,7 +21,7 @@ from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
 
-from odyssey.kernels.generated import place
+from odyssey.kernels.generated import cache_folder
 from odyssey.saving.replacing import DRAFTS, replace
 
 __all__ = ["clear_cache", "folder", "key_of", "read", "write"]
@@ -61,7 +61,7 @@ def folder() -> Path | None:
     if given.strip().lower() == "off":
         return None
     try:
-        return (Path(given).expanduser() if given else place()) / "native"
+        return (Path(given).expanduser() if given else cache_folder()) / "native"
     except RuntimeError:  # nobody's home
         return None
 

@@ -65,7 +65,7 @@ def _recurrence(x: Any, factors: Any, axis: int, reverse: bool) -> Any:
 
 def _recurrence_loop(x: Any, factors: Any, axis: int, reverse: bool) -> Any:
     _recurrence_spec(spec_of(x), spec_of(factors), axis, reverse)
-    return scan.recurrence(x, factors, axis, reverse)
+    return scan.linear_recurrence(x, factors, axis, reverse)
 
 
 def _recurrence_in_python(x: list[float], factors: list[float], reverse: bool) -> list[float]:
@@ -124,7 +124,7 @@ def _lower_recurrence(build: Any, x: Any, factors: Any, axis: int, reverse: bool
     primitive="scan",
     lowering=_lower_recurrence,
     kernel=_recurrence,
-    kernels=[Kernel("lines side by side", _recurrence_loop, when=scan.fits_recurrence)],
+    kernels=[Kernel("lines side by side", _recurrence_loop, when=scan.is_recurrence_supported)],
     prepare=_axis_option,
     canonical=lambda x, factors, axis, reverse: (axis % x.ndim, reverse),
     infer=_recurrence_spec,
@@ -212,7 +212,7 @@ def _lower_cumprod(build: Any, x: Any, axis: int | None) -> Any:
 @op(
     primitive="scan",
     lowering=_lower_cumprod,
-    kernels=[Kernel("lines side by side", _cumprod_loop, when=scan.fits)],
+    kernels=[Kernel("lines side by side", _cumprod_loop, when=scan.is_supported)],
     numpy=[np.cumprod],
     canonical=lambda x, axis: (one_axis(axis, x.ndim),),
     infer=_CUMPROD_SPEC,
@@ -262,7 +262,7 @@ def _cumsum_loop(x: Any, axis: int | None) -> Any:
 
 def _reverse_cumsum_loop(x: Any, axis: int | None) -> Any:
     _REVERSE_CUMSUM_SPEC(spec_of(x), axis)
-    return scan.running_sums_back(x, axis)
+    return scan.reverse_running_sums(x, axis)
 
 
 def _cumsum_lowering(back: bool) -> Any:
@@ -295,7 +295,7 @@ _RUNS = [
     primitive="scan",
     lowering=_cumsum_lowering(back=False),
     linear=True,
-    kernels=[Kernel("lines side by side", _cumsum_loop, when=scan.fits)],
+    kernels=[Kernel("lines side by side", _cumsum_loop, when=scan.is_supported)],
     numpy=[np.cumsum],
     canonical=_canonical_axis,
     infer=_CUMSUM_SPEC,
@@ -313,7 +313,7 @@ def cumsum(x: Any, /, axis: int | None = None) -> Any:
     lowering=_cumsum_lowering(back=True),
     linear=True,
     kernel=_reverse_cumsum,
-    kernels=[Kernel("lines side by side", _reverse_cumsum_loop, when=scan.fits)],
+    kernels=[Kernel("lines side by side", _reverse_cumsum_loop, when=scan.is_supported)],
     canonical=_canonical_axis,
     infer=_REVERSE_CUMSUM_SPEC,
     vjp={"x": lambda g, x_spec, axis: _reshape_like(cumsum(g, axis or 0), x_spec)},

@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.errors import OdysseyError
 from odyssey.kernels import scan
-from odyssey.kernels.product import others, products
+from odyssey.kernels.product import products_of_others, row_products
 from odyssey.kernels.sizes import SIZES
 from odyssey.ops.elementwise.arithmetic import add, mul
 from odyssey.ops.elementwise.choice import keep_where
@@ -99,7 +99,7 @@ def _lower_prod_others(build: Any, x: Any, axis: Any) -> Any:
 
 def _reduces_contiguous_axes(x: Spec, axis: Any, *rest: Any) -> bool:
     """Return whether the reduced axes are adjacent and the dtype is float32 or float64."""
-    if not scan.fits(x):
+    if not scan.is_supported(x):
         return False
     try:
         axes = reduced_axes("prod", axis, x.ndim)
@@ -120,7 +120,7 @@ def _reduces_last_axes(x: Spec, axis: Any, *rest: Any) -> bool:
 def _prod_loop(x: Any, axis: Any, keepdims: bool) -> Any:
     shape = reduced_shape("prod", x.shape, axis, keepdims, lone=True)
     rows = x.reshape(math.prod(shape), reduction_size(spec_of(x), axis))
-    out = products(rows)
+    out = row_products(rows)
     # Partial products, which differ from NumPy's, may overflow or underflow on the way.
     lost = ~np.isfinite(out) | (out == 0)
     if lost.any():
@@ -133,7 +133,7 @@ def _prod_others_loop(x: Any, axis: Any) -> Any:
     tail = math.prod(x.shape[axes[-1] + 1 :])
     heads = math.prod(x.shape[: axes[0]])
     parts = x.reshape(heads, reduction_size(spec_of(x), axis), tail)
-    out, inside = others(parts)
+    out, inside = products_of_others(parts)
     if not inside:  # out of range, or there are zeros
         _fix_overflowed_lines(parts, out)
     return out.reshape(x.shape)

@@ -12,7 +12,7 @@ from odyssey.checks import shown, word
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.kernels import scatter
-from odyssey.kernels.scatter import of_floats
+from odyssey.kernels.scatter import has_float_dtype
 from odyssey.ops.elementwise.choice import equal
 from odyssey.ops.structure import index_lowering
 from odyssey.ops.structure.scatter import normalize_indices, scatter_add_rows, set_shape
@@ -125,7 +125,7 @@ def _lower_add_taken(
     primitive="scatter",
     lowering=_lower_add_taken,
     rearranges=True,
-    kernels=[Kernel("numbers and rows added one by one", _add_taken_loop, when=of_floats)],
+    kernels=[Kernel("numbers and rows added one by one", _add_taken_loop, when=has_float_dtype)],
     prepare=_take_options,
     canonical=_canonical_by_spec,
     infer=spec_option_rule,
@@ -183,8 +183,8 @@ def _add_slices_in_loops(x: Any, places: Any, lengths: tuple[int, int, int], sha
     """Add slices by compiled loops, and return the result in a shape."""
     head, length, tail = lengths
     if head * tail == 1:
-        return set_shape(scatter.add_numbers(x, places, length), shape)
-    return set_shape(scatter.add_slices(x, places, head, length, tail), shape)
+        return set_shape(scatter.scatter_add_elements(x, places, length), shape)
+    return set_shape(scatter.scatter_add_slices(x, places, head, length, tail), shape)
 
 
 def scatter_add_at_key(x: Any, key: Sequence[Any], spec: Spec, loops: bool = False) -> Any:
@@ -257,7 +257,7 @@ def _indexes_whole_lines(x: Spec, indices: Any, axis: int | None, spec: Spec | N
     """Return whether each line along the last axis has its own indices."""
     whole = x if spec is None else spec
     return (
-        of_floats(x)
+        has_float_dtype(x)
         and isinstance(indices, Spec)
         and indices.dtype.kind in "iu"
         and np.can_cast(
@@ -282,7 +282,7 @@ def _lower_take_along_axis(build: Any, x: Any, indices: Any, axis: int | None) -
     kernels=[
         Kernel(
             "numbers read line by line",
-            lambda x, indices, axis: scatter.take_lines(x, indices),
+            lambda x, indices, axis: scatter.gather_lines(x, indices),
             when=_indexes_whole_lines,
         )
     ],
@@ -326,7 +326,7 @@ def _lower_add_along_axis(build: Any, x: Any, indices: Any, axis: int | None, sp
     kernels=[
         Kernel(
             "numbers added line by line",
-            lambda x, indices, axis, spec: scatter.add_lines(x, indices, spec.shape),
+            lambda x, indices, axis, spec: scatter.scatter_add_lines(x, indices, spec.shape),
             when=_indexes_whole_lines,
         )
     ],

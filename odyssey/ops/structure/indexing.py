@@ -15,7 +15,7 @@ from odyssey.checks import shown
 from odyssey.devices.arrays import ARRAY_LIKE, as_array, is_array_like
 from odyssey.devices.ownership import copy_if_shared
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
-from odyssey.kernels.scatter import of_floats
+from odyssey.kernels.scatter import has_float_dtype
 from odyssey.ops.elementwise.choice import keep_where
 from odyssey.ops.structure import index_lowering
 from odyssey.ops.structure.gathering import add_taken_kernel, scatter_add_at_key
@@ -228,7 +228,7 @@ def _lower_add_at(build: Any, x: Any, key: Any, spec: Spec) -> Any:
         Kernel(
             "numbers and rows added one by one",
             lambda x, key, spec: _add_at_kernel(x, key, spec, loops=True),
-            when=of_floats,
+            when=has_float_dtype,
         )
     ],
     prepare=_prepare_key,

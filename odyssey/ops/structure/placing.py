@@ -355,7 +355,7 @@ _NO_SLICES = (
 def index_add(
     x: Any, indices: Any, source: Any, *, axis: int, alpha: Any = 1, tape: Any = None
 ) -> Any:
-    """Add the slices of ``source`` to ``x`` at ``indices`` along an axis, as ``torch.index_add``.
+    """Add the slices of ``source`` to ``x`` at ``indices`` of an axis, as ``torch.index_add``.
 
     Args:
         x: Array.

@@ -395,7 +395,7 @@ def partition(
     *,
     tape: Any = None,
 ) -> Any:
-    """Partition: the elements at ``kth`` are where ``sort`` has them; here all elements are sorted.
+    """Partition: elements at ``kth`` are where ``sort`` puts them; here all are sorted.
 
     Args:
         a: Array.
