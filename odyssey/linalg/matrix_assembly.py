@@ -8,7 +8,7 @@ from odyssey.checks import whole
 from odyssey.errors import ShapeError
 from odyssey.linalg.matrix_powers import _matrix_operand
 from odyssey.ops.elementwise.complex_numbers import conj
-from odyssey.ops.structure.diagonals import _places
+from odyssey.ops.structure.diagonals import diagonal_indices
 from odyssey.ops.structure.indexing import add_at
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.padding import pad
@@ -87,7 +87,7 @@ def diag_embed(
     normalize_axes("diag_embed", (axis1, axis2), len(shape) + 1)
     n = shape[-1] + abs(offset)
     flat = Spec((*shape[:-1], n * n), x.dtype)
-    flat_matrices = add_at(x, (..., _places(n, n, offset)), flat, tape=tape)
+    flat_matrices = add_at(x, (..., diagonal_indices(n, n, offset)), flat, tape=tape)
     matrices = reshape(flat_matrices, (*shape[:-1], n, n), tape=tape)
     ndim = len(shape) + 1
     if (axis1 % ndim, axis2 % ndim) == (ndim - 2, ndim - 1):
