@@ -277,7 +277,7 @@ def gaussian_nll(
     reduction: str = "mean",
     weights: Operand | None = None,
 ) -> V:
-    """Gaussian negative log-likelihood, mean of ``(log v + (x - targets)**2 / v) / 2``."""
+    """Gaussian negative log-likelihood, mean of ``(log v + d**2 / v) / 2``."""
 @overload
 def gaussian_nll(
     predictions: Plain,

@@ -117,7 +117,9 @@ def gaussian_nll(
     reduction: str = "mean",
     weights: Any = None,
 ) -> Any:
-    """Gaussian negative log-likelihood, mean of ``(log v + (x - targets)**2 / v) / 2``.
+    """Gaussian negative log-likelihood, mean of ``(log v + d**2 / v) / 2``.
+
+    With ``d = predictions - targets`` and variances ``v``.
 
     Args:
         predictions: Means, a real array or Variable of any shape.
