@@ -23,7 +23,7 @@ from odyssey.kernels import elementary, error_functions, formulas, series
 from odyssey.kernels.loops import Loop
 from odyssey.kernels.scalars import VECTORIZING, Program, Step, chain_scalars, program
 
-__all__ = ["elementwise_loop", "elementwise_loop_of_steps", "import_source", "cache_folder"]
+__all__ = ["cache_folder", "elementwise_loop", "elementwise_loop_of_steps", "import_source"]
 
 _FILE = '''"""{name}, of {dtype}, element by element."""
 

@@ -107,9 +107,9 @@ class FusedUpdate:
         self._fixed_operands = [np.asarray(numbers[k]) for k in read]
         self._fixed_operands += [arrays[location] for location in written]
         text = _loop_source(program, written, read, numbers, arrays["p"].dtype)
-        from odyssey.kernels.generated import module_of
+        from odyssey.kernels.generated import import_source
 
-        self._loop = module_of(text).update
+        self._loop = import_source(text).update
         self._fixed_gradient = arrays.get("g")
         like = arrays["p"] if self._fixed_gradient is None else self._fixed_gradient
         self._entry = self._loop.entry(like, *self._fixed_operands)

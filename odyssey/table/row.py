@@ -217,7 +217,7 @@ class Row:
         # Tell those that call the kernel without asking here.
         self.kernel_listeners: list[Callable[[Any], None]] = []
         self.infer, self.prepare, self.canonical = infer, prepare, canonical
-        # An index is copied where it is read, see plain_key.
+        # An index is copied where it is read, see normalize_key.
         self.takes_index = "key" in self.options and not foreign
         self.ufunc = ufunc
         self.scalar, self.decomposition, self.primitive = scalar, decomposition, primitive

@@ -150,7 +150,7 @@ class Operators:
     def __getitem__(self, key: Any) -> Any:
         try:
             return indexing.getitem(self, key)
-        except indexing.NoValueError:
+        except indexing.UnknownIndexError:
             # Loaded when a trace needs it: its ops take a tenth of the import time.
             found = load_module("odyssey.ops.structure.traced_indexing").read_at(self, key)
             if found is NotImplemented:
