@@ -1,9 +1,8 @@
-"""The passes between the products of attention, over stacks of matrices (keys, queries).
+"""Passes over the tiles of attention: exponentials of scores, and the softmax VJP.
 
-Queries lie side by side, so that every inner loop takes several at once, in the order of the keys:
-no sum is taken in another order than it is written in. The exponential, of numbers that are not
-positive, is reduced as in W. J. Cody and W. Waite, Software Manual for the Elementary Functions,
-1980, and is a Taylor series then.
+Queries are contiguous, so that every inner loop vectorizes over them, in the order of the keys: no
+sum is reordered. The exponential, of numbers that are not positive, has the range reduction of W.
+J. Cody and W. Waite, Software Manual for the Elementary Functions, 1980, and a Taylor series.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import numpy as np
 
 from odyssey.kernels.loops import Loop, loop
 
-__all__ = ["pull", "weigh"]
+__all__ = ["softmax_vjp_scores", "exponentiate_scores"]
 
-# What the loop below calls by these names, it is given by dtype; ``LONG``: double precision.
+# Placeholders of constants that depend on the dtype; ``LONG``: double precision.
 BOTTOM: Any = -math.inf
 ZERO: Any = 0.0
 HALF: Any = 0.5
@@ -36,7 +35,7 @@ LONG = False
 C2, C3, C4, C5, C6, C7, C8, C9, C10, C11, C12 = [1 / math.factorial(k) for k in range(2, 13)]
 
 
-def _weigh(out: Any, out_top: Any, out_inverse: Any) -> None:
+def _exponentiate(out: Any, out_top: Any, out_inverse: Any) -> None:
     for b in range(out.shape[0]):
         for i in range(out.shape[2]):
             out_top[i] = BOTTOM
@@ -61,7 +60,7 @@ def _weigh(out: Any, out_top: Any, out_inverse: Any) -> None:
                 y = C5 + r * (C6 + r * y)
                 y = C2 + r * (C3 + r * (C4 + r * y))
                 y = ONE + (r + (r * r) * y)
-                half = I(n >> SINGLE)  # a power of two in two factors, for it may be subnormal
+                half = I(n >> SINGLE)  # 2**n in two factors, since it may be subnormal
                 y = y * I(I(half + BIAS) << BITS).view(F)
                 y = y * I(I(I(n - half) + BIAS) << BITS).view(F)
                 y = ZERO if x < LEAST else y
@@ -71,28 +70,28 @@ def _weigh(out: Any, out_top: Any, out_inverse: Any) -> None:
             out_inverse[b, i] = ONE / (ONE if out_inverse[b, i] == ZERO else out_inverse[b, i])
 
 
-def _made(dtype: Any, whole: Any, bits: int, bias: int, **ends: float) -> Loop:
-    """The loop above for one dtype, and integers as long."""
+def _for_dtype(dtype: Any, whole: Any, bits: int, bias: int, **ends: float) -> Loop:
+    """Return the loop above for a dtype, and integers of the same size."""
     names = globals() | ends
     numbers = {k: dtype(v) for k, v in names.items() if type(v) is float and k.isupper()}
     given = {"F": dtype, "I": whole, "BITS": whole(bits), "BIAS": whole(bias), "SINGLE": whole(1)}
     scope = names | numbers | given | {"LONG": dtype is np.float64}
-    function = FunctionType(_weigh.__code__, scope, _weigh.__name__)
+    function = FunctionType(_exponentiate.__code__, scope, _exponentiate.__name__)
     function.__qualname__, function.__module__ = f"_weigh_{dtype.__name__}", __name__
     return Loop(function, contract=True)
 
 
-# Of ln 2 the first part has so few digits that whole multiples of it are exact.
+# HIGH has so few digits of ln 2 that its integer multiples are exact.
 _LN2 = {"HIGH": 0.693359375, "LOW": -2.12194440e-4}
 _LN2_LONG = {"HIGH": 6.93145751953125e-1, "LOW": 1.42860682030941723212e-6}
-_WEIGH = {
-    "f": _made(np.float32, np.int32, 23, 127, LEAST=-104.0, **_LN2),
-    "d": _made(np.float64, np.int64, 52, 1023, LEAST=-746.0, **_LN2_LONG),
+_EXPONENTIATE = {
+    "f": _for_dtype(np.float32, np.int32, 23, 127, LEAST=-104.0, **_LN2),
+    "d": _for_dtype(np.float64, np.int64, 52, 1023, LEAST=-746.0, **_LN2_LONG),
 }
 
 
 @loop
-def _pull(powers: Any, inverse: Any, out: Any, out_total: Any) -> None:
+def _softmax_vjp(powers: Any, inverse: Any, out: Any, out_total: Any) -> None:
     for b in range(out.shape[0]):
         for i in range(out.shape[2]):
             out_total[i] = out.dtype.type(0)
@@ -106,28 +105,28 @@ def _pull(powers: Any, inverse: Any, out: Any, out_total: Any) -> None:
                 out[b, j, i] = powers[b, j, i] * (out[b, j, i] - out_total[i])
 
 
-def weigh(scores: Any) -> Any:
-    """In place: the powers of each column of a stack of matrices, over that of the largest.
+def exponentiate_scores(scores: Any) -> Any:
+    """Replace each column of a stack of matrices by its exponentials over that of its maximum.
 
     Returns:
-        (..., 1, columns), 1 over their sums; 1 for a column that is all -inf, of which all are 0.
+        (..., 1, columns), one over their sums; 1 for a column of -inf, whose exponentials are 0.
     """
     *stack, keys, queries = scores.shape
-    assert scores.flags.c_contiguous  # else ``reshape`` would copy it
+    assert scores.flags.c_contiguous  # otherwise reshape would copy
     inverse = np.empty((math.prod(stack), queries), scores.dtype)
     top = np.empty(queries, scores.dtype)
-    _WEIGH[scores.dtype.char](scores.reshape(-1, keys, queries), top, inverse)
+    _EXPONENTIATE[scores.dtype.char](scores.reshape(-1, keys, queries), top, inverse)
     return inverse.reshape(*stack, 1, queries)
 
 
-def pull(powers: Any, inverse: Any, moved: Any) -> None:
-    """In place of the last: from the weights' cotangents those of scores, over ``inverse``."""
+def softmax_vjp_scores(powers: Any, inverse: Any, moved: Any) -> None:
+    """Replace the cotangents of weights by those of scores, without the factor ``inverse``."""
     *stack, keys, queries = moved.shape
     assert moved.flags.c_contiguous
     if powers.shape != moved.shape:
         powers = np.broadcast_to(powers, moved.shape)
         inverse = np.broadcast_to(inverse, (*stack, 1, queries))
-    _pull(
+    _softmax_vjp(
         powers.reshape(-1, keys, queries),
         inverse.reshape(-1, queries),
         moved.reshape(-1, keys, queries),

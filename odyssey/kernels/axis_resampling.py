@@ -1,4 +1,4 @@
-"""Sums of a few elements along an axis, times weights."""
+"""Resampling along one axis: weighted sums of a few elements."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import numpy as np
 from odyssey.kernels.loops import loop
 from odyssey.spec import Array
 
-__all__ = ["weighed"]
+__all__ = ["weighted_gather"]
 
 
 @loop
-def _along_last(x, places, weights, out):  # type: ignore[no-untyped-def]
+def _gather_last_axis(x, places, weights, out):  # type: ignore[no-untyped-def]
     for n in range(x.shape[0]):
         line, into = x[n], out[n]
         for k in range(places.shape[0]):
             for i in range(places.shape[1]):
-                # A weight of 0 stands for nothing, also of what is infinite.
+                # An element of weight 0 is not read, even if infinite.
                 if weights[k, i] != 0:
                     into[i] += weights[k, i] * line[places[k, i]]
 
 
 @loop
-def _along(x, places, weights, out):  # type: ignore[no-untyped-def]
+def _gather_axis(x, places, weights, out):  # type: ignore[no-untyped-def]
     for n in range(x.shape[0]):
         for i in range(places.shape[1]):
             into = out[n, i]
@@ -34,11 +34,11 @@ def _along(x, places, weights, out):  # type: ignore[no-untyped-def]
                         into[c] += weight * line[c]
 
 
-def weighed(x: Array, places: Array, weights: Array) -> Array:
-    """For each column of ``places`` the sum along axis 1 of these elements, times weights."""
+def weighted_gather(x: Array, places: Array, weights: Array) -> Array:
+    """Return, for each column of ``places``, the weighted sum of these elements along axis 1."""
     out = np.zeros((len(x), places.shape[1], x.shape[2]), x.dtype)
     if x.shape[2] == 1:
-        _along_last(x.reshape(x.shape[:2]), places, weights, out.reshape(out.shape[:2]))
+        _gather_last_axis(x.reshape(x.shape[:2]), places, weights, out.reshape(out.shape[:2]))
     else:
-        _along(x, places, weights, out)
+        _gather_axis(x, places, weights, out)
     return out

@@ -1,9 +1,9 @@
-"""Normalization of rows and of channels, and what pulls cotangents back through it, in loops.
+"""Normalization of rows and of channels, and its pullbacks.
 
-Numbers are summed in their own dtype in blocks, and these in float64: more exact than sums in
-pairs. Sums go in any order, all else is computed as it is written. Whether all sums were finite is
-what a function returns: by their order they may overflow. ``centred`` is 1 where the mean is taken
-off, else 0. Row r of a matrix has the weights ``weight[r % len(weight)]``.
+Blocks are summed in their own dtype and their sums in float64: more exact than pairwise sums. Sums
+may be reordered, all else is computed as written. Functions return whether all sums were finite:
+reordered sums may overflow. ``centred`` is 1 if the mean is subtracted, else 0. Row r of a matrix
+has the weights ``weight[r % len(weight)]``.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = [
 _BLOCK = 512
 
 
-# NumPy sums fewer numbers in their order. As they are here, the bits are the same.
+# NumPy sums fewer numbers in order, as these loops do, bit for bit.
 _FEW = 8
 
 
 @loop
-def _total_of_few(x: Any) -> Any:
+def _row_total_of_few(x: Any) -> Any:
     total = x.dtype.type(0)
     for j in range(x.size):
         total += x[j]
@@ -40,7 +40,7 @@ def _total_of_few(x: Any) -> Any:
 
 
 @loop
-def _spread_of_few(x: Any, mean: Any) -> Any:
+def _squared_deviations_of_few(x: Any, mean: Any) -> Any:
     total = x.dtype.type(0)
     for j in range(x.size):
         total += (x[j] - mean) * (x[j] - mean)
@@ -48,9 +48,9 @@ def _spread_of_few(x: Any, mean: Any) -> Any:
 
 
 @loop(reassociate=True)
-def _total(x: Any) -> Any:
+def _row_total(x: Any) -> Any:
     if x.size < _FEW:
-        return _total_of_few(x)
+        return _row_total_of_few(x)
     total = 0.0
     for start in range(0, x.size, _BLOCK):
         block, part = x[start : start + _BLOCK], x.dtype.type(0)
@@ -61,10 +61,10 @@ def _total(x: Any) -> Any:
 
 
 @loop(reassociate=True)
-def _spread(x: Any, mean: Any) -> Any:
-    """The sum of the squares of what is left of ``x`` without its mean."""
+def _squared_deviations(x: Any, mean: Any) -> Any:
+    """Return the sum of the squares of ``x - mean``."""
     if x.size < _FEW:
-        return _spread_of_few(x, mean)
+        return _squared_deviations_of_few(x, mean)
     total = 0.0
     for start in range(0, x.size, _BLOCK):
         block, part = x[start : start + _BLOCK], x.dtype.type(0)
@@ -75,8 +75,8 @@ def _spread(x: Any, mean: Any) -> Any:
 
 
 @loop(reassociate=True)
-def _along(g: Any, x: Any, mean: Any, scale: Any) -> Any:
-    """The sum of ``g * (x - mean) * scale``."""
+def _dot_standardized(g: Any, x: Any, mean: Any, scale: Any) -> Any:
+    """Return the sum of ``g * (x - mean) * scale``."""
     total = 0.0
     for start in range(0, x.size, _BLOCK):
         block, h, part = x[start : start + _BLOCK], g[start : start + _BLOCK], x.dtype.type(0)
@@ -87,8 +87,8 @@ def _along(g: Any, x: Any, mean: Any, scale: Any) -> Any:
 
 
 @loop
-def _below(x: Any, most: Any) -> Any:
-    """Whether all elements are smaller in size, which NaN is not."""
+def _all_below(x: Any, most: Any) -> Any:
+    """Return whether all elements are smaller in size than ``most``; NaN is not."""
     small, bound = True, x.dtype.type(most)
     for j in range(x.size):
         small &= abs(x[j]) < bound
@@ -107,20 +107,20 @@ def row_norm(
     out_mean: Any,
     out_inverse: Any,
 ) -> Any:
-    """Rows less their mean, over their deviation, times ``weight``, plus ``bias``.
+    """Write rows minus their mean, over their deviation, times ``weight``, plus ``bias``.
 
     Returns whether sums were finite, and weight and bias below ``most``.
     """
     n, finite = max(x.shape[1], 1), True
     for k in range(weight.shape[0]):
-        finite &= _below(weight[k], most)
+        finite &= _all_below(weight[k], most)
     for k in range(bias.shape[0]):
-        finite &= _below(bias[k], most)
+        finite &= _all_below(bias[k], most)
     for r in range(x.shape[0]):
         row, to = x[r], out[r]
         w, b = weight[r % weight.shape[0]], bias[r % bias.shape[0]]
-        mean = x.dtype.type(_total(row) / n if centred else 0.0)
-        spread = _spread(row, mean)
+        mean = x.dtype.type(_row_total(row) / n if centred else 0.0)
+        spread = _squared_deviations(row, mean)
         finite &= np.isfinite(mean) and np.isfinite(spread)
         inverse = x.dtype.type(1.0 / np.sqrt(spread / n + eps))
         for j in range(row.size):
@@ -150,7 +150,7 @@ def _weighted_sums(g: Any, x: Any, mean: Any, scale: Any, weight: Any) -> Any:
 def row_pullback(
     g: Any, x: Any, mean: Any, inverse: Any, weight: Any, centred: Any, out: Any
 ) -> Any:
-    """What of a cotangent of ``row_norm`` comes to ``x``."""
+    """Write the cotangent of ``x`` for that of ``row_norm``."""
     n, finite = max(x.shape[1], 1), True
     for r in range(x.shape[0]):
         row, of, to, w = x[r], g[r], out[r], weight[r % weight.shape[0]]
@@ -166,7 +166,7 @@ def row_pullback(
 
 @loop
 def row_weight_pullback(g: Any, x: Any, mean: Any, inverse: Any, out: Any) -> None:
-    """What comes to ``weight``; ``out`` is of float64, and zeros."""
+    """Add the cotangent of ``weight``; ``out`` has float64 zeros."""
     for r in range(x.shape[0]):
         row, of, to, m, scale = x[r], g[r], out[r % out.shape[0]], mean[r], inverse[r]
         for j in range(row.size):
@@ -178,16 +178,16 @@ def _channel_sums(x: Any, c: Any, n: Any) -> Any:
     """The mean of a channel, and the sum of the squares of what is left without it."""
     total = squares = 0.0
     for k in range(x.shape[0]):
-        total += _total(x[k, c])
+        total += _row_total(x[k, c])
     mean = x.dtype.type(total / n)
     for k in range(x.shape[0]):
-        squares += _spread(x[k, c], mean)
+        squares += _squared_deviations(x[k, c], mean)
     return mean, squares
 
 
 @loop
 def channel_moments(x: Any, out_mean: Any, out_variance: Any) -> None:
-    """Mean and variance of channels on axis 1 of three."""
+    """Write mean and variance of channels on axis 1 of three."""
     n = max(x.shape[0] * x.shape[2], 1)
     for c in range(x.shape[1]):
         mean, squares = _channel_sums(x, c, n)
@@ -198,12 +198,12 @@ def channel_moments(x: Any, out_mean: Any, out_variance: Any) -> None:
 def channel_norm(
     x: Any, weight: Any, bias: Any, eps: Any, most: Any, out: Any, out_mean: Any, out_inverse: Any
 ) -> Any:
-    """Channels on axis 1 of three, each less its mean and over its deviation in the whole batch.
+    """Write channels, on axis 1 of three, minus their mean and over their deviation in the batch.
 
     Returns the same as ``row_norm``.
     """
     n = max(x.shape[0] * x.shape[2], 1)
-    finite = _below(weight, most) and _below(bias, most)
+    finite = _all_below(weight, most) and _all_below(bias, most)
     for c in range(x.shape[1]):
         mean, squares = _channel_sums(x, c, n)
         inverse = x.dtype.type(1.0 / np.sqrt(squares / n + eps))
@@ -219,13 +219,13 @@ def channel_norm(
 
 @loop
 def channel_pullback(g: Any, x: Any, mean: Any, inverse: Any, weight: Any, out: Any) -> Any:
-    """What of a cotangent of ``channel_norm`` comes to ``x``."""
+    """Write the cotangent of ``x`` for that of ``channel_norm``."""
     n, finite = max(x.shape[0] * x.shape[2], 1), True
     for c in range(x.shape[1]):
         total = along = 0.0
         for k in range(x.shape[0]):
-            total += _total(g[k, c])
-            along += _along(g[k, c], x[k, c], mean[c], inverse[c])
+            total += _row_total(g[k, c])
+            along += _dot_standardized(g[k, c], x[k, c], mean[c], inverse[c])
         scale = inverse[c] * weight[c]
         shift, slope = x.dtype.type(total / n), x.dtype.type(along / n)
         for k in range(x.shape[0]):
@@ -238,9 +238,9 @@ def channel_pullback(g: Any, x: Any, mean: Any, inverse: Any, weight: Any, out: 
 
 @loop
 def channel_weight_pullback(g: Any, x: Any, mean: Any, inverse: Any, out: Any) -> None:
-    """What comes to ``weight``."""
+    """Write the cotangent of ``weight``."""
     for c in range(x.shape[1]):
         along = 0.0
         for k in range(x.shape[0]):
-            along += _along(g[k, c], x[k, c], mean[c], inverse[c])
+            along += _dot_standardized(g[k, c], x[k, c], mean[c], inverse[c])
         out[c] = along

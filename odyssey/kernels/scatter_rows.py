@@ -1,4 +1,4 @@
-"""Rows added where they belong, in their order."""
+"""Rows added by index, in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["add_rows"]
 
 @loop
 def add_rows(x: Any, places: Any, skipped: Any, out: Any) -> None:
-    """Add row i of ``x`` to row ``places[i]`` of ``out``, but to row ``skipped`` none."""
+    """Add row i of ``x`` to row ``places[i]`` of ``out``, except to row ``skipped``."""
     for i in range(x.shape[0]):
         if places[i] != skipped:
             row, to = x[i], out[places[i]]

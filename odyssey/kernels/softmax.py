@@ -46,7 +46,7 @@ def cpu_softmax(x: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None:
     >>> out.round(12)
     array([[0.25, 0.75]])
     """
-    _check("cpu_softmax", x, out)
+    _check_shapes("cpu_softmax", x, out)
     if x.size:
         _cpu_rows(x.dtype)(np.ascontiguousarray(x), out)
 
@@ -64,7 +64,7 @@ def cuda_softmax(x: Any, out: Any) -> None:
         DTypeError: see `bind`; or out has another dtype.
         DeviceError: there is neither a usable GPU nor the simulator.
     """
-    _check("cuda_softmax", x, out)
+    _check_shapes("cuda_softmax", x, out)
     kernel = _cuda_rows(x.dtype)
     rows, columns = x.shape
     if out.size:  # a grid of no blocks cannot be launched
@@ -84,7 +84,7 @@ def cuda_ptx(dtype: DTypeLike) -> str:
     return device.ptx(_cuda_kernel(dtype), (array, array, size, size))
 
 
-def _check(who: str, x: Any, out: Any) -> None:
+def _check_shapes(who: str, x: Any, out: Any) -> None:
     kernel_dtype(x.dtype)
     if out.dtype != x.dtype:
         raise DTypeError(f"{who}: x is {x.dtype} and out {out.dtype}; they must be the same")

@@ -1,10 +1,9 @@
-"""Softmax of the rows of a matrix on the CPU, its pullback, and cross entropy.
+"""Softmax of rows on the CPU, its pullback, and cross entropy.
 
-A row stays in the processor's nearest memory while it is read three times: for its largest element,
-which is subtracted so that nothing overflows, for the sum of the exponentials, and for the result.
-A row with a NaN, with +inf, or of -inf alone, becomes NaN, as the formula says.
-
-Sums are taken in several parts, in an order that depends on the number of columns alone.
+A row stays in the L1 cache while it is read three times: for its maximum, which is subtracted so
+that nothing overflows, for the sum of exponentials, and for the result. A row with NaN, with +inf,
+or of -inf only becomes NaN, as by the formula. The order of sums depends on the number of columns
+only.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ __all__ = [
 
 
 @lru_cache(maxsize=2)
-def _keys(dtype: np.dtype[Any]) -> tuple[Loop, Loop]:
-    """What makes numbers integers in their order, and what makes these numbers again.
+def _ordered_keys(dtype: np.dtype[Any]) -> tuple[Loop, Loop]:
+    """Return loops that map numbers to integers of the same order, and back.
 
-    A positive NaN is the largest, a negative one the smallest. LLVM vectorizes the search for the
-    largest integer, but not that for the largest number, whose NaN it must heed.
+    A positive NaN is the largest, a negative one the smallest. LLVM vectorizes the maximum of
+    integers, but not that of floats, because of NaN.
     """
     number: Any
     whole: Any
@@ -49,13 +48,13 @@ def _keys(dtype: np.dtype[Any]) -> tuple[Loop, Loop]:
     return Loop(key), Loop(of_key)  # type: ignore[arg-type]
 
 
-_key = ByDtype("key", lambda dtype: _keys(dtype)[0])
-_of_key = ByDtype("of_key", lambda dtype: _keys(dtype)[1])
+_key = ByDtype("key", lambda dtype: _ordered_keys(dtype)[0])
+_of_key = ByDtype("of_key", lambda dtype: _ordered_keys(dtype)[1])
 
 
 @loop
-def _largest(x: Any, row: Any) -> Any:
-    """The largest element of a row; in one with a NaN, that or another."""
+def _row_max(x: Any, row: Any) -> Any:
+    """Return the largest element of a row; in a row with NaN, that or another element."""
     best = _key(x.dtype.type(-math.inf))
     for j in range(x.shape[1]):
         k = _key(x[row, j])
@@ -63,10 +62,10 @@ def _largest(x: Any, row: Any) -> Any:
     return _of_key(best)
 
 
-# Only sums may go in another order, and so are functions of their own: of ``(x - largest) - shift``
-# it would make ``x - (largest + shift)``, which loses the digits that far logits have in common.
+# Only sums may be reordered, so they are functions of their own: ``(x - largest) - shift`` would
+# become ``x - (largest + shift)``, which loses the digits that distant logits share.
 @loop(reassociate=True)
-def _total_of_powers(x: Any, row: Any, largest: Any) -> Any:
+def _sum_of_exponentials(x: Any, row: Any, largest: Any) -> Any:
     total = x.dtype.type(0)
     for j in range(x.shape[1]):
         total += exp(x[row, j] - largest)
@@ -74,7 +73,7 @@ def _total_of_powers(x: Any, row: Any, largest: Any) -> Any:
 
 
 @loop(reassociate=True)
-def _powers(x: Any, row: Any, largest: Any, out: Any) -> Any:
+def _write_exponentials(x: Any, row: Any, largest: Any, out: Any) -> Any:
     """Write the exponentials of a row, and return their sum."""
     total = x.dtype.type(0)
     for j in range(x.shape[1]):
@@ -88,7 +87,7 @@ def _powers(x: Any, row: Any, largest: Any, out: Any) -> Any:
 def softmax_rows(x: Any, out: Any) -> None:
     """Write the softmax of each row."""
     for row in range(x.shape[0]):
-        total = _powers(x, row, _largest(x, row), out)
+        total = _write_exponentials(x, row, _row_max(x, row), out)
         for j in range(x.shape[1]):
             out[row, j] /= total
 
@@ -97,8 +96,8 @@ def softmax_rows(x: Any, out: Any) -> None:
 def log_softmax_rows(x: Any, out: Any) -> None:
     """Write the logarithm of the softmax of each row."""
     for row in range(x.shape[0]):
-        largest = _largest(x, row)
-        shift = log(_total_of_powers(x, row, largest))
+        largest = _row_max(x, row)
+        shift = log(_sum_of_exponentials(x, row, largest))
         for j in range(x.shape[1]):
             out[row, j] = (x[row, j] - largest) - shift
 
@@ -127,9 +126,9 @@ def log_softmax_pullback_rows(g: Any, z: Any, out: Any) -> None:
 
 @loop
 def cross_entropy_rows(x: Any, targets: Any, out: Any, out_sums: Any, out_losses: Any) -> None:
-    """Write the exponentials of each row, their sums, and the loss for the class that is meant."""
+    """Write the exponentials of each row, their sums, and the loss of the target class."""
     for row in range(x.shape[0]):
-        largest = _largest(x, row)
-        total = _powers(x, row, largest, out)
+        largest = _row_max(x, row)
+        total = _write_exponentials(x, row, largest, out)
         out_sums[row] = total
         out_losses[row] = log(total) - (x[row, targets[row]] - largest)

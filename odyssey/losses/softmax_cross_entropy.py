@@ -29,7 +29,7 @@ from odyssey.losses.softmax_cross_entropy_rows import (
     row_starts,
     slope_from_residual,
 )
-from odyssey.nn.activations.softmax import log_softmax, log_softmax_of, softmax, softmax_of
+from odyssey.nn.activations.softmax import log_softmax, log_softmax_arrays, softmax, softmax_arrays
 from odyssey.ops.elementwise.arithmetic import div, mul, neg, sub
 from odyssey.ops.elementwise.choice import equal, where
 from odyssey.ops.elementwise.elementary import exp, log
@@ -256,7 +256,7 @@ def _cross_entropy(
         losses, _ = row_losses(logits, targets, starts)
         return reduce_row_losses(losses, reduction)
     by_class = has_class_indices(logits, targets, axis)
-    z = log_softmax_of(logits, axis)
+    z = log_softmax_arrays(logits, axis)
     if by_class and number("cross_entropy", "label_smoothing", label_smoothing, "[0, 1]") == 0:
         k = class_axis(logits, axis)
         safe, ignored = check_class_indices(targets, logits.shape[k], ignore_index)
@@ -319,7 +319,7 @@ def softmax_cross_entropy_slope(
     if starts is not None:
         _, residual = row_losses(logits, targets, starts)
         return slope_from_residual(*residual, reduction)
-    s = softmax_of(logits, axis)
+    s = softmax_arrays(logits, axis)
     by_class = has_class_indices(logits, targets, axis)
     n = _count_samples(s.size // max(s.shape[axis], 1), targets, ignore_index, by_class)
     p = target_probabilities(logits, targets, axis, label_smoothing, ignore_index)

@@ -193,7 +193,7 @@ def attention_pullback(
     operand: str,
     tape: Tape | None = None,
 ) -> V:
-    """The cotangent of one operand of ``scaled_dot_product_attention``, for that of its result."""
+    """VJP of ``scaled_dot_product_attention`` in one operand."""
 @overload
 def attention_pullback(
     cotangent: Plain,
@@ -385,7 +385,7 @@ def batch_norm(
     eps: float = 1e-05,
     tape: Tape | None = None,
 ) -> V:
-    """Standardize each channel: in training by its batch, else by the running statistics."""
+    """Batch norm: standardize each channel by its batch in training, else by running statistics."""
 @overload
 def batch_norm(
     x: Plain,
@@ -456,7 +456,7 @@ def batch_norm(
 def bilinear(
     x1: V, x2: Operand, weight: Operand, bias: Operand | None = None, *, tape: Tape | None = None
 ) -> V:
-    """Products of the elements of two vectors, pair by pair, summed with weights."""
+    """Bilinear layer: ``x1 @ weight[k] @ x2`` for each result k, plus a bias."""
 @overload
 def bilinear(
     x1: Plain, x2: V, weight: Operand, bias: Operand | None = None, *, tape: Tape | None = None
@@ -474,7 +474,7 @@ def bilinear(
 
 @overload
 def cdist(x1: V, x2: Operand, *, p: float = 2.0, tape: Tape | None = None) -> V:
-    """Distance of each vector of one set from each of another."""
+    """Pairwise distances between two sets of vectors."""
 @overload
 def cdist(x1: Plain, x2: V, *, p: float = 2.0, tape: Tape | None = None) -> V: ...
 @overload
@@ -490,7 +490,7 @@ def celu(x: Plain, /, *, alpha: float = 1.0, tape: Tape | None = None) -> Array:
 
 @overload
 def channel_shuffle(x: V, *, groups: int, tape: Tape | None = None) -> V:
-    """Channels dealt out: the first of each group, then the second of each, and so on."""
+    """Channel shuffle: the first channel of each group, then the second of each, and so on."""
 @overload
 def channel_shuffle(x: Plain, *, groups: int, tape: Tape | None = None) -> ArrayOrScalar: ...
 
@@ -916,7 +916,7 @@ def convolution_weight(
 def cosine_similarity(
     x1: V, x2: Operand, *, axis: int = -1, eps: float = 1e-08, tape: Tape | None = None
 ) -> V:
-    """Cosine of the angle between vectors: their product over the product of their lengths."""
+    """Cosine similarity: the dot product of vectors over the product of their lengths."""
 @overload
 def cosine_similarity(
     x1: Plain, x2: V, *, axis: int = -1, eps: float = 1e-08, tape: Tape | None = None
@@ -1047,7 +1047,7 @@ def depthwise_separable_conv2d(
 def dropout(
     x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
 ) -> V:
-    """In training each number of ``x`` becomes 0 by a chance of ``rate``, else grows to make up."""
+    """Dropout: in training zero numbers at random and scale the others."""
 @overload
 def dropout(
     x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
@@ -1057,7 +1057,7 @@ def dropout(
 def dropout1d(
     x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
 ) -> V:
-    """``dropout`` of whole channels of ``x``, of shape (N, C, L)."""
+    """Dropout of whole channels of ``x``, of shape (N, C, L)."""
 @overload
 def dropout1d(
     x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
@@ -1067,7 +1067,7 @@ def dropout1d(
 def dropout2d(
     x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
 ) -> V:
-    """``dropout`` of whole channels of ``x``, of shape (N, C, H, W)."""
+    """Dropout of whole channels of ``x``, of shape (N, C, H, W)."""
 @overload
 def dropout2d(
     x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
@@ -1077,7 +1077,7 @@ def dropout2d(
 def dropout3d(
     x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
 ) -> V:
-    """``dropout`` of whole channels of ``x``, of shape (N, C, D, H, W)."""
+    """Dropout of whole channels of ``x``, of shape (N, C, D, H, W)."""
 @overload
 def dropout3d(
     x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
@@ -1244,7 +1244,7 @@ def group_norm(
     eps: float = 1e-05,
     tape: Tape | None = None,
 ) -> V:
-    """Standardize each group of channels of each image; times ``weight``, plus ``bias``."""
+    """Group norm: standardize each group of channels, times ``weight``, plus ``bias``."""
 @overload
 def group_norm(
     x: Plain,
@@ -1280,7 +1280,7 @@ def group_norm(
 def gru(
     x: V, h: Any, w_x: Any, w_h: Any, b_x: Any = None, b_h: Any = None, *, tape: Tape | None = None
 ) -> tuple[V, V]:
-    """A gated recurrent unit over a sequence: ``gru_cell`` at each time."""
+    """Gated recurrent unit (GRU) over a sequence: ``gru_cell`` at each time."""
 @overload
 def gru(
     x: Plain,
@@ -1297,7 +1297,7 @@ def gru(
 def gru_cell(
     x: V, h: Any, w_x: Any, w_h: Any, b_x: Any = None, b_h: Any = None, *, tape: Tape | None = None
 ) -> V:
-    """One step of a gated recurrent unit."""
+    """One step of a gated recurrent unit (GRU)."""
 @overload
 def gru_cell(
     x: Plain,
@@ -1312,7 +1312,7 @@ def gru_cell(
 
 @overload
 def hard_shrink(x: V, /, *, lambd: float = 0.5, tape: Tape | None = None) -> V:
-    """Elementwise ``x``, but 0 between ``-lambd`` and ``lambd``."""
+    """Elementwise ``x``; 0 between ``-lambd`` and ``lambd``."""
 @overload
 def hard_shrink(x: Scalar, /, *, lambd: float = 0.5, tape: Tape | None = None) -> Any: ...
 @overload
@@ -1349,7 +1349,7 @@ def instance_norm(
     eps: float = 1e-05,
     tape: Tape | None = None,
 ) -> V:
-    """Standardize each channel of each image; times ``weight``, plus ``bias``."""
+    """Instance norm: standardize each channel of each image, times ``weight``, plus ``bias``."""
 @overload
 def instance_norm(
     x: Plain,
@@ -1406,7 +1406,7 @@ def layer_norm(
     eps: float = 1e-05,
     tape: Tape | None = None,
 ) -> V:
-    """``x`` less its mean, over its deviation along ``axis``; times ``weight``, plus ``bias``."""
+    """Layer norm: ``(x - mean) / deviation`` along ``axis``, times ``weight``, plus ``bias``."""
 @overload
 def layer_norm(
     x: Plain,
@@ -1473,7 +1473,7 @@ def local_response_norm(
     k: float = 1.0,
     tape: Tape | None = None,
 ) -> V:
-    """``x`` over ``(k + alpha * m)**beta``, with m the mean square over the channels around."""
+    """Local response norm: ``x / (k + alpha * m)**beta``, m a mean square over channels."""
 @overload
 def local_response_norm(
     x: Plain,
@@ -1497,7 +1497,7 @@ def log_softmax(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Arr
 
 @overload
 def log_softmax_pullback(t: V, z: Operand, /, axis: int = -1, *, tape: Tape | None = None) -> V:
-    """The same of ``log_softmax``."""
+    """VJP of ``log_softmax``, from its result ``z``."""
 @overload
 def log_softmax_pullback(t: Plain, z: V, /, axis: int = -1, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -1533,7 +1533,7 @@ def lp_pool3d(
 def lstm(
     x: V, state: Any, w_x: Any, w_h: Any, b: Operand | None = None, *, tape: Tape | None = None
 ) -> tuple[V, tuple[V, V]]:
-    """A long short-term memory over a sequence: ``lstm_cell`` at each time."""
+    """Long short-term memory (LSTM) over a sequence: ``lstm_cell`` at each time."""
 @overload
 def lstm(
     x: Plain, state: Any, w_x: Any, w_h: Any, b: V, *, tape: Tape | None = None
@@ -1547,7 +1547,7 @@ def lstm(
 def lstm_cell(
     x: V, state: Any, w_x: Any, w_h: Any, b: Operand | None = None, *, tape: Tape | None = None
 ) -> tuple[V, V]:
-    """One step of a long short-term memory."""
+    """One step of a long short-term memory (LSTM)."""
 @overload
 def lstm_cell(
     x: Plain, state: Any, w_x: Any, w_h: Any, b: V, *, tape: Tape | None = None
@@ -1878,7 +1878,7 @@ def multi_head_attention(
     causal: bool = False,
     tape: Tape | None = None,
 ) -> V:
-    """Attention of several heads between projections, as in a transformer."""
+    """Multi-head attention with projections, as in a transformer."""
 @overload
 def multi_head_attention(
     q: Plain,
@@ -1968,7 +1968,7 @@ def norm_pullback(
     axis: int | tuple[int, ...] | None = -1,
     tape: Tape | None = None,
 ) -> V:
-    """The cotangent of ``x`` for that of ``weight * (x - mean) * inverse``, by way of both."""
+    """VJP of ``weight * (x - mean) * inverse`` in ``x``, including through both moments."""
 @overload
 def norm_pullback(
     cotangent: Plain,
@@ -2042,7 +2042,7 @@ def norm_weight_pullback(
     shape: tuple[int, ...],
     tape: Tape | None = None,
 ) -> V:
-    """The cotangent of ``weight``, of ``shape``, for that of ``weight * (x - mean) * inverse``."""
+    """VJP of ``weight * (x - mean) * inverse`` in ``weight``, of ``shape``."""
 @overload
 def norm_weight_pullback(
     cotangent: Plain,
@@ -2096,7 +2096,7 @@ def norm_weight_pullback(
 def normalize(
     x: V, *, p: float = 2.0, axis: int = 1, eps: float = 1e-12, tape: Tape | None = None
 ) -> V:
-    """Vectors over their p-norms, which they have at length 1 then."""
+    """Normalize vectors to p-norm 1."""
 @overload
 def normalize(
     x: Plain, *, p: float = 2.0, axis: int = 1, eps: float = 1e-12, tape: Tape | None = None
@@ -2136,19 +2136,19 @@ def pairwise_distance(
 
 @overload
 def pdist(x: V, *, p: float = 2.0, tape: Tape | None = None) -> V:
-    """Distance of each row of a matrix from each one behind it, pair by pair."""
+    """Pairwise distances between the rows of a matrix."""
 @overload
 def pdist(x: Plain, *, p: float = 2.0, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def pixel_shuffle(x: V, *, upscale_factor: int, tape: Tape | None = None) -> V:
-    """Channels laid out as pixels: (..., C r², H, W) becomes (..., C, H r, W r)."""
+    """Pixel shuffle: rearrange (..., C r², H, W) to (..., C, H r, W r)."""
 @overload
 def pixel_shuffle(x: Plain, *, upscale_factor: int, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def pixel_unshuffle(x: V, *, downscale_factor: int, tape: Tape | None = None) -> V:
-    """Pixels put into channels: (..., C, H r, W r) becomes (..., C r², H, W)."""
+    """Pixel unshuffle: rearrange (..., C, H r, W r) to (..., C r², H, W)."""
 @overload
 def pixel_unshuffle(
     x: Plain, *, downscale_factor: int, tape: Tape | None = None
@@ -2175,7 +2175,7 @@ def recurrent_pullback(
     operand: str,
     tape: Tape | None = None,
 ) -> V:
-    """The cotangent of one operand of ``recurrent_states``, for that of its result."""
+    """VJP of ``recurrent_states`` in one operand."""
 @overload
 def recurrent_pullback(
     cotangent: Plain,
@@ -2253,7 +2253,7 @@ def recurrent_states(
     cell: str,
     tape: Tape | None = None,
 ) -> V:
-    """The states of a recurrent cell after each step, (times, states, ..., width)."""
+    """States of a recurrent cell after each step, (times, states, ..., width)."""
 @overload
 def recurrent_states(
     x: Plain,
@@ -2306,7 +2306,7 @@ def rms_norm(
     eps: float = 1e-06,
     tape: Tape | None = None,
 ) -> V:
-    """``x`` over the root of its mean square along ``axis``, times ``weight`` if there is one."""
+    """RMS norm: ``x`` over its root mean square along ``axis``, times ``weight`` if given."""
 @overload
 def rms_norm(
     x: Plain,
@@ -2400,7 +2400,7 @@ def rnn_cell(
 
 @overload
 def rope(x: V, positions: Operand, /, *, base: float = 10000.0, tape: Tape | None = None) -> V:
-    """Pairs of elements turned by angles that grow with the position: rotary embedding."""
+    """Rotary position embedding: rotate pairs of elements by angles that grow with the position."""
 @overload
 def rope(x: Plain, positions: V, /, *, base: float = 10000.0, tape: Tape | None = None) -> V: ...
 @overload
@@ -2448,7 +2448,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     tape: Tape | None = None,
 ) -> V:
-    """Values averaged by how well keys fit queries, ``softmax(scale * q @ k.T + mask) @ v``."""
+    """Scaled dot-product attention, ``softmax(scale * q @ k.T + mask) @ v``."""
 @overload
 def scaled_dot_product_attention(
     q: Plain,
@@ -2510,7 +2510,7 @@ silu_slope: Unary
 
 @overload
 def soft_shrink(x: V, /, *, lambd: float = 0.5, tape: Tape | None = None) -> V:
-    """Elementwise ``x`` brought nearer to 0 by ``lambd``, and 0 where it was as near as that."""
+    """Elementwise ``x`` moved towards 0 by ``lambd``; 0 between ``-lambd`` and ``lambd``."""
 @overload
 def soft_shrink(x: Scalar, /, *, lambd: float = 0.5, tape: Tape | None = None) -> Any: ...
 @overload
@@ -2519,7 +2519,7 @@ softshrink = soft_shrink
 
 @overload
 def softmax(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
-    """Exponentials along ``axis`` divided by their sum."""
+    """Softmax: exponentials along ``axis`` divided by their sum."""
 @overload
 def softmax(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
 
@@ -2535,7 +2535,7 @@ def softmax_pullback(
 
 @overload
 def softmin(x: V, axis: int = -1, *, tape: Tape | None = None) -> V:
-    """Exponentials of ``-x`` along ``axis`` divided by their sum."""
+    """Softmin: exponentials of ``-x`` along ``axis`` divided by their sum."""
 @overload
 def softmin(x: Plain, axis: int = -1, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 

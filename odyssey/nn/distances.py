@@ -1,4 +1,4 @@
-"""How far vectors are from each other, and how alike their directions."""
+"""Distances and cosine similarity of vectors."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from odyssey.table.shape_rules import normalize_axes
 from odyssey.table.value import Symbol, Value
 
 
-def _real(who: str, name: str, x: Any, tape: Any) -> Any:
+def _as_real_floating(who: str, name: str, x: Any, tape: Any) -> Any:
     x = x if isinstance(x, (Value, Symbol)) else as_array(who, name, x)
     if x.dtype.kind == "c":
         raise DTypeError(f"{who}: {name} is of {x.dtype}; pass real numbers")
     return astype(x, np.float64, tape=tape) if x.dtype.kind in "biu" else x
 
 
-def _size(x: Any, axis: int, tape: Any) -> Any:
-    """A power of 2 about as large as the elements, by which their squares are kept in range.
+def _power_of_two_scale(x: Any, axis: int, tape: Any) -> Any:
+    """Return a power of 2 close to the largest element, which keeps squares in range.
 
     It is a constant to derivatives, as the floor is, and dividing by it rounds nothing.
     """
@@ -54,8 +54,8 @@ def _size(x: Any, axis: int, tape: Any) -> Any:
     return exp2(clip(steps, limits.minexp, limits.maxexp - 1, tape=tape), tape=tape)
 
 
-def _root(total: Any, p: float, tape: Any) -> Any:
-    """The root of a sum of powers; where that is 0, so are its derivatives."""
+def _safe_root(total: Any, p: float, tape: Any) -> Any:
+    """Return the p-th root of a sum of powers; if that is 0, so are its derivatives."""
     nothing = equal(total, 0, tape=tape)
     safe = where(nothing, 1, total, tape=tape)
     root = sqrt(safe, tape=tape) if p == 2 else power(safe, 1 / p, tape=tape)
@@ -79,44 +79,45 @@ def _root(total: Any, p: float, tape: Any) -> Any:
 def cosine_similarity(
     x1: Any, x2: Any, *, axis: int = -1, eps: float = 1e-8, tape: Any = None
 ) -> Any:
-    """Cosine of the angle between vectors: their product over the product of their lengths.
+    """Cosine similarity: the dot product of vectors over the product of their lengths.
 
     Args:
         x1: Real vectors along ``axis``.
-        x2: As many, or such that both broadcast.
-        axis: Along which axis of the broadcast shape.
-        eps: The least length; shorter vectors are divided by it, and that of zeros is 0.
+        x2: Vectors that broadcast with x1.
+        axis: The axis of the vectors in the broadcast shape.
+        eps: The least length; shorter vectors are divided by it.
         tape: The tape to record on.
 
     Returns:
         Numbers from -1 to 1, without ``axis``; exact for vectors of any length.
 
     Raises:
-        ShapeError: for shapes that do not broadcast. DTypeError: for complex numbers.
+        ShapeError: If shapes do not broadcast.
+        DTypeError: For complex numbers.
 
     >>> cosine_similarity(np.array([[1.0, 0.0], [3.0, 4.0]]), np.array([0.0, 2.0]))
     array([0. , 0.8])
     """
     who = "cosine_similarity"
     eps = number(who, "eps", eps, "[0, inf)")
-    x1, x2 = _together(who, x1, x2, tape)
+    x1, x2 = _broadcast_pair(who, x1, x2, tape)
     (k,) = normalize_axes(who, axis, len(x1.shape))
     if x1.dtype == x2.dtype == np.float16:
         eps = float(np.maximum(eps, np.finfo(np.float16).tiny * (eps > 0)))  # slopes it can hold
         x1, x2 = (astype(x, np.float32, tape=tape) for x in (x1, x2))
-        return astype(_cosine(x1, x2, k, eps, tape), np.float16, tape=tape)
-    return _cosine(x1, x2, k, eps, tape)
+        return astype(_cosine_similarity(x1, x2, k, eps, tape), np.float16, tape=tape)
+    return _cosine_similarity(x1, x2, k, eps, tape)
 
 
-def _cosine(x1: Any, x2: Any, k: int, eps: float, tape: Any) -> Any:
+def _cosine_similarity(x1: Any, x2: Any, k: int, eps: float, tape: Any) -> Any:
     directions = []
     for x in (x1, x2):
-        size = _size(x, k, tape)
+        size = _power_of_two_scale(x, k, tape)
         near = div(x, size, tape=tape)
         total = sum(square(near, tape=tape), k, keepdims=True, tape=tape)
         # Where eps is 0 in the dtype, as that of half precision, zeros would have no length.
         least = np.maximum(eps, np.finfo(x.dtype).tiny * (eps > 0))
-        length = maximum(_root(total, 2, tape), div(float(least), size, tape=tape), tape=tape)
+        length = maximum(_safe_root(total, 2, tape), div(float(least), size, tape=tape), tape=tape)
         directions.append(div(near, length, tape=tape))
     return sum(mul(*directions, tape=tape), k, tape=tape)
 
@@ -151,48 +152,49 @@ def pairwise_distance(
 
     Args:
         x1: Real vectors.
-        x2: As many, or such that both broadcast.
-        p: Which norm, 1 or more, infinity among them.
-        eps: What is added to each difference.
-        keepdims: Whether the last axis stays, with one element.
+        x2: Vectors that broadcast with x1.
+        p: The order of the norm, from 1 to infinity.
+        eps: The summand of each difference.
+        keepdims: Keep the last axis, with length 1.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for shapes that do not broadcast. SettingError: for ``p`` below 1.
+        ShapeError: If shapes do not broadcast.
+        SettingError: If ``p`` is below 1.
 
     >>> pairwise_distance(np.array([[3.0, 0.0], [1.0, 1.0]]), np.array([0.0, 4.0]), eps=0.0)
     array([5.        , 3.16227766])
     """
     who = "pairwise_distance"
     p, eps = number(who, "p", p, "[1, inf]"), number(who, "eps", eps)
-    x1, x2 = _together(who, x1, x2, tape)
+    x1, x2 = _broadcast_pair(who, x1, x2, tape)
     if not x1.shape:
         raise ShapeError(f"{who}: numbers came; pass a vector or more, along the last axis")
     half = x1.dtype == x2.dtype == np.float16  # their squares end at 65,504, their sums at 2048
     if half:
         x1, x2 = (astype(x, np.float32, tape=tape) for x in (x1, x2))
     apart = add(sub(x1, x2, tape=tape), eps, tape=tape)
-    length = _norm(apart, p, len(apart.shape) - 1, tape)
+    length = _p_norm(apart, p, len(apart.shape) - 1, tape)
     length = astype(length, np.float16, tape=tape) if half else length
     return length if keepdims else squeeze(length, -1, tape=tape)
 
 
-def _norm(x: Any, p: float, axis: int, tape: Any) -> Any:
-    """The p-norm along an axis that stays; where it is 0, so are its derivatives."""
+def _p_norm(x: Any, p: float, axis: int, tape: Any) -> Any:
+    """Return the p-norm along an axis that is kept; if it is 0, so are its derivatives."""
     if p == 1 or not x.shape[axis]:
         return sum(absolute(x, tape=tape), axis, keepdims=True, tape=tape)
     if p == math.inf:
         return max(absolute(x, tape=tape), axis, keepdims=True, tape=tape)
-    size = _size(x, axis, tape)
+    size = _power_of_two_scale(x, axis, tape)
     near = div(x, size, tape=tape)
     powers = square(near, tape=tape) if p == 2 else power(absolute(near, tape=tape), p, tape=tape)
     total = sum(powers, axis, keepdims=True, tape=tape)
-    return mul(_root(total, p, tape), size, tape=tape)
+    return mul(_safe_root(total, p, tape), size, tape=tape)
 
 
-def _together(who: str, x1: Any, x2: Any, tape: Any) -> tuple[Any, Any]:
-    """Both as real floating numbers of one shape."""
-    x1, x2 = _real(who, "x1", x1, tape), _real(who, "x2", x2, tape)
+def _broadcast_pair(who: str, x1: Any, x2: Any, tape: Any) -> tuple[Any, Any]:
+    """Return both as real floating arrays of one shape."""
+    x1, x2 = _as_real_floating(who, "x1", x1, tape), _as_real_floating(who, "x2", x2, tape)
     if x1.shape == x2.shape:
         return x1, x2
     try:
@@ -220,21 +222,22 @@ def _together(who: str, x1: Any, x2: Any, tape: Any) -> tuple[Any, Any]:
     ],
 )
 def cdist(x1: Any, x2: Any, *, p: float = 2.0, tape: Any = None) -> Any:
-    """Distance of each vector of one set from each of another.
+    """Pairwise distances between two sets of vectors.
 
     The derivative is 0 where the distance is 0.
 
     Args:
         x1: Real vectors, (..., n, d).
         x2: Others, (..., m, d).
-        p: Of which norm, 1 or more, infinity among them.
+        p: The order of the norm, from 1 to infinity.
         tape: The tape to record on.
 
     Returns:
         An array (..., n, m).
 
     Raises:
-        ShapeError: for shapes that do not broadcast. SettingError: for ``p`` below 1.
+        ShapeError: If shapes do not broadcast.
+        SettingError: If ``p`` is below 1.
 
     >>> cdist(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]]))
     array([[5., 1.]])
@@ -258,20 +261,21 @@ def cdist(x1: Any, x2: Any, *, p: float = 2.0, tape: Any = None) -> Any:
     ],
 )
 def pdist(x: Any, *, p: float = 2.0, tape: Any = None) -> Any:
-    """Distance of each row of a matrix from each one behind it, pair by pair.
+    """Pairwise distances between the rows of a matrix.
 
     The derivative is 0 where the distance is 0.
 
     Args:
         x: Real vectors, (n, d).
-        p: Of which norm, 1 or more, infinity among them.
+        p: The order of the norm, from 1 to infinity.
         tape: The tape to record on.
 
     Returns:
         The distances (0, 1), (0, 2) ... (n - 2, n - 1), as SciPy orders them.
 
     Raises:
-        ShapeError: for what is no matrix. SettingError: for ``p`` below 1.
+        ShapeError: If x is not a matrix.
+        SettingError: If ``p`` is below 1.
 
     >>> pdist(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]]))
     array([5., 4., 3.])

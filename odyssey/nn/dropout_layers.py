@@ -1,4 +1,4 @@
-"""Dropout: in training a random part of the numbers becomes 0, the others grow to make up."""
+"""Dropout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 
 
-def _dropped(
+def _dropout(
     who: str, x: Any, rate: Any, rng: Any, training: bool, tape: Any, shared: int = 0
 ) -> Any:
     rate = number(who, "rate", rate, "[0, 1]")
@@ -27,7 +27,7 @@ def _dropped(
     count = math.prod(drawn_shape(x.shape, shared))
     check_generator(who, rng)
     if training and rate > 0:
-        # Where nothing is left to chance nothing is drawn.
+        # At rate 1 nothing is drawn.
         state = draw_state(who, rng, count) if rate < 1 else np.zeros(3, np.uint64)
         return philox_dropout(x, state, rate=rate, shared=shared, tape=tape)
     return x
@@ -47,25 +47,24 @@ _REJECTS = [
 def dropout(
     x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Any = None
 ) -> Any:
-    """In training each number of ``x`` becomes 0 by a chance of ``rate``, else grows to make up.
+    """Dropout: in training zero numbers at random and scale the others.
 
     Args:
         x: Numbers of any shape.
-        rate: The chance to become 0, from 0 to 1; the others are divided by ``1 - rate``, so that
-            the mean stays.
-        rng: The ``od.Generator`` to draw from; by default the process's own.
-        training: Whether to do it; else the result is ``x``.
+        rate: The probability of a zero, from 0 to 1; the others are divided by ``1 - rate``, which
+            keeps the mean.
+        rng: The ``od.Generator`` to draw from; that of the process by default.
+        training: If False, the result is ``x``.
         tape: The tape to record on. It keeps the state of the generator, not a mask.
 
     Returns:
-        An array of the shape of ``x``. A derivative is 0 where the number became 0, whatever came
-        before.
+        An array of the shape of ``x``. The derivative of a dropped number is 0.
 
     >>> import odyssey as od
     >>> dropout(np.ones(6), rate=0.5, rng=od.Generator(7))
     array([2., 2., 2., 0., 2., 0.])
     """
-    return _dropped("dropout", x, rate, rng, training, tape)
+    return _dropout("dropout", x, rate, rng, training, tape)
 
 
 @composite(
@@ -75,8 +74,8 @@ def dropout(
 def dropout1d(
     x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Any = None
 ) -> Any:
-    """``dropout`` of whole channels of ``x``, of shape (N, C, L)."""
-    return _dropped("dropout1d", x, rate, rng, training, tape, 1)
+    """Dropout of whole channels of ``x``, of shape (N, C, L)."""
+    return _dropout("dropout1d", x, rate, rng, training, tape, 1)
 
 
 @composite(
@@ -86,13 +85,13 @@ def dropout1d(
 def dropout2d(
     x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Any = None
 ) -> Any:
-    """``dropout`` of whole channels of ``x``, of shape (N, C, H, W).
+    """Dropout of whole channels of ``x``, of shape (N, C, H, W).
 
     Args:
-        x: Images, whose channels become 0 or grow as a whole.
-        rate: The chance of a channel to become 0, from 0 to 1.
-        rng: The ``od.Generator`` to draw from; by default the process's own.
-        training: Whether to do it; else the result is ``x``.
+        x: Images, whose channels are zeroed or scaled.
+        rate: The probability of a zero channel, from 0 to 1.
+        rng: The ``od.Generator`` to draw from; that of the process by default.
+        training: If False, the result is ``x``.
         tape: The tape to record on.
 
     >>> import odyssey as od
@@ -101,7 +100,7 @@ def dropout2d(
            [2., 2.],
            [2., 2.]])
     """
-    return _dropped("dropout2d", x, rate, rng, training, tape, 2)
+    return _dropout("dropout2d", x, rate, rng, training, tape, 2)
 
 
 @composite(
@@ -111,8 +110,8 @@ def dropout2d(
 def dropout3d(
     x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Any = None
 ) -> Any:
-    """``dropout`` of whole channels of ``x``, of shape (N, C, D, H, W)."""
-    return _dropped("dropout3d", x, rate, rng, training, tape, 3)
+    """Dropout of whole channels of ``x``, of shape (N, C, D, H, W)."""
+    return _dropout("dropout3d", x, rate, rng, training, tape, 3)
 
 
 publish(globals())

@@ -1,4 +1,4 @@
-"""Embedding: rows of a matrix, looked up by number; its gradient adds them up again, in order."""
+"""Embedding: rows of a matrix by index, and bags of them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from odyssey.table.samples import reject, sample
 # ------------------------------------------------------------------ shapes and options
 
 
-def _padding(padding_index: Any, *rest: Any) -> tuple[Any, ...]:
+def _embedding_options(padding_index: Any, *rest: Any) -> tuple[Any, ...]:
     if padding_index is not None:
         padding_index = whole("embedding", "padding_index", padding_index)
     return (padding_index, *rest)
 
 
-def _from_front(padding_index: int | None, rows: int) -> int | None:
-    """The number of the padding row, from the front."""
+def _padding_row(padding_index: int | None, rows: int) -> int | None:
+    """Return the index of the padding row, counted from the first."""
     if padding_index is None:
         return None
     if not -rows <= padding_index < rows:
@@ -40,16 +40,18 @@ def _check_indices(indices: Any) -> None:
         raise DTypeError(f"embedding: indices are of {dtype}; pass integers")
 
 
-def _found_spec(indices: Any, weight: Spec, padding_index: int | None) -> Spec:
+def _infer_embedding(indices: Any, weight: Spec, padding_index: int | None) -> Spec:
     _check_indices(indices)
     shape: Any = getattr(weight, "shape", ())
     if len(shape) != 2:
         raise ShapeError(f"embedding: weight has shape {shape}; wanted is (rows, dim)")
-    _from_front(padding_index, shape[0])
+    _padding_row(padding_index, shape[0])
     return Spec((*getattr(indices, "shape", ()), shape[1]), weight.dtype)
 
 
-def _pullback_spec(cotangent: Spec, indices: Any, padding_index: int | None, spec: Spec) -> Spec:
+def _infer_embedding_pullback(
+    cotangent: Spec, indices: Any, padding_index: int | None, spec: Spec
+) -> Spec:
     _check_indices(indices)
     _check_cotangent(cotangent, indices, spec)
     return Spec(spec.shape, cotangent.dtype)
@@ -63,8 +65,8 @@ def _check_cotangent(cotangent: Any, indices: Any, spec: Spec) -> None:
         )
 
 
-def _places(indices: Any, rows: int) -> Array:
-    """The numbers of rows on one axis, none of them negative."""
+def _row_indices(indices: Any, rows: int) -> Array:
+    """Return the indices of rows on one axis; raise if one is out of range."""
     _check_indices(indices)
     places = np.asarray(indices).reshape(-1)
     if places.size:
@@ -77,8 +79,8 @@ def _places(indices: Any, rows: int) -> Array:
 # ------------------------------------------------------------------ rules
 
 
-def _moved(t: Any, indices: Any, padding_index: int | None) -> Any:
-    """The rows of a tangent, but zeros for the padding row, which is a constant."""
+def _tangent_rows(t: Any, indices: Any, padding_index: int | None) -> Any:
+    """Return the rows of a tangent, with zeros for the padding row, which is a constant."""
     found = embedding(indices, t)
     if padding_index is None:
         return found
@@ -89,58 +91,58 @@ def _moved(t: Any, indices: Any, padding_index: int | None) -> Any:
 # ------------------------------------------------------------------ kernels
 
 
-def _added(g: Any, indices: Any, padding_index: int | None, spec: Spec) -> Array:
+def _scatter_rows(g: Any, indices: Any, padding_index: int | None, spec: Spec) -> Array:
     _check_cotangent(g, indices, spec)
     rows, dim = spec.shape
-    places = _places(indices, rows)
+    places = _row_indices(indices, rows)
     x = np.asarray(g).reshape(len(places), dim)
     out = scatter_add_rows(x, places, rows)
-    padding = _from_front(padding_index, rows)
+    padding = _padding_row(padding_index, rows)
     if padding is not None:
         out[padding] = 0
     return out.astype(x.dtype, copy=False)
 
 
-def _added_in_loops(g: Any, indices: Any, padding_index: int | None, spec: Spec) -> Array:
+def _scatter_rows_in_loops(g: Any, indices: Any, padding_index: int | None, spec: Spec) -> Array:
     from odyssey.kernels.scatter_rows import add_rows
 
     _check_cotangent(g, indices, spec)
     rows, dim = spec.shape
-    padding = _from_front(padding_index, rows)
+    padding = _padding_row(padding_index, rows)
     out = np.zeros(spec.shape, g.dtype)
-    places = _places(indices, rows)
+    places = _row_indices(indices, rows)
     add_rows(g.reshape(len(places), dim), places, -1 if padding is None else padding, out)
     return out
 
 
-def _in_long_rows(g: Spec, indices: Any, padding_index: int | None, spec: Spec) -> bool:
-    # Of 8 numbers a row takes 1.2 of NumPy's time, of 16 and more 0.3 to 0.7 of it.
+def _fits_loop(g: Spec, indices: Any, padding_index: int | None, spec: Spec) -> bool:
+    # Rows of 8 numbers take 1.2 of NumPy's time, rows of 16 and more 0.3 to 0.7.
     return g.dtype.char in "fd" and spec.shape[1] >= 16 and hasattr(indices, "dtype")
 
 
-# ------------------------------------------------------------------ native code
+# ------------------------------------------------------------------ lowering
 
 
-def _row_places(build: Any, indices: Any, spec: Any) -> list[Any]:
+def _row_positions(build: Any, indices: Any, spec: Any) -> list[Any]:
     rows = reshape(build.place(indices, spec.shape[0], "front"), (*np.shape(indices), 1))
     return [rows, build.index((*np.shape(indices), spec.shape[1]), np.ndim(indices))]
 
 
-def _found_natively(build: Any, indices: Any, weight: Any, padding_index: int | None) -> Any:
-    return build.gather(weight, _row_places(build, indices, weight))
+def _lower_embedding(build: Any, indices: Any, weight: Any, padding_index: int | None) -> Any:
+    return build.gather(weight, _row_positions(build, indices, weight))
 
 
-def _added_natively(
+def _lower_pullback(
     build: Any, cotangent: Any, indices: Any, padding_index: int | None, spec: Spec
 ) -> Any:
-    padding = _from_front(padding_index, spec.shape[0])
+    padding = _padding_row(padding_index, spec.shape[0])
     if padding is not None:
         cotangent = keep_where(cotangent, expand_dims(not_equal(indices, padding), -1))
-    zeros, places = build.zeros(spec.shape, cotangent.dtype), _row_places(build, indices, spec)
+    zeros, places = build.zeros(spec.shape, cotangent.dtype), _row_positions(build, indices, spec)
     return build.scatter("sum", zeros, cotangent, places)
 
 
-# ------------------------------------------------------------------ rows
+# ------------------------------------------------------------------ ops
 
 _ROWS = np.array([[3, 0], [0, 1]])
 _SPEC = Spec((4, 3), np.dtype(np.float64))
@@ -149,17 +151,17 @@ _LONG = Spec((4, 17), np.dtype(np.float64))
 
 @op(
     primitive="gather",
-    lowering=_found_natively,
+    lowering=_lower_embedding,
     rearranges=True,
-    prepare=_padding,
-    canonical=lambda indices, weight, padding: (_from_front(padding, weight.shape[0]),),
-    infer=_found_spec,
+    prepare=_embedding_options,
+    canonical=lambda indices, weight, padding: (_padding_row(padding, weight.shape[0]),),
+    infer=_infer_embedding,
     vjp={
         "weight": lambda g, indices, weight_spec, padding_index: embedding_pullback(
             g, indices, padding_index=padding_index, spec=weight_spec
         )
     },
-    jvp={"weight": lambda t, indices, padding_index: _moved(t, indices, padding_index)},
+    jvp={"weight": lambda t, indices, padding_index: _tangent_rows(t, indices, padding_index)},
     samples=[
         sample(_ROWS, (4, 3)),
         sample(np.array([3, 3, 1]), (4, 2), padding_index=2),
@@ -196,22 +198,22 @@ def embedding(indices: Any, weight: Any, /, *, padding_index: int | None = None)
            [0., 1.]])
     """
     weight = np.asarray(weight)
-    _found_spec(indices, weight, padding_index)
-    places = _places(indices, weight.shape[0])
+    _infer_embedding(indices, weight, padding_index)
+    places = _row_indices(indices, weight.shape[0])
     return weight.take(places, 0).reshape(*np.shape(indices), weight.shape[1])
 
 
 @op(
     primitive="scatter",
-    lowering=_added_natively,
+    lowering=_lower_pullback,
     rearranges=True,
-    prepare=_padding,
-    canonical=lambda g, indices, padding, spec: (_from_front(padding, spec.shape[0]), spec),
-    infer=_pullback_spec,
-    kernel=_added,
-    kernels=[Kernel("rows added in order", _added_in_loops, when=_in_long_rows)],
+    prepare=_embedding_options,
+    canonical=lambda g, indices, padding, spec: (_padding_row(padding, spec.shape[0]), spec),
+    infer=_infer_embedding_pullback,
+    kernel=_scatter_rows,
+    kernels=[Kernel("rows added in order", _scatter_rows_in_loops, when=_fits_loop)],
     vjp={
-        "cotangent": lambda g, indices, padding_index: _moved(g, indices, padding_index),
+        "cotangent": lambda g, indices, padding_index: _tangent_rows(g, indices, padding_index),
     },
     jvp={
         "cotangent": lambda t, indices, padding_index, spec: embedding_pullback(
@@ -236,8 +238,8 @@ def embedding_pullback(
     """A cotangent of ``embedding``, added up in rows of a matrix like ``spec``, in its order."""
     _check_cotangent(cotangent, indices, spec)
     cotangent, out = np.asarray(cotangent), np.zeros(spec.shape, np.asarray(cotangent).dtype)
-    padding = _from_front(padding_index, spec.shape[0])
-    places = _places(indices, spec.shape[0])
+    padding = _padding_row(padding_index, spec.shape[0])
+    places = _row_indices(indices, spec.shape[0])
     for place, row in zip(places, cotangent.reshape(len(places), spec.shape[1]), strict=True):
         if place != padding:
             out[place] += row

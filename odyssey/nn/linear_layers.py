@@ -1,4 +1,4 @@
-"""The linear layer."""
+"""Linear and bilinear layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odyssey.table.samples import reject, sample
 
 def _linear(x: Any, weight: Any, bias: Any) -> Any:
     if x.ndim > 2 and x.size:
-        # One product of two matrices: matmul would make one for each leading place.
+        # One product of two matrices: matmul would compute one for each leading index.
         flat = x.reshape(-1, x.shape[-1]).dot(weight.T)
         out = flat.reshape(*x.shape[:-1], weight.shape[0])
     else:
@@ -34,11 +34,11 @@ def _linear(x: Any, weight: Any, bias: Any) -> Any:
 
 def _linear_kernel(x: Any, weight: Any, bias: Any) -> Any:
     x, weight = np.asarray(x), np.asarray(weight)
-    _linear_spec(spec_of(x), spec_of(weight), bias if bias is None else spec_of(np.asarray(bias)))
+    _infer_linear(spec_of(x), spec_of(weight), bias if bias is None else spec_of(np.asarray(bias)))
     return _linear(x, weight, bias if bias is None else np.asarray(bias))
 
 
-def _linear_spec(x: Spec, weight: Spec, bias: Spec | None) -> Spec:
+def _infer_linear(x: Spec, weight: Spec, bias: Spec | None) -> Spec:
     shapes: list[Any] = [getattr(a, "shape", ()) for a in (x, weight)]
     if not shapes[0] or len(shapes[1]) != 2 or shapes[0][-1] != shapes[1][-1]:
         raise ShapeError(
@@ -63,15 +63,15 @@ def _weight_rule(g: Any, x: Any) -> Any:
     return matmul(matrix_transpose(over), flat)
 
 
-def _linear_in_ops(x: Any, weight: Any, bias: Any) -> Any:
+def _linear_decomposition(x: Any, weight: Any, bias: Any) -> Any:
     product = matmul(x, matrix_transpose(weight))
     return product if bias is None else add(product, bias)
 
 
 @op(
     kernel=_linear_kernel,
-    decomposition=_linear_in_ops,
-    infer=_linear_spec,
+    decomposition=_linear_decomposition,
+    infer=_infer_linear,
     vjp={
         "x": lambda g, weight: matmul(g, weight),
         "weight": lambda g, x: _weight_rule(g, x),
@@ -119,20 +119,20 @@ def linear(x: Any, weight: Any, bias: Any = None, /) -> Any:
     ],
 )
 def bilinear(x1: Any, x2: Any, weight: Any, bias: Any = None, *, tape: Any = None) -> Any:
-    """Products of the elements of two vectors, pair by pair, summed with weights.
+    """Bilinear layer: ``x1 @ weight[k] @ x2`` for each result k, plus a bias.
 
     Args:
         x1: Vectors, (..., n).
-        x2: As many others, (..., m).
-        weight: For each result a matrix, (out, n, m).
-        bias: What is added, (out,).
+        x2: As many vectors, (..., m).
+        weight: A matrix for each result, (out, n, m).
+        bias: The summand of each result, (out,).
         tape: The tape to record on.
 
     Returns:
         Vectors, (..., out).
 
     Raises:
-        ShapeError: for shapes that do not go together.
+        ShapeError: If shapes do not fit.
 
     >>> bilinear(np.array([1.0, 2.0]), np.array([3.0]), np.ones((1, 2, 1)))
     array([9.])

@@ -1,4 +1,4 @@
-"""What layers have in common; and what the rules of one call have."""
+"""Operands of layers, and pullbacks shared by the rules of one call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def as_operand(who: str, name: str, x: Any) -> Any:
 
 
 def as_floating(x: Any, tape: Any) -> Any:
-    """An operand as floating numbers: products of others would be cut, or wrap round."""
+    """Return an operand in a floating dtype: products of integers would wrap round."""
     if x is None:
         return None
     x = x if hasattr(x, "dtype") else np.asarray(x)
@@ -29,27 +29,27 @@ def as_floating(x: Any, tape: Any) -> Any:
 
 
 class SharedPullback:
-    """The answers to the last cotangent of a call whose rules have most of their work in common.
+    """The cotangents of all operands of a call, computed once for its last cotangent.
 
-    A sweep asks for the cotangents of the operands one after another. The first question answers
-    all of them, and each answer is handed out once. It is left as a residual, and holds none of the
-    operands, which are the tape's to keep.
+    A sweep calls the rules of the operands one after another. The first call computes the
+    cotangents of all operands, and each is returned once. The object is a residual, and holds no
+    operands, which the tape keeps.
     """
 
     def __init__(self) -> None:
         self._last: tuple[Array, dict[str, Array]] | None = None
 
     def cotangent(self, name: str, g: Array, answers: Callable[[], dict[str, Array]]) -> Array:
-        """The cotangent of one operand.
+        """Return the cotangent of one operand.
 
         Args:
-            name: Of the operand.
+            name: The name of the operand.
             g: The cotangent of the result.
-            answers: Makes the cotangents of all operands, by name.
+            answers: Computes the cotangents of all operands, by name.
         """
         last, self._last = self._last, None
-        # By value: who sees a cotangent, as functions given to on_gradient do, may write to it. NaN
-        # is computed anew.
+        # Compared by value, since callbacks such as on_gradient may write to a cotangent. NaN is
+        # computed again.
         if last is None or name not in last[1] or not np.array_equal(last[0], g):
             last = g.copy(), answers()
         answer = last[1].pop(name)

@@ -52,13 +52,13 @@ def left(monkeypatch):
 @pytest.fixture
 def passes(monkeypatch, left):
     """What attention's backward passes were asked for, one after another."""
-    asked, backward = [], scaled_dot_product.Attention.backward
+    asked, backward = [], scaled_dot_product.TiledAttention.backward
 
     def noting(self, g, wanted, kept=()):
         asked.append(wanted)
         return backward(self, g, wanted, kept)
 
-    monkeypatch.setattr(scaled_dot_product.Attention, "backward", noting)
+    monkeypatch.setattr(scaled_dot_product.TiledAttention, "backward", noting)
     return asked
 
 
@@ -143,14 +143,14 @@ def test_smaller_ones_and_those_of_all_sizes_are_computed_natively(monkeypatch):
 def test_an_error_in_a_shared_pass_is_the_eager_one_and_the_next_call_is_right(monkeypatch, left):
     args = of_length(LONG, LONG, LONG)
     fn, _ = compiled(lambda *args: gradients(*args, causal=True), *args)
-    backward, fail = scaled_dot_product.Attention.backward, [True]
+    backward, fail = scaled_dot_product.TiledAttention.backward, [True]
 
     def failing(self, *given):
         if fail.pop() if fail else False:
             raise MemoryError("no room")
         return backward(self, *given)
 
-    monkeypatch.setattr(scaled_dot_product.Attention, "backward", failing)
+    monkeypatch.setattr(scaled_dot_product.TiledAttention, "backward", failing)
     made = fn(*args)  # run as it was written, which does not fail any more
     assert not fail
     for _ in range(2):

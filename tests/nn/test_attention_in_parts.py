@@ -6,7 +6,10 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.nn.attention import scaled_dot_product
-from odyssey.nn.attention.scaled_dot_product import in_ops, pullback_in_ops
+from odyssey.nn.attention.scaled_dot_product import (
+    attention_decomposition,
+    attention_pullback_decomposition,
+)
 
 RNG = np.random.default_rng(8)
 NUMBERS = RNG.normal(size=(13, 13))
@@ -52,13 +55,15 @@ def test_values_and_cotangents_are_those_of_one_part(case, parts):
     q, k, v, mask = operands(case)
     row = ops.scaled_dot_product_attention
     wanted = row(q, k, v, mask, causal=True, scale=0.7)
-    np.testing.assert_allclose(in_ops(q, k, v, mask, True, 0.7), wanted, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        attention_decomposition(q, k, v, mask, True, 0.7), wanted, rtol=0, atol=1e-13
+    )
     g = RNG.normal(size=wanted.shape)
     names = ["q", "k", "v"] + ["mask"] * (mask is not None and mask.dtype.kind == "f")
     for name in names:
-        made = pullback_in_ops(g, q, k, v, mask, True, 0.7, name)
+        made = attention_pullback_decomposition(g, q, k, v, mask, True, 0.7, name)
         parts(1)
-        whole = pullback_in_ops(g, q, k, v, mask, True, 0.7, name)
+        whole = attention_pullback_decomposition(g, q, k, v, mask, True, 0.7, name)
         parts(4)
         assert made.shape == whole.shape
         np.testing.assert_allclose(made, whole, rtol=0, atol=1e-13)
@@ -67,10 +72,10 @@ def test_values_and_cotangents_are_those_of_one_part(case, parts):
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_what_a_query_may_not_attend_to_may_be_of_any_value(bad, parts):
     q, k, v = (RNG.normal(size=(12, 4)) for _ in range(3))
-    wanted = in_ops(q, k, v, None, True, None)[:6]
+    wanted = attention_decomposition(q, k, v, None, True, None)[:6]
     k[6:] = v[6:] = bad
     with np.errstate(invalid="ignore"):  # of the queries that do attend to it
-        found = in_ops(q, k, v, None, True, None)[:6]
+        found = attention_decomposition(q, k, v, None, True, None)[:6]
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-14)
 
 

@@ -1,4 +1,4 @@
-"""Gated linear units: one half of an axis decides how much of the other passes; and softmin."""
+"""Gated linear units."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def glu(x: Any, *, axis: int = -1, tape: Any = None) -> Any:
     Y. Dauphin et al., Language Modeling with Gated Convolutional Networks, 2017.
 
     Args:
-        x: Both halves, one behind the other along ``axis``.
-        axis: Which is half as long in the result.
+        x: Both halves, consecutive along ``axis``.
+        axis: The axis, which has half its length in the result.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where the axis is not there, or of odd length.
+        ShapeError: If the axis does not exist or has odd length.
 
     >>> glu(np.array([1.0, 2.0, 0.0, 100.0]))
     array([0.5, 2. ])
@@ -63,12 +63,12 @@ def geglu(x: Any, *, axis: int = -1, tape: Any = None) -> Any:
     N. Shazeer, GLU Variants Improve Transformer, 2020. See ``glu``.
 
     Args:
-        x: Both halves, one behind the other along ``axis``.
-        axis: Which is half as long in the result.
+        x: Both halves, consecutive along ``axis``.
+        axis: The axis, which has half its length in the result.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where the axis is not there, or of odd length.
+        ShapeError: If the axis does not exist or has odd length.
 
     >>> geglu(np.array([1.0, 2.0, 0.0, 100.0]))
     array([  0., 200.])
@@ -84,12 +84,12 @@ def swiglu(x: Any, *, axis: int = -1, tape: Any = None) -> Any:
     N. Shazeer, GLU Variants Improve Transformer, 2020. See ``glu``.
 
     Args:
-        x: Both halves, one behind the other along ``axis``.
-        axis: Which is half as long in the result.
+        x: Both halves, consecutive along ``axis``.
+        axis: The axis, which has half its length in the result.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where the axis is not there, or of odd length.
+        ShapeError: If the axis does not exist or has odd length.
 
     >>> swiglu(np.array([1.0, 2.0, 0.0, 100.0]))
     array([  0., 200.])

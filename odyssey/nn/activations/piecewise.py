@@ -1,4 +1,4 @@
-"""Activation functions with a corner at 0 or elsewhere, element by element, as in PyTorch."""
+"""Piecewise activation functions: ReLU and its variants, hard functions, shrinkage."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ZERO = {dtype: zeros[0].reshape(()) for dtype, zeros in _ZEROS.items()}
 
 
 def zero_of(x: Any) -> Any:
-    """What to compare ``x`` with: arrays, with 0 as an array, in two thirds of the time."""
+    """Return the zero to compare ``x`` with: a 0-d array for arrays, in two thirds of the time."""
     return _ZERO.get(x.dtype, 0) if type(x) is np.ndarray else 0
 
 
@@ -78,8 +78,8 @@ def relu(x: Any, /) -> Any:
     return np.maximum(x, 0)
 
 
-def _between(g: Any, x: Any, low: float, high: float) -> Any:
-    """``g`` where ``x`` lies strictly between two numbers, else 0."""
+def _where_between(g: Any, x: Any, low: float, high: float) -> Any:
+    """Return ``g`` where ``x`` lies strictly between two numbers, else 0."""
     return keep_where(g, logical_and(greater(x, low), less(x, high)))
 
 
@@ -89,7 +89,7 @@ def _between(g: Any, x: Any, low: float, high: float) -> Any:
     selects=True,
     scalar=lambda x: select(x <= T(0), T(0), select(x >= T(6), T(6), x)),
     decomposition=lambda x: where(greater_equal(x, 6), 6, relu(x)),
-    vjp={"x": lambda g, out: _between(g, out, 0, 6)},
+    vjp={"x": lambda g, out: _where_between(g, out, 0, 6)},
     kinks="0 at 0 and at 6",
     samples=[*singles(), sample((4, 3), low=4.0, high=8.0)],
 )
@@ -102,7 +102,7 @@ def _leaky_scalar(x: Any, negative_slope: float) -> Any:
     return select(x > T(0), x, T(negative_slope) * x + T(0))
 
 
-def _leaky_rule(g: Any, x: Any, negative_slope: float) -> Any:
+def _leaky_relu_rule(g: Any, x: Any, negative_slope: float) -> Any:
     above = greater(x, 0)
     right = keep_where(g, above)
     if negative_slope == 0:  # this is relu
@@ -117,7 +117,7 @@ def _leaky_rule(g: Any, x: Any, negative_slope: float) -> Any:
     decomposition=lambda x, negative_slope: where(greater(x, 0), x, mul(negative_slope, x)),
     kernels=[scalar_loop(_leaky_scalar)],
     scalar=_leaky_scalar,
-    vjp={"x": _leaky_rule},
+    vjp={"x": _leaky_relu_rule},
     kinks="negative_slope at 0",
     samples=[*singles(), sample((2, 3), negative_slope=0.3)],
     rejects=[
@@ -131,11 +131,11 @@ def leaky_relu(x: Any, /, *, negative_slope: float = 0.01) -> Any:
     return np.maximum(x, 0) + negative_slope * np.minimum(x, 0)
 
 
-# ------------------------------------------------------------------ a learned slope
+# ------------------------------------------------------------------ parametric ReLU
 
 
-def _along_channels(x_shape: Shape, weight_shape: Shape) -> Shape:
-    """The shape in which a weight of ``prelu`` broadcasts against ``x``."""
+def _aligned_weight_shape(x_shape: Shape, weight_shape: Shape) -> Shape:
+    """Return the shape in which a weight of ``prelu`` broadcasts to ``x``."""
     if weight_shape in ((), (1,)):
         return ()
     if len(weight_shape) == 1 and len(x_shape) > 1 and weight_shape[0] == x_shape[1]:
@@ -146,30 +146,30 @@ def _along_channels(x_shape: Shape, weight_shape: Shape) -> Shape:
     )
 
 
-def _scaled(g: Any, x: Any, weight: Any) -> Any:
-    aligned = _along_channels(shape_of(x), shape_of(weight))
+def _prelu_x_rule(g: Any, x: Any, weight: Any) -> Any:
+    aligned = _aligned_weight_shape(shape_of(x), shape_of(weight))
     above = greater(x, 0)
     left = keep_where(mul(g, reshape(weight, aligned)), logical_not(above))
     return add(keep_where(g, above), left)
 
 
-def _left_of_zero(g: Any, x: Any) -> Any:
+def _where_not_positive(g: Any, x: Any) -> Any:
     return keep_where(mul(g, x), logical_not(greater(x, 0)))
 
 
-def _to_weight(g: Any, x: Any, weight_spec: Spec) -> Any:
-    part = _left_of_zero(g, x)
+def _prelu_weight_rule(g: Any, x: Any, weight_spec: Spec) -> Any:
+    part = _where_not_positive(g, x)
     if weight_spec.size == 1:  # the sweep sums
         return part if part.shape else reshape(part, weight_spec.shape)
     return sum(part, (0, *range(2, part.ndim)))
 
 
-def _from_weight(t: Any, x: Any) -> Any:
-    return _left_of_zero(reshape(t, _along_channels(shape_of(x), t.shape)), x)
+def _prelu_weight_jvp(t: Any, x: Any) -> Any:
+    return _where_not_positive(reshape(t, _aligned_weight_shape(shape_of(x), t.shape)), x)
 
 
-def _prelu_spec(x: Spec, weight: Spec) -> Spec:
-    _along_channels(shape_of(x), shape_of(weight))
+def _infer_prelu(x: Spec, weight: Spec) -> Spec:
+    _aligned_weight_shape(shape_of(x), shape_of(weight))
     ones = [np.ones((), s.dtype) if isinstance(s, Spec) else s for s in (x, weight)]
     try:
         return Spec(shape_of(x), _prelu(*ones).dtype)
@@ -180,31 +180,31 @@ def _prelu_spec(x: Spec, weight: Spec) -> Spec:
 def _prelu(x: Any, weight: Any) -> Any:
     if np.iscomplexobj(x) or np.iscomplexobj(weight):
         raise TypeError("needs real numbers")
-    aligned = _along_channels(np.shape(x), np.shape(weight))
+    aligned = _aligned_weight_shape(np.shape(x), np.shape(weight))
     if aligned != np.shape(weight):  # a Python number stays one, and weak
         weight = np.reshape(weight, aligned)
     if not np.isfinite(weight).all():
-        return _prelu_of_any(x, weight)
+        return _prelu_infinite_weight(x, weight)
     return np.maximum(x, 0) + weight * np.minimum(x, 0)
 
 
 @ignore_fp_errors("invalid")
-def _prelu_of_any(x: Any, weight: Any) -> Any:
-    # In a sum an infinite weight, where it is not chosen, would meet 0.
+def _prelu_infinite_weight(x: Any, weight: Any) -> Any:
+    # In a sum an infinite weight would be multiplied by 0 where it is not selected.
     return np.where(np.greater(x, 0), np.maximum(x, 0), weight * np.minimum(x, 0))[()]
 
 
-def _prelu_in_ops(x: Any, weight: Any) -> Any:
-    aligned = reshape(weight, _along_channels(shape_of(x), shape_of(weight)))
+def _prelu_decomposition(x: Any, weight: Any) -> Any:
+    aligned = reshape(weight, _aligned_weight_shape(shape_of(x), shape_of(weight)))
     return where(greater(x, 0), x, mul(aligned, x))
 
 
 @op(
-    infer=_prelu_spec,
-    decomposition=_prelu_in_ops,
+    infer=_infer_prelu,
+    decomposition=_prelu_decomposition,
     rearranges={"x": lambda c: c},
-    vjp={"x": _scaled, "weight": _to_weight},
-    jvp={"x": _scaled, "weight": _from_weight},
+    vjp={"x": _prelu_x_rule, "weight": _prelu_weight_rule},
+    jvp={"x": _prelu_x_rule, "weight": _prelu_weight_jvp},
     kinks="at 0 weight in x, 0 in weight",
     samples=[
         sample((2, 3), (3,)),
@@ -229,11 +229,11 @@ def prelu(x: Any, weight: Any, /) -> Any:
     return _prelu(x, weight)
 
 
-# ------------------------------------------------------------------ exponential to the left
+# ------------------------------------------------------------------ ELU, CELU, SELU
 
 
 def _exponential_rule(g: Any, x: Any, left: float, right: float) -> Any:
-    """``g`` times the slope of what is ``right * x`` above 0 and ``left * (e**x - 1)`` below."""
+    """Return ``g`` times the derivative of ``right * x``, or ``left * (e**x - 1)`` below 0."""
     above = greater(x, 0)
     part = keep_where(mul(g, right), above)
     if left == 0:
@@ -310,7 +310,7 @@ def selu(x: Any, /) -> Any:
     return _SELU_SCALE * np.maximum(x, 0) + _SELU_LEFT * np.expm1(np.minimum(x, 0))
 
 
-# ------------------------------------------------------------------ in straight pieces
+# ------------------------------------------------------------------ hard sigmoid, swish, tanh
 
 
 def _hard_sigmoid_scalar(x: Any) -> Any:
@@ -323,7 +323,7 @@ def _hard_sigmoid_scalar(x: Any) -> Any:
     aliases=["hardsigmoid"],
     scalar=lambda x: _hard_sigmoid_scalar(x),
     decomposition=lambda x: div(relu6(add(x, 3)), 6),
-    vjp={"x": lambda g, x: _between(div(g, 6), x, -3, 3)},
+    vjp={"x": lambda g, x: _where_between(div(g, 6), x, -3, 3)},
     kinks="0 at -3 and at 3",
     samples=[*singles(), sample((4, 3), low=-5.0, high=5.0)],
     rejects=[_COMPLEX],
@@ -375,7 +375,7 @@ def _hard_tanh_options(min_val: Any, max_val: Any) -> tuple[float, ...]:
     scalar=lambda x, min_val, max_val: select(
         x < T(min_val), T(min_val), select(x > T(max_val), T(max_val), x)
     ),
-    vjp={"x": lambda g, x, min_val, max_val: _between(g, x, min_val, max_val)},
+    vjp={"x": lambda g, x, min_val, max_val: _where_between(g, x, min_val, max_val)},
     kinks="0 at min_val and at max_val",
     samples=[
         *singles(),
@@ -392,19 +392,19 @@ def hard_tanh(x: Any, /, *, min_val: float = -1.0, max_val: float = 1.0) -> Any:
 publish(globals())
 
 
-def _lambd(who: str) -> Any:
-    """A ``prepare`` for how far from 0 numbers are left out: at least 0, as in PyTorch."""
+def _shrink_options(who: str) -> Any:
+    """Return a function that checks ``lambd``, at least 0 as in PyTorch."""
     real = real_options(who, "lambd")
 
-    def prepare(lambd: Any) -> tuple[float, ...]:
+    def check_lambd(lambd: Any) -> tuple[float, ...]:
         (far,) = real(lambd)
         return (number(who, "lambd", far, "[0, inf)"),)
 
-    return prepare
+    return check_lambd
 
 
-def _outside(g: Any, x: Any, lambd: float) -> Any:
-    """``g`` where ``x`` is left in, else 0; of NaN nothing was chosen."""
+def _where_outside(g: Any, x: Any, lambd: float) -> Any:
+    """Return ``g`` outside of [-lambd, lambd], else 0; 0 for NaN."""
     return keep_where(g, logical_or(greater(x, lambd), less(x, -lambd)))
 
 
@@ -412,16 +412,16 @@ def _outside(g: Any, x: Any, lambd: float) -> Any:
     elementwise=True,
     selects=True,
     aliases=["hardshrink"],
-    prepare=_lambd("hard_shrink"),
+    prepare=_shrink_options("hard_shrink"),
     decomposition=lambda x, lambd: where(less_equal(absolute(x), lambd), 0, x),
     scalar=lambda x, lambd: select(abs(x) <= T(lambd), T(0), x),
-    vjp={"x": lambda g, x, lambd: _outside(g, x, lambd)},
+    vjp={"x": lambda g, x, lambd: _where_outside(g, x, lambd)},
     kinks="0 at lambd and at -lambd",
     samples=[*singles(), sample((4, 3), lambd=1.25)],
     rejects=[_COMPLEX, reject((3,), lambd=-1, error=SettingError, match="must not be negative")],
 )
 def hard_shrink(x: Any, /, *, lambd: float = 0.5) -> Any:
-    """Elementwise ``x``, but 0 between ``-lambd`` and ``lambd``."""
+    """Elementwise ``x``; 0 between ``-lambd`` and ``lambd``."""
     x = real_floating(x)
     return np.where(np.abs(x) <= lambd, x.dtype.type(0), x)
 
@@ -430,20 +430,20 @@ def hard_shrink(x: Any, /, *, lambd: float = 0.5) -> Any:
     elementwise=True,
     selects=True,
     aliases=["softshrink"],
-    prepare=_lambd("soft_shrink"),
+    prepare=_shrink_options("soft_shrink"),
     decomposition=lambda x, lambd: where(
         less_equal(absolute(x), lambd), 0, sub(x, mul(lambd, sign(x)))
     ),
     scalar=lambda x, lambd: select(
         x > T(lambd), x - T(lambd), select(x < T(-lambd), x + T(lambd), select(x != x, x, T(0)))
     ),
-    vjp={"x": lambda g, x, lambd: _outside(g, x, lambd)},
+    vjp={"x": lambda g, x, lambd: _where_outside(g, x, lambd)},
     kinks="0 at lambd and at -lambd",
     samples=[*singles(), sample((4, 3), lambd=1.25)],
     rejects=[_COMPLEX, reject((3,), lambd=-1, error=SettingError, match="must not be negative")],
 )
 def soft_shrink(x: Any, /, *, lambd: float = 0.5) -> Any:
-    """Elementwise ``x`` brought nearer to 0 by ``lambd``, and 0 where it was as near as that."""
+    """Elementwise ``x`` moved towards 0 by ``lambd``; 0 between ``-lambd`` and ``lambd``."""
     x = real_floating(x)
     return np.maximum(x - lambd, 0) + np.minimum(x + lambd, 0)
 

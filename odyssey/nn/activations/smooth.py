@@ -1,8 +1,8 @@
-"""Activation functions, element by element; names and definitions are those of PyTorch.
+"""Smooth activation functions: sigmoid, softplus, SiLU, Mish.
 
-Where a formula multiplies ``x`` by something that has fallen to 0, as ``x * sigmoid(x)`` does far
-to the left, ``x`` is stopped first at a number beyond that point, so that infinity gives the limit
-and not NaN.
+Names and definitions are those of PyTorch. A formula that multiplies ``x`` by a factor that
+underflows to 0, as ``x * sigmoid(x)`` for very negative ``x``, clips ``x`` beyond that point first,
+so that infinity gives the limit and not NaN.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odyssey.table.samples import reject, sample, singles
 
 _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 
-# ------------------------------------------------------------------ sigmoid and its kin
+# ------------------------------------------------------------------ sigmoid
 
 
 # Where 1 + e**-x is no longer 1 to the left, and still far from overflow.
@@ -33,7 +33,7 @@ _LOWEST = {"e": -9.0, "f": -80.0, "d": -700.0}
 
 
 def logistic(x: Any) -> Any:
-    """The logistic function of an array, for kernels."""
+    """Logistic function of an array, for kernels."""
     x = np.asarray(x)
     kind = x.dtype.kind
     if kind == "c":
@@ -42,21 +42,21 @@ def logistic(x: Any) -> Any:
         return np.where(right, 1, e) / (1 + e)
     if kind != "f":
         x = x.astype(np.exp(np.zeros(1, x.dtype)).dtype)
-    # In place, without a choice between two formulas: np.where alone took twice as long as exp.
+    # In place, without np.where between two formulas, which took twice as long as exp.
     lowest = _LOWEST.get(x.dtype.char, -700.0)
     out: Any = np.asarray(np.maximum(x, lowest))
     np.negative(out, out)
     np.exp(out, out)
     np.add(out, 1, out)
     np.divide(1, out, out)
-    # Further to the left it is the exponential alone.
+    # For more negative numbers it is the exponential.
     if out.size and not np.minimum.reduce(x, None) >= lowest:
         np.multiply(out, np.exp(np.minimum(x - lowest, 0)), out)
     return out
 
 
 def logistic_scalar(x: Any) -> Any:
-    """The logistic function of a number."""
+    """Logistic function of a number."""
     e = math.exp(-abs(x))
     return select(x > T(0), T(1), e) / (T(1) + e)
 
@@ -77,12 +77,12 @@ def sigmoid(x: Any, /) -> Any:
 
 
 def single_precision() -> bool:
-    """Whether a scalar computes in single precision."""
+    """Return whether a scalar function computes in single precision."""
     return bool(T.kind == "f" and T.eps > 1e-10)
 
 
-def _log_of_one_and(u: Any) -> Any:
-    """The logarithm of 1 + u for u between 0 and 1: log((1 + s) / (1 - s)), a series in s**2.
+def _log1p_series(u: Any) -> Any:
+    """Return log(1 + u) for u from 0 to 1, as log((1 + s) / (1 - s)), a series in s**2.
 
     For loops of numba, where it takes half the time of ``log1p``; in programs it takes twice that.
     """
@@ -97,7 +97,7 @@ def _log_of_one_and(u: Any) -> Any:
 @op(
     elementwise=True,
     aliases=["logsigmoid", "log_expit"],
-    kernels=[scalar_loop(lambda x: select(x > T(0), T(0), x) - _log_of_one_and(math.exp(-abs(x))))],
+    kernels=[scalar_loop(lambda x: select(x > T(0), T(0), x) - _log1p_series(math.exp(-abs(x))))],
     scalar=lambda x: select(x > T(0), T(0), x) - math.log1p(math.exp(-abs(x))),
     decomposition=lambda x: neg(softplus(neg(x))),
     vjp={"x": lambda g, x: mul(g, sigmoid(neg(x)))},
@@ -124,7 +124,7 @@ def _softplus_scalar(x: Any, beta: float) -> Any:
 
 def _softplus_loop(x: Any, beta: float) -> Any:
     z = T(beta) * x
-    return (select(z < T(0), T(0), z) + _log_of_one_and(math.exp(-abs(z)))) / T(beta)
+    return (select(z < T(0), T(0), z) + _log1p_series(math.exp(-abs(z)))) / T(beta)
 
 
 @op(
@@ -171,12 +171,12 @@ def _silu_slope(x: Any) -> Any:
     return s + c * s * other
 
 
-def _silu_slope_in_ops(x: Any) -> Any:
+def _silu_slope_decomposition(x: Any) -> Any:
     s = sigmoid(x)
     return add(s, mul(mul(saturate(x, 1000.0), s), sigmoid(neg(x))))
 
 
-def _silu_bend(g: Any, x: Any) -> Any:
+def _silu_second_derivative(g: Any, x: Any) -> Any:
     s, other = sigmoid(x), sigmoid(neg(x))
     bend = add(2, mul(saturate(x, 1000.0), sub(other, s)))
     return mul(g, mul(mul(s, other), bend))
@@ -185,8 +185,8 @@ def _silu_bend(g: Any, x: Any) -> Any:
 @op(
     elementwise=True,
     scalar=_silu_slope,
-    decomposition=_silu_slope_in_ops,
-    vjp={"x": _silu_bend},
+    decomposition=_silu_slope_decomposition,
+    vjp={"x": _silu_second_derivative},
     samples=singles(),
     rejects=[_COMPLEX],
 )
@@ -197,21 +197,21 @@ def silu_slope(x: Any, /) -> Any:
     return s + np.clip(x, -1000, 1000) * s * logistic(-x)
 
 
-def _mish_parts(x: Any) -> tuple[Any, Any, Any]:
-    """``e**-|x|``, and w and r with tanh(log(1 + e**x)) = w / (w + r); nothing cancels there."""
+def _mish_fraction(x: Any) -> tuple[Any, Any, Any]:
+    """Return ``e**-|x|``, and w, r with tanh(log(1 + e**x)) = w / (w + r), without cancellation."""
     e = np.exp(-np.abs(x))
     right = x > 0
     return e, np.where(right, 1 + 2 * e, e * (e + 2)), np.where(right, 2 * e * e, 2)
 
 
-def _mish_parts_scalar(x: Any) -> tuple[Any, Any, Any]:
+def _mish_fraction_scalar(x: Any) -> tuple[Any, Any, Any]:
     e = math.exp(-math.fabs(x))
     right = x > T(0)
     return e, select(right, T(1) + T(2) * e, e * (e + T(2))), select(right, T(2) * e * e, T(2))
 
 
 def _mish_scalar(x: Any) -> Any:
-    _, above, rest = _mish_parts_scalar(x)
+    _, above, rest = _mish_fraction_scalar(x)
     return select(x < T(-1000), T(-1000), x) * (above / (above + rest))
 
 
@@ -227,12 +227,12 @@ def _mish_scalar(x: Any) -> Any:
 def mish(x: Any, /) -> Any:
     """Elementwise ``x * tanh(log(1 + e**x))``."""
     x = real_floating(x)
-    _, above, rest = _mish_parts(x)
+    _, above, rest = _mish_fraction(x)
     return np.maximum(x, -1000) * (above / (above + rest))
 
 
 def _mish_slope(x: Any) -> Any:
-    e, above, rest = _mish_parts_scalar(x)
+    e, above, rest = _mish_fraction_scalar(x)
     below = above + rest
     c = select(x < T(-1000), T(-1000), select(x > T(1000), T(1000), x))
     s = select(x > T(0), T(1), e) / (T(1) + e)
@@ -241,12 +241,12 @@ def _mish_slope(x: Any) -> Any:
     return w + c * s * (rest / below) * (T(1) + w)
 
 
-def _mish_slope_in_ops(x: Any) -> Any:
+def _mish_slope_decomposition(x: Any) -> Any:
     w = tanh(softplus(x))
     return add(w, mul(mul(saturate(x, 1000.0), sigmoid(x)), sub(1, square(w))))
 
 
-def _mish_bend(g: Any, x: Any) -> Any:
+def _mish_second_derivative(g: Any, x: Any) -> Any:
     # With w = tanh(log(1 + e**x)) and s = sigmoid(x), w' = s (1 - w**2) and s' = s (1 - s).
     w, s, c = tanh(softplus(x)), sigmoid(x), saturate(x, 1000.0)
     bend = add(2, mul(c, sub(1, mul(s, add(1, mul(2, w))))))
@@ -256,15 +256,15 @@ def _mish_bend(g: Any, x: Any) -> Any:
 @op(
     elementwise=True,
     scalar=_mish_slope,
-    decomposition=_mish_slope_in_ops,
-    vjp={"x": _mish_bend},
+    decomposition=_mish_slope_decomposition,
+    vjp={"x": _mish_second_derivative},
     samples=singles(),
     rejects=[_COMPLEX],
 )
 def mish_slope(x: Any, /) -> Any:
     """Elementwise derivative of ``mish``."""
     x = real_floating(x)
-    e, above, rest = _mish_parts(x)
+    e, above, rest = _mish_fraction(x)
     below = above + rest
     w, s = above / below, np.where(x > 0, 1, e) / (1 + e)
     return w + np.clip(x, -1000, 1000) * s * (rest / below) * (1 + w)
@@ -279,7 +279,7 @@ def _softsign_scalar(x: Any) -> Any:
     kernels=[scalar_loop(_softsign_scalar)],
     scalar=_softsign_scalar,
     decomposition=lambda x: div(x, add(1, absolute(x))),
-    vjp={"x": lambda g, x: _over_square(g, add(1, absolute(x)))},
+    vjp={"x": lambda g, x: _divide_by_square(g, add(1, absolute(x)))},
     samples=singles(low=0.5),
     rejects=[_COMPLEX],
 )
@@ -292,7 +292,7 @@ def softsign(x: Any, /) -> Any:
     return np.copysign(size, x) / (1 + size)
 
 
-def _over_square(g: Any, length: Any) -> Any:
+def _divide_by_square(g: Any, length: Any) -> Any:
     # Twice, for the square could overflow.
     return div(div(g, length), length)
 

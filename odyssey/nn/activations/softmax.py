@@ -1,4 +1,4 @@
-"""Softmax and its logarithm, in one pass."""
+"""Softmax."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from odyssey.table.shape_rules import axis_rule, floating_dtype
 _NO_AXES = reject((), axis=-1, match="does not fit a number")
 
 
-def _softmax_pullback_in_ops(t: Any, s: Any, /, axis: int) -> Any:
+def _softmax_pullback_decomposition(t: Any, s: Any, /, axis: int) -> Any:
     return mul(s, sub(t, sum(mul(t, s), axis, keepdims=True)))
 
 
-def _log_softmax_pullback_in_ops(t: Any, z: Any, /, axis: int) -> Any:
+def _log_softmax_pullback_decomposition(t: Any, z: Any, /, axis: int) -> Any:
     return sub(t, mul(exp(z), sum(t, axis, keepdims=True)))
 
 
-def _shifted(x: Any, axis: int) -> Any:
+def _subtract_max(x: Any, axis: int) -> Any:
     if not x.ndim:
         raise ValueError("a number without axes has no softmax")
     # Subtracting the largest element keeps exp from overflowing. An axis of no elements has none.
@@ -45,27 +45,27 @@ def _shifted(x: Any, axis: int) -> Any:
     return x - (np.maximum.reduce(x, axis, keepdims=True) if x.size else x)
 
 
-def _softmax_in_ops(x: Any, axis: int) -> Any:
+def _softmax_decomposition(x: Any, axis: int) -> Any:
     e = exp(sub(x, max(x, axis, keepdims=True)))
     return div(e, sum(e, axis, keepdims=True))
 
 
-def _log_softmax_in_ops(x: Any, axis: int) -> Any:
+def _log_softmax_decomposition(x: Any, axis: int) -> Any:
     z = sub(x, max(x, axis, keepdims=True))
     return sub(z, log(sum(exp(z), axis, keepdims=True)))
 
 
-def _in_rows(x: Spec, axis: int) -> bool:
+def _fits_rows(x: Spec, axis: int) -> bool:
     along_last = x.ndim > 0 and axis in (-1, x.ndim - 1)
     return along_last and x.dtype.char in "fd" and x.size > 0
 
 
-def _pair_in_rows(t: Spec, s: Spec, axis: int) -> bool:
-    return _in_rows(s, axis) and t == s
+def _pair_fits_rows(t: Spec, s: Spec, axis: int) -> bool:
+    return _fits_rows(s, axis) and t == s
 
 
-def _by_rows(name: str) -> Callable[..., Any]:
-    """A loop of ``kernels.softmax_rows`` on the rows of its arrays."""
+def _row_kernel(name: str) -> Callable[..., Any]:
+    """Return a function that runs a loop of ``kernels.softmax_rows`` on the rows of its arrays."""
 
     def run(*values: Any) -> Any:
         from odyssey.kernels import softmax_rows
@@ -87,39 +87,39 @@ def _cuda_softmax(x: Any, axis: int) -> Any:
     return out
 
 
-def _total(x: Any, axis: int) -> Any:
-    """Sums along an axis; those of half precision in single."""
+def _axis_sum(x: Any, axis: int) -> Any:
+    """Return sums along an axis; half precision is summed in single."""
     return np.add.reduce(x, axis, np.float32 if x.dtype.char == "e" else None, keepdims=True)
 
 
-def _settled(out: Any, x: Any) -> Any:
-    """What was computed, in the dtype that is meant, which may be half."""
+def _cast_softmax(out: Any, x: Any) -> Any:
+    """Return a result in the dtype of the op, which may be half."""
     return out if out.dtype == x.dtype else out.astype(floating_dtype(x.dtype), copy=False)
 
 
-def softmax_of(x: Any, axis: int) -> Any:
-    """The softmax of an array, for kernels."""
-    e = _shifted(x, axis)
+def softmax_arrays(x: Any, axis: int) -> Any:
+    """Softmax of an array, for kernels."""
+    e = _subtract_max(x, axis)
     np.exp(e, e)
     e /= np.add.reduce(e, axis, keepdims=True)
-    return _settled(e, x)
+    return _cast_softmax(e, x)
 
 
-def log_softmax_of(x: Any, axis: int) -> Any:
-    """The logarithm of the softmax of an array, for kernels."""
-    z = _shifted(x, axis)
+def log_softmax_arrays(x: Any, axis: int) -> Any:
+    """Logarithm of the softmax of an array, for kernels."""
+    z = _subtract_max(x, axis)
     z -= np.log(np.add.reduce(np.exp(z), axis, keepdims=True))
-    return _settled(z, x)
+    return _cast_softmax(z, x)
 
 
 @op(
     real=True,
     canonical=canonical_axes,
     infer=axis_rule("softmax", floating_dtype),
-    decomposition=compute_in_float32(_softmax_in_ops),
+    decomposition=compute_in_float32(_softmax_decomposition),
     kernels=[
-        Kernel("a compiled loop over rows", _by_rows("softmax_rows"), when=_in_rows),
-        Kernel("a block for each row", _cuda_softmax, "cuda", when=_in_rows),
+        Kernel("a compiled loop over rows", _row_kernel("softmax_rows"), when=_fits_rows),
+        Kernel("a block for each row", _cuda_softmax, "cuda", when=_fits_rows),
     ],
     # The Jacobian diag(s) - s s^T is symmetric, so it serves both directions.
     vjp={"x": lambda g, out, axis: softmax_pullback(g, out, axis)},
@@ -129,16 +129,16 @@ def log_softmax_of(x: Any, axis: int) -> Any:
     rejects=[reject((2, 3), axis=2, match="does not fit"), _NO_AXES],
 )
 def softmax(x: Any, /, axis: int = -1) -> Any:
-    """Exponentials along ``axis`` divided by their sum."""
-    return softmax_of(x, axis)
+    """Softmax: exponentials along ``axis`` divided by their sum."""
+    return softmax_arrays(x, axis)
 
 
 @op(
     real=True,
     canonical=canonical_axes,
     infer=axis_rule("log_softmax", floating_dtype),
-    decomposition=compute_in_float32(_log_softmax_in_ops),
-    kernels=[Kernel("a compiled loop over rows", _by_rows("log_softmax_rows"), when=_in_rows)],
+    decomposition=compute_in_float32(_log_softmax_decomposition),
+    kernels=[Kernel("a compiled loop over rows", _row_kernel("log_softmax_rows"), when=_fits_rows)],
     vjp={"x": lambda g, out, axis: log_softmax_pullback(g, out, axis)},
     jvp={"x": lambda t, out, axis: sub(t, sum(mul(t, exp(out)), axis, keepdims=True))},
     kinks="NaN where an element is inf, or all are -inf, as the result is",
@@ -147,7 +147,7 @@ def softmax(x: Any, /, axis: int = -1) -> Any:
 )
 def log_softmax(x: Any, /, axis: int = -1) -> Any:
     """Logarithm of the softmax, without rounding small probabilities to zero."""
-    return log_softmax_of(x, axis)
+    return log_softmax_arrays(x, axis)
 
 
 # ------------------------------------------------------------------ their pullbacks
@@ -169,33 +169,37 @@ _PULLBACK: dict[str, Any] = {
 
 @op(
     **_PULLBACK,
-    **derive_rules(_softmax_pullback_in_ops),
-    decomposition=compute_in_float32(_softmax_pullback_in_ops, 2),
+    **derive_rules(_softmax_pullback_decomposition),
+    decomposition=compute_in_float32(_softmax_pullback_decomposition, 2),
     kernels=[
-        Kernel("a compiled loop over rows", _by_rows("softmax_pullback_rows"), when=_pair_in_rows)
+        Kernel(
+            "a compiled loop over rows", _row_kernel("softmax_pullback_rows"), when=_pair_fits_rows
+        )
     ],
 )
 def softmax_pullback(t: Any, s: Any, /, axis: int = -1) -> Any:
     """The cotangent of what ``softmax`` was given, of that of its result, ``t``, and its result."""
     t, s = real_floating(t), real_floating(s)
     moved = t * s
-    return (s * (t - _total(moved, axis))).astype(moved.dtype, copy=False)
+    return (s * (t - _axis_sum(moved, axis))).astype(moved.dtype, copy=False)
 
 
 @op(
     **_PULLBACK,
-    **derive_rules(_log_softmax_pullback_in_ops),
-    decomposition=compute_in_float32(_log_softmax_pullback_in_ops, 2),
+    **derive_rules(_log_softmax_pullback_decomposition),
+    decomposition=compute_in_float32(_log_softmax_pullback_decomposition, 2),
     kernels=[
         Kernel(
-            "a compiled loop over rows", _by_rows("log_softmax_pullback_rows"), when=_pair_in_rows
+            "a compiled loop over rows",
+            _row_kernel("log_softmax_pullback_rows"),
+            when=_pair_fits_rows,
         )
     ],
 )
 def log_softmax_pullback(t: Any, z: Any, /, axis: int = -1) -> Any:
-    """The same of ``log_softmax``."""
+    """VJP of ``log_softmax``, from its result ``z``."""
     t, z = real_floating(t), real_floating(z)
-    return (t - np.exp(z) * _total(t, axis)).astype(np.result_type(t, z), copy=False)
+    return (t - np.exp(z) * _axis_sum(t, axis)).astype(np.result_type(t, z), copy=False)
 
 
 @composite(
@@ -206,7 +210,7 @@ def log_softmax_pullback(t: Any, z: Any, /, axis: int = -1) -> Any:
     ],
 )
 def softmin(x: Any, axis: int = -1, *, tape: Any = None) -> Any:
-    """Exponentials of ``-x`` along ``axis`` divided by their sum.
+    """Softmin: exponentials of ``-x`` along ``axis`` divided by their sum.
 
     Args:
         x: Real numbers.

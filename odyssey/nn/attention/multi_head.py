@@ -1,4 +1,4 @@
-"""Attention of several heads, each with projections of its own."""
+"""Multi-head attention."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 
 
-def _in_heads(x: Any, dim: int, tape: Any) -> Any:
-    """(..., length, heads * dim) as (..., heads, length, dim)."""
+def _split_heads(x: Any, dim: int, tape: Any) -> Any:
+    """Reshape (..., length, heads * dim) to (..., heads, length, dim)."""
     shape = shape_of(x)
     split = reshape(x, (*shape[:-1], shape[-1] // dim, dim), tape=tape)
     return swapaxes(split, -3, -2, tape=tape)
 
 
-def _projected(x: Any, weight: Any, bias: Any, tape: Any) -> Any:
+def _project(x: Any, weight: Any, bias: Any, tape: Any) -> Any:
     x, weight, bias = (as_floating(v, tape) for v in (x, weight, bias))
     return linear(x, weight, bias, tape=tape)
 
@@ -68,43 +68,43 @@ def multi_head_attention(
     causal: bool = False,
     tape: Any = None,
 ) -> Any:
-    """Attention of several heads between projections, as in a transformer.
+    """Multi-head attention with projections, as in a transformer.
 
     A. Vaswani et al., Attention Is All You Need, 2017. Weights are laid out as for ``linear``; they
     are the thirds of PyTorch's ``in_proj_weight``, and its ``out_proj.weight``.
 
     Args:
-        q: What queries are made of, (..., length, in).
-        k: What keys are made of, (..., other length, in).
-        v: What values are made of, (..., other length, in).
+        q: The input of the queries, (..., length, in).
+        k: The input of the keys, (..., other length, in).
+        v: The input of the values, (..., other length, in).
         w_q: (heads * dim, in).
-        w_k: (heads * dim, in); or fewer heads of this dim, each of which serves several queries'.
-        w_v: (as many heads * width, in).
+        w_k: (heads * dim, in); or fewer heads of this dim, each for a group of query heads.
+        w_v: (key heads * width, in).
         w_o: (out, heads * width).
         b_q: (heads * dim,), or None.
         b_k: As long as ``w_k``, or None.
         b_v: As long as ``w_v``, or None.
         b_o: (out,), or None.
-        heads: How many heads the queries have.
+        heads: The number of query heads.
         mask: See ``scaled_dot_product_attention``; it broadcasts to (..., heads, length, other).
-        causal: See there.
+        causal: See ``scaled_dot_product_attention``.
         tape: The tape to record on.
 
     Returns:
         (..., length, out).
 
     Raises:
-        ShapeError: where shapes do not fit, or cannot be divided into heads.
+        ShapeError: If shapes do not fit, or cannot be divided into heads.
 
     >>> x, w = np.ones((5, 4)), np.eye(4)
     >>> multi_head_attention(x, x, x, w, w, w, w, heads=2, causal=True).shape
     (5, 4)
     """
     heads = whole("multi_head_attention", "heads", heads, 1)
-    dim, width = _sizes(heads, *map(shape_of, (w_q, w_k, w_v, w_o)))
-    queries = _in_heads(_projected(q, w_q, b_q, tape), dim, tape)
-    keys = _in_heads(_projected(k, w_k, b_k, tape), dim, tape)
-    values = _in_heads(_projected(v, w_v, b_v, tape), width, tape)
+    dim, width = _head_sizes(heads, *map(shape_of, (w_q, w_k, w_v, w_o)))
+    queries = _split_heads(_project(q, w_q, b_q, tape), dim, tape)
+    keys = _split_heads(_project(k, w_k, b_k, tape), dim, tape)
+    values = _split_heads(_project(v, w_v, b_v, tape), width, tape)
     out = scaled_dot_product_attention(queries, keys, values, mask, causal=causal, tape=tape)
     shape = shape_of(out)
     joined = reshape(
@@ -112,11 +112,11 @@ def multi_head_attention(
         (*shape[:-3], shape[-2], shape[-3] * shape[-1]),
         tape=tape,
     )
-    return _projected(joined, w_o, b_o, tape)
+    return _project(joined, w_o, b_o, tape)
 
 
-def _sizes(heads: int, w_q: Any, w_k: Any, w_v: Any, w_o: Any) -> tuple[int, int]:
-    """The dim of a head, and the width of a value."""
+def _head_sizes(heads: int, w_q: Any, w_k: Any, w_v: Any, w_o: Any) -> tuple[int, int]:
+    """Return the dim of a head and the width of a value."""
     came = f"w_q {w_q}, w_k {w_k}, w_v {w_v}, w_o {w_o} for {heads} heads"
     if any(len(shape) != 2 for shape in (w_q, w_k, w_v, w_o)):
         raise ShapeError(f"multi_head_attention: {came}; each must be (out, in)")

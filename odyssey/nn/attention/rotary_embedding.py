@@ -1,4 +1,4 @@
-"""Where a vector stands in a sequence, told by turning it."""
+"""Rotary position embedding (RoPE), Su et al. 2021."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import floating_dtype
 
 
-def _turned_spec(x: Any, positions: Any, base: float) -> Spec:
+def _infer_rope(x: Any, positions: Any, base: float) -> Spec:
     shape, places = (getattr(v, "shape", ()) for v in (x, positions))
     if not shape or shape[-1] % 2:
         raise ShapeError(f"rope: x {shape}; wanted is (..., length, dim) with an even dim")
@@ -39,17 +39,17 @@ def _turned_spec(x: Any, positions: Any, base: float) -> Spec:
     return Spec(shape, floating_dtype(x.dtype))
 
 
-def _rates(dim: int, base: float) -> Array:
-    """By how much each pair turns from one position to the next, in radians."""
+def _pair_frequencies(dim: int, base: float) -> Array:
+    """Return the rotation of each pair from one position to the next, in radians."""
     return base ** (np.arange(dim // 2) * (-2.0 / dim))
 
 
-def _in_ops(x: Any, positions: Any, base: float) -> Any:
+def _rope_decomposition(x: Any, positions: Any, base: float) -> Any:
     x = x if x.dtype.kind == "f" else astype(x, floating_dtype(x.dtype))
     half = x.shape[-1] // 2
-    # In double precision: the angles are large numbers, of which only the rest of a turn matters.
+    # In double precision: angles are large, and only their remainder modulo a turn matters.
     positions = positions if hasattr(positions, "dtype") else np.asarray(positions)
-    angles = mul(expand_dims(astype(positions, np.float64), -1), _rates(2 * half, base))
+    angles = mul(expand_dims(astype(positions, np.float64), -1), _pair_frequencies(2 * half, base))
     c, s = (astype(f(angles), x.dtype) for f in (cos, sin))
     a, b = getitem(x, (..., slice(half))), getitem(x, (..., slice(half, None)))
     return concatenate([sub(mul(a, c), mul(b, s)), add(mul(b, c), mul(a, s))], -1)
@@ -58,8 +58,8 @@ def _in_ops(x: Any, positions: Any, base: float) -> Any:
 @op(
     real=True,
     prepare=lambda base: (number("rope", "base", base, "(0, inf)"),),
-    infer=_turned_spec,
-    decomposition=_in_ops,
+    infer=_infer_rope,
+    decomposition=_rope_decomposition,
     vjp={
         "x": lambda g, positions, base: rope(g, mul(positions, -1.0), base=base),
         "positions": None,
@@ -80,30 +80,29 @@ def _in_ops(x: Any, positions: Any, base: float) -> Any:
     ],
 )
 def rope(x: Any, positions: Any, /, *, base: float = 10000.0) -> Any:
-    """Pairs of elements turned by angles that grow with the position: rotary embedding.
+    """Rotary position embedding: rotate pairs of elements by angles that grow with the position.
 
     J. Su et al., RoFormer: Enhanced Transformer with Rotary Position Embedding, 2021. The pairs are
-    elements k and k + dim / 2, as in the models of Hugging Face and GPT-NeoX; where weights come
-    from one that pairs neighbours, reorder the columns that they make. Pair k turns by
-    ``position * base**(-2 * k / dim)``; the product of a query and a key so turned depends on how
-    far apart they are alone.
+    elements k and k + dim / 2, as in the models of Hugging Face and GPT-NeoX; weights of a model
+    that pairs neighbours need their columns reordered. Pair k is rotated by ``position * base**(-2
+    * k / dim)``; the product of a rotated query and key depends on their distance only.
 
     Args:
         x: (..., length, dim), with an even dim.
         positions: Integers, or real numbers, that broadcast to (..., length); constants.
-        base: The slower the last pairs turn, the larger it is.
+        base: The larger, the slower the last pairs rotate.
 
     Raises:
-        ShapeError: for an odd dim, and positions that do not fit.
+        ShapeError: For an odd dim, and positions that do not fit.
 
     >>> rope(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([0, 1])).round(3)
     array([[1.   , 0.   ],
            [0.54 , 0.841]])
     """
     x, positions = real_floating(x), np.asarray(positions)
-    _turned_spec(x, positions, base)
+    _infer_rope(x, positions, base)
     half = x.shape[-1] // 2
-    angles = positions[..., None] * _rates(2 * half, base)
+    angles = positions[..., None] * _pair_frequencies(2 * half, base)
     c, s = np.cos(angles).astype(x.dtype), np.sin(angles).astype(x.dtype)
     a, b = x[..., :half], x[..., half:]
     out = np.empty_like(x)

@@ -1,4 +1,4 @@
-"""Normalization of each channel over a batch, with running statistics for what comes later."""
+"""Batch norm."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from odyssey.nn.normalization.channels import (
     real_operands,
     refuse_lone,
 )
-from odyssey.nn.normalization.layer_norm import batch_moments, layer_norm, wide
+from odyssey.nn.normalization.layer_norm import at_least_float32, batch_moments, layer_norm
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.elementary import sqrt
 from odyssey.ops.reductions.reduce import mean
@@ -32,16 +32,13 @@ from odyssey.table.store import MEMORY, refuse_locked, store
 from odyssey.table.value import Value, assign_plan, is_constant
 
 
-def _others(x: Any) -> tuple[int, ...]:
-    """All axes but that of the channels."""
+def _batch_axes(x: Any) -> tuple[int, ...]:
+    """Return all axes but that of the channels."""
     return (0, *range(2, x.ndim))
 
 
-# ------------------------------------------------------------------ with running statistics
-
-
-def _checked(who: str, running: Any, name: str, training: bool) -> Any:
-    """A running statistic as an operand; in training it is a Variable to write to."""
+def _check_running(who: str, running: Any, name: str, training: bool) -> Any:
+    """Return a running statistic as an operand; in training it must be a Variable."""
     if isinstance(running, Value):
         if not is_constant(running):
             raise TapeError(
@@ -61,14 +58,14 @@ def _checked(who: str, running: Any, name: str, training: bool) -> Any:
     return as_array(who, name, running) if not hasattr(running, "dtype") else running
 
 
-def _update(running: tuple[Any, Any], x: Any, momentum: float) -> None:
+def _update_running(running: tuple[Any, Any], x: Any, momentum: float) -> None:
     """Move both running statistics towards those of the batch, or none of them."""
-    x = wide(store().operand(x) if isinstance(x, Value) else x)
+    x = at_least_float32(store().operand(x) if isinstance(x, Value) else x)
     count = x.size // x.shape[1]
     if is_replaying() or not count:  # the first run did
         return
     # The unbiased variance, as PyTorch keeps it.
-    middle, spread = batch_moments(x) or (mean(x, _others(x)), var(x, _others(x)))
+    middle, spread = batch_moments(x) or (mean(x, _batch_axes(x)), var(x, _batch_axes(x)))
     news = middle, mul(spread, count / (count - 1))
     here: Any = store()
     plan: Plan = []
@@ -123,19 +120,19 @@ def batch_norm(
     eps: float = 1e-5,
     tape: Any = None,
 ) -> Any:
-    """Standardize each channel: in training by its batch, else by the running statistics.
+    """Batch norm: standardize each channel by its batch in training, else by running statistics.
 
-    In training the running statistics, if there are any, are moved towards those of the batch:
-    both or, after an error or an interrupt, none; once, also where a checkpoint runs this again.
-    They are constants, and no gradient flows into them.
+    In training the running statistics, if given, are moved towards those of the batch: both or,
+    after an error or an interrupt, none; and only once if a checkpoint runs this again. They are
+    constants, and no gradient flows into them.
 
     Args:
         x: Of shape (N, C, ...).
         running_mean: The mean of each channel, (C,): in training a Variable, or None.
-        running_var: Its variance; in training the unbiased one of each batch goes into it.
+        running_var: The variance of each channel; in training updated with the unbiased one.
         weight: A factor for each channel, or None.
-        bias: What is added to each channel, or None.
-        training: Whether the statistics are those of this batch.
+        bias: A summand for each channel, or None.
+        training: Use the statistics of this batch, and update the running ones.
         momentum: The weight of a batch in the running statistics, from 0 to 1.
         eps: Added to the variance, not negative.
         tape: The tape to record on.
@@ -144,8 +141,8 @@ def batch_norm(
         An array of the shape of ``x``.
 
     Raises:
-        ShapeError: for what is not of C numbers; in training also for channels of one number.
-        DTypeError, TapeError: for running statistics that cannot be updated.
+        ShapeError: If an operand has not C numbers; in training also for channels of one number.
+        DTypeError, TapeError: For running statistics that cannot be updated.
 
     >>> batch_norm(np.array([[1.0], [3.0]]), training=True, eps=0.0)
     array([[-1.],
@@ -167,19 +164,21 @@ def batch_norm(
             "may be left out"
         )
     if not absent[0]:
-        running_mean = _checked(who, running_mean, "running_mean", training)
-        running_var = _checked(who, running_var, "running_var", training)
+        running_mean = _check_running(who, running_mean, "running_mean", training)
+        running_var = _check_running(who, running_var, "running_var", training)
     if not training:
-        return _by_running(x, running_mean, running_var, weight, bias, eps, tape)
-    refuse_lone(who, shape, _others(x), "in each channel")
+        return _normalize_by_running(x, running_mean, running_var, weight, bias, eps, tape)
+    refuse_lone(who, shape, _batch_axes(x), "in each channel")
     weight, bias = by_channel(weight, x, tape), by_channel(bias, x, tape)
-    out = layer_norm(x, weight, bias, axis=_others(x), eps=eps, tape=tape)
+    out = layer_norm(x, weight, bias, axis=_batch_axes(x), eps=eps, tape=tape)
     if not absent[0]:
-        _update((running_mean, running_var), x, momentum)
+        _update_running((running_mean, running_var), x, momentum)
     return out
 
 
-def _by_running(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float, tape: Any) -> Any:
+def _normalize_by_running(
+    x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float, tape: Any
+) -> Any:
     dtype = np.result_type(*[floating_dtype(v.dtype) for v in (x, weight, bias) if v is not None])
     wider = np.result_type(dtype, np.float32)
 
@@ -187,7 +186,7 @@ def _by_running(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float,
         v = v if v.dtype == wider else astype(v, wider, tape=tape)
         return by_channel(v, x, tape)
 
-    deviation = sqrt(add(wide(var), eps))
+    deviation = sqrt(add(at_least_float32(var), eps))
     scale = div(1.0 if weight is None else weight, deviation, tape=tape)
     out = x if x.dtype == wider else astype(x, wider, tape=tape)
     out = mul(sub(out, channel(mean), tape=tape), channel(scale), tape=tape)

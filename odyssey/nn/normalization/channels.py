@@ -1,4 +1,4 @@
-"""What ops by channel ask of shapes: channels are on axis 1, as in PyTorch."""
+"""Operands by channel: channels are on axis 1, as in PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["by_channel", "check_channels", "count_channels", "real_operands", "r
 
 
 def real_operands(who: str, **arrays: Any) -> list[Any]:
-    """Operands as arrays of real numbers, Variables or Symbols; None stays."""
+    """Return operands as arrays of real numbers, Variables or Symbols; None stays None."""
     found = []
     for name, v in arrays.items():
         v = v if v is None or hasattr(v, "dtype") else as_array(who, name, v)
@@ -27,7 +27,7 @@ def real_operands(who: str, **arrays: Any) -> list[Any]:
 
 
 def count_channels(who: str, x: Any, least: int = 2) -> int:
-    """How many channels ``x`` has; it must have ``least`` axes."""
+    """Return the number of channels of ``x``; it must have ``least`` axes."""
     shape: Any = getattr(x, "shape", ())
     if len(shape) < least:
         wanted = "(N, C, ...)" if least == 2 else "(N, C, L, ...)"
@@ -48,7 +48,7 @@ def check_channels(who: str, shape: Shape, **arrays: Any) -> None:
 
 
 def refuse_lone(who: str, shape: Shape, axes: tuple[int, ...], what: str) -> None:
-    """Raise where a single number is normalized by itself."""
+    """Raise ShapeError if a single number would be normalized by itself."""
     if math.prod(shape[k] for k in axes) == 1:
         raise ShapeError(
             f"{who}: x {shape} has a single number {what}, which is its own mean; pass more, or "
@@ -57,5 +57,5 @@ def refuse_lone(who: str, shape: Shape, axes: tuple[int, ...], what: str) -> Non
 
 
 def by_channel(v: Any, x: Any, tape: Any) -> Any:
-    """A number for each channel, as it broadcasts to ``x``; None stays."""
+    """Reshape a number for each channel so that it broadcasts to ``x``; None stays None."""
     return v if v is None else reshape(v, (v.shape[0], *[1] * (x.ndim - 2)), tape=tape)

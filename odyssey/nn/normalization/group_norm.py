@@ -1,4 +1,4 @@
-"""Normalization of the channels of each image: of all of them, in groups, or each by itself."""
+"""Group norm and instance norm."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def group_norm(
     eps: float = 1e-5,
     tape: Any = None,
 ) -> Any:
-    """Standardize each group of channels of each image; times ``weight``, plus ``bias``.
+    """Group norm: standardize each group of channels, times ``weight``, plus ``bias``.
 
     Args:
         x: Of shape (N, C, ...).
         weight: A factor for each channel, (C,), or None.
-        bias: What is added to each channel, or None.
-        groups: How many groups the channels are divided into, neighbours together.
+        bias: A summand for each channel, or None.
+        groups: The number of groups of consecutive channels.
         eps: Added to the variance, not negative.
         tape: The tape to record on.
 
@@ -56,7 +56,7 @@ def group_norm(
         An array of the shape of ``x``.
 
     Raises:
-        SettingError: where the channels cannot be divided into so many groups.
+        SettingError: If the channels cannot be divided into so many groups.
 
     >>> group_norm(np.array([[1.0, 3.0, 7.0, 5.0]]), groups=2, eps=0.0)
     array([[-1.,  1.,  1., -1.]])
@@ -97,12 +97,12 @@ def group_norm(
 def instance_norm(
     x: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5, tape: Any = None
 ) -> Any:
-    """Standardize each channel of each image; times ``weight``, plus ``bias``.
+    """Instance norm: standardize each channel of each image, times ``weight``, plus ``bias``.
 
     Args:
         x: Of shape (N, C, L, ...).
         weight: A factor for each channel, (C,), or None.
-        bias: What is added to each channel, or None.
+        bias: A summand for each channel, or None.
         eps: Added to the variance, not negative.
         tape: The tape to record on.
 

@@ -1,4 +1,4 @@
-"""What normalization asks of shapes."""
+"""Layer norm and RMS norm."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import floating_dtype, normalize_axes
 
 
-def check_fit(who: str, name: str, shape: Shape, other: Shape) -> None:
-    """Raise unless what has the shape ``other`` broadcasts to ``shape``."""
+def check_broadcast(who: str, name: str, shape: Shape, other: Shape) -> None:
+    """Raise ShapeError unless the shape ``other`` broadcasts to ``shape``."""
     try:
         fits = np.broadcast_shapes(shape, other) == shape
     except ValueError:
@@ -38,28 +38,28 @@ def check_fit(who: str, name: str, shape: Shape, other: Shape) -> None:
         )
 
 
-def count_along(x: Any, axis: Any) -> int:
-    """How many elements are normalized together; 1 where there are none."""
+def normalized_count(x: Any, axis: Any) -> int:
+    """Return the number of elements that are normalized together; 1 if there are none."""
     return max(math.prod(x.shape[k] for k in normalize_axes("count", axis, x.ndim)), 1)
 
 
-def wide(x: Any) -> Any:
-    """``x`` in a precision that can hold squares: half in single, all else as it is."""
+def at_least_float32(x: Any) -> Any:
+    """Return ``x`` in a precision that can hold squares: half as single."""
     return astype(x, np.float32) if getattr(x, "dtype", None) == np.float16 else x
 
 
-# What a residual of the loops has in the place of what was standardized.
-LOOPED = 1
+# In a residual of the loops, instead of the standardized array.
+FROM_LOOPS = 1
 
-# Shorter runs do not vectorize, and NumPy is the faster.
-_RUN = 8
-
-
-# ------------------------------------------------------------------ which calls
+# Shorter runs do not vectorize: NumPy is faster.
+_MIN_RUN = 8
 
 
-def _lies(x: Any, axis: Any) -> tuple[str, int]:
-    """How what is normalized together lies: in rows, behind so many axes, or in channels."""
+# ------------------------------------------------------------------ calls that loops support
+
+
+def _layout_of(x: Any, axis: Any) -> tuple[str, int]:
+    """Return the layout of elements normalized together: rows after so many axes, or channels."""
     ndim = x.ndim
     if axis == -1 and ndim:
         return "rows", ndim - 1
@@ -68,78 +68,79 @@ def _lies(x: Any, axis: Any) -> tuple[str, int]:
     except OdysseyError:  # which the op reports, in its name
         return "", 0
     if axes and axes == tuple(range(axes[0], ndim)):
-        # Few numbers along several axes NumPy sums in another order than these loops.
-        few = len(axes) > 1 and math.prod(x.shape[axes[0] :]) < _RUN
+        # NumPy sums few numbers along several axes in another order than these loops.
+        few = len(axes) > 1 and math.prod(x.shape[axes[0] :]) < _MIN_RUN
         return ("", 0) if few else ("rows", axes[0])
-    if ndim > 2 and axes == (0, *range(2, ndim)) and math.prod(x.shape[2:]) >= _RUN:
+    if ndim > 2 and axes == (0, *range(2, ndim)) and math.prod(x.shape[2:]) >= _MIN_RUN:
         return "channels", 1
     return "", 0
 
 
-def _fits(x: Any, weights: tuple[Any, ...], axis: Any) -> bool:
+def _fits_loops(x: Any, weights: tuple[Any, ...], axis: Any) -> bool:
     if x.dtype.char not in "fd" or any(v is not None and v.dtype != x.dtype for v in weights):
         return False
-    how, _ = _lies(x, axis)
+    how, _ = _layout_of(x, axis)
     return how == "rows" or (
         how == "channels" and all(v is None or _by_channel(x, v.shape) for v in weights)
     )
 
 
-def _pullback_fits(g: Any, x: Any, moments: tuple[Any, ...], axis: Any) -> bool:
-    """Whether what comes back fits a call that fits: the loops trust the shapes."""
-    wanted = x.dtype, _shape_of_moments(x, *_lies(x, axis))
+def _cotangents_fit(g: Any, x: Any, moments: tuple[Any, ...], axis: Any) -> bool:
+    """Return whether cotangent and moments fit a call that fits: the loops do not check shapes."""
+    wanted = x.dtype, _moments_shape(x, *_layout_of(x, axis))
     known = g.dtype == x.dtype and g.shape == x.shape
     return known and all(v is None or (v.dtype, v.shape) == wanted for v in moments)
 
 
 def _by_channel(x: Any, shape: Shape) -> bool:
-    """Whether a weight of this shape has a number for each channel, and nothing else."""
+    """Return whether a weight of this shape has a number for each channel and nothing else."""
     return shape == (x.shape[1], *[1] * (x.ndim - 2))
 
 
-def in_loops(*given: Any) -> bool:
-    """Whether loops take a call of ``norm_pullback``."""
+def pullback_fits_loops(*given: Any) -> bool:
+    """Return whether loops support a call of ``norm_pullback``."""
     g, x, inverse, mean, weight, axis = given
-    if not _fits(x, (weight,), axis) or not _pullback_fits(g, x, (inverse, mean), axis):
+    if not _fits_loops(x, (weight,), axis) or not _cotangents_fit(g, x, (inverse, mean), axis):
         return False
-    return mean is not None or _lies(x, axis)[0] == "rows"
+    return mean is not None or _layout_of(x, axis)[0] == "rows"
 
 
 def norm_fits(x: Any, weight: Any, bias: Any, axis: Any, eps: float) -> bool:
-    """Whether loops take a call of ``layer_norm``."""
-    return _fits(x, (weight, bias), axis)
+    """Return whether loops support a call of ``layer_norm``."""
+    return _fits_loops(x, (weight, bias), axis)
 
 
 def rms_fits(x: Any, weight: Any, axis: Any, eps: float) -> bool:
-    """Whether loops take a call of ``rms_norm``."""
-    return _fits(x, (weight,), axis) and _lies(x, axis)[0] == "rows"
+    """Return whether loops support a call of ``rms_norm``."""
+    return _fits_loops(x, (weight,), axis) and _layout_of(x, axis)[0] == "rows"
 
 
-def weight_in_loops(*given: Any) -> bool:
-    """Whether loops take a call of ``norm_weight_pullback``."""
+def weight_pullback_fits_loops(*given: Any) -> bool:
+    """Return whether loops support a call of ``norm_weight_pullback``."""
     g, x, inverse, mean, axis, shape = given
-    if not _fits(x, (), axis) or not _pullback_fits(g, x, (inverse, mean), axis):
+    if not _fits_loops(x, (), axis) or not _cotangents_fit(g, x, (inverse, mean), axis):
         return False
-    if _lies(x, axis)[0] == "rows":
+    if _layout_of(x, axis)[0] == "rows":
         return True
     return mean is not None and _by_channel(x, shape)
 
 
-# ------------------------------------------------------------------ as the loops take it
+# ------------------------------------------------------------------ arrays in the layout of the
+# loops
 
 
-def _matrix(x: Array, lead: int) -> Array:
+def _as_matrix(x: Array, lead: int) -> Array:
     if x.ndim == 2 and lead == 1:
         return x
     return x.reshape(math.prod(x.shape[:lead]), math.prod(x.shape[lead:]))
 
 
-def _channels(x: Array) -> Array:
+def _as_channels(x: Array) -> Array:
     return x.reshape(*x.shape[:2], math.prod(x.shape[2:]))
 
 
-def _rows_of(v: Any, x: Array, lead: int, fill: float) -> Array:
-    """A weight as rows, of which row r of ``x`` has that of r modulo their number."""
+def _weight_rows(v: Any, x: Array, lead: int, fill: float) -> Array:
+    """Return a weight as rows; row r of ``x`` has that of r modulo their number."""
     if v is None:
         return np.full((1, math.prod(x.shape[lead:])), fill, x.dtype)
     if v.shape == x.shape[lead:]:
@@ -149,45 +150,45 @@ def _rows_of(v: Any, x: Array, lead: int, fill: float) -> Array:
     return full.reshape(-1, math.prod(x.shape[lead:])) if full.size else full.reshape(1, -1)
 
 
-def _numbers_of(v: Any, x: Array, fill: float) -> Array:
+def _weight_by_channel(v: Any, x: Array, fill: float) -> Array:
     return np.full(x.shape[1], fill, x.dtype) if v is None else np.ascontiguousarray(v).reshape(-1)
 
 
-# Roots of the largest numbers.
-_TAME = {"f": 1e19, "d": 1e154}
+# Square roots of the largest numbers.
+_SQRT_MAX = {"f": 1e19, "d": 1e154}
 
 
-def _is_tame(weight: Any) -> bool:
-    """Whether what is standardized stays finite, times ``weight`` or plus it."""
+def _is_moderate(weight: Any) -> bool:
+    """Return whether standardized numbers times, or plus, ``weight`` stay finite."""
     if weight is None or not weight.size:
         return True
-    most = _TAME[weight.dtype.char]
+    most = _SQRT_MAX[weight.dtype.char]
     return bool(weight.max() < most and weight.min() > -most)
 
 
-def _shape_of_moments(x: Any, how: str, lead: int) -> Shape:
+def _moments_shape(x: Any, how: str, lead: int) -> Shape:
     if how == "rows":
         return (*x.shape[:lead], *[1] * (x.ndim - lead))
     return (1, x.shape[1], *[1] * (x.ndim - 2))
 
 
-# ------------------------------------------------------------------ by NumPy
+# ------------------------------------------------------------------ NumPy
 
 
-def _count(x: Array, axes: tuple[int, ...]) -> int:
-    """How many elements are taken together; 1 where there are none."""
+def _element_count(x: Array, axes: tuple[int, ...]) -> int:
+    """Return the number of elements reduced together; 1 if there are none."""
     return max(x.shape[axes[0]] if len(axes) == 1 else math.prod([x.shape[k] for k in axes]), 1)
 
 
-# Arrays without axes: with numbers of Python calls of NumPy on small arrays take twice as long.
+# 0-d arrays: with Python numbers, NumPy calls on small arrays take twice as long.
 @lru_cache(maxsize=256)
-def _numbers(n: int, eps: float, dtype: np.dtype[Any]) -> tuple[Array, Array, Array]:
+def _constants(n: int, eps: float, dtype: np.dtype[Any]) -> tuple[Array, Array, Array]:
     return np.asarray(n, dtype), np.asarray(eps, dtype), np.asarray(1, dtype)
 
 
 def standardized(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
-    """``x`` less its mean, over its deviation; one over that, and the mean."""
-    n, least, one = _numbers(_count(x, axes), eps, x.dtype)
+    """Return ``x`` minus its mean over its deviation, one over the deviation, and the mean."""
+    n, least, one = _constants(_element_count(x, axes), eps, x.dtype)
     mean = np.add.reduce(x, axes, keepdims=True)
     mean /= n
     unit = x - mean
@@ -199,9 +200,9 @@ def standardized(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Ar
     return unit, inverse, mean
 
 
-def scaled(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Any]:
-    """``x`` over the root of its mean square; one over that, and no mean."""
-    n, least, one = _numbers(_count(x, axes), eps, x.dtype)
+def rms_scaled(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Any]:
+    """Return ``x`` over its root mean square, one over that, and no mean."""
+    n, least, one = _constants(_element_count(x, axes), eps, x.dtype)
     spread = np.add.reduce(np.square(x), axes, keepdims=True)
     spread /= n
     spread += least
@@ -209,22 +210,26 @@ def scaled(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, A
     return x * inverse, inverse, None
 
 
-def pulled_from(g: Any, x: Any, inverse: Any, mean: Any, weight: Any, axis: Any) -> Array:
-    """The cotangent of ``x`` for that of the result, from its moments."""
-    g, x = _wide(g), _wide(x)
+def norm_vjp_arrays(g: Any, x: Any, inverse: Any, mean: Any, weight: Any, axis: Any) -> Array:
+    """Return the cotangent of ``x`` for that of the result, from its moments."""
+    g, x = _array_at_least_float32(g), _array_at_least_float32(x)
     unit = (x if mean is None else x - mean) * inverse
-    g = g if weight is None else g * _wide(weight)
-    return pulled(g, unit, inverse, normalize_axes("axis", axis, x.ndim), mean is not None)
+    g = g if weight is None else g * _array_at_least_float32(weight)
+    return standardized_vjp(
+        g, unit, inverse, normalize_axes("axis", axis, x.ndim), mean is not None
+    )
 
 
-def _wide(v: Any) -> Any:
+def _array_at_least_float32(v: Any) -> Any:
     return v.astype(np.float32) if v.dtype == np.float16 else v
 
 
-def pulled(g: Array, unit: Array, inverse: Array, axes: tuple[int, ...], centred: bool) -> Array:
-    """The cotangent of ``x`` for that of ``unit``, which is ``x`` standardized."""
+def standardized_vjp(
+    g: Array, unit: Array, inverse: Array, axes: tuple[int, ...], centred: bool
+) -> Array:
+    """Return the cotangent of ``x`` for that of ``unit``, the standardized ``x``."""
     along = np.add.reduce(g * unit, axes, keepdims=True)
-    n, _, _ = _numbers(_count(unit, axes), 0.0, along.dtype)
+    n, _, _ = _constants(_element_count(unit, axes), 0.0, along.dtype)
     along /= n
     out = unit * along
     out = np.subtract(g, out, out) if out.ndim else g - out
@@ -236,108 +241,114 @@ def pulled(g: Array, unit: Array, inverse: Array, axes: tuple[int, ...], centred
     return out
 
 
-# ------------------------------------------------------------------ in loops
+# ------------------------------------------------------------------ loops
 
 
 def norm_in_loops(
     x: Array, weight: Any, bias: Any, axis: Any, eps: float, centred: bool = True
 ) -> tuple[Array, tuple[Any, ...]]:
-    """The result of ``layer_norm``, and its residual."""
+    """Run ``layer_norm`` in loops; return the result and the residual."""
     from odyssey.kernels import normalization
 
     x = np.ascontiguousarray(x)
-    how, lead = _lies(x, axis)
-    shape, dtype = _shape_of_moments(x, how, lead), x.dtype
+    how, lead = _layout_of(x, axis)
+    shape, dtype = _moments_shape(x, how, lead), x.dtype
     out, mean, inverse = np.empty(x.shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype)
-    ends, most = (mean.reshape(-1), inverse.reshape(-1)), _TAME[dtype.char]
+    ends, most = (mean.reshape(-1), inverse.reshape(-1)), _SQRT_MAX[dtype.char]
     if how == "rows":
-        given = _rows_of(weight, x, lead, 1.0), _rows_of(bias, x, lead, 0.0), int(centred)
+        given = _weight_rows(weight, x, lead, 1.0), _weight_rows(bias, x, lead, 0.0), int(centred)
         usual = normalization.row_norm(
-            _matrix(x, lead), *given, eps, most, _matrix(out, lead), *ends
+            _as_matrix(x, lead), *given, eps, most, _as_matrix(out, lead), *ends
         )
     else:
-        numbers = _numbers_of(weight, x, 1.0), _numbers_of(bias, x, 0.0)
-        usual = normalization.channel_norm(_channels(x), *numbers, eps, most, _channels(out), *ends)
+        numbers = _weight_by_channel(weight, x, 1.0), _weight_by_channel(bias, x, 0.0)
+        usual = normalization.channel_norm(
+            _as_channels(x), *numbers, eps, most, _as_channels(out), *ends
+        )
     if not usual:
-        tame = _is_tame(weight) and _is_tame(bias)
+        tame = _is_moderate(weight) and _is_moderate(bias)
         axes = normalize_axes("axis", axis, x.ndim)
-        unit, theirs, middle = (standardized if centred else scaled)(x, axes, eps)
+        unit, theirs, middle = (standardized if centred else rms_scaled)(x, axes, eps)
         unit = unit if weight is None else unit * weight
-        # Squares, or numbers, without a sum; or all, where the last place decides of infinity.
+        # Recompute rows whose sums overflowed; or all, if rounding decides about infinity.
         lost = ~(np.isfinite(mean) & (inverse > 0) & tame)
         np.copyto(out, unit if bias is None else unit + bias, where=lost)
         np.copyto(inverse, theirs, where=lost)
         np.copyto(mean, 0 if middle is None else middle, where=lost)
-    return out, (inverse, mean if centred else None, LOOPED)
+    return out, (inverse, mean if centred else None, FROM_LOOPS)
 
 
 def batch_moments(x: Any) -> tuple[Array, Array] | None:
-    """Means and variances of the channels of a large batch, in loops; None where NumPy is to."""
+    """Return means and variances of channels of a large batch by loops; None for NumPy's way."""
     from odyssey.kernels import normalization
 
     large = type(x) is np.ndarray and x.size >= SIZES["layer_norm"] * SIZE_FACTOR[0]
     large = large and not is_numba_avoided()
-    if not large or x.dtype.char not in "fd" or _lies(x, (0, *range(2, x.ndim)))[0] != "channels":
+    if (
+        not large
+        or x.dtype.char not in "fd"
+        or _layout_of(x, (0, *range(2, x.ndim)))[0] != "channels"
+    ):
         return None
     mean, variance = np.empty(x.shape[1], x.dtype), np.empty(x.shape[1], x.dtype)
     try:
-        normalization.channel_moments(_channels(np.ascontiguousarray(x)), mean, variance)
+        normalization.channel_moments(_as_channels(np.ascontiguousarray(x)), mean, variance)
     except DeviceError:  # numba is not here
         return None
     return mean, variance
 
 
 def rms_in_loops(x: Array, weight: Any, axis: Any, eps: float) -> tuple[Array, tuple[Any, ...]]:
-    """The result of ``rms_norm``, and its residual."""
+    """Run ``rms_norm`` in loops; return the result and the residual."""
     return norm_in_loops(x, weight, None, axis, eps, centred=False)
 
 
-def pulled_in_loops(g: Array, x: Array, inverse: Array, mean: Any, weight: Any, axis: Any) -> Array:
-    """The same as ``norm_pullback``."""
+def norm_vjp_loops(g: Array, x: Array, inverse: Array, mean: Any, weight: Any, axis: Any) -> Array:
+    """Run ``norm_pullback`` in loops."""
     from odyssey.kernels import normalization
 
     x, g = np.ascontiguousarray(x), np.ascontiguousarray(g)
-    out, ends = np.empty(x.shape, x.dtype), _ends(mean, inverse)
-    how, lead = _lies(x, axis)
+    out, ends = np.empty(x.shape, x.dtype), _flat_moments(mean, inverse)
+    how, lead = _layout_of(x, axis)
     if how == "rows":
-        given = _rows_of(weight, x, lead, 1.0), int(mean is not None), _matrix(out, lead)
-        finite = normalization.row_pullback(_matrix(g, lead), _matrix(x, lead), *ends, *given)
+        given = _weight_rows(weight, x, lead, 1.0), int(mean is not None), _as_matrix(out, lead)
+        finite = normalization.row_pullback(_as_matrix(g, lead), _as_matrix(x, lead), *ends, *given)
     else:
-        numbers = _numbers_of(weight, x, 1.0)
+        numbers = _weight_by_channel(weight, x, 1.0)
         finite = normalization.channel_pullback(
-            _channels(g), _channels(x), *ends, numbers, _channels(out)
+            _as_channels(g), _as_channels(x), *ends, numbers, _as_channels(out)
         )
     if not finite:
         lost = ~np.isfinite(out).all(normalize_axes("axis", axis, x.ndim), keepdims=True)
-        np.copyto(out, pulled_from(g, x, inverse, mean, weight, axis), where=lost)
+        np.copyto(out, norm_vjp_arrays(g, x, inverse, mean, weight, axis), where=lost)
     return out
 
 
-def weight_pulled_in_loops(
+def norm_weight_vjp_loops(
     g: Array, x: Array, inverse: Array, mean: Any, axis: Any, shape: Shape
 ) -> Array:
-    """The same as ``norm_weight_pullback``."""
+    """Run ``norm_weight_pullback`` in loops."""
     from odyssey.kernels import normalization
 
     x, g = np.ascontiguousarray(x), np.ascontiguousarray(g)
-    how, lead = _lies(x, axis)
-    ends = _ends(mean, inverse)
+    how, lead = _layout_of(x, axis)
+    ends = _flat_moments(mean, inverse)
     if how == "channels":
         out = np.empty(x.shape[1], x.dtype)
-        normalization.channel_weight_pullback(_channels(g), _channels(x), *ends, out)
+        normalization.channel_weight_pullback(_as_channels(g), _as_channels(x), *ends, out)
         return out.reshape(shape)
     first = min(x.ndim - len(shape), lead)
     full = x.shape[first:]
     count = math.prod(x.shape[first:lead])
     sums = np.zeros((count, math.prod(x.shape[lead:])))
     if x.size:
-        normalization.row_weight_pullback(_matrix(g, lead), _matrix(x, lead), *ends, sums)
+        normalization.row_weight_pullback(_as_matrix(g, lead), _as_matrix(x, lead), *ends, sums)
     axes = tuple(k for k, n in enumerate((1,) * (len(full) - len(shape)) + shape) if n != full[k])
     folded = np.add.reduce(sums.reshape(full), axes, keepdims=True) if axes else sums
     return folded.reshape(shape).astype(x.dtype)
 
 
-def _ends(mean: Any, inverse: Array) -> tuple[Array, Array]:
+def _flat_moments(mean: Any, inverse: Array) -> tuple[Array, Array]:
     inverse = inverse.reshape(-1)
     return (np.zeros_like(inverse) if mean is None else mean.reshape(-1)), inverse
 
@@ -345,7 +356,7 @@ def _ends(mean: Any, inverse: Array) -> tuple[Array, Array]:
 # ------------------------------------------------------------------ shapes and options
 
 
-def _check(who: str, cotangent: Any, x: Any, axis: Any, **moments: Any) -> None:
+def _check_moments(who: str, cotangent: Any, x: Any, axis: Any, **moments: Any) -> None:
     axes = normalize_axes(who, axis, x.ndim)
     wanted = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
     for name, v in moments.items():
@@ -363,23 +374,23 @@ def _check(who: str, cotangent: Any, x: Any, axis: Any, **moments: Any) -> None:
 def _check_pullback(
     cotangent: Any, x: Any, inverse: Any, mean: Any, weight: Any, axis: Any
 ) -> np.dtype[Any]:
-    """The dtype of a call that is right."""
-    _check("norm_pullback", cotangent, x, axis, inverse=inverse, mean=mean)
+    """Check a call of ``norm_pullback`` and return its dtype."""
+    _check_moments("norm_pullback", cotangent, x, axis, inverse=inverse, mean=mean)
     if weight is not None:
-        check_fit("norm_pullback", "weight", x.shape, weight.shape)
-    return _dtype_of(cotangent, x, inverse, mean, weight)
+        check_broadcast("norm_pullback", "weight", x.shape, weight.shape)
+    return _common_dtype(cotangent, x, inverse, mean, weight)
 
 
 def _check_weight(
     cotangent: Any, x: Any, inverse: Any, mean: Any, axis: Any, shape: Shape
 ) -> np.dtype[Any]:
-    """The dtype of a call that is right."""
-    _check("norm_weight_pullback", cotangent, x, axis, inverse=inverse, mean=mean)
-    check_fit("norm_weight_pullback", "weight", x.shape, shape)
-    return _dtype_of(cotangent, x, inverse, mean)
+    """Check a call of ``norm_weight_pullback`` and return its dtype."""
+    _check_moments("norm_weight_pullback", cotangent, x, axis, inverse=inverse, mean=mean)
+    check_broadcast("norm_weight_pullback", "weight", x.shape, shape)
+    return _common_dtype(cotangent, x, inverse, mean)
 
 
-def _dtype_of(*operands: Any) -> np.dtype[Any]:
+def _common_dtype(*operands: Any) -> np.dtype[Any]:
     return np.result_type(*[getattr(v, "dtype", v) for v in operands if v is not None])
 
 
@@ -387,38 +398,44 @@ def _cast_to(dtype: np.dtype[Any], out: Any) -> Any:
     return out if out.dtype == dtype else astype(out, dtype)
 
 
-def _array(v: Any) -> Any:
+def _optional_array(v: Any) -> Any:
     return v if v is None else np.asarray(v)
 
 
-def _spelled(x: Any, axis: Any) -> tuple[int, ...]:
+def _canonical_axis(x: Any, axis: Any) -> tuple[int, ...]:
     return normalize_axes("axis", axis, x.ndim)
 
 
-# ------------------------------------------------------------------ in ops
+# ------------------------------------------------------------------ decompositions
 
 
-def normed(x: Any, inverse: Any, mean: Any) -> Any:
-    """``x`` less its mean, if one is taken off, over its deviation."""
-    return mul(wide(x) if mean is None else sub(wide(x), mean), inverse)
+def normalize_by_moments(x: Any, inverse: Any, mean: Any) -> Any:
+    """Return ``x`` minus its mean, if there is one, over its deviation."""
+    return mul(at_least_float32(x) if mean is None else sub(at_least_float32(x), mean), inverse)
 
 
-def _pullback_in_ops(
+def _pullback_decomposition(
     cotangent: Any, x: Any, inverse: Any, mean: Any, weight: Any, axis: Any
 ) -> Any:
-    n, unit = count_along(x, axis), normed(x, inverse, mean)
-    g = wide(cotangent) if weight is None else mul(wide(cotangent), wide(weight))
+    n, unit = normalized_count(x, axis), normalize_by_moments(x, inverse, mean)
+    g = (
+        at_least_float32(cotangent)
+        if weight is None
+        else mul(at_least_float32(cotangent), at_least_float32(weight))
+    )
     along = div(sum(mul(g, unit), axis, keepdims=True), n)
     out = sub(g, mul(unit, along))
     if mean is not None:
         out = sub(out, div(sum(g, axis, keepdims=True), n))
     out = mul(out, inverse)
-    return _cast_to(_dtype_of(cotangent, x, inverse, mean, weight), out)
+    return _cast_to(_common_dtype(cotangent, x, inverse, mean, weight), out)
 
 
-def _weight_in_ops(cotangent: Any, x: Any, inverse: Any, mean: Any, axis: Any, shape: Shape) -> Any:
-    out = sum_to(mul(wide(cotangent), normed(x, inverse, mean)), shape)
-    return _cast_to(_dtype_of(cotangent, x, inverse, mean), out)
+def _weight_pullback_decomposition(
+    cotangent: Any, x: Any, inverse: Any, mean: Any, axis: Any, shape: Shape
+) -> Any:
+    out = sum_to(mul(at_least_float32(cotangent), normalize_by_moments(x, inverse, mean)), shape)
+    return _cast_to(_common_dtype(cotangent, x, inverse, mean), out)
 
 
 # ------------------------------------------------------------------ rows
@@ -428,11 +445,11 @@ _AXIS = reject((2, 3), (2, 3), (2, 1), axis=2, match="does not fit an array of 2
 
 @op(
     real=True,
-    decomposition=_pullback_in_ops,
+    decomposition=_pullback_decomposition,
     infer=lambda *given: Spec(given[1].shape, _check_pullback(*given)),
-    canonical=lambda cotangent, x, inverse, mean, weight, axis: (_spelled(x, axis),),
-    kernels=[Kernel("loops over rows or channels", pulled_in_loops, when=in_loops)],
-    **derive_rules(_pullback_in_ops, "cotangent", "x", "inverse", "mean", "weight"),
+    canonical=lambda cotangent, x, inverse, mean, weight, axis: (_canonical_axis(x, axis),),
+    kernels=[Kernel("loops over rows or channels", norm_vjp_loops, when=pullback_fits_loops)],
+    **derive_rules(_pullback_decomposition, "cotangent", "x", "inverse", "mean", "weight"),
     samples=[
         sample((2, 4), (2, 4), (2, 1), (2, 1), (4,)),
         sample((2, 4), (2, 4), (2, 1), None, None),
@@ -449,32 +466,34 @@ _AXIS = reject((2, 3), (2, 3), (2, 1), axis=2, match="does not fit an array of 2
 def norm_pullback(
     cotangent: Any, x: Any, inverse: Any, mean: Any = None, weight: Any = None, /, *, axis: Any = -1
 ) -> Any:
-    """The cotangent of ``x`` for that of ``weight * (x - mean) * inverse``, by way of both.
+    """VJP of ``weight * (x - mean) * inverse`` in ``x``, including through both moments.
 
     ``mean`` and ``inverse``, one over the deviation, are those of ``x`` along ``axis``; without a
-    mean none is taken off, and the deviation is the root of the mean square. The derivative in
-    ``x`` is symmetric, so that it serves both modes; half precision is computed in single.
+    mean none is subtracted, and the deviation is the root mean square. The derivative in ``x`` is
+    symmetric, so it serves both modes; half precision is computed in single.
     """
-    cotangent, x, inverse, mean, weight = map(_array, (cotangent, x, inverse, mean, weight))
+    cotangent, x, inverse, mean, weight = map(
+        _optional_array, (cotangent, x, inverse, mean, weight)
+    )
     dtype = _check_pullback(cotangent, x, inverse, mean, weight, axis)
-    out = pulled_from(cotangent, x, inverse, mean, weight, axis)
+    out = norm_vjp_arrays(cotangent, x, inverse, mean, weight, axis)
     return out.astype(dtype, copy=False)
 
 
 @op(
     real=True,
-    decomposition=_weight_in_ops,
+    decomposition=_weight_pullback_decomposition,
     infer=lambda *given: Spec(given[-1], _check_weight(*given)),
-    canonical=lambda cotangent, x, inverse, mean, axis, shape: (_spelled(x, axis), shape),
+    canonical=lambda cotangent, x, inverse, mean, axis, shape: (_canonical_axis(x, axis), shape),
     kernels=[
         Kernel(
             "loops over rows or channels",
-            weight_pulled_in_loops,
-            when=weight_in_loops,
-            error_bound=2e-7,  # of what cancels, whose terms are rounded as NumPy's
+            norm_weight_vjp_loops,
+            when=weight_pullback_fits_loops,
+            error_bound=2e-7,  # for sums that cancel, whose terms are rounded as by NumPy
         )
     ],
-    **derive_rules(_weight_in_ops, "cotangent", "x", "inverse", "mean"),
+    **derive_rules(_weight_pullback_decomposition, "cotangent", "x", "inverse", "mean"),
     samples=[
         sample((2, 4), (2, 4), (2, 1), (2, 1), shape=(4,)),
         sample((2, 4), (2, 4), (2, 1), None, shape=(2, 1)),
@@ -490,10 +509,10 @@ def norm_pullback(
 def norm_weight_pullback(
     cotangent: Any, x: Any, inverse: Any, mean: Any = None, /, *, axis: Any = -1, shape: Shape
 ) -> Any:
-    """The cotangent of ``weight``, of ``shape``, for that of ``weight * (x - mean) * inverse``."""
-    cotangent, x, inverse, mean = map(_array, (cotangent, x, inverse, mean))
+    """VJP of ``weight * (x - mean) * inverse`` in ``weight``, of ``shape``."""
+    cotangent, x, inverse, mean = map(_optional_array, (cotangent, x, inverse, mean))
     _check_weight(cotangent, x, inverse, mean, axis, shape)
-    return _weight_in_ops(cotangent, x, inverse, mean, axis, shape)
+    return _weight_pullback_decomposition(cotangent, x, inverse, mean, axis, shape)
 
 
 publish(globals())
@@ -502,64 +521,66 @@ publish(globals())
 # ------------------------------------------------------------------ shapes and options
 
 
-def _normed_spec(who: str, axis: Any, x: Spec, **beside: Spec | None) -> Spec:
-    """The spec of ``x`` brought to size, times or plus what broadcasts to it."""
+def _infer_norm(who: str, axis: Any, x: Spec, **beside: Spec | None) -> Spec:
+    """Return the spec of ``x`` normalized, with operands that broadcast to it."""
     normalize_axes(who, axis, x.ndim)
     dtype = floating_dtype(x.dtype)
     for name, array in beside.items():
         if array is not None:
-            check_fit(who, name, x.shape, getattr(array, "shape", ()))
+            check_broadcast(who, name, x.shape, getattr(array, "shape", ()))
             dtype = np.result_type(dtype, floating_dtype(getattr(array, "dtype", dtype)))
     return Spec(x.shape, dtype)
 
 
-def _options(who: str) -> Callable[..., tuple[Any, float]]:
-    """A ``prepare`` for the options of a norm."""
+def _norm_options(who: str) -> Callable[..., tuple[Any, float]]:
+    """Return a function that checks the options of a norm."""
     plain = real_options(who, "eps")
 
-    def prepare(axis: Any, eps: Any) -> tuple[Any, float]:
+    def check_options(axis: Any, eps: Any) -> tuple[Any, float]:
         if type(eps) is float and 0.0 <= eps < math.inf:
             return axis, eps
         (static,) = plain(eps)
         return axis, number(who, "eps", static, "[0, inf)")
 
-    return prepare
+    return check_options
 
 
-# ------------------------------------------------------------------ by the root mean square
+# ------------------------------------------------------------------ RMS norm
 
 
 def _rms_inverse(x: Any, axis: Any, eps: float) -> Any:
-    """One over the root of the mean square."""
-    mean = div(sum(square(wide(x)), axis, keepdims=True), count_along(x, axis))
+    """Return one over the root mean square."""
+    mean = div(sum(square(at_least_float32(x)), axis, keepdims=True), normalized_count(x, axis))
     return div(1.0, sqrt(add(mean, eps)))
 
 
 def _rms_rule(g: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
     if residual is not None:
-        return _pulled_by(residual, g, x, weight, axis)
+        return _x_vjp_from_residual(residual, g, x, weight, axis)
     return norm_pullback(g, x, _rms_inverse(x, axis, eps), None, weight, axis=axis)
 
 
-def _rms_push(t: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
+def _rms_jvp(t: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
     moved = _rms_rule(t, x, None, axis, eps, residual)
     return moved if weight is None else mul(moved, weight)
 
 
-def _rms_weighted(g: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
+def _rms_weight_rule(
+    g: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None
+) -> Any:
     if residual is not None:
-        return _weighted_by(residual, g, x, weight, axis)
+        return _weight_vjp_from_residual(residual, g, x, weight, axis)
     inverse = _rms_inverse(x, axis, eps)
     return norm_weight_pullback(g, x, inverse, None, axis=axis, shape=np.shape(weight))
 
 
-def _rms_weighted_push(t: Any, x: Any, axis: Any, eps: float) -> Any:
-    return mul(t, normed(x, _rms_inverse(x, axis, eps), None))
+def _rms_weight_jvp(t: Any, x: Any, axis: Any, eps: float) -> Any:
+    return mul(t, normalize_by_moments(x, _rms_inverse(x, axis, eps), None))
 
 
-def _rms_in_ops(x: Any, weight: Any, axis: Any, eps: float) -> Any:
-    out = normed(x, _rms_inverse(x, axis, eps), None)
-    return _settled(out if weight is None else mul(out, weight), x, weight)
+def _rms_decomposition(x: Any, weight: Any, axis: Any, eps: float) -> Any:
+    out = normalize_by_moments(x, _rms_inverse(x, axis, eps), None)
+    return _cast_to_result(out if weight is None else mul(out, weight), x, weight)
 
 
 def _rms_norm(x: Any, weight: Any, axis: Any, eps: float) -> tuple[Array, tuple[Any, ...]]:
@@ -567,19 +588,23 @@ def _rms_norm(x: Any, weight: Any, axis: Any, eps: float) -> tuple[Array, tuple[
     axes = normalize_axes("rms_norm", axis, x.ndim)
     dtype = x.dtype
     if weight is not None:
-        check_fit("rms_norm", "weight", x.shape, np.shape(weight))
+        check_broadcast("rms_norm", "weight", x.shape, np.shape(weight))
         dtype = np.result_type(dtype, real_floating(weight))
     x = x.astype(np.float32) if x.dtype == np.float16 else x
-    unit, inverse, _ = scaled(x, axes, eps)
+    unit, inverse, _ = rms_scaled(x, axes, eps)
     out = unit if weight is None else unit * weight
-    return _cast_result(dtype, out, unit), (inverse, None, unit if x.size <= _KEPT else None)
+    return _cast_result(dtype, out, unit), (
+        inverse,
+        None,
+        unit if x.size <= _RESIDUAL_SIZE else None,
+    )
 
 
 @op(
     real=True,
-    prepare=_options("rms_norm"),
-    infer=lambda x, weight, axis, eps: _normed_spec("rms_norm", axis, x, weight=weight),
-    decomposition=_rms_in_ops,
+    prepare=_norm_options("rms_norm"),
+    infer=lambda x, weight, axis, eps: _infer_norm("rms_norm", axis, x, weight=weight),
+    decomposition=_rms_decomposition,
     canonical=lambda x, weight, axis, eps: canonical_axes(x, axis, eps),
     with_residual=_rms_norm,
     kernels=[
@@ -590,8 +615,8 @@ def _rms_norm(x: Any, weight: Any, axis: Any, eps: float) -> tuple[Array, tuple[
             with_residual=rms_in_loops,
         )
     ],
-    vjp={"x": _rms_rule, "weight": _rms_weighted},
-    jvp={"x": _rms_push, "weight": _rms_weighted_push},
+    vjp={"x": _rms_rule, "weight": _rms_weight_rule},
+    jvp={"x": _rms_jvp, "weight": _rms_weight_jvp},
     samples=[
         sample((2, 3), None),
         sample((2, 3), None, axis=0),
@@ -609,24 +634,24 @@ def _rms_norm(x: Any, weight: Any, axis: Any, eps: float) -> tuple[Array, tuple[
     ],
 )
 def rms_norm(x: Any, weight: Any = None, /, *, axis: Any = -1, eps: float = 1e-6) -> Any:
-    """``x`` over the root of its mean square along ``axis``, times ``weight`` if there is one.
+    """RMS norm: ``x`` over its root mean square along ``axis``, times ``weight`` if given.
 
-    The mean of the squares, to which ``eps`` is added, must be a number: it is infinite from
-    the root of the largest number on, and what is so large becomes 0.
+    The mean of squares, to which ``eps`` is added, must be finite: it overflows from the root of
+    the largest number on, and elements that large become 0.
     """
     return _rms_norm(x, weight, axis, eps)[0]
 
 
-# ------------------------------------------------------------------ by mean and variance
+# ------------------------------------------------------------------ layer norm
 
 
 def _moments(x: Any, axis: Any, eps: float) -> tuple[Any, Any]:
-    """One over the deviation, and the mean.
+    """Return one over the deviation, and the mean.
 
-    Two passes: the mean of the squares less the square of the mean would lose all digits where
-    the mean is large.
+    Two passes: the mean of squares minus the square of the mean loses all digits if the mean is
+    large.
     """
-    x, n = wide(x), count_along(x, axis)
+    x, n = at_least_float32(x), normalized_count(x, axis)
     mean = div(sum(x, axis, keepdims=True), n)
     variance = div(sum(square(sub(x, mean)), axis, keepdims=True), n)
     return div(1.0, sqrt(add(variance, eps))), mean
@@ -634,84 +659,86 @@ def _moments(x: Any, axis: Any, eps: float) -> tuple[Any, Any]:
 
 def _x_rule(g: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
     if residual is not None:
-        return _pulled_by(residual, g, x, weight, axis)
+        return _x_vjp_from_residual(residual, g, x, weight, axis)
     inverse, mean = _moments(x, axis, eps)
     return norm_pullback(g, x, inverse, mean, weight, axis=axis)
 
 
-def _x_push(t: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
+def _x_jvp(t: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
     moved = _x_rule(t, x, None, axis, eps, residual)
     return moved if weight is None else mul(moved, weight)
 
 
-def _weighted(g: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
+def _weight_rule(g: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
     if residual is not None:
-        return _weighted_by(residual, g, x, weight, axis)
+        return _weight_vjp_from_residual(residual, g, x, weight, axis)
     inverse, mean = _moments(x, axis, eps)
     return norm_weight_pullback(g, x, inverse, mean, axis=axis, shape=np.shape(weight))
 
 
-def _weighted_push(t: Any, x: Any, axis: Any, eps: float) -> Any:
-    return mul(t, normed(x, *_moments(x, axis, eps)))
+def _weight_jvp(t: Any, x: Any, axis: Any, eps: float) -> Any:
+    return mul(t, normalize_by_moments(x, *_moments(x, axis, eps)))
 
 
-def _layer_norm_in_ops(x: Any, weight: Any, bias: Any, axis: Any, eps: float) -> Any:
-    out = normed(x, *_moments(x, axis, eps))
+def _layer_norm_decomposition(x: Any, weight: Any, bias: Any, axis: Any, eps: float) -> Any:
+    out = normalize_by_moments(x, *_moments(x, axis, eps))
     out = out if weight is None else mul(out, weight)
     out = out if bias is None else add(out, bias)
-    return _settled(out, x, weight, bias)
+    return _cast_to_result(out, x, weight, bias)
 
 
-# Of so many elements what is standardized is kept for rules, which saves them to make it again.
-_KEPT = 1 << 14
+# Up to this size the standardized array is a residual, which saves the rules to recompute it.
+_RESIDUAL_SIZE = 1 << 14
 
 
 def _cast_result(dtype: np.dtype[Any], out: Array, unit: Array) -> Array:
-    """A result in its dtype, and not in the memory of ``unit``."""
+    """Return a result in its dtype, and not in the memory of ``unit``."""
     return out if out is not unit and out.dtype == dtype else out.astype(dtype)
 
 
-def _pulled_by(residual: Any, g: Any, x: Any, weight: Any, axis: Any) -> Any:
+def _x_vjp_from_residual(residual: Any, g: Any, x: Any, weight: Any, axis: Any) -> Any:
     inverse, mean, unit = residual
-    if unit is LOOPED and g.dtype == x.dtype:
-        return pulled_in_loops(g, x, inverse, mean, weight, axis)
-    if unit is None or unit is LOOPED:
+    if unit is FROM_LOOPS and g.dtype == x.dtype:
+        return norm_vjp_loops(g, x, inverse, mean, weight, axis)
+    if unit is None or unit is FROM_LOOPS:
         return norm_pullback(g, x, inverse, mean, weight, axis=axis)
     g = g.astype(unit.dtype) if g.dtype == np.float16 else g
     g = g if weight is None else g * weight
-    return pulled(g, unit, inverse, normalize_axes("axis", axis, x.ndim), mean is not None)
+    return standardized_vjp(
+        g, unit, inverse, normalize_axes("axis", axis, x.ndim), mean is not None
+    )
 
 
-def _weighted_by(residual: Any, g: Any, x: Any, weight: Any, axis: Any) -> Any:
+def _weight_vjp_from_residual(residual: Any, g: Any, x: Any, weight: Any, axis: Any) -> Any:
     inverse, mean, unit = residual
-    if unit is LOOPED and g.dtype == x.dtype:
-        return weight_pulled_in_loops(g, x, inverse, mean, axis, weight.shape)
-    if unit is None or unit is LOOPED:
+    if unit is FROM_LOOPS and g.dtype == x.dtype:
+        return norm_weight_vjp_loops(g, x, inverse, mean, axis, weight.shape)
+    if unit is None or unit is FROM_LOOPS:
         return norm_weight_pullback(g, x, inverse, mean, axis=axis, shape=np.shape(weight))
     return g * unit
 
 
-def _settled(out: Any, *operands: Any) -> Any:
-    """``out`` in the dtype of the result, which may be half."""
+def _cast_to_result(out: Any, *operands: Any) -> Any:
+    """Return ``out`` in the dtype of the result, which may be half."""
     dtype = np.result_type(*[floating_dtype(v.dtype) for v in operands if v is not None])
     return out if out.dtype == dtype else astype(out, dtype)
 
 
-def _layer_norm_spec(x: Spec, weight: Spec | None, bias: Spec | None, axis: Any, eps: Any) -> Spec:
-    return _normed_spec("layer_norm", axis, x, weight=weight, bias=bias)
+def _infer_layer_norm(x: Spec, weight: Spec | None, bias: Spec | None, axis: Any, eps: Any) -> Spec:
+    return _infer_norm("layer_norm", axis, x, weight=weight, bias=bias)
 
 
 def _layer_norm(
     x: Any, weight: Any, bias: Any, axis: Any, eps: float
 ) -> tuple[Array, tuple[Any, ...]]:
-    """The result, and the residual."""
+    """Return the result and the residual."""
     x = real_floating(x)
     dtype = x.dtype
     for name, v in (("weight", weight), ("bias", bias)):
         if v is not None:
             v = np.asarray(v)
             if v.shape != x.shape[-1:]:
-                check_fit("layer_norm", name, x.shape, v.shape)
+                check_broadcast("layer_norm", name, x.shape, v.shape)
             if v.dtype != dtype:
                 dtype = np.result_type(dtype, real_floating(v))
     x = x.astype(np.float32) if x.dtype == np.float16 else x
@@ -719,7 +746,11 @@ def _layer_norm(
     unit, inverse, mean = standardized(x, axes, eps)
     out = unit if weight is None else unit * weight
     out = out if bias is None else out + bias
-    return _cast_result(dtype, out, unit), (inverse, mean, unit if x.size <= _KEPT else None)
+    return _cast_result(dtype, out, unit), (
+        inverse,
+        mean,
+        unit if x.size <= _RESIDUAL_SIZE else None,
+    )
 
 
 _AFFINE = [
@@ -742,12 +773,12 @@ _AFFINE = [
             with_residual=norm_in_loops,
         )
     ],
-    prepare=_options("layer_norm"),
-    infer=_layer_norm_spec,
-    decomposition=_layer_norm_in_ops,
+    prepare=_norm_options("layer_norm"),
+    infer=_infer_layer_norm,
+    decomposition=_layer_norm_decomposition,
     canonical=lambda x, weight, bias, axis, eps: canonical_axes(x, axis, eps),
-    vjp={"x": _x_rule, "weight": _weighted, "bias": PASS},
-    jvp={"x": _x_push, "weight": _weighted_push, "bias": PASS},
+    vjp={"x": _x_rule, "weight": _weight_rule, "bias": PASS},
+    jvp={"x": _x_jvp, "weight": _weight_jvp, "bias": PASS},
     kinks="NaN, as the result, where all elements are equal and eps is 0",
     samples=[
         sample((2, 4), None, None),
@@ -763,14 +794,15 @@ _AFFINE = [
 def layer_norm(
     x: Any, weight: Any = None, bias: Any = None, /, *, axis: Any = -1, eps: float = 1e-5
 ) -> Any:
-    """``x`` less its mean, over its deviation along ``axis``; times ``weight``, plus ``bias``.
+    """Layer norm: ``(x - mean) / deviation`` along ``axis``, times ``weight``, plus ``bias``.
 
     Half precision is computed in single. Elements that are all equal become the bias.
 
     Args:
         x: Real numbers.
-        weight: What broadcasts to ``x``, of the shape of the normalized axes as a rule; or None.
-        bias: Likewise.
+        weight: A factor that broadcasts to ``x``, usually of the shape of the normalized axes; or
+            None.
+        bias: A summand that broadcasts to ``x``, or None.
         axis: The axis or axes that are normalized together, the last one by default; None for all.
         eps: Added to the variance, not negative.
 

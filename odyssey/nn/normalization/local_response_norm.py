@@ -39,20 +39,21 @@ def local_response_norm(
     k: float = 1.0,
     tape: Any = None,
 ) -> Any:
-    """``x`` over ``(k + alpha * m)**beta``, with m the mean square over the channels around.
+    """Local response norm: ``x / (k + alpha * m)**beta``, m a mean square over channels.
 
     A. Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks, 2012.
 
     Args:
         x: Any samples, their channels on axis 1.
-        size: Over how many channels; beyond the first and the last there are zeros.
+        size: The number of channels of the mean; zeros beyond the first and the last.
         alpha: The weight of the mean.
         beta: The power.
-        k: What is added.
+        k: The summand.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for what has no channels. SettingError: for a size below 1.
+        ShapeError: If x has no channels.
+        SettingError: If the size is below 1.
 
     >>> local_response_norm(np.array([[3.0, 4.0]]), size=1, alpha=1.0, beta=0.5, k=0.0)
     array([[1., 1.]])

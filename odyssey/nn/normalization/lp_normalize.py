@@ -36,17 +36,18 @@ from odyssey.table.shape_rules import normalize_axes
 def normalize(
     x: Any, *, p: float = 2.0, axis: int = 1, eps: float = 1e-12, tape: Any = None
 ) -> Any:
-    """Vectors over their p-norms, which they have at length 1 then.
+    """Normalize vectors to p-norm 1.
 
     Args:
         x: Real vectors along ``axis``.
-        p: Which norm, 1 or more, infinity among them.
-        axis: Along which axis.
+        p: The order of the norm, from 1 to infinity.
+        axis: The axis of the vectors.
         eps: The least norm; shorter vectors are divided by it.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where the axis is not there. SettingError: for ``p`` below 1.
+        ShapeError: If the axis does not exist.
+        SettingError: If ``p`` is below 1.
 
     >>> normalize(np.array([[3.0, 4.0], [0.0, 0.0]]))
     array([[0.6, 0.8],

@@ -1,4 +1,4 @@
-"""Recurrent layers as users call them: cells for one step, and their scans over time."""
+"""Recurrent layers: RNN, LSTM and GRU, cells and sequences."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from odyssey.spec import Shape
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 
-# ------------------------------------------------------------------ what they have in common
+# ------------------------------------------------------------------ shapes and scans
 
 
-def _checked(who: str, cell: str, x: Shape, states: list[Any], w_x: Shape, w_h: Shape) -> None:
-    """Refuse shapes that do not fit; ``x`` without the axis of time."""
+def _check_shapes(who: str, cell: str, x: Shape, states: list[Any], w_x: Shape, w_h: Shape) -> None:
+    """Raise ShapeError for shapes that do not fit; ``x`` without the time axis."""
     gates = CELLS[cell].gates
     width = w_h[-1] if w_h else 0
     came = [shape_of(state) for state in states if state is not None]
@@ -38,12 +38,12 @@ def _checked(who: str, cell: str, x: Shape, states: list[Any], w_x: Shape, w_h: 
 def _scan(
     who: str, cell: str, x: Any, states: list[Any], weights: tuple[Any, ...], tape: Any
 ) -> tuple[Any, list[Any]]:
-    """The hidden states after each step, and the last of all states."""
+    """Return the hidden states after each step, and the last of all states."""
     w_x, w_h, b_x, b_h = weights
     shape = shape_of(x)
     if len(shape) < 2:
         raise ShapeError(f"{who}: x {shape}; wanted is (times, ..., in), the time first")
-    _checked(who, cell, shape[1:], states, shape_of(w_x), shape_of(w_h))
+    _check_shapes(who, cell, shape[1:], states, shape_of(w_x), shape_of(w_h))
     x, w_x, b_x = (as_floating(v, tape) for v in (x, w_x, b_x))
     if x.dtype.kind == "c":
         raise DTypeError(f"{who}: x is complex; its real and imaginary parts can be two inputs")
@@ -57,7 +57,7 @@ def _scan(
     return hidden, [getitem(ends, k, tape=tape) for k in range(len(states))]
 
 
-def _step(
+def _single_step(
     who: str, cell: str, x: Any, states: list[Any], weights: tuple[Any, ...], tape: Any
 ) -> list[Any]:
     shape = shape_of(x)
@@ -66,7 +66,7 @@ def _step(
     return _scan(who, cell, expand_dims(x, 0, tape=tape), states, weights, tape)[1]
 
 
-def _pair(who: str, state: Any) -> list[Any]:
+def _read_state_pair(who: str, state: Any) -> list[Any]:
     if state is None:
         return [None, None]
     if not isinstance(state, (tuple, list)) or len(state) != 2:
@@ -76,11 +76,11 @@ def _pair(who: str, state: Any) -> list[Any]:
     return list(state)
 
 
-def _simple(who: str, activation: Any) -> str:
+def _activation_cell(who: str, activation: Any) -> str:
     return word(who, "activation", activation, ("tanh", "relu"))
 
 
-# ------------------------------------------------------------------ the simple one
+# ------------------------------------------------------------------ simple recurrent layer
 
 
 @composite(
@@ -120,13 +120,13 @@ def rnn_cell(
         The new hidden state, (..., width).
 
     Raises:
-        ShapeError: where shapes do not fit.
+        ShapeError: If shapes do not fit.
 
     >>> rnn_cell(np.ones(2), None, np.ones((1, 2)), np.ones((1, 1)), activation="relu")
     array([2.])
     """
-    cell = _simple("rnn_cell", activation)
-    return _step("rnn_cell", cell, x, [h], (w_x, w_h, b, None), tape)[0]
+    cell = _activation_cell("rnn_cell", activation)
+    return _single_step("rnn_cell", cell, x, [h], (w_x, w_h, b, None), tape)[0]
 
 
 @composite(
@@ -165,14 +165,16 @@ def rnn(
         The hidden states after each step, (times, ..., width), and the last of them.
 
     Raises:
-        ShapeError: where shapes do not fit.
+        ShapeError: If shapes do not fit.
 
     >>> w = np.ones((1, 1))
     >>> states, last = rnn(np.ones((3, 1)), None, w, w, activation="relu")
     >>> states.ravel(), last
     (array([1., 2., 3.]), array([3.]))
     """
-    out, (last,) = _scan("rnn", _simple("rnn", activation), x, [h], (w_x, w_h, b, None), tape)
+    out, (last,) = _scan(
+        "rnn", _activation_cell("rnn", activation), x, [h], (w_x, w_h, b, None), tape
+    )
     return out, last
 
 
@@ -192,9 +194,9 @@ def rnn(
 def lstm_cell(
     x: Any, state: Any, w_x: Any, w_h: Any, b: Any = None, *, tape: Any = None
 ) -> tuple[Any, Any]:
-    """One step of a long short-term memory.
+    """One step of a long short-term memory (LSTM).
 
-    S. Hochreiter and J. Schmidhuber, Long Short-Term Memory, 1997, with the gate that forgets. The
+    S. Hochreiter and J. Schmidhuber, Long Short-Term Memory, 1997, with a forget gate. The
     four parts of ``x @ w_x.T + h @ w_h.T + b`` are, as in PyTorch, the gates i and f, the
     candidate g and the gate o: ``c = sigmoid(f) * c + sigmoid(i) * tanh(g)``, and
     ``h = sigmoid(o) * tanh(c)``.
@@ -211,15 +213,15 @@ def lstm_cell(
         The new pair (h, c).
 
     Raises:
-        ShapeError: where shapes do not fit.
-        DTypeError: where the state is no pair.
+        ShapeError: If shapes do not fit.
+        DTypeError: If the state is not a pair.
 
     >>> h, c = lstm_cell(np.zeros(2), None, np.ones((4, 2)), np.ones((4, 1)))
     >>> h, c
     (array([0.]), array([0.]))
     """
-    states = _pair("lstm_cell", state)
-    h, c = _step("lstm_cell", "lstm", x, states, (w_x, w_h, b, None), tape)
+    states = _read_state_pair("lstm_cell", state)
+    h, c = _single_step("lstm_cell", "lstm", x, states, (w_x, w_h, b, None), tape)
     return h, c
 
 
@@ -236,7 +238,7 @@ def lstm_cell(
 def lstm(
     x: Any, state: Any, w_x: Any, w_h: Any, b: Any = None, *, tape: Any = None
 ) -> tuple[Any, tuple[Any, Any]]:
-    """A long short-term memory over a sequence: ``lstm_cell`` at each time.
+    """Long short-term memory (LSTM) over a sequence: ``lstm_cell`` at each time.
 
     Args:
         x: The inputs, (times, ..., in).
@@ -250,14 +252,14 @@ def lstm(
         The hidden states after each step, (times, ..., width), and the last pair (h, c).
 
     Raises:
-        ShapeError: where shapes do not fit.
-        DTypeError: where the state is no pair.
+        ShapeError: If shapes do not fit.
+        DTypeError: If the state is not a pair.
 
     >>> states, (h, c) = lstm(np.zeros((5, 2)), None, np.ones((4, 2)), np.ones((4, 1)))
     >>> states.shape, h.shape, c.shape
     ((5, 1), (1,), (1,))
     """
-    states = _pair("lstm", state)
+    states = _read_state_pair("lstm", state)
     out, (h, c) = _scan("lstm", "lstm", x, states, (w_x, w_h, b, None), tape)
     return out, (h, c)
 
@@ -282,7 +284,7 @@ def gru_cell(
     *,
     tape: Any = None,
 ) -> Any:
-    """One step of a gated recurrent unit.
+    """One step of a gated recurrent unit (GRU).
 
     K. Cho et al., Learning Phrase Representations using RNN Encoder-Decoder, 2014. Of
     ``x @ w_x.T + b_x`` and ``h @ w_h.T + b_h`` the three parts are, as in PyTorch, for the gates r
@@ -302,12 +304,12 @@ def gru_cell(
         The new hidden state, (..., width).
 
     Raises:
-        ShapeError: where shapes do not fit.
+        ShapeError: If shapes do not fit.
 
     >>> gru_cell(np.zeros(2), np.ones(1), np.ones((3, 2)), np.zeros((3, 1)))
     array([0.5])
     """
-    return _step("gru_cell", "gru", x, [h], (w_x, w_h, b_x, b_h), tape)[0]
+    return _single_step("gru_cell", "gru", x, [h], (w_x, w_h, b_x, b_h), tape)[0]
 
 
 @composite(
@@ -327,7 +329,7 @@ def gru(
     *,
     tape: Any = None,
 ) -> tuple[Any, Any]:
-    """A gated recurrent unit over a sequence: ``gru_cell`` at each time.
+    """Gated recurrent unit (GRU) over a sequence: ``gru_cell`` at each time.
 
     Args:
         x: The inputs, (times, ..., in).
@@ -342,7 +344,7 @@ def gru(
         The hidden states after each step, (times, ..., width), and the last of them.
 
     Raises:
-        ShapeError: where shapes do not fit.
+        ShapeError: If shapes do not fit.
 
     >>> states, last = gru(np.zeros((5, 2)), np.ones(1), np.ones((3, 2)), np.zeros((3, 1)))
     >>> states.ravel()

@@ -1,7 +1,8 @@
-"""Recurrent cells on arrays: their states over time, and the way back through time.
+"""Recurrent cells: states over time, and backpropagation through time.
 
-What does not follow from the step before is computed for all times at once: the products with the
-inputs by the caller, and on the way back gates and their slopes, since all states are known then.
+All that does not depend on the step before is computed for all times at once: the products with the
+inputs by the caller, and backwards the gates and their derivatives, since all states are known
+then.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ from odyssey.table.shape_rules import floating_dtype
 
 
 class Cell(NamedTuple):
-    """One kind of cell.
+    """A kind of recurrent cell.
 
     Attributes:
-        gates: How many times as wide as a state the products are of which it is made.
-        states: How many arrays its state has.
+        gates: The width of the products, in widths of a state.
+        states: The number of arrays of a state.
         step: ``step(x, u, state, new)`` writes the new state, from the products with the input and
             with the hidden state, which it may write to.
-        slopes: ``slopes(x, u, before, after)``: for all times, what the way back multiplies by.
-        back: ``back(t, carry, slopes, du)``: from the cotangent of a state after step ``t`` writes
-            that of the products with the hidden state, and in place what of the cotangent reaches
-            the state before by other ways.
-        inputs: ``inputs(carries, slopes, du)``: for all times, the cotangents of the products with
-            the inputs.
+        slopes: ``slopes(x, u, before, after)`` returns the derivatives for all times.
+        back: ``back(t, carry, slopes, du)`` writes the cotangent of the products with the hidden
+            state, from ``carry``, that of the state after step ``t``; and replaces ``carry`` by the
+            cotangent of the state before, apart from these products.
+        inputs: ``inputs(carries, slopes, du)`` returns the cotangents of the products with the
+            inputs, for all times.
     """
 
     gates: int
@@ -54,8 +55,8 @@ class Cell(NamedTuple):
     inputs: Callable[..., Array]
 
 
-def _sigmoid(x: Array) -> Array:
-    """Of an array that may be written to: the tangent hyperbolic overflows nowhere."""
+def _inplace_sigmoid(x: Array) -> Array:
+    """Sigmoid, in place, by the hyperbolic tangent, which does not overflow."""
     x *= 0.5
     np.tanh(x, x)
     x += 1
@@ -63,12 +64,12 @@ def _sigmoid(x: Array) -> Array:
     return x
 
 
-def _parts(x: Array, count: int) -> Array:
-    """The gates as an axis of their own, the first."""
+def _split_gates(x: Array, count: int) -> Array:
+    """Return the gates on an axis of their own, the first."""
     return np.moveaxis(x.reshape(*x.shape[:-1], count, x.shape[-1] // count), -2, 0)
 
 
-# ------------------------------------------------------------------ one product
+# ------------------------------------------------------------------ simple (Elman) cells
 
 
 def _tanh_step(x: Array, u: Array, state: Array, new: Array) -> None:
@@ -89,23 +90,23 @@ def _relu_slopes(x: Array, u: Array, before: Array, after: Array) -> tuple[Array
     return ((after[:, 0] > 0).astype(after.dtype),)
 
 
-def _simple_back(t: int, carry: Array, slopes: tuple[Array, ...], du: Array) -> None:
+def _simple_backward(t: int, carry: Array, slopes: tuple[Array, ...], du: Array) -> None:
     np.multiply(carry[0], slopes[0][t], du)
     carry[0] = 0
 
 
-def _same(carries: Array, slopes: tuple[Array, ...], du: Array) -> Array:
+def _unchanged_inputs(carries: Array, slopes: tuple[Array, ...], du: Array) -> Array:
     return du
 
 
-# ------------------------------------------------------------------ long short-term memory
+# ------------------------------------------------------------------ long short-term memory (LSTM)
 
 
 def _lstm_step(x: Array, u: Array, state: Array, new: Array) -> None:
     u += x
     width = state.shape[-1]
-    _sigmoid(u[:, : 2 * width])
-    _sigmoid(u[:, 3 * width :])
+    _inplace_sigmoid(u[:, : 2 * width])
+    _inplace_sigmoid(u[:, 3 * width :])
     cell = u[:, 2 * width : 3 * width]
     np.tanh(cell, cell)
     cell *= u[:, :width]
@@ -117,15 +118,15 @@ def _lstm_step(x: Array, u: Array, state: Array, new: Array) -> None:
 
 def _lstm_slopes(x: Array, u: Array, before: Array, after: Array) -> tuple[Array, ...]:
     u += x
-    i, f, g, o = _parts(u, 4)
+    i, f, g, o = _split_gates(u, 4)
     for gate in (i, f, o):
-        gate[...] = _sigmoid(gate.copy())
+        gate[...] = _inplace_sigmoid(gate.copy())
     np.tanh(g, g)
     bent = np.tanh(after[:, 1])
     through = o * (1 - np.square(bent))  # from the hidden state to that of the cell
     forget = f.copy()
     slopes = np.empty_like(u)
-    of_i, of_f, of_g, of_o = _parts(slopes, 4)
+    of_i, of_f, of_g, of_o = _split_gates(slopes, 4)
     np.multiply(g, i * (1 - i), of_i)
     np.multiply(before[:, 1], f * (1 - f), of_f)
     np.multiply(i, 1 - np.square(g), of_g)
@@ -133,7 +134,7 @@ def _lstm_slopes(x: Array, u: Array, before: Array, after: Array) -> tuple[Array
     return slopes, through, forget
 
 
-def _lstm_back(t: int, carry: Array, slopes: tuple[Array, ...], du: Array) -> None:
+def _lstm_backward(t: int, carry: Array, slopes: tuple[Array, ...], du: Array) -> None:
     of_gates, through, forget = slopes
     h, c = carry
     width = h.shape[-1]
@@ -146,14 +147,14 @@ def _lstm_back(t: int, carry: Array, slopes: tuple[Array, ...], du: Array) -> No
     h[...] = 0
 
 
-# ------------------------------------------------------------------ gated recurrent unit
+# ------------------------------------------------------------------ gated recurrent unit (GRU)
 
 
 def _gru_step(x: Array, u: Array, state: Array, new: Array) -> None:
     width = state.shape[-1]
     cell = u[:, 2 * width :].copy()
     u += x
-    gates = _sigmoid(u[:, : 2 * width])
+    gates = _inplace_sigmoid(u[:, : 2 * width])
     cell *= gates[:, :width]
     cell += x[:, 2 * width :]
     np.tanh(cell, cell)
@@ -163,21 +164,21 @@ def _gru_step(x: Array, u: Array, state: Array, new: Array) -> None:
 
 
 def _gru_slopes(x: Array, u: Array, before: Array, after: Array) -> tuple[Array, ...]:
-    r, z, n = _parts(x + u, 3)
-    r, z = _sigmoid(r.copy()), _sigmoid(z.copy())
-    drawn = _parts(u, 3)[2]
-    n = np.tanh(_parts(x, 3)[2] + r * drawn)
+    r, z, n = _split_gates(x + u, 3)
+    r, z = _inplace_sigmoid(r.copy()), _inplace_sigmoid(z.copy())
+    drawn = _split_gates(u, 3)[2]
+    n = np.tanh(_split_gates(x, 3)[2] + r * drawn)
     of_inputs, of_states = np.empty_like(u), np.empty_like(u)
-    of_r, of_z, of_n = _parts(of_inputs, 3)
+    of_r, of_z, of_n = _split_gates(of_inputs, 3)
     np.multiply(1 - z, 1 - np.square(n), of_n)
     np.multiply(of_n * drawn, r * (1 - r), of_r)
     np.multiply(before[:, 0] - n, z * (1 - z), of_z)
     of_states[...] = of_inputs
-    _parts(of_states, 3)[2] *= r
+    _split_gates(of_states, 3)[2] *= r
     return of_states, z, of_inputs
 
 
-def _gru_back(t: int, carry: Array, slopes: tuple[Array, ...], du: Array) -> None:
+def _gru_backward(t: int, carry: Array, slopes: tuple[Array, ...], du: Array) -> None:
     h = carry[0]
     of_states, kept, _ = slopes
     shape = (len(h), 3, h.shape[-1])
@@ -191,17 +192,17 @@ def _gru_inputs(carries: Array, slopes: tuple[Array, ...], du: Array) -> Array:
 
 
 CELLS = {
-    "tanh": Cell(1, 1, _tanh_step, _tanh_slopes, _simple_back, _same),
-    "relu": Cell(1, 1, _relu_step, _relu_slopes, _simple_back, _same),
-    "lstm": Cell(4, 2, _lstm_step, _lstm_slopes, _lstm_back, _same),
-    "gru": Cell(3, 1, _gru_step, _gru_slopes, _gru_back, _gru_inputs),
+    "tanh": Cell(1, 1, _tanh_step, _tanh_slopes, _simple_backward, _unchanged_inputs),
+    "relu": Cell(1, 1, _relu_step, _relu_slopes, _simple_backward, _unchanged_inputs),
+    "lstm": Cell(4, 2, _lstm_step, _lstm_slopes, _lstm_backward, _unchanged_inputs),
+    "gru": Cell(3, 1, _gru_step, _gru_slopes, _gru_backward, _gru_inputs),
 }
 
-# ------------------------------------------------------------------ over time
+# ------------------------------------------------------------------ loops over time
 
 
-class _Given(NamedTuple):
-    """The operands: (times, rows, gates), (states, rows, width), (gates, width), (gates,)."""
+class _Operands(NamedTuple):
+    """Operands: (times, rows, gates), (states, rows, width), (gates, width), (gates,)."""
 
     x: Array
     state: Array
@@ -209,47 +210,47 @@ class _Given(NamedTuple):
     b: Array | None
 
 
-def _flat(x: Any, state: Any, w: Any, b: Any) -> tuple[_Given, np.dtype[Any]]:
-    """Operands with one axis of rows, in at least single precision, and the dtype of results."""
+def _flat_operands(x: Any, state: Any, w: Any, b: Any) -> tuple[_Operands, np.dtype[Any]]:
+    """Return operands with one axis of rows, in at least float32, and the dtype of results."""
     given = [v for v in (x, state, w, b) if v is not None]
     dtype = np.result_type(np.float16, *[v.dtype for v in given])
     work = np.result_type(dtype, np.float32)
     x, state, w, b = (None if v is None else v.astype(work, copy=False) for v in (x, state, w, b))
     rows = math.prod(x.shape[1:-1])
     x = x.reshape(x.shape[0], rows, x.shape[-1])
-    return _Given(x, state.reshape(len(state), rows, state.shape[-1]), w, b), dtype
+    return _Operands(x, state.reshape(len(state), rows, state.shape[-1]), w, b), dtype
 
 
-def _products(h: Array, given: _Given) -> Array:
-    """What the hidden states contribute to the gates."""
+def _hidden_products(h: Array, given: _Operands) -> Array:
+    """Return the products of hidden states with the weight, plus the bias."""
     u = np.matmul(h, given.w.T)
     if given.b is not None:
         u += given.b
     return u
 
 
-def forward(cell: Cell, x: Array, state: Array, w: Array, b: Array | None) -> Array:
-    """The states after each step, (times, states, ..., width)."""
+def cell_states(cell: Cell, x: Array, state: Array, w: Array, b: Array | None) -> Array:
+    """Return the states after each step, (times, states, ..., width)."""
     shape = (len(x), *state.shape)
-    given, dtype = _flat(x, state, w, b)
+    given, dtype = _flat_operands(x, state, w, b)
     last = given.state
     out = np.empty((len(x), *last.shape), last.dtype)
     for t, products in enumerate(given.x):
-        cell.step(products, _products(last[0], given), last, out[t])
+        cell.step(products, _hidden_products(last[0], given), last, out[t])
         last = out[t]
     return out.reshape(shape).astype(dtype, copy=False)
 
 
-def backward(
+def cell_cotangents(
     cell: Cell, g: Array, out: Array, x: Array, state: Array, w: Array, b: Array | None
 ) -> dict[str, Array]:
-    """Cotangents of the operands, by name, from that of the states ``out`` after each step."""
-    given, dtype = _flat(x, state, w, b)
+    """Return the cotangents of the operands, by name, for that of the states ``out``."""
+    given, dtype = _flat_operands(x, state, w, b)
     work = given.x.dtype
     steps = (len(x), *given.state.shape)
     g, after = (v.reshape(steps).astype(work, copy=False) for v in (g, out))
     before = np.concatenate([given.state[None], after[:-1]])[: len(x)]
-    slopes = cell.slopes(given.x, _products(before[:, 0], given), before, after)
+    slopes = cell.slopes(given.x, _hidden_products(before[:, 0], given), before, after)
     carry = np.zeros_like(given.state)
     carries, du = np.empty(steps[:1] + steps[2:], work), np.empty(given.x.shape, work)
     for t in reversed(range(len(x))):
@@ -268,50 +269,50 @@ def backward(
     return {name: total.astype(dtype, copy=False) for name, total in found.items()}
 
 
-# ------------------------------------------------------------------ all steps, in other ops
+# ------------------------------------------------------------------ decomposition
 
 
-def _gate(x: Any, k: int, h: Any) -> Any:
+def _gate_slice(x: Any, k: int, h: Any) -> Any:
     width = h.shape[-1]
     return getitem(x, (..., slice(k * width, (k + 1) * width)))
 
 
-def _step_in_ops(x: Any, u: Any, state: list[Any], cell: str) -> list[Any]:
-    """The next state, from products with the input and with the hidden state."""
+def _step_decomposition(x: Any, u: Any, state: list[Any], cell: str) -> list[Any]:
+    """Return the next state, from the products with the input and with the hidden state."""
     h = state[0]
     if cell == "gru":
-        r, z = (sigmoid(add(_gate(x, k, h), _gate(u, k, h))) for k in (0, 1))
-        new = tanh(add(_gate(x, 2, h), mul(r, _gate(u, 2, h))))
+        r, z = (sigmoid(add(_gate_slice(x, k, h), _gate_slice(u, k, h))) for k in (0, 1))
+        new = tanh(add(_gate_slice(x, 2, h), mul(r, _gate_slice(u, 2, h))))
         return [add(new, mul(z, sub(h, new)))]
     made = add(x, u)
     if cell != "lstm":
         return [tanh(made) if cell == "tanh" else relu(made)]
-    i, f, g, o = (_gate(made, k, h) for k in range(4))
+    i, f, g, o = (_gate_slice(made, k, h) for k in range(4))
     c = add(mul(sigmoid(f), state[1]), mul(sigmoid(i), tanh(g)))
     return [mul(sigmoid(o), tanh(c)), c]
 
 
-def _real(x: Any) -> Any:
+def _as_real(x: Any) -> Any:
     return x if x is None or x.dtype.kind == "f" else astype(x, floating_dtype(x.dtype))
 
 
-def _in_ops(x: Any, state: Any, w: Any, b: Any, /, cell: str) -> Any:
-    x, state, w, b = map(_real, (x, state, w, b))
+def _states_decomposition(x: Any, state: Any, w: Any, b: Any, /, cell: str) -> Any:
+    x, state, w, b = map(_as_real, (x, state, w, b))
     now, made = [getitem(state, k) for k in range(CELLS[cell].states)], []
     for t in range(x.shape[0]):
-        now = _step_in_ops(getitem(x, t), linear(now[0], w, b), now, cell)
+        now = _step_decomposition(getitem(x, t), linear(now[0], w, b), now, cell)
         made.append(stack(now))
     if made:
         return stack(made)
     return reshape(getitem(x, (..., slice(state.shape[-1]))), (0, *state.shape))
 
 
-# ------------------------------------------------------------------ the row
+# ------------------------------------------------------------------ ops
 
-_RULES = derive_rules(_in_ops, "x", "state", "w", "b")
+_RULES = derive_rules(_states_decomposition, "x", "state", "w", "b")
 
 
-def _states_spec(x: Any, state: Any, w: Any, b: Any, cell: str) -> Spec:
+def _infer_states(x: Any, state: Any, w: Any, b: Any, cell: str) -> Spec:
     gates, states = CELLS[cell].gates, CELLS[cell].states
     shapes: list[Any] = [getattr(v, "shape", ()) for v in (x, state, w)]
     width = shapes[1][-1] if shapes[1] else 0
@@ -332,25 +333,25 @@ def _states_spec(x: Any, state: Any, w: Any, b: Any, cell: str) -> Spec:
     )
 
 
-def _cell(cell: Any) -> tuple[str]:
+def _cell_option(cell: Any) -> tuple[str]:
     return (word("recurrent_states", "cell", cell, tuple(CELLS)),)
 
 
-def _states(x: Any, state: Any, w: Any, b: Any, cell: str) -> Array:
+def _checked_states(x: Any, state: Any, w: Any, b: Any, cell: str) -> Array:
     x, state, w = map(np.asarray, (x, state, w))
     b = None if b is None else np.asarray(b)
-    _states_spec(x, state, w, b, cell)
-    return forward(CELLS[cell], x, state, w, b)
+    _infer_states(x, state, w, b, cell)
+    return cell_states(CELLS[cell], x, state, w, b)
 
 
-def _rule(operand: str) -> Callable[..., Any]:
+def _operand_rule(operand: str) -> Callable[..., Any]:
     def rule(
         g: Any, x: Any, state: Any, w: Any, b: Any, out: Any, cell: str, residual: Any = None
     ) -> Any:
         if residual is None:
             return recurrent_pullback(g, x, state, w, b, cell=cell, operand=operand)
         return residual[0].cotangent(
-            operand, g, lambda: backward(CELLS[cell], g, out, x, state, w, b)
+            operand, g, lambda: cell_cotangents(CELLS[cell], g, out, x, state, w, b)
         )
 
     return rule
@@ -358,11 +359,11 @@ def _rule(operand: str) -> Callable[..., Any]:
 
 @op(
     real=True,
-    prepare=_cell,
-    infer=_states_spec,
-    decomposition=_in_ops,
-    with_residual=lambda *given: (_states(*given), (SharedPullback(),)),
-    vjp={name: _rule(name) for name in ("x", "state", "w", "b")},
+    prepare=_cell_option,
+    infer=_infer_states,
+    decomposition=_states_decomposition,
+    with_residual=lambda *given: (_checked_states(*given), (SharedPullback(),)),
+    vjp={name: _operand_rule(name) for name in ("x", "state", "w", "b")},
     jvp=_RULES["jvp"],
     kinks="of relu at 0: 0",
     samples=[
@@ -379,29 +380,29 @@ def _rule(operand: str) -> Callable[..., Any]:
     ],
 )
 def recurrent_states(x: Any, state: Any, w: Any, b: Any = None, /, *, cell: str) -> Any:
-    """The states of a recurrent cell after each step, (times, states, ..., width).
+    """States of a recurrent cell after each step, (times, states, ..., width).
 
     Args:
         x: The products of the inputs with their weights, (times, ..., gates * width).
-        state: Before the first step, (states, ..., width): the hidden state, and that of the cell
-            of ``"lstm"``.
-        w: What the hidden state is multiplied by, (gates * width, width).
-        b: What is added to that product.
+        state: The state before the first step, (states, ..., width): the hidden state, and for
+            ``"lstm"`` the cell state.
+        w: The weight of the hidden state, (gates * width, width).
+        b: The bias of that product.
         cell: ``"tanh"`` or ``"relu"``, ``"lstm"``, ``"gru"``.
     """
-    return _states(x, state, w, b, cell)
+    return _checked_states(x, state, w, b, cell)
 
 
-def _pullback_in_ops(
+def _pullback_decomposition(
     cotangent: Any, x: Any, state: Any, w: Any, b: Any, /, cell: str, operand: str
 ) -> Any:
     return _RULES["vjp"][operand](cotangent, x, state, w, b, cell)
 
 
-def _pullback_spec(
+def _infer_recurrent_pullback(
     cotangent: Any, x: Any, state: Any, w: Any, b: Any, cell: str, operand: str
 ) -> Spec:
-    out, came = _states_spec(x, state, w, b, cell), getattr(cotangent, "shape", ())
+    out, came = _infer_states(x, state, w, b, cell), getattr(cotangent, "shape", ())
     if came != out.shape:
         raise ShapeError(f"recurrent_pullback: cotangent {came}; the states are {out.shape}")
     wanted = {"x": x, "state": state, "w": w, "b": b}[operand]
@@ -413,12 +414,12 @@ def _pullback_spec(
 @op(
     real=True,
     prepare=lambda cell, operand: (
-        *_cell(cell),
+        *_cell_option(cell),
         word("recurrent_pullback", "operand", operand, ("x", "state", "w", "b")),
     ),
-    infer=_pullback_spec,
-    decomposition=_pullback_in_ops,
-    **derive_rules(_pullback_in_ops, "cotangent", "x", "state", "w", "b"),
+    infer=_infer_recurrent_pullback,
+    decomposition=_pullback_decomposition,
+    **derive_rules(_pullback_decomposition, "cotangent", "x", "state", "w", "b"),
     samples=[
         sample((2, 1, 3), (2, 3), (1, 3), (3, 3), None, cell="tanh", operand="x"),
         sample((1, 2, 1), (1, 4), (2, 1), (4, 1), (4,), cell="lstm", operand="w"),
@@ -434,12 +435,12 @@ def _pullback_spec(
 def recurrent_pullback(
     cotangent: Any, x: Any, state: Any, w: Any, b: Any = None, /, *, cell: str, operand: str
 ) -> Any:
-    """The cotangent of one operand of ``recurrent_states``, for that of its result."""
+    """VJP of ``recurrent_states`` in one operand."""
     cotangent, x, state, w = map(np.asarray, (cotangent, x, state, w))
     b = None if b is None else np.asarray(b)
-    wanted = _pullback_spec(cotangent, x, state, w, b, cell, operand)
-    out = forward(CELLS[cell], x, state, w, b)
-    found = backward(CELLS[cell], cotangent, out, x, state, w, b)[operand]
+    wanted = _infer_recurrent_pullback(cotangent, x, state, w, b, cell, operand)
+    out = cell_states(CELLS[cell], x, state, w, b)
+    found = cell_cotangents(CELLS[cell], cotangent, out, x, state, w, b)[operand]
     return found.astype(wanted.dtype, copy=False)
 
 

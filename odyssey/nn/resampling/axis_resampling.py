@@ -1,4 +1,4 @@
-"""Sums along an axis of a few elements each, times weights: what changes the size of images."""
+"""Resampling along one axis: sparse weighted sums of its elements."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from odyssey.table.shape_rules import floating_dtype, normalize_axes
 _CUBIC = -0.75
 _MODES = ("nearest", "nearest-exact", "linear", "cubic", "area")
 
-# ------------------------------------------------------------------ what is read, and its weights
+# ------------------------------------------------------------------ indices and weights
 
 
-def _sources(length: int, count: int, step: float, align_corners: bool) -> Array:
-    """Where the middle of each new element lies among the old ones."""
+def _source_positions(length: int, count: int, step: float, align_corners: bool) -> Array:
+    """Return the center of each new element, in the coordinates of the old ones."""
     if align_corners:
         return np.arange(count) * ((length - 1) / (count - 1) if count > 1 else 0.0)
     return (np.arange(count) + 0.5) * step - 0.5
 
 
-def _nearest(length: int, count: int, step: float, shift: float) -> tuple[Array, Array]:
+def _nearest_taps(length: int, count: int, step: float, shift: float) -> tuple[Array, Array]:
     found = np.floor((np.arange(count) + shift) * step).astype(np.intp)
     return np.minimum(found, length - 1)[None], np.ones((1, count))
 
 
-def _linear(length: int, sources: Array) -> tuple[Array, Array]:
+def _linear_taps(length: int, sources: Array) -> tuple[Array, Array]:
     sources = np.maximum(sources, 0)
     left = np.minimum(np.floor(sources).astype(np.intp), length - 1)
     share = sources - left
     return np.stack([left, np.minimum(left + 1, length - 1)]), np.stack([1 - share, share])
 
 
-def _cubic(length: int, sources: Array) -> tuple[Array, Array]:
+def _cubic_taps(length: int, sources: Array) -> tuple[Array, Array]:
     left = np.floor(sources).astype(np.intp)
     t = sources - left
     rest = 1 - t
@@ -56,7 +56,7 @@ def _cubic(length: int, sources: Array) -> tuple[Array, Array]:
     return np.clip(left + np.arange(-1, 3)[:, None], 0, length - 1), weights
 
 
-def _area(length: int, count: int) -> tuple[Array, Array]:
+def _area_taps(length: int, count: int) -> tuple[Array, Array]:
     place = np.arange(count)
     starts, ends = place * length // count, -((place + 1) * -length // count)
     reads = starts + np.arange((ends - starts).max())[:, None]
@@ -67,22 +67,22 @@ def _area(length: int, count: int) -> tuple[Array, Array]:
 def _taps(
     length: int, count: int, mode: str, step: float, align_corners: bool, back: bool
 ) -> tuple[Array, Array]:
-    """Which elements each new one reads, and with what weights: two matrices, a column for each.
+    """Return indices and weights of the elements that each new one reads, a column for each.
 
-    With ``back`` those of the transpose: which new elements have read each old one. A weight of 0
-    stands for nothing.
+    With ``back`` those of the transpose: the new elements that read each old one. A weight of 0
+    means that nothing is read.
     """
     word("sampled", "mode", mode, _MODES)
     for part in (length, count):
         whole("sampled", "lengths", part, 1)
     if mode == "area":
-        places, weights = _area(length, count)
+        places, weights = _area_taps(length, count)
     elif mode in ("nearest", "nearest-exact"):
         shift = 0.5 if mode == "nearest-exact" else 0.0
-        places, weights = _nearest(length, count, step, shift)
+        places, weights = _nearest_taps(length, count, step, shift)
     else:
-        sources = _sources(length, count, step, align_corners)
-        places, weights = (_cubic if mode == "cubic" else _linear)(length, sources)
+        sources = _source_positions(length, count, step, align_corners)
+        places, weights = (_cubic_taps if mode == "cubic" else _linear_taps)(length, sources)
     if not back:
         return places, weights
     readers: list[list[tuple[int, float]]] = [[] for _ in range(length)]
@@ -99,8 +99,8 @@ def _taps(
     return places, weights
 
 
-def nearest_places(length: int, count: int, mode: str, step: float) -> Array:
-    """For each new element the place of the one that it copies."""
+def nearest_indices(length: int, count: int, mode: str, step: float) -> Array:
+    """Return, for each new element, the index of the element that it copies."""
     found: Array = _taps(length, count, mode, step, False, False)[0][0]
     return found
 
@@ -108,7 +108,7 @@ def nearest_places(length: int, count: int, mode: str, step: float) -> Array:
 # ------------------------------------------------------------------ on arrays
 
 
-def _sampled(
+def _resample(
     x: Any,
     axis: int,
     lengths: tuple[int, int],
@@ -127,13 +127,13 @@ def _sampled(
     for where, weight in zip(places, weights.astype(real_dtype(wide)), strict=True):
         part = np.take(x, where, axis)
         nothing = weight == 0
-        if nothing.any():  # what has no weight is not seen, infinite or not
+        if nothing.any():  # an element of weight 0 is not read, even if infinite
             part = np.where(nothing.reshape(-1, *behind), 0, part)
         out += part * weight.reshape(-1, *behind)
     return out.astype(dtype, copy=False)
 
 
-def _compiled(
+def _compiled_resample(
     x: Array,
     axis: int,
     lengths: tuple[int, int],
@@ -142,16 +142,16 @@ def _compiled(
     align_corners: bool,
     back: bool,
 ) -> Array:
-    from odyssey.kernels.axis_resampling import weighed
+    from odyssey.kernels.axis_resampling import weighted_gather
 
     places, weights = _taps(*lengths, mode, step, align_corners, back)
     k = axis % x.ndim
     parts = x.reshape(math.prod(x.shape[:k]), x.shape[k], -1)
-    out = weighed(parts, places, weights.astype(x.dtype))
+    out = weighted_gather(parts, places, weights.astype(x.dtype))
     return out.reshape(*x.shape[:k], places.shape[1], *x.shape[k + 1 :])
 
 
-def _takes(x: Spec, axis: int, lengths: tuple[int, int], *options: Any) -> bool:
+def _fits_loop(x: Spec, axis: int, lengths: tuple[int, int], *options: Any) -> bool:
     mode, back = options[0], options[-1]
     if mode.startswith("nearest") and not back:  # which NumPy copies as fast
         return False
@@ -164,7 +164,7 @@ def _takes(x: Spec, axis: int, lengths: tuple[int, int], *options: Any) -> bool:
 # ------------------------------------------------------------------ the row
 
 
-def _sampled_in_ops(
+def _resample_decomposition(
     x: Any,
     axis: int,
     lengths: tuple[int, int],
@@ -185,7 +185,7 @@ def _sampled_in_ops(
     return total
 
 
-def _sampled_spec(
+def _infer_sampled(
     x: Spec,
     axis: int,
     lengths: tuple[int, int],
@@ -204,10 +204,10 @@ def _sampled_spec(
 
 @op(
     linear=True,
-    kernel=_sampled,
-    decomposition=_sampled_in_ops,
-    kernels=[Kernel("a loop over weights", _compiled, when=_takes)],
-    infer=_sampled_spec,
+    kernel=_resample,
+    decomposition=_resample_decomposition,
+    kernels=[Kernel("a loop over weights", _compiled_resample, when=_fits_loop)],
+    infer=_infer_sampled,
     vjp={
         "x": lambda g, axis, lengths, mode, step, align_corners, back: sampled(
             g, axis, lengths, mode, step, align_corners, not back
@@ -248,7 +248,7 @@ def sampled(
         align_corners: Whether the first and last elements keep their places.
         back: The transpose, from the new length to the old one.
     """
-    return _sampled(x, axis, lengths, mode, step, align_corners, back)
+    return _resample(x, axis, lengths, mode, step, align_corners, back)
 
 
 publish(globals())

@@ -1,4 +1,4 @@
-"""Images read at any places, and the places of affine maps: what spatial transformers are of.
+"""Grid sampling and affine grids (spatial transformer networks).
 
 M. Jaderberg et al., Spatial Transformer Networks, 2015.
 """
@@ -36,18 +36,18 @@ from odyssey.table.samples import reject, sample
 _MODES = ("bilinear", "nearest")
 _PADDINGS = ("zeros", "border", "reflection")
 
-# ------------------------------------------------------------------ places
+# ------------------------------------------------------------------ positions
 
 
-def _unnormalized(places: Any, length: int, align_corners: bool, tape: Any) -> Any:
-    """Places from -1 to 1 as those of elements, counted from 0."""
+def _to_pixels(places: Any, length: int, align_corners: bool, tape: Any) -> Any:
+    """Map positions from -1 to 1 to those of elements, counted from 0."""
     if align_corners:
         return mul(add(places, 1, tape=tape), (length - 1) / 2, tape=tape)
     return sub(mul(add(places, 1, tape=tape), length / 2, tape=tape), 0.5, tape=tape)
 
 
-def _reflected(places: Any, low: float, high: float, tape: Any) -> Any:
-    """Places that go back and forth between two ends."""
+def _reflect(places: Any, low: float, high: float, tape: Any) -> Any:
+    """Reflect positions between two ends."""
     span = high - low
     if span <= 0:
         return mul(places, 0.0, tape=tape)
@@ -56,21 +56,21 @@ def _reflected(places: Any, low: float, high: float, tape: Any) -> Any:
     return add(where(less_equal(there, span), there, back, tape=tape), low, tape=tape)
 
 
-def _within(places: Any, length: int, padding: str, align_corners: bool, tape: Any) -> Any:
-    """Places that the padding has moved onto elements."""
-    if padding == "zeros":  # farther out there are none, and an infinite one is no number to weigh
+def _pad_positions(places: Any, length: int, padding: str, align_corners: bool, tape: Any) -> Any:
+    """Move positions onto elements, as the padding mode says."""
+    if padding == "zeros":  # beyond is outside, and infinite positions would give NaN weights
         return clip(places, -2.0, length + 1.0, tape=tape)
     if padding == "reflection":
         ends = (0.0, length - 1.0) if align_corners else (-0.5, length - 0.5)
-        places = _reflected(places, *ends, tape)
+        places = _reflect(places, *ends, tape)
     return clip(places, 0.0, length - 1.0, tape=tape)
 
 
-def _neighbours(places: Any, length: int, mode: str, tape: Any) -> list[tuple[Any, Any, Any]]:
-    """What is read along an axis: indices, whether there is such an element, and weights or None.
+def _axis_neighbours(places: Any, length: int, mode: str, tape: Any) -> list[tuple[Any, Any, Any]]:
+    """Return indices, a mask of those inside, and weights or None, of the elements read on an axis.
 
-    To weights a place that is NaN passes for one that is there, so that the result is NaN; of it no
-    element is the nearest.
+    Linear weights treat a NaN position as inside, so that the result is NaN; it has no nearest
+    element.
     """
     odd = isnan(places)
     found = []
@@ -78,7 +78,7 @@ def _neighbours(places: Any, length: int, mode: str, tape: Any) -> list[tuple[An
     for k in range(1 if mode == "nearest" else 2):
         at = add(left, k)
         inside = logical_and(greater_equal(at, 0), less_equal(at, length - 1))
-        # Numbers that no integer has room for are cut off before they are cast.
+        # Clipped before the cast, since large numbers do not fit an integer.
         indices = astype(clip(where(odd, 0, at), 0, length - 1), np.intp)
         weights = None
         if mode == "bilinear":
@@ -89,10 +89,10 @@ def _neighbours(places: Any, length: int, mode: str, tape: Any) -> list[tuple[An
     return found
 
 
-# ------------------------------------------------------------------ reading
+# ------------------------------------------------------------------ grid_sample
 
 
-def _check(x: Any, grid: Any, mode: str, padding_mode: str) -> None:
+def _check_grid(x: Any, grid: Any, mode: str, padding_mode: str) -> None:
     shape, places = shape_of(x), shape_of(grid)
     dims = len(shape) - 2
     if dims not in (2, 3):
@@ -183,7 +183,7 @@ def grid_sample(
     """
     x = x if hasattr(x, "dtype") else as_array("grid_sample", "x", x)
     grid = grid if hasattr(grid, "dtype") else as_array("grid_sample", "grid", grid)
-    _check(x, grid, mode, padding_mode)
+    _check_grid(x, grid, mode, padding_mode)
     flag("grid_sample", "align_corners", align_corners)
     samples, channels, *lengths = shape_of(x)
     size = shape_of(grid)[1:-1]
@@ -192,19 +192,19 @@ def grid_sample(
     for k, length in enumerate(lengths):
         places = getitem(grid, (..., len(lengths) - 1 - k), tape=tape)
         places = reshape(places, (samples, 1, count), tape=tape)
-        places = _unnormalized(places, length, align_corners, tape)
-        places = _within(places, length, padding_mode, align_corners, tape)
-        axes.append(_neighbours(places, length, mode, tape))
+        places = _to_pixels(places, length, align_corners, tape)
+        places = _pad_positions(places, length, padding_mode, align_corners, tape)
+        axes.append(_axis_neighbours(places, length, mode, tape))
     flat = reshape(x, (samples, channels, math.prod(lengths)), tape=tape)
     total: Any = None
     for corner in product(*axes):
-        part = _part(flat, corner, lengths, tape)
+        part = _corner_term(flat, corner, lengths, tape)
         total = part if total is None else add(total, part, tape=tape)
     return reshape(total, (samples, channels, *size), tape=tape)
 
 
-def _part(flat: Any, corner: Any, lengths: list[int], tape: Any) -> Any:
-    """What one of the elements around each place adds; 0 where there is none."""
+def _corner_term(flat: Any, corner: Any, lengths: list[int], tape: Any) -> Any:
+    """Return the contribution of one neighbour of each position; 0 outside."""
     index: Any = 0
     inside: Any = True
     weight: Any = None
@@ -220,14 +220,14 @@ def _part(flat: Any, corner: Any, lengths: list[int], tape: Any) -> Any:
 # ------------------------------------------------------------------ affine maps
 
 
-def _spots(length: int, align_corners: bool) -> Any:
+def _axis_positions(length: int, align_corners: bool) -> Any:
     """The middles of elements, from -1 to 1; of one element 0."""
     if align_corners:
         return np.linspace(-1.0, 1.0, length) if length > 1 else np.zeros(length)
     return (2 * np.arange(length) + 1) / length - 1 if length else np.zeros(0)
 
 
-def _size(size: Any) -> Shape:
+def _read_image_size(size: Any) -> Shape:
     if not isinstance(size, (tuple, list)) or len(size) not in (4, 5):
         raise ShapeError(
             f"affine_grid: size={shown(size)}; pass that of the images, (samples, channels, "
@@ -275,7 +275,7 @@ def affine_grid(theta: Any, size: Any, *, align_corners: bool = False, tape: Any
     """
     theta = theta if hasattr(theta, "dtype") else as_array("affine_grid", "theta", theta)
     flag("affine_grid", "align_corners", align_corners)
-    samples, _, *lengths = _size(size)
+    samples, _, *lengths = _read_image_size(size)
     dims = len(lengths)
     if shape_of(theta) != (samples, dims, dims + 1):
         raise ShapeError(
@@ -284,7 +284,7 @@ def affine_grid(theta: Any, size: Any, *, align_corners: bool = False, tape: Any
         )
     if theta.dtype.kind != "f":
         raise DTypeError(f"affine_grid: theta of {theta.dtype}; pass real floating numbers")
-    spots = np.meshgrid(*[_spots(n, align_corners) for n in lengths], indexing="ij")
+    spots = np.meshgrid(*[_axis_positions(n, align_corners) for n in lengths], indexing="ij")
     base = np.stack([*reversed(spots), np.ones(lengths)], -1).astype(theta.dtype)
     turned = matmul(base.reshape(-1, dims + 1), matrix_transpose(theta, tape=tape), tape=tape)
     return reshape(turned, (samples, *lengths, dims), tape=tape)

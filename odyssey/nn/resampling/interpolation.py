@@ -1,4 +1,4 @@
-"""Images made larger or smaller, and pixels moved between channels and places."""
+"""Interpolation of images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odyssey.nn.pooling.adaptive_pooling import (
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
 )
-from odyssey.nn.resampling.axis_resampling import nearest_places, sampled
+from odyssey.nn.resampling.axis_resampling import nearest_indices, sampled
 from odyssey.nn.sliding_windows import int_per_axis
 from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.shape import shape_of
@@ -21,10 +21,8 @@ from odyssey.spec import Shape
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 
-# ------------------------------------------------------------------ interpolation
-
-_AREAS = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)
-# How many spatial axes each is for; those for any number have none.
+_AREA_POOLS = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)
+# The number of spatial axes of each mode; None for any number.
 _MODES = {
     "nearest": None,
     "nearest-exact": None,
@@ -36,8 +34,8 @@ _MODES = {
 }
 
 
-def _lengths(given: Shape, size: Any, scale: Any) -> tuple[Shape, list[float]]:
-    """The new lengths, and how far it is from one new element to the next among the old ones."""
+def _new_lengths(given: Shape, size: Any, scale: Any) -> tuple[Shape, list[float]]:
+    """Return the new lengths, and the distance of new elements in units of the old ones."""
     dims = len(given)
     if (size is None) == (scale is None):
         raise SettingError(
@@ -59,8 +57,8 @@ def _lengths(given: Shape, size: Any, scale: Any) -> tuple[Shape, list[float]]:
     return wanted, [1 / s for s in factors]
 
 
-def _options(x: Any, mode: str, align_corners: bool) -> Shape:
-    """The lengths of the spatial axes, if the mode is for so many."""
+def _check_mode(x: Any, mode: str, align_corners: bool) -> Shape:
+    """Return the lengths of the spatial axes, if the mode supports so many."""
     word("interpolate", "mode", mode, tuple(_MODES))
     shape = shape_of(x)
     dims = len(shape) - 2
@@ -138,16 +136,16 @@ def interpolate(
     (array([[[0., 0., 4., 4.]]]), array([[[0., 1., 3., 4.]]]))
     """
     x = x if hasattr(x, "dtype") else as_array("interpolate", "x", x)
-    given = _options(x, mode, align_corners)
-    wanted, steps = _lengths(given, size, scale)
+    given = _check_mode(x, mode, align_corners)
+    wanted, steps = _new_lengths(given, size, scale)
     if mode == "area":
-        return _AREAS[len(given) - 1](x, size=wanted, tape=tape)
+        return _AREA_POOLS[len(given) - 1](x, size=wanted, tape=tape)
     kind = mode if mode.startswith("nearest") else "cubic" if mode == "bicubic" else "linear"
     copied = x.dtype.kind in "biu" and kind.startswith("nearest")
     for k in reversed(range(len(given))):
         axis, lengths = k - len(given), (given[k], wanted[k])
         if copied:  # integers stay so
-            x = take(x, nearest_places(*lengths, mode, steps[k]), axis, tape=tape)
+            x = take(x, nearest_indices(*lengths, mode, steps[k]), axis, tape=tape)
         else:
             x = sampled(x, axis, lengths, kind, steps[k], align_corners, tape=tape)
     return x

@@ -31,7 +31,7 @@ _MODES = {
 }
 
 
-def _image(who: str, x: Any, least: int = 3) -> Shape:
+def _channels_and_size(who: str, x: Any, least: int = 3) -> Shape:
     shape = shape_of(x)
     if len(shape) < least:
         raise ShapeError(f"{who}: x has shape {shape}; wanted is (..., channels, height, width)")
@@ -52,7 +52,7 @@ def _image(who: str, x: Any, least: int = 3) -> Shape:
     ],
 )
 def pixel_shuffle(x: Any, *, upscale_factor: int, tape: Any = None) -> Any:
-    """Channels laid out as pixels: (..., C r², H, W) becomes (..., C, H r, W r).
+    """Pixel shuffle: rearrange (..., C r², H, W) to (..., C, H r, W r).
 
     W. Shi et al., Real-Time Single Image and Video Super-Resolution, 2016.
 
@@ -68,7 +68,7 @@ def pixel_shuffle(x: Any, *, upscale_factor: int, tape: Any = None) -> Any:
     array([[[0., 1.],
             [2., 3.]]])
     """
-    *head, channels, height, width = _image("pixel_shuffle", x)
+    *head, channels, height, width = _channels_and_size("pixel_shuffle", x)
     (r,) = int_per_axis("pixel_shuffle", "upscale_factor", upscale_factor, 1)
     if channels % (r * r):
         raise ShapeError(
@@ -95,7 +95,7 @@ def pixel_shuffle(x: Any, *, upscale_factor: int, tape: Any = None) -> Any:
     ],
 )
 def pixel_unshuffle(x: Any, *, downscale_factor: int, tape: Any = None) -> Any:
-    """Pixels put into channels: (..., C, H r, W r) becomes (..., C r², H, W).
+    """Pixel unshuffle: rearrange (..., C, H r, W r) to (..., C r², H, W).
 
     Undoes ``pixel_shuffle``.
 
@@ -110,7 +110,7 @@ def pixel_unshuffle(x: Any, *, downscale_factor: int, tape: Any = None) -> Any:
     >>> pixel_unshuffle(np.array([[[0.0, 1.0], [2.0, 3.0]]]), downscale_factor=2).ravel()
     array([0., 1., 2., 3.])
     """
-    *head, channels, height, width = _image("pixel_unshuffle", x)
+    *head, channels, height, width = _channels_and_size("pixel_unshuffle", x)
     (r,) = int_per_axis("pixel_unshuffle", "downscale_factor", downscale_factor, 1)
     if height % r or width % r:
         raise ShapeError(
@@ -132,7 +132,7 @@ def pixel_unshuffle(x: Any, *, downscale_factor: int, tape: Any = None) -> Any:
     ],
 )
 def channel_shuffle(x: Any, *, groups: int, tape: Any = None) -> Any:
-    """Channels dealt out: the first of each group, then the second of each, and so on.
+    """Channel shuffle: the first channel of each group, then the second of each, and so on.
 
     X. Zhang et al., ShuffleNet, 2018.
 
