@@ -63,7 +63,7 @@ def _tanh_argument(c: Any) -> tuple[Any, Any]:
 def _normal_cdf(x: Any, approximate: str) -> Any:
     """Return the factor of ``x`` in gelu: the normal CDF, or its approximation."""
     if approximate == "none":
-        if x.dtype == np.float32 and x.size <= FEW:  # which go by double precision in any case
+        if x.dtype == np.float32 and x.size <= SCALAR_LOOP_SIZE:
             return _normal_cdf(x.astype(np.float64), approximate).astype(np.float32)
         z = x * -_SQRT_HALF
         chance = 0.5 * error_function(z, complement=True)
