@@ -13,7 +13,7 @@ from odyssey.kernels import T, select
 from odyssey.nn.activations.smooth import logistic, logistic_scalar, sigmoid, single_precision
 from odyssey.ops.elementwise.arithmetic import add, mul, neg, square, sub
 from odyssey.ops.elementwise.elementary import exp, power, tanh
-from odyssey.special.error_functions import erf, erfc, error_function, saturate
+from odyssey.special.error_functions import SCALAR_LOOP_SIZE, erf, erfc, error_function, saturate
 from odyssey.table.declare import op, publish
 from odyssey.table.kernel_selection import scalar_loop
 from odyssey.table.real_operands import real_floating
