@@ -95,8 +95,9 @@ every_differentiable_sample = walk(SMOOTH)
 NO_HALF = {
     f"odyssey.linalg.{family}"
     for family in (
-        *("decompositions", "determinants", "eigenvalues", "factors", "matrix_functions"),
-        *("pseudo_inverses", "singular_values", "solving", "triangles"),
+        *("decompositions", "determinants", "eigenvalues", "hermitian_eigenvalues"),
+        *("linear_systems", "matrix_functions", "pseudo_inverses", "singular_values"),
+        "triangular_systems",
     )
 }
 # Complex numbers come of real ones, of the same precision, half precision as single.
