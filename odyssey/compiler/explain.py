@@ -51,11 +51,11 @@ def _kernel_lines(executable: Any, inside: str) -> list[str]:
     """A line for each kernel; behind a call of a loop those of its parts, further to the right."""
     plan, lines = executable.plan, []
     for kernel in plan.fused.kernels:
-        name = executable.module.names.get(kernel.place, "")
+        name = executable.module.names.get(kernel.position, "")
         kind, space, what, moved, flops = kernel_work(plan, kernel)
         called = kernel.kind == "call"
         lines.append(
-            f"  {kernel.place:3} {kind:<8} {space:>16} {moved:>14,} {format_count(flops):>16}  "
+            f"  {kernel.position:3} {kind:<8} {space:>16} {moved:>14,} {format_count(flops):>16}  "
             f"{name:<8}  {inside}{'calls ' * called}{what}"
         )
         parts = executable.host_calls[kernel.nodes[0].id].parts if called else {}

@@ -74,17 +74,17 @@ def lower_program(
     seconds["lower"], begun = perf_counter() - begun, perf_counter()
     sources = [_output_source(k, node) for k, node in enumerate(low.outputs)]
     made = plan(low, noncontiguous_strides(graph), budget)
-    made.varies = varies
+    made.is_symbolic = varies
     # Else another thread could take an array that nobody had, and see it being written to.
-    made.guarded = any(state.anew for state in graph.states)
+    made.holds_gil = any(state.anew for state in graph.states)
     seconds["plan"], begun = perf_counter() - begun, perf_counter()
     given = [s.spec for s in graph.states if s.field == "grad" and s.id >= 0]
     inputs = [*[spec for _, spec in graph.inputs], *given]
     left = any(s.update is not None for s in graph.states) or bool(graph.cleared)
-    numbers = ScalarInputs(graph.numbers or Arithmetic((), ()), low.given, low.called)
+    numbers = ScalarInputs(graph.numbers or Arithmetic((), ()), low.scalar_slots, low.host_scalars)
     module = generate_code(made, len(inputs), blas(), left, clocks)
     seconds["write down"] = perf_counter() - begun
-    return LoweredProgram(graph, low.calls, sources, inputs, made, numbers, module, seconds)
+    return LoweredProgram(graph, low.host_calls, sources, inputs, made, numbers, module, seconds)
 
 
 def data_states(graph: Graph) -> list[tuple[int, State]]:
@@ -100,7 +100,7 @@ def noncontiguous_strides(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 def output_specs(plan_: Plan) -> list[tuple[Shape, np.dtype[Any]]]:
     """Shapes and dtypes of the results that a program writes."""
-    written = [plan_.outputs[k] for k in plan_.written()]
+    written = [plan_.outputs[k] for k in plan_.written_outputs()]
     return [
         (tuple(map(int, node.shape)), np.dtype(node.type if node.type != "b1" else bool))
         for node in written

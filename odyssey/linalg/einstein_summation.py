@@ -113,11 +113,11 @@ def _lower_contract(build: Any, x: Any, y: Any, subscripts: str) -> Any:
         broadcast_a = build.reshape(a, (*heads, *rows, *inner, *(1,) * len(columns)))
         products = mul(broadcast_a, build.reshape(b, (*heads, *(1,) * left, *inner, *columns)))
         summed_axes = range(batch + left, batch + left + summed)
-        out = build.fold("sum", products, summed_axes) if summed else products
+        out = build.reduce("sum", products, summed_axes) if summed else products
     else:
         n, m, k, p = map(math.prod, (heads, rows, inner, columns))
         batch_axis = (n,) if batch else ()
-        flat_out = build.product(
+        flat_out = build.matmul(
             build.reshape(a, (*batch_axis, m, k)), build.reshape(b, (*batch_axis, k, p))
         )
         out = build.reshape(flat_out, (*heads, *rows, *columns))

@@ -86,7 +86,7 @@ def _lower_matmul(build: Any, x: Any, y: Any) -> Any:
     left = build.reshape(x, (1, *x.shape)) if x.ndim == 1 else x
     right = build.reshape(y, (*y.shape, 1)) if y.ndim == 1 else y
     dtype = np.result_type(x.dtype, y.dtype)
-    return build.reshape(build.product(build.cast(left, dtype), build.cast(right, dtype)), shape)
+    return build.reshape(build.matmul(build.cast(left, dtype), build.cast(right, dtype)), shape)
 
 
 @op(

@@ -124,7 +124,7 @@ def _fits_loop(g: Spec, indices: Any, padding_index: int | None, spec: Spec) -> 
 
 
 def _row_positions(build: Any, indices: Any, spec: Any) -> list[Any]:
-    rows = reshape(build.place(indices, spec.shape[0], "front"), (*np.shape(indices), 1))
+    rows = reshape(build.normalize_index(indices, spec.shape[0], "front"), (*np.shape(indices), 1))
     return [rows, build.index((*np.shape(indices), spec.shape[1]), np.ndim(indices))]
 
 
@@ -138,7 +138,7 @@ def _lower_pullback(
     padding = _padding_row(padding_index, spec.shape[0])
     if padding is not None:
         cotangent = keep_where(cotangent, expand_dims(not_equal(indices, padding), -1))
-    zeros, places = build.zeros(spec.shape, cotangent.dtype), _row_positions(build, indices, spec)
+    zeros, places = build.full(spec.shape, cotangent.dtype), _row_positions(build, indices, spec)
     return build.scatter("sum", zeros, cotangent, places)
 
 

@@ -158,8 +158,8 @@ def test_large_sizes_are_shared_among_threads_and_give_the_same_bits(what, threa
 
 @pytest.mark.parametrize("what", ONE_PROGRAM)
 def test_blocks_of_any_length_are_what_the_whole_is(what, threads, monkeypatch):
-    monkeypatch.setattr(work_partition, "_WORTH", 0.0)
-    monkeypatch.setattr(work_partition, "_SECONDS", 1e-12)
+    monkeypatch.setattr(work_partition, "_MIN_PARALLEL_SECONDS", 0.0)
+    monkeypatch.setattr(work_partition, "_BLOCK_SECONDS", 1e-12)
     threads(2)
     fn = ONE_PROGRAM[what]
     compiled = od.compile(fn, dynamic={"x": {0: BATCH}}, check=True)

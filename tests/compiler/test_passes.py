@@ -21,8 +21,9 @@ from odyssey.compiler.passes.layout_assignment import (
     isolate_join_members,
     legalize_products,
 )
-from odyssey.compiler.passes.simplify import batch_matmul_sum, gemm_accumulate, merge_joins
-from odyssey.compiler.passes.windows import window_products
+from odyssey.compiler.passes.pass_manager import PASSES, format_ir
+from odyssey.compiler.passes.rewriting import apply_rewrite
+from odyssey.compiler.passes.simplify import REWRITES, gemm_accumulate
 from odyssey.compiler.schedule.buffer_assignment import plan
 from support.node_graphs import CALM, TWO, alike, arrays, graphs, nodes_of, same
 from support.node_values import evaluated
@@ -31,6 +32,14 @@ from support.node_values import evaluated
 pytestmark = pytest.mark.share(14)
 
 ADD, TIMES = (scalar_program(TWO[name][0], 2, (), "f8") for name in ("sum", "product"))
+
+
+ROWS = {row.name: row for row in REWRITES}
+
+
+def rewritten(name, builder, roots):
+    """Roots of a graph after one row of the rewrite table."""
+    return apply_rewrite(ROWS[name], builder, roots)
 
 
 # ------------------------------------------------------------------ making nodes
@@ -57,13 +66,13 @@ def test_nodes_of_sums_and_products_mean_what_they_were_asked_for(found):
 @given(graphs())
 def test_equal_nodes_are_made_once(found):
     graph, _, _ = found
-    for node in list(graph.nodes.all):
-        again = graph.nodes.make(
-            node.kind, node.inputs, node.shape, node.type, node.detail, node.work
+    for node in list(graph.nodes.nodes):
+        again = graph.nodes.make_node(
+            node.kind, node.inputs, node.shape, node.type, node.detail, node.payload
         )
         assert again is node
-    keys = {(n.kind, n.inputs, n.shape, n.type, str(n.detail)) for n in graph.nodes.all}
-    assert len(keys) == len(graph.nodes.all)
+    keys = {(n.kind, n.inputs, n.shape, n.type, str(n.detail)) for n in graph.nodes.nodes}
+    assert len(keys) == len(graph.nodes.nodes)
 
 
 @pytest.mark.slow
@@ -96,7 +105,7 @@ def test_graphs_that_are_rebuilt_of_copies_mean_the_same(found):
     def rule(node, inputs):
         if node.kind not in ("map", "fold"):
             return None
-        return graph.nodes.copy(graph.nodes.like(node, inputs), "here")
+        return graph.nodes.copy(graph.nodes.with_inputs(node, inputs), "here")
 
     made = rewrite(graph.nodes, nodes_of(roots), rule)
     same(evaluated(made, graph.leaves), arrays(roots))
@@ -115,7 +124,7 @@ def test_nodes_that_give_way_to_others_of_their_value_leave_all_values(found, da
     new = {}
     for node in chosen:
         if node.kind == "map" and node.type == "f8":
-            twin = nodes.make("map", node.inputs, node.shape, "f8", "a twin", node.work)
+            twin = nodes.make_node("map", node.inputs, node.shape, "f8", "a twin", node.payload)
             turned = nodes.map(means, [twin], node.shape, "f8")
             new[node.id] = nodes.map(means, [turned], node.shape, "f8")
     made = substitute(nodes, nodes_of(roots), new)
@@ -128,7 +137,7 @@ def test_nodes_that_give_way_to_others_of_their_value_leave_all_values(found, da
 @given(graphs())
 def test_wholes_of_parts_that_are_summed_become_wholes(found):
     graph, roots, _ = found
-    made = merge_joins(graph.nodes, nodes_of(roots))
+    made = rewritten("merge_joins", graph.nodes, nodes_of(roots))
     alike(evaluated(made, graph.leaves), arrays(roots))
 
 
@@ -142,7 +151,7 @@ def test_wholes_of_parts_keep_the_signs_of_zeros_that_their_sum_has(x):
     leaves = {("input", 0): np.full(2, x), ("input", 1): np.full(2, -x)}
     wanted = np.concatenate([np.full(2, x) + 0.0, 0.0 + np.full(2, -x)])
     same(evaluated([root], leaves), [wanted])
-    made = merge_joins(nodes, [root])
+    made = rewritten("merge_joins", nodes, [root])
     assert made[0].kind == "join"
     same(evaluated(made, leaves), [wanted])
 
@@ -158,7 +167,7 @@ def test_a_part_at_just_the_place_of_another_is_added_to_it(x, turned):
     leaves = {("input", k): np.array([x, k]) for k in range(3)}
     wanted = np.array([x + 0.0, 0.0, x + x, 3.0, 0.0])
     same(evaluated([root], leaves), [wanted])
-    made = merge_joins(nodes, [root])
+    made = rewritten("merge_joins", nodes, [root])
     assert made[0].kind == "join"
     assert len(made[0].inputs) == 2
     same(evaluated(made, leaves), [wanted])
@@ -170,7 +179,7 @@ def test_parts_that_share_a_place_are_summed_and_not_joined():
     first = nodes.join([(a, (slice(0, 3),))], (4,), "f8")
     second = nodes.join([(b, (slice(1, 4),))], (4,), "f8")
     root = nodes.map(ADD, [first, second], (4,), "f8")
-    assert merge_joins(nodes, [root]) == [root]
+    assert rewritten("merge_joins", nodes, [root]) == [root]
 
 
 @pytest.mark.slow
@@ -178,16 +187,16 @@ def test_parts_that_share_a_place_are_summed_and_not_joined():
 @given(graphs())
 def test_products_that_are_summed_over_a_batch_become_one_product(found):
     graph, roots, _ = found
-    made = batch_matmul_sum(graph.nodes, nodes_of(roots))
+    made = rewritten("batch_matmul_sum", graph.nodes, nodes_of(roots))
     alike(evaluated(made, graph.leaves), arrays(roots))
 
 
 def test_a_batch_that_is_summed_is_one_product_unless_somebody_else_reads_it():
     nodes = IRBuilder()
     a, b = nodes.leaf("input", 0, (5, 3, 2), "f8"), nodes.leaf("input", 1, (5, 2, 4), "f8")
-    batch = nodes.product(a, b)
-    total = nodes.fold("sum", batch, (0,))
-    (made,) = batch_matmul_sum(nodes, [total])
+    batch = nodes.matmul(a, b)
+    total = nodes.reduce("sum", batch, (0,))
+    (made,) = rewritten("batch_matmul_sum", nodes, [total])
     assert made.owner.kind == "product"
     assert made.owner.shape == (3, 4)
     rng = np.random.default_rng(0)
@@ -197,7 +206,7 @@ def test_a_batch_that_is_summed_is_one_product_unless_somebody_else_reads_it():
     }
     wanted = sum(x @ y for x, y in zip(*leaves.values(), strict=True))
     alike(evaluated([made], leaves), [wanted[None]])
-    assert batch_matmul_sum(nodes, [total, batch]) == [total, batch]
+    assert rewritten("batch_matmul_sum", nodes, [total, batch]) == [total, batch]
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -211,9 +220,9 @@ def test_products_with_windows_as_columns_are_products_with_windows(stride, turn
     if turned:
         columns = nodes.transpose(columns, (0, 2, 1))
     w = nodes.leaf("input", 1, (2, 5, columns.shape[1]), "f8")
-    root = nodes.product(w, columns)
+    root = nodes.matmul(w, columns)
     leaves = {leaf.detail: rng.integers(-3, 4, leaf.shape).astype(float) for leaf in (x, w)}
-    (made,) = window_products(nodes, [root])
+    (made,) = rewritten("window_product", nodes, [root])
     assert len(made.detail) == 4
     alike(evaluated([made], leaves), evaluated([root], leaves))
 
@@ -226,9 +235,9 @@ def momentum(number, shape=(9, 9), reads_again=False):
     nodes = IRBuilder()
     a, b = nodes.leaf("input", 0, (9, 4), "f8"), nodes.leaf("input", 1, (4, 9), "f8")
     v = nodes.leaf("state", 0, shape, "f8")
-    scaled = nodes.map(TIMES, [v, nodes.number(number, "f8")], shape, "f8")
-    update = nodes.map(ADD, [scaled, nodes.product(a, b)], shape, "f8")
-    roots = [update, nodes.fold("sum", v, (0, 1))] if reads_again else [update]
+    scaled = nodes.map(TIMES, [v, nodes.literal(number, "f8")], shape, "f8")
+    update = nodes.map(ADD, [scaled, nodes.matmul(a, b)], shape, "f8")
+    roots = [update, nodes.reduce("sum", v, (0, 1))] if reads_again else [update]
     rng = np.random.default_rng(0)
     leaves = {leaf.detail: rng.integers(-3, 4, leaf.shape).astype(float) for leaf in (a, b, v)}
     return nodes, roots, v, leaves
@@ -244,7 +253,7 @@ def test_a_product_is_added_where_it_is_kept(number):
 
 def test_a_product_is_added_to_a_state_that_is_multiplied_by_nothing():
     nodes, _, v, leaves = momentum(1.0)
-    product = nodes.product(*(n for n in nodes.all if n.kind == "leaf" and n is not v))
+    product = nodes.matmul(*(n for n in nodes.nodes if n.kind == "leaf" and n is not v))
     for inputs in ([v, product], [product, v]):
         root = nodes.map(ADD, inputs, (9, 9), "f8")
         made = gemm_accumulate(nodes, [root], {0: v})
@@ -293,16 +302,16 @@ def test_values_that_are_arranged_for_kernels_are_the_same(found):
     graph, roots, updates = found
     low = graph.lowered(nodes_of(roots), updates)
     made = Roots(low, {})
-    wanted = evaluated(made.all, graph.leaves)
-    made.own()
-    alike(_flat(evaluated(made.all, graph.leaves)), _flat(wanted))
+    wanted = evaluated(made.nodes, graph.leaves)
+    made.unalias()
+    alike(_flat(evaluated(made.nodes, graph.leaves)), _flat(wanted))
     isolate_join_members(made)
-    made.own()
-    layout = assign_layouts(made, {})
-    made.own()
-    legalize_products(made, {}, layout)
-    alike(_flat(evaluated(made.all, graph.leaves)), _flat(wanted))
-    owners = [n.owner.id for n in made.all]
+    made.unalias()
+    assign_layouts(made)
+    made.unalias()
+    legalize_products(made)
+    alike(_flat(evaluated(made.nodes, graph.leaves)), _flat(wanted))
+    owners = [n.owner.id for n in made.nodes]
     assert len(set(owners)) == len(owners)  # nobody shares memory
 
 
@@ -314,9 +323,9 @@ def _flat(found):
 def test_transposes_are_read_by_products_where_they_lie():
     nodes = IRBuilder()
     x, w = nodes.leaf("input", 0, (8, 5), "f8"), nodes.leaf("input", 1, (7, 8), "f8")
-    product = nodes.product(nodes.transpose(x, (1, 0)), nodes.transpose(w, (1, 0)))
+    product = nodes.matmul(nodes.transpose(x, (1, 0)), nodes.transpose(w, (1, 0)))
     batch = nodes.leaf("input", 2, (6, 3, 4), "f8")
-    heads = nodes.product(batch, nodes.transpose(batch, (0, 2, 1)))
+    heads = nodes.matmul(batch, nodes.transpose(batch, (0, 2, 1)))
     made = plan(_lowered(nodes, [product, heads]), {})
     assert [kernel.kind for kernel in made.fused.kernels] == ["product", "product"]
     assert made.arena == 0
@@ -325,18 +334,53 @@ def test_transposes_are_read_by_products_where_they_lie():
 def test_ones_and_negations_of_numbers_are_nothing_to_compute():
     nodes = IRBuilder()
     x = nodes.leaf("input", 0, (3,), "f8")
-    assert nodes.map(TIMES, [x, nodes.number(1.0, "f8")], (3,), "f8") is x
-    assert nodes.map(TIMES, [nodes.number(1.0, "f8"), x], (3,), "f8") is x
+    assert nodes.map(TIMES, [x, nodes.literal(1.0, "f8")], (3,), "f8") is x
+    assert nodes.map(TIMES, [nodes.literal(1.0, "f8"), x], (3,), "f8") is x
     # It was so only for the first product of a process, since to look at a program changed it.
     other = scalar_program(lambda x, y: x * y, 2, (), "f8")
-    assert nodes.map(other, [x, nodes.number(1.0, "f8")], (3,), "f8") is x
+    assert nodes.map(other, [x, nodes.literal(1.0, "f8")], (3,), "f8") is x
     assert len(other.program.steps) == 1
     first = scalar_program(lambda x, y: x * x, 2, (), "f8")
-    assert nodes.map(first, [x, nodes.number(1.0, "f8")], (3,), "f8") is not x
+    assert nodes.map(first, [x, nodes.literal(1.0, "f8")], (3,), "f8") is not x
     # These two are something: -0.0 + 0 is 0, and NaN * 0 is NaN.
-    assert nodes.map(ADD, [x, nodes.number(0.0, "f8")], (3,), "f8") is not x
-    assert nodes.map(TIMES, [x, nodes.number(0.0, "f8")], (3,), "f8").inputs[0] is x
+    assert nodes.map(ADD, [x, nodes.literal(0.0, "f8")], (3,), "f8") is not x
+    assert nodes.map(TIMES, [x, nodes.literal(0.0, "f8")], (3,), "f8").inputs[0] is x
 
 
 def _lowered(nodes, outputs):
     return Lowered(nodes, outputs, {}, [], [], {}, {}, [])
+
+
+# ------------------------------------------------------------------ the tables
+
+
+def test_passes_and_rewrites_have_names_and_summaries_and_each_rewrite_is_a_pass():
+    names = [each.name for each in PASSES]
+    assert all(each.name.isidentifier() and each.summary for each in PASSES)
+    assert [row.name for row in REWRITES] == names[: len(REWRITES)]
+    assert len({row.name for row in REWRITES}) == len(REWRITES)
+
+
+def _product_and_update():
+    nodes, roots, _, _ = momentum(0.5)
+    return Lowered(nodes, [], {0: roots[0]}, [], [], {}, {}, [])
+
+
+@pytest.mark.parametrize("printed", ["1", "assign_layouts", ""])
+def test_the_graph_is_printed_after_each_pass_that_the_environment_asks_for(
+    printed, monkeypatch, capsys
+):
+    monkeypatch.setenv("ODYSSEY_PRINT_IR", printed)
+    plan(_product_and_update(), {})
+    lines = capsys.readouterr().err.splitlines()
+    headings = [line for line in lines if line.startswith("after ")]
+    wanted = [each.name for each in PASSES if printed in ("1", each.name)]
+    assert headings == [f"after {name}:" for name in wanted]
+    assert len(lines) > len(headings) or not printed
+
+
+def test_a_printed_graph_has_a_line_for_each_node_with_its_details():
+    _, (update,), _, _ = momentum(0.5)
+    lines = format_ir([update]).splitlines()
+    assert len(lines) == len(topological_order([update]))
+    assert "product(n0, n1) ('=', 0.0)" in "\n".join(lines)

@@ -28,7 +28,9 @@ def check_plan(graph, roots, updates, look=verify):
         if k not in updates:
             like = graph.leaves["state", k]
             alike([machine.state(k, like)], [like])
-    written = {k for k, _ in made.moves} | {leaf.detail[1] for leaf in made.fused.in_place.values()}
+    written = {k for k, _ in made.state_copies} | {
+        leaf.detail[1] for leaf in made.fused.in_place.values()
+    }
     assert written == set(updates)
     return made
 
@@ -84,8 +86,8 @@ FAULTS = {
     "values that overlap": (buffer_assignment, "assign_offsets", together),
     "a state that is written before it is read": (
         fusion._Fuser,
-        "_settle_update",
-        lambda self, n, state: self.made.in_place.__setitem__(n.id, state),
+        "_update_in_place",
+        lambda self, n, state: self.fused.in_place.__setitem__(n.id, state),
     ),
     "values that are forgotten": (buffer_assignment, "is_fully_covered", lambda join: True),
 }

@@ -99,8 +99,8 @@ def test_the_verifier_notices_a_result_that_is_written_over_what_is_read_later()
 
     made = plan_of(fn, X)
     product, tanh = (node_of(made, kind) for kind in ("product", "map"))
-    home = made.homes[product.id]
-    made.homes[tanh.id] = Allocation(home.buffer, made.homes[tanh.id].view)
+    home = made.allocations[product.id]
+    made.allocations[tanh.id] = Allocation(home.buffer, made.allocations[tanh.id].view)
     with pytest.raises(AssertionError, match="read"):
         verify(made)
 
@@ -109,7 +109,9 @@ def test_the_verifier_notices_a_result_that_is_written_over_what_is_read_elsewhe
     made = plan_of(lambda x: through(x, ASTRAY["turned"]), X)
     product = next(k.nodes[0] for k in made.fused.kernels if k.kind == "product")
     last = [n for k in made.fused.kernels if k.kind == "loops" for n in k.nodes][-1]
-    made.homes[last.id] = Allocation(made.homes[product.id].buffer, made.homes[last.id].view)
+    made.allocations[last.id] = Allocation(
+        made.allocations[product.id].buffer, made.allocations[last.id].view
+    )
     with pytest.raises(AssertionError, match="other places"):
         verify(made)
 

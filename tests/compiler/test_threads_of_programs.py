@@ -39,8 +39,9 @@ def all_is_cut(monkeypatch, tmp_path):
     """Small loops and products are shared as if they were large ones."""
     monkeypatch.setenv("ODYSSEY_CACHE", str(tmp_path))
     for name, value in {
-        **{"_WORTH": 1e-15, "_SECONDS": 1e-13, "_LINE": 1, "_MOST": 5, "_FEW": 3},
-        **{"_LARGE": 1, "_TILE": 1},
+        **{"_MIN_PARALLEL_SECONDS": 1e-15, "_BLOCK_SECONDS": 1e-13, "_CACHE_LINE": 1},
+        **{"_MAX_BLOCKS": 5, "_MAX_ROW_BLOCKS": 3},
+        **{"_MIN_PARALLEL_GEMM": 1, "_GEMM_TILE": 1},
     }.items():
         monkeypatch.setattr(work_partition, name, value)
     monkeypatch.setattr(loops, "BLOCK", 4)

@@ -239,7 +239,7 @@ def _of_product(letter: str, given: str) -> list[tuple[str, int, int]]:
 def extent(plan: Plan, buffer: Buffer) -> tuple[int, int]:
     """Where a buffer begins and ends in bytes, counted from the pointer to it."""
     # Its leaf is the first that was given a home, also where the program only writes to it.
-    view = next((h.view for h in plan.homes.values() if h.buffer is buffer), None)
+    view = next((h.view for h in plan.allocations.values() if h.buffer is buffer), None)
     if buffer.kind == "state" and view is not None and view.size:
         reach = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True)]
         size = buffer.bytes // view.size
@@ -264,7 +264,7 @@ def fault_of(words: Any, plan: Plan, buffers: dict[int, list[Buffer]]) -> str | 
     what, low = "the stack", 0
     if which >= 0:
         buffer = buffers[place][which]
-        names = [f"n{id}" for id, home in plan.homes.items() if home.buffer is buffer]
+        names = [f"n{id}" for id, home in plan.allocations.items() if home.buffer is buffer]
         low, high = extent(plan, buffer)
         what = f"{buffer.kind} {', '.join(names)}, which has the bytes from {low} to {high}"
     done = "writes" if writes else "reads"

@@ -21,7 +21,7 @@ def run(fn, *args):
         answer = made.rest() if answer == RAN else answer
     written = iter(outs)
     results = [
-        made.host_results.get(node.id) if node.kind == "part" else next(written)
+        made.host_results.get(node.id) if node.kind == "result" else next(written)
         for node in made.plan.outputs
         if node is not None
     ]

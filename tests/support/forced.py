@@ -20,7 +20,15 @@ from odyssey.ops.reductions import reduce
 
 __all__ = ["CHOICES", "forced"]
 
-_CUT = ("_WORTH", "_SECONDS", "_LINE", "_MOST", "_FEW", "_LARGE", "_TILE")
+_PARTITION = (
+    "_MIN_PARALLEL_SECONDS",
+    "_BLOCK_SECONDS",
+    "_CACHE_LINE",
+    "_MAX_BLOCKS",
+    "_MAX_ROW_BLOCKS",
+    "_MIN_PARALLEL_GEMM",
+    "_GEMM_TILE",
+)
 
 
 def _set(module, *names):
@@ -31,7 +39,7 @@ def _set(module, *names):
 
 
 CHOICES = {
-    "blocks": _set(work_partition, *_CUT)(
+    "blocks": _set(work_partition, *_PARTITION)(
         (1e-15, 1e-13, 1, 5, 3, 1, 1), (1e-15, 1e-13, 1, 64, 8, 1, 1), (1e-15, 1e-13, 4, 7, 7, 1, 2)
     ),
     "short sums": _set(loops, "BLOCK")((1,), (3,)),
@@ -43,22 +51,22 @@ CHOICES = {
         (0, {2: 1, 4: 3})
     ),
     "without the lock": _set(module, "_GIL_RELEASE_SECONDS")((-1.0,)),
-    "nodes": _set(fusion, "_MOST_NODES")((1,), (3,)),
-    "waiting": _set(fusion, "_MOST_WAITING")((0,), (3,), (10**9,)),
-    "numbers": _set(fusion, "_MOST_STEPS")((-1,), (2,), (10**4,)),
-    "loops joined": _set(fusion, "_FEW")((0,), (10**9,)),
-    "rows on the stack": _set(fusion, "_STACK")((0,), (16,)),
+    "nodes": _set(fusion, "_MAX_KERNEL_NODES")((1,), (3,)),
+    "waiting": _set(fusion, "_MAX_DELAYED")((0,), (3,), (10**9,)),
+    "numbers": _set(fusion, "_MAX_SCALAR_STEPS")((-1,), (2,), (10**4,)),
+    "loops joined": _set(fusion, "_SMALL_LOOP")((0,), (10**9,)),
+    "rows on the stack": _set(fusion, "_MAX_ROW_BYTES")((0,), (16,)),
     "windows summed": [
         {(m, "MAX_SUM_LENGTH"): n for m in (windows, register_tiles)} for n in (1, 3)
     ],
-    "windows": _set(windows, "_LARGEST", "_LARGEST_APART")((0, 0), (1 << 40, 1 << 40)),
+    "windows": _set(windows, "_MAX_WEIGHT", "_MAX_WEIGHT_STRIDED")((0, 0), (1 << 40, 1 << 40)),
     "tiles": _set(register_tiles, "_TILE_VECTORS", "_TILE_ROWS", "_DOT_COLUMNS")(
         (2, 1, 1), (4, 3, 1)
     ),
     "registers": _set(register_tiles, "registers")(
         (lambda: register_tiles.Registers(128, 15),), (lambda: register_tiles.Registers(256, 15),)
     ),
-    "products added": _set(simplify, "_FEW")((0,), (10**9,)),
+    "products added": _set(simplify, "_MIN_GEMM_SIZE")((0,), (10**9,)),
     "transposes": _set(conv, "_FEW")((0,), (10**9,)),
     "Winograd": _set(sliding_windows, "_MANY_CHANNELS", "_MANY_TILES")((1, 1)),
     "extremes": _set(reduce, "_LONG")((1,), (1 << 40,)),

@@ -104,7 +104,7 @@ def two(g):
     found = g.pick(lambda other: _fits(a.shape, other.shape))
     if g.choose([0, 0, 0, 0, 1]):
         number = g.choose([0.0, -0.0, 1.0, 2.0])
-        found = g.nodes.number(number, "f8"), np.asarray(number)
+        found = g.nodes.literal(number, "f8"), np.asarray(number)
     y, b = found
     if g.choose([False, True]):
         x, a, y, b = y, b, x, a
@@ -155,7 +155,7 @@ def part(g):
         made = a[key]
     except IndexError:
         return None
-    return (g.nodes.part(x, key), made) if made.size and made.ndim < 5 else None
+    return (g.nodes.slice(x, key), made) if made.size and made.ndim < 5 else None
 
 
 def _whole_of(g, shape):
@@ -170,7 +170,7 @@ def _whole_of(g, shape):
         found = g.pick(lambda a, key=key: a.shape == made[key].shape)
         if found is None:
             array = g.rng.choice(WHOLE if g.whole else SPECIAL, size=made[key].shape)
-            number = g.nodes.number(float(array.flat[0]), "f8")
+            number = g.nodes.literal(float(array.flat[0]), "f8")
             found = g.nodes.broadcast(number, array.shape), np.full(array.shape, array.flat[0])
         pairs.append((found[0], key))
         made[key] = found[1]
@@ -242,7 +242,7 @@ def index(g):
     axis = g.choose(range(len(shape)))
     column = tuple(n if k == axis else 1 for k, n in enumerate(shape))
     array = np.broadcast_to(np.arange(shape[axis]).reshape(column), shape)
-    return g.nodes.cast(g.nodes.index(shape, axis), "f8"), array.astype(float)
+    return g.nodes.convert(g.nodes.index(shape, axis), "f8"), array.astype(float)
 
 
 def _axes(g, a):
@@ -252,7 +252,7 @@ def _axes(g, a):
 def total(g):
     x, a = g.pick(lambda a: a.ndim > 0)
     axes = _axes(g, a)
-    return g.nodes.fold("sum", x, axes), a.sum(axis=axes, keepdims=True)
+    return g.nodes.reduce("sum", x, axes), a.sum(axis=axes, keepdims=True)
 
 
 def extreme(g):
@@ -260,7 +260,7 @@ def extreme(g):
     axes = _axes(g, a)
     how = g.choose(["max", "min"])
     made = getattr(np, how)(a, axis=axes, keepdims=True)
-    return g.nodes.fold(how, x, axes), made
+    return g.nodes.reduce(how, x, axes), made
 
 
 def matmul(g):
@@ -271,7 +271,7 @@ def matmul(g):
     other = g.pick(
         lambda b: b.ndim >= 2 and b.shape[-2] == a.shape[-1] and _fits(a.shape[:-2], b.shape[:-2])
     )
-    return None if other is None else (g.nodes.product(x, other[0]), a @ other[1])
+    return None if other is None else (g.nodes.matmul(x, other[0]), a @ other[1])
 
 
 def batch(g):
@@ -284,9 +284,9 @@ def batch(g):
     if other is None:
         return None
     turned = g.nodes.transpose(x, (0, 2, 1))
-    product = g.nodes.product(turned, other[0])
+    product = g.nodes.matmul(turned, other[0])
     made = a.transpose(0, 2, 1) @ other[1]
-    return g.nodes.fold("sum", product, (0,)), made.sum(axis=0, keepdims=True)
+    return g.nodes.reduce("sum", product, (0,)), made.sum(axis=0, keepdims=True)
 
 
 def scan(g):

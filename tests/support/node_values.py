@@ -98,7 +98,7 @@ def _leaf(node, given, leaves):
 
 
 def _number(node, given, leaves):
-    return node.work
+    return node.payload
 
 
 def _index(node, given, leaves):
@@ -106,10 +106,10 @@ def _index(node, given, leaves):
 
 
 def _map(node, given, leaves):
-    return scalar(node.work, given)
+    return scalar(node.payload, given)
 
 
-def _fold(node, given, leaves):
+def _reduce(node, given, leaves):
     how, axes = node.detail
     return COMBINING[how].reduce(given[0], axis=axes, keepdims=True, dtype=dtype_of(node))
 
@@ -134,7 +134,7 @@ def _scan(node, given, leaves):
     first, *others = [np.moveaxis(x, axis, 0) for x in given]
     made = [first[0]]
     for k in range(1, len(first)):
-        made.append(scalar(node.work, [made[-1], first[k], *[x[k - 1] for x in others]]))
+        made.append(scalar(node.payload, [made[-1], first[k], *[x[k - 1] for x in others]]))
     return np.moveaxis(np.array(made), 0, axis)
 
 
@@ -160,7 +160,7 @@ def _view(node, given, leaves):
         return _windows(x, *how)
     if kind == "transpose":
         return x.transpose(how)
-    return np.broadcast_to(x, how) if kind == "broadcast" else x[node.work]
+    return np.broadcast_to(x, how) if kind == "broadcast" else x[node.payload]
 
 
 def _windows(x, window, stride, dilation):
@@ -180,7 +180,7 @@ def _windows(x, window, stride, dilation):
 
 def _join(node, given, leaves):
     made = np.zeros(node.shape, dtype_of(node))
-    for part, key in zip(given, node.work, strict=True):
+    for part, key in zip(given, node.payload, strict=True):
         made[key] = part
     return made
 
@@ -203,7 +203,7 @@ class Machine:
         for (role, index), array in leaves.items():
             room = np.array(array, order="C")
             self.rooms[role, index] = room.reshape(-1).view(np.uint8)
-        for home in plan.homes.values():
+        for home in plan.allocations.values():
             buffer = home.buffer
             if buffer.kind == "output":
                 self.rooms.setdefault(
@@ -212,7 +212,7 @@ class Machine:
 
     def memory(self, node):
         """Where a node lies, as an array that can be written."""
-        home, dtype = self.plan.home(node), dtype_of(node)
+        home, dtype = self.plan.allocation(node), dtype_of(node)
         buffer, view = home.buffer, home.view
         if buffer.kind == "arena":
             room = self.arena[buffer.offset : buffer.offset + buffer.bytes]
@@ -230,7 +230,7 @@ class Machine:
         """Do all kernels and moves."""
         fused = self.plan.fused
         for node in fused.order:
-            if node.kind == "join" and node.id in self.plan.homes:
+            if node.kind == "join" and node.id in self.plan.allocations:
                 covered = sum(part.size for part in node.inputs) == math.prod(node.shape)
                 if not covered:
                     self.memory(node)[...] = 0
@@ -240,12 +240,12 @@ class Machine:
                 given = [self._read(i, known) for i in node.inputs]
                 known[node.id] = value(node, given, {})
             for node in kernel.nodes:
-                if node.id in self.plan.homes:
+                if node.id in self.plan.allocations:
                     self.memory(node)[...] = known[node.id]
             for check in kernel.checks:
                 if not self.memory(check).all():
                     return False
-        found = [(state, self.memory(node).copy()) for state, node in self.plan.moves]
+        found = [(state, self.memory(node).copy()) for state, node in self.plan.state_copies]
         for state, array in found:
             self.rooms["state", state][: array.nbytes] = array.reshape(-1).view(np.uint8)
         return True
@@ -254,7 +254,7 @@ class Machine:
         if node.id in known:
             return known[node.id]
         if node.kind == "view":
-            if node.owner.id in self.plan.homes and node.owner.id not in known:
+            if node.owner.id in self.plan.allocations and node.owner.id not in known:
                 return np.array(self.memory(node))
             return value(node, [self._read(node.inputs[0], known)], {})
         if node.kind in ("number", "index"):

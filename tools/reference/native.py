@@ -93,8 +93,8 @@ def _calls(row: Row) -> dict[str, str]:
             row.call(*operands, **sample.options)
         except (OdysseyError, TypeError, ValueError):  # of a sequence of operands, for instance
             continue
-        alone = alone or row.name not in low.calls
-        for name, why in low.calls.items():
+        alone = alone or row.name not in low.host_calls
+        for name, why in low.host_calls.items():
             # Of a dtype that programs do not compute, what has another meaning is called, too.
             if "natively" not in why or not _means(OPS[name]):
                 found[name] = _reason(OPS[name])
@@ -117,7 +117,7 @@ def _takes_complex(name: str) -> bool:
             OPS[name].call(*operands, **sample.options)
         except (OdysseyError, TypeError, ValueError):
             continue
-        if low.calls:
+        if low.host_calls:
             return False
         some = True
     return some
@@ -142,7 +142,7 @@ def _reason(row: Row) -> str:
 def _operand(low: Lowering, k: int, operand: Any, kind: str = "f8") -> Any:
     """A sample's operand as an argument of a program; where it is drawn, of a kind."""
     if isinstance(operand, tuple):
-        return low.symbol(low.nodes.leaf("input", k, operand, kind))
+        return low.symbol(low.builder.leaf("input", k, operand, kind))
     if isinstance(operand, np.ndarray) and operand.dtype.kind in "biuf":
-        return low.symbol(low.nodes.leaf("input", k, operand.shape, type_code(operand.dtype)))
+        return low.symbol(low.builder.leaf("input", k, operand.shape, type_code(operand.dtype)))
     return operand

@@ -190,7 +190,7 @@ class KernelFunction:
         if parameter is None:
             parameter = self._pointers[id(buffer)] = _Parameter(f"%b{len(self.buffers)}")
             self.buffers.append(buffer)
-            self._starts[parameter] = 0 if self.plan.varies else None
+            self._starts[parameter] = 0 if self.plan.is_symbolic else None
         return parameter
 
     def pointer_to_start(self, buffer: Buffer) -> str:
@@ -305,7 +305,7 @@ class KernelFunction:
         owner = node.owner
         inline = self.plan.fused.numbers
         if node.kind == "number":
-            value = self.code.const(node.type, node.work.item())
+            value = self.code.const(node.type, node.payload.item())
         elif node.id in inline:
             value = self.evaluate_map(node, [self.scalar_value(i) for i in node.inputs])
         elif owner is not node and (owner.kind == "number" or owner.id in inline):
@@ -313,17 +313,17 @@ class KernelFunction:
         elif owner.kind == "index":
             value = self.code.const("i8", 0)
         else:
-            home = self.plan.home(node)
-            pointer = self.pointer(home.buffer)
+            allocation = self.plan.allocation(node)
+            pointer = self.pointer(allocation.buffer)
             value = self.code.load(
-                node.type, self.element_pointer(node.type, pointer, (), home.view.offset)
+                node.type, self.element_pointer(node.type, pointer, (), allocation.view.offset)
             )
         self._scalars[node.id] = value
         return value
 
     def evaluate_map(self, node: Node, values: Sequence[Word]) -> Word:
         """Generate the scalar program of a map for the values of its inputs."""
-        return self.code.cast(evaluate(self.code, node.work, values), node.type)
+        return self.code.cast(evaluate(self.code, node.payload, values), node.type)
 
 
 def _computes_truths(lines: Sequence[str]) -> bool:

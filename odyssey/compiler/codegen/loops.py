@@ -71,7 +71,7 @@ class LoopNest(KernelFunction):
         self._block: tuple[Tiling, Word, int | Word] | None = None
         self._find_epilogue()
         self._last_level = max(
-            self._levels[n.id] + (self._roles[n.id] == "rowfold") for n in self._nest_nodes()
+            self._levels[n.id] + (self._roles[n.id] == "row_reduce") for n in self._nest_nodes()
         )
         # By number of a randomly accessed node, its pointer and view.
         self._arrays: dict[int, tuple[str, View]] = {}
@@ -90,7 +90,7 @@ class LoopNest(KernelFunction):
 
     @property
     def _is_symbolic(self) -> bool:
-        return self.plan.varies and has_symbolic_sizes(self.kernel)
+        return self.plan.is_symbolic and has_symbolic_sizes(self.kernel)
 
     def _find_epilogue(self) -> None:
         """Make reductions of a single long row full reductions, which threads can share.
@@ -103,7 +103,7 @@ class LoopNest(KernelFunction):
         if not is_worth_threads(self.kernel):
             return
         epilogue = [n for n in nodes if roles[n.id] == "row"]
-        once = {n.id for n in nodes if roles[n.id] in ("row", "rowfold")}
+        once = {n.id for n in nodes if roles[n.id] in ("row", "row_reduce")}
         others = [n for n in nodes if roles[n.id] != "row"]
         if any(i.id in once for n in others for i in n.inputs) or any(
             n.kind == "gather" for n in epilogue
@@ -111,8 +111,8 @@ class LoopNest(KernelFunction):
             return
         self._epilogue = epilogue
         for n in others:
-            if roles[n.id] == "rowfold":
-                roles[n.id] = "fold"
+            if roles[n.id] == "row_reduce":
+                roles[n.id] = "reduce"
 
     def _nest_nodes(self) -> list[Node]:
         epilogue = {n.id for n in self._epilogue}
@@ -141,11 +141,11 @@ class LoopNest(KernelFunction):
         reductions = [
             n.id
             for n in nodes
-            if self._roles[n.id] in ("fold", "foldrows") and not self._is_total(n)
+            if self._roles[n.id] in ("reduce", "reduce_rows") and not self._is_total(n)
         ]
         divisible = [all(strides[id] for id in reductions) for _, strides in self._loops]
         # A row is indivisible if something is reduced along it or computed once for it.
-        divisible[-1] = divisible[-1] and self._last_level == 0 and roles <= {"full", "fold"}
+        divisible[-1] = divisible[-1] and self._last_level == 0 and roles <= {"full", "reduce"}
         seconds = estimated_seconds(self.kernel)
         if self._is_symbolic:  # the text must be the same at each size
             length = self._loops[0][0]
@@ -173,7 +173,7 @@ class LoopNest(KernelFunction):
 
         # An element of a larger block has the same value. A sum does not: LLVM takes several short
         # rows at a time, and adds those that are left over in another order.
-        mergeable = all(n.kind != "fold" for n in nodes)
+        mergeable = all(n.kind != "reduce" for n in nodes)
         self.emit_blocks(length, tiling.length, emit_block, mergeable)
         self._initialize_totals()
         for n in totals:
@@ -204,24 +204,24 @@ class LoopNest(KernelFunction):
         for n in self.kernel.nodes:
             if n.kind == "scatter":
                 self._add_array(n)
-            elif n.id in self.plan.homes:
+            elif n.id in self.plan.allocations:
                 self._add_view(n)
 
     def _add_view(self, n: Node) -> None:
-        home = self.plan.home(n)
-        strides = home.view.broadcast(self._space).strides
-        self._views[n.id] = (self.pointer(home.buffer), home.view.offset, strides)
+        allocation = self.plan.allocation(n)
+        strides = allocation.view.broadcast(self._space).strides
+        self._views[n.id] = (self.pointer(allocation.buffer), allocation.view.offset, strides)
 
     def _add_array(self, n: Node) -> None:
         if n.size == 1 and n.kind != "scatter":
             self.scalar_value(n)
         else:
-            home = self.plan.home(n)
-            self._arrays[n.id] = (self.pointer(home.buffer), home.view)
+            allocation = self.plan.allocation(n)
+            self._arrays[n.id] = (self.pointer(allocation.buffer), allocation.view)
 
     def _is_total(self, n: Node) -> bool:
         """Return whether a node is a full reduction, to one element."""
-        return self._roles[n.id] in ("fold", "foldrows") and n.size == 1
+        return self._roles[n.id] in ("reduce", "reduce_rows") and n.size == 1
 
     def _total_type(self, n: Node) -> str:
         """Return the type in which a full reduction accumulates."""
@@ -234,7 +234,7 @@ class LoopNest(KernelFunction):
         for n in self.kernel.nodes:
             if n.kind == "scatter":
                 self._copy_scatter_base(n, n.inputs[0])
-            if self._roles[n.id] in ("fold", "foldrows") and not self._is_total(n):
+            if self._roles[n.id] in ("reduce", "reduce_rows") and not self._is_total(n):
                 self._fill_output(n, _identity_element(self.code, n.detail[0], n.type))
 
     def _initialize_totals(self) -> None:
@@ -309,8 +309,8 @@ class LoopNest(KernelFunction):
             (length, {id: view[2][a] for id, view in self._views.items()})
             for a, length in enumerate(self._space)
         ]
-        flat = set(self._roles.values()) <= {"full", "fold"} and not self._reads_indices()
-        flat = flat and all(n.size == 1 for n in self.kernel.nodes if n.kind == "fold")
+        flat = set(self._roles.values()) <= {"full", "reduce"} and not self._reads_indices()
+        flat = flat and all(n.size == 1 for n in self.kernel.nodes if n.kind == "reduce")
         last = [] if flat or not axes else [axes.pop()]
         merged: list[tuple[int, dict[int, int]]] = []
         for length, strides in axes:
@@ -351,7 +351,7 @@ class LoopNest(KernelFunction):
 
     def _is_row_splittable(self) -> bool:
         """Return whether a long row with full sums may be split into several short ones."""
-        once = "foldrows" in self._roles.values()
+        once = "reduce_rows" in self._roles.values()
         return bool(self._totals) and self._last_level == 0 and not once
 
     def _emit_split_row(
@@ -411,12 +411,12 @@ class LoopNest(KernelFunction):
             for n in nodes:
                 if self._roles[n.id] == "row":
                     self._emit_row_value(n)
-                elif self._roles[n.id] == "foldrows":
+                elif self._roles[n.id] == "reduce_rows":
                     self._accumulate(n, self._row_value(n.inputs[0]))
             roots = [
                 n
                 for n in nodes
-                if self._roles[n.id] in ("rowfold", "fold", "scatter")
+                if self._roles[n.id] in ("row_reduce", "reduce", "scatter")
                 or (self._roles[n.id] == "full" and (n.id in self._views or self._crosses(n)))
             ]
             if roots:
@@ -452,7 +452,7 @@ class LoopNest(KernelFunction):
         return is_expensive(n) and any(
             u.id in self._nodes
             and self._levels[u.id] > self._levels[n.id]
-            and self._roles[u.id] in ("full", "rowfold", "fold")
+            and self._roles[u.id] in ("full", "row_reduce", "reduce")
             for u in self.plan.fused.users[n.id]
         )
 
@@ -554,12 +554,12 @@ class LoopNest(KernelFunction):
 
     def _reduces_row(self, n: Node) -> bool:
         """Return whether the last axis is reduced, so that a loop along it has one accumulator."""
-        if self._roles[n.id] == "rowfold" or n.id in self._totals:
+        if self._roles[n.id] == "row_reduce" or n.id in self._totals:
             return True
-        return self._roles[n.id] == "fold" and len(self._space) - 1 in n.detail[1]
+        return self._roles[n.id] == "reduce" and len(self._space) - 1 in n.detail[1]
 
     def _finish_row_reduction(self, n: Node, value: Word) -> None:
-        if self._roles[n.id] != "rowfold":
+        if self._roles[n.id] != "row_reduce":
             self._accumulate(n, value)
             return
         self._row_values[n.id] = value

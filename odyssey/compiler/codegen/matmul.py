@@ -57,12 +57,12 @@ class Matmul(KernelFunction):
         self._in_blas_scope = False
         # The batch axis of which a block is generated, its first index and its length.
         self._batch_block: tuple[int, Word, int | Word] | None = None
-        left, right = (plan.home(i) for i in node.inputs[:2])
-        out = plan.homes[node.id]
+        left, right = (plan.allocation(i) for i in node.inputs[:2])
+        out = plan.allocations[node.id]
         a, b, c = left.view, right.view, out.view
         if self._beta:
-            self._copy_addend(plan.home(node.inputs[2]), out)
-        pointers = [self.pointer(home.buffer) for home in (left, right, out)]
+            self._copy_addend(plan.allocation(node.inputs[2]), out)
+        pointers = [self.pointer(allocation.buffer) for allocation in (left, right, out)]
         axes = product_axes(node)
         if axes is not None:
             self._emit_tensor_product(pointers, (a, b, c), axes, node.detail[0] == "sum")

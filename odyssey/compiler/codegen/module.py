@@ -190,14 +190,14 @@ class _ModuleWriter:
         slot = self.slot(buffer)
         self._used_slots.add(slot)
         offset = buffer.offset + start if buffer.kind == "arena" else start
-        if not offset and not (buffer.kind == "arena" and self.plan.varies):
+        if not offset and not (buffer.kind == "arena" and self.plan.is_symbolic):
             return f"%p{slot}"
         by = self.size_constant(offset)
         return self.define(f"getelementptr inbounds i8, ptr %p{slot}, i64 {by}")
 
     def size_constant(self, number: int) -> str:
         """Format a number that depends on buffer sizes; marked for the template if symbolic."""
-        return f"~{number}~" if self.plan.varies else str(number)
+        return f"~{number}~" if self.plan.is_symbolic else str(number)
 
     def call(self, kernel: Kernel, function: KernelFunction) -> None:
         """Append a call of a kernel's function, which equal kernels share."""
@@ -206,7 +206,7 @@ class _ModuleWriter:
         text = function.function_text()
         name = self._functions.get(text)
         # Kernels that are equal at this size may differ at others, see ``templates``.
-        if name is None or self.plan.varies:
+        if name is None or self.plan.is_symbolic:
             name = self._functions[text] = f"k{self._function_count}"
             self._function_count += 1
             if self.instrumentation:
@@ -215,14 +215,14 @@ class _ModuleWriter:
             head = f"define internal void @{name}({parameters}) #0"
             texts = [f"{head} {{\n{body}\n}}", *blocks]
             self.kernel_texts += [each.replace("@self.", f"@{name}.") for each in texts]
-        self.names[kernel.place] = name
-        self.buffers[kernel.place] = function.buffers
+        self.names[kernel.position] = name
+        self.buffers[kernel.position] = function.buffers
         self._seconds += estimated_seconds(kernel)
         pointers = list(zip(function.buffers, function.starts, strict=True))
         arguments = [f"ptr {self.pointer(*one)}" for one in pointers]
         if self.instrumentation:
-            arguments += self.instrumentation.arguments(self.plan, pointers, kernel.place)
-        self.append_timed(f"  call void @{name}({', '.join(arguments)})", kernel.place)
+            arguments += self.instrumentation.arguments(self.plan, pointers, kernel.position)
+        self.append_timed(f"  call void @{name}({', '.join(arguments)})", kernel.position)
 
     def append_timed(self, line: str, counter: int) -> None:
         """Append a line, timed by a counter if the program is profiled."""
@@ -233,8 +233,8 @@ class _ModuleWriter:
 
     def check_truth(self, node: Node) -> None:
         """Append a return with CHECK_FAILED unless a truth value holds."""
-        home = self.plan.homes[node.id]
-        truth = self.define(f"load i8, ptr {self.pointer(home.buffer)}")
+        allocation = self.plan.allocations[node.id]
+        truth = self.define(f"load i8, ptr {self.pointer(allocation.buffer)}")
         self._continue_if(self.define(f"icmp ne i8 {truth}, 0"))
 
     def _continue_if(self, condition: str) -> None:
@@ -243,9 +243,9 @@ class _ModuleWriter:
 
     def zero_buffer(self, node: Node) -> None:
         """Append a memset of a node's buffer to 0."""
-        home = self.plan.homes[node.id]
-        at = self.pointer(home.buffer)
-        size = self.size_constant(home.buffer.bytes)
+        allocation = self.plan.allocations[node.id]
+        at = self.pointer(allocation.buffer)
+        size = self.size_constant(allocation.buffer.bytes)
         line = f"  call void @llvm.memset.p0.i64(ptr {at}, i8 0, i64 {size}, i1 false)"
         self.append_timed(line, len(self.plan.fused.kernels))
 
@@ -262,13 +262,13 @@ class _ModuleWriter:
         self.steps.append(name)
         plan = self.plan
         # At symbolic sizes each call decides whether it takes long.
-        releases_gil = plan.varies or self._seconds >= _GIL_RELEASE_SECONDS
-        releases_gil = releases_gil and not (self.profiled or plan.guarded)
+        releases_gil = plan.is_symbolic or self._seconds >= _GIL_RELEASE_SECONDS
+        releases_gil = releases_gil and not (self.profiled or plan.holds_gil)
         self.releases_gil |= releases_gil
         linkage, suffix = ("internal", ".free") if releases_gil else ("", "")
         self._end_function(f"{linkage} i64 @{name}{suffix}(ptr %table)")
         if releases_gil:
-            nanoseconds = self.size_constant(int(self._seconds * 1e9)) if plan.varies else None
+            nanoseconds = self.size_constant(int(self._seconds * 1e9)) if plan.is_symbolic else None
             self.step_texts += _gil_releasing_function(name, nanoseconds)
         self._seconds = 0.0
 
@@ -317,9 +317,9 @@ def generate_code(
     if clocks:
         writer.append_timed("  call void @odyssey_begin()", len(kernels) + 2)
     for node in plan.fused.order:
-        if node.kind == "join" and not is_fully_covered(node) and node.id in plan.homes:
+        if node.kind == "join" and not is_fully_covered(node) and node.id in plan.allocations:
             writer.zero_buffer(node)
-    last_fallible = max((k.place for k in kernels if k.checks or k.kind == "call"), default=-1)
+    last_fallible = max((k.position for k in kernels if k.checks or k.kind == "call"), default=-1)
     if apart and last_fallible < 0:
         writer.end_step()
     for kernel in kernels:
@@ -327,17 +327,17 @@ def generate_code(
             writer.end_step()
             writer.steps.append(kernel.nodes[0])
             for node in kernel.nodes[0].inputs:
-                writer.slot(plan.home(node).buffer)
+                writer.slot(plan.allocation(node).buffer)
             continue
         if any(n.size for n in kernel.nodes) or kernel.kind == "product":
             writer.call(kernel, _kernel_function(plan, kernel, blas, instrumented))
         for node in kernel.checks:
             writer.check_truth(node)
-        if apart and kernel.place == last_fallible:
+        if apart and kernel.position == last_fallible:
             writer.end_step()
-    for state, node in plan.moves:
-        home = plan.home(node)
-        writer.copy_buffer(_state_buffer(plan, state), home.buffer)
+    for state, node in plan.state_copies:
+        allocation = plan.allocation(node)
+        writer.copy_buffer(_state_buffer(plan, state), allocation.buffer)
     writer.end_step()
     functions = "\n".join([*writer.kernel_texts, *writer.step_texts])
     texts = [declarations(functions), _external_declarations(functions)]
@@ -348,7 +348,7 @@ def generate_code(
         texts.append(instrumentation.runtime)
     direct = len(writer.steps) <= 2 and not (clocks or instrumented)
     # A direct call must hold the interpreter lock from its guards to its end.
-    direct = direct and not (writer.releases_gil or plan.varies)
+    direct = direct and not (writer.releases_gil or plan.is_symbolic)
     if "!llvm.loop" in functions:
         texts.append(LOOP_METADATA)
     texts.append('attributes #0 = { noinline nounwind "prefer-vector-width"="512" }')
@@ -368,7 +368,7 @@ def _kernel_function(
 ) -> KernelFunction:
     """Generate the function of a kernel."""
     # The number of blocks would depend on a symbolic size.
-    single_threaded = instrumented or (plan.varies and has_symbolic_sizes(kernel))
+    single_threaded = instrumented or (plan.is_symbolic and has_symbolic_sizes(kernel))
     if kernel.kind == "product":
         has_blas = f"ody_{BLAS_PREFIXES[kernel.nodes[0].type]}gemm" in blas
         return Matmul(plan, kernel, has_blas, single_threaded)
@@ -415,12 +415,12 @@ def _external_declarations(text: str) -> str:
 
 def _argument_buffers(plan: Plan, inputs: int) -> list[tuple[str, int]]:
     """Return the buffers whose addresses the entry writes into the table."""
-    outputs = plan.written()
+    outputs = plan.written_outputs()
     return [*(("input", k) for k in range(inputs)), *(("output", k) for k in outputs)]
 
 
 def _state_buffer(plan: Plan, state: int) -> Buffer:
-    for home in plan.homes.values():
-        if home.buffer.kind == "state" and home.buffer.index == state:
-            return home.buffer
+    for allocation in plan.allocations.values():
+        if allocation.buffer.kind == "state" and allocation.buffer.index == state:
+            return allocation.buffer
     raise AssertionError(f"state {state} has no buffer")

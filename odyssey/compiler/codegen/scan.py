@@ -55,7 +55,7 @@ class Scan(KernelFunction):
         super().__init__(plan, kernel, single_threaded)
         self._node = node = kernel.nodes[0]
         self._axis = node.detail[1]
-        slow = any(name.startswith("math.") for name, _ in node.work.steps)
+        slow = any(name.startswith("math.") for name, _ in node.payload.steps)
         self._line_count = _SLOW_LINES if slow else _LINES
         self._inputs = [self._operand(i) for i in node.inputs]
         self._output = self._operand(node)
@@ -107,8 +107,8 @@ class Scan(KernelFunction):
     # -------------------------------------------------------------- elements
 
     def _operand(self, node: Node) -> _Operand:
-        home = self.plan.home(node)
-        return _Operand(self.pointer(home.buffer), home.view, node.type)
+        allocation = self.plan.allocation(node)
+        return _Operand(self.pointer(allocation.buffer), allocation.view, node.type)
 
     def _indexed_pointer(self, operand: _Operand, indices: list[_Index]) -> str:
         strides = operand.view.strides
@@ -128,7 +128,7 @@ class Scan(KernelFunction):
         after = [*indices, _Index(self._axis, k, 1)]
         steps = [self._load_element(x, [*indices, _Index(self._axis, k)]) for x in others]
         operands = [before, self._load_element(first, after), *steps]
-        value = evaluate(self.code, self._node.work, operands)
+        value = evaluate(self.code, self._node.payload, operands)
         return self.code.cast(value, self._node.type), after
 
     # -------------------------------------------------------------- loops

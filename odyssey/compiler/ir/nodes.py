@@ -1,4 +1,20 @@
-"""Types of elements, and what a scalar is for one of them."""
+"""IR nodes: how each value of a program is computed from others; building and rewriting them.
+
+Kinds of nodes:
+
+* ``leaf``: an array of an argument, a state or a constant
+* ``number``: a literal; ``index``: the index along an axis
+* ``map``: a scalar program on each element
+* ``reduce``: a sum and the like along axes
+* ``gather``: elements read at indices; ``scatter``: elements written or combined at indices
+* ``scan``: each element combined with those before it along an axis
+* ``product``: a matrix product
+* ``view``: the same elements with other shape and strides
+* ``join``: an array of members at disjoint slices, and 0 elsewhere
+* ``call``: a host call, with a ``result`` node for each of its results
+
+Equal nodes are made once (hash-consing).
+"""
 
 from __future__ import annotations
 
@@ -17,18 +33,18 @@ from odyssey.spec import Shape
 
 __all__ = [
     "ITEM_SIZES",
+    "REDUCTIONS",
+    "IRBuilder",
+    "Node",
     "ScalarProgram",
     "is_single_op",
-    "scalar_program",
-    "type_code",
-    "REDUCTIONS",
-    "Node",
-    "IRBuilder",
-    "random_access_inputs",
     "owns_memory",
-    "topological_order",
+    "random_access_inputs",
     "rewrite",
+    "scalar_program",
     "substitute",
+    "topological_order",
+    "type_code",
 ]
 
 
@@ -41,70 +57,81 @@ ITEM_SIZES = {
     "b1": 1,
     **{f"{kind}{size}": size for kind in "iu" for size in (1, 2, 4, 8)},
 }
-"""Bytes of an element in memory, by type; what other types hold is not computed natively."""
+"""Bytes of an element in memory, by type code; other types are not computed natively."""
 
 
 def type_code(dtype: DTypeLike) -> str:
-    """The letters of a dtype: kind and bytes."""
+    """Return the type code of a dtype: kind and bytes, as in ``f8``."""
     return np.dtype(dtype).str[1:]
 
 
 class ScalarProgram(NamedTuple):
-    """A scalar's program for a type, and the text that tells it from others."""
+    """A scalar function traced for a type, and the text that identifies it."""
 
-    program: Program
-    text: str
+    body: Program
+    key: str
 
 
 @lru_cache(maxsize=2048)
 def _cached_program(
     scalar: Any, arity: int, options: tuple[Any, ...], text: str, type: str
 ) -> ScalarProgram:
-    made = program(scalar, arity, options, np.dtype(type if type != "b1" else bool))
-    return ScalarProgram(made, f"{type} {made.python_source('scalar')}")
+    body = program(scalar, arity, options, np.dtype(type if type != "b1" else bool))
+    return ScalarProgram(body, f"{type} {made.python_source('scalar')}")
 
 
 def scalar_program(
     scalar: Callable[..., Any], arity: int, options: tuple[Any, ...], type: str
 ) -> ScalarProgram:
-    """The program of a scalar that computes in ``type``; see ``kernels.scalars.program``."""
+    """Trace a scalar that computes in ``type``; see ``kernels.scalars.program``."""
     try:
-        # The text tells options apart that are equal: 1, 1.0 and True, 0.0 and -0.0.
+        # The text distinguishes options that are equal: 1, 1.0 and True, 0.0 and -0.0.
         return _cached_program(scalar, arity, options, repr(options), type)
     except TypeError:  # an option that is not hashable
         return _cached_program.__wrapped__(scalar, arity, options, "", type)
 
 
 def is_single_op(program: Program, name: str) -> bool:
-    """Whether a scalar is this one step of its two numbers in order, and nothing else."""
+    """Return whether a program is a single op of its two operands in order."""
     if program.arity != 2 or len(program.steps) != 1:
         return False
     ((step, operands),) = program.steps
-    # By numbers: to compare Terms would write a step.
+    # Compare ids, since comparing Terms records a step.
     ids = [o.id if isinstance(o, Term) else None for o in operands]
     return step == name and ids == [0, 1] and getattr(program.result, "id", None) == 2
 
 
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
-"""How folds combine two elements, and scatters, which may ``set`` them as well."""
+"""How reductions combine two elements; scatters may also ``set`` them."""
 
 
 class Node:
-    """A value.
+    """A value of a program.
 
     Attributes:
-        kind: ``leaf number index map fold gather scatter scan product view join call part``.
-        inputs: The nodes that it is computed from.
+        kind: ``leaf number index map reduce gather scatter scan product view join call result``.
+        inputs: Nodes that it is computed from.
         shape: Lengths of its axes.
-        type: Of its elements, as in ``SIZES``; of parts of calls any dtype's code.
-        detail: What else says what it is; of equal nodes equal.
-        work: What is not compared: the Program of a map or a scan, the call of a call.
-        id: Its number; that of an input is smaller.
-        of: The name of the row that it was first made for, for people; empty of what is given.
-        late: Whether it is computed a second time, and as late as it is needed.
+        type: Type code of its elements, as in ``ITEM_SIZES``; of results of calls any dtype's.
+        detail: Everything else that identifies it; equal for equal nodes.
+        payload: Data that is not compared: the Program of a map or a scan, the Call of a call.
+        id: Its number, larger than those of its inputs.
+        op: Name of the row that it was first made for, for people; empty for leaves.
+        is_rematerialized: Whether it is computed a second time, as late as it is needed.
     """
 
-    __slots__ = ("detail", "id", "inputs", "kind", "late", "of", "shape", "size", "type", "work")
+    __slots__ = (
+        "detail",
+        "id",
+        "inputs",
+        "is_rematerialized",
+        "kind",
+        "op",
+        "payload",
+        "shape",
+        "size",
+        "type",
+    )
 
     def __init__(
         self,
@@ -113,9 +140,9 @@ class Node:
         shape: Shape,
         type: str,
         detail: Any,
-        work: Any,
+        payload: Any,
         id: int,
-        of: str,
+        op: str,
     ) -> None:
         self.kind = kind
         self.inputs = inputs
@@ -123,18 +150,18 @@ class Node:
         self.size = math.prod(shape)
         self.type = type
         self.detail = detail
-        self.work = work
+        self.payload = payload
         self.id = id
-        self.of = of
-        self.late = False
+        self.op = op
+        self.is_rematerialized = False
 
     def __repr__(self) -> str:
-        given = ", ".join(f"n{i.id}" for i in self.inputs)
-        return f"n{self.id}: {self.type}{list(self.shape)} = {self.kind}({given})"
+        inputs = ", ".join(f"n{i.id}" for i in self.inputs)
+        return f"n{self.id}: {self.type}{list(self.shape)} = {self.kind}({inputs})"
 
     @property
     def owner(self) -> Node:
-        """Through views: the node whose memory holds this one's elements."""
+        """The node whose memory holds these elements: itself, or what a view shows."""
         node = self
         while node.kind == "view":
             node = node.inputs[0]
@@ -142,7 +169,7 @@ class Node:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is one number, computed wherever it is needed."""
+        """True for one number, which is computed wherever it is needed."""
         return self.kind == "number" or (self.kind == "map" and self.size == 1)
 
 
@@ -156,179 +183,184 @@ def _identity(x: Any) -> Any:
 
 
 class IRBuilder:
-    """Makes nodes: equal ones once, and what changes nothing not at all.
+    """Builder of nodes, which makes equal nodes once and simplifies trivial ones away.
 
     Attributes:
-        all: By number.
-        of: The name of the row that nodes are made for now; else that of their first input counts.
+        nodes: All nodes, by number.
+        op: Name of the row that is being lowered; without one nodes inherit it from an input.
     """
 
     def __init__(self) -> None:
-        self.all: list[Node] = []
-        self.of = ""
-        self._known: dict[Any, Node] = {}
+        self.nodes: list[Node] = []
+        self.op = ""
+        self._unique: dict[Any, Node] = {}
 
-    def make(
+    def make_node(
         self,
         kind: str,
         inputs: Iterable[Node],
         shape: Iterable[int],
         type: str,
         detail: Any = None,
-        work: Any = None,
+        payload: Any = None,
     ) -> Node:
-        """The node, or an equal one that is there."""
+        """Return a node, which is the existing one if there is an equal node."""
         inputs, shape = tuple(inputs), tuple(shape)
         key = (kind, tuple([i.id for i in inputs]), shape, type, detail)
-        known = self._known.get(key)
-        if known is None:
-            of = self.of or (inputs[0].of if inputs else "")
-            known = Node(kind, inputs, shape, type, detail, work, len(self.all), of)
-            self.all.append(known)
-            self._known[key] = known
-        return known
+        node = self._unique.get(key)
+        if node is None:
+            op = self.op or (inputs[0].op if inputs else "")
+            node = Node(kind, inputs, shape, type, detail, payload, len(self.nodes), op)
+            self.nodes.append(node)
+            self._unique[key] = node
+        return node
 
-    def like(self, node: Node, inputs: Sequence[Node]) -> Node:
-        """The same node of other inputs."""
-        of, self.of = self.of, node.of
-        made = self.make(node.kind, inputs, node.shape, node.type, node.detail, node.work)
-        self.of = of
-        made.late = made.late or node.late
-        return made
+    def with_inputs(self, node: Node, inputs: Sequence[Node]) -> Node:
+        """Return a copy of a node with other inputs."""
+        outer, self.op = self.op, node.op
+        copy = self.make_node(node.kind, inputs, node.shape, node.type, node.detail, node.payload)
+        self.op = outer
+        copy.is_rematerialized = copy.is_rematerialized or node.is_rematerialized
+        return copy
 
     # -------------------------------------------------------------- leaves
 
     def leaf(self, role: str, index: int, shape: Shape, type: str, array: Any = None) -> Node:
-        """An array that is there: ``input``, ``state`` or ``constant`` number ``index``."""
-        return self.make("leaf", (), shape, type, (role, index), array)
+        """Return the leaf of an array: ``input``, ``state`` or ``constant`` number ``index``."""
+        return self.make_node("leaf", (), shape, type, (role, index), array)
 
-    def number(self, value: Any, type: str) -> Node:
-        """A number of a type."""
+    def literal(self, value: Any, type: str) -> Node:
+        """Return a number of a type."""
         value = np.dtype(type if type != "b1" else bool).type(value)
-        return self.make("number", (), (), type, value.tobytes(), value)
+        return self.make_node("number", (), (), type, value.tobytes(), value)
 
     def index(self, shape: Shape, axis: int) -> Node:
-        """The index along an axis, at each element."""
+        """Return the index along an axis, at each element."""
         column = tuple(n if k == axis else 1 for k, n in enumerate(shape))
-        return self.broadcast(self.make("index", (), column, "i8", axis), shape)
+        return self.broadcast(self.make_node("index", (), column, "i8", axis), shape)
 
-    # -------------------------------------------------------------- computing
+    # -------------------------------------------------------------- elements
 
-    def map(self, means: ScalarProgram, inputs: Sequence[Node], shape: Shape, type: str) -> Node:
-        """A program on each element of inputs that broadcast to ``shape``."""
+    def map(self, program: ScalarProgram, inputs: Sequence[Node], shape: Shape, type: str) -> Node:
+        """Apply a program to each element of inputs that broadcast to ``shape``."""
         inputs = [_skip_broadcasts(i) for i in inputs]
-        if is_single_op(means.program, "mul"):
+        if is_single_op(program.body, "mul"):  # x * 1 -> x
             for one, other in (inputs, inputs[::-1]):
                 if other.type == type and other.shape == shape and _is_literal_one(one):
                     return other
-        lifted = _shape_with_unit_axes(inputs, shape)
-        if lifted is not None:
-            found = [i if i.size == 1 else self._lift(i, lifted) for i in inputs]
-            return self.reshape(self._map(means, found, lifted, type), shape)
-        return self._map(means, inputs, shape, type)
+        longer = _shape_with_unit_axes(inputs, shape)
+        if longer is not None:
+            inputs = [i if i.size == 1 else self._insert_unit_axes(i, longer) for i in inputs]
+            node = self.make_node("map", inputs, longer, type, program.key, program.body)
+            return self.reshape(node, shape)
+        return self.make_node("map", inputs, shape, type, program.key, program.body)
 
-    def _lift(self, x: Node, shape: Shape) -> Node:
-        """A node in a shape with more axes of length 1; a map of what is there is made in it."""
-        there = all(i.size == 1 or (i.kind == "leaf" and i.shape == x.shape) for i in x.inputs)
-        if x.kind == "map" and there:
+    def _insert_unit_axes(self, x: Node, shape: Shape) -> Node:
+        """Return a node in a shape with more axes of length 1; maps of leaves are made in it."""
+        from_leaves = all(
+            i.size == 1 or (i.kind == "leaf" and i.shape == x.shape) for i in x.inputs
+        )
+        if x.kind == "map" and from_leaves:
             inputs = [i if i.size == 1 else self.reshape(i, shape) for i in x.inputs]
-            return self.make("map", inputs, shape, x.type, x.detail, x.work)
+            return self.make_node("map", inputs, shape, x.type, x.detail, x.payload)
         return self.reshape(x, shape)
 
-    def _map(self, means: ScalarProgram, inputs: Sequence[Node], shape: Shape, type: str) -> Node:
-        return self.make("map", inputs, shape, type, means.text, means.program)
-
-    def cast(self, x: Node, type: str) -> Node:
-        """The same numbers in another type."""
+    def convert(self, x: Node, type: str) -> Node:
+        """Convert elements to another type."""
         if x.type == type:
             return x
         if x.kind == "number":
-            return self.number(_astype(x.work, type if type != "b1" else bool), type)
+            return self.literal(_astype(x.payload, type if type != "b1" else bool), type)
         computed = x.type if type == "b1" else type
         return self.map(scalar_program(_identity, 1, (), computed), [x], x.shape, type)
 
-    def copy(self, x: Node, whose: Any = None) -> Node:
-        """The same elements in memory of their own; one copy for each of ``whose``."""
-        means = scalar_program(_identity, 1, (), x.type)
+    def copy(self, x: Node, owner: Any = None) -> Node:
+        """Copy elements to memory of their own; a separate copy for each ``owner``."""
+        program = scalar_program(_identity, 1, (), x.type)
         source = _skip_broadcasts(x)
-        if source.size != 1:  # one number is computed where it is needed, and not read
+        if source.size != 1:  # a single number is computed where it is needed, and not read
             source = x
-        return self.make("map", [source], x.shape, x.type, (means.text, whose), means.program)
+        return self.make_node("map", [source], x.shape, x.type, (program.key, owner), program.body)
 
-    def fold(self, how: str, x: Node, axes: Iterable[int]) -> Node:
-        """Combine the elements along axes, which stay with length 1."""
+    def reduce(self, how: str, x: Node, axes: Iterable[int]) -> Node:
+        """Reduce axes, which stay with length 1."""
         long = tuple(sorted(a for a in axes if x.shape[a] != 1))
         if not long:
             return x
-        x = self._in_memory(x)
+        x = self._materializable(x)
         base = x.inputs[0] if x.kind == "view" and x.detail[0] == "reshape" else x
-        longer = base.kind in ("fold", "map") and len(base.shape) > len(x.shape)
+        longer = base.kind in ("reduce", "map") and len(base.shape) > len(x.shape)
         if longer and _squeeze(base.shape) == _squeeze(x.shape):
-            # With the axes of length 1 that folds left, it can be one loop with them.
-            places = [a for a, n in enumerate(base.shape) if n != 1]
-            order = [a for a, n in enumerate(x.shape) if n != 1]
-            made = self.fold(how, base, [places[order.index(a)] for a in long])
-            return self.reshape(made, [1 if a in long else n for a, n in enumerate(x.shape)])
+            # With the unit axes that reductions left, both can be one loop.
+            base_axes = [a for a, n in enumerate(base.shape) if n != 1]
+            x_axes = [a for a, n in enumerate(x.shape) if n != 1]
+            node = self.reduce(how, base, [base_axes[x_axes.index(a)] for a in long])
+            return self.reshape(node, [1 if a in long else n for a, n in enumerate(x.shape)])
         shape = [1 if a in long else n for a, n in enumerate(x.shape)]
-        return self.make("fold", [x], shape, x.type, (how, long))
+        return self.make_node("reduce", [x], shape, x.type, (how, long))
 
-    def gather(self, x: Node, places: Sequence[Node]) -> Node:
-        """The elements of ``x`` at places along each of its axes, which broadcast to a shape."""
-        shape = np.broadcast_shapes(*[i.shape for i in places])
+    def gather(self, x: Node, indices: Sequence[Node]) -> Node:
+        """Return the elements of ``x`` at indices along each of its axes, which broadcast."""
+        shape = np.broadcast_shapes(*[i.shape for i in indices])
         if x.size <= 1 or not math.prod(shape):
-            found = self.reshape(x, ()) if x.size == 1 else self.number(0, x.type)
-            return self.broadcast(found, shape)
-        inputs = [self._in_memory(x), *map(_skip_broadcasts, places)]
-        return self.make("gather", inputs, shape, x.type)
+            element = self.reshape(x, ()) if x.size == 1 else self.literal(0, x.type)
+            return self.broadcast(element, shape)
+        inputs = [self._materializable(x), *map(_skip_broadcasts, indices)]
+        return self.make_node("gather", inputs, shape, x.type)
 
-    def scatter(self, how: str, base: Node, x: Node, places: Sequence[Node]) -> Node:
-        """What ``base`` becomes where the elements of ``x`` are put at places along its axes.
+    def scatter(self, how: str, base: Node, x: Node, indices: Sequence[Node]) -> Node:
+        """Return ``base`` with the elements of ``x`` written at indices along its axes.
 
         Args:
-            how: ``set``, or one of ``FOLDS``, by which an element meets what is there. They come
-                in row-major order.
-            base: What was there before.
+            how: ``set``, or one of ``REDUCTIONS`` to combine with the element there. Elements are
+                written in row-major order.
+            base: The array before.
             x: The elements.
-            places: A node for each axis of ``base``, which broadcast to the shape of ``x``.
+            indices: A node for each axis of ``base``, which broadcast to the shape of ``x``.
         """
         if not x.size or not base.size:
             return base
-        inputs = [_skip_broadcasts(base), self._in_memory(x), *map(_skip_broadcasts, places)]
-        return self.make("scatter", inputs, base.shape, base.type, how)
+        inputs = [_skip_broadcasts(base), self._materializable(x)]
+        inputs += map(_skip_broadcasts, indices)
+        return self.make_node("scatter", inputs, base.shape, base.type, how)
 
-    def scan(self, means: ScalarProgram, inputs: Sequence[Node], axis: int) -> Node:
-        """Along an axis the first element of ``inputs[0]``, then a program of what came before it.
+    def scan(self, program: ScalarProgram, inputs: Sequence[Node], axis: int) -> Node:
+        """Return the first element of ``inputs[0]`` along an axis, then running results.
 
-        The program gets the result before, the element, and, one shorter along the axis, those of
-        the other inputs: what leads from one element to the next.
+        The program gets the previous result, the element, and those of the other inputs, which are
+        one shorter along the axis: operands of the step to the element.
         """
         first = inputs[0]
         if first.size <= 1 or first.shape[axis] == 1:
             return first
-        found = [self._in_memory(x) for x in inputs]
-        return self.make("scan", found, first.shape, first.type, (means.text, axis), means.program)
+        arrays = [self._materializable(x) for x in inputs]
+        detail = (program.key, axis)
+        return self.make_node("scan", arrays, first.shape, first.type, detail, program.body)
 
-    def _in_memory(self, x: Node) -> Node:
-        """A node that lies in memory, or can: no index, nor a number that is repeated."""
+    def _materializable(self, x: Node) -> Node:
+        """Return a node that can lie in memory: a copy of an index or of a repeated number."""
         repeated = x.size != 1 and x.owner.size == 1
         if x.owner.kind not in ("number", "index") and not repeated:
             return x
-        means = scalar_program(_identity, 1, (), x.type)
-        return self.make("map", [_skip_broadcasts(x)], x.shape, x.type, means.text, means.program)
+        program = scalar_program(_identity, 1, (), x.type)
+        source = [_skip_broadcasts(x)]
+        return self.make_node("map", source, x.shape, x.type, program.key, program.body)
 
-    def product(self, a: Node, b: Node) -> Node:
-        """Products of matrices; leading axes broadcast."""
+    def matmul(self, a: Node, b: Node) -> Node:
+        """Return matrix products; leading axes broadcast."""
+        # A product with a column of ones is a sum along rows.
         if b.shape[-1] == 1 and _is_literal_one(b.owner) and math.prod(b.shape[:-2]) == 1:
             long = (1,) * (len(b.shape) - len(a.shape)) + a.shape
-            return self.fold("sum", self.reshape(a, long), (len(long) - 1,))
-        a, b = self._in_memory(a), self._in_memory(b)
+            return self.reduce("sum", self.reshape(a, long), (len(long) - 1,))
+        a, b = self._materializable(a), self._materializable(b)
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        return self.make("product", [a, b], (*batch, a.shape[-2], b.shape[-1]), a.type, ("=", 0.0))
+        shape = (*batch, a.shape[-2], b.shape[-1])
+        return self.make_node("product", [a, b], shape, a.type, ("=", 0.0))
 
     # -------------------------------------------------------------- views
 
     def reshape(self, x: Node, shape: Iterable[int]) -> Node:
-        """The same elements in row-major order."""
+        """Return the elements in row-major order in another shape."""
         while x.kind == "view" and x.detail[0] == "reshape":
             x = x.inputs[0]
         shape = tuple(shape)
@@ -338,82 +370,89 @@ class IRBuilder:
         if x.shape == shape:
             return x
         if x.owner.size == 1:
-            return self._repeated(x.owner, shape)
-        return self.make("view", [x], shape, x.type, ("reshape", shape))
+            return self._repeat_element(x.owner, shape)
+        return self.make_node("view", [x], shape, x.type, ("reshape", shape))
 
-    def _repeated(self, x: Node, shape: Shape) -> Node:
-        """A node of one element in any shape."""
+    def _repeat_element(self, x: Node, shape: Shape) -> Node:
+        """Return a view of one element in any shape."""
         if x.shape == shape:
             return x
         if math.prod(shape) == 1:
-            return self.make("view", [x], shape, x.type, ("reshape", shape))
-        one = self._repeated(x, ())
-        return self.make("view", [one], shape, x.type, ("broadcast", shape))
+            return self.make_node("view", [x], shape, x.type, ("reshape", shape))
+        one = self._repeat_element(x, ())
+        return self.make_node("view", [one], shape, x.type, ("broadcast", shape))
 
     def transpose(self, x: Node, axes: Iterable[int]) -> Node:
-        """The axes in another order."""
+        """Permute the axes."""
         axes = tuple(axes)
         if x.owner.size == 1:
-            return self._repeated(x.owner, tuple(x.shape[a] for a in axes))
+            return self._repeat_element(x.owner, tuple(x.shape[a] for a in axes))
         if x.kind == "view" and x.detail[0] == "transpose":
             axes = tuple(x.detail[1][a] for a in axes)
             x = x.inputs[0]
         if axes == tuple(range(len(axes))):
             return x
-        return self.make("view", [x], [x.shape[a] for a in axes], x.type, ("transpose", axes))
+        shape = [x.shape[a] for a in axes]
+        return self.make_node("view", [x], shape, x.type, ("transpose", axes))
 
     def broadcast(self, x: Node, shape: Iterable[int]) -> Node:
-        """Repeated along axes of length 1, and new leading ones."""
+        """Repeat along axes of length 1 and new leading axes."""
         shape = tuple(shape)
         if x.shape == shape:
             return x
         if x.owner.size == 1:
-            return self._repeated(x.owner, tuple(shape))
+            return self._repeat_element(x.owner, tuple(shape))
         if x.kind == "view" and x.detail[0] == "broadcast":
             x = x.inputs[0]
-        return self.make("view", [x], shape, x.type, ("broadcast", shape))
+        return self.make_node("view", [x], shape, x.type, ("broadcast", shape))
 
-    def part(self, x: Node, key: tuple[Any, ...]) -> Node:
-        """What a tuple of slices, numbers, None and Ellipsis picks."""
+    def slice(self, x: Node, key: tuple[Any, ...]) -> Node:
+        """Return the elements at a key of slices, integers, None and Ellipsis."""
         shape = np.broadcast_to(np.zeros((), "i1"), x.shape)[key].shape
         if x.owner.size == 1:
-            return self._repeated(x.owner, shape)
-        spelled = tuple((k.start, k.stop, k.step) if isinstance(k, slice) else repr(k) for k in key)
-        return self.make("view", [x], shape, x.type, ("part", spelled), key)
+            return self._repeat_element(x.owner, shape)
+        hashable = tuple(
+            (k.start, k.stop, k.step) if isinstance(k, slice) else repr(k) for k in key
+        )
+        return self.make_node("view", [x], shape, x.type, ("slice", hashable), key)
 
     def windows(self, x: Node, window: Shape, stride: Shape, dilation: Shape) -> Node:
-        """Windows that slide over the last axes: their elements, and then their places."""
+        """Return sliding windows over the last axes: axes of their elements, then of positions."""
         shape = View.dense(x.shape).windows(window, stride, dilation).shape
         if x.owner.size == 1:
-            return self._repeated(x.owner, shape)
-        return self.make("view", [x], shape, x.type, ("windows", (window, stride, dilation)))
+            return self._repeat_element(x.owner, shape)
+        detail = ("windows", (window, stride, dilation))
+        return self.make_node("view", [x], shape, x.type, detail)
 
-    def join(self, parts: Sequence[tuple[Node, tuple[Any, ...]]], shape: Shape, type: str) -> Node:
-        """A whole of parts, each at the place that its key picks; elsewhere 0."""
-        keys = tuple(
+    def join(
+        self, members: Sequence[tuple[Node, tuple[Any, ...]]], shape: Shape, type: str
+    ) -> Node:
+        """Return an array of members, each at the slices of its key; 0 elsewhere."""
+        keys = tuple([key for _, key in members])
+        hashable = tuple(
             tuple((k.start, k.stop, k.step) if isinstance(k, slice) else k for k in key)
-            for _, key in parts
+            for key in keys
         )
-        return self.make(
-            "join", [part for part, _ in parts], shape, type, keys, tuple(key for _, key in parts)
-        )
+        return self.make_node("join", [x for x, _ in members], shape, type, hashable, keys)
 
-    def call(self, inputs: Sequence[Node], work: Any, results: Sequence[Any]) -> list[Node]:
-        """A call of a row, and a node for each of its results."""
-        found = [self._in_memory(i) for i in inputs]
-        made = self.make("call", found, (), "", len(self.all), work)
+    def call(self, inputs: Sequence[Node], call: Any, results: Sequence[Any]) -> list[Node]:
+        """Return a node for each result of a host call."""
+        arrays = [self._materializable(i) for i in inputs]
+        node = self.make_node("call", arrays, (), "", len(self.nodes), call)
         return [
-            self.make("part", [made], spec.shape, type_code(spec.dtype), k)
+            self.make_node("result", [node], spec.shape, type_code(spec.dtype), k)
             for k, spec in enumerate(results)
         ]
 
 
 def _is_literal_one(x: Node) -> bool:
-    return x.kind == "number" and x.type[0] != "c" and bool(x.work == 1)  # (1 + 0j) inf has a NaN
+    return (
+        x.kind == "number" and x.type[0] != "c" and bool(x.payload == 1)
+    )  # (1 + 0j) inf has a NaN
 
 
 def _skip_broadcasts(x: Node) -> Node:
-    """What a broadcast repeats: maps repeat by themselves."""
+    """Return the operand of broadcasts, since maps broadcast by themselves."""
     while x.kind == "view" and x.detail[0] == "broadcast":
         x = x.inputs[0]
     return x
@@ -424,85 +463,87 @@ def _squeeze(shape: Shape) -> list[int]:
 
 
 def _shape_with_unit_axes(inputs: Sequence[Node], shape: Shape) -> Shape | None:
-    """The shape with more axes of length 1 that some input was computed in, if all can be.
+    """Return the shape with more unit axes in which an input was computed, if all inputs can be.
 
-    Sums drop the axis that they fold. What is computed of them with it can be one loop with them.
+    A reduction without keepdims drops its axes. A map with these axes can share its loop.
     """
-    found = None
+    longer = None
     for x in inputs:
         if x.kind == "view" and x.detail[0] == "reshape" and x.shape == shape and x.size > 1:
             base = x.inputs[0]
-            folded = base.kind in ("fold", "map") and len(base.shape) > len(shape)
-            if folded and _squeeze(base.shape) == _squeeze(shape):
-                found = base.shape
-    if found is None or any(x.size > 1 and x.shape != shape for x in inputs):
+            reduced = base.kind in ("reduce", "map") and len(base.shape) > len(shape)
+            if reduced and _squeeze(base.shape) == _squeeze(shape):
+                longer = base.shape
+    if longer is None or any(x.size > 1 and x.shape != shape for x in inputs):
         return None
-    return found
+    return longer
 
 
 def owns_memory(node: Node) -> bool:
-    """Whether a node has memory that belongs to it alone when it is computed."""
-    return node.kind in ("map", "fold", "gather", "scatter", "scan", "product", "join")
+    """Return whether a node that is computed has memory of its own."""
+    return node.kind in ("map", "reduce", "gather", "scatter", "scan", "product", "join")
 
 
 def random_access_inputs(node: Node) -> tuple[Node, ...]:
-    """The inputs that must be whole before the first element of a node is computed."""
+    """Return the inputs that must be complete before the first element of a node is computed."""
     return node.inputs[:1] if node.kind in ("gather", "scatter") else ()
 
 
 def topological_order(roots: Iterable[Node]) -> list[Node]:
-    """What roots are computed from, inputs first."""
-    found: dict[int, Node] = {}
+    """Return the live nodes, those that roots are computed from, inputs first."""
+    live: dict[int, Node] = {}
     stack = list(roots)
     while stack:
         node = stack.pop()
-        if node.id not in found:
-            found[node.id] = node
+        if node.id not in live:
+            live[node.id] = node
             stack += node.inputs
-    return [found[k] for k in sorted(found)]
+    return [live[k] for k in sorted(live)]
 
 
 def rewrite(
-    nodes: IRBuilder, roots: Sequence[Node], rule: Callable[[Node, list[Node]], Node | None]
+    builder: IRBuilder, roots: Sequence[Node], rule: Callable[[Node, list[Node]], Node | None]
 ) -> list[Node]:
-    """Roots whose graph was rewritten.
+    """Rewrite a graph, inputs first; return its new roots.
 
     Args:
-        nodes: What makes nodes.
-        roots: What is wanted.
-        rule: Given a node and its new inputs, what takes its place; None for the node itself.
+        builder: Builder of new nodes.
+        roots: Roots of the graph.
+        rule: Given a node and its new inputs, returns its replacement; None to keep the node.
     """
     new: dict[int, Node] = {}
     for node in topological_order(roots):
         inputs = [new[i.id] for i in node.inputs]
-        made = rule(node, inputs)
-        if made is None:
-            same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-            made = node if same else nodes.like(node, inputs)
-        new[node.id] = made
+        replacement = rule(node, inputs)
+        if replacement is None:
+            unchanged = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
+            replacement = node if unchanged else builder.with_inputs(node, inputs)
+        new[node.id] = replacement
     return [new[root.id] for root in roots]
 
 
-def substitute(nodes: IRBuilder, roots: Sequence[Node], new: Mapping[int, Node]) -> dict[int, Node]:
-    """By number of each node of a graph what takes its place, where some give way to others.
+def substitute(
+    builder: IRBuilder, roots: Sequence[Node], new: Mapping[int, Node]
+) -> dict[int, Node]:
+    """Replace some nodes of a graph; return the replacement of each node, by number.
 
     Args:
-        nodes: What makes nodes.
-        roots: What is wanted.
-        new: By number of a node, another of the same value; of its inputs, too, some may give way.
+        builder: Builder of new nodes.
+        roots: Roots of the graph.
+        new: By number of a node, another of the same value; its inputs may be replaced too.
     """
-    made: dict[int, Node] = {}
+    replacements: dict[int, Node] = {}
     stack = list(roots)
     while stack:
         node = stack[-1]
-        given = new.get(node.id, node)
-        waiting = [i for i in given.inputs if i.id not in made]
-        if waiting and node.id not in made:
+        target = new.get(node.id, node)
+        waiting = [i for i in target.inputs if i.id not in replacements]
+        if waiting and node.id not in replacements:
             stack += waiting
             continue
         stack.pop()
-        if node.id not in made:
-            inputs = [made[i.id] for i in given.inputs]
-            same = all(a is b for a, b in zip(inputs, given.inputs, strict=True))
-            made[node.id] = given if same else nodes.like(given, inputs)
-    return made
+        if node.id not in replacements:
+            inputs = [replacements[i.id] for i in target.inputs]
+            unchanged = all(a is b for a, b in zip(inputs, target.inputs, strict=True))
+            replacements[node.id] = target if unchanged else builder.with_inputs(target, inputs)
+    return replacements

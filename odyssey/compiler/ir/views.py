@@ -1,7 +1,7 @@
-"""How elements lie in memory: shape, strides and offset, counted in elements.
+"""Strided views: shape, strides and offset of an array in memory, counted in elements.
 
 >>> rows = View.dense((2, 3))
->>> rows.transpose((1, 0)).part((slice(None), 1))
+>>> rows.transpose((1, 0)).slice((slice(None), 1))
 View(shape=(3,), strides=(1,), offset=3)
 """
 
@@ -17,12 +17,12 @@ __all__ = ["View"]
 
 
 class View(NamedTuple):
-    """Elements in memory.
+    """A strided view of memory.
 
     Attributes:
         shape: Lengths of the axes.
-        strides: How far neighbours along each axis lie apart.
-        offset: Where the first element lies.
+        strides: Distance of neighbours along each axis.
+        offset: Position of the first element.
     """
 
     shape: Shape
@@ -31,7 +31,7 @@ class View(NamedTuple):
 
     @staticmethod
     def dense(shape: Shape, axes: Sequence[int] | None = None) -> View:
-        """Elements one after another, those along the last of ``axes`` the closest."""
+        """Return a contiguous view; ``axes`` go from the largest to the smallest stride."""
         strides, step = [0] * len(shape), 1
         for a in reversed(range(len(shape)) if axes is None else axes):
             strides[a] = step
@@ -40,25 +40,25 @@ class View(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many elements are shown."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     def transpose(self, axes: Sequence[int]) -> View:
-        """The axes in another order."""
+        """Permute the axes."""
         shape = tuple(self.shape[a] for a in axes)
         return View(shape, tuple(self.strides[a] for a in axes), self.offset)
 
     def broadcast(self, shape: Shape) -> View:
-        """Repeated along axes of length 1, and new leading ones."""
+        """Repeat along axes of length 1 and new leading axes."""
         extra = len(shape) - len(self.shape)
         pairs = zip(self.shape, self.strides, shape[extra:], strict=True)
         strides = [0] * extra + [s if n == to else 0 for n, s, to in pairs]
         return View(tuple(shape), tuple(strides), self.offset)
 
-    def part(self, key: tuple[Any, ...]) -> View:
-        """What slices, whole numbers, None and at most one Ellipsis pick."""
-        taken = sum(k is not None and k is not Ellipsis for k in key)
-        rest = (slice(None),) * (len(self.shape) - taken)
+    def slice(self, key: tuple[Any, ...]) -> View:
+        """Return the elements at slices, integers, None and at most one Ellipsis."""
+        indexed = sum(k is not None and k is not Ellipsis for k in key)
+        rest = (slice(None),) * (len(self.shape) - indexed)
         dots = next((i for i, k in enumerate(key) if k is Ellipsis), len(key))
         shape, strides, offset, axis = [], [], self.offset, 0
         for k in (*key[:dots], *rest, *key[dots + 1 :]):
@@ -69,10 +69,10 @@ class View(NamedTuple):
             length, stride = self.shape[axis], self.strides[axis]
             axis += 1
             if isinstance(k, slice):
-                places = range(length)[k]
-                shape.append(len(places))
-                strides.append(stride * places.step)
-                offset += stride * places.start if places else 0
+                indices = range(length)[k]
+                shape.append(len(indices))
+                strides.append(stride * indices.step)
+                offset += stride * indices.start if indices else 0
             else:
                 offset += stride * (int(k) % length)
         return View(tuple(shape), tuple(strides), offset)
@@ -80,7 +80,7 @@ class View(NamedTuple):
     def windows(
         self, window: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
     ) -> View:
-        """Windows that slide over the last axes: their elements, and then their places.
+        """Return sliding windows over the last axes: axes of their elements, then of positions.
 
         >>> View.dense((4,)).windows((2,), (1,), (1,))
         View(shape=(2, 3), strides=(1, 1), offset=0)
@@ -94,10 +94,10 @@ class View(NamedTuple):
         return View(shape, (*self.strides[:n], *steps), self.offset)
 
     def reshape(self, shape: Sequence[int]) -> View:
-        """The elements in row-major order in another shape, where one length may be -1.
+        """Return the elements in row-major order in another shape; one length may be -1.
 
         Raises:
-            ValueError: no strides show them so, and they would have to be copied.
+            ValueError: if no strides can do that, so that a copy would be needed.
         """
         if -1 in shape:
             rest = math.prod(n for n in shape if n != -1)
@@ -105,11 +105,11 @@ class View(NamedTuple):
         if self.size <= 1:
             return View(tuple(shape), (0,) * len(shape), self.offset)
         strides: list[int] = []
-        left = list(shape)
-        for length, stride in self._merged():
+        rest_shape = list(shape)
+        for length, stride in self._contiguous_axes():
             step = length
-            while step > 1 or (left and left[0] == 1):
-                n = left.pop(0)
+            while step > 1 or (rest_shape and rest_shape[0] == 1):
+                n = rest_shape.pop(0)
                 if step % n:
                     raise ValueError("the elements do not lie in that order")
                 step //= n
@@ -117,20 +117,20 @@ class View(NamedTuple):
         return View(tuple(shape), (*strides, *[0] * (len(shape) - len(strides))), self.offset)
 
     def is_matrix(self) -> bool:
-        """Whether BLAS can read or write the matrices of the last two axes where they lie."""
+        """Return whether BLAS can read or write the matrices of the last two axes in place."""
         (m, n), (row, column) = self.shape[-2:], self.strides[-2:]
         if column == 1 or n == 1:
             return m == 1 or row >= n
         return (row == 1 or m == 1) and column >= m
 
-    def _merged(self) -> list[tuple[int, int]]:
-        """Lengths and strides, where axes whose elements follow one another are one."""
-        found: list[tuple[int, int]] = []
+    def _contiguous_axes(self) -> list[tuple[int, int]]:
+        """Return lengths and strides, with axes that are contiguous to each other merged."""
+        merged: list[tuple[int, int]] = []
         for length, stride in zip(self.shape, self.strides, strict=True):
             if length == 1:
                 continue
-            if found and found[-1][1] == length * stride:
-                found[-1] = (found[-1][0] * length, stride)
+            if merged and merged[-1][1] == length * stride:
+                merged[-1] = (merged[-1][0] * length, stride)
             else:
-                found.append((length, stride))
-        return found
+                merged.append((length, stride))
+        return merged

@@ -1,4 +1,4 @@
-"""How much nodes compute, counted in steps of arithmetic."""
+"""FLOP counts: floating-point operations of a node."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from odyssey.compiler.passes.windows import product_axes
 
 __all__ = ["count_flops"]
 
-# Steps of scalars that compute nothing.
+# Steps of scalar programs that are no arithmetic.
 _FREE = ("T", "select")
 
 
 def count_flops(node: Node) -> int:
-    """Steps of arithmetic of a node."""
+    """Return the number of arithmetic operations of a node."""
     if node.kind in ("map", "scan"):
-        return node.size * sum(name not in _FREE for name, _ in node.work.steps)
-    if node.kind == "fold":
+        return node.size * sum(name not in _FREE for name, _ in node.payload.steps)
+    if node.kind == "reduce":
         return node.inputs[0].size - node.size
     if node.kind == "scatter":
         return 0 if node.detail == "set" else node.inputs[1].size
@@ -25,9 +25,9 @@ def count_flops(node: Node) -> int:
         return 0
     a, b = node.inputs[:2]
     added = node.size if node.detail[1] else 0
-    axes, summed = product_axes(node), node.detail[0] == "sum"
+    axes, sums_batch = product_axes(node), node.detail[0] == "sum"
     if axes is not None:
-        batch = a.shape[: -1 - axes.inner] if summed else ()
+        batch = a.shape[: -1 - axes.inner] if sums_batch else ()
         return 2 * node.size * math.prod((*batch, *a.shape[-axes.inner :])) + 2 * added
     matrices = math.prod(_broadcast_shape(a.shape[:-2], b.shape[:-2]))
     return 2 * matrices * a.shape[-2] * a.shape[-1] * b.shape[-1] + 2 * added

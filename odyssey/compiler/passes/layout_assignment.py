@@ -1,7 +1,7 @@
-"""Getting a graph ready for kernels: every value that is stored has a place that suits its readers.
+"""Layout assignment: choose memory order for each value so that its readers need no copies.
 
-Results and new states get memory of their own, parts lie where their whole has them, axes are put
-into an order in which views need no copies; what cannot be seen so is copied.
+Results and new states get memory of their own, members of a join lie inside its memory, and axes
+are ordered so that views need no copies. Where that is impossible, copies are inserted.
 """
 
 from __future__ import annotations
@@ -21,60 +21,78 @@ __all__ = [
     "apply_view",
     "legalize_products",
     "assign_layouts",
+    "find_strided_states",
+    "is_readable",
     "strided_leaves",
     "is_writable",
 ]
 
 
 def apply_view(node: Node, base: View) -> View:
-    """What a view shows; ValueError where that would have to be copied."""
+    """Return the view of a view node's operand; ValueError if it would need a copy."""
     kind, how = node.detail
     if kind == "reshape":
         return base.reshape(how)
-    # Of a size that varies, parts and windows are told how long they are here alone.
-    if kind == "part":
-        return base.part(node.work)._replace(shape=node.shape)
+    # Views compute plain lengths; the node has the symbolic ones.
+    if kind == "slice":
+        return base.slice(node.payload)._replace(shape=node.shape)
     if kind == "windows":
         return base.windows(*how)._replace(shape=node.shape)
     return base.transpose(how) if kind == "transpose" else base.broadcast(how)
 
 
 def strided_leaves(states: Iterable[Node], strides: Mapping[int, Sequence[int]]) -> dict[int, View]:
-    """By number of the leaf of a state that is not contiguous, how it lies."""
-    found = {n.id: n for n in states if n.detail[1] in strides}
-    return {id: View(n.shape, tuple(strides[n.detail[1]])) for id, n in found.items()}
+    """Return the views of states that are not contiguous, by number of the leaf."""
+    leaves = {n.id: n for n in states if n.detail[1] in strides}
+    return {id: View(n.shape, tuple(strides[n.detail[1]])) for id, n in leaves.items()}
 
 
 class Roots:
-    """Results and updates, while the graph is rewritten."""
+    """Results, updates, checks and effects of a graph while passes rewrite it.
+
+    Args:
+        low: The lowered graph.
+        strides: By number of a state that is not contiguous, its strides in elements.
+
+    Attributes:
+        nodes: The roots: outputs, then updates, checks and effects.
+        builder: Builder of new nodes.
+        outputs: Positions in the result of the outputs.
+        output_count: Length of the result.
+        states: Numbers of the states that are updated.
+        checks: The slice of the checks in ``nodes``.
+        leaves: By number of the leaf of a state that is not contiguous, its view.
+        layout: By number of a node, its axes from the largest to the smallest stride, if not in
+            their order.
+    """
 
     def __init__(self, low: Lowered, strides: Mapping[int, Sequence[int]]) -> None:
         self.strides = strides
-        self.nodes: IRBuilder = low.nodes
+        self.builder = low.builder
         self.outputs = [k for k, node in enumerate(low.outputs) if node is not None]
-        self.count = len(low.outputs)
+        self.output_count = len(low.outputs)
         self.states = list(low.updates)
-        self.all = [node for node in low.outputs if node is not None]
-        self.all += low.updates.values()
-        self.truths = slice(len(self.all), None if not low.stays else -len(low.stays))
-        self.all += [*_check_values(low.nodes, low.checks), *low.stays]
+        self.nodes = [node for node in low.outputs if node is not None]
+        self.nodes += low.updates.values()
+        self.checks = slice(len(self.nodes), None if not low.effects else -len(low.effects))
+        self.nodes += [*_check_values(low.builder, low.checks), *low.effects]
+        self.leaves: dict[int, View] = {}
+        self.layout: dict[int, Sequence[int]] = {}
 
-    def replace(
-        self, new: Mapping[int, Node], layout: dict[int, Sequence[int]] | None = None
-    ) -> None:
-        """Let some nodes, by number, give way to others; a layout is then that of the new ones."""
+    def replace(self, new: Mapping[int, Node]) -> None:
+        """Replace some nodes, by number; a replacement has the layout of the node."""
         if new:
-            made = substitute(self.nodes, self.all, new)
-            self.all = [made[node.id] for node in self.all]
-            for id, axes in list((layout or {}).items()):
-                if id in made and layout is not None:
-                    layout[made[id].id] = axes
+            replacements = substitute(self.builder, self.nodes, new)
+            self.nodes = [replacements[node.id] for node in self.nodes]
+            for id, axes in list(self.layout.items()):
+                if id in replacements:
+                    self.layout[replacements[id].id] = axes
 
-    def updated(self) -> dict[int, Node]:
-        """By place among the roots, the leaf that is written to, where it is contiguous."""
+    def updated_leaves(self) -> dict[int, Node]:
+        """Return the leaf of the state of each update, by position, if it is contiguous."""
         leaves = {
             n.detail[1]: n
-            for n in topological_order(self.all)
+            for n in topological_order(self.nodes)
             if n.kind == "leaf" and n.detail[0] == "state"
         }
         first = len(self.outputs)
@@ -84,59 +102,62 @@ class Roots:
             if state in leaves and state not in self.strides
         }
 
-    def own(self) -> None:
-        """Let every result and every update have memory that nobody else claims."""
+    def unalias(self) -> None:
+        """Give every result and every update memory that it does not share."""
         taken: set[int] = set()
         ends = len(self.outputs) + len(self.states)
         order = [*range(len(self.outputs), ends), *range(len(self.outputs))]
-        read = self._read_in_order() if self.strides else set()
+        read = self._read_by_layout() if self.strides else set()
         for k in order:
-            node = self.all[k]
+            node = self.nodes[k]
             base = node
-            if k < len(self.outputs) and node.kind == "part" and node.id not in taken:
-                taken.add(node.id)  # what a call gave is returned itself
+            if k < len(self.outputs) and node.kind == "result" and node.id not in taken:
+                taken.add(node.id)  # the result of a host call is returned itself
                 continue
             while base.kind == "view" and base.detail[0] == "reshape":
                 base = base.inputs[0]
             if not owns_memory(base) or base.id in taken:
-                node = base = self.nodes.copy(node, k)
+                node = base = self.builder.copy(node, k)
             if k >= len(self.outputs) and k - len(self.outputs) < len(self.states):
                 state = self.states[k - len(self.outputs)]
                 if state in self.strides:
                     view = View(node.shape, tuple(self.strides[state]))
                     if base is not node or not is_writable(node, view) or node.id in read:
-                        node = base = self.nodes.copy(node, k)
+                        node = base = self.builder.copy(node, k)
                 node = base
-            self.all[k] = node
+            self.nodes[k] = node
             taken.add(base.id)
         self.taken = taken
 
-    def _read_in_order(self) -> set[int]:
-        """Numbers of nodes of which views and products rely on where the elements lie."""
-        readers = [n for n in topological_order(self.all) if n.kind in ("view", "product")]
+    def _read_by_layout(self) -> set[int]:
+        """Return the numbers of nodes that views or products read, which rely on the layout."""
+        readers = [n for n in topological_order(self.nodes) if n.kind in ("view", "product")]
         return {i.id for n in readers for i in n.inputs}
 
 
-def _check_values(nodes: IRBuilder, checks: Iterable[Node]) -> list[Node]:
-    """Each check as one number: whether it is true everywhere."""
-    found: dict[int, Node] = {}
+def _check_values(builder: IRBuilder, checks: Iterable[Node]) -> list[Node]:
+    """Reduce each check to one truth value."""
+    values: dict[int, Node] = {}
     for check in checks:
-        x = nodes.cast(check, "b1")
-        made = nodes.fold("all", x, range(len(x.shape)))
-        if not owns_memory(made):
-            made = nodes.copy(made, "check")
-        found[made.id] = made
-    return list(found.values())
+        x = builder.convert(check, "b1")
+        value = builder.reduce("all", x, range(len(x.shape)))
+        if not owns_memory(value):
+            value = builder.copy(value, "check")
+        values[value.id] = value
+    return list(values.values())
 
 
-def assign_layouts(roots: Roots, leaves: Mapping[int, View]) -> dict[int, Sequence[int]]:
-    """Choose in which order the axes of values lie, so that views need no copies; else copy.
+def find_strided_states(roots: Roots) -> None:
+    """Note the views of states that are not contiguous."""
+    nodes = topological_order(roots.nodes)
+    states = [n for n in nodes if n.kind == "leaf" and n.detail[0] == "state"]
+    roots.leaves = strided_leaves(states, roots.strides)
 
-    Returns:
-        By number of a node, its axes from the farthest to the closest, where not as they are.
-    """
-    layout: dict[int, Sequence[int]] = {}
-    for node in topological_order(roots.all):
+
+def assign_layouts(roots: Roots) -> None:
+    """Choose the order of the axes of values so that views need no copies; else insert copies."""
+    layout, leaves = roots.layout, roots.leaves
+    for node in topological_order(roots.nodes):
         if node.kind == "view" and not _is_viewable(node, layout, leaves):
             base = node.owner
             axes = _transposed_axes(node.inputs[0], base)
@@ -144,74 +165,72 @@ def assign_layouts(roots: Roots, leaves: Mapping[int, View]) -> dict[int, Sequen
             if axes is not None and free and _is_storable(base, View.dense(base.shape, axes)):
                 layout[base.id] = axes
     new: dict[int, Node] = {}
-    for node in topological_order(roots.all):
+    for node in topological_order(roots.nodes):
         if node.kind == "view" and not _is_viewable(node, layout, leaves):
-            source = node.inputs[0]
-            new[node.id] = roots.nodes.like(node, [roots.nodes.copy(source, "view")])
-    roots.replace(new, layout)
-    return layout
+            copy = roots.builder.copy(node.inputs[0], "view")
+            new[node.id] = roots.builder.with_inputs(node, [copy])
+    roots.replace(new)
 
 
 def is_writable(node: Node, view: View) -> bool:
-    """Whether a node can be written where it lies: loops write anywhere, BLAS does not."""
+    """Return whether a node can be written to a view: loops write anywhere, BLAS only matrices."""
     return node.kind != "product" or product_axes(node) is not None or view.is_matrix()
 
 
-def locate_member(whole: View, key: tuple[Any, ...], part: Node) -> tuple[Node, View]:
-    """The node that a part of a join is, and where it lies in the whole."""
-    view = whole.part(key)
-    if len(view.shape) == len(part.shape):  # of a size that varies, it is told here alone
-        view = view._replace(shape=part.shape)
-    while part.kind == "view":
-        axes = part.detail[1]
+def locate_member(join: View, key: tuple[Any, ...], member: Node) -> tuple[Node, View]:
+    """Return the node that computes a member of a join, and its view inside the join."""
+    view = join.slice(key)
+    if len(view.shape) == len(member.shape):  # the node has the symbolic lengths
+        view = view._replace(shape=member.shape)
+    while member.kind == "view":
+        axes = member.detail[1]
         view = view.transpose([axes.index(a) for a in range(len(axes))])
-        part = part.inputs[0]
-    return part, view
+        member = member.inputs[0]
+    return member, view
 
 
 def _is_storable(node: Node, view: View) -> bool:
-    """Whether a node, or each part of a join, can be written there."""
+    """Return whether a node, or each member of a join, can be written to a view."""
     if node.kind != "join":
         return is_writable(node, view)
-    pairs = zip(node.inputs, node.work, strict=True)
-    return all(is_writable(*locate_member(view, key, part)) for part, key in pairs)
+    pairs = zip(node.inputs, node.payload, strict=True)
+    return all(is_writable(*locate_member(view, key, member)) for member, key in pairs)
 
 
 def _materialize(roots: Roots, node: Node) -> Node:
-    """A node that has an address: a copy of a number, or of indices."""
+    """Return a node with an address: a copy of a number or an index."""
     virtual = node.owner.kind in ("number", "index")
-    return roots.nodes.copy(node, "address") if virtual else node
+    return roots.builder.copy(node, "address") if virtual else node
 
 
-def legalize_products(
-    roots: Roots, leaves: Mapping[int, View], layout: dict[int, Sequence[int]]
-) -> None:
-    """Copy what products cannot read where it lies."""
+def legalize_products(roots: Roots) -> None:
+    """Insert copies of operands that products or host calls cannot read in place."""
+    leaves, layout = roots.leaves, roots.layout
     new: dict[int, Node] = {}
-    for node in topological_order(roots.all):
+    for node in topological_order(roots.nodes):
         if node.kind == "call":
-            given = [_materialize(roots, i) for i in node.inputs]
-            if any(a is not b for a, b in zip(given, node.inputs, strict=True)):
-                new[node.id] = roots.nodes.like(node, given)
+            arrays = [_materialize(roots, i) for i in node.inputs]
+            if any(a is not b for a, b in zip(arrays, node.inputs, strict=True)):
+                new[node.id] = roots.builder.with_inputs(node, arrays)
         if node.kind != "product":
             continue
         views = [_current_view(i, layout, leaves) for i in node.inputs[:2]]
         inputs = list(node.inputs)
         for k, (i, view) in enumerate(zip(inputs[:2], views, strict=True)):
-            inner = product_axes(node)
-            if inner is not None:
-                read = k == 0 or is_vectorizable(views[0], views[1], inner)
+            axes = product_axes(node)
+            if axes is not None:
+                readable = k == 0 or is_vectorizable(views[0], views[1], axes)
             else:
-                read = is_readable(view, node.detail[0] == "sum", k)
-            if _materialize(roots, i) is not i or not read:
-                copy = roots.nodes.copy(i, "product")
+                readable = is_readable(view, node.detail[0] == "sum", k)
+            if _materialize(roots, i) is not i or not readable:
+                copy = roots.builder.copy(i, "product")
                 inputs[k] = copy
-                if inner is None and node.detail[0] == "sum" and k == 0:
+                if axes is None and node.detail[0] == "sum" and k == 0:
                     batch = range(len(i.shape) - 2)
                     layout[copy.id] = (len(i.shape) - 2, *batch, len(i.shape) - 1)
         if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
-            new[node.id] = roots.nodes.like(node, inputs)
-    roots.replace(new, layout)
+            new[node.id] = roots.builder.with_inputs(node, inputs)
+    roots.replace(new)
 
 
 def _is_viewable(
@@ -224,15 +243,15 @@ def _is_viewable(
     return True
 
 
-def is_readable(view: View, summed: bool, place: int) -> bool:
-    """Whether a product can read an operand where it lies."""
-    if not summed:
+def is_readable(view: View, sums_batch: bool, operand: int) -> bool:
+    """Return whether a matrix product can read an operand, 0 or 1, in place."""
+    if not sums_batch:
         return view.is_matrix()
     axes = len(view.shape)
-    if place == 0:
+    if operand == 0:
         view = view.transpose((axes - 2, *range(axes - 2), axes - 1))
-    rows = view.shape[0] if place == 0 else -1
-    columns = -1 if place == 0 else view.shape[-1]
+    rows = view.shape[0] if operand == 0 else -1
+    columns = -1 if operand == 0 else view.shape[-1]
     try:
         return view.reshape((rows, columns)).is_matrix()
     except ValueError:
@@ -244,12 +263,12 @@ def _current_view(
 ) -> View:
     if node.kind == "view":
         return apply_view(node, _current_view(node.inputs[0], layout, leaves))
-    known = leaves.get(node.id)
-    return View.dense(node.shape, layout.get(node.id)) if known is None else known
+    view = leaves.get(node.id)
+    return View.dense(node.shape, layout.get(node.id)) if view is None else view
 
 
 def _transposed_axes(node: Node, base: Node) -> tuple[int, ...] | None:
-    """The axes of ``base`` in the order of those of ``node``, if that is all they differ by."""
+    """Return the axes of ``base`` in the order of ``node``; None if it is not just transposed."""
     axes = tuple(range(len(node.shape)))
     while node is not base:
         if node.kind != "view" or node.detail[0] != "transpose":
@@ -260,26 +279,25 @@ def _transposed_axes(node: Node, base: Node) -> tuple[int, ...] | None:
 
 
 def isolate_join_members(roots: Roots) -> None:
-    """Let each part of a whole be computed where it belongs, or be copied there."""
+    """Let members of joins be computed inside the join, or insert copies of them there."""
     new: dict[int, Node] = {}
-    order = topological_order(roots.all)
-    users: dict[int, int] = {}
+    order = topological_order(roots.nodes)
+    user_counts: dict[int, int] = {}
     for node in order:
         for i in node.inputs:
-            users[i.id] = users.get(i.id, 0) + 1
+            user_counts[i.id] = user_counts.get(i.id, 0) + 1
     for node in order:
         if node.kind != "join":
             continue
-        inputs, whole = [], View.dense(node.shape)
-        for k, (part, key) in enumerate(zip(node.inputs, node.work, strict=True)):
-            base = part.owner
-            alone = users[part.id] == 1 and users.get(base.id, 0) == 1
-            fits = (
-                base.kind in ("map", "product", "fold") and _transposed_axes(part, base) is not None
-            )
-            fits = fits and is_writable(*locate_member(whole, key, part))
-            own = fits and alone and base.id not in roots.taken and base.size > 1
-            inputs.append(part if own else roots.nodes.copy(part, ("part", node.id, k)))
+        inputs, join = [], View.dense(node.shape)
+        for k, (member, key) in enumerate(zip(node.inputs, node.payload, strict=True)):
+            base = member.owner
+            unshared = user_counts[member.id] == 1 and user_counts.get(base.id, 0) == 1
+            fits = base.kind in ("map", "product", "reduce")
+            fits = fits and _transposed_axes(member, base) is not None
+            fits = fits and is_writable(*locate_member(join, key, member))
+            inside = fits and unshared and base.id not in roots.taken and base.size > 1
+            inputs.append(member if inside else roots.builder.copy(member, ("part", node.id, k)))
         if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
-            new[node.id] = roots.nodes.like(node, inputs)
+            new[node.id] = roots.builder.with_inputs(node, inputs)
     roots.replace(new)

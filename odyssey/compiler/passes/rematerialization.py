@@ -1,8 +1,8 @@
-"""Values that are computed again where they are needed, so that a program takes less memory.
+"""Rematerialization: recompute values for late readers, to reduce peak memory.
 
-A value that lies in memory from its kernel to one far behind, through the moment when the program
-holds most, gives way to a second computation of it for its late readers: of what is there then.
-Maps and products are computed again, the cheapest for what they free first.
+A value whose live range spans the moment of peak memory, but that nothing reads there, is replaced
+for its late readers by a second computation from values that are live then. Maps and products are
+recomputed, the cheapest per byte first.
 """
 
 from __future__ import annotations
@@ -15,123 +15,129 @@ from odyssey.compiler.passes.flops import count_flops
 
 __all__ = ["rematerialize"]
 
-# Whose module imports this one.
+# The type is ``schedule.buffer_assignment.Plan``, whose module imports this one.
 _Plan = Any
-# So many nodes may make up a value that is computed again.
-_MOST = 40
-# Each value that is tried takes another plan: so many values times nodes, which take some seconds.
-_MOST_TRIED = 400_000
+# A value is recomputed by at most this many nodes.
+_MAX_RECOMPUTED_NODES = 40
+# Each candidate takes a new plan: at most this many candidates times nodes, some seconds.
+_MAX_TRIED = 400_000
 
 
 def rematerialize(
-    made: _Plan, nodes: IRBuilder, tried: set[int], like: Callable[[Node, list[Node]], Node]
+    plan: _Plan,
+    builder: IRBuilder,
+    tried: set[int],
+    with_inputs: Callable[[Node, list[Node]], Node],
 ) -> dict[int, Node]:
-    """What is to take the place of some nodes, by number, so that less is held at the peak.
+    """Choose one value that is live at peak memory and recompute it for its late readers.
 
     Args:
-        made: The plan so far.
-        nodes: What makes nodes.
-        tried: Numbers of values that are not to be tried; the one that is gets among them.
-        like: The same node of other inputs.
+        plan: The plan so far.
+        builder: Builder of new nodes.
+        tried: Numbers of values not to choose; the chosen one is added.
+        with_inputs: Returns a copy of a node with other inputs.
 
     Returns:
-        Late readers of a value, which read another computation of it; empty where there is none.
+        The replacements of late readers, by number; empty if no value can be chosen.
     """
-    if len(tried) * len(made.fused.order) > _MOST_TRIED:
+    if len(tried) * len(plan.fused.order) > _MAX_TRIED:
         return {}
-    peak = _peak_kernel(made)
-    found = []
-    for node in made.fused.order:
-        home = made.homes.get(node.id)
-        if node.id in tried or home is None or home.buffer.kind != "arena" or node.kind == "join":
+    peak = _peak_kernel(plan)
+    candidates = []
+    for node in plan.fused.order:
+        allocation = plan.allocations.get(node.id)
+        if (
+            node.id in tried
+            or allocation is None
+            or allocation.buffer.kind != "arena"
+            or node.kind == "join"
+        ):
             continue
-        if not home.buffer.first < peak < home.buffer.last:
+        if not allocation.buffer.first < peak < allocation.buffer.last:
             continue
-        late = [u for u in _readers(made, node) if _kernel_position(made, u) > peak]
-        early = [u for u in _readers(made, node) if _kernel_position(made, u) == peak]
-        if late and not early:
-            copies = _Recomputation(made, nodes, min(_kernel_position(made, u) for u in late))
-            if copies.cost(node) is not None:
-                found.append((copies.flops / home.buffer.bytes, node.id, node, late, copies))
-    if not found:
+        late = [u for u in plan.fused.users[node.id] if _kernel_position(plan, u) > peak]
+        at_peak = [u for u in plan.fused.users[node.id] if _kernel_position(plan, u) == peak]
+        if late and not at_peak:
+            first_late = min(_kernel_position(plan, u) for u in late)
+            recomputation = _Recomputation(plan, builder, first_late)
+            if recomputation.cost(node) is not None:
+                cost_per_byte = recomputation.flops / allocation.buffer.bytes
+                candidates.append((cost_per_byte, node.id, node, late, recomputation))
+    if not candidates:
         return {}
-    _, _, node, late, copies = min(found, key=lambda one: one[:2])
+    _, _, node, late, recomputation = min(candidates, key=lambda one: one[:2])
     tried.add(node.id)
-    copy = copies.of(node)
-    return {u.id: like(u, [copy if i is node else i for i in u.inputs]) for u in late}
+    copy = recomputation.recompute(node)
+    return {u.id: with_inputs(u, [copy if i is node else i for i in u.inputs]) for u in late}
 
 
-def _peak_kernel(made: _Plan) -> int:
-    """The place of the kernel while which most is held."""
-    buffers = {id(h.buffer): h.buffer for h in made.homes.values() if h.buffer.kind == "arena"}
-    held = [0] * (len(made.fused.kernels) + 2)
+def _peak_kernel(plan: _Plan) -> int:
+    """Return the position of the kernel during which most bytes are live."""
+    buffers = {
+        id(h.buffer): h.buffer for h in plan.allocations.values() if h.buffer.kind == "arena"
+    }
+    changes = [0] * (len(plan.fused.kernels) + 2)
     for buffer in buffers.values():
-        held[max(buffer.first, 0)] += buffer.bytes
-        held[max(buffer.last, 0) + 1] -= buffer.bytes
-    total, most, at = 0, -1, 0
-    for place, change in enumerate(held):
+        changes[max(buffer.first, 0)] += buffer.bytes
+        changes[max(buffer.last, 0) + 1] -= buffer.bytes
+    total, largest, peak = 0, -1, 0
+    for position, change in enumerate(changes):
         total += change
-        if total > most:
-            most, at = total, place
-    return at
+        if total > largest:
+            largest, peak = total, position
+    return peak
 
 
-def _readers(made: _Plan, node: Node) -> list[Node]:
-    """The nodes that read one, views of it among them."""
-    found: list[Node] = made.fused.users[node.id]
-    return found
-
-
-def _kernel_position(made: _Plan, node: Node) -> int:
-    """Where a node is computed; of a view or a number, where it is first read."""
-    kernel = made.fused.kernel_of.get(node.id)
+def _kernel_position(plan: _Plan, node: Node) -> int:
+    """Return where a node is computed; for a view or a number, where it is first read."""
+    kernel = plan.fused.kernel_of.get(node.id)
     if kernel is not None:
-        place: int = kernel.place
-        return place
-    return min((_kernel_position(made, u) for u in made.fused.users[node.id]), default=-1)
+        position: int = kernel.position
+        return position
+    return min((_kernel_position(plan, u) for u in plan.fused.users[node.id]), default=-1)
 
 
 class _Recomputation:
-    """Computes a value again of what is there at a place."""
+    """Recomputation of a value from values that are live at a position."""
 
-    def __init__(self, made: _Plan, nodes: IRBuilder, place: int) -> None:
-        self._made, self._nodes, self._at = made, nodes, place
-        self._known: dict[int, Node] = {}
+    def __init__(self, plan: _Plan, builder: IRBuilder, position: int) -> None:
+        self._plan, self._builder, self._position = plan, builder, position
+        self._copies: dict[int, Node] = {}
         self.flops = 0
         self._count = 0
 
-    def _is_there(self, node: Node) -> bool:
+    def _is_live(self, node: Node) -> bool:
         if node.kind in ("leaf", "number", "index"):
             return True
-        home = self._made.homes.get(node.id)
-        return home is not None and home.buffer.last >= self._at
+        allocation = self._plan.allocations.get(node.id)
+        return allocation is not None and allocation.buffer.last >= self._position
 
     def cost(self, node: Node) -> int | None:
-        """Steps of arithmetic; None where something cannot be computed again."""
+        """Count the FLOPs of a recomputation; None if a node cannot be recomputed."""
         self._count += 1
-        if node.kind not in ("map", "product", "view") or self._count > _MOST:
+        if node.kind not in ("map", "product", "view") or self._count > _MAX_RECOMPUTED_NODES:
             return None
         if node.kind == "product" and len(node.inputs) > 2:
-            return None  # it is added to a state
+            return None  # it accumulates into a state
         self.flops += count_flops(node)
         for i in node.inputs:
-            if not self._is_there(i) and self.cost(i) is None:
+            if not self._is_live(i) and self.cost(i) is None:
                 return None
         return self.flops
 
-    def of(self, node: Node) -> Node:
-        """The value, computed again."""
-        known = self._known.get(node.id)
-        if known is None:
-            inputs = tuple(i if self._is_there(i) else self.of(i) for i in node.inputs)
-            known = self._known[node.id] = _duplicate_node(self._nodes, node, inputs)
-        return known
+    def recompute(self, node: Node) -> Node:
+        """Return a copy of a node, computed from live values."""
+        copy = self._copies.get(node.id)
+        if copy is None:
+            inputs = tuple(i if self._is_live(i) else self.recompute(i) for i in node.inputs)
+            copy = self._copies[node.id] = _duplicate_node(self._builder, node, inputs)
+        return copy
 
 
-def _duplicate_node(nodes: IRBuilder, node: Node, inputs: tuple[Node, ...]) -> Node:
-    """A node that is another one, although it may be equal."""
-    shape, type, detail, id = node.shape, node.type, node.detail, len(nodes.all)
-    made = Node(node.kind, inputs, shape, type, detail, node.work, id, node.of)
-    made.late = True
-    nodes.all.append(made)
-    return made
+def _duplicate_node(builder: IRBuilder, node: Node, inputs: tuple[Node, ...]) -> Node:
+    """Return a new node although an equal one may exist."""
+    shape, type, detail, id = node.shape, node.type, node.detail, len(builder.nodes)
+    copy = Node(node.kind, inputs, shape, type, detail, node.payload, id, node.op)
+    copy.is_rematerialized = True
+    builder.nodes.append(copy)
+    return copy

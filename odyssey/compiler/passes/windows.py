@@ -1,13 +1,13 @@
-"""Products with windows: these are read where they lie, and no columns are made of them."""
+"""Window products: products that read sliding windows in place, without im2col columns."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from odyssey.compiler.ir.nodes import IRBuilder, Node, rewrite
+from odyssey.compiler.ir.nodes import IRBuilder, Node
 from odyssey.compiler.ir.views import View
+from odyssey.compiler.passes.rewriting import Context
 
 __all__ = [
     "MAX_SUM_LENGTH",
@@ -15,71 +15,70 @@ __all__ = [
     "ProductAxes",
     "product_axes",
     "is_vectorizable",
-    "window_products",
+    "window_product",
 ]
 
 MAX_SUM_LENGTH = 512
-"""So many are added to one sum; of more, sums are added, as BLAS does it."""
+"""Longest plain sum; longer ones are sums of partial sums, as in BLAS."""
 
 VECTOR_STRIDES = (1, 2)
-"""How far elements may lie apart that are read in vectors."""
+"""Strides with which elements can be read in vectors."""
 
-# Sums of more elements would leave BLAS's accuracy behind: those of so many sums are added.
-_MOST = MAX_SUM_LENGTH**2
+# Longer sums, of this many partial sums, would be less accurate than BLAS.
+_MAX_TERMS = MAX_SUM_LENGTH**2
 
-# A weight of more elements is in no cache near for each tile anew: 512 channels of 7 by 7, windows
-# of 3 by 3, take 24 ms so and 8 as columns by BLAS; 128 channels of 16 by 16, 38 and 57.
-_LARGEST = 160_000
-# Every other element of a line takes two loads: 64 to 128 channels, 6.1 ms so, 4.2 as columns.
-_LARGEST_APART = 16_000
+# Each tile reads the whole weight, which a larger one has not in a near cache: 512 channels of 7 by
+# 7 with 3 by 3 windows take 24 ms in tiles and 8 ms as columns with BLAS; 128 channels of 16 by 16
+# take 38 ms and 57 ms.
+_MAX_WEIGHT = 160_000
+# With stride 2 a vector takes two loads: 64 to 128 channels take 6.1 ms in tiles and 4.2 ms as
+# columns.
+_MAX_WEIGHT_STRIDED = 16_000
 
 
 class ProductAxes(NamedTuple):
-    """How many axes of the operands of a product are summed up, and how many are columns."""
+    """Numbers of inner axes and of column axes of a tensor product."""
 
     inner: int
     columns: int
 
 
 def product_axes(product: Node) -> ProductAxes | None:
-    """The axes of a product of tensors; None for one of matrices."""
+    """Return the axes of a tensor product; None for a matrix product."""
     return ProductAxes(*product.detail[2:]) if len(product.detail) > 2 else None
 
 
-def window_products(nodes: IRBuilder, roots: Sequence[Node]) -> list[Node]:
-    """Let products with windows as columns be products with the windows themselves."""
-
-    def rule(node: Node, inputs: list[Node]) -> Node | None:
-        if node.kind != "product" or node.detail not in (("=", 0.0), ("sum", 0.0)):
-            return None
-        a, b = inputs
-        if node.type not in ("f4", "f8") or not node.size or not b.size:
-            return None
-        turned = _transposed_matrices(b)
-        seen = _window_columns(nodes, turned or b)
-        if seen is None:
-            return None
-        b, head, places, step = seen
-        dims = len(b.shape)
-        inner, columns = b.shape[head : dims - places], b.shape[dims - places :]
-        if turned is not None:
-            order = (*range(head), *range(dims - places, dims), *range(head, dims - places))
-            b, inner, columns = nodes.transpose(b, order), columns, inner
-        length = math.prod(inner) * (math.prod(a.shape[:-2]) if node.detail[0] == "sum" else 1)
-        weight = a.shape[-2] * math.prod(columns if turned is not None else inner)
-        if weight > (_LARGEST if step == 1 else _LARGEST_APART):
-            return None
-        if length > _MOST or (turned is None and max(inner) > MAX_SUM_LENGTH):
-            return None
-        a = nodes.reshape(a, (*a.shape[:-1], *inner))
-        detail = (*node.detail, len(inner), len(columns))
-        return nodes.make("product", [a, b], node.shape, node.type, detail)
-
-    return rewrite(nodes, roots, rule)
+def window_product(node: Node, inputs: list[Node], context: Context) -> Node | None:
+    """Replace a product with window columns by one that reads the windows themselves."""
+    builder = context.builder
+    if node.kind != "product" or node.detail not in (("=", 0.0), ("sum", 0.0)):
+        return None
+    a, b = inputs
+    if node.type not in ("f4", "f8") or not node.size or not b.size:
+        return None
+    transposed = _transposed_matrices(b)
+    windows = _window_columns(builder, transposed or b)
+    if windows is None:
+        return None
+    b, head, tail, step = windows
+    dims = len(b.shape)
+    inner, columns = b.shape[head : dims - tail], b.shape[dims - tail :]
+    if transposed is not None:
+        order = (*range(head), *range(dims - tail, dims), *range(head, dims - tail))
+        b, inner, columns = builder.transpose(b, order), columns, inner
+    length = math.prod(inner) * (math.prod(a.shape[:-2]) if node.detail[0] == "sum" else 1)
+    weight = a.shape[-2] * math.prod(columns if transposed is not None else inner)
+    if weight > (_MAX_WEIGHT if step == 1 else _MAX_WEIGHT_STRIDED):
+        return None
+    if length > _MAX_TERMS or (transposed is None and max(inner) > MAX_SUM_LENGTH):
+        return None
+    a = builder.reshape(a, (*a.shape[:-1], *inner))
+    detail = (*node.detail, len(inner), len(columns))
+    return builder.make_node("product", [a, b], node.shape, node.type, detail)
 
 
 def _transposed_matrices(node: Node) -> Node | None:
-    """The matrices whose transposes are seen."""
+    """Return the operand of a transpose of the last two axes; None for another node."""
     if node.kind == "view" and node.detail[0] == "transpose":
         n = len(node.shape)
         if node.detail[1] == (*range(n - 2), n - 1, n - 2):
@@ -87,39 +86,40 @@ def _transposed_matrices(node: Node) -> Node | None:
     return None
 
 
-def _window_columns(nodes: IRBuilder, node: Node) -> tuple[Node, int, int, int] | None:
-    """Windows as (batch, channels, elements of the window, places) that are seen as columns.
+def _window_columns(builder: IRBuilder, node: Node) -> tuple[Node, int, int, int] | None:
+    """Return the windows that a node shows as im2col columns; None for another node.
 
     Returns:
-        With how many axes are the batch's, how many are places, and how far the last lie apart.
+        Windows of shape (batch, channels, window elements, positions), the number of batch axes,
+        the number of position axes, and the stride of the last one.
     """
     if node.kind != "view" or node.detail[0] != "reshape":
         return None
-    seen = node.inputs[0]
-    if seen.kind != "view" or seen.detail[0] != "windows":
+    windows = node.inputs[0]
+    if windows.kind != "view" or windows.detail[0] != "windows":
         return None
-    window, stride, _ = seen.detail[1]
+    window, stride, _ = windows.detail[1]
     n = len(window)
     elements = math.prod(window)
-    counts = seen.shape[-n:]
-    *batch, height, places = node.shape
+    counts = windows.shape[-n:]
+    *batch, height, positions = node.shape
     if (
         elements == 1
         or stride[-1] not in VECTOR_STRIDES
-        or places != math.prod(counts)
+        or positions != math.prod(counts)
         or height % elements
     ):
         return None
     shape = (*batch, height // elements, *window, *counts)
     try:
-        View.dense(seen.inputs[0].shape).windows(*seen.detail[1]).reshape(shape)
+        View.dense(windows.inputs[0].shape).windows(*windows.detail[1]).reshape(shape)
     except ValueError:
         return None
-    return nodes.reshape(seen, shape), len(batch), n, stride[-1]
+    return builder.reshape(windows, shape), len(batch), n, stride[-1]
 
 
 def is_vectorizable(a: View, b: View, axes: ProductAxes) -> bool:
-    """Whether columns, or what is summed up, can be read in vectors."""
+    """Return whether columns, or the inner axis of both operands, can be read in vectors."""
     inside = (
         _innermost_stride(a, -axes.inner, None),
         _innermost_stride(b, -sum(axes), -axes.columns),

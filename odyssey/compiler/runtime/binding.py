@@ -63,7 +63,7 @@ _PROBE = 0.1
 
 def planned_strides(plan_: Plan, k: int) -> tuple[int, ...] | None:
     """The strides that a plan has of a state; None where it has none of it."""
-    for home in plan_.homes.values():
+    for home in plan_.allocations.values():
         if home.buffer.kind == "state" and home.buffer.index == k:
             return home.view.strides
     return None

@@ -345,7 +345,7 @@ class CompiledCall:
         written = iter(outs)
         nodes = [node for node in self.executable.plan.outputs if node is not None]
         called = self.executable.host_results
-        return [called[n.id] if n.kind == "part" else next(written) for n in nodes]
+        return [called[n.id] if n.kind == "result" else next(written) for n in nodes]
 
     def _rebind(self) -> None:
         """Find the states anew, and what notes the writes to leaves; see ``writing`` of values."""

@@ -137,7 +137,7 @@ class _Subprogram:
     ) -> None:
         self.program = program = make(_lift_scalar_inputs(graph, numbers))
         self.slots, self.table = program.module.slots, program.table
-        steps, written = program.module.steps, program.plan.written()
+        steps, written = program.module.steps, program.plan.written_outputs()
         self._written = {k: n for n, k in enumerate(written)}
         self.whole = len(steps) == 1 and len(written) == len(graph.outputs)
         self.code = program.loaded.address(steps[0]) if self.whole else 0

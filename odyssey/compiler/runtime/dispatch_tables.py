@@ -168,7 +168,7 @@ class NativeDispatch:
             for leaf in results.leaves
             if leaf.kind in (NUMBER_RESULT, NUMBER_VARIABLE_RESULT)
         }
-        places = zip(executable.plan.written(), executable.outputs, strict=True)
+        places = zip(executable.plan.written_outputs(), executable.outputs, strict=True)
         for k, (place, (shape, dtype)) in enumerate(places):
             is_number = k in numbers and not results.held
             room = np.zeros(2 if is_number else max(len(shape), 1), np.int64)

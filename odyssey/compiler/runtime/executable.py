@@ -160,7 +160,7 @@ class Executable:
         self._segments = {name: _segment_function(at(name)) for name in names}
         self.host_calls = self.host_calls_of(plan_, module)
         kernels = plan_.fused.kernels
-        self._places = {k.nodes[0].id: k.place for k in kernels if k.kind == "call"}
+        self._places = {k.nodes[0].id: k.position for k in kernels if k.kind == "call"}
         self.contract_broken = False
         self.host_results: dict[int, Array] = {}
         self.batched_results: dict[int, dict[Any, Any]] = {}
@@ -176,7 +176,7 @@ class Executable:
     def _note_entry(self, steps: Sequence[int]) -> None:
         """Fill in what the entry needs to know, but for states."""
         slots, count = self.module.slots, len(self.inputs)
-        outputs = [slots["output", k] for k in self.plan.written()]
+        outputs = [slots["output", k] for k in self.plan.written_outputs()]
         self._outputs = np.array(outputs, np.int64)
         self.set_fields(table=address_of(self.table), first=steps[0], last=steps[-1])
         self.set_fields(array_type=id(ndarray), array_count=count)
@@ -338,7 +338,7 @@ class Executable:
         given, slots = len(self.inputs), self.module.slots
         for k, array in enumerate(arrays[:given]):
             self.table[slots["input", k]] = address_of(array)
-        for k, out in zip(self.plan.written(), arrays[given:], strict=True):
+        for k, out in zip(self.plan.written_outputs(), arrays[given:], strict=True):
             self.table[slots["output", k]] = address_of(out)
 
     def _rest(self) -> int:
@@ -384,7 +384,7 @@ def memory_requirements(
     """Bytes that a program for a graph holds; and its largest buffers."""
     made = plan(lower(graph), noncontiguous_strides(graph), budget)
     found: dict[int, tuple[int, str]] = {}
-    for number, home in made.homes.items():
+    for number, home in made.allocations.items():
         buffer = home.buffer
         if buffer.kind in ("arena", *HELD_KINDS):
             text = f"%{number}, {buffer.bytes:,} bytes of {home.view.shape}"
@@ -406,7 +406,7 @@ def _segment_function(address: int) -> Callable[[int], int]:
 def _constant_array(plan_: Plan, index: int) -> Array:
     for node in plan_.fused.order:
         if node.kind == "leaf" and node.detail == ("constant", index):
-            found: Array = node.work
+            found: Array = node.payload
             return found
     raise AssertionError(f"constant {index} is nowhere")
 

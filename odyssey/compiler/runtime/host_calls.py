@@ -37,7 +37,7 @@ class HostCall:
     def __init__(
         self, executable: Any, plan_: Plan, node: Node, make: Callable[[Graph], Any]
     ) -> None:
-        self._call: Call = node.work
+        self._call: Call = node.payload
         row = self._call.row
         self._fresh = isinstance(row, LoopRow)  # whether results never lie in operands
         self._kernel = host_call_kernel(row, make)
@@ -99,7 +99,7 @@ class _BatchedCalls(NamedTuple):
     @classmethod
     def of(cls, node: Node, plan_: Plan) -> _BatchedCalls | None:
         """Those of a call; None where it is alone."""
-        row = node.work.row
+        row = node.payload.row
         known = [kernel.together for kernel in row.kernels if kernel.together is not None]
         if not known:
             return None
@@ -107,15 +107,23 @@ class _BatchedCalls(NamedTuple):
         place = row.options.index(name)
 
         def rest(one: Node) -> list[Any]:
-            options = one.work.options
-            return [row, *one.inputs, *one.work.operands, *options[:place], *options[place + 1 :]]
+            options = one.payload.options
+            return [
+                row,
+                *one.inputs,
+                *one.payload.operands,
+                *options[:place],
+                *options[place + 1 :],
+            ]
 
         calls = [kernel.nodes[0] for kernel in plan_.fused.kernels if kernel.kind == "call"]
         own = rest(node)
         alike = [
-            one for one in calls if one.work.row is row and all(map(_same_operand, rest(one), own))
+            one
+            for one in calls
+            if one.payload.row is row and all(map(_same_operand, rest(one), own))
         ]
-        choices = tuple([one.work.options[place] for one in alike])
+        choices = tuple([one.payload.options[place] for one in alike])
         return cls(alike[0].id, place, choices, answer_all) if len(alike) > 1 else None
 
     def answer(self, answers: dict[int, dict[Any, Any]], given: list[Any], options: Any) -> Any:
@@ -141,8 +149,8 @@ class _NumpyView:
     """A value of the program as NumPy sees it, for a call."""
 
     def __init__(self, executable: Any, plan_: Plan, node: Node) -> None:
-        self._part = node.owner.id if node.owner.kind == "part" else None
-        home = plan_.home(node)
+        self._part = node.owner.id if node.owner.kind == "result" else None
+        home = plan_.allocation(node)
         self._table = executable.table
         buffer = home.buffer
         key = ("arena", 0) if buffer.kind == "arena" else (buffer.kind, buffer.index)

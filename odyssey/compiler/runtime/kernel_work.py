@@ -51,8 +51,8 @@ def format_count(number: int | None) -> str:
 def _kernel_rows(kernel: Kernel) -> str:
     """The rows of a kernel in order: ``multiply, 2 add``."""
     if kernel.kind == "call":
-        return str(kernel.nodes[0].work.row.name)
-    counts = Counter(n.of or "copy" for n in kernel.nodes)
+        return str(kernel.nodes[0].payload.row.name)
+    counts = Counter(n.op or "copy" for n in kernel.nodes)
     parts = [name if count == 1 else f"{count} {name}" for name, count in counts.items()]
     text = ", ".join(parts)
     while len(text) > _LONGEST and len(parts) > 1:
@@ -78,8 +78,8 @@ def _bytes_read(plan: Plan, kernel: Kernel) -> int:
             if i.owner.id not in own:
                 shown[i.owner.id] = shown.get(i.owner.id, 0) + _distinct_elements(plan, i)
     total = 0
-    for node in plan.read(kernel):
-        home = plan.homes[node.id]
+    for node in plan.arrays_read(kernel):
+        home = plan.allocations[node.id]
         size = ITEM_SIZES.get(node.type, 0)
         total += min(shown.get(node.id, 1), node.size) * size if home else 0
     return total
@@ -87,14 +87,14 @@ def _bytes_read(plan: Plan, kernel: Kernel) -> int:
 
 def _distinct_elements(plan: Plan, node: Node) -> int:
     """How many elements a node shows, each counted once."""
-    if node.owner.id not in plan.homes:
+    if node.owner.id not in plan.allocations:
         return node.owner.size
-    view = plan.home(node).view
+    view = plan.allocation(node).view
     return math.prod(n for n, step in zip(view.shape, view.strides, strict=True) if step)
 
 
 def _bytes_written(plan: Plan, kernel: Kernel) -> int:
     if kernel.kind == "call":  # whose results lie where they were made
-        return sum(s.size * s.dtype.itemsize for s in kernel.nodes[0].work.specs)
-    homes = plan.homes
+        return sum(s.size * s.dtype.itemsize for s in kernel.nodes[0].payload.specs)
+    homes = plan.allocations
     return sum(n.size * ITEM_SIZES.get(n.type, 0) for n in kernel.nodes if n.id in homes)

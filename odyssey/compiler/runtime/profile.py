@@ -222,8 +222,8 @@ class _KernelCounters:
                 parts = tuple((title, tuple(found)) for title, (found, _) in called)
                 lines.append(_kernel_time(plan, kernel, max(spent - off, 0), int(runs), parts))
         nulls = [n for n in plan.fused.order if n.kind == "join" and not is_fully_covered(n)]
-        holes = [plan.homes[n.id].buffer.bytes for n in nulls]
-        ends = [plan.home(node).buffer.bytes for _, node in plan.moves]
+        holes = [plan.allocations[n.id].buffer.bytes for n in nulls]
+        ends = [plan.allocation(node).buffer.bytes for _, node in plan.state_copies]
         for what, spent, sizes, times in (
             ("set to 0", zeroed, holes, 1),
             ("copy into states", moved, ends, 2),

@@ -1,4 +1,10 @@
-"""Places in one piece of memory for what lives at different times."""
+"""Buffer assignment: a memory location for each value of a program, by its live range.
+
+Arguments, states, constants, results and the results of host calls have buffers of their own. All
+other stored values share one arena, where values with disjoint live ranges may overlap, and a
+result may be written over an operand that is read for the last time. Views need no memory; passes
+chose layouts for that before, see ``passes.layout_assignment``.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +21,11 @@ from odyssey.compiler.lowering import Lowered
 from odyssey.compiler.passes.layout_assignment import (
     Roots,
     apply_view,
-    assign_layouts,
-    isolate_join_members,
-    legalize_products,
     locate_member,
     strided_leaves,
 )
+from odyssey.compiler.passes.pass_manager import run_passes
 from odyssey.compiler.passes.rematerialization import rematerialize
-from odyssey.compiler.passes.simplify import batch_matmul_sum, gemm_accumulate, merge_joins
-from odyssey.compiler.passes.windows import window_products
 from odyssey.compiler.schedule.fusion import FusedGraph, Kernel, fuse, loop_levels, loop_role
 from odyssey.errors import OdysseyError
 
@@ -41,19 +43,20 @@ __all__ = [
 
 
 ALIGNMENT = 64
+"""Alignment of buffers in the arena, in bytes."""
 
 
 @dataclass(slots=True, eq=False)
 class Buffer:
-    """A piece of memory.
+    """A block of memory, with its live range.
 
     Attributes:
         kind: ``input``, ``state``, ``constant``, ``output``, ``call`` or ``arena``.
-        index: Which.
-        bytes: How long it is.
-        offset: In the arena.
-        first: The place of the kernel that writes to it first; -1 before all.
-        last: The place of the last that reads or writes it.
+        index: Number among the buffers of this kind.
+        bytes: Size.
+        offset: Offset in the arena.
+        first: Position of the kernel that first writes to it; -1 before all kernels.
+        last: Position of the last kernel that reads or writes it.
     """
 
     kind: str
@@ -65,32 +68,32 @@ class Buffer:
 
 
 def assign_offsets(buffers: Iterable[Buffer]) -> int:
-    """Give buffers offsets, each the first gap among those that live at the same time.
+    """Assign offsets in the arena: each buffer gets the first gap between live buffers (first fit).
 
     Returns:
-        How many bytes all of them take.
+        The size of the arena in bytes.
     """
-    whole = 0
-    gaps: list[tuple[float, float]] = [(0, math.inf)]  # in order, none beside another
-    alive: list[tuple[int, int, int]] = []  # until when, from where to where
+    size = 0
+    gaps: list[tuple[float, float]] = [(0, math.inf)]  # sorted, no two adjacent
+    live: list[tuple[int, int, int]] = []  # end of live range, start and end offset
     for buffer in sorted(buffers, key=lambda b: b.first):
-        while alive and alive[0][0] < buffer.first:
-            _, start, end = heappop(alive)
+        while live and live[0][0] < buffer.first:
+            _, start, end = heappop(live)
             _free_range(gaps, start, end)
         buffer.offset = 0
         if not buffer.bytes:
             continue
         k = next(k for k, (start, end) in enumerate(gaps) if buffer.bytes <= end - start)
         buffer.offset = at = int(gaps[k][0])
-        whole = max(whole, at + buffer.bytes)
+        size = max(size, at + buffer.bytes)
         behind = -(-(at + buffer.bytes) // ALIGNMENT) * ALIGNMENT
         gaps[k : k + 1] = [(behind, gaps[k][1])] if behind < gaps[k][1] else []
-        heappush(alive, (buffer.last, at, behind))
-    return whole
+        heappush(live, (buffer.last, at, behind))
+    return size
 
 
 def _free_range(gaps: list[tuple[float, float]], start: float, end: float) -> None:
-    """Add a gap, which becomes one with those beside it."""
+    """Add a gap, merged with adjacent ones."""
     k = bisect(gaps, (start, end))
     if k < len(gaps) and gaps[k][0] == end:
         end = gaps.pop(k)[1]
@@ -100,11 +103,11 @@ def _free_range(gaps: list[tuple[float, float]], start: float, end: float) -> No
 
 
 HELD_KINDS = ("output", "call", "constant")
-"""What a program holds beside its arena: results, what calls gave, and what is known now."""
+"""Kinds of buffers that a program holds besides its arena."""
 
 
 class Allocation(NamedTuple):
-    """Where a node's elements lie."""
+    """Memory location of a node: buffer and view."""
 
     buffer: Buffer
     view: View
@@ -112,145 +115,129 @@ class Allocation(NamedTuple):
 
 @dataclass(eq=False)
 class Plan:
-    """A program before it is code.
+    """A program before code generation: kernels in order, and memory for their values.
 
     Attributes:
-        outputs: What is returned, by place; None where the result is no array of the program.
-        updates: By number of a state, what it becomes.
-        checks: Numbers that must be true.
+        outputs: By position in the result, its node; None if the result is no array of the program.
+        updates: By number of a state, its new value.
+        checks: Truth values that must hold.
         fused: Kernels.
-        homes: By number of a node that lies in memory, where.
-        moves: What is copied into dense states at the end: number of the state, and of the node.
-        arena: Bytes.
-        varies: Whether sizes in it are ``Varying``.
-        guarded: Whether no other thread of Python may run meanwhile.
+        allocations: By number of a node in memory, its location.
+        state_copies: States and nodes that are copied into them at the end.
+        arena: Size of the arena in bytes.
+        is_symbolic: Whether sizes are symbolic.
+        holds_gil: Whether no other Python thread may run meanwhile.
     """
 
     outputs: list[Node | None]
     updates: dict[int, Node]
     checks: list[Node]
     fused: FusedGraph
-    homes: dict[int, Allocation] = field(default_factory=dict)
-    moves: list[tuple[int, Node]] = field(default_factory=list)
+    allocations: dict[int, Allocation] = field(default_factory=dict)
+    state_copies: list[tuple[int, Node]] = field(default_factory=list)
     arena: int = 0
-    varies: bool = False
-    guarded: bool = False
+    is_symbolic: bool = False
+    holds_gil: bool = False
 
-    def written(self) -> list[int]:
-        """The places of results that the program writes; others are what a call gave."""
-        return [k for k, n in enumerate(self.outputs) if n is not None and n.kind != "part"]
+    def written_outputs(self) -> list[int]:
+        """Return the positions of outputs that the program writes; host calls return the others."""
+        return [k for k, n in enumerate(self.outputs) if n is not None and n.kind != "result"]
 
-    def home(self, node: Node) -> Allocation:
-        """Where a node lies, through views."""
+    def allocation(self, node: Node) -> Allocation:
+        """Return the location of a node, which may be a view."""
         if node.kind != "view":
-            return self.homes[node.id]
-        base = self.home(node.inputs[0])
+            return self.allocations[node.id]
+        base = self.allocation(node.inputs[0])
         return Allocation(base.buffer, apply_view(node, base.view))
 
-    def read(self, kernel: Kernel) -> list[Node]:
-        """The nodes in memory that a kernel reads, through numbers that it computes itself."""
+    def arrays_read(self, kernel: Kernel) -> list[Node]:
+        """Return the nodes in memory that a kernel reads, also for scalars that it computes."""
         own = {n.id for n in kernel.nodes}
-        found: dict[int, Node] = {}
+        arrays: dict[int, Node] = {}
         stack = [i for n in kernel.nodes for i in n.inputs]
-        known = set()
+        visited = set()
         while stack:
             node = stack.pop()
-            if node.id in known or node.id in own:
+            if node.id in visited or node.id in own:
                 continue
-            known.add(node.id)
+            visited.add(node.id)
             owner = node.owner
             if owner.id in self.fused.numbers:
                 stack += owner.inputs
-            elif owner.id in self.homes and owner.id not in own:
-                found[owner.id] = owner
-        return list(found.values())
+            elif owner.id in self.allocations and owner.id not in own:
+                arrays[owner.id] = owner
+        return list(arrays.values())
 
 
-# ------------------------------------------------------------------ memory
+def held_bytes(plan: Plan) -> int:
+    """Return the bytes that a program holds: arena, results, constants and host call results."""
+    held = {
+        id(a.buffer): a.buffer for a in plan.allocations.values() if a.buffer.kind in HELD_KINDS
+    }
+    return plan.arena + sum(buffer.bytes for buffer in held.values())
 
 
-def held_bytes(made: Plan) -> int:
-    """Bytes of all that a program holds: its arena, results, constants, and what calls give."""
-    found = {id(h.buffer): h.buffer for h in made.homes.values() if h.buffer.kind in HELD_KINDS}
-    return made.arena + sum(buffer.bytes for buffer in found.values())
+# ------------------------------------------------------------------ planning
 
 
 def plan(low: Lowered, strides: Mapping[int, Sequence[int]], budget: int | None = None) -> Plan:
-    """Plan a program.
+    """Plan a program: run the passes, fuse nodes into kernels, assign buffers.
 
     Args:
-        low: The graph as nodes.
-        strides: By number of a state, its strides in elements, where it is not contiguous.
-        budget: Bytes that the program is to hold at most: values are computed again until it does,
-            or nothing more can be done.
+        low: The lowered graph.
+        strides: By number of a state that is not contiguous, its strides in elements.
+        budget: Most bytes that the program should hold: values are rematerialized until it does, or
+            until nothing more can be done.
     """
     roots = Roots(low, strides)
-    roots.all = batch_matmul_sum(roots.nodes, merge_joins(roots.nodes, roots.all))
-    roots.all = window_products(roots.nodes, roots.all)
-    roots.own()
-    roots.all = gemm_accumulate(roots.nodes, roots.all, roots.updated())
-    roots.own()
-    isolate_join_members(roots)
-    roots.own()
-    states = [
-        n for n in topological_order(roots.all) if n.kind == "leaf" and n.detail[0] == "state"
-    ]
-    leaves = strided_leaves(states, strides)
-    layout = assign_layouts(roots, leaves)
-    roots.own()
-    legalize_products(roots, leaves, layout)
-    made, tried = _schedule(low, roots, layout, leaves), set[int]()
-    while budget is not None and held_bytes(made) > budget:
-        new = rematerialize(made, roots.nodes, tried, roots.nodes.like)
+    run_passes(roots)
+    best, tried = _schedule(low, roots), set[int]()
+    while budget is not None and held_bytes(best) > budget:
+        new = rematerialize(best, roots.builder, tried, roots.builder.with_inputs)
         if not new:
             break
-        before, known = list(roots.all), dict(layout)
-        roots.replace(new, layout)
-        other = _schedule(low, roots, layout, leaves)
-        if held_bytes(other) < held_bytes(made):
-            made = other
+        nodes, layout = list(roots.nodes), dict(roots.layout)
+        roots.replace(new)
+        candidate = _schedule(low, roots)
+        if held_bytes(candidate) < held_bytes(best):
+            best = candidate
         else:
-            roots.all, layout = before, known
-    return made
+            roots.nodes, roots.layout = nodes, layout
+    return best
 
 
-def _schedule(
-    low: Lowered,
-    roots: Roots,
-    layout: dict[int, Sequence[int]],
-    leaves: Mapping[int, View],
-) -> Plan:
-    """The plan for roots whose values all have a place that suits their readers."""
+def _schedule(low: Lowered, roots: Roots) -> Plan:
+    """Fuse nodes into kernels and assign buffers, after all passes."""
     ends = len(roots.outputs) + len(roots.states)
     outputs, updates, checks = (
-        roots.all[: len(roots.outputs)],
-        dict(zip(roots.states, roots.all[len(roots.outputs) : ends], strict=True)),
-        roots.all[roots.truths],
+        roots.nodes[: len(roots.outputs)],
+        dict(zip(roots.states, roots.nodes[len(roots.outputs) : ends], strict=True)),
+        roots.nodes[roots.checks],
     )
-    by_state = {
-        n.detail[1]: n for n in low.nodes.all if n.kind == "leaf" and n.detail[0] == "state"
+    states = {
+        n.detail[1]: n for n in low.builder.nodes if n.kind == "leaf" and n.detail[0] == "state"
     }
     for k, u in updates.items():  # a state that is written and never read
-        if k not in by_state:
-            by_state[k] = low.nodes.leaf("state", k, u.shape, u.type)
-    leaves = {**leaves, **strided_leaves(by_state.values(), roots.strides)}
-    order = topological_order(roots.all)
-    writes = {u.id: by_state[k] for k, u in updates.items()}
+        if k not in states:
+            states[k] = low.builder.leaf("state", k, u.shape, u.type)
+    leaves = {**roots.leaves, **strided_leaves(states.values(), roots.strides)}
+    order = topological_order(roots.nodes)
+    writes = {u.id: states[k] for k, u in updates.items()}
     fused = fuse(order, [*outputs, *checks], writes, checks)
-    placed: list[Node | None] = [None] * roots.count
+    all_outputs: list[Node | None] = [None] * roots.output_count
     for k, node in zip(roots.outputs, outputs, strict=True):
-        placed[k] = node
-    made = Plan(placed, updates, checks, fused)
+        all_outputs[k] = node
+    plan = Plan(all_outputs, updates, checks, fused)
     for k, u in updates.items():
         if u.id not in fused.in_place and k in roots.strides:
-            updates[k] = low.nodes.copy(u, ("state", k))
-            _append_state_copy(fused, updates[k], by_state[k])
-    _BufferAssigner(made, by_state, layout, leaves).run()
-    return made
+            updates[k] = low.builder.copy(u, ("state", k))
+            _append_state_copy(fused, updates[k], states[k])
+    _BufferAssigner(plan, states, roots.layout, leaves).run()
+    return plan
 
 
 def _append_state_copy(fused: FusedGraph, copy: Node, state: Node) -> None:
-    """Let a copy of an update be written over its state, element by element, after all else."""
+    """Append a kernel that copies an update into its strided state, after all other kernels."""
     kernel = Kernel("loops", len(fused.kernels), [copy], copy.shape)
     fused.kernels.append(kernel)
     fused.kernel_of[copy.id] = kernel
@@ -262,160 +249,166 @@ def _append_state_copy(fused: FusedGraph, copy: Node, state: Node) -> None:
 
 
 class _BufferAssigner:
+    """Assignment of buffers to the stored values of a plan.
+
+    Args:
+        plan: The plan, whose allocations are filled in.
+        states: By number of a state, its leaf.
+        layout: By number of a node, its axes from the largest to the smallest stride.
+        leaves: By number of the leaf of a strided state, its view.
+    """
+
     def __init__(
         self,
-        made: Plan,
+        plan: Plan,
         states: Mapping[int, Node],
         layout: Mapping[int, Sequence[int]],
         leaves: Mapping[int, View],
     ) -> None:
-        self.plan, self.states, self.layout, self.leaves = made, states, layout, leaves
+        self.plan, self.states, self.layout, self.leaves = plan, states, layout, leaves
 
     def run(self) -> None:
-        self._house_ends()
-        fused, homes = self.plan.fused, self.plan.homes
+        self._assign_interface()
+        fused, allocations = self.plan.fused, self.plan.allocations
         for n in fused.order:
             if n.kind == "join":
-                if n.id not in homes:
-                    self._new(n, "arena")
-                for part, key in zip(n.inputs, n.work, strict=True):
-                    self._house_part(
-                        homes[n.id].buffer, *locate_member(homes[n.id].view, key, part)
-                    )
+                if n.id not in allocations:
+                    self._allocate(n, "arena")
+                join = allocations[n.id]
+                for member, key in zip(n.inputs, n.payload, strict=True):
+                    self._assign_member(join.buffer, *locate_member(join.view, key, member))
         for n in fused.order:
-            if n.id not in homes and n.id in fused.stored and n.kind != "call":
-                self._new(n, "arena")
-        self._settle_times()
+            if n.id not in allocations and n.id in fused.stored and n.kind != "call":
+                self._allocate(n, "arena")
+        self._compute_live_ranges()
         _reuse_operand_buffers(self.plan)
-        arena = [h.buffer for h in self.plan.homes.values() if h.buffer.kind == "arena"]
+        arena = [a.buffer for a in allocations.values() if a.buffer.kind == "arena"]
         self.plan.arena = assign_offsets({id(buffer): buffer for buffer in arena}.values())
 
-    def _house_ends(self) -> None:
-        made = self.plan
-        for n in [*made.fused.order, *self.states.values()]:
-            if n.kind == "leaf" and n.id not in made.homes:
-                self._new(n, n.detail[0], n.detail[1])
-            elif n.kind == "part":
-                self._new(n, "call", n.id)
-        for k, u in made.updates.items():
-            if u.id in made.fused.in_place:
-                home = made.homes[self.states[k].id]
-                same = u.shape == home.view.shape
-                made.homes[u.id] = home if same else Allocation(home.buffer, View.dense(u.shape))
+    def _assign_interface(self) -> None:
+        """Assign leaves, results of host calls, updates of states and outputs."""
+        plan = self.plan
+        for n in [*plan.fused.order, *self.states.values()]:
+            if n.kind == "leaf" and n.id not in plan.allocations:
+                self._allocate(n, n.detail[0], n.detail[1])
+            elif n.kind == "result":
+                self._allocate(n, "call", n.id)
+        for k, u in plan.updates.items():
+            if u.id in plan.fused.in_place:
+                state = plan.allocations[self.states[k].id]
+                same = u.shape == state.view.shape
+                plan.allocations[u.id] = (
+                    state if same else Allocation(state.buffer, View.dense(u.shape))
+                )
             else:
-                made.moves.append((k, u))
-        for place, node in enumerate(made.outputs):
-            if node is not None and node.owner.id not in made.homes:
-                self._new(node.owner, "output", place)
+                plan.state_copies.append((k, u))
+        for position, node in enumerate(plan.outputs):
+            if node is not None and node.owner.id not in plan.allocations:
+                self._allocate(node.owner, "output", position)
 
-    def _new(self, n: Node, kind: str, index: int = 0) -> None:
+    def _allocate(self, n: Node, kind: str, index: int = 0) -> None:
         view = self.leaves.get(n.id)
         if view is None:
             view = View.dense(n.shape, self.layout.get(n.id))
-        size = int(
-            ITEM_SIZES.get(n.type, 0) * n.size
-        )  # what overlaps is asked of numbers as they are
-        self.plan.homes[n.id] = Allocation(Buffer(kind, index, size), view)
+        size = int(ITEM_SIZES.get(n.type, 0) * n.size)  # a plain int, to compare live ranges with
+        self.plan.allocations[n.id] = Allocation(Buffer(kind, index, size), view)
 
-    def _house_part(self, buffer: Buffer, part: Node, view: View) -> None:
-        if part.id in self.plan.homes:
-            raise OdysseyError("compile: a part of a whole has a place of its own")
-        self.plan.homes[part.id] = Allocation(buffer, view)
+    def _assign_member(self, buffer: Buffer, member: Node, view: View) -> None:
+        if member.id in self.plan.allocations:
+            raise OdysseyError("compile: a member of a join has a buffer of its own")
+        self.plan.allocations[member.id] = Allocation(buffer, view)
 
-    def _settle_times(self) -> None:
-        made = self.plan
-        for kernel in made.fused.kernels:
-            for node in made.read(kernel):
-                made.homes[node.id].buffer.last = kernel.place
+    def _compute_live_ranges(self) -> None:
+        plan = self.plan
+        for kernel in plan.fused.kernels:
+            for node in plan.arrays_read(kernel):
+                plan.allocations[node.id].buffer.last = kernel.position
             for node in kernel.nodes:
-                home = made.homes.get(node.id)
-                if home is not None:
-                    if home.buffer.first < 0:
-                        home.buffer.first = kernel.place
-                    home.buffer.last = max(home.buffer.last, kernel.place)
-        end = len(made.fused.kernels)
-        for _, node in made.moves:
-            made.home(node).buffer.last = end
-        for n in made.fused.order:  # what no part covers is set to 0 before all
+                allocation = plan.allocations.get(node.id)
+                if allocation is not None:
+                    if allocation.buffer.first < 0:
+                        allocation.buffer.first = kernel.position
+                    allocation.buffer.last = max(allocation.buffer.last, kernel.position)
+        end = len(plan.fused.kernels)
+        for _, node in plan.state_copies:
+            plan.allocation(node).buffer.last = end
+        for n in plan.fused.order:  # joins with gaps are set to 0 before all kernels
             if n.kind == "join" and not is_fully_covered(n):
-                made.homes[n.id].buffer.first = 0
+                plan.allocations[n.id].buffer.first = 0
 
 
-# ------------------------------------------------------------------ in place
+# ------------------------------------------------------------------ in-place results
 
 
-def _reuse_operand_buffers(made: Plan) -> None:
-    """Let results be written over operands that nobody reads later.
+def _reuse_operand_buffers(plan: Plan) -> None:
+    """Let results be written over operands that are read for the last time.
 
-    A kernel of loops reads all that it needs at an index before it writes what it computed there.
-    So a result may lie where an operand lay, if that is read for the last time, at the same index
-    and at no other, and takes as many bytes.
+    A kernel of loops reads everything that it needs at an index before it writes the results there.
+    So a result may reuse the buffer of an operand that is read for the last time, at the same index
+    and at no other, and that has as many bytes.
     """
-    alone: dict[int, int] = {}  # by a buffer, how many nodes lie in it
-    for one in made.homes.values():
-        alone[id(one.buffer)] = alone.get(id(one.buffer), 0) + 1
-    for kernel in made.fused.kernels:
+    node_counts: dict[int, int] = {}  # by buffer, how many nodes it holds
+    for one in plan.allocations.values():
+        node_counts[id(one.buffer)] = node_counts.get(id(one.buffer), 0) + 1
+    for kernel in plan.fused.kernels:
         if kernel.kind != "loops":
             continue
         ending = {
             id(buffer): (node, buffer)
-            for node in made.read(kernel)
-            if (buffer := made.homes[node.id].buffer).kind == "arena"
-            and buffer.last == kernel.place
-            and buffer.first < kernel.place
+            for node in plan.arrays_read(kernel)
+            if (buffer := plan.allocations[node.id].buffer).kind == "arena"
+            and buffer.last == kernel.position
+            and buffer.first < kernel.position
         }
         for n in kernel.nodes if ending else ():
-            home = made.homes.get(n.id)
-            if home is None or home.buffer.kind != "arena" or home.buffer.first != kernel.place:
+            own = plan.allocations.get(n.id)
+            if own is None or own.buffer.kind != "arena" or own.buffer.first != kernel.position:
                 continue
-            if alone[id(home.buffer)] > 1:
+            if node_counts[id(own.buffer)] > 1:
                 continue
             for operand, buffer in ending.values():
-                if _can_reuse(made, kernel, n, operand, buffer):
-                    buffer.last = home.buffer.last
-                    made.homes[n.id] = home._replace(buffer=buffer)
+                if _can_reuse(plan, kernel, n, operand, buffer):
+                    buffer.last = own.buffer.last
+                    plan.allocations[n.id] = own._replace(buffer=buffer)
                     del ending[id(buffer)]
                     break
 
 
-def _can_reuse(made: Plan, kernel: Kernel, n: Node, operand: Node, buffer: Buffer) -> bool:
-    """Whether ``n`` can take over the buffer that holds ``operand``."""
-    home, place = made.homes[n.id], made.homes[operand.id]
+def _can_reuse(plan: Plan, kernel: Kernel, n: Node, operand: Node, buffer: Buffer) -> bool:
+    """Return whether ``n`` can be written over ``operand``, which is in ``buffer``."""
+    own, other = plan.allocations[n.id], plan.allocations[operand.id]
     return (
         ITEM_SIZES[n.type] == ITEM_SIZES[operand.type]
-        and home.view == place.view
-        and home.buffer.bytes == buffer.bytes > 0
-        and reads_elementwise(made, kernel, n, buffer)
+        and own.view == other.view
+        and own.buffer.bytes == buffer.bytes > 0
+        and reads_elementwise(plan, kernel, n, buffer)
     )
 
 
-def reads_elementwise(made: Plan, kernel: Kernel, n: Node, buffer: Buffer) -> bool:
-    """Whether a kernel reads a buffer only where it writes ``n``, and not after it did."""
+def reads_elementwise(plan: Plan, kernel: Kernel, n: Node, buffer: Buffer) -> bool:
+    """Return whether a kernel reads a buffer only where it writes ``n``, and not afterwards."""
     if loop_role(n, kernel.space) != "full" or n.shape != kernel.space or n.size < 2:
         return False
     level = loop_levels(kernel.nodes, kernel.space)
     if level[n.id] != max(level.values()):
-        return False  # what is cheap is computed again in later loops along a row
+        return False  # cheap values are recomputed in later loops along a row
     own = {m.id for m in kernel.nodes}
-    view = made.homes[n.id].view
+    view = plan.allocations[n.id].view
     stack = [(i, i in random_access_inputs(m)) for m in kernel.nodes for i in m.inputs]
     while stack:
-        i, whole = stack.pop()
+        i, random_access = stack.pop()
         if i.id in own:
             continue
-        if i.owner.id in made.fused.numbers:
+        if i.owner.id in plan.fused.numbers:
             stack += [(j, False) for j in i.owner.inputs]
-        elif i.owner.id in made.homes:
-            home = made.home(i)
-            along = not whole and i.shape == kernel.space and home.view == view
-            if home.buffer is buffer and not along:
+        elif i.owner.id in plan.allocations:
+            read = plan.allocation(i)
+            elementwise = not random_access and i.shape == kernel.space and read.view == view
+            if read.buffer is buffer and not elementwise:
                 return False
     return True
 
 
-# ------------------------------------------------------------------ small things
-
-
 def is_fully_covered(join: Node) -> bool:
-    """Whether the parts of a whole leave no place out."""
-    return sum(part.size for part in join.inputs) == math.prod(join.shape)
+    """Return whether the members of a join leave no gap, which would have to be set to 0."""
+    return sum(member.size for member in join.inputs) == math.prod(join.shape)

@@ -1,9 +1,9 @@
-"""Which nodes are computed together, in one nest of loops, and in which order nests run.
+"""Fusion: which nodes share one loop nest, and in which order kernels run.
 
-Kernels stand in a list; whatever a kernel reads was computed by itself or by one before it. Nodes
-are placed one after another: each into the kernel that computed the latest of its inputs, if one
-loop can do both; else into the latest kernel with the same loop that reads the same array; else
-into a new one at the end. So fusing takes time in proportion to the graph.
+Kernels are a list; whatever a kernel reads was computed by itself or by one before it. Nodes are
+placed one after another: each into the kernel that computed the latest of its inputs, if one loop
+nest can do both; else into the latest kernel with the same loops that reads one of its arrays; else
+into a new kernel at the end. So fusion takes linear time in the size of the graph.
 """
 
 from __future__ import annotations
@@ -16,36 +16,38 @@ from odyssey.spec import Shape
 
 __all__ = ["FusedGraph", "Kernel", "fuse", "is_expensive", "loop_levels", "loop_role"]
 
-# LLVM's time grows faster than a function.
-_MOST_NODES = 200
-# So many nodes wait for one that needs them; they all become part of its kernel.
-_MOST_WAITING = 100
-# Numbers are computed in each kernel that needs them; those that take more steps, once.
-_MOST_STEPS = 40
-# Loops over so few elements are joined where they share nothing: to call them costs as much. Larger
-# ones of equal layers are one function: 80 layers compile in .62 s, and in .76 with 4096 elements.
-_FEW = 32
-# What a row of a loop keeps on the stack.
-_STACK = 1 << 15
-_IN_LOOPS = ("map", "fold", "gather", "scatter")
-_ALONE = ("product", "scan", "call")
-_IN_MEMORY = (*_ALONE, "join")
+# LLVM's time grows faster than a function, so a kernel has at most this many nodes.
+_MAX_KERNEL_NODES = 200
+# Delayed nodes that are placed together with the node that needs them.
+_MAX_DELAYED = 100
+# Scalars are recomputed in each kernel that needs them, unless they take more steps.
+_MAX_SCALAR_STEPS = 40
+# Loops over so few elements are fused though they share no array, since a call costs as much. Long
+# loops of equal layers are one function: 80 layers compile in 0.62 s, and in 0.76 s with a limit of
+# 4096 elements.
+_SMALL_LOOP = 32
+# Bytes of a row that a loop keeps on the stack.
+_MAX_ROW_BYTES = 1 << 15
+_LOOP_KINDS = ("map", "reduce", "gather", "scatter")
+_UNFUSED_KINDS = ("product", "scan", "call")
+_MEMORY_READERS = (*_UNFUSED_KINDS, "join")
 
 
 @dataclass(eq=False)
 class Kernel:
-    """A nest of loops over a space, a product, or a call.
+    """A kernel: a loop nest over an iteration space, a product, a scan or a host call.
 
     Attributes:
         kind: ``loops``, ``product``, ``scan`` or ``call``.
-        place: In the order of kernels.
-        nodes: What it computes, in order.
-        space: Over which indices it loops.
-        checks: Truths of it that must hold for the program to go on.
+        position: Position in the order of kernels.
+        nodes: Nodes that it computes, in topological order.
+        space: Shape of the iteration space.
+        reads: Numbers of the nodes whose memory it reads.
+        checks: Its truth values that must hold for the program to go on.
     """
 
     kind: str
-    place: int
+    position: int
     nodes: list[Node]
     space: Shape
     reads: set[int] = field(default_factory=set)
@@ -54,16 +56,16 @@ class Kernel:
 
 @dataclass(eq=False)
 class FusedGraph:
-    """All kernels of a program, and what of their values lies in memory.
+    """All kernels of a program, and which of their values are stored.
 
     Attributes:
-        order: The nodes that are needed, inputs first.
+        order: Live nodes, inputs first.
         users: By number of a node, the nodes that read it.
-        kernels: In order.
-        kernel_of: By number of a node, what computes it.
-        stored: Numbers of nodes that are written to memory.
-        numbers: Numbers of nodes that are computed wherever they are needed.
-        in_place: By number of an update's node, the leaf that it is written over.
+        kernels: Kernels in order.
+        kernel_of: By number of a node, the kernel that computes it.
+        stored: Numbers of the nodes that are written to memory.
+        numbers: Numbers of the scalar nodes that are computed wherever they are needed.
+        in_place: By number of the node of an update, the state's leaf that it is written over.
     """
 
     order: list[Node]
@@ -76,8 +78,8 @@ class FusedGraph:
 
 
 def is_expensive(node: Node) -> bool:
-    """Whether it pays to keep what a map computed, for a second use."""
-    steps = node.work.steps if node.kind == "map" else ()
+    """Return whether a map is better stored than recomputed for a second use."""
+    steps = node.payload.steps if node.kind == "map" else ()
     return any(name.startswith("math.") or name in ("truediv", "pow") for name, _ in steps)
 
 
@@ -86,12 +88,13 @@ def _row_space(space: Shape) -> Shape:
 
 
 def loop_role(node: Node, space: Shape) -> str | None:
-    """What a node is in loops over ``space``.
+    """Return the role of a node in loops over ``space``.
 
     Returns:
-        ``full``, computed at each element; ``row``, once for each row along the last axis;
-        ``rowfold``, folded along each row; ``fold`` and ``foldrows``, folded over elements, or over
-        what rows have; ``scatter``, put somewhere at each element; None where it has no place.
+        ``full``: computed at each element; ``row``: once for each row along the last axis;
+        ``row_reduce``: reduced along each row; ``reduce``: reduced over elements; ``reduce_rows``:
+        reduced over values that rows have once; ``scatter``: written somewhere at each element.
+        None if the node does not fit into the loops.
     """
     if node.kind == "scatter":
         return "scatter" if node.inputs[1].shape == space else None
@@ -99,301 +102,333 @@ def loop_role(node: Node, space: Shape) -> str | None:
         return "full" if node.shape == space else "row" if node.shape == _row_space(space) else None
     source = node.inputs[0].shape
     if source == space:
-        alone = node.detail[1] == (len(space) - 1,)
-        return "rowfold" if alone else "fold"
-    return "foldrows" if source == _row_space(space) else None
+        along_row = node.detail[1] == (len(space) - 1,)
+        return "row_reduce" if along_row else "reduce"
+    return "reduce_rows" if source == _row_space(space) else None
 
 
 def _loop_space(node: Node) -> Shape:
-    """What loops go over that compute a node."""
-    if node.kind == "fold":
+    """Return the iteration space of loops that compute a node."""
+    if node.kind == "reduce":
         return node.inputs[0].shape
     return node.inputs[1].shape if node.kind == "scatter" else node.shape
 
 
 def loop_levels(nodes: Sequence[Node], space: Shape) -> dict[int, int]:
-    """By number of a node, in which of the loops along a row it is first known.
+    """Return in which of the loops along a row each node is first available, by its number.
 
-    What a row is folded to is known when a loop is over; what needs it comes in the next.
+    A reduction along a row is available after a loop; its readers come in the next loop.
     """
-    found: dict[int, int] = {}
-    folded = {n.id for n in nodes if loop_role(n, space) == "rowfold"}
+    levels: dict[int, int] = {}
+    row_reductions = {n.id for n in nodes if loop_role(n, space) == "row_reduce"}
     for n in nodes:
-        found[n.id] = max(
-            (found[i.id] + (i.id in folded) for i in n.inputs if i.id in found), default=0
+        levels[n.id] = max(
+            (levels[i.id] + (i.id in row_reductions) for i in n.inputs if i.id in levels),
+            default=0,
         )
-    return found
+    return levels
 
 
 class _Fuser:
+    """Fusion in progress.
+
+    Args:
+        order: Live nodes, inputs first.
+        stored: Nodes that must be stored: results.
+        updates: By number of a node, the leaf of the state that it updates.
+        checks: Numbers of truth values that must hold.
+    """
+
     def __init__(
-        self, order: list[Node], kept: Sequence[Node], updates: Mapping[int, Node], checks: set[int]
+        self,
+        order: list[Node],
+        stored: Sequence[Node],
+        updates: Mapping[int, Node],
+        checks: set[int],
     ) -> None:
         users: dict[int, list[Node]] = {n.id: [] for n in order}
         for n in order:
             for i in n.inputs:
                 users[i.id].append(n)
-        self.made = FusedGraph(order, users)
-        self._kept = {n.owner.id for n in kept}
-        # What must lie in memory, though it may be one number.
-        self._read_there = {i.owner.id for n in order if n.kind in _IN_MEMORY for i in n.inputs}
+        self.fused = FusedGraph(order, users)
+        self._outputs = {n.owner.id for n in stored}
+        # Nodes that must be stored although they may be scalars.
+        self._memory_operands = {
+            i.owner.id for n in order if n.kind in _MEMORY_READERS for i in n.inputs
+        }
         self._updates, self._checks = updates, checks
-        # By number of a node, the place after which its value is known.
-        self._place: dict[int, int] = {}
-        # By number of a leaf, the latest place that reads it.
-        self._read: dict[int, int] = {}
-        # By number of a node, the leaves that are read where it is computed as a number.
+        # By number of a node, the position of the kernel after which its value is available.
+        self._available: dict[int, int] = {}
+        # By number of a leaf, the position of the last kernel that reads it.
+        self._last_read: dict[int, int] = {}
+        # By number of a node, the leaves that a use of it reads.
         self._leaves: dict[int, frozenset[int]] = {}
-        self._steps: dict[int, int] = {}
+        self._scalar_steps: dict[int, int] = {}
         self._recent: dict[Shape, Kernel] = {}
-        self._waiting: dict[int, Node] = {}
-        # By number of a node that waited, those that it waited with.
-        self._behind: dict[int, frozenset[int]] = {}
-        self._barrier = -1
-        # By place of a kernel, see ``_read_elsewhere``.
-        self._misread: dict[int, tuple[dict[int, int], set[int]]] = {}
+        self._delayed: dict[int, Node] = {}
+        # By number of a delayed node, all delayed nodes that it needs, itself included.
+        self._delayed_inputs: dict[int, frozenset[int]] = {}
+        # Position of the last kernel that can fail.
+        self._last_fallible = -1
+        # By position of a kernel, see ``_non_elementwise_reads``.
+        self._read_cache: dict[int, tuple[dict[int, int], set[int]]] = {}
 
     def run(self) -> FusedGraph:
-        for n in self.made.order:
-            if n.kind in _IN_LOOPS and not self._is_number(n):
-                if self._can_wait(n):
-                    self._waiting[n.id] = n
-                    self._place[n.id] = -1
+        for n in self.fused.order:
+            if n.kind in _LOOP_KINDS and not self._is_inline_scalar(n):
+                if self._can_delay(n):
+                    self._delayed[n.id] = n
+                    self._available[n.id] = -1
                 else:
-                    self._put(n)
+                    self._place_node(n)
             else:
-                self._put_all(self._before(n))
-                if n.kind in _ALONE:
-                    self._read_by(self._append(n.kind, n), n)
+                self._place_delayed(self._needed_delayed(n))
+                if n.kind in _UNFUSED_KINDS:
+                    self._record_reads(self._append_kernel(n.kind, n), n)
                 else:
-                    self._place[n.id] = max((self._place[i.id] for i in n.inputs), default=-1)
-            self._note(n)
+                    self._available[n.id] = max(
+                        (self._available[i.id] for i in n.inputs), default=-1
+                    )
+            self._record_leaves(n)
         self._find_stored()
-        for n in self.made.order:
+        for n in self.fused.order:
             if n.id in self._updates:
-                self._settle_update(n, self._updates[n.id])
-        return self.made
+                self._update_in_place(n, self._updates[n.id])
+        return self.fused
 
-    # -------------------------------------------------------------- nodes that wait
+    # -------------------------------------------------------------- delayed nodes
 
-    def _can_wait(self, n: Node) -> bool:
-        """Whether a map reads arrays alone, and so may be computed as late as it is needed."""
-        if n.kind != "map" or n.id in self._kept or n.id in self._updates or n.id in self._checks:
+    def _can_delay(self, n: Node) -> bool:
+        """Return whether a map reads only leaves, so that it can be computed when it is needed."""
+        if n.kind != "map" or n.id in self._outputs or n.id in self._updates:
             return False
-        if not n.late and any(self._place[i.id] >= 0 for i in n.inputs):
+        if n.id in self._checks:
             return False
-        behind = frozenset((n.id,)).union(*[self._behind.get(i.id, ()) for i in n.inputs])
-        self._behind[n.id] = behind
-        return len(behind) <= _MOST_WAITING
+        if not n.is_rematerialized and any(self._available[i.id] >= 0 for i in n.inputs):
+            return False
+        group = frozenset((n.id,)).union(*[self._delayed_inputs.get(i.id, ()) for i in n.inputs])
+        self._delayed_inputs[n.id] = group
+        return len(group) <= _MAX_DELAYED
 
-    def _before(self, n: Node) -> list[Node]:
-        """The nodes that wait and are needed for ``n``, inputs first."""
-        found: dict[int, Node] = {}
+    def _needed_delayed(self, n: Node) -> list[Node]:
+        """Return the delayed nodes that ``n`` needs, inputs first."""
+        needed: dict[int, Node] = {}
         stack = list(n.inputs)
         while stack:
             i = stack.pop()
-            if i.id in self._waiting and i.id not in found:
-                found[i.id] = i
+            if i.id in self._delayed and i.id not in needed:
+                needed[i.id] = i
                 stack += i.inputs
-        return [found[k] for k in sorted(found)]
+        return [needed[k] for k in sorted(needed)]
 
-    def _put_all(self, nodes: Sequence[Node]) -> None:
+    def _place_delayed(self, nodes: Sequence[Node]) -> None:
         for n in nodes:
-            if self._waiting.pop(n.id, None) is not None:
-                self._put(n)
+            if self._delayed.pop(n.id, None) is not None:
+                self._place_node(n)
 
-    # -------------------------------------------------------------- places
+    # -------------------------------------------------------------- placing nodes
 
-    def _is_number(self, n: Node) -> bool:
-        if n.kind != "map" or n.size != 1 or n.id in self._kept or n.id in self._updates:
+    def _is_inline_scalar(self, n: Node) -> bool:
+        """Return whether a scalar is cheap enough to be computed wherever it is needed."""
+        if n.kind != "map" or n.size != 1 or n.id in self._outputs or n.id in self._updates:
             return False
-        if n.id in self._read_there:
+        if n.id in self._memory_operands:
             return False
-        steps = len(n.work.steps) + sum(self._steps.get(i.id, 0) for i in n.inputs)
-        if steps > _MOST_STEPS:
+        steps = len(n.payload.steps) + sum(self._scalar_steps.get(i.id, 0) for i in n.inputs)
+        if steps > _MAX_SCALAR_STEPS:
             return False
-        self._steps[n.id] = steps
-        self.made.numbers.add(n.id)
+        self._scalar_steps[n.id] = steps
+        self.fused.numbers.add(n.id)
         return True
 
-    def _note(self, n: Node) -> None:
-        """Which leaves a use of ``n`` reads, where it is a view or a number."""
+    def _record_leaves(self, n: Node) -> None:
+        """Record which leaves a use of ``n`` reads, if it is not stored."""
         if n.kind == "leaf":
             self._leaves[n.id] = frozenset((n.id,))
-        elif n.kind in ("view", "join") or n.id in self.made.numbers or n.id in self._waiting:
+        elif n.kind in ("view", "join") or n.id in self.fused.numbers or n.id in self._delayed:
             self._leaves[n.id] = frozenset().union(*[self._leaves[i.id] for i in n.inputs])
         else:
             self._leaves[n.id] = frozenset()
 
-    def _append(self, kind: str, n: Node) -> Kernel:
-        kernel = Kernel(kind, len(self.made.kernels), [], n.shape)
-        self.made.kernels.append(kernel)
+    def _append_kernel(self, kind: str, n: Node) -> Kernel:
+        kernel = Kernel(kind, len(self.fused.kernels), [], n.shape)
+        self.fused.kernels.append(kernel)
         if kind == "call":
-            self._barrier = kernel.place
-        self._enter(kernel, n)
+            self._last_fallible = kernel.position
+        self._add_node(kernel, n)
         return kernel
 
-    def _enter(self, kernel: Kernel, n: Node) -> None:
+    def _add_node(self, kernel: Kernel, n: Node) -> None:
         kernel.nodes.append(n)
-        self.made.kernel_of[n.id] = kernel
-        self._place[n.id] = kernel.place
+        self.fused.kernel_of[n.id] = kernel
+        self._available[n.id] = kernel.position
 
-    def _read_by(self, kernel: Kernel, n: Node) -> None:
+    def _record_reads(self, kernel: Kernel, n: Node) -> None:
         for i in n.inputs:
             for leaf in self._leaves[i.id]:
-                self._read[leaf] = max(self._read.get(leaf, -1), kernel.place)
+                self._last_read[leaf] = max(self._last_read.get(leaf, -1), kernel.position)
             kernel.reads.add(i.owner.id)
 
-    def _put(self, n: Node) -> None:
+    def _place_node(self, n: Node) -> None:
+        """Place a node, with the delayed nodes that it needs, into a kernel."""
+        for complete in random_access_inputs(n):
+            self._place_delayed([*self._needed_delayed(complete), complete])
+        needed = self._needed_delayed(n)
         space = _loop_space(n)
-        for whole in random_access_inputs(n):
-            self._put_all([*self._before(whole), whole])
-        before = self._before(n)
-        self._put_all([i for i in before if loop_role(i, space) is None])
-        before = [i for i in before if i.id in self._waiting]
+        self._place_delayed([i for i in needed if loop_role(i, space) is None])
+        needed = [i for i in needed if i.id in self._delayed]
         if n.id in self._updates:
-            own = {i.id for i in before}
+            own = {i.id for i in needed}
             state = self._updates[n.id].id
-            others = [i for i in self._waiting.values() if i.id not in own]
-            self._put_all([i for i in others if state in self._leaves[i.id]])
-        inputs = [i for m in (n, *before) for i in m.inputs if i.id not in self._waiting]
-        latest = max((self._place[i.id] for i in inputs), default=-1)
+            others = [i for i in self._delayed.values() if i.id not in own]
+            self._place_delayed([i for i in others if state in self._leaves[i.id]])
+        inputs = [i for m in (n, *needed) for i in m.inputs if i.id not in self._delayed]
+        latest = max((self._available[i.id] for i in inputs), default=-1)
         if n.id in self._updates:
-            latest = max(latest, self._read.get(self._updates[n.id].id, -1), self._barrier + 1)
-        kernel = self._find(n, latest, inputs)
-        if kernel is None or not all(self._fits(m, kernel) for m in before):
-            kernel = self._open(n)
-        for m in (*before, n):
-            self._waiting.pop(m.id, None)
-            self._enter(kernel, m)
-            self._read_by(kernel, m)
+            state_read = self._last_read.get(self._updates[n.id].id, -1)
+            latest = max(latest, state_read, self._last_fallible + 1)
+        kernel = self._fusable_kernel(n, latest, inputs)
+        if kernel is None or not all(self._can_fuse(m, kernel) for m in needed):
+            kernel = self._new_loop_kernel(n)
+        for m in (*needed, n):
+            self._delayed.pop(m.id, None)
+            self._add_node(kernel, m)
+            self._record_reads(kernel, m)
         if n.id in self._checks:
             kernel.checks.append(n)
-            self._barrier = max(self._barrier, kernel.place)
+            self._last_fallible = max(self._last_fallible, kernel.position)
 
-    def _open(self, n: Node) -> Kernel:
-        """A new kernel at the end."""
+    def _new_loop_kernel(self, n: Node) -> Kernel:
         space = _loop_space(n)
-        kernel = Kernel("loops", len(self.made.kernels), [], space)
-        self.made.kernels.append(kernel)
+        kernel = Kernel("loops", len(self.fused.kernels), [], space)
+        self.fused.kernels.append(kernel)
         self._recent[space] = kernel
         return kernel
 
-    def _find(self, n: Node, latest: int, inputs: Sequence[Node]) -> Kernel | None:
-        kernels = self.made.kernels
-        if 0 <= latest < len(kernels) and self._fits(n, kernels[latest]):
+    def _fusable_kernel(self, n: Node, latest: int, inputs: Sequence[Node]) -> Kernel | None:
+        """Return the kernel to fuse a node into; None for a new one.
+
+        Args:
+            n: The node.
+            latest: Position of the kernel that computes the latest of its inputs.
+            inputs: Inputs of the node and of the delayed nodes that it needs.
+        """
+        kernels = self.fused.kernels
+        if 0 <= latest < len(kernels) and self._can_fuse(n, kernels[latest]):
             return kernels[latest]
-        space = _loop_space(n)
-        recent = self._recent.get(space)
-        if recent is None or recent.place <= latest or not self._fits(n, recent):
+        recent = self._recent.get(_loop_space(n))
+        if recent is None or recent.position <= latest or not self._can_fuse(n, recent):
             return None
         shares = any(i.size > 1 and i.owner.id in recent.reads for i in inputs)
-        return recent if shares or n.size <= _FEW else None
+        return recent if shares or n.size <= _SMALL_LOOP else None
 
-    def _fits(self, n: Node, kernel: Kernel) -> bool:
-        if kernel.kind != "loops" or len(kernel.nodes) >= _MOST_NODES:
+    def _can_fuse(self, n: Node, kernel: Kernel) -> bool:
+        """Return whether a node fits into the loops of a kernel."""
+        if kernel.kind != "loops" or len(kernel.nodes) >= _MAX_KERNEL_NODES:
             return False
-        found = loop_role(n, kernel.space)
-        if found is None:
+        role = loop_role(n, kernel.space)
+        if role is None:
             return False
-        whole = random_access_inputs(n)
+        random_access = random_access_inputs(n)
         for i in n.inputs:
-            if self._place[i.id] != kernel.place:
+            if self._available[i.id] != kernel.position:
                 continue
-            if i in whole:
+            if i in random_access:
                 return False
-            if self.made.kernel_of.get(i.id) is not kernel:
-                return False  # of it through a view: at another index
-            inner = loop_role(i, kernel.space)
-            if inner not in ("full", "row", "rowfold"):
-                return False  # known when all loops are over
-            if (inner == "full") != (i.shape == kernel.space):
+            if self.fused.kernel_of.get(i.id) is not kernel:
+                return False  # it reads the kernel's values through a view, at another index
+            input_role = loop_role(i, kernel.space)
+            if input_role not in ("full", "row", "row_reduce"):
+                return False  # available only after all loops
+            if (input_role == "full") != (i.shape == kernel.space):
                 return False
-            if inner == "full" and found in ("row", "foldrows"):
+            if input_role == "full" and role in ("row", "reduce_rows"):
                 return False
         return True
 
     # -------------------------------------------------------------- memory
 
     def _find_stored(self) -> None:
-        made = self.made
-        for n in made.order:
-            kernel = made.kernel_of.get(n.id)
+        """Find the nodes that are written to memory."""
+        fused = self.fused
+        for n in fused.order:
+            kernel = fused.kernel_of.get(n.id)
             if kernel is None:
                 continue
-            keep = n.id in self._kept or n.id in self._updates or n.id in self._checks
-            keep = keep or n.kind in (*_ALONE, "scatter")
-            keep = keep or loop_role(n, kernel.space) in ("fold", "foldrows")
-            for user in made.users[n.id]:
-                if keep:
+            stored = n.id in self._outputs or n.id in self._updates or n.id in self._checks
+            stored = stored or n.kind in (*_UNFUSED_KINDS, "scatter")
+            stored = stored or loop_role(n, kernel.space) in ("reduce", "reduce_rows")
+            for user in fused.users[n.id]:
+                if stored:
                     break
-                keep = made.kernel_of.get(user.id) is not kernel
-            if keep:
-                made.stored.add(n.id)
-        for kernel in made.kernels:
+                stored = fused.kernel_of.get(user.id) is not kernel
+            if stored:
+                fused.stored.add(n.id)
+        for kernel in fused.kernels:
             if kernel.kind == "loops" and kernel.space:
-                self._keep_long_rows(kernel)
+                self._store_long_rows(kernel)
 
-    def _keep_long_rows(self, kernel: Kernel) -> None:
-        """Store what later loops along a row need again, where the stack has no room for it."""
+    def _store_long_rows(self, kernel: Kernel) -> None:
+        """Store values that later loops along a row need if they are too long for the stack."""
         level = loop_levels(kernel.nodes, kernel.space)
         for n in kernel.nodes:
-            long = kernel.space[-1] * ITEM_SIZES[n.type] > _STACK
+            long = kernel.space[-1] * ITEM_SIZES[n.type] > _MAX_ROW_BYTES
             if long and loop_role(n, kernel.space) == "full" and is_expensive(n):
-                later = any(level.get(u.id, 0) > level[n.id] for u in self.made.users[n.id])
+                later = any(level.get(u.id, 0) > level[n.id] for u in self.fused.users[n.id])
                 if later:
-                    self.made.stored.add(n.id)
+                    self.fused.stored.add(n.id)
 
-    def _settle_update(self, n: Node, state: Node) -> None:
-        """Write an update over its state where nobody reads that later, nor at another index."""
-        kernel = self.made.kernel_of.get(n.id)
-        if kernel is None or kernel.place <= self._barrier:
+    def _update_in_place(self, n: Node, state: Node) -> None:
+        """Write an update over its state if nothing reads that later, or at another index."""
+        kernel = self.fused.kernel_of.get(n.id)
+        if kernel is None or kernel.position <= self._last_fallible:
             return
-        last = self._read.get(state.id, -1)
-        if last > kernel.place:
+        last = self._last_read.get(state.id, -1)
+        if last > kernel.position:
             return
-        alone = kernel.kind == "product" and n.inputs[2:] == (state,)
-        if last == kernel.place and not alone and not self._reads_along(kernel, n, state):
+        accumulates = kernel.kind == "product" and n.inputs[2:] == (state,)
+        reads = last == kernel.position
+        if reads and not accumulates and not self._reads_state_elementwise(kernel, n, state):
             return
-        self.made.in_place[n.id] = state
+        self.fused.in_place[n.id] = state
 
-    def _reads_along(self, kernel: Kernel, n: Node, state: Node) -> bool:
-        """Whether a kernel reads a state only where it writes it, and not after it did."""
+    def _reads_state_elementwise(self, kernel: Kernel, n: Node, state: Node) -> bool:
+        """Return whether a kernel reads a state only where it writes it, and not afterwards."""
         if kernel.kind != "loops" or loop_role(n, kernel.space) != "full":
             return False
-        known = self._misread.get(kernel.place)
-        if known is None:
-            known = self._misread[kernel.place] = self._read_elsewhere(kernel)
-        level, astray = known
-        # What is cheap is computed again in later loops along a row.
-        return level[n.id] == max(level.values()) and state.id not in astray
+        cached = self._read_cache.get(kernel.position)
+        if cached is None:
+            cached = self._read_cache[kernel.position] = self._non_elementwise_reads(kernel)
+        level, leaves = cached
+        # Cheap values are recomputed in later loops along a row.
+        return level[n.id] == max(level.values()) and state.id not in leaves
 
-    def _read_elsewhere(self, kernel: Kernel) -> tuple[dict[int, int], set[int]]:
-        """The levels of a kernel's nodes, and the leaves that it reads at another index."""
+    def _non_elementwise_reads(self, kernel: Kernel) -> tuple[dict[int, int], set[int]]:
+        """Return the levels of a kernel's nodes, and the leaves that it reads at another index."""
         own = {m.id for m in kernel.nodes}
-        astray: set[int] = set()
+        leaves: set[int] = set()
         for n in kernel.nodes:
             for i in random_access_inputs(n):
-                astray |= self._leaves[i.id]
+                leaves |= self._leaves[i.id]
             for i in n.inputs:
-                if i.size == 1 or i.id in own:  # numbers are read before the loops
+                if i.size == 1 or i.id in own:  # scalars are read before the loops
                     continue
                 shown = i.inputs[0] if i.kind == "view" and i.detail[0] == "reshape" else i
                 if shown.kind != "leaf" or i.shape != kernel.space:
-                    astray |= self._leaves[i.id]
-        return loop_levels(kernel.nodes, kernel.space), astray
+                    leaves |= self._leaves[i.id]
+        return loop_levels(kernel.nodes, kernel.space), leaves
 
 
 def fuse(
-    order: list[Node], kept: Sequence[Node], updates: Mapping[int, Node], checks: Sequence[Node]
+    order: list[Node], stored: Sequence[Node], updates: Mapping[int, Node], checks: Sequence[Node]
 ) -> FusedGraph:
-    """Make kernels.
+    """Fuse nodes into kernels.
 
     Args:
-        order: Nodes, inputs first.
-        kept: Those that must lie in memory: results.
-        updates: By number of a node, the leaf of the state that it becomes; the node is a map, a
-            fold or a product that nothing else claims.
-        checks: Truths, each one number: a kernel that computes one is told of it.
+        order: Live nodes, inputs first.
+        stored: Nodes that must be stored: results.
+        updates: By number of a node, the leaf of the state that it updates; the node is a map, a
+            reduction or a product of which nothing else is the owner.
+        checks: Truth values, one element each, that must hold; they are listed in their kernels.
     """
-    return _Fuser(order, kept, updates, {n.id for n in checks}).run()
+    return _Fuser(order, stored, updates, {n.id for n in checks}).run()

@@ -1,4 +1,4 @@
-"""Whether a plan is sound: looked at anew, for tests and for who asks."""
+"""Verifier of plans: an independent check of buffer assignment and order, for tests."""
 
 from __future__ import annotations
 
@@ -10,74 +10,79 @@ from odyssey.compiler.schedule.buffer_assignment import Plan, reads_elementwise
 __all__ = ["verify"]
 
 
-def verify(made: Plan) -> None:
-    """Raise unless the plan is sound: for tests, and for who asks for it.
+def verify(plan: Plan) -> None:
+    """Raise AssertionError unless a plan is sound.
 
     Raises:
-        AssertionError: two values are in one place at one time, or something is read before it is
-            there, or a state is written before all that can fail has been done, or a product, or
-            what it reads, lies where BLAS cannot write or read it.
+        AssertionError: if two values overlap in memory and in time, something is read before it is
+            written, a state is written before everything that can fail, or a product or one of its
+            operands has a layout that BLAS cannot write or read.
     """
-    kernels = made.fused.kernels
-    buffers = {id(h.buffer): h.buffer for h in made.homes.values() if h.buffer.kind == "arena"}
+    kernels = plan.fused.kernels
+    allocations = plan.allocations.values()
+    buffers = {id(a.buffer): a.buffer for a in allocations if a.buffer.kind == "arena"}
     ordered = sorted(buffers.values(), key=lambda b: b.first)
     for k, a in enumerate(ordered):
-        assert a.offset + a.bytes <= made.arena, "beyond the arena"
+        assert a.offset + a.bytes <= plan.arena, "beyond the arena"
         for b in ordered[k + 1 :]:
             if b.first > a.last:
                 break
-            apart = a.offset + a.bytes <= b.offset or b.offset + b.bytes <= a.offset
-            assert apart or not (a.bytes and b.bytes), f"{a} and {b} overlap"
+            disjoint = a.offset + a.bytes <= b.offset or b.offset + b.bytes <= a.offset
+            assert disjoint or not (a.bytes and b.bytes), f"{a} and {b} overlap"
     for kernel in kernels:
-        for node in made.read(kernel):
-            source = made.fused.kernel_of.get(node.id)
-            assert source is None or source.place < kernel.place, f"{node} is read too early"
+        for node in plan.arrays_read(kernel):
+            source = plan.fused.kernel_of.get(node.id)
+            early = source is not None and source.position >= kernel.position
+            assert not early, f"{node} is read too early"
         for node in kernel.nodes:
-            home = made.homes.get(node.id)
-            assert home is None or is_writable(node, home.view), f"{node} cannot be written there"
+            allocation = plan.allocations.get(node.id)
+            storable = allocation is None or is_writable(node, allocation.view)
+            assert storable, f"{node} cannot be written there"
             if node.kind == "product":
-                _verify_operands(made, node)
-    _verify_buffer_reuse(made)
-    barrier = max((k.place for k in kernels if k.checks or k.kind == "call"), default=-1)
-    for number, state in made.fused.in_place.items():
-        kernel = made.fused.kernel_of[number]
-        assert kernel.place > barrier, f"{state} is written before all that can fail"
-        for later in kernels[kernel.place + 1 :]:
-            assert all(n is not state for n in made.read(later)), f"{state} is read too late"
+                _verify_operands(plan, node)
+    _verify_buffer_reuse(plan)
+    last_fallible = max((k.position for k in kernels if k.checks or k.kind == "call"), default=-1)
+    for number, state in plan.fused.in_place.items():
+        kernel = plan.fused.kernel_of[number]
+        assert kernel.position > last_fallible, f"{state} is written before all that can fail"
+        for later in kernels[kernel.position + 1 :]:
+            assert all(n is not state for n in plan.arrays_read(later)), f"{state} is read too late"
 
 
-def _verify_operands(made: Plan, product: Node) -> None:
-    """Look whether a product can read its operands where they lie; nothing lies anywhere."""
-    a, b = (made.home(i).view for i in product.inputs[:2])
+def _verify_operands(plan: Plan, product: Node) -> None:
+    """Check that a product can read its operands in place; empty ones have any layout."""
+    a, b = (plan.allocation(i).view for i in product.inputs[:2])
     if not a.size or not b.size:
         return
-    inner = product_axes(product)
-    if inner is not None:
-        assert is_vectorizable(a, b, inner), f"{product} cannot read in vectors"
+    axes = product_axes(product)
+    if axes is not None:
+        assert is_vectorizable(a, b, axes), f"{product} cannot read in vectors"
         return
-    for place, view in enumerate((a, b)):
-        fits = is_readable(view, product.detail[0] == "sum", place)
-        assert fits, f"{product} cannot read {product.inputs[place]} there"
+    for k, view in enumerate((a, b)):
+        readable = is_readable(view, product.detail[0] == "sum", k)
+        assert readable, f"{product} cannot read {product.inputs[k]} there"
 
 
-def _verify_buffer_reuse(made: Plan) -> None:
-    """Look whether what is written over a value comes after all who read that."""
-    fused = made.fused
-    known: dict[tuple[int, object], Node] = {}
-    last: dict[int, int] = {}
+def _verify_buffer_reuse(plan: Plan) -> None:
+    """Check that a value is overwritten only after its last read."""
+    fused = plan.fused
+    holders: dict[tuple[int, object], Node] = {}
+    last_reads: dict[int, int] = {}
     for kernel in fused.kernels:
-        for node in made.read(kernel):
-            last[node.id] = kernel.place
+        for node in plan.arrays_read(kernel):
+            last_reads[node.id] = kernel.position
     for kernel in fused.kernels:
         for node in kernel.nodes:
-            home = made.homes.get(node.id)
-            if home is None or home.buffer.kind != "arena":
+            allocation = plan.allocations.get(node.id)
+            if allocation is None or allocation.buffer.kind != "arena":
                 continue
-            before = known.get((id(home.buffer), home.view))
-            known[id(home.buffer), home.view] = node
+            before = holders.get((id(allocation.buffer), allocation.view))
+            holders[id(allocation.buffer), allocation.view] = node
             if before is None:
                 continue
-            read = last.get(before.id, -1)
-            assert read <= kernel.place, f"{before} is read after {node} was written over it"
-            along = read < kernel.place or reads_elementwise(made, kernel, node, home.buffer)
-            assert along, f"{node} is written over {before}, which is read at other places"
+            read = last_reads.get(before.id, -1)
+            assert read <= kernel.position, f"{before} is read after {node} was written over it"
+            elementwise = read < kernel.position or reads_elementwise(
+                plan, kernel, node, allocation.buffer
+            )
+            assert elementwise, f"{node} is written over {before}, which is read at other places"

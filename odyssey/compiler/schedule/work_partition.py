@@ -1,7 +1,7 @@
-"""What of a program is worth several threads, and into which blocks it is cut.
+"""Work partition: which kernels are parallelized, and into which blocks (their grain size).
 
-Blocks follow from shapes alone. So what a block gives is the same whoever computes it, and sums
-over blocks are added up in the blocks' order: results do not depend on how many threads there are.
+Blocks depend on shapes alone, and sums of blocks are added in the order of the blocks. So results
+do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ __all__ = [
     "has_symbolic_sizes",
 ]
 
-# Seconds of one thread from which on a loop is shared: 100,000 elements of a sum of two arrays. To
-# call a thread that looks for work takes .5 microseconds, and one that sleeps 8 to 25.
-_WORTH = 12e-6
+# Kernels that take longer on one thread are parallelized: 100,000 elements of a sum of two arrays.
+# To call a thread that spins takes 0.5 microseconds, and one that sleeps 8 to 25.
+_MIN_PARALLEL_SECONDS = 12e-6
 
-# Multiplications from which on one product is shared: 25 microseconds of one thread.
-_LARGE = 1 << 21
-# From so many on there are more parts, twice as many for each eightfold. Each packs a copy of one
-# matrix: of (256, 784) @ (784, 512) in one thread two parts took 1.07 times as long as the whole,
-# four 1.12, eight 1.25.
-_PART = 1 << 25
-# Rows or columns that the innermost loops of libraries take at once, or multiples.
-_TILE = 32
+# Multiplications from which on one product is parallelized: 25 microseconds on one thread.
+_MIN_PARALLEL_GEMM = 1 << 21
+# From this many on a product has more blocks, twice as many for each eightfold. Each block packs a
+# copy of one matrix: (256, 784) @ (784, 512) on one thread took 1.07 times as long in two blocks as
+# in one, 1.12 times in four, 1.25 times in eight.
+_GEMM_BLOCK_WORK = 1 << 25
+# Rows or columns that the innermost loops of BLAS libraries process at once, or multiples.
+_GEMM_TILE = 32
 
-# Seconds that a block takes at least; and how many there are at most, so that threads which are
-# slower, or begin later, take fewer of them.
-_SECONDS = 6e-6
-_MOST = 64
-# Where each block is a part of every row: longer parts are read faster.
-_FEW = 8
-# Elements side by side that a block has at least: of one byte they fill a line of a cache.
-_LINE = 64
+# Least seconds of a block; and most blocks, so that slower threads, or those that start later, take
+# fewer of them.
+_BLOCK_SECONDS = 6e-6
+_MAX_BLOCKS = 64
+# Most blocks if each is a slice of every row: longer slices are read faster.
+_MAX_ROW_BLOCKS = 8
+# Least contiguous elements of a block: elements of one byte fill a cache line.
+_CACHE_LINE = 64
 
 # Seconds of an element that is read and written, of a step of arithmetic, of a function like exp.
-_ELEMENT, _STEP, _FUNCTION = 1e-10, 0.2e-10, 5e-10
-_MULTIPLICATION = 1.2e-11
+_ELEMENT_SECONDS, _STEP_SECONDS, _FUNCTION_SECONDS = 1e-10, 0.2e-10, 5e-10
+_MULTIPLICATION_SECONDS = 1.2e-11
 
 
 class Tiling(NamedTuple):
-    """A loop in blocks.
+    """A loop that is partitioned into blocks.
 
     Attributes:
-        depth: Which loop, from outside.
-        length: Indices of a block; the last may have fewer.
-        blocks: How many there are.
+        depth: Depth of the loop in its nest, 0 for the outermost.
+        length: Indices of a block; the last block may have fewer.
+        blocks: Number of blocks.
     """
 
     depth: int
@@ -67,30 +67,30 @@ class Tiling(NamedTuple):
 
 
 def estimated_seconds(kernel: Kernel) -> float:
-    """Seconds that one thread takes for a kernel, roughly, on a processor of today."""
+    """Estimate the seconds of a kernel on one thread."""
     if kernel.kind == "product":
         node = kernel.nodes[0]
-        return _multiplication_count(node) * _MULTIPLICATION
+        return _multiplication_count(node) * _MULTIPLICATION_SECONDS
     if kernel.kind == "scan":
-        return kernel.nodes[0].size * (_ELEMENT + _FUNCTION)
-    costly = sum(map(is_expensive, kernel.nodes))
-    each = _ELEMENT + _STEP * len(kernel.nodes) + _FUNCTION * costly
-    return each * math.prod(kernel.space)
+        return kernel.nodes[0].size * (_ELEMENT_SECONDS + _FUNCTION_SECONDS)
+    functions = sum(map(is_expensive, kernel.nodes))
+    seconds = _ELEMENT_SECONDS + _STEP_SECONDS * len(kernel.nodes) + _FUNCTION_SECONDS * functions
+    return seconds * math.prod(kernel.space)
 
 
 def has_symbolic_sizes(kernel: Kernel) -> bool:
-    """Whether it loops over a size that varies, or reads or gives such ones."""
+    """Return whether the loops, inputs or results of a kernel have a symbolic size."""
     shapes = [kernel.space, *[i.shape for n in kernel.nodes for i in (n, *n.inputs)]]
     return any(isinstance(length, Varying) for shape in shapes for length in shape)
 
 
 def is_worth_threads(kernel: Kernel) -> bool:
-    """Whether threads may be worth it."""
-    return estimated_seconds(kernel) >= _WORTH
+    """Return whether a kernel is long enough for several threads."""
+    return estimated_seconds(kernel) >= _MIN_PARALLEL_SECONDS
 
 
 def _multiplication_count(product: Node) -> int:
-    """Of a product, whose batch may be summed up, and which may be one of tensors."""
+    """Count the multiplications of a product, of matrices or tensors, with or without batch sum."""
     how, _, *axes = product.detail
     left = product.inputs[0].shape
     inner = axes[0] if axes else 1
@@ -99,83 +99,83 @@ def _multiplication_count(product: Node) -> int:
 
 
 def partition_loop(
-    lengths: list[int], free: list[bool], seconds: float, step: int, outside: bool = False
+    lengths: list[int], divisible: list[bool], seconds: float, step: int, outside: bool = False
 ) -> Tiling | None:
-    """Blocks of the outermost loop that can be cut.
+    """Partition the outermost divisible loop of a nest.
 
     Args:
-        lengths: Of the loops, the outermost first.
-        free: Whether a loop's indices may be taken in any order.
-        seconds: That all takes.
-        step: Of which number the indices of a block are a multiple, where the innermost loop is
-            cut.
-        outside: Whether there is a loop around all.
+        lengths: Lengths of the loops, the outermost first.
+        divisible: Whether each loop's indices may be processed in any order.
+        seconds: Estimate for the whole nest on one thread.
+        step: The indices of a block of the innermost loop are a multiple of this.
+        outside: Whether there is another loop around the nest.
 
     Returns:
-        None where it does not pay, or no loop can be cut.
+        None if it does not pay, or no loop is divisible.
     """
-    if seconds < _WORTH:
+    if seconds < _MIN_PARALLEL_SECONDS:
         return None
     for depth, length in enumerate(lengths):
-        if not free[depth]:
+        if not divisible[depth]:
             continue
-        parts_of_rows = outside or (depth and depth == len(lengths) - 1)
-        most = min(_FEW if parts_of_rows else _MOST, int(seconds / _SECONDS), length)
+        row_slices = outside or (depth and depth == len(lengths) - 1)
+        most = min(
+            _MAX_ROW_BLOCKS if row_slices else _MAX_BLOCKS, int(seconds / _BLOCK_SECONDS), length
+        )
         block = -(-length // most)
         if depth == len(lengths) - 1:
-            block = -(-block // max(step, _LINE)) * max(step, _LINE)
+            block = -(-block // max(step, _CACHE_LINE)) * max(step, _CACHE_LINE)
         if block < length:
             return Tiling(depth, block, -(-length // block))
     return None
 
 
 def partition_symbolic_loop(length: int, seconds: float, innermost: bool) -> Tiling:
-    """Blocks of a loop whose length varies: of a short one there is a single block.
+    """Partition a loop of symbolic length; a short one is a single block.
 
     Args:
-        length: Of the loop, here.
-        seconds: That all takes.
-        innermost: Whether there is no loop within it.
+        length: Length of the loop at this size.
+        seconds: Estimate for the loop on one thread.
+        innermost: Whether there is no loop inside.
     """
-    length, step = int(length), _LINE if innermost else 1
-    most = min(_MOST, int(seconds / _SECONDS), length) if seconds >= _WORTH else 1
+    length, step = int(length), _CACHE_LINE if innermost else 1
+    most = (
+        min(_MAX_BLOCKS, int(seconds / _BLOCK_SECONDS), length)
+        if seconds >= _MIN_PARALLEL_SECONDS
+        else 1
+    )
     block = -(-length // max(most, 1))
     block = max(-(-block // step) * step, 1)
     return Tiling(0, block, max(-(-length // block), 1))
 
 
 def gemm_block_size(m: int, n: int, k: int) -> int | None:
-    """Of how many rows or columns, whichever are more, a part has; None where it is not cut."""
+    """Return the size of blocks of a product's rows or columns, the longer; None for one block."""
     work, longer = m * n * k, max(m, n)
-    if work < _LARGE:
+    if work < _MIN_PARALLEL_GEMM:
         return None
-    parts = 2
-    while parts < _MOST and work > 2 * parts**3 * _PART:
-        parts *= 2
-    size = -(-longer // (parts * _TILE)) * _TILE
+    blocks = 2
+    while blocks < _MAX_BLOCKS and work > 2 * blocks**3 * _GEMM_BLOCK_WORK:
+        blocks *= 2
+    size = -(-longer // (blocks * _GEMM_TILE)) * _GEMM_TILE
     return size if size < longer else None
 
 
 def reads_own_output(plan: Plan, kernel: Kernel) -> bool:
-    """Whether a kernel reads as a number what it writes over: the next block would read another."""
+    """Return whether a kernel reads a scalar that it overwrites, which blocks would see changed."""
     own = {n.id for n in kernel.nodes}
-    homes = [plan.homes[n.id] for n in kernel.nodes if n.id in plan.homes]
-    written = {id(home.buffer) for home in homes}
+    allocations = [plan.allocations[n.id] for n in kernel.nodes if n.id in plan.allocations]
+    written = {id(allocation.buffer) for allocation in allocations}
     stack = [i for n in kernel.nodes for i in n.inputs if i.size == 1 and i.id not in own]
-    known: set[int] = set()
+    visited: set[int] = set()
     while stack:
         node = stack.pop()
-        if node.id in known:
+        if node.id in visited:
             continue
-        known.add(node.id)
+        visited.add(node.id)
         owner = node.owner
         if owner.id in plan.fused.numbers:
             stack += owner.inputs
-        elif id(_buffer_of(plan, owner)) in written:
+        elif owner.id in plan.allocations and id(plan.allocations[owner.id].buffer) in written:
             return True
     return False
-
-
-def _buffer_of(plan: Plan, node: Node) -> object:
-    home = plan.homes.get(node.id)
-    return home and home.buffer

@@ -224,7 +224,7 @@ class SizedProgram(CompiledCall):
             if node.kind == "leaf" and node.detail[0] == "constant":
                 slot = written.module.slots.get(node.detail)
                 if slot is not None:
-                    array = np.ascontiguousarray(node.work)
+                    array = np.ascontiguousarray(node.payload)
                     own = self._own[slot]
                     alike = own.shape == array.shape and same_bits(own, array)
                     array = own if alike else array

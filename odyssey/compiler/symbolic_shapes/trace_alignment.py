@@ -34,7 +34,7 @@ class _Following(IRBuilder):
         self.order: list[int] = []
         self._lead = lead
 
-    def make(
+    def make_node(
         self,
         kind: str,
         inputs: Iterable[Node],
@@ -47,15 +47,15 @@ class _Following(IRBuilder):
         inputs, shape = tuple(inputs), tuple(shape)
         lead, place = self._lead, len(self.order)
         if lead is None:
-            made = super().make(kind, inputs, shape, type, detail, work)
-        elif place >= len(lead) or lead[place] > len(self.all):
+            made = super().make_node(kind, inputs, shape, type, detail, work)
+        elif place >= len(lead) or lead[place] > len(self.nodes):
             raise UnlikeError(f"its graph has more of {kind}")
-        elif lead[place] == len(self.all):
-            of = self.of or (inputs[0].of if inputs else "")
-            made = Node(kind, inputs, shape, type, detail, work, len(self.all), of)
-            self.all.append(made)
+        elif lead[place] == len(self.nodes):
+            of = self.op or (inputs[0].op if inputs else "")
+            made = Node(kind, inputs, shape, type, detail, work, len(self.nodes), of)
+            self.nodes.append(made)
         else:
-            made = self.all[lead[place]]
+            made = self.nodes[lead[place]]
             own = made.kind, made.inputs, made.shape, made.type, made.detail
             if own != (kind, inputs, shape, type, detail):
                 raise UnlikeError(f"{made} of its graph is not {kind}{list(shape)}")
@@ -65,8 +65,8 @@ class _Following(IRBuilder):
     def vary(self, lengths: _Lengths) -> None:
         """Let sizes vary, and nodes be made freely again."""
         self._lead = None
-        self._known = {}
-        for node, seen in zip(self.all, lengths, strict=True):
+        self._unique = {}
+        for node, seen in zip(self.nodes, lengths, strict=True):
             if any(seen):
                 pairs = zip(node.shape, seen, strict=True)
                 node.shape = tuple(Varying(n, s) if s else n for n, s in pairs)
@@ -74,7 +74,7 @@ class _Following(IRBuilder):
             if node.kind == "view" and node.detail[0] in ("reshape", "broadcast"):
                 node.detail = node.detail[0], node.shape
             ids = tuple([i.id for i in node.inputs])
-            self._known.setdefault((node.kind, ids, node.shape, node.type, node.detail), node)
+            self._unique.setdefault((node.kind, ids, node.shape, node.type, node.detail), node)
 
 
 class Lead:
@@ -94,11 +94,11 @@ class Lead:
         first = _Following()
         self.lows = [lower(graphs[0], first)]
         self._order = list(first.order)
-        self._first = list(map(_outline, first.all))
-        self._shapes = [node.shape for node in first.all]
+        self._first = list(map(_outline, first.nodes))
+        self._shapes = [node.shape for node in first.nodes]
         self._ends = _ends(self.lows[0])
         self.lows += [self._follow(graph) for graph in graphs[1:]]
-        rows = zip(*[[node.shape for node in low.nodes.all] for low in self.lows], strict=True)
+        rows = zip(*[[node.shape for node in low.builder.nodes] for low in self.lows], strict=True)
         self._lengths: _Lengths = [
             tuple(c if len(set(c)) > 1 else None for c in zip(*row, strict=True)) for row in rows
         ]
@@ -112,7 +112,7 @@ class Lead:
             UnlikeError: it is another graph.
         """
         low = self._follow(graph)
-        for shape, node, seen in zip(self._shapes, low.nodes.all, self._lengths, strict=True):
+        for shape, node, seen in zip(self._shapes, low.builder.nodes, self._lengths, strict=True):
             pairs = zip(shape, node.shape, seen, strict=True)
             if any(s is None and m != n for m, n, s in pairs):
                 raise UnlikeError(f"{node} is of shape {shape} elsewhere")
@@ -121,16 +121,16 @@ class Lead:
 
     def _follow(self, graph: Graph) -> Lowered:
         low = lower(graph, _Following(self._order))
-        for node, wanted in zip(low.nodes.all, self._first, strict=False):
+        for node, wanted in zip(low.builder.nodes, self._first, strict=False):
             if _outline(node) != wanted:
                 raise UnlikeError(f"{node} is another elsewhere")
-        if len(low.nodes.all) != len(self._first) or _ends(low) != self._ends:
+        if len(low.builder.nodes) != len(self._first) or _ends(low) != self._ends:
             raise UnlikeError("it computes less, or returns another part of it")
         return low
 
     def _vary(self, low: Lowered) -> None:
-        assert isinstance(low.nodes, _Following)
-        low.nodes.vary(self._lengths)
+        assert isinstance(low.builder, _Following)
+        low.builder.vary(self._lengths)
 
 
 def _outline(node: Node) -> tuple[Any, ...]:
@@ -143,6 +143,6 @@ def _ends(low: Lowered) -> tuple[Any, ...]:
     return (
         [node and node.id for node in low.outputs],
         {k: node.id for k, node in low.updates.items()},
-        [node.id for node in (*low.checks, *low.stays)],
-        list(low.calls),
+        [node.id for node in (*low.checks, *low.effects)],
+        list(low.host_calls),
     )

@@ -123,7 +123,7 @@ def _lower_fold(build: Any, x: Any, size: Any, *options: Any) -> Any:
         ):
             start = (k - 1 - o) * d + before
             key.append(slice(start, start + n))
-        seen = build.part(wide, (slice(None), slice(None), *offsets, *key))
+        seen = build.slice(wide, (slice(None), slice(None), *offsets, *key))
         total = seen if total is None else add(total, seen)
     return total
 

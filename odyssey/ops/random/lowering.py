@@ -40,9 +40,9 @@ def _philox_words(build: Any, state: Any, blocks: int) -> list[Any]:
     def binary_op(scalar: Any, *values: Any) -> Any:
         return build.elementwise(scalar, *values, dtype=word)
 
-    key = [build.part(state, 0), build.part(state, 1)]
+    key = [build.slice(state, 0), build.slice(state, 1)]
     number = build.cast(build.index((blocks,), 0), word)
-    counter = binary_op(lambda x, y: x + y, number, build.part(state, 2))
+    counter = binary_op(lambda x, y: x + y, number, build.slice(state, 2))
     carried = binary_op(lambda sum, x: T(sum < x), counter, number)
     c: list[Any] = [counter, carried, word(0), word(DRAWS)]
     for _ in range(_ROUNDS):
@@ -67,7 +67,7 @@ def lower_uniform(build: Any, state: Any, shape: Shape, dtype: np.dtype[Any]) ->
     words = [build.broadcast(w, (blocks,)) for w in _philox_words(build, state, blocks)]
     parts = [(w, (slice(None), k)) for k, w in enumerate(words)]
     line = build.reshape(build.join(parts, (blocks, 4), np.uint64), (4 * blocks,))
-    bits = build.reshape(build.part(line, slice(0, count)), shape)
+    bits = build.reshape(build.slice(line, slice(0, count)), shape)
     digits = np.finfo(dtype).nmant + 1
     # They fit signed integers, which one instruction converts.
     cut = build.elementwise(lambda x, y: x // y, bits, np.uint64(1 << 64 - digits), dtype=np.uint64)

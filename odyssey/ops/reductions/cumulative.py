@@ -113,11 +113,11 @@ def _lower_recurrence(build: Any, x: Any, factors: Any, axis: int, reverse: bool
     x, factors = build.cast(x, dtype), build.cast(factors, dtype)
     turned = _axis_index(x.ndim, axis, slice(None, None, -1))
     if reverse:
-        x, factors = build.part(x, turned), build.part(factors, turned)
+        x, factors = build.slice(x, turned), build.slice(factors, turned)
     steps = _axis_index(x.ndim, axis, slice(0, -1) if reverse else slice(1, None))
-    steps = build.part(factors, steps)
+    steps = build.slice(factors, steps)
     found = build.scan(lambda before, x, f: x + f * before, x, steps, axis=axis)
-    return build.cast(build.part(found, turned) if reverse else found, made)
+    return build.cast(build.slice(found, turned) if reverse else found, made)
 
 
 @op(
@@ -270,9 +270,9 @@ def _cumsum_lowering(back: bool) -> Any:
         x = build.cast(x, _SUMS(x.dtype))
         line, k = (build.reshape(x, (x.size,)), 0) if axis is None or not x.ndim else (x, axis)
         turned = (*(slice(None),) * k, slice(None, None, -1))
-        line = build.part(line, turned) if back else line
+        line = build.slice(line, turned) if back else line
         found = build.scan(lambda before, x: before + x, line, axis=k)
-        return build.part(found, turned) if back else found
+        return build.slice(found, turned) if back else found
 
     return lower_cumsum
 

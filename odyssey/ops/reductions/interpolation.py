@@ -57,7 +57,7 @@ def _lower_searchsorted(build: Any, a: Any, v: Any, side: str) -> Any:
     """Lower ``searchsorted`` to a binary search with a fixed number of halvings."""
     dtype = np.result_type(a.dtype, v.dtype if hasattr(v, "dtype") else np.asarray(v).dtype)
     a, v = build.cast(a, dtype), build.cast(v, dtype)
-    place: Any = build.zeros(v.shape, np.int64)
+    place: Any = build.full(v.shape, np.int64)
     for step in reversed([1 << k for k in range(a.size.bit_length())]):
         ahead = add(place, step)
         seen = build.gather(a, [sub(ahead, 1)])

@@ -185,7 +185,7 @@ def _prod_dtype(dtype: Any) -> Any:
 
 @op(
     primitive="reduce",
-    lowering=lambda build, x, axis, keepdims: build.fold(
+    lowering=lambda build, x, axis, keepdims: build.reduce(
         "prod", build.cast(x, _prod_dtype(x.dtype)), axis, keepdims
     ),
     kernel=lambda x, axis, keepdims: np.multiply.reduce(x, axis, keepdims=keepdims),

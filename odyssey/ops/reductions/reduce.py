@@ -45,14 +45,14 @@ def lower_argextreme(how: str) -> Any:
             line, axis = build.reshape(x, (x.size,)), 0
         if axis == line.ndim - 1 and line.shape[axis] >= _NUMPY_MINIMUM:
             return NotImplemented
-        found = equal(line, build.fold(how, line, (axis,), True))
+        found = equal(line, build.reduce(how, line, (axis,), True))
         if x.dtype.kind == "f":  # NaN is the extreme, if there is one
             found = logical_or(found, not_equal(line, line))
         # A vector holds twice as many 32-bit integers.
         short = np.int32 if line.shape[axis] < 2**31 else np.intp
         index = build.cast(build.index(line.shape, axis), short)
         places = where(found, index, line.shape[axis])
-        first = build.cast(build.fold("min", places, (axis,), keepdims), np.intp)
+        first = build.cast(build.reduce("min", places, (axis,), keepdims), np.intp)
         return build.reshape(first, (1,) * ndim) if keepdims and line is not x else first
 
     return lower
@@ -74,7 +74,7 @@ _SUMMED = result_dtype_of(np.add.reduce)
     linear=True,
     kernel=lambda x, axis, keepdims: np.add.reduce(x, axis, keepdims=keepdims),
     primitive="reduce",
-    lowering=lambda build, x, axis, keepdims: build.fold(
+    lowering=lambda build, x, axis, keepdims: build.reduce(
         "sum", build.cast(x, _SUMMED(x.dtype)), axis, keepdims
     ),
     numpy=[np.sum],
@@ -196,7 +196,7 @@ _EXTREMA: dict[str, Any] = {
     real=True,
     kernel=lambda x, axis, keepdims: np.maximum.reduce(x, axis, keepdims=keepdims),
     primitive="reduce",
-    lowering=lambda build, x, axis, keepdims: build.fold("max", x, axis, keepdims),
+    lowering=lambda build, x, axis, keepdims: build.reduce("max", x, axis, keepdims),
     numpy=[np.max, np.amax],
     canonical=canonical_axes,
     infer=_extremum_infer("max"),
@@ -212,7 +212,7 @@ def max(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     real=True,
     kernel=lambda x, axis, keepdims: np.minimum.reduce(x, axis, keepdims=keepdims),
     primitive="reduce",
-    lowering=lambda build, x, axis, keepdims: build.fold("min", x, axis, keepdims),
+    lowering=lambda build, x, axis, keepdims: build.reduce("min", x, axis, keepdims),
     numpy=[np.min, np.amin],
     canonical=canonical_axes,
     infer=_extremum_infer("min"),
@@ -291,7 +291,7 @@ def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
 @op(
     kernel=lambda x, axis, keepdims: np.any(x, axis, keepdims=keepdims),
     primitive="reduce",
-    lowering=lambda build, x, axis, keepdims: build.fold(
+    lowering=lambda build, x, axis, keepdims: build.reduce(
         "any", build.cast(x, bool), axis, keepdims
     ),
     numpy=[np.any],
@@ -308,7 +308,7 @@ def any(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
 @op(
     kernel=lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims),
     primitive="reduce",
-    lowering=lambda build, x, axis, keepdims: build.fold(
+    lowering=lambda build, x, axis, keepdims: build.reduce(
         "all", build.cast(x, bool), axis, keepdims
     ),
     numpy=[np.all],

@@ -92,7 +92,7 @@ def _lower_slice_indices(build: Any, shape: Shape, starts: Any, sizes: Shape) ->
         starts = minimum(starts, max(shape, default=0))
     places = []
     for k, (n, size) in enumerate(zip(shape, sizes, strict=True)):
-        start = build.cast(build.part(starts, k), np.int64)
+        start = build.cast(build.slice(starts, k), np.int64)
         first = where(less(start, 0), add(start, n), start)
         first = minimum(maximum(first, 0), n - size)
         places.append(add(build.index(sizes, k), first))

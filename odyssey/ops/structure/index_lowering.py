@@ -26,7 +26,7 @@ def take_indices(
         shape, axis = (math.prod(shape),), 0
     k, own = axis % len(shape), np.shape(indices)
     full = (*shape[:k], *own, *shape[k + 1 :])
-    numbers = build.place(indices, shape[k], mode)
+    numbers = build.normalize_index(indices, shape[k], mode)
     behind = len(shape) - k - 1
     places = [build.index(full, a) for a in range(k)]
     places.append(reshape(numbers, (*own, *(1,) * behind)))
@@ -44,9 +44,9 @@ def take_along_axis_indices(
     others = (*shape[:k], 1, *shape[k + 1 :])
     full = np.broadcast_shapes(others, indices.shape)
     # Indices may broadcast an axis of length 1, whose index is then always 0.
-    nowhere = build.zeros((1,) * len(full), np.dtype(np.intp))
+    nowhere = build.full((1,) * len(full), np.dtype(np.intp))
     places = [build.index(full, a) if n == full[a] else nowhere for a, n in enumerate(shape)]
-    places[k] = build.place(indices, shape[k])
+    places[k] = build.normalize_index(indices, shape[k])
     return shape, places, full
 
 
@@ -62,5 +62,5 @@ def scatter_add(build: Any, x: Any, shape: Shape, places: Any, rows: bool = Fals
     """
     wide = x.dtype == np.float32 and not rows
     dtype = np.dtype(np.float64) if wide else x.dtype
-    out = build.scatter("sum", build.zeros(shape, dtype), build.cast(x, dtype), places)
+    out = build.scatter("sum", build.full(shape, dtype), build.cast(x, dtype), places)
     return build.cast(out, x.dtype)

@@ -162,12 +162,12 @@ def _getitem_spec(spec: Spec, key: Any, who: str) -> Spec:
 
 def _lower_getitem(build: Any, x: Any, key: Any) -> Any:
     if _is_basic_key(key):
-        return build.part(x, key)
+        return build.slice(x, key)
     if _selects_rows(key) and x.ndim:
         _, places, full = index_lowering.take_indices(build, x.shape, key, 0, "raise")
         return broadcast_to(build.gather(x, places), full)
     places = index_lowering.flat_indices(x.shape, key)
-    found = build.gather(reshape(x, (x.size,)), [build.place(places, x.size)])
+    found = build.gather(reshape(x, (x.size,)), [build.normalize_index(places, x.size)])
     return broadcast_to(found, places.shape)
 
 
@@ -211,7 +211,7 @@ def _lower_add_at(build: Any, x: Any, key: Any, spec: Spec) -> Any:
         return index_lowering.scatter_add(build, broadcast_to(x, full), shape, places, rows)
     if not _is_basic_key(key):
         numbers = index_lowering.flat_indices(spec.shape, key)
-        places = [build.place(numbers, spec.size)]
+        places = [build.normalize_index(numbers, spec.size)]
         out = index_lowering.scatter_add(
             build, broadcast_to(x, numbers.shape), (spec.size,), places
         )
@@ -335,9 +335,9 @@ def _lower_setitem(build: Any, x: Any, v: Any, key: Any) -> Any:
     if boxes is None:
         numbers = index_lowering.flat_indices(x.shape, key)
         value, line = build.broadcast(value, numbers.shape), reshape(x, (x.size,))
-        places = [build.place(numbers, x.size)]
+        places = [build.normalize_index(numbers, x.size)]
         return reshape(build.scatter("set", line, value, places), x.shape)
-    parts = [(build.part(x, box), box) for box in boxes]
+    parts = [(build.slice(x, box), box) for box in boxes]
     return build.join([*parts, (build.broadcast(value, picked), key)], x.shape, x.dtype)
 
 

@@ -212,10 +212,10 @@ def _segment_extreme(who: str, extreme: np.ufunc, largest: bool) -> Any:
 def _segment_extreme_lowering(how: str) -> Any:
     def lower_segment_extreme(build: Any, data: Any, segment_ids: Any, num_segments: int) -> Any:
         shape = (num_segments + 1, *data.shape[1:])
-        out = build.zeros(shape, data.dtype, _extreme_identity(how == "max", data.dtype))
+        out = build.full(shape, data.dtype, _extreme_identity(how == "max", data.dtype))
         kept = reshape(_clamp_ids(segment_ids, num_segments), (-1,) + (1,) * (data.ndim - 1))
         places = [kept, *(build.index(data.shape, k) for k in range(1, data.ndim))]
-        return build.part(build.scatter(how, out, data, places), slice(0, num_segments))
+        return build.slice(build.scatter(how, out, data, places), slice(0, num_segments))
 
     return lower_segment_extreme
 

@@ -1,0 +1,63 @@
+"""Rewrites: named functions from one pattern of nodes to another, applied to a whole graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from odyssey.compiler.ir.nodes import IRBuilder, Node, rewrite, topological_order
+
+__all__ = ["Context", "Rewrite", "apply_rewrite", "users_of"]
+
+
+class Context:
+    """Graph around the node that a rewrite is asked about.
+
+    Args:
+        builder: Builder of new nodes.
+        roots: Roots of the graph before the rewrite.
+    """
+
+    def __init__(self, builder: IRBuilder, roots: Sequence[Node]) -> None:
+        self.builder = builder
+        self._roots = roots
+
+    @cached_property
+    def users(self) -> dict[int, list[Node]]:
+        """By number of a node, the nodes that read it; a root counts as its own user."""
+        return users_of(self._roots)
+
+
+class Rewrite(NamedTuple):
+    """A row of the rewrite table.
+
+    Attributes:
+        name: Name of the rewrite.
+        pattern: Nodes that it replaces, in words.
+        replacement: Nodes that it replaces them with, in words.
+        function: ``function(node, inputs, context)`` returns the replacement of a node with these
+            new inputs, or None to keep the node.
+    """
+
+    name: str
+    pattern: str
+    replacement: str
+    function: Callable[[Node, list[Node], Context], Node | None]
+
+
+def apply_rewrite(row: Rewrite, builder: IRBuilder, roots: Sequence[Node]) -> list[Node]:
+    """Apply a rewrite to all nodes of a graph, inputs first; return the new roots."""
+    context = Context(builder, roots)
+    return rewrite(builder, roots, lambda node, inputs: row.function(node, inputs, context))
+
+
+def users_of(roots: Sequence[Node]) -> dict[int, list[Node]]:
+    """Return the readers of each node, by number; a root counts as its own reader."""
+    users: dict[int, list[Node]] = {}
+    for node in topological_order(roots):
+        for i in node.inputs:
+            users.setdefault(i.id, []).append(node)
+    for root in roots:
+        users.setdefault(root.id, []).append(root)
+    return users
