@@ -120,7 +120,7 @@ def test_a_model_of_all_kinds_of_kernels_keeps_within_its_buffers(dtype):
     kinds = {kernel.kind for kernel in program.plan.fused.kernels}
     nodes = {node.kind for node in program.plan.fused.order}
     assert kinds >= {"loops", "product", "scan"}
-    assert nodes >= {"map", "fold", "gather", "scatter", "product", "scan", "join"}
+    assert nodes >= {"map", "reduce", "gather", "scatter", "product", "scan", "join"}
     assert looks.count() > 10_000
 
 
@@ -280,7 +280,7 @@ def test_a_scatter_that_goes_astray_is_found_and_writes_nowhere(monkeypatch):
 
 @pytest.mark.parametrize("size", [4, 64])
 def test_a_product_of_matrices_that_are_larger_than_they_are_is_found(monkeypatch, size):
-    of = matmul.Matmul._each
+    of = matmul.Matmul._emit_batch
 
     def larger(self, axis, indices, operands):
         grown = [
@@ -289,7 +289,7 @@ def test_a_product_of_matrices_that_are_larger_than_they_are_is_found(monkeypatc
         ]
         of(self, axis, indices, grown)
 
-    monkeypatch.setattr(matmul.Matmul, "_each", larger)
+    monkeypatch.setattr(matmul.Matmul, "_emit_batch", larger)
     a = RNG.normal(size=(size, size))
     (fault,) = faults(lambda a: a @ a, a)
     assert f"kernel 0, product over ({size}, {size})" in fault
@@ -303,7 +303,7 @@ def test_a_buffer_that_is_planned_too_short_is_found(monkeypatch):
             buffer.bytes //= 2
         return fit(buffers)
 
-    monkeypatch.setattr(buffer_assignment, "fit", short)
+    monkeypatch.setattr(buffer_assignment, "assign_offsets", short)
     a = RNG.normal(size=(20, 20))
     (fault,) = faults(lambda a: ops.exp(a @ a).sum(), a)
     assert "of arena n" in fault

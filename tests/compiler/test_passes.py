@@ -339,7 +339,7 @@ def test_ones_and_negations_of_numbers_are_nothing_to_compute():
     # It was so only for the first product of a process, since to look at a program changed it.
     other = scalar_program(lambda x, y: x * y, 2, (), "f8")
     assert nodes.map(other, [x, nodes.literal(1.0, "f8")], (3,), "f8") is x
-    assert len(other.program.steps) == 1
+    assert len(other.body.steps) == 1
     first = scalar_program(lambda x, y: x * x, 2, (), "f8")
     assert nodes.map(first, [x, nodes.literal(1.0, "f8")], (3,), "f8") is not x
     # These two are something: -0.0 + 0 is 0, and NaN * 0 is NaN.

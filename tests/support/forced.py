@@ -69,7 +69,7 @@ CHOICES = {
     "products added": _set(simplify, "_MIN_GEMM_SIZE")((0,), (10**9,)),
     "transposes": _set(conv, "_FEW")((0,), (10**9,)),
     "Winograd": _set(sliding_windows, "_MANY_CHANNELS", "_MANY_TILES")((1, 1)),
-    "extremes": _set(reduce, "_LONG")((1,), (1 << 40,)),
+    "extremes": _set(reduce, "_NUMPY_MINIMUM")((1,), (1 << 40,)),
     "steps": _set(control_flow, "_MANY")((2,)),
 }
 

@@ -80,6 +80,7 @@ def format_ir(roots: Iterable[Node]) -> str:
     """Format a graph, one node a line, with its details and the row that it was made for."""
     lines = []
     for node in topological_order(roots):
-        detail = "" if node.detail is None else f" {node.detail}"
-        lines.append(f"  {node}{detail}{f'  # {node.op}' if node.op else ''}")
+        detail = "" if node.detail is None else " " + " ".join(str(node.detail).split())
+        row = f"  # {node.op}" if node.op else ""
+        lines.append(f"  {node}{detail}{row}")
     return "\n".join(lines)
