@@ -271,7 +271,7 @@ def _value_dependent_operands(scalar: Any, count: int, options: tuple[Any, ...])
             words = [Word(code, type, "%y") for _ in range(count)]
             words[k] = watched
             with suppress(OdysseyError):  # of what there is no code for: its kernel is called
-                evaluate(code, scalar_program(scalar, count, options, type).program, words)
+                evaluate(code, scalar_program(scalar, count, options, type).body, words)
             if watched.asked:
                 found.add(k)
     return frozenset(found)
