@@ -77,7 +77,7 @@ def _cached_program(
     scalar: Any, arity: int, options: tuple[Any, ...], text: str, type: str
 ) -> ScalarProgram:
     body = program(scalar, arity, options, np.dtype(type if type != "b1" else bool))
-    return ScalarProgram(body, f"{type} {made.python_source('scalar')}")
+    return ScalarProgram(body, f"{type} {body.python_source('scalar')}")
 
 
 def scalar_program(
