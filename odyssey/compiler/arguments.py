@@ -1,4 +1,4 @@
-"""Arguments of compiled functions: what is an input of a graph, and what is fixed in it."""
+"""Arguments of compiled functions: inputs, static values, cache keys, and aliases of results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PLAIN_TYPES = (int, float, complex, str, bool, bytes, range, type(None))
 
 
 class _Identity:
-    """A thing that is told from others by what it is, and kept, so that no other becomes it."""
+    """A key that compares an object by identity, and keeps it alive so that its id stays unique."""
 
     __slots__ = ("thing",)
 
@@ -57,18 +57,18 @@ class _Identity:
 
 
 def abstract_signature(value: Any) -> Any:
-    """What of an argument decides whether a graph must be traced anew.
+    """Return the abstract signature of an argument, for which one graph is traced.
 
-    Numbers do by their type alone: a rate or a count of steps may be new in every call.
+    Of numbers it has the type alone: a rate or a count of steps may be new in every call.
     """
     kind = type(value)
     if kind is ndarray or issubclass(kind, np.generic):
         # The dtype is hashed in C, which a spec is not.
         return (value.shape, value.dtype) if kind is ndarray else kind
     if kind is Variable:
-        where, info = value._recording, value._info
+        mark, info = value._recording, value._info
         name = None if info is None else info.name
-        return where if type(where) is Mark else "tape", name, value._spec.shape, value._spec.dtype
+        return mark if type(mark) is Mark else "tape", name, value._spec.shape, value._spec.dtype
     if kind is tuple or kind is list:
         return (kind, *map(abstract_signature, value))
     if kind is dict:
@@ -86,7 +86,7 @@ def abstract_signature(value: Any) -> Any:
 
 
 def _signature_of_container(value: Any) -> Any:
-    """What tells a container of a class of its own; what else it holds is among what is fixed."""
+    """Return the signature of a container of a user's class; extra attributes are static values."""
     keys, parts = children_of(value)
     names = tuple(map(_key_signature, keys)) if isinstance(value, dict) else len(parts)
     more = tuple([name for name, _ in extra_attributes(value)])
@@ -97,7 +97,7 @@ _STR_ONLY = frozenset({str})
 
 
 def _key_signature(key: Any) -> Any:
-    """What tells a key from others, equal ones among them: 1 from 1.0, and -0.0 from 0.0."""
+    """Return what tells a key from others, even equal ones: 1 from 1.0, and -0.0 from 0.0."""
     kind = type(key)
     if kind in _PLAIN_TYPES:
         return kind, repr(key) if kind in (float, complex, range) else key
@@ -109,19 +109,19 @@ def _key_signature(key: Any) -> Any:
 
 
 def is_input(leaf: Any) -> bool:
-    """Whether an argument is an input of the graph, and not fixed in it."""
+    """Return whether a leaf is an input of the graph, and no static value."""
     if isinstance(leaf, Variable):
         return not is_trainable(leaf)
     return isinstance(leaf, ARRAY_LIKE)
 
 
 def input_leaves(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
-    """The arguments that are inputs of a graph, in order."""
+    """Return the leaves that are inputs of a graph, in order."""
     return list(filter(is_input, leaves((args, named))))
 
 
 def cache_key(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-    """What decides whether a graph must be traced anew: also which inputs are the same object.
+    """Return the cache key of a call: its abstract signature, and which inputs are one object.
 
     Raises:
         RecursionError: for a container that holds itself.
@@ -136,7 +136,7 @@ def cache_key(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def unsupported_argument(args: tuple[Any, ...], named: dict[str, Any]) -> str | None:
-    """Why a program cannot take the arguments, in words; None where it can."""
+    """Return why a program cannot take the arguments, in words; None if it can."""
     for leaf in input_leaves(args, named):
         if isinstance(leaf, Value) and not isinstance(leaf._recording, Mark):
             return "an argument is a result on a tape"
@@ -151,18 +151,18 @@ def unsupported_argument(args: tuple[Any, ...], named: dict[str, Any]) -> str | 
 def number_leaves(
     args: tuple[Any, ...], named: dict[str, Any]
 ) -> list[tuple[str, int, int | float]]:
-    """Python's numbers among the arguments: path, place among all leaves, and the number."""
+    """Return the Python numbers among the arguments: path, index among all leaves, and number."""
     try:
         found = enumerate(_unique_paths(paths((args, named))))
         return [(path, k, leaf) for k, (path, leaf) in found if type(leaf) in (int, float)]
-    except Exception:  # of a container that lets nobody look
+    except Exception:  # a container that raises when it is iterated
         return []
 
 
 def program_arguments(
     places: Sequence[int], args: tuple[Any, ...], named: dict[str, Any]
 ) -> list[Any]:
-    """What a program is called with: the inputs, then the numbers at places among the leaves."""
+    """Return the arguments of a program: the inputs, then the numbers at some leaf indices."""
     given = input_leaves(args, named)
     if places:
         found = leaves((args, named))
@@ -171,7 +171,7 @@ def program_arguments(
 
 
 def receiver_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The first arguments that are objects and no trees, as that of a method is."""
+    """Return the leading arguments that are objects, not pytrees, as ``self`` of a method is."""
     count = 0
     for one in args:
         if type(one) in _PLAIN_TYPES or isinstance(one, (*ARRAY_LIKE, Value)):
@@ -184,18 +184,18 @@ def receiver_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def is_flat(
-    places: Collection[int], args: tuple[Any, ...], named: dict[str, Any], ahead: int = 0
+    places: Collection[int], args: tuple[Any, ...], named: dict[str, Any], receivers: int = 0
 ) -> bool:
-    """Whether arguments, but some ahead, are arrays, no two of them one, and numbers at places."""
+    """Return whether all arguments after receivers are distinct arrays or numbers at ``places``."""
     alone = not named and len(set(map(id, args))) == len(args)
-    rest = list(enumerate(args))[ahead:]
-    # Places are those of leaves: where a tree stands before, they are not those of arguments.
+    rest = list(enumerate(args))[receivers:]
+    # ``places`` are indices of leaves: after a pytree they are not indices of arguments.
     numbers = {k for k in places if k < len(args) and type(args[k]) in (int, float)}
     return alone and all(type(a) is ndarray or k in numbers for k, a in rest)
 
 
 def static_values(args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that are fixed in a graph, by path: -0.0, 0.0, 0 and False are four."""
+    """Return the static values by path; -0.0, 0.0, 0 and False are four values."""
     found = {
         path: _static_value(leaf)
         for path, leaf in _unique_paths(paths((args, named)))
@@ -213,7 +213,7 @@ def _static_value(thing: Any) -> Any:
 
 
 def _unique_paths(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Paths that are all different: two keys of a dictionary may be written alike."""
+    """Make paths unique: two keys of a dictionary may be written alike."""
     known: dict[str, int] = {}
     for path, leaf in found:
         count = known[path] = known.get(path, 0) + 1
@@ -221,10 +221,10 @@ def _unique_paths(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]
 
 
 def refuse_unhashable(args: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Raise for an argument that is neither an array nor can be told from others."""
+    """Raise DTypeError for an argument that is neither an array nor hashable."""
     try:
         given = [*paths(list(args)), *paths(named)]
-    except Exception:  # of a strange container: the run will show whether that matters
+    except Exception:  # an untrusted container: the run will show whether that matters
         return
     for path, leaf in given:
         if type(leaf).__hash__ is None and not issubclass(type(leaf), ARRAYS):
@@ -235,14 +235,14 @@ def refuse_unhashable(args: tuple[Any, ...], named: dict[str, Any]) -> None:
 
 
 def same_variable_kinds(traced: Any, seen: Any) -> bool:
-    """Whether a run may have returned what a trial did: Variables of the same standing."""
+    """Return whether the Variables in two results are of the same kinds."""
     return variable_kinds(traced) == variable_kinds(seen)
 
 
 def variable_kinds(tree: Any) -> list[Any]:
-    """Where the Variables among leaves stand; of other leaves, whether they are arrays with axes.
+    """Return the kind of each Variable among leaves; for other leaves, whether they have axes.
 
-    What has no axes may be a number of NumPy's.
+    An array without axes may be a NumPy scalar instead.
     """
     return list(map(_variable_kind, leaves(tree)))
 
@@ -250,12 +250,15 @@ def variable_kinds(tree: Any) -> list[Any]:
 def _variable_kind(leaf: Any) -> Any:
     if not isinstance(leaf, Value):
         return isinstance(leaf, (ndarray, Symbol)) and leaf.ndim > 0
-    where = leaf._recording
-    return where if isinstance(where, Mark) else "tape"
+    mark = leaf._recording
+    return mark if isinstance(mark, Mark) else "tape"
+
+
+# ------------------------------------------------------------------ alias analysis of results
 
 
 def _shares_memory(result: Any, given: list[Any]) -> bool:
-    """Whether a result shares memory with what came."""
+    """Return whether a leaf of a result may alias one of some arrays."""
     found = [array_of(leaf) for leaf in leaves(result)]
     own = [array for array in map(array_of, given) if type(array) is ndarray]
     arrays = [array for array in found if type(array) is ndarray and array.size]
@@ -263,10 +266,10 @@ def _shares_memory(result: Any, given: list[Any]) -> bool:
 
 
 def aliases_states(result: Any, graph: Graph) -> bool:
-    """Whether a result shows what a Variable holds, and so what is written to it later.
+    """Return whether a result aliases a state, and so shows later writes to it.
 
-    To a graph ``w.detach()`` behind a write is what was written, of which a program makes a copy.
-    It is asked at once after a run, since the first step of an optimizer moves what it steps.
+    In a graph ``w.detach()`` after a write is the written value, of which a program makes a copy.
+    The question is asked right after a run, as an optimizer's first step moves its parameters.
     """
     variables = [state.variable for state in graph.states]
     own = set(map(id, variables))
@@ -274,23 +277,23 @@ def aliases_states(result: Any, graph: Graph) -> bool:
 
 
 def forwarded_arguments(result: Any, given: list[Any]) -> dict[int, int]:
-    """The leaves of a result, by place, that are arrays which were given, by theirs."""
-    places = {id(one): k for k, one in enumerate(given) if type(one) is ndarray}
-    return {k: places[id(leaf)] for k, leaf in enumerate(leaves(result)) if id(leaf) in places}
+    """Return, by leaf index of a result, the index of the input array that the leaf is."""
+    index_of = {id(one): k for k, one in enumerate(given) if type(one) is ndarray}
+    return {k: index_of[id(leaf)] for k, leaf in enumerate(leaves(result)) if id(leaf) in index_of}
 
 
 def alias_refusal(
-    result: Any, given: list[Any], graph: Graph | None = None, passed: Collection[int] = ()
+    result: Any, given: list[Any], graph: Graph | None = None, forwarded: Collection[int] = ()
 ) -> str | None:
-    """Why a program cannot return what a run did, of arguments and of Variables; None if it can.
+    """Return why aliases of inputs or states in a result forbid a program; None if none does.
 
     Args:
-        result: What a run returned.
+        result: The result of a run.
         given: The arguments.
-        graph: Of a trial.
-        passed: The places of leaves of the result that are arguments themselves.
+        graph: The graph of a trace.
+        forwarded: The indices of the result's leaves that are arguments themselves.
     """
-    if _shares_memory([leaf for k, leaf in enumerate(leaves(result)) if k not in passed], given):
+    if _shares_memory([leaf for k, leaf in enumerate(leaves(result)) if k not in forwarded], given):
         return "it returns what it was given, or a part of it"
     if graph is not None and aliases_states(result, graph):
         return "it returns a part of what a Variable holds"

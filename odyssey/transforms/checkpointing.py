@@ -28,7 +28,7 @@ from odyssey.transforms.fingerprints import (
     nodes_fingerprint,
 )
 from odyssey.transforms.isolated_tapes import covered_nodes, external_sources, isolated_tape
-from odyssey.transforms.replay import generator_states, generators_of, with_generator_states
+from odyssey.transforms.reachability import generator_states, generators_of, with_generator_states
 from odyssey.tree import leaves, unflatten
 from odyssey.variable import Variable, writable_alias
 

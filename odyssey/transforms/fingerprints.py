@@ -1,7 +1,7 @@
-"""Fingerprints of what a function computed: has a second run computed the same, but for rounding?
+"""Fingerprints of results and tape nodes: has a second run computed the same, but for rounding?
 
-The results alone do not tell: those of an even function stay when a factor that it closes over
-changes its sign, and its derivative changes with it. So its nodes have a fingerprint too.
+Results alone do not tell: those of an even function stay when a factor in its closure changes its
+sign, while its derivative changes. So the nodes have a fingerprint too.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = [
     "matches_fingerprint",
 ]
 
-# ------------------------------------------------------------------ of a result
+# ------------------------------------------------------------------ results
 
-# An array has so many pieces at least, of so many elements at most: a change that is lost in the
-# rounding of a longer one shows in a short one, and sums take a hundredth of what they are of.
+# An array is summed in at least so many pieces of at most so many elements: a change that is lost
+# in the rounding of a long sum shows in a short one. Sums take a hundredth of the array's memory.
 _MIN_PIECES = 64
 _MAX_PIECE_LENGTH = 256
 Fingerprint = tuple[Any, Any] | None
@@ -40,19 +40,19 @@ Fingerprint = tuple[Any, Any] | None
 
 @ignore_fp_errors()
 def fingerprint(data: Any) -> Fingerprint:
-    """Weighted sums of pieces of an array, which tell another run's result to be the same."""
+    """Return the fingerprint of an array: weighted sums of its pieces, and a tolerance."""
     if isinstance(data, Symbol):
         return None
     flat = np.asarray(data).reshape(-1)
     if not flat.size:
         return None
     length = min(flat.size // _MIN_PIECES + 1, _MAX_PIECE_LENGTH)
-    whole = flat.size - flat.size % length
+    even_end = flat.size - flat.size % length
     weights = _positive_weights()[:length]
     wide = np.complex128 if flat.dtype.kind == "c" else np.float64
-    sums = np.einsum("ij,j->i", flat[:whole].reshape(-1, length), weights, dtype=wide)
-    if whole < flat.size:
-        last = np.einsum("i,i->", flat[whole:], weights[: flat.size - whole], dtype=wide)
+    sums = np.einsum("ij,j->i", flat[:even_end].reshape(-1, length), weights, dtype=wide)
+    if even_end < flat.size:
+        last = np.einsum("i,i->", flat[even_end:], weights[: flat.size - even_end], dtype=wide)
         sums = np.append(sums, last)
     largest = max(abs(flat.real.max()), abs(flat.real.min()))
     if flat.dtype.kind == "c":
@@ -63,7 +63,7 @@ def fingerprint(data: Any) -> Fingerprint:
 
 
 def matches_fingerprint(old: Fingerprint, new: Fingerprint) -> bool:
-    """Whether two fingerprints are those of one result, but for rounding."""
+    """Return whether two fingerprints are of one result, but for rounding."""
     if old is None or new is None:
         return True
     (sums, tolerance), (again, _) = old, new
@@ -72,19 +72,19 @@ def matches_fingerprint(old: Fingerprint, new: Fingerprint) -> bool:
     return bool((abs(again - sums) <= tolerance).all())
 
 
-# ------------------------------------------------------------------ of nodes
+# ------------------------------------------------------------------ nodes
 
 _SAMPLE_SIZE = 32
 _PLAIN = (int, str, bytes, Spec)
 
 
 class NodesFingerprint:
-    """Two numbers for each thing that the nodes keep, and one for all else.
+    """Fingerprint of nodes: two numbers for each residual, and a hash of all else.
 
     Attributes:
         ops: A hash of the ops, of their order and of their options.
-        sums: A sum of a sample of each array, and each number, that a rule will ask for.
-        slack: How much each may differ for rounding.
+        sums: Each number, and a sum of a sample of each array, that a rule will read.
+        slack: The tolerance of each.
     """
 
     __slots__ = ("ops", "slack", "sums")
@@ -98,59 +98,59 @@ class NodesFingerprint:
 def nodes_fingerprint(
     nodes: list[RawNode], results: Iterable[int], ids: Iterable[int]
 ) -> NodesFingerprint | None:
-    """The fingerprint of the nodes behind ``results``, or None while a graph is traced.
+    """Return the fingerprint of the nodes behind ``results``, or None while a graph is traced.
 
     Args:
-        nodes: In order of recording.
-        results: Ids of what matters.
-        ids: Of the inputs, in an order that tells them apart.
+        nodes: The nodes in order of recording.
+        results: The ids of the results.
+        ids: The ids of the inputs, in an order that tells them apart.
     """
     needed = dependencies(nodes, results)
-    places: dict[int | None, int] = {id: k for k, id in enumerate(ids)}
+    positions: dict[int | None, int] = {id: k for k, id in enumerate(ids)}
     ops, samples = 0, _SampleCollector()
     for row, id, inputs, kept, _ in nodes:
         if id not in needed:
             continue
-        places[id] = len(places)
-        ops = hash((ops, row.name, *[places.get(i) for i in inputs]))
+        positions[id] = len(positions)
+        ops = hash((ops, row.name, *[positions.get(i) for i in inputs]))
         # Without a residual, which a later run may lack.
         for value in kept[: len(row.layout.kept)] if kept else ():
-            if value is None:  # stands for what is not kept, or is left out
+            if value is None:  # a value that is not kept, or an omitted argument
                 continue
             if isinstance(value, Symbol):
                 return None
-            ops = samples.take(value, ops)
-    return NodesFingerprint(ops, *samples.measures())
+            ops = samples.collect(value, ops)
+    return NodesFingerprint(ops, *samples.sums_and_slack())
 
 
 class _SampleCollector:
-    """Numbers, and a few dozen elements of each array, to be measured together."""
+    """Collected numbers, and a few dozen elements of each array."""
 
-    __slots__ = ("numbers", "parts")
+    __slots__ = ("numbers", "pieces")
 
     def __init__(self) -> None:
         self.numbers: list[float] = []
-        self.parts: list[Array] = []
+        self.pieces: list[Array] = []
 
-    def take(self, value: Any, ops: int) -> int:
-        """Take a number or array; hash what is plain; of all else the type."""
+    def collect(self, value: Any, ops: int) -> int:
+        """Collect a number or array; hash a plain value, and the type of any other."""
         if isinstance(value, ARRAYS):
             flat = value.ravel("K")
             if flat.size and value.dtype.kind in "biufc":
                 part = flat[:: flat.size // _SAMPLE_SIZE] if flat.size > _SAMPLE_SIZE else flat
-                self.parts.append(part.real if value.dtype.kind == "c" else part)
+                self.pieces.append(part.real if value.dtype.kind == "c" else part)
                 if value.dtype.kind == "c":
-                    self.parts.append(part.imag)
+                    self.pieces.append(part.imag)
         elif isinstance(value, (float, np.floating)):
             self.numbers.append(float(value))
         elif isinstance(value, (complex, np.complexfloating)):
             self.numbers += float(value.real), float(value.imag)
         elif isinstance(value, (tuple, list)):
-            for part in value:
-                ops = self.take(part, ops)
+            for item in value:
+                ops = self.collect(item, ops)
             ops = hash((ops, len(value)))
         elif isinstance(value, slice):
-            ops = self.take((value.start, value.stop, value.step), ops)
+            ops = self.collect((value.start, value.stop, value.step), ops)
         elif isinstance(value, np.generic):
             ops = hash((ops, value.item()))
         else:
@@ -158,16 +158,16 @@ class _SampleCollector:
         return ops
 
     @ignore_fp_errors()
-    def measures(self) -> tuple[Array, Array]:
-        """A sum of each, and its slack: far above rounding, which ops may have enlarged."""
+    def sums_and_slack(self) -> tuple[Array, Array]:
+        """Return the sums and their tolerances, far above rounding, which ops may have enlarged."""
         numbers = np.array(self.numbers)
         slack = 1e-7 * abs(numbers)
-        if not self.parts:
+        if not self.pieces:
             return numbers, slack
-        sizes = [part.size for part in self.parts]
+        sizes = [part.size for part in self.pieces]
         starts = np.add.accumulate([0, *sizes[:-1]])
-        shares = [_relative_slack(part.dtype) for part in self.parts]
-        wide = np.concatenate(self.parts, dtype=np.float64, casting="unsafe")
+        shares = [_relative_slack(part.dtype) for part in self.pieces]
+        wide = np.concatenate(self.pieces, dtype=np.float64, casting="unsafe")
         sums = np.add.reduceat(wide * np.resize(_sample_weights(), wide.size), starts)
         norms = np.add.reduceat(wide * wide, starts) ** 0.5
         return np.append(numbers, sums), np.append(slack, shares * norms)
@@ -175,13 +175,15 @@ class _SampleCollector:
 
 @cache
 def _sample_weights() -> Array:
-    weights: Array = np.cos(np.arange(4096.0))  # no two alike, so that an exchange shows
+    weights: Array = np.cos(
+        np.arange(4096.0)
+    )  # no two are equal, so that an exchange of elements shows
     return weights
 
 
 @cache
 def _positive_weights() -> Array:
-    # All of one sign, and no two alike: so a shift of all elements shows, and an exchange of two.
+    # Of one sign, so that a shift of all elements shows; no two equal, so that an exchange shows.
     shares: Array = 0.75 + 0.25 * _sample_weights()[:_MAX_PIECE_LENGTH]
     return shares
 
@@ -194,7 +196,7 @@ def _relative_slack(dtype: np.dtype[Any]) -> float:
 
 
 def matches_nodes_fingerprint(old: NodesFingerprint | None, new: NodesFingerprint | None) -> bool:
-    """Whether two fingerprints are those of one derivative, but for rounding."""
+    """Return whether two fingerprints are of one derivative, but for rounding."""
     if old is None or new is None:
         return True
     if old.ops != new.ops or old.sums.shape != new.sums.shape:

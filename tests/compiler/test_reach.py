@@ -14,7 +14,7 @@ import pytest
 import odyssey as od
 from odyssey import ops
 from odyssey.errors import TapeError
-from odyssey.transforms.replay import reachable
+from odyssey.transforms.reachability import reachable
 
 X = np.array([3.0, 4.0])
 

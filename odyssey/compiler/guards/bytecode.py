@@ -9,7 +9,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from odyssey.compiler.guards.effects import defining_module, is_library
-from odyssey.transforms.replay import is_user_defined
+from odyssey.transforms.reachability import is_user_defined
 
 __all__ = [
     "INERT_NAMES",

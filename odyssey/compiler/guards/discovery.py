@@ -21,7 +21,7 @@ from odyssey.compiler.guards.bytecode import INERT_NAMES, ReachedNames, class_de
 from odyssey.compiler.guards.effects import side_effect_of
 from odyssey.devices.arrays import ARRAYS
 from odyssey.optim.groups import Group
-from odyssey.transforms.replay import MAX_REACHED, is_user_defined, slot_descriptors
+from odyssey.transforms.reachability import MAX_REACHED, is_user_defined, slot_descriptors
 from odyssey.variable import Variable
 
 __all__ = ["GuardDiscovery", "Namespace", "Unguardable"]

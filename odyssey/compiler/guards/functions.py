@@ -20,7 +20,7 @@ from odyssey.compiler.guards.effects import defining_module, is_library, is_own_
 from odyssey.devices.arrays import ARRAYS
 from odyssey.table.registry import is_unloaded
 from odyssey.table.row import Row
-from odyssey.transforms.replay import is_user_defined
+from odyssey.transforms.reachability import is_user_defined
 
 __all__ = ["visit_builtin", "visit_function", "visit_method", "visit_module", "visit_partial"]
 

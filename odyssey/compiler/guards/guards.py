@@ -16,7 +16,7 @@ from odyssey.compiler.native_dispatch.cpython_layout import MemoryGuard
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.optim.groups import Group
 from odyssey.table.value import Value
-from odyssey.transforms.replay import is_user_defined
+from odyssey.transforms.reachability import is_user_defined
 from odyssey.variable import Variable
 
 __all__ = ["GuardSet", "discover_guards", "named_objects"]
@@ -156,7 +156,8 @@ def discover_guards(fn: Any, *args: Any) -> GuardSet:
             them, and the identity of other leaves; the attributes of these have guards.
 
     >>> scale = [2.0]
-    >>> guards = guards_of(eval("lambda x: x * scale[0]", {"scale": scale, "__name__": "user"}))
+    >>> fn = eval("lambda x: x * scale[0]", {"scale": scale, "__name__": "user"})
+    >>> guards = discover_guards(fn)
     >>> guards.reason, guards.holds()
     (None, True)
     >>> scale[0] = 3.0

@@ -26,7 +26,7 @@ from odyssey.spec import Spec
 from odyssey.table.row import Row
 from odyssey.table.value import Info, Mark, Value
 from odyssey.transforms.custom import custom_vjp
-from odyssey.transforms.replay import is_user_defined
+from odyssey.transforms.reachability import is_user_defined
 
 __all__ = ["is_odyssey_object", "visit_odyssey_object"]
 

@@ -42,7 +42,7 @@ from odyssey.compiler.guards.functions import (
 from odyssey.compiler.guards.library_objects import is_odyssey_object, visit_odyssey_object
 from odyssey.devices.arrays import ARRAYS
 from odyssey.table.value import Symbol
-from odyssey.transforms.replay import DICT_VIEWS, dict_of_view, is_generator, is_user_defined
+from odyssey.transforms.reachability import DICT_VIEWS, dict_of_view, is_generator, is_user_defined
 
 __all__ = ["visit_object", "NAMED_TUPLE_FIELD", "KNOWN_C_TYPES", "c_base_of"]
 

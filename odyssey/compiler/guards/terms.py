@@ -23,7 +23,7 @@ from odyssey.compiler.native_dispatch import cpython_layout
 from odyssey.compiler.native_dispatch.cpython_layout import MISSING, MemoryGuard
 from odyssey.devices.array_locks import is_locked
 from odyssey.devices.ownership import copy_with_layout, is_writable, owner_of, same_bits
-from odyssey.transforms.replay import slot_value
+from odyssey.transforms.reachability import slot_value
 
 __all__ = [
     "ATOMIC_TYPES",

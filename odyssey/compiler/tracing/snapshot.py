@@ -22,7 +22,7 @@ from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.ownership import is_writable
 from odyssey.table.value import Symbol, Value
 from odyssey.tape import GradientTape
-from odyssey.transforms.replay import (
+from odyssey.transforms.reachability import (
     MAX_REACHED,
     enterable,
     equal_generator_states,

@@ -1,4 +1,8 @@
-"""What a function reaches, and the random generators in it, put back to run it once more."""
+"""Reachability: the objects that a function reaches, and the random generators among them.
+
+Checkpoints use it to run a function again from the same generator states; snapshots of traces, to
+restore what a trace wrote to.
+"""
 
 from __future__ import annotations
 
@@ -47,18 +51,18 @@ __all__ = [
 
 _LEAF_TYPES = (str, bytes, int, float, complex, *ARRAY_LIKE, ModuleType)
 _ATOMIC_TYPES = frozenset({type(None), bool, int, float, complex, str, bytes})
-# Looking through a data set that somebody closes over would cost more than the function.
+# The most objects visited: a search through a data set in a closure would cost more than the call.
 MAX_REACHED = 10_000
 
 DICT_VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
-"""What shows a dictionary as it is by then."""
+"""The classes of views of dictionaries."""
 
-# Whose classes and modules hold nothing of the user's.
+# Packages whose classes and modules hold no objects of users.
 _LIBRARY_PACKAGES = sys.stdlib_module_names | {"numpy", "odyssey"}
 
 
 def generators_of(*roots: Any) -> list[Any]:
-    """Find NumPy's random generators in what a function is given and what it is made of.
+    """Find the NumPy random generators that some roots reach.
 
     A function that names ``random`` may mean ``np.random``, so that module counts as one.
     """
@@ -66,7 +70,7 @@ def generators_of(*roots: Any) -> list[Any]:
 
 
 def _is_numpy_generator(thing: Any) -> bool:
-    # NumPy loads the module when it is first asked for, and before that there is none of its kinds.
+    # NumPy loads the module on first use; before that there are no generators.
     return "numpy.random" in sys.modules and (
         thing is np.random or isinstance(thing, _numpy_generator_types())
     )
@@ -78,41 +82,41 @@ def _numpy_generator_types() -> tuple[type, ...]:
 
 
 def _is_python_generator(thing: Any) -> bool:
-    """Whether this is a generator of the standard library, which need not be loaded."""
+    """Return whether this is a generator of the standard library, without loading ``random``."""
     random = sys.modules.get("random")
     return random is not None and isinstance(thing, random.Random)
 
 
 def _python_generator() -> Any:
-    """What the functions of the standard library's module draw from."""
+    """Return the generator that the functions of ``random`` draw from."""
     import random
 
     return random.random.__self__  # type: ignore[attr-defined]
 
 
 def is_generator(thing: Any) -> bool:
-    """Whether this draws random numbers by a state: NumPy's, or the standard library's."""
+    """Return whether this is a random generator with a state, NumPy's or the standard library's."""
     if _is_python_generator(thing):
         return not isinstance(thing, sys.modules["random"].SystemRandom)
     return _is_numpy_generator(thing)
 
 
 def reachable(*roots: Any, but: Callable[[Any], bool] | None = None) -> Iterator[Any]:
-    """Yield what a function is given and what it is made of, each thing once, numbers left out.
+    """Yield the objects that some roots reach, each once, without numbers and strings.
 
-    Looks into containers, closures, defaults, the globals that a function names, and the attributes
-    that it names of modules, bound methods, ``functools.partial``, the attributes and slots of
-    objects and of their classes; not into this package, NumPy, and modules and classes of Python's
-    own or that were installed, but for those of the packages that ``roots`` are from. It ends after
-    ``FURTHEST`` things.
+    The traversal enters containers, closures, defaults, the globals that a function names, the
+    attributes that it names of modules, bound methods, ``functools.partial``, and the attributes
+    and slots of objects and of their classes. It does not enter this package, NumPy, the standard
+    library, and installed packages, but for those that ``roots`` are from. It ends after
+    ``MAX_REACHED`` objects.
 
     Args:
-        roots: Where to begin.
-        but: Of what it returns True for, neither the thing nor its parts are yielded.
+        roots: The objects to start from.
+        but: Predicate for objects that are neither yielded nor entered.
     """
     waiting = list(roots)
     enter = enterable(roots)
-    seen: dict[int, Any] = {}  # with the things, whose ids would else be given out again
+    seen: dict[int, Any] = {}  # keeps the objects alive, so that ids stay unique
     while waiting and len(seen) < MAX_REACHED:
         thing = waiting.pop()
         if type(thing) in _ATOMIC_TYPES or id(thing) in seen:
@@ -138,7 +142,7 @@ def referents(thing: Any, enter: Callable[[Any], bool]) -> list[Any]:
     if isinstance(thing, partial):
         return [thing.func, *thing.args, *thing.keywords.values()]
     kind = type(thing)
-    # What objects of this package made for themselves, and make again.
+    # Caches that objects of this package rebuild.
     made = getattr(kind, "_derived_state", ())
     held = [slot_value(s, thing) for s in slot_descriptors(kind) if s.__name__ not in made]
     named = getattr(thing, "__dict__", {})
@@ -163,25 +167,24 @@ def _container_items(thing: Any) -> list[Any]:
 
 
 def is_user_defined(thing: type | ModuleType) -> bool:
-    """Whether a class or module is neither Python's own, nor NumPy's, nor of this package."""
+    """Return whether a class or module is not of Python, NumPy or this package."""
     return package_of(thing) not in _LIBRARY_PACKAGES
 
 
 def package_of(thing: Any) -> str:
-    """The package that a module, a class, a function, or the class of an object is from."""
+    """Return the top-level package of a module, a class, a function, or an object's class."""
     if isinstance(thing, ModuleType):
-        home = thing.__name__
+        module = thing.__name__
     else:
-        whole = thing if isinstance(thing, (type, FunctionType, MethodType)) else type(thing)
-        home = whole.__module__
-    return str(home).partition(".")[0]
+        named = thing if isinstance(thing, (type, FunctionType, MethodType)) else type(thing)
+        module = named.__module__
+    return str(module).partition(".")[0]
 
 
 def enterable(roots: Sequence[Any]) -> Callable[[Any], bool]:
-    """Whether to look into a class or module, of what can be reached from ``roots``.
+    """Return a predicate: does a traversal from ``roots`` enter a class or module?
 
-    Into what users wrote, and into an installed package only if a root is from there: it may be
-    large, and what it does to itself is its own affair.
+    It enters what users wrote; an installed package, which may be large, only if a root is from it.
     """
     homes = {package_of(thing) for root in roots for thing in (root, *_wrapped_callables(root))}
     return lambda thing: (
@@ -198,24 +201,24 @@ def _wrapped_callables(root: Any) -> list[Any]:
 
 @cache
 def _is_installed(package: str) -> bool:
-    """Whether a package lies where installers put what others wrote, which may be large."""
+    """Return whether a package lies in ``site-packages`` or ``dist-packages``."""
     file = getattr(sys.modules.get(package), "__file__", None) or ""
     return "site-packages" in file or "dist-packages" in file
 
 
 def slot_descriptors(kind: type) -> list[Any]:
-    """The descriptors of all ``__slots__`` of a class, but for those of this package."""
+    """Return the descriptors of all ``__slots__`` of a class, but for those of this package."""
     makers = [b for b in kind.__mro__ if "__slots__" in vars(b) and package_of(b) != "odyssey"]
     return [v for m in makers for v in vars(m).values() if type(v) is MemberDescriptorType]
 
 
 def dict_of_view(view: Any) -> list[Any]:
-    """The dictionary that a view shows, ``d.values()`` for instance."""
+    """Return the dictionary behind a view such as ``d.values()``, in a list."""
     return [held for held in get_referents(view) if isinstance(held, dict)]
 
 
 def slot_value(slot: Any, thing: Any, default: Any = None) -> Any:
-    """What stands in a slot, or ``default`` where nothing does."""
+    """Return the value of a slot, or ``default`` if it is empty."""
     try:
         return slot.__get__(thing)
     except AttributeError:
@@ -227,9 +230,9 @@ def _function_referents(function: FunctionType, enter: Callable[[Any], bool]) ->
     parts += function.__dict__.values()
     parts += _closure_values(function)
     if function.__module__ is None or function.__module__.split(".")[0] not in ("odyssey", "numpy"):
-        for room, names in named_namespaces(function, enter):
-            parts += [room[name] for name in names if name in room]
-        # Its state is slow to take: 40 µs, so only where it may be in use.
+        for namespace, names in named_namespaces(function, enter):
+            parts += [namespace[name] for name in names if name in namespace]
+        # Reading its state takes 40 µs, so only where it may be used.
         parts += (
             [np.random, _python_generator()] if "random" in names_in_code(function.__code__) else []
         )
@@ -241,7 +244,7 @@ def _closure_values(function: FunctionType) -> list[Any]:
     for cell in function.__closure__ or ():
         try:
             found.append(cell.cell_contents)
-        except ValueError:  # a name that was not bound yet
+        except ValueError:  # the cell is empty
             continue
     return found
 
@@ -249,24 +252,24 @@ def _closure_values(function: FunctionType) -> list[Any]:
 def named_namespaces(
     function: FunctionType, enter: Callable[[Any], bool]
 ) -> list[tuple[dict[str, Any], set[str]]]:
-    """The names that a function's code may look up, and where: globals, and modules."""
+    """Return the namespaces that a function reads by name, globals and modules, with the names."""
     names = set(names_in_code(function.__code__))
     found: dict[int, dict[str, Any]] = {}
-    rooms = [function.__globals__]
-    # This package's own load their ops when these are first asked for.
+    namespaces = [function.__globals__]
+    # This package's own modules load ops on first use.
     closed = [m for m in _closure_values(function) if isinstance(m, ModuleType)]
-    rooms += [vars(m) for m in closed if package_of(m) != "odyssey"]
-    while rooms:
-        room = rooms.pop()
-        if id(room) not in found:
-            found[id(room)] = room
-            things = [room[name] for name in names if name in room]
-            rooms += [vars(m) for m in things if isinstance(m, ModuleType) and enter(m)]
-    return [(room, names) for room in found.values()]
+    namespaces += [vars(m) for m in closed if package_of(m) != "odyssey"]
+    while namespaces:
+        namespace = namespaces.pop()
+        if id(namespace) not in found:
+            found[id(namespace)] = namespace
+            things = [namespace[name] for name in names if name in namespace]
+            namespaces += [vars(m) for m in things if isinstance(m, ModuleType) and enter(m)]
+    return [(namespace, names) for namespace in found.values()]
 
 
 def names_in_code(code: CodeType) -> Iterator[str]:
-    """The names that a function's code, and that of the functions within, may look up."""
+    """Yield the names that a code object and nested ones may look up."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -274,7 +277,7 @@ def names_in_code(code: CodeType) -> Iterator[str]:
 
 
 def generator_states(generators: list[Any]) -> list[Any]:
-    """Where each generator stands."""
+    """Return the state of each generator."""
     return [_generator_state(generator) for generator in generators]
 
 
@@ -287,14 +290,14 @@ def _generator_state(generator: Any) -> Any:
 
 
 def equal_generator_states(one: Any, other: Any) -> bool:
-    """Whether two states that ``states_of`` gave of one generator are the same."""
+    """Return whether two states of one generator are equal."""
     if isinstance(one, dict):
         return all(equal_generator_states(value, other[name]) for name, value in one.items())
     return np.array_equal(one, other) if isinstance(one, ARRAYS) else bool(one == other)
 
 
 def restore_generator_states(generators: list[Any], states: list[Any]) -> None:
-    """Put generators where ``states_of`` found them."""
+    """Set generators to states that ``generator_states`` returned."""
     for generator, state in zip(generators, states, strict=True):
         _restore_generator(generator, state)
 
@@ -309,7 +312,7 @@ def _restore_generator(generator: Any, state: Any) -> None:
 
 
 class with_generator_states(ScopedBlock):
-    """Put generators back to where they stood for a block; afterwards they go on from here."""
+    """Block in which generators start from given states; afterwards they continue as before."""
 
     def __init__(self, generators: list[Any], states: list[Any]) -> None:
         super().__init__()
