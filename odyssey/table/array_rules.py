@@ -1,8 +1,8 @@
-"""Twins of reverse rules, for sweeps over plain arrays: kernels stand for the ops.
+"""Array rules: reverse rules specialized to plain arrays, which call kernels instead of ops.
 
-A sweep runs a rule on arrays far more often than on Variables or Symbols, and to find out that
-it was given arrays takes an op as long as a small kernel takes. So a rule has a twin: the same
-code, whose globals hold the kernels in the place of the ops.
+A sweep runs a rule on arrays far more often than on Variables or Symbols, and the dispatch of an
+op takes as long as a small kernel. So each rule has an array rule: a function with the same code,
+whose globals hold kernels in place of ops.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ OP_MODULES: set[str] = set()
 
 
 def make_array_pullbacks(row: Row) -> tuple[Rule | None, ...]:
-    """The reverse rules of a row as a sweep over plain arrays calls them."""
-    if row.cotangents:  # few, and long at work
+    """Return the reverse rules of a row, specialized to plain arrays."""
+    if row.cotangents:  # they are few and run long
         return row.pullbacks
     if row.layout.variadic:
         return tuple(
@@ -47,52 +47,54 @@ def _array_pullback(row: Row, name: str, pull: Rule | None) -> Rule | None:
     rule = row.vjp[name]
     if type(rule) is not FunctionType or rule is PASS or pull is None:
         return pull
-    twin = _array_rule(rule)
+    array_rule = _array_rule(rule)
     if row.elementwise and row.name in SIZES:
-        twin = profiled(f"rule of {row.name}", fuse_rule(row, rule, twin))
-    fast = adapt_rule(row.layout, twin)
+        array_rule = profiled(f"rule of {row.name}", fuse_rule(row, rule, array_rule))
+    fast = adapt_rule(row.layout, array_rule)
     assert fast is not None
     others = [
         k for k, array in enumerate(row.arrays) if array != name and array in rule_arguments(rule)
     ]
     if not others:
         return fast
-    # An operand may be a Python number, and a kernel that is given nothing else would return one
-    # of NumPy's, which is not weak in its promotion.
+    # An operand may be a Python number. A kernel of numbers alone returns a NumPy scalar, which is
+    # not weakly typed; so the rule itself runs then.
     if len(others) == 1:
         k = others[0]
         if len(rule_arguments(rule)) == 1:
-            return lambda g, kept, specs: (rule if type(kept[k]) in NUMBERS else twin)(g, kept[k])
+            return lambda g, kept, specs: (rule if type(kept[k]) in NUMBERS else array_rule)(
+                g, kept[k]
+            )
         if rule_arguments(rule) == (row.arrays[k], f"{name}_spec"):
             own = row.arrays.index(name)
-            return lambda g, kept, specs: (rule if type(kept[k]) in NUMBERS else twin)(
+            return lambda g, kept, specs: (rule if type(kept[k]) in NUMBERS else array_rule)(
                 g, kept[k], specs[own]
             )
 
-    def choosing(g: Any, kept: Any, specs: Any) -> Any:
+    def by_operand_types(g: Any, kept: Any, specs: Any) -> Any:
         for k in others:
             if type(kept[k]) in NUMBERS:
                 return pull(g, kept, specs)
         return fast(g, kept, specs)
 
-    return choosing
+    return by_operand_types
 
 
 def _array_rule(function: FunctionType) -> Callable[..., Any]:
     scope = _scope_of(function.__globals__["__name__"])
     name, defaults = function.__name__, function.__defaults__
-    twin = FunctionType(function.__code__, scope, name, defaults, function.__closure__)
-    twin.__kwdefaults__ = function.__kwdefaults__
-    return twin
+    array_rule = FunctionType(function.__code__, scope, name, defaults, function.__closure__)
+    array_rule.__kwdefaults__ = function.__kwdefaults__
+    return array_rule
 
 
 _SCOPES: dict[str, dict[str, Any]] = {}
 
 
 def _scope_of(module: str) -> dict[str, Any]:
-    """The globals of a module's twins: kernels for ops, twins for the helpers of rules.
+    """Return the globals of a module's array rules: kernels for ops, array rules for helpers.
 
-    Taken once, when the module is all run: what is rebound in it later stays unseen.
+    They are copied once, after the import of the module; later assignments in it have no effect.
     """
     if module in _SCOPES:
         return _SCOPES[module]
@@ -114,18 +116,15 @@ def _scope_of(module: str) -> dict[str, Any]:
 
 
 def forget_module(module: str) -> None:
-    """Drop what was made for a module, which is run again."""
+    """Drop the globals made for a module that is imported again."""
     _SCOPES.pop(module, None)
 
 
 def _kernel_with_options(row: Row) -> Callable[..., Any]:
-    """An op with options: its kernel, with no look at what the operands are.
-
-    Rules spell options as the op has them, in order or by name.
-    """
+    """Return the kernel of an op with options, which are passed by position or by name."""
     count = len(row.arrays)
     total = count + len(row.options)
-    # By how many options are given in order, the defaults of the others.
+    # For each number of positional options, the defaults of the others.
     rest = [dict(zip(row.options[k:], row.defaults[k:], strict=True)) for k in range(total - count)]
     usual = not row.layout.variadic
     needed = [{name for name, value in others.items() if value is REQUIRED} for others in rest]
@@ -144,7 +143,7 @@ def _kernel_with_options(row: Row) -> Callable[..., Any]:
 
 
 def _kernel_with_prepared_options(row: Row) -> Callable[..., Any]:
-    """An op that reads its options first: its kernel, with no look at what the operands are."""
+    """Return the kernel of an op whose options go through ``prepare`` first."""
 
     def call(*args: Any, **named: Any) -> Any:
         operands, options = row.bind_arguments(args, named)
@@ -154,9 +153,9 @@ def _kernel_with_prepared_options(row: Row) -> Callable[..., Any]:
 
 
 def _is_helper(value: Any) -> bool:
-    """Whether this is a plain function of a family, and not a composite."""
+    """Return whether this is a plain function of an op module, not a composite."""
     if type(value) is not FunctionType or hasattr(value, "aliases"):
         return False
-    if "tape" in value.__code__.co_varnames:  # which it passes on to ops
+    if "tape" in value.__code__.co_varnames:  # a tape that it passes to ops
         return False
     return value.__globals__["__name__"] in OP_MODULES

@@ -1,6 +1,6 @@
-"""Calling an op: run on arrays, tape on recorded Variables, trace on Symbols.
+"""Op dispatch: run on arrays, record on Variables, trace on Symbols.
 
-``general`` is the whole meaning of a call; ``fast_calls`` has the commonest cases of it.
+``general`` handles every call; ``fast_calls`` has fast paths for the commonest ones.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ __all__ = [
 ]
 
 
-# Of what is there to compute with: arrays, and operands that are left out.
+# Types of operands in memory: arrays, numbers, and None for an absent operand.
 _MEMORY_TYPES = PLAIN | {type(None)}
 
-# ------------------------------------------------------------------ the whole meaning of a call
+# ------------------------------------------------------------------ dispatch
 
 
 def general(
@@ -63,9 +63,10 @@ def general(
     tape: Any = None,
     gives_way: bool = False,
 ) -> Any:
-    """Call ``row``: find the tape, run or trace on the plain values, record where one records.
+    """Call ``row``: find the recording, run or trace on plain values, and record a node.
 
-    With ``gives_way`` it raises where a container has arithmetic of its own, see ``giving_way``.
+    With ``gives_way`` it raises ForeignContainerError for an operand with arithmetic of its own,
+    see ``general_operator``.
     """
     kind, here = None, store()
     values = []
@@ -92,7 +93,7 @@ def general(
         specs.append(operand._spec if known else spec_or_none(value))
     pair = run_with_residual(row, values, options) if recording.checks is None else None
     data, residual = pair or (run(row, values, options), None)
-    id = recording.new_id()  # after the run, since functions of users may record as well
+    id = recording.new_id()  # after the run: functions of users may record as well
     if row.pack_results is not None:
         return record_multi_output_call(
             row, kind, recording, id, inputs, specs, values, options, data, residual
@@ -101,7 +102,7 @@ def general(
 
 
 def general_caller(row: Row, general: Any = general) -> Any:
-    """The callable of an op that always goes the general way."""
+    """Return the callable of an op without a fast path."""
 
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
         operands, options = row.bind_arguments(args, named)
@@ -115,7 +116,7 @@ def general_caller(row: Row, general: Any = general) -> Any:
 def general_operator(
     row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: Any = None
 ) -> Any:
-    """``general`` for Python's operators: containers with arithmetic of their own take the lead."""
+    """Call ``row`` as an operator: NotImplemented for containers that take precedence."""
     try:
         return general(row, operands, options, tape, gives_way=True)
     except ForeignContainerError:
@@ -134,19 +135,19 @@ def record_call(
     data: Any,
     residual: Any = None,
 ) -> Value:
-    """Append a node if the result depends on ``inputs`` and can be differentiated; wrap it.
+    """Wrap a result, and append a node if it is differentiable and depends on ``inputs``.
 
     Args:
         row: The op.
         kind: The class of the result.
-        recording: Where the node goes.
-        id: Of the result.
+        recording: The recording of the node.
+        id: The id of the result.
         inputs: Ids of the operands, None for those that need no gradient.
         specs: Specs of the operands, None for numbers.
-        values: The operands' arrays and numbers.
-        options: The op's options, in order.
-        data: What running the op on them gave.
-        residual: What the op's ``with_residual`` left, or None.
+        values: Arrays and numbers of the operands.
+        options: The options of the op, in order.
+        data: The array of the result.
+        residual: The residual of ``with_residual``, or None.
     """
     if data.dtype.kind not in "fc" or inputs.count(None) == len(inputs):
         return make_value(kind, data, CONSTANT, free_id())
@@ -160,7 +161,7 @@ def record_call(
         recording.add_node(node, data, values)
     else:
         recording.append(node)
-    value = new(kind)  # make_value, spelled out
+    value = new(kind)  # make_value, inlined
     value._array = data
     value._spec = spec
     value._recording = recording
@@ -181,7 +182,7 @@ def record_multi_output_call(
     data: Any,
     residual: Any = None,
 ) -> Any:
-    """The same for several results: a node for the call, whose id this is, and one for each."""
+    """Record a call with several results: a node with this id for the call, one for each result."""
     assert row.pack_results is not None
     floating = [part.dtype.kind in "fc" for part in data]
     if not any(floating) or inputs.count(None) == len(inputs):
@@ -203,7 +204,7 @@ def record_multi_output_call(
 def run_with_residual(
     row: Row, values: Sequence[Any], options: tuple[Any, ...]
 ) -> tuple[Any, Any] | None:
-    """The result on arrays and the residual, where the op has what gives them."""
+    """Return the result and the residual of ``row.with_residual``, or None without one."""
     if row.with_residual is None or not _MEMORY_TYPES.issuperset(map(type, values)):
         return None
     try:
@@ -213,7 +214,7 @@ def run_with_residual(
 
 
 def spec_or_none(value: Any) -> Spec | None:
-    """The spec of an array; Python numbers have none."""
+    """Return the spec of an array; None for Python numbers."""
     return spec_of(value) if hasattr(value, "dtype") else None
 
 
@@ -228,24 +229,24 @@ def run(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
     try:
         if not only_numbers:
             if type(values[0]) is complex and row.ufunc is not None:
-                return row.ufunc(*values)  # an operator of Python's would give one of its numbers
+                return row.ufunc(*values)  # Python's operator would return a Python number
             return row.kernel(*values, *options)
         given = values if row.elementwise else [np.asarray(value) for value in values]
         if row.pack_results is not None:
             return row.kernel(*given, *options)
         out = np.asarray(row.reference(*given, *options))
-        # A computation on Python numbers stays one, so that it stays weak in NumPy's promotion.
+        # A result of Python numbers stays a Python number, weakly typed in NumPy's promotion.
         return out if out.ndim else out.item()
     except STUMBLES as error:
         numbers = not row.foreign and any(type(value) in NUMBERS for value in values)
         if not (isinstance(error, AttributeError) and numbers):
             raise row.kernel_error(error, values, options) from error
-    # A number where the kernel needs an array; not in the clause, whose errors would show two.
+    # A number came, the kernel needs an array. Not in the except clause, for one traceback.
     return run(row, [np.asarray(v) if type(v) in NUMBERS else v for v in values], options)
 
 
 def _convert_operand(row: Row, k: int, operand: Any, gives_way: bool) -> Any:
-    """An operand that is not a Variable, as an array of native numbers; Symbols and None stay."""
+    """Convert an operand that is not a Variable to an array; Symbols and None pass through."""
     if isinstance(operand, Traced):
         return operand
     if operand is None and row.arrays[k] in row.optional:
@@ -260,7 +261,7 @@ def _convert_operand(row: Row, k: int, operand: Any, gives_way: bool) -> Any:
 
 
 def check_tape(row: Row, tape: Any) -> None:
-    """Refuse as ``tape`` what is not one, for instance NumPy's third operand, ``out``."""
+    """Raise DTypeError if ``tape`` is not a tape, such as NumPy's third operand, ``out``."""
     if not hasattr(tape, "enabled"):
         import inspect
 
@@ -273,14 +274,14 @@ def check_tape(row: Row, tape: Any) -> None:
 def _make_unrecorded(
     row: Row, kind: type[Value], operands: Sequence[Any], data: Any, paused: bool
 ) -> Any:
-    """A result that no tape knows: a constant, or, where that would lose a gradient, untracked."""
+    """Wrap a result that no tape recorded: a constant, or untracked if an operand is trainable."""
     if isinstance(data, tuple):  # several results
         assert row.pack_results is not None
         return row.pack_results(
             [_make_unrecorded(row, kind, operands, part, paused) for part in data]
         )
     if is_shared(data, [o._array for o in operands if isinstance(o, Value)]):
-        data = read_only_view(data)  # else a write to the result would reach an operand
+        data = read_only_view(data)  # a write to the result would change an operand
     if paused:
         sources = tuple(o._id for o in operands if isinstance(o, Value))
         return make_value(kind, data, CONSTANT, free_id(), info=Info(note=(row.name, sources)))

@@ -1,8 +1,8 @@
-"""One meaning, one spelling: how a graph writes down the options of a call.
+"""Canonical options: one form for equal options of a traced call.
 
-``axis=-1``, ``axis=1`` and ``axis=[np.int64(1)]`` sum a matrix alike. Eager calls take options as
-they come, which costs nothing; a graph, where calls that mean the same are to be found, writes
-each meaning in one way. A row says by ``canonical`` how, for it depends on the shapes.
+``axis=-1``, ``axis=1`` and ``axis=[np.int64(1)]`` sum a matrix alike. Eager calls pass options
+as they are; a graph, which merges equal calls, stores them in one form. A row defines it by
+``canonical``, since it depends on shapes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _PLAIN_TYPES = frozenset({int, bool, float, str, type(None), slice, Spec})
 
 
 def plain_options(row: Row, options: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Options without NumPy's scalars and lists, where their type means nothing.
+    """Replace NumPy scalars and lists among options by Python numbers and tuples.
 
-    That of a number which meets elements may make the result one of higher precision; and what it
-    means to an op from outside, only its own ``canonical`` can know.
+    Options of elementwise ops keep their types, which take part in promotion; so do those of ops
+    of users, which have a ``canonical`` of their own.
     """
     if row.elementwise or row.foreign or _PLAIN_TYPES.issuperset(map(type, options)):
         return options
@@ -35,7 +35,7 @@ def plain_options(row: Row, options: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _plain_option(option: Any) -> Any:
-    """Whole numbers and truth values as Python's, lists as tuples; anything else as it is."""
+    """Convert integers and booleans to Python's, lists to tuples; pass anything else."""
     kind = type(option)
     if kind is list or kind is tuple:
         settled = kind is tuple and _PLAIN_TYPES.issuperset(map(type, option))
@@ -46,17 +46,17 @@ def _plain_option(option: Any) -> Any:
 
 
 def canonical_axes(x: Any, axis: Any, *rest: Any) -> tuple[Any, ...]:
-    """Options that begin with the axes that an op folds away: all of them, in order."""
+    """Return options whose first is a reduction axis, with the axes sorted and non-negative."""
     ndim = x.ndim
     axes = range(ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     return (tuple(sorted(index(k) % ndim for k in axes)) if ndim else (), *rest)
 
 
 def one_axis(axis: Any, ndim: int) -> Any:
-    """One axis, from the front; None, which puts all elements on one, only where it matters."""
+    """Return one non-negative axis; None, which flattens the operand, only if it has several."""
     if ndim == 0:
         return None
     if axis is None:
         return 0 if ndim == 1 else None
-    # What is not a number stays, for the kernel to refuse.
+    # Anything but an int passes: the kernel raises.
     return axis % ndim if isinstance(axis, int) else axis

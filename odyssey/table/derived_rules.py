@@ -1,9 +1,9 @@
-"""Rules of a row made from what it equals, a function of other ops.
+"""Derived rules: VJP and JVP of a row by differentiating its decomposition.
 
-For rows that a user does not call, such as the pullback of a normalization in one pass: they are
-differentiated only where a second derivative is asked for, so that time matters little there.
-The function is run once on Symbols, which tells its steps; a rule then runs these on what it is
-given, arrays, Variables or Symbols, and goes back, or forward, through the rules of their rows.
+For rows that users do not call, such as the pullback of a normalization: only second derivatives
+differentiate them, so speed matters little. The decomposition is traced on Symbols; a rule then
+runs the recorded calls on its operands (arrays, Variables or Symbols), and applies the rules of
+their rows in reverse or in forward order.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from odyssey.table.value import Symbol
 __all__ = ["DERIVED", "derive_rules"]
 
 DERIVED = "<derived>"
-"""Where the code of such rules says that it stands, for there is no file."""
+"""The file name in the code objects of derived rules."""
 
 
-def derive_rules(equals: Callable[..., Any], *arrays: str) -> dict[str, Any]:
-    """``vjp`` and ``jvp`` of a row from its ``equals``, for ``@op(equals=f, **derived(f))``.
+def derive_rules(decomposition: Callable[..., Any], *arrays: str) -> dict[str, Any]:
+    """Return ``vjp`` and ``jvp`` of a row, for ``@op(decomposition=f, **derive_rules(f))``.
 
     Args:
-        equals: The row's; its steps are calls of rows with one result.
-        arrays: The operands that are differentiable; by default the positional-only parameters.
+        decomposition: A function of ops, each with one result.
+        arrays: The differentiable operands; by default the positional-only parameters.
     """
-    parameters = parameters_of(equals)
+    parameters = parameters_of(decomposition)
     found = arrays or tuple(p.name for p in parameters if p.kind == "array")
     names = [p.name for p in parameters]
     if not found or not set(found) <= set(names):
         raise OdysseyError(
-            f"derived: {equals.__name__} takes ({', '.join(names)}); name the operands that are "
-            "differentiable, or write a / behind the operands"
+            f"derive_rules: {decomposition.__name__} takes ({', '.join(names)}); name the operands "
+            "that are differentiable, or write a / behind the operands"
         )
     given = ", ".join(names)
 
     def rules(run: Callable[..., Any]) -> dict[str, Rule]:
-        # A rule tells by the names of its parameters what it asks for.
+        # A rule requests values by the names of its parameters.
         text = f"lambda run: [{', '.join(_RULE.format(given, names.index(n)) for n in found)}]"
         code = compile(text, DERIVED, "eval")
-        make = eval(code, {"__name__": equals.__module__})
-        made = make(lambda t, k, values: run(equals, t, k, values))
+        make = eval(code, {"__name__": decomposition.__module__})
+        made = make(lambda t, k, values: run(decomposition, t, k, values))
         return dict(zip(found, made, strict=True))
 
     return {"vjp": rules(_pullback), "jvp": rules(_pushforward)}
@@ -58,45 +58,45 @@ _RULE = "lambda cotangent_, {0}: run(cotangent_, {1}, ({0},))"
 
 
 def _run_steps(
-    equals: Callable[..., Any], k: int, values: tuple[Any, ...]
+    decomposition: Callable[..., Any], k: int, values: tuple[Any, ...]
 ) -> tuple[list[Step], Any, int, dict[int, Any]]:
-    """The steps that the operand number ``k`` takes part in, and what all of them give.
+    """Trace the decomposition and run it; collect the calls that depend on operand ``k``.
 
     Returns:
-        The steps; the Symbol of the result; the id of the operand's; by id, values.
+        The calls; the Symbol of the result; the id of the operand's Symbol; values by id.
     """
     graph = Steps()
     symbols = [
         graph.symbol(Spec(v.shape, v.dtype)) if hasattr(v, "dtype") and hasattr(v, "shape") else v
         for v in values
     ]
-    out = equals(*symbols)
+    out = decomposition(*symbols)
     known = {s.id: v for s, v in zip(symbols, values, strict=True) if isinstance(s, Symbol)}
     own = symbols[k].id
     moving, steps = {own}, []
     for step in graph.steps:
         given = [known[o.id] if isinstance(o, Symbol) else o for o in step.operands]
         options = dict(zip(step.row.options, step.options, strict=True))
-        # A lone operand of an op of any number would pass for a sequence of them.
+        # A single operand of a variadic op would be taken for a sequence of operands.
         operands = [given] if step.row.layout.variadic else given
         known[step.out.id] = step.row.call(*operands, **options)
         follows = any(isinstance(o, Symbol) and o.id in moving for o in step.operands)
-        if follows and step.out.spec.dtype.kind != "b":  # a truth about numbers stands still
+        if follows and step.out.spec.dtype.kind != "b":  # booleans have no tangent
             moving.add(step.out.id)
             steps.append(step)
     return steps, out, own, known
 
 
 def _saved_values(step: Step, known: dict[int, Any]) -> tuple[tuple[Any, ...], list[Any]]:
-    """What a node of the step would keep for its rules, and the specs."""
+    """Return the values and specs that a node of this call saves for its rules."""
     given = [known[o.id] if isinstance(o, Symbol) else o for o in step.operands]
     specs = [s if isinstance(s := spec_of_operand(o), Spec) else None for o in step.operands]
     return (*given, known[step.out.id], *step.options), [*specs, step.out.spec]
 
 
-def _pullback(equals: Callable[..., Any], g: Any, k: int, values: tuple[Any, ...]) -> Any:
-    """The cotangent of operand ``k``, for that of the result."""
-    steps, out, own, known = _run_steps(equals, k, values)
+def _pullback(decomposition: Callable[..., Any], g: Any, k: int, values: tuple[Any, ...]) -> Any:
+    """Return the cotangent of operand ``k`` for a cotangent of the result."""
+    steps, out, own, known = _run_steps(decomposition, k, values)
     if not isinstance(out, Symbol):  # a constant
         return _zero_derivative(values[k])
     moving = {own, *(step.out.id for step in steps)}
@@ -116,9 +116,9 @@ def _pullback(equals: Callable[..., Any], g: Any, k: int, values: tuple[Any, ...
     return cotangents[own] if own in cotangents else _zero_derivative(values[k])
 
 
-def _pushforward(equals: Callable[..., Any], t: Any, k: int, values: tuple[Any, ...]) -> Any:
-    """The tangent of the result, for that of operand ``k``."""
-    steps, out, own, known = _run_steps(equals, k, values)
+def _pushforward(decomposition: Callable[..., Any], t: Any, k: int, values: tuple[Any, ...]) -> Any:
+    """Return the tangent of the result for a tangent of operand ``k``."""
+    steps, out, own, known = _run_steps(decomposition, k, values)
     if not isinstance(out, Symbol):  # a constant
         return _zero_derivative(out)
     tangents = {own: t}
@@ -137,7 +137,7 @@ def _pushforward(equals: Callable[..., Any], t: Any, k: int, values: tuple[Any, 
 
 
 def _zero_derivative(like: Any) -> Any:
-    """The derivative of what does not depend on the operand."""
+    """Return the derivative of a value that does not depend on the operand."""
     return np.zeros(like.shape, like.dtype)
 
 
@@ -150,7 +150,7 @@ def _rule_or_error(step: Step, rules: Sequence[Any], k: int) -> Any:
 
 
 def _unbroadcast_to(g: Any, spec: Spec) -> Any:
-    """Summed over the axes that broadcasting gave it, in the dtype of ``spec``."""
+    """Sum over broadcast axes and cast to the dtype of ``spec``."""
     return _cast_to_spec(OPS["sum_to"].call(g, spec.shape) if g.shape != spec.shape else g, spec)
 
 

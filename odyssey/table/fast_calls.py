@@ -1,9 +1,9 @@
-"""Shortcuts: callables of ops that do what ``call.general`` does, for its commonest cases.
+"""Fast paths of op calls: the commonest cases of ``call.general``.
 
-They get in where nothing special is going on: the innermost scope is a recording that lets them, by
-having ids to give, or there is no scope and the first Variable lives on such a one; operands are
-on it, leaves, or plain. They hand everything else to ``general``, also where a mark stands in the
-place of a recording, since marks have no ids to give. A test runs the table both ways and compares.
+A fast path applies if the innermost scope is a recording whose ``block`` has ids, or if there is no
+scope and the first Variable is on such a recording; and if operands are on it, leaves, or plain.
+Any other call goes to ``general``, also if a mark stands in place of a recording, since marks have
+no ids. A test runs the table both ways and compares.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ new: Any = object.__new__
 
 VARIABLE: Any = Value
 
-# Python's complex numbers answer themselves when they come first, and give one of Python's.
+# A Python complex on the left would compute by Python's operator and return a Python number.
 _LEFT_TYPES = PLAIN - {complex}
 
 
 def set_variable_class(kind: type[Value]) -> None:
-    """Let the shortcuts take and make Values of this class; the others go the general way."""
+    """Set the class of Values for fast paths; other classes take the general path."""
     global VARIABLE
     VARIABLE = kind
 
 
 def _is_foreign_context() -> bool:
-    """Whether these scopes are another thread's, whose context was copied; they are dropped then.
+    """Return whether the scopes belong to another thread whose context was copied; drop them then.
 
-    To ask at each op would cost 30 ns, so it is asked where a recording first meets a leaf.
+    A check at each op would cost 30 ns, so it is done when a recording first meets a leaf.
     """
     thread = scopes()[-1]  # None of no scopes
     if thread is None or thread == get_ident():
@@ -55,7 +55,7 @@ def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]
     closed = row.keeps_dtype
     keep_x, keep_out = row.arrays[0] in row.needs[0], "out" in row.needs[0]
     nothing = not (keep_x or keep_out)
-    kernel = row.kernel  # asking the row for it at each call would cost 10 to 20 ns
+    kernel = row.kernel  # an attribute of the row would cost 10 to 20 ns a call
 
     def hold(other: Any) -> None:
         nonlocal kernel
@@ -79,7 +79,7 @@ def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]
         try:
             id = next(recording.block)
         except StopIteration:
-            pass  # and leave this clause: what is raised within it shows the StopIteration as well
+            pass  # outside of this clause, so that no traceback shows the StopIteration
         else:
             if scope is x and x._placed is not recording.mark:  # a leaf
                 if _is_foreign_context():
@@ -94,7 +94,7 @@ def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]
             kept = None if nothing else (data if keep_x else None, out if keep_out else None)
             append = recording.append
             append((row, id, (x._id,), kept, None if closed else (x._spec, spec)))
-            value = new(VARIABLE)  # make_value, spelled out: its call would be a tenth of the whole
+            value = new(VARIABLE)  # make_value, inlined: its call would take a tenth of the time
             value._array = out
             value._spec = spec
             value._recording = recording
@@ -121,13 +121,13 @@ def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]
 def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]:
     """Return the callable of an op of two operands without options."""
     closed = row.keeps_dtype
-    # What a node keeps depends on which of its operands have a gradient to compute.
+    # A node saves values for the rules of its tracked operands only.
     (xx, xy, xo), (yx, yy, yo) = (
         [name in needs for name in (*row.arrays, "out")] for needs in row.needs
     )
     bx, by, bo = xx or yx, xy or yy, xo or yo
     nothing = not (bx or by or bo)
-    kernel = row.kernel  # asking the row for it at each call would cost 10 to 20 ns
+    kernel = row.kernel  # an attribute of the row would cost 10 to 20 ns a call
 
     on_arrays = _array_kernel(row, kernel)
 
@@ -195,7 +195,7 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
         else:
             try:
                 out = (on_arrays if spec_y is not None and spec_y.shape else kernel)(a, b)
-                # Of one spec with the result: both operands, or one beside a weak Python number.
+                # Both operands have the spec of the result, or one is a weakly typed number.
                 if closed and (spec is spec_y or kind_y is float or kind_y is int):
                     specs = None
                 else:
@@ -254,16 +254,16 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
 
 
 def _array_kernel(row: Row, kernel: Any) -> Any:
-    """What to call where an operand has axes: not an operator of Python, but the ufunc behind it.
+    """Return the ufunc in place of a kernel that is a Python operator, else the kernel.
 
-    Operators are faster with single numbers only.
+    For operands with axes: Python's operators are faster for scalars only.
     """
     behind = getattr(kernel, "__module__", "") == "_operator" and row.ufunc
     return behind or kernel
 
 
 def _unary_with_options(row: Row, general: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what ``with_options`` does with one operand, a Variable, and options that are read."""
+    """Return the fast path of ``with_options`` for one Variable and options that are bound."""
     keep_x, keep_out = row.arrays[0] in row.needs[0], "out" in row.needs[0]
 
     def call(x: Any, options: tuple[Any, ...]) -> Any:
@@ -297,7 +297,7 @@ def _unary_with_options(row: Row, general: Callable[..., Any]) -> Callable[..., 
             kept = row.save_values(recording, (id,), (data, out), options, residual)
         fits = row.keeps_dtype and x._spec is spec
         recording.append((row, id, (x._id,), kept, None if fits else (x._spec, spec)))
-        value = new(VARIABLE)  # make_value, spelled out
+        value = new(VARIABLE)  # make_value, inlined
         value._array = out
         value._spec = spec
         value._recording = recording
@@ -312,17 +312,17 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
     """Return the callable of an op that is neither ``unary`` nor ``binary``."""
     count, total = len(row.arrays), len(row.arrays) + len(row.options)
     if row.prepare is not None or row.positional < len(row.options):
-        total = -1  # options are never taken as they come
+        total = -1  # options always go through bind_arguments
     flags = row.flags
     absent = [name in row.optional for name in row.arrays]
-    # What a call without options has: what was declared, or what is read of it once for all.
-    settled = None if row.prepare or row.required else row.defaults
+    # Options of a call without any: the defaults, or these as ``prepare`` returned them once.
+    default_options = None if row.prepare or row.required else row.defaults
     of_one = _unary_with_options(row, general) if count == 1 and not row.nondifferentiable else None
 
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
-        nonlocal settled
-        if settled is not None and len(args) == count and not named:
-            operands, options = args, settled
+        nonlocal default_options
+        if default_options is not None and len(args) == count and not named:
+            operands, options = args, default_options
         elif len(args) == total and not named:
             operands, options = args[:count], args[count:]
             for k in flags:
@@ -342,7 +342,7 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
                     raise
                 return found
             if len(args) == count and not named and IMMUTABLE_TYPES.issuperset(map(type, options)):
-                settled = options
+                default_options = options
         if tape is not None:
             check_tape(row, tape)
             return general(row, operands, options, tape)
@@ -379,7 +379,7 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
         id = next(recording.block, None)
         if id is None:
             return general(row, operands, options)
-        if fresh:  # leaves that this recording meets for the first time
+        if fresh:  # leaves that are new to this recording
             if _is_foreign_context():
                 return general(row, operands, options)
             for leaf in fresh:
@@ -393,7 +393,7 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
     def of_two(*args: Any, **named: Any) -> Any:
         if len(args) == 2 and not named:
             x, y = args
-            # The same where neither is a Variable, as in rules beside a number: half the time.
+            # No Variable, as in rules beside a number: takes half the time.
             if (
                 type(x) in PLAIN
                 and type(y) in PLAIN

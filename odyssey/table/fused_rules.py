@@ -1,8 +1,8 @@
-"""A rule of an elementwise op as one compiled loop, on large arrays.
+"""Fused rules: the reverse rule of an elementwise op as one compiled loop, for large arrays.
 
-A rule is written with ops. Those of an elementwise row are elementwise as well, nearly always; so
-the rule is run once on Symbols, which tells its steps, the scalars of these make one scalar, and
-that makes a loop, which goes over the arrays once, where the ops would go over them many times.
+A rule is a function of ops, and nearly all ops in the rule of an elementwise row are elementwise.
+The rule is traced on Symbols, and the scalar functions of its ops are fused to one loop, which
+reads the arrays once instead of once an op.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["fuse_rule"]
 
 
 def fuse_rule(row: Any, rule: Rule, usual: Rule) -> Rule:
-    """The rule on plain arrays: one loop from the size on from which the op runs compiled kernels.
+    """Return a rule that runs as one loop from the size at which the op runs compiled kernels.
 
     Args:
-        row: An elementwise row that ``SIZES`` names.
-        rule: Of one of its operands, as declared.
-        usual: The same on plain arrays, for the calls that no loop is made for.
+        row: An elementwise row named in ``SIZES``.
+        rule: The declared rule of one operand.
+        usual: The array rule, for calls without a loop.
     """
     least = SIZES[row.name]
     names = rule_arguments(rule)
@@ -39,7 +39,9 @@ def fuse_rule(row: Any, rule: Rule, usual: Rule) -> Rule:
 
     @wraps(usual)
     def run(g: Any, *values: Any) -> Any:
-        left = len(values) > len(names) and type(values[-1]) is tuple  # the kernel left slopes
+        left = (
+            len(values) > len(names) and type(values[-1]) is tuple
+        )  # the kernel left slopes as residual
         if left or g.size < least * SIZE_FACTOR[0] or is_numba_avoided():
             return usual(g, *values)
         given = [g, *[values[k] for k in arrays]]
@@ -64,14 +66,14 @@ def fuse_rule(row: Any, rule: Rule, usual: Rule) -> Rule:
     return run
 
 
-# So many elements of a cotangent stay in the nearest memory, and take little to call a loop for.
+# Elements of a chunk: it fits in the first-level cache, and calls of the loop cost little.
 _CHUNK = 8192
 
 
 def _run_in_chunks(loop: Any, g: Any, given: list[Any], out: Any) -> None:
-    """Run a loop for a cotangent of one number over and over, as sums and means give it.
+    """Run a loop on a broadcast scalar cotangent, as sums and means give it, chunk by chunk.
 
-    To write it out in full took as long as half of the loop.
+    Materializing it took half the time of the loop.
     """
     part = np.full(min(_CHUNK, out.size), g[(0,) * g.ndim], g.dtype)
     for start in range(0, out.size, _CHUNK):
@@ -83,7 +85,7 @@ def _run_in_chunks(loop: Any, g: Any, given: list[Any], out: Any) -> None:
 def _compile_rule_loop(
     row: Any, rule: Rule, arrays: list[int], values: tuple[Any, ...], dtype: np.dtype[Any]
 ) -> Any:
-    """The loop of a rule; None where a step of it is not elementwise, or numba is missing."""
+    """Compile the loop of a rule; None if an op in it is not elementwise, or numba is missing."""
     from odyssey.kernels import numba_module
     from odyssey.kernels.generated import elementwise_loop_of_steps
 
@@ -100,7 +102,7 @@ def _compile_rule_loop(
 def _trace_rule(
     row: Any, rule: Rule, arrays: list[int], values: tuple[Any, ...], dtype: np.dtype[Any]
 ) -> tuple[list[Any], int]:
-    """The steps of a rule, and the number of its result."""
+    """Trace a rule; return its scalar calls and the index of the result."""
     graph, spec = Steps(), Spec((2,), dtype)
     symbols = [graph.symbol(spec) for _ in range(len(arrays) + 1)]
     given = list(values)
@@ -121,7 +123,7 @@ def _trace_rule(
 
 
 def _step_operand(value: Any, places: dict[int, int]) -> Any:
-    """The place of a Symbol, as ``(place,)``; or a number."""
+    """Return the index of a Symbol as ``(index,)``, or a number."""
     if isinstance(value, Symbol):
         return (places[value.id],)
     if type(value) not in NUMBERS:

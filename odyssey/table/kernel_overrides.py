@@ -1,4 +1,4 @@
-"""Other kernels in the place of the rows' own, or counted ones, for a block."""
+"""Kernel overrides: blocks in which ops run other kernels, or count their calls."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class use_kernels(ScopedBlock):
         self.device = word("use_kernels", "device", device, ("cpu", "numpy", "cuda"))
 
     def _recreate_cm(self) -> use_kernels:
-        return use_kernels(self.device)  # as a decorator: one for each call
+        return use_kernels(self.device)  # as a decorator: a block for each call
 
     def _begin(self, entry: list[Any]) -> use_kernels:
         if self.device == "cuda":
@@ -77,7 +77,7 @@ class count_kernels(ScopedBlock):
     """
 
     def _recreate_cm(self) -> count_kernels:
-        return count_kernels()  # as a decorator: one for each call
+        return count_kernels()  # as a decorator: a block for each call
 
     def _begin(self, entry: list[Any]) -> Counter[str]:
         counts: Counter[str] = Counter()
@@ -88,27 +88,27 @@ class count_kernels(ScopedBlock):
         _close_block(entry)
 
 
-# Blocks may end in any order, in other threads say; so what runs follows from those that are open:
-# each has a device, or counts.
+# Blocks may end in any order, for instance in other threads, so the kernels of rows are computed
+# from all open blocks. The second item of an entry is a device or a counter.
 _OPEN: list[list[Any]] = []
 
-# While a block is open: what the rows ran before the first of them.
+# The kernels of rows before the first open block.
 _DEFAULTS: dict[Row, tuple[Callable[..., Any], Any, dict[Any, Any]]] = {}
 
-# The devices whose kernels run now, and whether calls are counted; None while that is being
-# changed, or an interrupt left it so.
+# The devices in effect, and whether calls are counted; None during a change, or after an interrupt
+# of one.
 _APPLIED: list[tuple[tuple[str, ...], bool] | None] = [((), False)]
 
-# Who counts.
+# Counters of all open blocks.
 _COUNTERS: list[tuple[Counter[str], ...]] = [()]
 
-# Whoever changes these has it.
+# Held while these change.
 _LOCK = RLock()
 hold_during_forks(lambda: (_LOCK,), FORK_WAITS)
 
 
 def _open_block(entry: list[Any], what: str | Counter[str]) -> None:
-    rows = list(OPS.values())  # before the lock: to load them is to import
+    rows = list(OPS.values())  # before the lock, since this imports modules
     entry[1] = what
     with _LOCK:
         _OPEN.append(entry)
@@ -122,7 +122,7 @@ def _close_block(entry: list[Any]) -> None:
 
 
 def _apply_overrides(rows: list[Row]) -> None:
-    """Let rows run the kernels of the devices whose blocks are open, the latest first."""
+    """Set the kernels of all rows by the open blocks, the latest first."""
     asked = [entry[1] for entry in _OPEN]
     latest_first = dict.fromkeys(what for what in reversed(asked) if isinstance(what, str))
     devices = tuple(reversed(latest_first))

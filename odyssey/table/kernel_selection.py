@@ -1,4 +1,4 @@
-"""Which kernel runs a call: the row's own, or another that it has beside it."""
+"""Kernel selection: alternative kernels of a row, and the one that runs a call."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ Run = Callable[..., Any]
 
 
 class Kernel(NamedTuple):
-    """Another way to run a row, beside the kernel that it runs when nothing else is said.
+    """An alternative kernel of a row.
 
-    ``row.use(kernel.run)`` makes it the row's kernel. The record says what whoever chooses must
-    know, and what the tests hold it to. A kernel can be left out: the row means the same without.
+    ``row.use(kernel.run)`` makes it the row's kernel. The record has all that selection needs, and
+    the error bound that tests check. Results of the row do not depend on its presence.
 
     Attributes:
-        name: What tells it from the row's others, in words.
+        name: A name unique among the kernels of the row, in words.
         run: ``run(*arrays, *options)``, as the row's reference, and returns a new array.
-        device: Where it runs: ``"cpu"`` or ``"cuda"``.
-        when: ``when(*specs, *options) -> bool``: which calls it can run; None for all. It may look
-            at specs only, never at data.
-        error_bound: How far its results may lie from the exact ones, relative to the largest; None
-            where they are as exact as the reference, up to the order of sums.
-        with_residual: The same as ``run``, but returns a residual for the row's rules as well.
-        pays: ``pays(*specs, *options) -> bool``: which of the calls that are large enough it wins,
-            where that hangs on more than their size; None for all.
-        within: ``within(*specs, *options) -> bool``: which calls a compiled function leaves to the
-            row's kernel, though it could compute what the row equals: where that saves much.
-        together: The name of an option in which calls may differ that have most of their work in
-            common; and ``together(choices, *arrays, *other_options)``, which gives a dictionary of
-            what they return.
+        device: ``"cpu"`` or ``"cuda"``.
+        when: ``when(*specs, *options) -> bool``: the calls it supports; None for all. It reads
+            specs only, never data.
+        error_bound: Largest error relative to the largest result; None if results are as exact as
+            those of the reference, up to the order of sums.
+        with_residual: A variant of ``run`` that returns a residual for the row's rules as well.
+        pays: ``pays(*specs, *options) -> bool``: the large calls in which it beats NumPy, if
+            that depends on more than size; None for all.
+        within: ``within(*specs, *options) -> bool``: the calls that a compiled function leaves to
+            the row's kernel, although it could compile the decomposition.
+        together: For batched host calls: the name of an option in which calls differ that share
+            most of their work, and ``together(choices, *arrays, *other_options)``, which returns
+            a dictionary of all results.
     """
 
     name: str
@@ -66,11 +66,11 @@ class Kernel(NamedTuple):
     together: tuple[str, Callable[..., dict[Any, Any]]] | None = None
 
     def takes(self, *specs_and_options: Any) -> bool:
-        """Whether it can run a call on such specs, with such options."""
+        """Return whether the kernel supports a call with these specs and options."""
         return self.when is None or self.when(*specs_and_options)
 
     def is_left(self, *specs_and_options: Any) -> bool:
-        """Whether a compiled function leaves such a call to it."""
+        """Return whether a compiled function calls this kernel for such a call."""
         if self.within is None or not self.takes(*specs_and_options):
             return False
         return self.within(*specs_and_options)
@@ -79,29 +79,29 @@ class Kernel(NamedTuple):
 DEFAULT_SIZE_FACTOR = math.inf if os.environ.get("ODYSSEY_KERNELS", "") == "numpy" else 1.0
 
 SIZE_FACTOR = [DEFAULT_SIZE_FACTOR]
-"""By what the sizes are multiplied from which ops run compiled kernels: infinity is never."""
+"""Factor on the sizes from which ops run compiled kernels; infinity for never."""
 
 _BRIEF = ContextVar("_BRIEF", default=False)
 
 
 def is_numba_avoided() -> bool:
-    """Whether NumPy is to do here what kernels would for which numba is not loaded yet."""
+    """Return whether calls here use NumPy rather than import numba for a compiled kernel."""
     return _BRIEF.get() and "numba" not in sys.modules and SIZE_FACTOR[0] > 0
 
 
 def are_kernels_compiled() -> bool:
-    """Whether large operands have compiled kernels here."""
+    """Return whether large operands run compiled kernels in this process."""
     return math.isfinite(SIZE_FACTOR[0]) and has_numba()
 
 
 def without_numba(fn: Run, /, *args: Any, **named: Any) -> Any:
-    """Call a function that will not run again, and so is not worth the import of numba.
+    """Call a function without importing numba, since it will not run again.
 
-    That takes 0.4 seconds and 75 MB, where NumPy does the same in some milliseconds.
+    The import takes 0.4 s and 75 MB; NumPy computes one call in some milliseconds.
     """
     begun: list[Token[bool]] = []
     try:
-        begun.extend(map(_BRIEF.set, [True]))  # one call of C: no interrupt comes in between
+        begun.extend(map(_BRIEF.set, [True]))  # one C call: no interrupt comes in between
         return fn(*args, **named)
     finally:
         for token in begun:
@@ -111,17 +111,17 @@ def without_numba(fn: Run, /, *args: Any, **named: Any) -> Any:
 def select_by_size(
     name: str, kernels: Sequence[Kernel], count: int, usual: Run, leaving: Run | None
 ) -> tuple[Run, Run | None]:
-    """What runs the calls of an op, and its recorded ones, where nothing else is said.
+    """Return the default kernel of an op, and its variant that leaves a residual.
 
-    Compiled kernels run the calls of so many elements as ``kernels.sizes`` says. Size and dtype
-    decide, and never time, so that a program computes the same bits in each of its steps.
+    Calls with at least as many elements as ``kernels.sizes`` says run a compiled kernel. Size and
+    dtype decide, never timing, so that every step of a program computes the same bits.
 
     Args:
-        name: Of the op.
-        kernels: Of its row.
-        count: How many operands it has.
+        name: The name of the op.
+        kernels: The alternative kernels of its row.
+        count: The number of operands.
         usual: The row's own kernel.
-        leaving: Its ``with_residual``.
+        leaving: Its ``with_residual``, or None.
     """
     own = [_restrict_to_winning(kernel) for kernel in kernels if kernel.device == "cpu"]
     least = SIZES.get(name)
@@ -129,7 +129,7 @@ def select_by_size(
         return usual, leaving
     large = first_applicable(own, usual)
 
-    def few(*values: Any) -> bool:
+    def all_small(*values: Any) -> bool:
         bound = least * SIZE_FACTOR[0]
         for value in values[:count]:  # noqa: SIM110 (max() or all() took twice as long)
             if getattr(value, "size", 1) >= bound:
@@ -137,7 +137,7 @@ def select_by_size(
         return True
 
     def run(*values: Any) -> Any:
-        return (usual if few(*values) or is_numba_avoided() else large)(*values)
+        return (usual if all_small(*values) or is_numba_avoided() else large)(*values)
 
     def run_one(x: Any, *options: Any) -> Any:  # without a tuple of all: 60 ns less
         return (usual if x.size < least * SIZE_FACTOR[0] or is_numba_avoided() else large)(
@@ -150,7 +150,7 @@ def select_by_size(
         return chosen, None
 
     def forward(*values: Any) -> Any:
-        if few(*values) or is_numba_avoided():
+        if all_small(*values) or is_numba_avoided():
             return None if leaving is None else leaving(*values)
         return large_leaving(*values)
 
@@ -158,7 +158,7 @@ def select_by_size(
 
 
 def _restrict_to_winning(kernel: Kernel) -> Kernel:
-    """The same, which takes no call that NumPy does sooner, but where all sizes have kernels."""
+    """Restrict a kernel to calls where it beats NumPy, unless ``use_kernels`` forces kernels."""
     pays = kernel.pays
     if pays is None:
         return kernel
@@ -170,14 +170,14 @@ def _restrict_to_winning(kernel: Kernel) -> Kernel:
 
 
 def first_applicable(kernels: Sequence[Kernel], usual: Run) -> Run:
-    """The first of some kernels that can run a call; else the usual one."""
+    """Return a function that runs the first kernel that supports a call, else the usual one."""
     left = list(kernels)
 
     def run(*values: Any) -> Any:
         while (kernel := _first_supporting(left, values)) is not None:
             try:
                 return kernel.run(*values)
-            except DeviceError:  # what compiles it, or what it runs on, is not here
+            except DeviceError:  # its compiler or its device is missing
                 left.remove(kernel)
         return usual(*values)
 
@@ -185,7 +185,7 @@ def first_applicable(kernels: Sequence[Kernel], usual: Run) -> Run:
 
 
 def first_with_residual(kernels: Sequence[Kernel], usual: Run | None) -> Run | None:
-    """The same for a recorded call, of which rules use again what was computed on the way."""
+    """Return the variant of ``first_applicable`` for recorded calls, which leaves a residual."""
     left = list(kernels)
 
     def forward(*values: Any) -> Any:
@@ -212,13 +212,13 @@ def _first_supporting(kernels: list[Kernel], values: tuple[Any, ...]) -> Kernel 
 def scalar_loop(
     scalar: Callable[..., Any], arity: int = 1, slope: Callable[..., Any] | None = None
 ) -> Kernel:
-    """The kernel that numba makes of a row's scalar: one loop over arrays of one shape.
+    """Return a numba kernel from a row's scalar: one loop over arrays of one shape.
 
     Args:
-        scalar: The row's.
-        arity: How many arrays the row has.
-        slope: Its derivative, of one array: a recorded call leaves ``(slopes,)`` for the rule,
-            which cost less where the two share most of what is computed.
+        scalar: The scalar function of the row.
+        arity: The number of arrays.
+        slope: Its derivative, for one array. A recorded call leaves ``(slopes,)`` as residual,
+            which saves time if function and derivative share most of their work.
     """
 
     def when(*values: Any) -> bool:
@@ -228,7 +228,7 @@ def scalar_loop(
 
     loops: dict[Any, Any] = {}
 
-    def made(values: tuple[Any, ...], beside: Any) -> list[Any]:
+    def run_loop(values: tuple[Any, ...], beside: Any) -> list[Any]:
         arrays, options = values[:arity], values[arity:]
         dtype = arrays[0].dtype
         key = (dtype, repr(options) if options else "", beside)
@@ -242,12 +242,12 @@ def scalar_loop(
         return outs
 
     def leaving(*values: Any) -> tuple[Any, Any]:
-        out, slopes = made(values, slope)
+        out, slopes = run_loop(values, slope)
         return out, (slopes,)
 
     return Kernel(
         "a compiled loop",
-        lambda *values: made(values, None)[0],
+        lambda *values: run_loop(values, None)[0],
         when=when,
         with_residual=None if slope is None else leaving,
     )

@@ -1,7 +1,7 @@
-"""Wires: what a sweep passes between the node of a call and the nodes of its several results.
+"""Multi-output calls: cotangents and tangents between the node of a call and those of its results.
 
-A call with several results is one node, and one more for each result. So a sweep's loop, where a
-node has one result, needs to know nothing of them.
+A call with several results has one node, and one more for each result. So every node has one
+result, and the loop of a sweep needs no case for several.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ __all__ = ["MultiOutput", "MultiOutputSpec"]
 
 
 class MultiOutput:
-    """The cotangents, or tangents, of some of the results of one call, by number."""
+    """Cotangents, or tangents, of some results of one call, by index."""
 
-    # ``chosen``: masks of the parts, by number, see ``tape.choices``.
+    # ``chosen``: selection masks of the parts, by index, see ``tape.gradient_mask``.
     __slots__ = ("chosen", "parts")
 
-    # For the sweep, which compares them with the spec on the nodes.
+    # The sweep compares these with the spec on the nodes.
     shape = ()
     dtype = np.dtype(np.float64)
 
@@ -33,20 +33,20 @@ class MultiOutput:
         parts = dict(self.parts)
         for k, part in other.parts.items():
             parts[k] = parts[k] + part if k in parts else part
-        wire = self.with_parts(parts)
-        wire.chosen = self.chosen | other.chosen
-        return wire
+        total = self.with_parts(parts)
+        total.chosen = self.chosen | other.chosen
+        return total
 
     def with_parts(self, parts: dict[int, Any]) -> MultiOutput:
-        """A wire like this one, with other parts."""
+        """Return a MultiOutput like this one with other parts."""
         return MultiOutput(parts)
 
 
 class MultiOutputSpec(Spec):
-    """The spec of a Wire, which has the form of a number for the sweep, and for nobody else.
+    """The spec of a MultiOutput: a scalar to the sweep.
 
     Attributes:
-        parts: Specs of the results, where they are known.
+        parts: Specs of the results, if known.
     """
 
     __slots__ = ("parts",)

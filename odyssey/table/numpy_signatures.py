@@ -1,4 +1,4 @@
-"""Options that NumPy's function has besides, in calls that an op by itself cannot read."""
+"""NumPy signatures: op calls with options that only NumPy's function of that name has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["FALLBACKS", "call_with_numpy_signature"]
 
 FALLBACKS: list[Callable[..., Any]] = []
-"""Who knows NumPy's functions: the room of Variables, which stands above the table."""
+"""Handlers of such calls, registered by ``variable``, which is a layer above the table."""
 
 
 def call_with_numpy_signature(
@@ -18,14 +18,14 @@ def call_with_numpy_signature(
     args: Sequence[Any],
     named: Mapping[str, Any],
 ) -> Any:
-    """Call an op as NumPy's function of its name is called, or return NotImplemented.
+    """Call an op with the arguments of NumPy's function of its name, or return NotImplemented.
 
     Args:
         name: The name of the op.
-        function: What is called.
-        reads: What has its signature.
-        args: The arguments that came, by position.
-        named: Those that came by name, ``tape`` among them.
+        function: The op.
+        reads: A function with its signature.
+        args: Positional arguments.
+        named: Keyword arguments, ``tape`` among them.
     """
     import inspect
 
@@ -36,7 +36,7 @@ def call_with_numpy_signature(
     except TypeError:
         pass
     else:
-        return NotImplemented  # it was not the signature that it stumbled over
-    for lend in FALLBACKS:
-        return lend(name, function, bind, args, dict(named))
+        return NotImplemented  # the arguments fit: the error had another cause
+    for fallback in FALLBACKS:
+        return fallback(name, function, bind, args, dict(named))
     return NotImplemented

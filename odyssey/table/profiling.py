@@ -1,10 +1,9 @@
-"""Where time goes, by op: what ``ODYSSEY_PROFILE=N`` in the environment asks for.
+"""Profiling: time by op, printed if the environment has ``ODYSSEY_PROFILE=N``.
 
-Every N ops a table is printed on stderr: for each op how often it ran, what it took without the
-ops that it called, its share, and how many bytes its operands and results have. A compiled
-program counts as one op, and its kernels have lines of their own. Who times an op asks once, when
-the op is declared; so nothing is asked at a call, and where the variable is not set ops run as if
-this were not here.
+Every N ops a table is printed on stderr: calls of each op, its time without the ops it called,
+its share, and the bytes of its operands and results. A compiled program counts as one op, and its
+kernels have lines of their own. Ops are wrapped at their declaration, so without the variable a
+call costs nothing more.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NOTHING = object()
 
 
 def _parse_interval(given: str) -> int:
-    """Of how many ops each table is; 0 for none."""
+    """Parse the number of ops between two tables; 0 for no tables."""
     if not given.strip():
         return 0
     try:
@@ -44,20 +43,20 @@ def _parse_interval(given: str) -> int:
 
 
 EVERY = _parse_interval(os.environ.get("ODYSSEY_PROFILE", ""))
-"""Of how many ops each table is; 0 where nothing is timed."""
+"""Number of ops between two tables; 0 if nothing is timed."""
 
 
 class _Tally:
-    """What ran since the last table: by name calls, nanoseconds and bytes."""
+    """Calls, nanoseconds and bytes by name since the last table."""
 
     def __init__(self, every: int) -> None:
         self.every = every
-        self.lock = threading.RLock()  # the collector may run ops in the middle of a note
+        self.lock = threading.RLock()  # reentrant: the garbage collector may run ops inside
         self.count = 0
         self.lines: dict[str, list[int]] = {}
 
-    def note(self, name: str, calls: int, spent: int, moved: int, ops: int) -> None:
-        """Add to a line; print the table if so many ops are due, and begin the next."""
+    def record_time(self, name: str, calls: int, spent: int, moved: int, ops: int) -> None:
+        """Add to a line; print the table and begin the next one every N ops."""
         with self.lock:
             line = self.lines.setdefault(name, [0, 0, 0])
             line[0] += calls
@@ -68,7 +67,7 @@ class _Tally:
                 return
             count, self.count = self.count, 0
             lines, self.lines = self.lines, {}
-            if sys.stderr is not None:  # within the lock, lest tables of threads mix
+            if sys.stderr is not None:  # within the lock, so that tables of threads do not mix
                 sys.stderr.write(_format_table(count, lines) + "\n")
                 sys.stderr.flush()
 
@@ -80,7 +79,7 @@ if EVERY:
 
 
 class _ThreadState(threading.local):
-    """What runs in this thread: the names of ops, and what those took that the last one called."""
+    """Running ops of this thread by name, and the time of the ops called by the innermost one."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -91,12 +90,12 @@ _HERE = _ThreadState()
 
 
 def time_calls(name: str, run: Callable[..., Any], nothing: Any = _NOTHING) -> Callable[..., Any]:
-    """A function that is noted under a name when it is called.
+    """Return a function that runs ``run`` and records its time.
 
     Args:
-        name: Of its line. What a function calls under the same name is part of its call.
-        run: What to time.
-        nothing: What it returns where it did nothing: that counts as no call.
+        name: The name of the line. A nested call with this name counts as part of the outer one.
+        run: The function to time.
+        nothing: A sentinel that ``run`` returns if it did nothing, which counts as no call.
     """
 
     def run_timed(*values: Any, **named: Any) -> Any:
@@ -112,22 +111,22 @@ def time_calls(name: str, run: Callable[..., Any], nothing: Any = _NOTHING) -> C
             own, here.inner = spent - here.inner, outer + spent
             first = out is not nothing and name not in here.names
             moved = _count_bytes((*values, out)) if first else 0
-            _TALLY.note(name, int(first), own, moved, int(first))
+            _TALLY.record_time(name, int(first), own, moved, int(first))
         return out
 
-    # Of rules the parameters are read.
+    # Parameters of rules are read from it.
     run_timed.__wrapped__ = getattr(run, "__wrapped__", run)  # type: ignore[attr-defined]
     return run_timed
 
 
 def record_kernel_time(name: str, spent: int, moved: int) -> None:
-    """Note what a part of the op that runs here took, in nanoseconds: it is no op of its own."""
+    """Record the time in nanoseconds of a kernel inside of the running op; it counts as no op."""
     _HERE.inner += spent
-    _TALLY.note(name, 1, spent, moved, 0)
+    _TALLY.record_time(name, 1, spent, moved, 0)
 
 
 def _count_bytes(values: Sequence[Any]) -> int:
-    """Of arrays, and of those in sequences of them."""
+    """Return the bytes of arrays, alone or in tuples and lists."""
     total = 0
     for value in values:
         several = value if isinstance(value, (tuple, list)) else (value,)
@@ -136,13 +135,13 @@ def _count_bytes(values: Sequence[Any]) -> int:
 
 
 def _format_table(count: int, lines: dict[str, list[int]]) -> str:
-    """The lines as text, the dearest first."""
-    whole = sum(spent for _, spent, _ in lines.values())
+    """Format the lines, the slowest first."""
+    total = sum(spent for _, spent, _ in lines.values())
     width = max(2, *map(len, lines))
-    text = [f"odyssey: {count:,} ops in {1e-6 * whole:.3f} ms"]
+    text = [f"odyssey: {count:,} ops in {1e-6 * total:.3f} ms"]
     text.append(f"  {'op':<{width}} {'calls':>9} {'total ms':>11} {'share':>7} {'bytes':>16}")
     for name, (calls, spent, moved) in sorted(lines.items(), key=lambda pair: -pair[1][1]):
-        share = 100 * spent / max(whole, 1)
+        share = 100 * spent / max(total, 1)
         text.append(
             f"  {name:<{width}} {calls:>9,} {1e-6 * spent:>11.3f} {share:>6.1f}% {moved:>16,}"
         )

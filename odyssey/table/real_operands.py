@@ -1,4 +1,4 @@
-"""What ops of real numbers ask of their operands and options."""
+"""Real operands: conversion and checks for ops that have no complex form."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["promoted", "real_dtype", "real_floating", "real_options"]
 
 
 def real_floating(x: Any) -> Array:
-    """``x`` as a real floating array; integers get the dtype that NumPy's own functions give.
+    """Convert ``x`` to a real floating array; integers get the dtype of NumPy's own functions.
 
     Raises:
-        TypeError: ``x`` is complex; the op's name is put before the message where it is called.
+        TypeError: ``x`` is complex. The caller puts the name of the op before the message.
     """
     x = np.asarray(x)
     if x.dtype.kind == "f":
@@ -30,10 +30,10 @@ def real_floating(x: Any) -> Array:
 
 
 def promoted(x: Any, y: Any) -> tuple[Any, Any]:
-    """Two operands, real ones in the floating dtype of the result, as a ufunc takes them.
+    """Cast real operands to the floating dtype of the result, as a ufunc does.
 
-    Else what a kernel computes of one alone would wrap round, as the squares of int8 do, be as
-    coarse as float16, or have 64 bits, as sums of truth values and Python's numbers do.
+    Without the cast, a kernel that computes with one operand alone may overflow, as squares of int8
+    do, be as coarse as float16, or compute in 64 bits, as sums of booleans do.
     """
     dtypes = {v.dtype for v in (x, y) if type(v) not in NUMBERS}
     if len(dtypes) <= 1 and all(dtype.kind in "fc" for dtype in dtypes):
@@ -43,7 +43,7 @@ def promoted(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of the real part of such numbers."""
+    """Return the dtype of the real part."""
     return np.empty(0, dtype).real.dtype
 
 
@@ -52,10 +52,7 @@ def _cast_real(v: Any, real: np.dtype[Any]) -> Any:
 
 
 def real_options(who: str, *names: str) -> Callable[..., tuple[float, ...]]:
-    """A ``prepare`` for an op whose options are real numbers.
-
-    Plain Python floats, so that an option raises no precision.
-    """
+    """Return a ``prepare`` that converts options to Python floats, which raise no precision."""
 
     def prepare(*options: Any) -> tuple[float, ...]:
         for name, option in zip(names, options, strict=True):

@@ -1,9 +1,8 @@
-"""What is in the table: rows and composites by name, families that load at their first use.
+"""Registry of ops: rows and composites by name, in modules that load at first use.
 
-A family is a module whose last line is ``publish(globals())``. The index says which names are in
-which family, so a name is known before its family is loaded. Whoever asks for what it means, as
-``od.ops.gelu``, ``OPS["gelu"]`` or ``np.sinc(v)``, has the family loaded; who goes over all rows,
-all of them.
+An op module (a family) ends with ``publish(globals())``. The generated index maps names to
+modules, so a name is known before its module is loaded. A look-up such as ``od.ops.gelu``,
+``OPS["gelu"]`` or ``np.sinc(v)`` loads the module; iteration over all rows loads all of them.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _OPERAND_ERRORS = (ShapeError, DTypeError, SettingError, LinAlgError)
 
 
 def _parse_index(families: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """For each name of the index its family, and its other names."""
+    """Map each name of the index to its module and its aliases."""
     homes = {}
     for family, words in families.items():
         for word in words.split():
@@ -62,7 +61,7 @@ def _parse_index(families: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 
 _ROW_HOMES, _COMPOSITE_HOMES = _parse_index(index.ROWS), _parse_index(index.COMPOSITES)
 
-# The family of every name, other names among them.
+# The module of every name and alias.
 _HOMES = {
     name: home
     for homes in (_ROW_HOMES, _COMPOSITE_HOMES)
@@ -70,7 +69,7 @@ _HOMES = {
     for name in (first, *others)
 }
 
-# What the families that are loaded have entered: by name, by other names as well.
+# Entries of loaded modules: rows and composites by name, functions by name and alias.
 _ROWS: dict[str, Row] = {}
 _COMPOSITES: dict[str, Callable[..., Any]] = {}
 _NAMES: dict[str, Callable[..., Any]] = {}
@@ -80,7 +79,7 @@ OP_MODULES.update(index.ROWS, index.COMPOSITES)
 
 
 class _LazyMapping(Mapping[str, T]):
-    """A part of the table, read-only: to look up a name loads its family, to go over it all."""
+    """A read-only mapping: a look-up loads the module of the name, iteration loads all modules."""
 
     def __init__(self, entered: dict[str, T], homes: Mapping[str, Any]) -> None:
         self._entered = entered
@@ -96,7 +95,7 @@ class _LazyMapping(Mapping[str, T]):
 
     def __iter__(self) -> Iterator[str]:
         load_all()
-        # In the order of the index, which is the same in every process.
+        # In the order of the index, which does not depend on the process.
         known = [name for name in self._homes if name in self._entered]
         return iter([*known, *(name for name in list(self._entered) if name not in self._homes)])
 
@@ -112,52 +111,51 @@ OPS: Mapping[str, Row] = _LazyMapping(_ROWS, _ROW_HOMES)
 """Every built-in op by name; read-only."""
 
 COMPOSITES: Mapping[str, Callable[..., Any]] = _LazyMapping(_COMPOSITES, _COMPOSITE_HOMES)
-"""Every built-in function that is made of ops, by name; likewise."""
+"""Every built-in composite by name; read-only."""
 
 FOREIGN: WeakValueDictionary[str, Callable[..., Any]] = WeakValueDictionary()
-"""Ops from outside by name, the latest of each: for ``od.backward`` alone, and no longer than their
-owner keeps them."""
+"""Ops of users by name, the latest of each, while their owner keeps them: for ``od.backward``."""
 
 
 # ------------------------------------------------------------------ names, and loading
 
 
 def op_names(*, rows: bool = True, composites: bool = True, others: bool = False) -> list[str]:
-    """Return names without loading what has them, of rows or composites, other names with them."""
+    """Return names of rows and composites without loading modules; with ``others``, aliases too."""
     homes = (_ROW_HOMES if rows else {}) | (_COMPOSITE_HOMES if composites else {})
     return [n for first, (_, *more) in homes.items() for n in (first, *(more if others else ()))]
 
 
 def function_of(name: str) -> Callable[..., Any] | None:
-    """Return the op or composite of a name, other names included; None where there is none."""
+    """Return the op or composite of a name or alias, or None."""
     if name not in _NAMES and name in _HOMES:
         load_module(_HOMES[name])
-        if name not in _NAMES:  # the index is older than the family
+        if name not in _NAMES:  # the index is outdated
             load_all()
     return _NAMES.get(name)
 
 
 def is_unloaded(name: str) -> bool:
-    """Whether a name is that of an op or a composite whose family was not loaded yet."""
+    """Return whether a name is in the index and its module is not loaded yet."""
     return name not in _NAMES and name in _HOMES
 
 
 def row_of(name: str) -> Row | None:
-    """Return the row of an op by one of its names; None for what has none."""
+    """Return the row of an op by name or alias, or None."""
     return getattr(function_of(name), "row", None)
 
 
 def load_all() -> None:
-    """Load all families."""
+    """Load all op modules."""
     for family in sorted(OP_MODULES - _LOADED):
         load_module(family)
 
 
 def load_module(module: str) -> ModuleType:
-    """Import a module of the package, whatever goes on around its first use, and return it.
+    """Import a module of the package in a context of its own, and return it.
 
-    It is run in a context of its own: no tape records what it computes, no graph holds it, and
-    floating-point errors are not raised. Python lets one thread import a module while others wait.
+    So no tape records the import, no trace captures it, and floating-point errors are not raised.
+    Python's import lock makes other threads wait.
     """
     return Context().run(import_module, module)
 
@@ -165,9 +163,9 @@ def load_module(module: str) -> ModuleType:
 def lazy_module_interface(
     room: str, others: Sequence[str] = ()
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a room, which loads what it is asked.
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package whose ops load lazily.
 
-    Beside its ops the room has their other names, and ``others``, names of ops of other rooms.
+    Its attributes are its ops, their aliases, and ``others``, names of ops of other packages.
 
     >>> __all__, __getattr__, __dir__ = handed_on("odyssey.special")
     >>> __getattr__("erf").__module__
@@ -193,7 +191,7 @@ def lazy_module_interface(
 
 
 def missing_attribute_error(module: str, name: str) -> AttributeError:
-    """The error to raise for a name that a module does not have; Python adds which are near."""
+    """Return the AttributeError for a missing name of a module; Python adds similar names."""
     words = f"module {module!r} has no attribute {name!r}"
     if name in _HOMES:
         words += f"; write od.ops.{name}"
@@ -210,12 +208,12 @@ def composite(
     samples: Sequence[Sample] = (),
     rejects: Sequence[Reject] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare a function made of ops, which needs no rule of its own, beside the table's ops.
+    """Declare a composite: a function of ops, which needs no rule of its own.
 
     Args:
         numpy: NumPy functions whose calls on Variables mean this function.
         aliases: Short names for it.
-        samples: Cases to test it on, as those of a row.
+        samples: Cases to test it on, as for a row.
         rejects: Cases that must fail, with their messages.
     """
 
@@ -225,7 +223,7 @@ def composite(
         places = [(k, p.name) for k, p in known if p.kind != "named"]
 
         @wraps(function)
-        def made(*args: Any, **named: Any) -> Any:
+        def checked_call(*args: Any, **named: Any) -> Any:
             for name in flags:
                 if name in named:
                     named[name] = flag(function.__name__, name, named[name])
@@ -235,7 +233,7 @@ def composite(
             try:
                 return function(*args, **named)
             except _OPERAND_ERRORS as error:
-                # What stumbled may be an op that the caller never heard of.
+                # The error may name an inner op that the caller does not know.
                 who = f"{function.__name__}: "
                 if not str(error).startswith(who):
                     error.args = (f"{who}{error}",)
@@ -243,14 +241,16 @@ def composite(
             except (OdysseyError, FloatingPointError):
                 raise
             except STUMBLES as error:
-                found = call_with_numpy_signature(function.__name__, made, function, args, named)
+                found = call_with_numpy_signature(
+                    function.__name__, checked_call, function, args, named
+                )
                 if found is NotImplemented:
                     raise _argument_error(function, error, named) from error
                 return found
 
-        made.numpy, made.aliases = tuple(numpy), tuple(aliases)  # type: ignore[attr-defined]
-        made.samples, made.rejects = tuple(samples), tuple(rejects)  # type: ignore[attr-defined]
-        return made
+        checked_call.numpy, checked_call.aliases = tuple(numpy), tuple(aliases)  # type: ignore[attr-defined]
+        checked_call.samples, checked_call.rejects = tuple(samples), tuple(rejects)  # type: ignore[attr-defined]
+        return checked_call
 
     return declare
 
@@ -258,7 +258,7 @@ def composite(
 def _argument_error(
     function: Callable[..., Any], error: Exception, named: Mapping[str, Any]
 ) -> OdysseyError:
-    """The error to raise where a composite stumbled over its arguments."""
+    """Return the error for arguments that a composite cannot use."""
     import inspect
 
     name = function.__name__
@@ -268,17 +268,17 @@ def _argument_error(
 
 
 def is_library_function(function: Any) -> bool:
-    """Whether a function was written in a family of this package."""
+    """Return whether a function is defined in an op module of this package."""
     space = getattr(function, "__globals__", {})
     name = space.get("__name__")
     return name in OP_MODULES and vars(sys.modules.get(name, sys)) is space
 
 
 def publish(namespace: dict[str, Any]) -> None:
-    """Enter the ops and composites of a family, in its last line: all of them, or none.
+    """Register the ops and composites of a module, all or none; the last line of the module.
 
     Raises:
-        OdysseyError: for a name that another op has, and for a module that is no family.
+        OdysseyError: if another op has the name, or the module is not in the index.
     """
     family = namespace["__name__"]
     if family not in OP_MODULES:
@@ -299,7 +299,7 @@ def publish(namespace: dict[str, Any]) -> None:
         elif hasattr(value, "aliases"):
             _register_names(names, family, (value.__name__, *value.aliases), value)
             composites[value.__name__] = value
-    forget_module(family)  # what an import that was broken off has left
+    forget_module(family)  # left by an interrupted import
     for row in rows.values():
         row.array_pullbacks = make_array_pullbacks(row)
     commit(
@@ -318,7 +318,7 @@ def _register_names(
     for name in wanted:
         other = names.get(name)
         if other is None and _NAMES.get(name) is not None:
-            # An import that was broken off behind its last line is made again.
+            # The second import of a module whose first was interrupted after its last line.
             other = None if _NAMES[name].__module__ == family else _NAMES[name]
         if other is not None and other is not function:
             raise OdysseyError(f"publish: two ops are called {name!r}; choose another name")

@@ -1,4 +1,4 @@
-"""What is done for rows from outside, and for those of real numbers: their results are checked."""
+"""Result checks: wrappers that check results of users' ops and of real-only ops."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = [
 def check_result_count(
     layout: Layout, make: Callable[[Any], tuple[Any, ...]], function: Callable[..., Any], who: str
 ) -> Callable[..., tuple[Any, ...]]:
-    """Let a kernel or a shape rule of several results raise unless it gives so many."""
+    """Make a kernel or shape rule raise unless it returns the declared number of results."""
     count = len(layout.results)
 
     @wraps(function)
-    def several(*values: Any) -> tuple[Any, ...]:
+    def with_count_checked(*values: Any) -> tuple[Any, ...]:
         found = function(*values)
         if not isinstance(found, (tuple, list)) or len(found) != count:
             came = len(found) if isinstance(found, (tuple, list)) else type(found).__name__
@@ -40,11 +40,11 @@ def check_result_count(
             )
         return make(found)
 
-    return several
+    return with_count_checked
 
 
 def copy_if_retained(layout: Layout, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a kernel of somebody else return a copy of what it has, or of an operand or its part."""
+    """Make a user's kernel return a copy if it retains its result, or if that shares memory."""
 
     def one(*args: Any) -> Any:
         box = [plain_result(layout.name, kernel(*args))]
@@ -58,7 +58,7 @@ def copy_if_retained(layout: Layout, kernel: Callable[..., Any]) -> Callable[...
 
 
 def _separate_results(layout: Layout, found: Any, others: tuple[Any, ...]) -> list[Any]:
-    """Results that share memory neither with ``others`` nor with one another."""
+    """Copy results that share memory with ``others`` or with one another."""
     own: list[Any] = []
     box = list(found)
     places = [sum(part is other for other in found) for part in found]
@@ -74,16 +74,16 @@ def _separate_results(layout: Layout, found: Any, others: tuple[Any, ...]) -> li
 def copy_residual_if_retained(
     layout: Layout, with_residual: Callable[..., Any], real: bool
 ) -> Callable[..., tuple[Any, Any] | None]:
-    """The same for a ``with_residual``: what it leaves must be its own too."""
+    """Apply ``copy_if_retained`` to a ``with_residual``, whose residual is copied as well."""
 
-    def alone(*args: Any) -> tuple[Any, Any] | None:
+    def with_own_residual(*args: Any) -> tuple[Any, Any] | None:
         pair = with_residual(*args)
         if pair is None:
             return None
         out, residual = pair
         outs = tuple(out) if layout.cotangents else (out,)
         if real and any(part.dtype.kind == "c" for part in outs):
-            return None  # the kernel says why it refuses this
+            return None  # the kernel raises the error
         parts = residual if type(residual) is tuple else (residual,)
         known = (*ARRAY_LIKE, *NUMBERS, type(None))
         if not all(isinstance(part, known) for part in parts):
@@ -99,19 +99,19 @@ def copy_residual_if_retained(
         )
         return out, own if type(residual) is tuple else own[0]
 
-    return alone
+    return with_own_residual
 
 
 def check_rule(layout: Layout, place: int, rule: Rule | None, forward: bool = False) -> Rule | None:
-    """A rule of somebody else, whose result is checked, and copied where it is a saved array.
+    """Wrap a user's rule: check its result, and copy it if it is a saved array.
 
     Gradients share memory with nothing.
 
     Args:
-        layout: What the op takes and gives.
-        place: Which of its operands the rule is of.
-        rule: As a sweep calls it.
-        forward: Whether it is a forward rule.
+        layout: Layout of the op.
+        place: Index of the operand of the rule.
+        rule: The rule as a sweep calls it.
+        forward: True for a forward rule.
     """
     if rule is None or rule is PASS:
         return rule
@@ -124,7 +124,7 @@ def check_rule(layout: Layout, place: int, rule: Rule | None, forward: bool = Fa
         )
 
     def one(r: Any, kept: Any, wide: Any) -> Any:
-        """A tangent of one of several results."""
+        """Check the tangent of one of several results."""
         if not isinstance(r, (Value, Symbol)):
             r = plain_result(who, r)
         if wide.shape != r.shape:
@@ -134,7 +134,7 @@ def check_rule(layout: Layout, place: int, rule: Rule | None, forward: bool = Fa
     if forward and layout.cotangents:
         return several
 
-    def checked(g: Any, kept: Any, specs: Any) -> Any:
+    def checked_rule(g: Any, kept: Any, specs: Any) -> Any:
         box = [rule(g, kept, specs)]
         if not isinstance(box[0], (Value, Symbol)):
             box[0] = plain_result(who, box[0])
@@ -145,13 +145,13 @@ def check_rule(layout: Layout, place: int, rule: Rule | None, forward: bool = Fa
             _check_broadcast(who, r.shape, wide.shape, narrow.shape)
         return r.copy() if any(r is value for value in kept or ()) else r
 
-    return checked
+    return checked_rule
 
 
 def _copy_workspace(box: list[Any], known: tuple[Any, ...]) -> Any:
-    """What a rule returned, alone in ``box``: a copy where it has it, as a workspace for all calls.
+    """Copy the result of a rule, held only by ``box``, if the rule retains it as a workspace.
 
-    It may return what it was given, or show it in another shape.
+    A result that is an argument of the rule, or a view of one, is returned as it is.
     """
     if not is_referenced_elsewhere(box):
         return box[0]
@@ -173,12 +173,12 @@ def _check_broadcast(who: str, came: Any, wide: Any, narrow: Any) -> None:
 
 
 def refuse_complex(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a kernel or a shape rule of real numbers raise where complex ones come out."""
+    """Make a kernel or shape rule of a real-only op raise for complex results."""
 
     @wraps(function)
-    def refusing(*values: Any) -> Any:
+    def real_only(*values: Any) -> Any:
         result = function(*values)
-        if type(result) in ARRAYS and result.dtype.kind != "c":  # the commonest
+        if type(result) in ARRAYS and result.dtype.kind != "c":  # the commonest case
             return result
         for part in result if isinstance(result, tuple) else (result,):
             if part.dtype.kind == "c":
@@ -188,4 +188,4 @@ def refuse_complex(name: str, function: Callable[..., Any]) -> Callable[..., Any
                 )
         return result
 
-    return refusing
+    return real_only

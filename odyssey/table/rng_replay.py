@@ -1,10 +1,10 @@
-"""Running a function once more: what it drew is drawn again, and what it left is not left twice.
+"""RNG replay: a second run of a function draws the random numbers of the first.
 
-A checkpoint runs its function again in the sweep. Then ``repeating()`` is true, by which those ops
-know that leave something behind, such as the running statistics of ``batch_norm``. And a generator
-of random numbers, whose state is a Value, asks ``standing_for`` which Value it stands at. While a
-function is run for the first time, a ``Noted`` remembers where each generator stood; in the
-repetition other Values stand for them, which begin there, and the generators stay where they are.
+A checkpoint runs its function a second time, in the sweep. Then ``is_replaying()`` is true, and ops
+with a state, such as the running statistics of ``batch_norm``, leave it as it is. A random
+generator, whose state is a Value, asks ``current_rng_state`` for its Value. The first run stores
+the initial state of each generator in a ``RecordedRng``; the replay uses copies of these states,
+and the generators keep theirs.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["RecordedRng", "current_rng_state", "is_replaying", "record_rng", "re
 
 
 class RecordedRng:
-    """Where generators stood when a function first asked for them: Symbols, or arrays of its own.
+    """Initial generator states of a run, as Symbols or copied arrays, by the id of their Value.
 
-    Each by the id of its Value, with the Value, whose id would else be given out again.
+    The Value is kept as well, so that its id stays unique.
     """
 
     __slots__ = ("starts",)
@@ -34,14 +34,14 @@ class RecordedRng:
 
 
 class _RecordingScope:
-    """The scope of a first run."""
+    """Scope of the first run: stores initial states."""
 
-    again = over = False
+    replays = over = False
 
-    def __init__(self, noted: RecordedRng) -> None:
-        self._starts = noted.starts
+    def __init__(self, recorded: RecordedRng) -> None:
+        self._starts = recorded.starts
 
-    def stand_in(self, state: Value, outer: Any) -> Value:
+    def substitute(self, state: Value, outer: Any) -> Value:
         found = _lookup_state(state, outer)
         if id(state) not in self._starts:
             self._starts[id(state)] = (state, store().copied(found))
@@ -49,17 +49,17 @@ class _RecordingScope:
 
 
 class _ReplayScope:
-    """The scope of a repetition."""
+    """Scope of a replay: substitutes copies of the stored states."""
 
-    again, over = True, False
+    replays, over = True, False
 
-    def __init__(self, noted: RecordedRng) -> None:
-        self._starts = noted.starts
+    def __init__(self, recorded: RecordedRng) -> None:
+        self._starts = recorded.starts
         self._others: dict[int, tuple[Value, Value]] = {}
 
-    def stand_in(self, state: Value, outer: Any) -> Value:
+    def substitute(self, state: Value, outer: Any) -> Value:
         if id(state) not in self._others:
-            # What drew nothing the first time begins where it stands.
+            # A generator that the first run did not use begins at its current state.
             noted = self._starts.get(id(state))
             begin = store().copied(_lookup_state(state, outer)) if noted is None else noted[1]
             data = begin if isinstance(begin, Symbol) else np.array(begin)
@@ -68,7 +68,7 @@ class _ReplayScope:
         return self._others[id(state)][1]
 
 
-# The scope of the innermost block, with what is around it.
+# A linked list of scopes, innermost first.
 _SCOPES: ContextVar[Any] = ContextVar("odyssey_repeats", default=None)
 
 
@@ -76,37 +76,37 @@ def _lookup_state(state: Value, around: Any) -> Value:
     while around is not None:
         scope, around = around
         if not scope.over:
-            found: Value = scope.stand_in(state, around)
+            found: Value = scope.substitute(state, around)
             return found
     return state
 
 
 def current_rng_state(state: Value) -> Value:
-    """The Value that a generator stands at here: its own, but in a repetition."""
+    """Return the state of a generator here: its own Value, or a substitute in a replay."""
     return _lookup_state(state, _SCOPES.get())
 
 
 def is_replaying() -> bool:
-    """Whether what runs here has run before, and left what it leaves."""
+    """Return whether the running code is replayed, so that its state changes are already made."""
     around = _SCOPES.get()
     while around is not None:
         scope, around = around
-        if scope.again and not scope.over:
+        if scope.replays and not scope.over:
             return True
     return False
 
 
 class _ScopeBlock(ScopedBlock):
-    """A block that a scope surrounds, which ends with the block, whatever was entered since."""
+    """A block with a scope that ends with it, whatever scopes were entered since."""
 
     def __init__(
-        self, kind: type[_RecordingScope] | type[_ReplayScope], noted: RecordedRng
+        self, kind: type[_RecordingScope] | type[_ReplayScope], recorded: RecordedRng
     ) -> None:
         super().__init__()
-        self._kind, self._noted = kind, noted
+        self._kind, self._recorded = kind, recorded
 
     def _begin(self, entry: list[Any]) -> None:
-        entry[1] = self._kind(self._noted)
+        entry[1] = self._kind(self._recorded)
         _SCOPES.set((entry[1], _SCOPES.get()))
 
     def _end(self, entry: list[Any]) -> None:
@@ -119,11 +119,11 @@ class _ScopeBlock(ScopedBlock):
         _SCOPES.set(around)
 
 
-def record_rng(noted: RecordedRng) -> ScopedBlock:
-    """A block that notes where generators stand when they are first asked for."""
-    return _ScopeBlock(_RecordingScope, noted)
+def record_rng(recorded: RecordedRng) -> ScopedBlock:
+    """Return a block that records the initial state of each generator it uses."""
+    return _ScopeBlock(_RecordingScope, recorded)
 
 
-def replay_rng(noted: RecordedRng) -> ScopedBlock:
-    """A block that runs once more what ran in ``noting(noted)``."""
-    return _ScopeBlock(_ReplayScope, noted)
+def replay_rng(recorded: RecordedRng) -> ScopedBlock:
+    """Return a block that replays the generator states recorded by ``record_rng``."""
+    return _ScopeBlock(_ReplayScope, recorded)

@@ -1,4 +1,4 @@
-"""A row of the table: one op, and how a call of it is bound, kept and refused."""
+"""Row: the record of one op, with argument binding, saved values and errors of its calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from odyssey.table.signature import REQUIRED, Layout, Rule, format_call
 
 __all__ = ["IMMUTABLE_TYPES", "Row", "is_profiled", "profiled"]
 
-# Options that their owner may write to while a tape keeps them, and those that nobody can.
+# Types of options that a caller may mutate while a tape keeps them, and immutable ones.
 _MUTABLE_TYPES = frozenset({list, dict, set, *ARRAYS})
 IMMUTABLE_TYPES = frozenset({int, float, bool, complex, str, type(None), slice, *NUMPY_SCALARS})
 
@@ -29,7 +29,7 @@ _MAX_PLANS = 64
 
 
 def _copy_mutable(option: Any) -> Any:
-    """An option, with copies of what its owner may write to."""
+    """Copy an option if it is mutable."""
     if type(option) is tuple:
         return tuple(map(_copy_mutable, option))
     return deepcopy(option) if type(option) in _MUTABLE_TYPES else option
@@ -39,12 +39,12 @@ _PROFILED = bool(os.environ.get("ODYSSEY_PROFILE"))
 
 
 def profiled(name: str, run: Any, nothing: Any = None) -> Any:
-    """What runs in the place of ``run``: the same, but timed where the environment asks for it.
+    """Return ``run``, wrapped to record its time if the environment asks for it.
 
     Args:
-        name: Under which it stands in the table of ``profiling``.
+        name: Its name in the table of ``profiling``.
         run: A function, or None.
-        nothing: What it returns where it did nothing, which counts as no call.
+        nothing: A sentinel that it returns if it did nothing, which counts as no call.
     """
     if run is None or not is_profiled():
         return run
@@ -54,27 +54,27 @@ def profiled(name: str, run: Any, nothing: Any = None) -> Any:
 
 
 def is_profiled() -> bool:
-    """Whether ops are timed."""
+    """Return whether ops are timed."""
     if not _PROFILED:
         return False
-    from odyssey.table.profiling import EVERY  # else the package's import would grow by it
+    from odyssey.table.profiling import EVERY  # late: it would slow the import of the package
 
     return EVERY > 0
 
 
 def _no_reference(*given: Any) -> Any:
-    raise AssertionError("this row is of no op: it has no meaning, and no shape rule")
+    raise AssertionError("this row has no reference and no shape rule: it is not of an op")
 
 
 class Row:
-    """One op: its meaning, its derivative, its kernels, and the cases that test it.
+    """One op: its reference, its rules, its kernels, and the cases that test it.
 
-    Also the node of a call of something else is of a row, which has rules and no meaning. The
-    constructor takes what was declared, as ``op`` explains it, and what was read from it:
+    Nodes of other calls, such as of Python functions, have a row as well, with rules only. The
+    constructor takes the arguments of ``op``, which documents them, and these:
 
     Args:
-        layout: Operands, results and options, by name.
-        needs: What each array's reverse rule keeps.
+        layout: Names of operands, results and options.
+        needs: The names of saved values that the reverse rule of each array needs.
         pullbacks: Reverse rules as called by the sweep.
         pushforwards: Forward rules as called by the sweep; None for the op itself, of a linear op.
         selection_pullbacks: Reverse rules of the selection mask, see ``selects`` of ``op``; None
@@ -82,7 +82,7 @@ class Row:
         selection_pushforwards: Forward rules of it; None for ``pushforwards``.
         has_poles: True if its slopes depend on values, and so may be infinite.
         propagate_selection: Carries the selection mask through the call of a Python function.
-        foreign: Whether it was declared outside this package.
+        foreign: True if a user declared it.
         pack_results: Builds the result of a call from the results of an op with several; else None.
         result_rows: The rows of the nodes of several results.
     """
@@ -152,7 +152,7 @@ class Row:
         "with_residuals",
     )
 
-    call: Callable[..., Any]  # how users call it; given by who declares it
+    call: Callable[..., Any]  # the op as users call it; set by ``declare``
     with_arity: Callable[[int], Row] | None  # of a variadic op: the row for a number of operands
 
     def __init__(
@@ -199,7 +199,7 @@ class Row:
     ) -> None:
         count = len(layout.arrays)
         self.layout = layout
-        # Of the layout, spelled out for those who ask at each call.
+        # Copied from the layout for speed: calls read these.
         self.name = layout.name
         self.arrays, self.results, self.options = layout.arrays, layout.results, layout.options
         self.optional, self.cotangents = layout.optional, layout.cotangents
@@ -212,12 +212,12 @@ class Row:
         self.module = reference.__module__
         kernel, with_residual = profiled(layout.name, kernel), profiled(layout.name, with_residual)
         self.reference, self.kernel, self.with_residual = reference, kernel, with_residual
-        # By kernel what leaves a residual: the declared one may, and few others.
+        # Variants of kernels that leave a residual, by kernel.
         self.with_residuals: dict[Any, Any] = {kernel: with_residual}
-        # Tell those that call the kernel without asking here.
+        # Called with the new kernel by ``use``; fast paths hold the kernel in a closure.
         self.kernel_listeners: list[Callable[[Any], None]] = []
         self.infer, self.prepare, self.canonical = infer, prepare, canonical
-        # An index is copied where it is read, see normalize_key.
+        # Options of indexing ops are already copied, by ``normalize_key``.
         self.takes_index = "key" in self.options and not foreign
         self.ufunc = ufunc
         self.scalar, self.decomposition, self.primitive = scalar, decomposition, primitive
@@ -261,15 +261,15 @@ class Row:
         return f"<op {self.name}>"
 
     def _linear_pushforward(self, t: Any, kept: Any, specs: Any) -> Any:
-        """The forward rule of a linear op."""
+        """Return the tangent of a linear op: the op on the tangent."""
         first = len(self.arrays) + len(self.results)
         options = (kept or ())[first : first + len(self.options)]
-        if type(t) is np.ndarray:  # to read the options again took three times as long
+        if type(t) is np.ndarray:  # binding the options again took three times as long
             return self.kernel(t, *options)
         return self.call(t, **dict(zip(self.options, options, strict=True)))
 
     def use(self, kernel: Callable[..., Any]) -> None:
-        """Run another kernel from now on."""
+        """Set the kernel of this row."""
         self.kernel = profiled(self.name, kernel)
         self.with_residual = profiled(self.name, self.with_residuals.get(kernel))
         for tell in self.kernel_listeners:
@@ -302,7 +302,7 @@ class Row:
         ) if self.prepare or self.flags else options
 
     def prepare_options(self, options: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The options as the kernel takes them."""
+        """Check and convert options to the form that the kernel takes."""
         for k in self.flags:
             if options[k] is not True and options[k] is not False:
                 options = self.check_flags(options)
@@ -314,7 +314,7 @@ class Row:
             raise self.kernel_error(error, (), options) from error
 
     def check_flags(self, options: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The options, of which those that are on or off are Python's True or False."""
+        """Convert flags among options to Python's True or False."""
         if not self.flags:
             return options
         found = list(options)
@@ -323,11 +323,11 @@ class Row:
         return tuple(found)
 
     def _are_free_options(self, named: Mapping[str, Any], given: int) -> bool:
-        """Whether every named argument is an option that no positional argument gave."""
+        """Return whether all keyword arguments are options without a positional argument."""
         return named.keys() <= (set(self.options[given:]) if given else self.named)
 
     def signature_error(self, args: Sequence[Any], named: Mapping[str, Any]) -> str:
-        """What to say of arguments that the signature does not fit."""
+        """Return the message for arguments that do not fit the signature."""
         import inspect
 
         signature = inspect.signature(self.reference)
@@ -348,11 +348,13 @@ class Row:
         options: tuple[Any, ...],
         residual: Any = None,
     ) -> tuple[Any, ...]:
-        """What a node saves: arrays and result where a tracked operand's rule asks, and options."""
+        """Return the values that a node saves: arrays and results that rules need, and options."""
         key = tuple(map(type, inputs))
         plan = self.save_plans.get(key)
         if plan is None:
-            if len(self.save_plans) >= _MAX_PLANS:  # of a hundred operands any may need a gradient
+            if (
+                len(self.save_plans) >= _MAX_PLANS
+            ):  # any subset of a hundred operands may need a gradient
                 self.save_plans.clear()
             plan = self.save_plans[key] = self._save_plan([id is not None for id in inputs])
         dropped, constants = plan
@@ -362,7 +364,7 @@ class Row:
         for k in constants:
             kept[k] = recording.keep_array(kept[k])
         if not (self.takes_index or IMMUTABLE_TYPES.issuperset(map(type, options))):
-            # The caller may write to them while the tape keeps them.
+            # The caller may mutate them while the tape keeps them.
             try:
                 for k, option in enumerate(options, len(values)):
                     flat = type(option) is tuple and IMMUTABLE_TYPES.issuperset(map(type, option))
@@ -375,7 +377,7 @@ class Row:
         return tuple(kept)
 
     def _save_plan(self, tracked: list[bool]) -> tuple[list[int], list[int]]:
-        """Which arrays and results a node does not save; and which it saves of constants."""
+        """Return indices of values that a node does not save, and of saved constants."""
         wanted = frozenset().union(*compress(self.needs, tracked))
         saved = [name in wanted for name in (*self.arrays, *self.results)]
         dropped = [k for k, save in enumerate(saved) if not save]
@@ -384,19 +386,19 @@ class Row:
     def kernel_error(
         self, error: Exception, values: Sequence[Any], options: tuple[Any, ...]
     ) -> Exception:
-        """The error to raise when the kernel refused ``values``, in our words if we have any."""
+        """Return the error for refused operands: that of the shape rule, if it raises one."""
         for name, value in zip(self.arrays, values, strict=False):
             odd = conversion_error(self.name, name, value)
             if odd is not None:
                 return odd
-        # What NumPy was told to raise, and what stumbled in the code of somebody else, stays.
+        # Errors of np.errstate and of users' code pass unchanged.
         theirs = self.foreign and not isinstance(error, (TypeError, ValueError, IndexError))
         if theirs or isinstance(error, (OdysseyError, FloatingPointError)):
             raise error
         specs = [spec_of(v) if hasattr(v, "dtype") else v for v in values]
         try:
             self.infer(*specs, *options)
-        except Exception as better:  # the shape rule may stumble over what the kernel refused
+        except Exception as better:  # the shape rule may fail on these operands as well
             if isinstance(better, OdysseyError):
                 return better
         came = [f"{n} {shown(s)}" for n, s in zip(self.arrays, specs, strict=False)]
@@ -405,9 +407,9 @@ class Row:
 
     @property
     def requested_names(self) -> tuple[str, ...]:
-        """The names that the row's rules ask for, in the order of ``backward``'s arguments.
+        """The names that reverse rules request, in the order of arguments of ``od.backward``.
 
-        Arrays that may be absent are among them: whether one is, decides about its gradient.
+        Optional arrays are included: the gradient of an absent one is None.
         """
         order = [*self.arrays, *self.results, *self.layout.specs, *self.options]
         rules = [rule for rule in self.vjp.values() if rule]

@@ -1,4 +1,4 @@
-"""How a sweep calls a rule: with what it asks for, picked out of what the node kept."""
+"""Rule adapters: turn declared rules into functions of a cotangent, saved values and specs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ __all__ = [
 
 
 def adapt_rule(layout: Layout, rule: Rule | None) -> Rule | None:
-    """Turn ``rule(g, name, ...)`` into ``pull(g, kept, specs)``, which picks the names' values."""
+    """Turn ``rule(g, name, ...)`` into ``pullback(g, kept, specs)``, which selects the values."""
     if rule is None or rule is PASS:
         return rule
     positions = {name: k for k, name in enumerate(layout.kept)}
     of_specs = {name: k for k, name in enumerate(layout.specs)}
     names, count = rule_arguments(rule), len(positions)
-    # Out of what was saved and the specs, as one tuple.
+    # Indices into saved values followed by specs.
     pick = _tuple_getter([positions.get(n, count + of_specs.get(n, 0)) for n in names])
     if takes_residual(rule):
 
@@ -61,12 +61,12 @@ def adapt_rule(layout: Layout, rule: Rule | None) -> Rule | None:
     if of_specs.keys().isdisjoint(names):
         return lambda g, kept, specs: rule(g, *pick(kept))
     nothing = (None,) * count  # nodes of some ops save None
-    # (What is kept may have a residual behind the rest.)
+    # (A residual may follow the saved values.)
     return lambda g, kept, specs: rule(g, *pick((*(kept or nothing)[:count], *specs)))
 
 
 def _tuple_getter(positions: list[int]) -> Callable[[Any], tuple[Any, ...]]:
-    """An itemgetter that returns a tuple, of none or one as well."""
+    """Return an itemgetter that returns a tuple for one index, or none, as well."""
     if len(positions) > 1:
         return itemgetter(*positions)
     return lambda values: tuple([values[k] for k in positions])
@@ -76,9 +76,9 @@ def _tuple_getter(positions: list[int]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def adapt_variadic_rule(layout: Layout, rule: Rule | None, place: int) -> Rule | None:
-    """The same for the operand number ``place`` of an op that takes any number of them.
+    """Adapt the rule of a variadic op for operand number ``place``.
 
-    Its rule is one for all, and may ask for ``place``, for all operands and for all specs.
+    All operands share one rule, which may request ``place``, all operands and all specs.
     """
     if rule is None or rule is PASS:
         return rule
@@ -106,7 +106,7 @@ def adapt_variadic_rule(layout: Layout, rule: Rule | None, place: int) -> Rule |
 
 
 def adapt_multi_output_vjp(layout: Layout, rule: Rule | None) -> Rule | None:
-    """The same for a reverse rule ``rule(g_<result>, ..., name, ...)`` of a row of several results.
+    """Adapt a reverse rule ``rule(g_<result>, ..., name, ...)`` of an op of several results.
 
     A cotangent that did not arrive is zeros.
     """
@@ -135,13 +135,13 @@ def _zeros_of_spec(spec: Any) -> Any:
 
 
 def adapt_multi_output_jvp(layout: Layout, rule: Rule | None) -> Rule | None:
-    """The same for a forward rule, which returns a tangent for each result, or None for zeros."""
+    """Adapt a forward rule that returns a tangent for each result, None for zeros."""
     push = adapt_rule(layout, rule)
     if push is None:
         return None
     count = len(layout.results)
 
-    def spread(t: Any, kept: Any, specs: Any) -> MultiOutput:
+    def split_tangents(t: Any, kept: Any, specs: Any) -> MultiOutput:
         moved = push(t, kept, specs)
         if not isinstance(moved, (tuple, list)) or len(moved) != count:
             what = f"{len(moved)}" if isinstance(moved, (tuple, list)) else type(moved).__name__
@@ -151,16 +151,16 @@ def adapt_multi_output_jvp(layout: Layout, rule: Rule | None) -> Rule | None:
             )
         return MultiOutput({j: part for j, part in enumerate(moved) if part is not None})
 
-    return spread
+    return split_tangents
 
 
-# ------------------------------------------------------------------ what was chosen
+# ------------------------------------------------------------------ selection masks
 
 
 def check_selection_rules(
     layout: Layout, given: bool | Mapping[str, Rule | None], kept: frozenset[str]
 ) -> None:
-    """Refuse rules of what was chosen that ask for what a node does not keep; see ``op``."""
+    """Raise OdysseyError if a selection rule requests a value that nodes do not save."""
     if not isinstance(given, Mapping):
         return
     for name, rule in given.items():

@@ -1,4 +1,4 @@
-"""Cases that test a row, a composite or a loss: what to call it on, and what it must refuse."""
+"""Samples: test cases of rows, composites and losses, and calls that must fail."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ __all__ = ["NO_BROADCAST", "PAIRS", "Reject", "Sample", "reject", "sample", "sin
 class Sample(NamedTuple):
     """One call: an array, or the shape of a random one, for each operand; and the options.
 
-    A composite may take a list of operands as one.
-    ``low`` and ``high`` bound the random values. Values are distinct and differ by a margin
-    where ``spread`` is set, so that finite differences do not step over a tie. Where random numbers
-    would be refused, ``form`` makes of them what is asked for, definite matrices for instance.
+    An operand of a composite may be a list. Random values lie between ``low`` and ``high``. With
+    ``spread`` they differ by a margin, so that finite differences cross no tie. ``form`` maps
+    random arrays to valid operands, such as positive definite matrices.
     """
 
     operands: tuple[Any, ...]
@@ -30,7 +29,7 @@ class Sample(NamedTuple):
     form: Callable[[Array], Array] | None = None
 
     def arrays(self, rng: np.random.Generator, dtype: Any = np.float64) -> list[Any]:
-        """Draw the operands: tuples are shapes, everything else is passed as it is."""
+        """Draw the operands: tuples are shapes, anything else is an operand."""
         return [self._operand(o, rng, dtype) for o in self.operands]
 
     def _operand(self, operand: Any, rng: np.random.Generator, dtype: Any) -> Any:
@@ -97,4 +96,4 @@ PAIRS = (
 """Samples of an elementwise op of two operands."""
 
 NO_BROADCAST = reject((2, 3), (4,), error=ShapeError, match="do not broadcast")
-"""What every elementwise op of two operands must refuse."""
+"""A call that every elementwise op of two operands must reject."""

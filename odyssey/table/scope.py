@@ -1,11 +1,11 @@
-"""What surrounds a call: the entered tapes and pauses of this context.
+"""Scopes: the entered tapes and pauses of this context, and the recording of a call.
 
-Scopes live in context variables, so each thread and each async task has its own. They are a
-stack of recordings and pauses, innermost first; an entry leaves the stack by its own end, not by
-its position, because a suspended generator can leave its scopes in its caller's context.
+Scopes are a stack of recordings and pauses in a context variable, innermost first, so each thread
+and each async task has its own. An entry is removed by identity, not by position, because a
+suspended generator can leave its scopes in its caller's context.
 
-A context can be copied into another thread, as ``asyncio.to_thread`` does. Scopes stay those of the
-thread that entered them: a stack ends in its name, and is dropped where another one finds it.
+A context can be copied to another thread, as ``asyncio.to_thread`` does. Scopes belong to the
+thread that entered them: a stack ends with its number; another thread that finds it drops it.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ __all__ = [
     "set_scopes",
 ]
 
-# Scopes, None and the number of the thread; of no scopes None alone.
+# Scopes, None and the number of the thread; (None,) for no scopes.
 _NO_SCOPES = (None,)
 _SCOPES: ContextVar[tuple[Any, ...]] = ContextVar("odyssey_scopes", default=_NO_SCOPES)
 scopes = _SCOPES.get
 set_scopes = _SCOPES.set
 
-# Not empty where threads begin in the context of the one that started them, or one was seen to run
-# in that of another: recordings then give ids to the thread alone that opened them.
+# Not empty if threads inherit the context of their parent, or one was seen to run in the context of
+# another: recordings then give ids only to the thread that opened them.
 CONTEXT_IS_COPIED = [True] if getattr(sys.flags, "thread_inherit_context", False) else []
 
 
@@ -57,10 +57,9 @@ class Pause(Mark):
     """The scope of one ``no_grad`` block.
 
     Attributes:
-        exited: Whether the block was left.
-        refuse: Called with the name of an op and each operand that it meets in the block, and
-            with each leaf that a tape inside of the block meets; raises where that loses a
-            gradient. None to let all pass.
+        exited: True after the exit of the block.
+        refuse: Called with the name of an op and each of its operands in the block, and with each
+            leaf of a tape inside of the block; raises if that loses a gradient; None: no check.
     """
 
     __slots__ = ("exited", "refuse")
@@ -72,7 +71,7 @@ class Pause(Mark):
 
 
 class Boundary(Mark):
-    """The scope of a trace: no tape and no pause from before surrounds what runs inside of it."""
+    """The scope of a trace, which hides all outer tapes and pauses."""
 
     __slots__ = ()
 
@@ -84,13 +83,15 @@ class Boundary(Mark):
 
 
 def may_run_elsewhere() -> bool:
-    """Whether a thread may run in a copy of this context, so that ops must ask who calls.
+    """Return whether another thread may run in a copy of this context, so that ops must check.
 
-    So it is everywhere once it was seen, and inside of an event loop, whose ``to_thread`` copies.
+    True once that was seen, and inside of an event loop, whose ``to_thread`` copies contexts.
     """
     if CONTEXT_IS_COPIED:
         return True
-    loops = sys.modules.get("_asyncio")  # not imported for this: it takes as long as odyssey does
+    loops = sys.modules.get(
+        "_asyncio"
+    )  # not imported here: its import takes as long as that of odyssey
     running = getattr(loops, "_get_running_loop", None)
     return running is not None and running() is not None
 
@@ -101,25 +102,25 @@ def enter_scope(scope: Any) -> None:
 
 
 def push_scope(scope: Any) -> tuple[Any, ...]:
-    """The stack with ``scope`` as the innermost one."""
+    """Return the stack with ``scope`` on top."""
     stack, thread = scopes(), get_ident()
     return (scope, *stack) if stack[-1] == thread else (scope, None, thread)
 
 
 def leave_scope(scope: Any) -> None:
-    """Take the innermost occurrence of ``scope`` off the stack, if this context has one."""
+    """Remove the innermost occurrence of ``scope`` from the stack, if any."""
     _SCOPES.set(pop_scope(scope))
 
 
 def pop_scope(scope: Any) -> tuple[Any, ...]:
-    """The stack without the innermost occurrence of ``scope``."""
+    """Return the stack without the innermost occurrence of ``scope``."""
     stack = scopes()
     rest = stack[1:] if stack[0] is scope else replace_scope(scope) if scope in stack else stack
     return rest if rest[0] is not None else _NO_SCOPES
 
 
 def replace_scope(scope: Any, *others: Any) -> tuple[Any, ...]:
-    """The stack with ``others`` in the place of the innermost occurrence of ``scope``, if any."""
+    """Return the stack with the innermost occurrence of ``scope`` replaced by ``others``."""
     stack = scopes()
     if scope not in stack:
         return stack
@@ -151,7 +152,7 @@ def recording_now() -> Recording | None:
 
 
 def recordings_of(operands: Sequence[Any]) -> list[Recording]:
-    """The recordings that operands live on, each once."""
+    """Return the distinct recordings of operands."""
     homes: list[Recording] = []
     for operand in operands:
         if isinstance(operand, Value):
@@ -164,23 +165,23 @@ def recordings_of(operands: Sequence[Any]) -> list[Recording]:
 def find_recording(
     who: str, operands: Sequence[Any], homes: list[Recording], tape: Tape | None = None
 ) -> Recording | Mark | None:
-    """Where a call is recorded: the one place that knows.
+    """Return the recording of a call. Nothing else decides this.
 
-    In this order: a ``no_grad`` block, the tape that was passed, the tape that is entered, that of
-    an operand, that which made a leaf.
+    The first of: a ``no_grad`` block, the tape passed as ``tape=``, the innermost entered tape, the
+    recording of an operand, the tape that made a leaf by ``tape.variable``.
 
     Args:
         who: The op, for messages.
-        operands: Of the call; what is not a Value among them says nothing.
-        homes: The recordings that they live on, see ``homes_of``.
+        operands: The operands of the call.
+        homes: Their recordings, see ``recordings_of``.
         tape: The tape that was passed, or None.
 
     Returns:
-        A recording that records now; a Mark where results are to be constants, because of a
-        pause; None where nothing records.
+        A recording that records now; a Mark if a pause makes results constants; None if nothing
+        records.
 
     Raises:
-        TapeMismatchError: where operands live on another recording.
+        TapeMismatchError: if operands are on another recording.
     """
     top = innermost_scope()
     if isinstance(top, Pause):
@@ -211,7 +212,7 @@ def find_recording(
 
 
 def recording_of(who: str, value: Value) -> Recording | None:
-    """The recording that follows a value now, and would record an op on it; None where none does.
+    """Return the recording that would record an op on a value now, or None.
 
     A plain copy of such a value would lose its gradient.
     """
@@ -230,7 +231,7 @@ def recording_of(who: str, value: Value) -> Recording | None:
 
 
 def _recording_of_leaf(operands: Sequence[Any]) -> Recording | None:
-    """The recording of the tape that made a leaf by ``tape.variable``, while that tape lives."""
+    """Return the recording of the tape that made a leaf by ``tape.variable``, if it is alive."""
     for operand in operands:
         if isinstance(operand, Value) and operand._recording is LEAF:
             tape = operand._info.home and operand._info.home()
@@ -247,7 +248,7 @@ class PauseBlock(ScopedBlock):
         self._refuse = refuse
 
     def _recreate_cm(self) -> PauseBlock:
-        return PauseBlock(self._refuse)  # as a decorator: one for each call
+        return PauseBlock(self._refuse)  # as a decorator: a block for each call
 
     def _begin(self, entry: list[Any]) -> None:
         pause = entry[1] = Pause(self._refuse)

@@ -1,9 +1,9 @@
-"""``with`` blocks whose leaving cannot be missed.
+"""Scoped exit: ``with`` blocks whose exit survives KeyboardInterrupt.
 
-Ctrl-C may come after ``__exit__`` was called and before its first line. But a ``with`` statement
-holds what it is going to call at its end, and lets go of it however it ends. So each block is given
-an object of its own to call: its *door*. Should the door die while its block is open, the block is
-left then.
+Ctrl-C may arrive after the call of ``__exit__`` and before its first line. But a ``with`` statement
+holds a reference to the bound exit function, and drops it however it ends. So each block gets an
+exit function of its own, its *exit handle*. If the handle is freed while its block is open, a weak
+reference callback exits the block.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ __all__ = ["ExitHandle", "Scoped", "ScopedBlock"]
 
 
 class ExitHandle:
-    """Stands in a class as ``__exit__``; ``with`` looks it up anew for each block.
+    """Descriptor for ``__exit__`` of ``Scoped``; a ``with`` statement looks it up for each block.
 
-    The class, ``Left``, has ``_blocks``, its open blocks; ``_leave(kind, error, trace)``, which
-    leaves the last of them, and may be called again where it was interrupted; ``_abandon(door)``,
-    which leaves that of a door, if it is open; and ``_door``, where the next block finds its door.
+    ``Scoped`` has ``_blocks``, the open blocks; ``_leave(kind, error, trace)``, which exits the
+    last one and can be called again after an interrupt; ``_abandon(handle)``, which exits the block
+    of a handle, if open; and ``_handle``, the handle of the next block.
     """
 
     def __get__(self, scope: Any, kind: Any = None) -> Callable[..., None]:
         if scope is None:
             return self
         leave: Callable[..., None] = partial(scope._leave)  # equal to itself alone
-        scope._door = ref(leave, scope._abandon)
+        scope._handle = ref(leave, scope._abandon)
         return leave
 
     def __call__(self, scope: Any, *failure: Any) -> None:
-        """Leave a block that was entered by hand, or by an ``ExitStack``: there is no door then."""
+        """Exit a block that was entered by hand or by an ``ExitStack``, without a handle."""
         depth = len(scope._blocks)
         try:
             scope._leave(*failure)
@@ -44,47 +44,47 @@ class ExitHandle:
 
 
 class Scoped:
-    """What is left by doors.
+    """Base of context managers whose exit survives KeyboardInterrupt.
 
-    ``_blocks`` are its open blocks, each a sequence whose first item is its door. Subclasses have
-    ``_leave(kind, error, trace)``.
+    ``_blocks`` are the open blocks, sequences whose first item is the exit handle. Subclasses
+    define ``_leave(kind, error, trace)``.
     """
 
     _blocks: list[Any]
-    _door: Any = None
+    _handle: Any = None
 
     def _leave(self, kind: Any, error: Any, trace: Any) -> None:
         raise NotImplementedError
 
-    def _abandon(self, door: Any) -> None:
-        """Leave the block of a door that is gone, as after an exception."""
+    def _abandon(self, handle: Any) -> None:
+        """Exit the block of a freed handle, as after an exception."""
         try:
-            self._leave_by(door)
+            self._leave_by(handle)
         except BaseException:
-            self._leave_by(door)
+            self._leave_by(handle)
             raise
 
-    def _leave_by(self, door: Any) -> None:
-        while any(block[0] is door for block in self._blocks):
+    def _leave_by(self, handle: Any) -> None:
+        while any(block[0] is handle for block in self._blocks):
             self._leave(BaseException, None, None)
 
     __exit__ = ExitHandle()
 
 
 class ScopedBlock(Scoped, ContextDecorator):
-    """A ``with`` block that does something at its begin and undoes it at its end.
+    """A ``with`` block that makes a change and undoes it at its exit.
 
-    Subclasses have ``_begin(entry)``, which stores what ``_end`` will need in ``entry[1]`` before
-    it changes anything, and ``_end(entry)``, which may be called after any part of ``_begin``, and
-    again after any part of itself.
+    Subclasses define ``_begin(entry)``, which stores in ``entry[1]`` all that ``_end`` needs before
+    it changes anything, and ``_end(entry)``, which may run after an interrupted ``_begin`` or
+    ``_end``.
     """
 
     def __init__(self) -> None:
         self._blocks = []
 
     def __enter__(self) -> Any:
-        entry = [self._door, None]
-        self._door = None
+        entry = [self._handle, None]
+        self._handle = None
         self._blocks.append(entry)
         return self._begin(entry)
 

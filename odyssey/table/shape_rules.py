@@ -1,4 +1,4 @@
-"""Shape rules: from the specs of operands to that of a result, for rows to share."""
+"""Shape rules: the spec of a result from the specs of operands."""
 
 from __future__ import annotations
 
@@ -55,10 +55,9 @@ def normalize_axes(who: str, axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def reduced_axes(who: str, axis: Any, ndim: int, lone: bool = True) -> tuple[int, ...]:
-    """The axes that a reduction folds away; see ``normalize_axes``.
+    """Return the axes of a reduction; see ``normalize_axes``.
 
-    Where NumPy folds by a ufunc, and ``lone`` says so, a number without axes passes for one that
-    has been folded: its axis may be called 0 or -1.
+    With ``lone``, axis 0 or -1 of a scalar is accepted, as NumPy does for reductions by a ufunc.
     """
     if lone and ndim == 0 and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         return ()
@@ -66,7 +65,7 @@ def reduced_axes(who: str, axis: Any, ndim: int, lone: bool = True) -> tuple[int
 
 
 def reduced_shape(who: str, shape: Shape, axis: Any, keepdims: bool, lone: bool = False) -> Shape:
-    """The shape of a reduction of ``shape`` over ``axis``; see ``folded_axes``."""
+    """Return the shape of a reduction of ``shape`` over ``axis``; see ``reduced_axes``."""
     axes = reduced_axes(who, axis, len(shape), lone)
     if keepdims:
         return tuple(1 if k in axes else n for k, n in enumerate(shape))
@@ -77,7 +76,7 @@ def reduced_shape(who: str, shape: Shape, axis: Any, keepdims: bool, lone: bool 
 
 
 def floating_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which a function that has no integers for results computes, as NumPy's do.
+    """Return the dtype of floating functions of ``dtype``, as NumPy's ufuncs have it.
 
     >>> floating(np.dtype(np.int8)), floating(np.dtype(np.int64)), floating(np.dtype(np.complex64))
     (dtype('float16'), dtype('float64'), dtype('complex64'))
@@ -86,12 +85,12 @@ def floating_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def result_dtype_of(function: Callable[..., Any]) -> Callable[[np.dtype[Any]], np.dtype[Any]]:
-    """The dtype that a function of NumPy gives of arrays of another, as sums of small integers."""
+    """Return a function from the dtype of operands to the dtype of NumPy's result."""
     return lambda dtype: function(np.ones(1, dtype)).dtype
 
 
 def same_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The same dtype."""
+    """Return ``dtype``."""
     return dtype
 
 
@@ -101,22 +100,22 @@ Dtype = Callable[[np.dtype[Any]], np.dtype[Any]]
 
 
 def same_spec_rule(x: Spec, *options: Any) -> Spec:
-    """The rule of an op whose result has the shape and dtype of its operand."""
+    """Shape rule of an op whose result has the spec of its operand."""
     return x
 
 
 def spec_option_rule(x: Spec, *others: Any) -> Spec:
-    """The rule of an op whose last option is a spec: its shape, in the dtype of the operand."""
+    """Shape rule of an op whose last option is a spec: that shape, the dtype of the operand."""
     return Spec(others[-1].shape, x.dtype)
 
 
 def reduction_rule(who: str, dtype: Dtype = same_dtype, lone: bool = True) -> Callable[..., Spec]:
-    """The rule of an op that folds axes away, with options ``axis`` and ``keepdims``.
+    """Return the shape rule of a reduction with options ``axis`` and ``keepdims``.
 
     Args:
         who: The op, for messages.
-        dtype: From the dtype of the operand to that of the result.
-        lone: See ``folded_axes``.
+        dtype: Maps the dtype of the operand to that of the result.
+        lone: See ``reduced_axes``.
     """
 
     def infer(x: Spec, axis: Any, keepdims: bool) -> Spec:
@@ -126,19 +125,19 @@ def reduction_rule(who: str, dtype: Dtype = same_dtype, lone: bool = True) -> Ca
 
 
 def cumulative_rule(who: str, dtype: Dtype) -> Callable[..., Spec]:
-    """The rule of an op along an axis, or, where that is None, along all elements on one."""
+    """Return the shape rule of a cumulative op: along an axis, or None to flatten."""
 
     def infer(x: Spec, axis: int | None, *options: Any) -> Spec:
         if axis is not None:
             reduced_axes(who, axis, x.ndim)
-        # A number without axes gets one, whichever it is.
+        # A scalar becomes an array of one axis.
         return Spec((x.size,) if axis is None or not x.ndim else x.shape, dtype(x.dtype))
 
     return infer
 
 
 def axis_rule(who: str, dtype: Dtype) -> Callable[..., Spec]:
-    """The rule of an op along an axis that leaves the shape as it is."""
+    """Return the shape rule of an op along an axis that keeps the shape."""
 
     def infer(x: Spec, axis: Any, *options: Any) -> Spec:
         normalize_axes(who, axis, x.ndim)
@@ -148,8 +147,8 @@ def axis_rule(who: str, dtype: Dtype) -> Callable[..., Spec]:
 
 
 def elementwise_rule(layout: Layout, reference: Callable[..., Any]) -> Callable[..., Spec]:
-    """The rule of an elementwise op: broadcast, and run on ones for the dtype."""
-    at_ones = ignore_fp_errors()(reference)  # 1 may be where a function has no value
+    """Return the shape rule of an elementwise op: broadcast shapes, run on ones for the dtype."""
+    at_ones = ignore_fp_errors()(reference)  # 1 may be outside of the domain
 
     def infer(*specs: Any) -> Spec:
         operands, options = specs[: len(layout.arrays)], specs[len(layout.arrays) :]
@@ -177,7 +176,7 @@ def elementwise_rule(layout: Layout, reference: Callable[..., Any]) -> Callable[
 
 
 def _why(error: TypeError, operands: Sequence[Any]) -> str:
-    """What NumPy says, in our words where it has no code for numbers of this kind."""
+    """Return NumPy's message, or a plainer one for unsupported dtypes."""
     if "not supported for the input types" not in str(error):
         return str(error)
     if np.result_type(*operands).kind == "c":
@@ -186,11 +185,11 @@ def _why(error: TypeError, operands: Sequence[Any]) -> str:
 
 
 def missing_rule(layout: Layout) -> Callable[..., Spec]:
-    """The rule of a row that has none."""
+    """Return a shape rule that raises, for a row without one."""
 
-    def refuse(*specs: Any) -> Spec:
+    def raise_missing(*specs: Any) -> Spec:
         raise OdysseyError(
             f"{layout.name}: cannot be traced, the row has no infer=; declare one in op(...)"
         )
 
-    return refuse
+    return raise_missing

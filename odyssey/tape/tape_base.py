@@ -117,7 +117,7 @@ class TapeBase(Scoped):
     # -------------------------------------------------------------- recording or not
 
     def __enter__(self) -> Self:
-        door, self._door = self._door, None
+        handle, self._handle = self._handle, None
         thread = get_ident()
         if self._blocks and self._blocks[0][4][-1] != thread:
             raise entered_elsewhere_error(self._recording)
@@ -129,7 +129,7 @@ class TapeBase(Scoped):
             outer = scopes()
         recording, was_enabled = self._recording, self._enabled
         inner = (recording, *outer) if outer[0] is not None else (recording, None, thread)
-        block = (door, recording, was_enabled, outer, inner)
+        block = (handle, recording, was_enabled, outer, inner)
         self._blocks.append(block)
         if self._blocks[0][4][-1] != thread:  # another thread entered meanwhile
             self._blocks.remove(block)
