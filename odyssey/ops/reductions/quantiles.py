@@ -263,12 +263,12 @@ def _quantile_spec(who: str, x: Spec, q: Any, axis: Any, method: str, keepdims: 
 def _quantile_options(who: str, most: float) -> Callable[..., tuple[Any, ...]]:
     """Return a ``prepare`` function that makes ``q`` a number or nested tuples of numbers."""
 
-    def prepare(q: Any, axis: Any, method: Any, keepdims: bool) -> tuple[Any, ...]:
+    def prepare_quantile(q: Any, axis: Any, method: Any, keepdims: bool) -> tuple[Any, ...]:
         if method not in METHODS:
             raise SettingError(f"{who}: method={shown(method)}; choose one of {', '.join(METHODS)}")
         return _nested_tuples(static_quantiles(who, q, most).tolist()), axis, method, keepdims
 
-    return prepare
+    return prepare_quantile
 
 
 def static_quantiles(who: str, q: Any, most: float) -> Any:
