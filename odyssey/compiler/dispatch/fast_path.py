@@ -68,7 +68,7 @@ def fast_path_of(program: Any, flatten: _Flattener) -> FastPath:
             return CACHE_MISS
         if numbers.computes:
             first = len(given) - count
-            found = numbers.completed(given[first:])
+            found = numbers.with_computed(given[first:])
             return CACHE_MISS if found is None else call(*given[:first], *found)
         return call(*given)
 

@@ -1,7 +1,7 @@
-"""Where Python's objects keep what is watched, for native code that looks at words in memory.
+"""Memory guards: where CPython keeps the fields of guarded objects, for checks in native code.
 
-Where that is was found out by looking, once for each kind of object; what does not lie where it
-should, Python is asked about. Where storage may move, a word is watched that tells of it.
+Offsets are probed, once for each kind of object. An object of unknown layout gets no memory guard
+and is checked in Python. Where storage may move, the word that points to it is guarded as well.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ __all__ = [
 ]
 
 MISSING = type("Missing", (), {"__repr__": lambda self: "nothing"})()
-"""What is read where there is nothing."""
+"""The value of an attribute, item or cell that does not exist."""
 
 ALL_BITS = -1
-"""The mask under which all of a word is looked at."""
+"""The mask that compares all bits of a word."""
 
-_MANAGED_DICT = 1 << 4  # of a class whose objects have their dictionaries in front of them
-_OBJECT, _OBJECT_OR_ERROR = 6, 16  # kinds of members that are references
+_MANAGED_DICT = 1 << 4  # flag of a class whose objects are preceded by their dictionaries
+_OBJECT, _OBJECT_OR_ERROR = 6, 16  # type codes of members that are references
 
 
 class MemoryGuard(NamedTuple):
-    """What native code looks at for a watch.
+    """The words that native code compares for a guard.
 
     Attributes:
-        words: Of each a place, a mask and the word that must stand there. An earlier one may say
-            that a later place is still there.
-        items: Of each a dictionary, a key, and what it must have there, MISSING for nothing.
-        versions: Of each a dictionary that must not change, and the version that it has.
-        pairs: Of each two places that must have the same word.
-        held: What must live as long as the words are looked at.
+        words: Rows of an address, a mask and the expected word. An earlier row may ensure that the
+            address of a later one is still valid.
+        items: Rows of a dictionary, a key and the expected value, MISSING if the key is absent.
+        versions: Rows of a dictionary that must not change, and its version.
+        pairs: Rows of two addresses that must hold equal words.
+        held: Objects that must live as long as the words are compared.
     """
 
     words: tuple[tuple[int, int, int], ...] = ()
@@ -63,17 +63,17 @@ class MemoryGuard(NamedTuple):
     held: tuple[Any, ...] = ()
 
 
-def read_word(place: int) -> int:
-    """The word at a place in memory."""
-    return int(ctypes.c_int64.from_address(place).value)
+def read_word(address: int) -> int:
+    """Read the 64-bit word at an address."""
+    return int(ctypes.c_int64.from_address(address).value)
 
 
-# ------------------------------------------------------------------ where things lie
+# ------------------------------------------------------------------ offsets of fields
 
 
 @cache
 def slot_offset(kind: Any, name: str) -> int:
-    """How far into an object of a class with slots one of them lies."""
+    """Return the offset of a slot in the objects of a class."""
     thing = kind.__new__(kind)
     mark = object()
     getattr(kind, name).__set__(thing, mark)
@@ -83,18 +83,18 @@ def slot_offset(kind: Any, name: str) -> int:
 
 
 def _offsets_of(thing: Any, part: Any) -> list[int]:
-    """How far into an object words lie that are the address of another."""
+    """Return the offsets at which an object holds the address of another."""
     words = (ctypes.c_int64 * (type(thing).__basicsize__ // 8)).from_address(id(thing))
     return [8 * k for k, word in enumerate(words) if k > 1 and word == id(part)]
 
 
-def _single_offset(places: list[int]) -> int | None:
-    return places[0] if len(places) == 1 else None
+def _single_offset(offsets: list[int]) -> int | None:
+    return offsets[0] if len(offsets) == 1 else None
 
 
 @cache
 def list_field_offsets() -> tuple[int, int]:
-    """How far into a list its length lies, and the address of its items; zeros if elsewhere."""
+    """Return the offsets of a list's length and of its pointer to items; zeros if unknown."""
     probe = [object() for _ in range(5)]
     words = (ctypes.c_int64 * 4).from_address(id(probe))
     if list.__basicsize__ < 32 or words[2] != len(probe):
@@ -105,10 +105,10 @@ def list_field_offsets() -> tuple[int, int]:
 
 @cache
 def dict_version_offset() -> int | None:
-    """How far into a dictionary lies a number that is new after each change; None where none does.
+    """Return the offset of a dictionary's version, which is new after each change; or None.
 
-    It is number 3 of its words up to Python 3.12; here it is believed where it is seen to be one.
-    In 3.13 it is not, of a dictionary whose values lie in the object that it is of.
+    Up to Python 3.12 it is the fourth word, which a probe confirms. Python 3.13 does not update it
+    for a dictionary whose values are stored in its object.
     """
     if sys.version_info >= (3, 13):
         return None
@@ -117,25 +117,25 @@ def dict_version_offset() -> int | None:
         pass
 
     probe = Probe()
-    rooms: list[dict[Any, Any]] = [{}, {"a": 1, "b": 2}, {1: 2}, probe.__dict__]
+    dictionaries: list[dict[Any, Any]] = [{}, {"a": 1, "b": 2}, {1: 2}, probe.__dict__]
     seen: set[int] = set()
-    for room in rooms:
-        place = id(room) + 24
-        for change in _dict_mutations(room, probe if room is probe.__dict__ else None):
-            before = read_word(place)
-            _ = room.get("x"), len(room), [*room]
-            if read_word(place) != before:
+    for dictionary in dictionaries:
+        address = id(dictionary) + 24
+        for change in _dict_mutations(dictionary, probe if dictionary is probe.__dict__ else None):
+            before = read_word(address)
+            _ = dictionary.get("x"), len(dictionary), [*dictionary]
+            if read_word(address) != before:
                 return None
             change()
-            now = read_word(place)
+            now = read_word(address)
             if now == before or now in seen or now in (0, -1):
                 return None
             seen.add(now)
     return 24
 
 
-def _dict_mutations(room: dict[Any, Any], owner: Any) -> list[Callable[[], object]]:
-    """Ways to change a dictionary, which is that of an object or of nobody."""
+def _dict_mutations(dictionary: dict[Any, Any], owner: Any) -> list[Callable[[], object]]:
+    """Return functions that change a dictionary, that of an object if ``owner`` is given."""
     found: list[Callable[[], object]] = []
     if owner is not None:
         found.append(partial(setattr, owner, "x", object()))
@@ -144,22 +144,22 @@ def _dict_mutations(room: dict[Any, Any], owner: Any) -> list[Callable[[], objec
         found.append(partial(delattr, owner, "new"))
     return [
         *found,
-        partial(room.__setitem__, "x", object()),
-        partial(room.__setitem__, "x", object()),
-        partial(room.update, y=object(), z=1),
-        partial(room.__delitem__, "y"),
-        partial(room.__setitem__, "y", 1),
-        partial(room.pop, "x"),
-        partial(room.setdefault, "x", 3),
-        room.popitem,
-        room.clear,
-        partial(room.__setitem__, "x", object()),
+        partial(dictionary.__setitem__, "x", object()),
+        partial(dictionary.__setitem__, "x", object()),
+        partial(dictionary.update, y=object(), z=1),
+        partial(dictionary.__delitem__, "y"),
+        partial(dictionary.__setitem__, "y", 1),
+        partial(dictionary.pop, "x"),
+        partial(dictionary.setdefault, "x", 3),
+        dictionary.popitem,
+        dictionary.clear,
+        partial(dictionary.__setitem__, "x", object()),
     ]
 
 
 @cache
 def _function_offsets() -> dict[str, int]:
-    """How far into a function its parts lie, by the names of its attributes."""
+    """Return the offsets of a function's fields, by attribute name."""
 
     def probe(x: Any = object(), *, y: Any = object()) -> None:  # noqa: B008
         pass
@@ -167,7 +167,7 @@ def _function_offsets() -> dict[str, int]:
     probe.z = None  # type: ignore[attr-defined]
     names = ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
     found = {name: _single_offset(_offsets_of(probe, getattr(probe, name))) for name in names}
-    return {name: place for name, place in found.items() if place is not None}
+    return {name: address for name, address in found.items() if address is not None}
 
 
 @cache
@@ -185,7 +185,7 @@ def _mro_offset() -> int | None:
 
 
 def _member_definition(member: Any) -> tuple[int, int]:
-    """Of a member of a class, its kind, and how far into an object it lies."""
+    """Return the type code and the offset of a member descriptor."""
     definition = read_word(id(member) + 40)
     return read_word(definition + 8) & 0xFFFFFFFF, read_word(definition + 16)
 
@@ -202,143 +202,152 @@ def _member_layout_is_known() -> bool:
 
 
 def _instance_dict(thing: Any) -> tuple[int, dict[Any, Any]] | None:
-    """Where the address of an object's dictionary stands, and the dictionary."""
+    """Return where an object stores the pointer to its dictionary, and the dictionary."""
     kind = type(thing)
-    room = getattr(thing, "__dict__", None)
-    if type(room) is not dict:
+    dictionary = getattr(thing, "__dict__", None)
+    if type(dictionary) is not dict:
         return None
     if kind is FunctionType:
-        place = id(thing) + _function_offsets().get("__dict__", 0)
+        address = id(thing) + _function_offsets().get("__dict__", 0)
     elif kind.__dictoffset__ > 0 and not kind.__itemsize__:
-        place = id(thing) + kind.__dictoffset__
+        address = id(thing) + kind.__dictoffset__
     elif kind.__flags__ & _MANAGED_DICT:
-        place = id(thing) - 24
+        address = id(thing) - 24
     else:
         return None
-    return (place, room) if read_word(place) == id(room) else None
+    return (address, dictionary) if read_word(address) == id(dictionary) else None
 
 
-def _underlying_dict(room: Any) -> dict[Any, Any] | None:
-    """A dictionary, or that which a class lets be seen."""
-    if type(room) is MappingProxyType:
-        found = get_referents(room)
-        room = found[0] if len(found) == 1 else None
-    return room if type(room) is dict else None
+def _underlying_dict(mapping: Any) -> dict[Any, Any] | None:
+    """Return a dictionary, or the one behind the mapping proxy of a class."""
+    if type(mapping) is MappingProxyType:
+        found = get_referents(mapping)
+        mapping = found[0] if len(found) == 1 else None
+    return mapping if type(mapping) is dict else None
 
 
 def _class_attribute(kind: type, word: str) -> Any:
     return next((vars(base)[word] for base in kind.__mro__ if word in vars(base)), MISSING)
 
 
-# ------------------------------------------------------------------ what stands for a watch
+# ------------------------------------------------------------------ memory guards
 
 
-def item_memory_guard(room: Any, key: Any, kept: Any) -> MemoryGuard | None:
-    """What a dictionary or a list has by a key."""
-    things = _underlying_dict(room)
-    if things is not None and type(key) is str:
-        return MemoryGuard(items=((things, key, kept),), held=(kept,))
+def item_memory_guard(container: Any, key: Any, expected: Any) -> MemoryGuard | None:
+    """Guard an item of a dictionary or a list."""
+    dictionary = _underlying_dict(container)
+    if dictionary is not None and type(key) is str:
+        return MemoryGuard(items=((dictionary, key, expected),), held=(expected,))
     size, items = list_field_offsets()
-    if type(room) is not list or type(key) is not int or kept is MISSING or not items:
+    if type(container) is not list or type(key) is not int or expected is MISSING or not items:
         return None
-    start, count = read_word(id(room) + items), len(room)
+    start, count = read_word(id(container) + items), len(container)
     if not 0 <= key < count:
         return None
-    words = ((id(room) + size, ALL_BITS, count), (id(room) + items, ALL_BITS, start))
-    return MemoryGuard((*words, (start + 8 * key, ALL_BITS, id(kept))), held=(room, kept))
+    words = ((id(container) + size, ALL_BITS, count), (id(container) + items, ALL_BITS, start))
+    item = start + 8 * key, ALL_BITS, id(expected)
+    return MemoryGuard((*words, item), held=(container, expected))
 
 
-def list_length_guard(room: Any, kept: Any) -> MemoryGuard | None:
-    """How many a list has."""
+def list_length_guard(things: Any, expected: Any) -> MemoryGuard | None:
+    """Guard the length of a list."""
     size, _ = list_field_offsets()
-    if type(room) is not list or not size:
+    if type(things) is not list or not size:
         return None
-    return MemoryGuard(((id(room) + size, ALL_BITS, kept),), held=(room,))
+    return MemoryGuard(((id(things) + size, ALL_BITS, expected),), held=(things,))
 
 
-def dict_attribute_memory_guard(thing: Any, word: str, kept: Any) -> MemoryGuard | None:
-    """What an object has by a name in its dictionary."""
+def dict_attribute_memory_guard(thing: Any, word: str, expected: Any) -> MemoryGuard | None:
+    """Guard an item of an object's dictionary."""
     found = _instance_dict(thing)
     if found is None:
         return None
-    place, room = found
-    return MemoryGuard(((place, ALL_BITS, id(room)),), ((room, word, kept),), held=(thing, kept))
+    address, dictionary = found
+    return MemoryGuard(
+        ((address, ALL_BITS, id(dictionary)),),
+        ((dictionary, word, expected),),
+        held=(thing, expected),
+    )
 
 
 def unshadowed_memory_guard(thing: Any, words: Sequence[str]) -> MemoryGuard | None:
-    """That an object has nothing by some names in its dictionary."""
+    """Guard that an object's dictionary lacks some names."""
     found = _instance_dict(thing)
     if found is None:
         return None
-    place, room = found
-    items = tuple((room, word, MISSING) for word in words)
-    return MemoryGuard(((place, ALL_BITS, id(room)),), items, held=(thing,))
+    address, dictionary = found
+    items = tuple((dictionary, word, MISSING) for word in words)
+    return MemoryGuard(((address, ALL_BITS, id(dictionary)),), items, held=(thing,))
 
 
-def attribute_memory_guard(thing: Any, word: str, kept: Any) -> MemoryGuard | None:
-    """What an object of a library has by a name."""
-    place = None
+def attribute_memory_guard(thing: Any, word: str, expected: Any) -> MemoryGuard | None:
+    """Guard an attribute of a library's object, a function or a class."""
+    address = None
     if isinstance(thing, type):
-        place = _mro_offset() if word == "__mro__" and kept is not MISSING else None
+        address = _mro_offset() if word == "__mro__" and expected is not MISSING else None
     elif type(thing) is FunctionType:
-        place = _function_offsets().get(word) if word != "__dict__" else None
+        address = _function_offsets().get(word) if word != "__dict__" else None
     else:
         member = _class_attribute(type(thing), word)
         if type(member) is MemberDescriptorType:
-            return slot_memory_guard(thing, member, kept)
+            return slot_memory_guard(thing, member, expected)
         reads: Any = type(thing).__getattribute__
         plain = reads is object.__getattribute__
         return (
-            dict_attribute_memory_guard(thing, word, kept) if plain and member is MISSING else None
+            dict_attribute_memory_guard(thing, word, expected)
+            if plain and member is MISSING
+            else None
         )
-    if place is None:
+    if address is None:
         return None
-    wanted = 0 if kept is None else id(kept)  # of a function without defaults
-    return MemoryGuard(((id(thing) + place, ALL_BITS, wanted),), held=(thing, kept))
+    wanted = 0 if expected is None else id(expected)  # a function without defaults
+    return MemoryGuard(((id(thing) + address, ALL_BITS, wanted),), held=(thing, expected))
 
 
-def slot_memory_guard(thing: Any, member: Any, kept: Any) -> MemoryGuard | None:
-    """What stands in a slot of an object, or that nothing does."""
+def slot_memory_guard(thing: Any, member: Any, expected: Any) -> MemoryGuard | None:
+    """Guard the value of a slot, or that it is empty."""
     if type(member) is not MemberDescriptorType or not _member_layout_is_known():
         return None
-    sort, offset = _member_definition(member)
-    place = id(thing) + offset
-    known = 0 < offset < type(thing).__basicsize__ and sort in (_OBJECT, _OBJECT_OR_ERROR)
-    wanted = 0 if kept is MISSING or (kept is None and read_word(place) == 0) else id(kept)
-    return MemoryGuard(((place, ALL_BITS, wanted),), held=(thing, kept)) if known else None
+    type_code, offset = _member_definition(member)
+    address = id(thing) + offset
+    known = 0 < offset < type(thing).__basicsize__ and type_code in (_OBJECT, _OBJECT_OR_ERROR)
+    wanted = (
+        0 if expected is MISSING or (expected is None and read_word(address) == 0) else id(expected)
+    )
+    return MemoryGuard(((address, ALL_BITS, wanted),), held=(thing, expected)) if known else None
 
 
-def class_memory_guard(thing: Any, kept: Any) -> MemoryGuard | None:
-    """The class of an object."""
-    return MemoryGuard(((id(thing) + 8, ALL_BITS, id(kept)),), held=(thing, kept))
+def class_memory_guard(thing: Any, expected: Any) -> MemoryGuard | None:
+    """Guard the class of an object."""
+    return MemoryGuard(((id(thing) + 8, ALL_BITS, id(expected)),), held=(thing, expected))
 
 
-def cell_memory_guard(place: CellType, kept: Any) -> MemoryGuard | None:
-    """What a name stands for that a function closes over; MISSING for nothing."""
-    at = _cell_offset()
-    if at is None:
+def cell_memory_guard(cell: CellType, expected: Any) -> MemoryGuard | None:
+    """Guard the contents of a closure's cell; MISSING if it is empty."""
+    offset = _cell_offset()
+    if offset is None:
         return None
-    wanted = 0 if kept is MISSING else id(kept)
-    return MemoryGuard(((id(place) + at, ALL_BITS, wanted),), held=(place, kept))
+    wanted = 0 if expected is MISSING else id(expected)
+    return MemoryGuard(((id(cell) + offset, ALL_BITS, wanted),), held=(cell, expected))
 
 
-def key_absent_guard(room: Any, key: str) -> MemoryGuard | None:
-    """That a dictionary has nothing by a key."""
-    things = _underlying_dict(room)
-    return None if things is None else MemoryGuard(items=((things, key, MISSING),))
+def key_absent_guard(mapping: Any, key: str) -> MemoryGuard | None:
+    """Guard that a dictionary lacks a key."""
+    dictionary = _underlying_dict(mapping)
+    return None if dictionary is None else MemoryGuard(items=((dictionary, key, MISSING),))
 
 
-def dict_names_guard(thing: Any, of_object: bool, kept: list[Any]) -> MemoryGuard | None:
-    """The names in a dictionary, a class or an object, in order."""
+def dict_names_guard(thing: Any, of_instance: bool, expected: list[Any]) -> MemoryGuard | None:
+    """Guard the names in a dictionary, a class or an object, in order."""
     if dict_version_offset() is None:
         return None
-    found = _instance_dict(thing) if of_object else None
-    room = _underlying_dict(thing) if found is None else found[1]
-    if room is None or (found is None and of_object):
+    found = _instance_dict(thing) if of_instance else None
+    dictionary = _underlying_dict(thing) if found is None else found[1]
+    if dictionary is None or (found is None and of_instance):
         return None
-    # First the number, then what it is to stand for.
-    version = read_word(id(room) + 24)
-    if [*room] != kept:
+    # The version is read first: a change in between then makes the guard fail.
+    version = read_word(id(dictionary) + 24)
+    if [*dictionary] != expected:
         return None
-    words = () if found is None else ((found[0], ALL_BITS, id(room)),)
-    return MemoryGuard(words, versions=((room, version),), held=(thing,))
+    words = () if found is None else ((found[0], ALL_BITS, id(dictionary)),)
+    return MemoryGuard(words, versions=((dictionary, version),), held=(thing,))

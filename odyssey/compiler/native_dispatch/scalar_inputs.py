@@ -1,8 +1,8 @@
-"""Numbers that each call knows anew: what a program takes of them, and how.
+"""Scalar inputs: Python numbers that are passed to a program at each call, and their conversion.
 
-A program is given the numbers of the arguments, then what Python computed of them, as Python's own
-objects. It uses each in one dtype or more, as NumPy's promotion has it: the entry converts, and
-refuses what such a dtype does not hold, for which the function is run as it was written.
+A program receives the numbers among the arguments, then the numbers that Python computed of them.
+It uses each in one dtype or more, by NumPy's promotion. The native entry point converts them; for a
+number that does not fit its dtype, the guard fails and the function runs as it was written.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ __all__ = [
 
 
 class ScalarSlot(NamedTuple):
-    """A number that a program is given.
+    """One scalar input of a program.
 
     Attributes:
         kind: Its class, float or int.
-        uses: The types in which it is used, each with the place of the cell that it is put into.
+        uses: The dtypes in which it is used, each with the index of its cell.
     """
 
     kind: type
@@ -52,18 +52,18 @@ class ScalarSlot(NamedTuple):
 
 
 class ScalarInputs:
-    """The numbers of one program.
+    """The scalar inputs of one program.
 
     Args:
-        arithmetic: How they are computed of the arguments.
-        used: By expression and type the place of its cell.
-        called: What calls of Python take as it is.
+        arithmetic: How numbers are computed of the arguments.
+        used: By expression and dtype, the index of its cell.
+        called: Expressions whose values host calls take as Python numbers.
 
     Attributes:
-        count: How many are arguments.
-        taken: What the entry is given, in order: the arguments, and what is computed of them.
-        cells: The memory that it puts them into.
-        known: What calls take, by expression, during a run.
+        count: The number of scalar arguments.
+        taken: The slots, in order: the arguments, then the numbers computed of them.
+        cells: The memory that numbers are converted into.
+        known: By expression, the values for host calls during a run.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ScalarInputs:
             ScalarSlot(one.kind, tuple([(type, k) for (e, type), k in used.items() if e == one]))
             for one in (*arithmetic.inputs, *computed)
         ]
-        self.cells = np.zeros(len(used) + 1, np.int64)  # the last for what is not used
+        self.cells = np.zeros(len(used) + 1, np.int64)  # the last is for unused numbers
         self.known: dict[Expression, Any] = {}
         self._kinds = [one.kind for one in arithmetic.inputs]
         self._called = list(dict.fromkeys(called))
@@ -92,11 +92,11 @@ class ScalarInputs:
 
     @property
     def computes(self) -> bool:
-        """Whether Python computes something of the arguments."""
+        """Return whether Python computes numbers of the arguments."""
         return self._compute is not None
 
-    def completed(self, numbers: Sequence[Any]) -> Sequence[Any] | None:
-        """The arguments, and what Python computes of them; None where the function would raise."""
+    def with_computed(self, numbers: Sequence[Any]) -> Sequence[Any] | None:
+        """Return the arguments and the numbers computed of them; None if that raises."""
         if self._compute is None:
             return numbers
         if [type(number) for number in numbers] != self._kinds:
@@ -107,32 +107,38 @@ class ScalarInputs:
             return None
 
     def given(self, numbers: Sequence[Any]) -> Sequence[Any] | None:
-        """Those of what ``completed`` gives that the entry takes; the others are for calls."""
+        """Return the numbers for the entry point, keep those for host calls."""
         if not self._called:
             return numbers
         count = len(self.taken)
         self.known = dict(zip(self._called, numbers[count:], strict=True))
-        # Of another class it would make a result of another dtype.
+        # A number of another class would give a result of another dtype.
         if any(type(number) is not one.kind for one, number in self.known.items()):
             return None
         return numbers[:count]
 
     def rows(self, first: int) -> list[int]:
-        """What the entry needs to know of each number: ``takes`` in the block of a program.
+        """Return the rows of ``takes`` in the block of a program, which describe each number.
 
         Args:
-            first: The place of the first one among all that the entry is given.
+            first: The index of the first number among the arguments of the entry point.
         """
         start, rows = self.cells.__array_interface__["data"][0], list[int]()
         for k, one in enumerate(self.taken, first):
             for type_, cell in one.uses or (("", self.cells.size - 1),):
-                form = _CONVERSIONS.get((one.kind, type_ or "f8"), STORE_INT)
-                rows += [k, id(one.kind), *_integer_limits(type_ or "i8"), form, start + 8 * cell]
+                conversion = _CONVERSIONS.get((one.kind, type_ or "f8"), STORE_INT)
+                rows += [
+                    k,
+                    id(one.kind),
+                    *_integer_limits(type_ or "i8"),
+                    conversion,
+                    start + 8 * cell,
+                ]
         return rows
 
-    def put(self, numbers: Sequence[Any]) -> bool:
-        """Put numbers into their cells, as the entry does; False where one does not fit."""
-        room = self.cells.view(np.uint8)
+    def store(self, numbers: Sequence[Any]) -> bool:
+        """Convert numbers into their cells, as the entry point does; False if one does not fit."""
+        cell_bytes = self.cells.view(np.uint8)
         for one, number in zip(self.taken, numbers, strict=True):
             if type(number) is not one.kind:
                 return False
@@ -140,18 +146,20 @@ class ScalarInputs:
                 found = to_dtype_exactly(number, type_)
                 if found is None:
                     return False
-                room[8 * k : 8 * k + found.itemsize] = np.frombuffer(found.tobytes(), np.uint8)
+                cell_bytes[8 * k : 8 * k + found.itemsize] = np.frombuffer(
+                    found.tobytes(), np.uint8
+                )
         return True
 
 
-# Up to here float64 has all whole numbers: what is rounded further is rounded once.
+# float64 holds all integers up to here, so that a conversion to float32 rounds once.
 _MAX_EXACT_DOUBLE = 1 << 53
-# Python tells the entry of numbers up to here.
+# The range that the C API converts.
 _INT64 = np.iinfo(np.int64)
 
 
 def _integer_limits(type_: str) -> tuple[int, int]:
-    """The least and the largest whole number that is taken in a type."""
+    """Return the least and the largest integer that a dtype accepts."""
     if type_ == "f4":
         return -_MAX_EXACT_DOUBLE, _MAX_EXACT_DOUBLE
     limits = np.iinfo(type_) if type_[0] in "iu" else _INT64
@@ -159,7 +167,7 @@ def _integer_limits(type_: str) -> tuple[int, int]:
 
 
 def to_dtype_exactly(number: Any, type_: str) -> Any:
-    """A number as a ufunc takes it in a type; None where that does not hold it."""
+    """Convert a number as a ufunc does; None if the dtype does not hold it."""
     dtype = np.dtype(type_)
     if isinstance(number, int):
         low, high = _integer_limits(type_)
@@ -169,7 +177,7 @@ def to_dtype_exactly(number: Any, type_: str) -> Any:
     return dtype.type(number) if within else None
 
 
-# ------------------------------------------------------------------ the entry
+# ------------------------------------------------------------------ native conversion
 
 _CONVERSIONS = {
     (int, "f8"): INT_TO_DOUBLE,
@@ -180,25 +188,25 @@ _CONVERSIONS = {
 
 
 def convert_scalars_function(f: TextFunction) -> None:
-    """Look at the numbers of a call, and put them into their cells; see ``Numbers.rows``."""
+    """Write code that checks the numbers of a call and converts them; see ``ScalarInputs.rows``."""
     rows = f.load_field("%program", "takes")
     with f.loop(f.load_field("%program", "take_count", "i64")) as k:
         row = f.element_address(rows, f.emit_value(f"mul i64 {k}, 6"))
         number = f.load_word("%args", f.load_word(row, 0, "i64"))
         f.branch_unless(f"icmp eq ptr {f.load_word(number, 1)}, {f.load_word(row, 1)}", "no")
-        form, cell = f.load_word(row, 4, "i64"), f.load_word(row, 5)
-        with f.when(f"icmp sge i64 {form}, {STORE_DOUBLE}"):
-            _convert_float(f, number, form, cell)
-        with f.when(f"icmp slt i64 {form}, {STORE_DOUBLE}"):
-            _convert_int(f, number, row, form, cell)
+        conversion, cell = f.load_word(row, 4, "i64"), f.load_word(row, 5)
+        with f.when(f"icmp sge i64 {conversion}, {STORE_DOUBLE}"):
+            _convert_float(f, number, conversion, cell)
+        with f.when(f"icmp slt i64 {conversion}, {STORE_DOUBLE}"):
+            _convert_int(f, number, row, conversion, cell)
 
 
-def _convert_float(f: TextFunction, number: str, form: str, cell: str) -> None:
-    """A float in a type: finite ones stay so."""
+def _convert_float(f: TextFunction, number: str, conversion: str, cell: str) -> None:
+    """Convert a float; a finite one must stay finite."""
     n = f.load_word(number, 2, "double")
-    with f.when(f"icmp eq i64 {form}, {STORE_DOUBLE}"):
+    with f.when(f"icmp eq i64 {conversion}, {STORE_DOUBLE}"):
         f.emit(f"store double {n}, ptr {cell}")
-    with f.when(f"icmp eq i64 {form}, {DOUBLE_TO_FLOAT}"):
+    with f.when(f"icmp eq i64 {conversion}, {DOUBLE_TO_FLOAT}"):
         size = f.emit_value(f"and i64 {f.load_word(number, 2, 'i64')}, {(1 << 63) - 1}")
         large = f.emit_value(
             f"icmp ugt i64 {size}, {_double_bits(float(np.finfo(np.float32).max))}"
@@ -210,20 +218,20 @@ def _convert_float(f: TextFunction, number: str, form: str, cell: str) -> None:
         f.emit(f"store float {single}, ptr {cell}")
 
 
-def _convert_int(f: TextFunction, number: str, row: str, form: str, cell: str) -> None:
-    """A whole number in a type that has it, or a floating one."""
+def _convert_int(f: TextFunction, number: str, row: str, conversion: str, cell: str) -> None:
+    """Convert an integer to a dtype that holds it."""
     far = f.stack_slot("i32")
     n = f.emit_value(f"call i64 @PyLong_AsLongLongAndOverflow(ptr {number}, ptr {far})")
     f.branch_unless(f"icmp eq i32 {f.emit_value(f'load i32, ptr {far}')}, 0", "no")
     f.branch_unless(f"icmp sge i64 {n}, {f.load_word(row, 2, 'i64')}", "no")
     f.branch_unless(f"icmp sle i64 {n}, {f.load_word(row, 3, 'i64')}", "no")
-    with f.when(f"icmp eq i64 {form}, {STORE_INT}"):
-        f.emit(f"store i64 {n}, ptr {cell}")  # of which a shorter type reads the lower end
-    with f.when(f"icmp ne i64 {form}, {STORE_INT}"):
+    with f.when(f"icmp eq i64 {conversion}, {STORE_INT}"):
+        f.emit(f"store i64 {n}, ptr {cell}")  # a shorter dtype reads its lower bytes
+    with f.when(f"icmp ne i64 {conversion}, {STORE_INT}"):
         wide = f.emit_value(f"sitofp i64 {n} to double")
-        with f.when(f"icmp eq i64 {form}, {INT_TO_DOUBLE}"):
+        with f.when(f"icmp eq i64 {conversion}, {INT_TO_DOUBLE}"):
             f.emit(f"store double {wide}, ptr {cell}")
-        with f.when(f"icmp eq i64 {form}, {INT_TO_FLOAT}"):
+        with f.when(f"icmp eq i64 {conversion}, {INT_TO_FLOAT}"):
             single = f.emit_value(f"fptrunc double {wide} to float")
             f.emit(f"store float {single}, ptr {cell}")
 
@@ -233,28 +241,28 @@ def _double_bits(number: float) -> int:
     return int(found)
 
 
-# ------------------------------------------------------------------ what looks at numbers
+# ------------------------------------------------------------------ operands read during codegen
 
 
 class _ObservedValue(Word):
-    """A number that notes whether code is written by what it is."""
+    """A value that records whether code generation asks for its number."""
 
     def __init__(self, code: Code, type: str) -> None:
         super().__init__(code, type, "%x")
-        self.asked = False
+        self.was_read = False
 
     @property
     def number(self) -> None:
-        """It is not known."""
-        self.asked = True
+        """The unknown number; asking for it is recorded."""
+        self.was_read = True
 
 
 def value_dependent_operands(
     row: Any, values: Sequence[Any], options: tuple[Any, ...]
 ) -> frozenset[int]:
-    """The operands of a row by whose value, where that is known, its code is written."""
+    """Return the operands of a row whose values, if known, change its generated code."""
     if row.scalar is None or row.pack_results is not None:
-        return frozenset()  # its kernel is called, with the number
+        return frozenset()  # its kernel is called with the number
     try:
         return _value_dependent_operands(row.scalar, len(values), options)
     except TypeError:  # an option that is not hashable
@@ -267,11 +275,11 @@ def _value_dependent_operands(scalar: Any, count: int, options: tuple[Any, ...])
     for type in ("f8", "i8"):
         for k in range(count):
             code = Code()
-            watched = _ObservedValue(code, type)
+            observed = _ObservedValue(code, type)
             words = [Word(code, type, "%y") for _ in range(count)]
-            words[k] = watched
-            with suppress(OdysseyError):  # of what there is no code for: its kernel is called
+            words[k] = observed
+            with suppress(OdysseyError):  # an op without code: its kernel is called
                 evaluate(code, scalar_program(scalar, count, options, type).body, words)
-            if watched.asked:
+            if observed.was_read:
                 found.add(k)
     return frozenset(found)

@@ -196,7 +196,7 @@ class CompiledCall:
             return CACHE_MISS
         numbers: Sequence[Any] = ()
         if self.places:
-            found = self.numbers.completed(arrays[self._array_count :])
+            found = self.numbers.with_computed(arrays[self._array_count :])
             if found is None:
                 return CACHE_MISS
             arrays, numbers = arrays[: self._array_count], found
@@ -232,7 +232,7 @@ class CompiledCall:
         return lambda *args: call(*args[1:]) if args and args[0] is one else CACHE_MISS
 
     def _reorder_arguments(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        order, completed = self._order, self.numbers.completed
+        order, completed = self._order, self.numbers.with_computed
         if order is None and not self.numbers.computes:
             return call
         count, total = self._array_count, self._argument_count
@@ -279,7 +279,7 @@ class CompiledCall:
         ):
             gradient = _current_gradient(variable)  # one that is not there takes as long
             found.append(np.zeros(spec.shape, spec.dtype) if gradient is None else gradient)
-        numbers = self.numbers.completed(given[self._array_count :])
+        numbers = self.numbers.with_computed(given[self._array_count :])
         own = self.executable.threads, self.executable.budget
         return profile_graph(self.executable.graph, found, runs, numbers or (), *own)
 

@@ -163,7 +163,7 @@ class _Subprogram:
 
     def _taken(self, numbers: Sequence[Any]) -> Sequence[Any]:
         """What the program is given of numbers."""
-        completed = self.program.numbers.completed(numbers)
+        completed = self.program.numbers.with_computed(numbers)
         taken = None if completed is None else self.program.numbers.given(completed)
         if taken is None:
             raise _raise_refused()
@@ -172,7 +172,7 @@ class _Subprogram:
 
     def take(self, numbers: Sequence[Any]) -> None:
         """Put numbers where the program reads them, as its entry does."""
-        if not self.program.numbers.put(self._taken(numbers)):
+        if not self.program.numbers.store(self._taken(numbers)):
             raise _raise_refused()
 
     def put(self, kind: str, k: int, array: Array) -> None:

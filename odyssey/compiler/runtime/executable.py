@@ -328,7 +328,7 @@ class Executable:
         if not self._is_bound() or [_observed_spec(a) for a in arrays[:given]] != self._wanted:
             return GUARD_FAILED
         count = given + len(self.numbers.taken)
-        if not self.numbers.put(arrays[given:count]):
+        if not self.numbers.store(arrays[given:count]):
             return GUARD_FAILED
         self.place_arguments([*arrays[:given], *arrays[count:]])
         return self.run_step(self.module.steps[0])
