@@ -54,7 +54,7 @@ def test_what_does_not_depend_on_an_operand_has_zeros():
 
 
 def test_operands_are_named_where_nothing_tells_them_and_several_results_are_refused():
-    with pytest.raises(OdysseyError, match="derived: <lambda> takes"):
+    with pytest.raises(OdysseyError, match="derive_rules: <lambda> takes"):
         derive_rules(lambda x: x)
     split = derive_rules(lambda x, /: ops.eigh(x)[0])
     with pytest.raises(OdysseyError, match="eigh: has several results"):
