@@ -86,7 +86,7 @@ def measured(graph: Any) -> dict[str, float]:
         times.append(time.process_time())
         verify(made)
         times.append(time.process_time())
-        generate_code(made, 0, blas(), apart=False)
+        generate_code(made, 0, blas(), separate_fallible=False)
         times.append(time.process_time())
         for stage, a, b in zip(STAGES, times[:-1], times[1:], strict=True):
             best[stage] = min(best[stage], 1e3 * (b - a))

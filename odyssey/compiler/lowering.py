@@ -161,8 +161,8 @@ class Lowering:
         decomposes = decomposes and not (
             _has_dtype("e", results) and _has_dtype("?", specs) and not _has_dtype("e", specs)
         )
-        decomposes = decomposes and row.decomposition is not None and not takes_inputs
-        if out is NotImplemented and decomposes:
+        decomposes = decomposes and not takes_inputs
+        if out is NotImplemented and decomposes and row.decomposition is not None:
             try:
                 operands = self._integers_to_float(row, values, specs, results)
                 out = row.decomposition(*operands, *options)
@@ -237,7 +237,7 @@ class Lowering:
         inputs = [
             self._scalar_operand(self.node(v), computed)
             if isinstance(s, Spec)
-            else self.builder.convert(self._number(v, type), computed)
+            else self.builder.convert(self._scalar_node(v, type), computed)
             for v, s in zip(values, specs, strict=True)
         ]
         known = [(n.type, n.payload.item() if n.kind == "number" else None) for n in inputs]
@@ -246,7 +246,7 @@ class Lowering:
         node = self.builder.map(program, inputs, result.shape, type_code(result.dtype))
         return self.symbol(node)
 
-    def _number(self, value: Any, type: str) -> Node:
+    def _scalar_node(self, value: Any, type: str) -> Node:
         """Return a number as a literal, or as a leaf if it is a scalar input of each call."""
         if not isinstance(value, Given):
             return self.builder.literal(value, type)
@@ -290,8 +290,8 @@ class Lowering:
 
     # -------------------------------------------------------------- building: elements
 
-    def require(self, truth: Any) -> None:
-        """Add a check: the program runs only if a truth value holds everywhere."""
+    def add_check(self, truth: Any) -> None:
+        """Add a check: the program runs only if a truth value holds at every element."""
         self.checks.append(self.node(truth))
 
     def cast(self, x: Any, dtype: Any) -> Symbol:
@@ -392,7 +392,7 @@ class Lowering:
         bounds = (0 if kind == "u8" else low, high)
         least, most = (self.builder.literal(n, kind) for n in bounds)
         program = scalar_program(lambda x, low, high: (x >= low) & (x < high), 3, (), kind)
-        self.require(self.symbol(self.builder.map(program, [x, least, most], x.shape, "b1")))
+        self.add_check(self.symbol(self.builder.map(program, [x, least, most], x.shape, "b1")))
 
     def gather(self, x: Any, indices: Sequence[Any]) -> Symbol:
         """Return the elements at indices along each axis, which broadcast to the result's shape.

@@ -295,7 +295,7 @@ def generate_code(
     plan: Plan,
     inputs: int,
     blas: Mapping[str, int],
-    apart: bool,
+    separate_fallible: bool,
     clocks: bool = False,
     instrumentation: Instrumentation | None = None,
 ) -> Module:
@@ -305,7 +305,7 @@ def generate_code(
         plan: Plan of the program.
         inputs: Number of arguments that are arrays.
         blas: Names of the BLAS functions that can be called.
-        apart: Whether to separate steps that can fail from the last one, which cannot.
+        separate_fallible: Whether to separate the steps that can fail from the last one.
         clocks: Whether to profile kernels, see ``profiling_functions``.
         instrumentation: Rewriter of kernel functions, if any.
     """
@@ -320,7 +320,7 @@ def generate_code(
         if node.kind == "join" and not is_fully_covered(node) and node.id in plan.allocations:
             writer.zero_buffer(node)
     last_fallible = max((k.position for k in kernels if k.checks or k.kind == "call"), default=-1)
-    if apart and last_fallible < 0:
+    if separate_fallible and last_fallible < 0:
         writer.end_step()
     for kernel in kernels:
         if kernel.kind == "call":
@@ -333,7 +333,7 @@ def generate_code(
             writer.call(kernel, _kernel_function(plan, kernel, blas, instrumented))
         for node in kernel.checks:
             writer.check_truth(node)
-        if apart and kernel.position == last_fallible:
+        if separate_fallible and kernel.position == last_fallible:
             writer.end_step()
     for state, node in plan.state_copies:
         allocation = plan.allocation(node)

@@ -157,12 +157,12 @@ class RegisterTiles:
         columns = _even_size(last, _DOT_COLUMNS)
         rows = _even_size(sizes.rows, (registers().room - 1) // (columns + 1))
 
-        def emit_columns(part: _Slice) -> None:
+        def emit_columns(tile_columns: _Slice) -> None:
             self._emit_slices(
                 (sizes.rows, a.outer[0], c.row),
                 rows,
                 ([], []),
-                lambda lines: self._emit_dot_tile(a, b, c, lines, part, sizes.inner),
+                lambda lines: self._emit_dot_tile(a, b, c, lines, tile_columns, sizes.inner),
             )
 
         *outer, axis = zip(sizes.columns, b.outer, c.columns, strict=True)
@@ -213,15 +213,15 @@ class RegisterTiles:
         b: Operand,
         c: Result,
         rows: _Slice,
-        columns: tuple[_Slice, list[_Vector]],
+        tile: tuple[_Slice, list[_Vector]],
         inner: Shape,
     ) -> None:
         """Generate a tile with several vectors of each row."""
-        code, type, (part, vectors) = self._code, self._type, columns
+        code, type, (columns, vectors) = self._code, self._type, tile
         sums = [[self._vector_alloca() for _ in vectors] for _ in range(rows.length)]
 
         def step(ks: list[Word]) -> None:
-            terms = [*part.source, *zip(ks, b.inner, strict=True)]
+            terms = [*columns.source, *zip(ks, b.inner, strict=True)]
             right = [
                 self._load_strided(b.at, terms, v.source, v.length, b.outer[-1]) for v in vectors
             ]
@@ -238,7 +238,9 @@ class RegisterTiles:
         for r in range(rows.length):
             for accumulator, v in zip(sums[r], vectors, strict=True):
                 start = (rows.first + r) * c.row + v.target
-                at = self._function.element_pointer(type, c.at, [*rows.target, *part.target], start)
+                at = self._function.element_pointer(
+                    type, c.at, [*rows.target, *columns.target], start
+                )
                 self._store_vector(self._load_accumulator(accumulator), at, v.length, c.columns[-1])
 
     def _emit_dot_tile(
@@ -248,15 +250,15 @@ class RegisterTiles:
         type = self._type
         sums = [[self._vector_alloca() for _ in range(columns.length)] for _ in range(rows.length)]
 
-        def step(ks: list[Word], part: _Slice) -> None:
-            size, start = part.length, part.first
-            terms = [*rows.source, *zip(ks, a.inner, strict=False), *part.source]
+        def step(ks: list[Word], chunk: _Slice) -> None:
+            size, start = chunk.length, chunk.first
+            terms = [*rows.source, *zip(ks, a.inner, strict=False), *chunk.source]
             left = [
                 self._load_strided(a.at, terms, (rows.first + r) * a.outer[0] + start, size)
                 for r in range(rows.length)
             ]
             stride = b.inner[-1]
-            terms = [*columns.source, *zip(ks, b.inner, strict=False), *part.target]
+            terms = [*columns.source, *zip(ks, b.inner, strict=False), *chunk.target]
             for q in range(columns.length):
                 at = (columns.first + q) * b.outer[-1] + start * stride
                 vector = self._load_strided(b.at, terms, at, size, stride)
@@ -265,7 +267,7 @@ class RegisterTiles:
 
         def emit_line(ks: list[Word]) -> None:
             axis = inner[-1], 1, b.inner[-1]
-            self._emit_slices(axis, self._lanes, ([], []), lambda part: step(ks, part))
+            self._emit_slices(axis, self._lanes, ([], []), lambda chunk: step(ks, chunk))
 
         self._emit_inner_loops(inner[:-1], -(-inner[-1] // self._lanes), sums, emit_line)
         for r in range(rows.length):

@@ -1,8 +1,15 @@
-"""How many threads the library of products takes, kept in step with programs, as LLVM's text.
+"""Thread pool in LLVM IR, and the number of threads of the BLAS library while it is in use.
 
-While blocks of a product run, the library takes one thread for each; whoever comes first says so,
-and whoever leaves last puts back what was there before. Where nobody said how many threads programs
-have, or the library lets nobody say, ``ody_enter`` answers 0, and products are left to it whole.
+One job at a time is shared. A program that finds the pool busy runs its blocks alone, and so does a
+program that is limited to one thread. A block is an index below ``count``, and its result does not
+depend on the thread that runs it, so results do not depend on the number of threads. Waiting
+threads spin for a while, without system calls, and then sleep. Functions that run seldom, or wait,
+are not optimized, which would take longer than all that they do.
+
+While blocks of a product run, the BLAS library uses one thread for each. ``ody_enter`` of the first
+such program sets that, and ``ody_leave`` of the last restores the number from before. Where no
+number of threads was set, or the library has no function to set it, ``ody_enter`` returns 0, and
+the library chooses its threads.
 """
 
 from __future__ import annotations
@@ -102,15 +109,15 @@ done:
   ret void
 }
 """
-"""The functions, which ask for ``ody_said`` of the pool."""
+"""Functions that limit the threads of the BLAS library; they read ``ody_said`` of the pool."""
 
 
-# Looks before a thread sleeps, each of some 20 to 60 ns: the pauses between the loops of a program
-# are mostly shorter than the 30 microseconds that it takes a thread to wake up. Now and then it
-# lets others go first: on a busy machine it may stand in the way of what it waits for.
-_LOOKS = 800
+# Spins before a thread sleeps, each of some 20 to 60 ns: the pauses between the loops of a program
+# are mostly shorter than the 30 microseconds that it takes to wake a thread. Now and then a thread
+# that spins yields: on a busy machine it may keep the one that it waits for from running.
+_SPINS = 800
 
-# How a processor is told that somebody waits.
+# Instructions that tell a processor that a thread spins.
 _PAUSES = {
     "x86_64": "call void @llvm.x86.sse2.pause()",
     "amd64": "call void @llvm.x86.sse2.pause()",
@@ -407,17 +414,17 @@ define void @ody_reopen() noinline optnone {
 
 
 SINGLE_THREADED = BLAS_THREADS + _SINGLE_THREADED
-"""The same where there are no threads to be had."""
+"""LLVM text of the pool on systems without threads."""
 
 
 def thread_pool_text(machine: str, set_mask: int) -> str:
-    """The pool's text for a processor.
+    """Return the LLVM text of the pool for a processor.
 
     Args:
-        machine: As ``platform.machine()`` calls it.
-        set_mask: What ``SIG_SETMASK`` is here.
+        machine: Name of the processor, as ``platform.machine()`` returns it.
+        set_mask: Value of ``SIG_SETMASK`` on this system.
     """
-    text = _POOL.replace("@MOST", str(MOST)).replace("@LOOKS", str(_LOOKS))
+    text = _POOL.replace("@MOST", str(MOST)).replace("@LOOKS", str(_SPINS))
     text = text.replace("@SETMASK", str(set_mask))
     pause = _PAUSES.get(machine.lower(), "")
     declared = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from odyssey.compiler.ir.nodes import IRBuilder, Node, rewrite, topological_order
@@ -12,7 +12,7 @@ __all__ = ["Context", "Rewrite", "apply_rewrite", "users_of"]
 
 
 class Context:
-    """Graph around the node that a rewrite is asked about.
+    """Graph around the node that a rewrite may replace.
 
     Args:
         builder: Builder of new nodes.
@@ -25,7 +25,7 @@ class Context:
 
     @cached_property
     def users(self) -> dict[int, list[Node]]:
-        """By number of a node, the nodes that read it; a root counts as its own user."""
+        """Readers of each node, by number; a root counts as its own reader."""
         return users_of(self._roots)
 
 
@@ -43,13 +43,12 @@ class Rewrite(NamedTuple):
     name: str
     pattern: str
     replacement: str
-    function: Callable[[Node, list[Node], Context], Node | None]
+    function: Callable[..., Node | None]
 
 
 def apply_rewrite(row: Rewrite, builder: IRBuilder, roots: Sequence[Node]) -> list[Node]:
     """Apply a rewrite to all nodes of a graph, inputs first; return the new roots."""
-    context = Context(builder, roots)
-    return rewrite(builder, roots, lambda node, inputs: row.function(node, inputs, context))
+    return rewrite(builder, roots, partial(row.function, context=Context(builder, roots)))
 
 
 def users_of(roots: Sequence[Node]) -> dict[int, list[Node]]:

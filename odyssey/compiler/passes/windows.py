@@ -27,9 +27,9 @@ VECTOR_STRIDES = (1, 2)
 # Longer sums, of this many partial sums, would be less accurate than BLAS.
 _MAX_TERMS = MAX_SUM_LENGTH**2
 
-# Each tile reads the whole weight, which a larger one has not in a near cache: 512 channels of 7 by
-# 7 with 3 by 3 windows take 24 ms in tiles and 8 ms as columns with BLAS; 128 channels of 16 by 16
-# take 38 ms and 57 ms.
+# Each tile reads the full weight, and a larger one does not fit into a near cache: 512 channels of
+# 7 by 7 with 3 by 3 windows take 24 ms in tiles and 8 ms as columns with BLAS; 128 channels of
+# 16 by 16 take 38 ms and 57 ms.
 _MAX_WEIGHT = 160_000
 # With stride 2 a vector takes two loads: 64 to 128 channels take 6.1 ms in tiles and 4.2 ms as
 # columns.

@@ -301,7 +301,7 @@ def lower_input(
     if back is None:
         return input_decomposition(y, weight, size, *options)
     # An infinite weight times the zeros around and between results would be NaN.
-    build.require(isfinite(weight))
+    build.add_check(isfinite(weight))
     return _conv_with_flipped_weight(_dilate_cotangent(y, grid.stride), weight, back, groups, shape)
 
 
