@@ -1,4 +1,4 @@
-"""Guards hold while nothing changed of what a function reads, and fail by whatever door it does."""
+"""Guards hold while nothing changed that a function reads, and fail for each kind of change."""
 
 import functools
 import math

@@ -162,7 +162,7 @@ class _FlattenerWriter:
         self._constants[word] = thing
         return word
 
-    def require(self, condition: str) -> None:
+    def check(self, condition: str) -> None:
         self._lines.append(f"if not ({condition}): return None")
 
     def flatten_children(self, source: str, children: Sequence[Any]) -> None:
@@ -174,15 +174,15 @@ class _FlattenerWriter:
             self.flatten_node(word, child)
 
     def write_arguments(self, args: tuple[Any, ...]) -> None:
-        self.require(f"len(args) == {len(args)}")
+        self.check(f"len(args) == {len(args)}")
         self.flatten_children("args", args)
 
     def _flatten_dict(self, word: str, node: dict[Any, Any]) -> None:
         """Flatten a dictionary whose keys are the same objects: 1, 1.0 and True are equal keys."""
         if not node:
-            self.require(f"not {word}")
+            self.check(f"not {word}")
             return
-        self.require(f"ids({word}) == {self.constant(_ids_of_items(node))}")
+        self.check(f"ids({word}) == {self.constant(_ids_of_items(node))}")
         self.constant(tuple(node))  # keeps the keys alive, and so their ids unique
         self.flatten_children(f"{word}.values()", list(node.values()))
 
@@ -193,10 +193,10 @@ class _FlattenerWriter:
             self._arrays.append(word)
             self.count += 1
         elif kind is tuple or kind is list or _is_named_tuple(node):
-            self.require(f"type({word}) is {self.constant(kind)} and len({word}) == {len(node)}")
+            self.check(f"type({word}) is {self.constant(kind)} and len({word}) == {len(node)}")
             self.flatten_children(word, list(node))
         elif kind is dict:
-            self.require(f"type({word}) is {self.constant(kind)}")
+            self.check(f"type({word}) is {self.constant(kind)}")
             self._flatten_dict(word, node)
         elif "__dataclass_fields__" in vars(kind):
             self._flatten_dataclass(word, node)
@@ -206,13 +206,13 @@ class _FlattenerWriter:
     def _flatten_dataclass(self, word: str, node: Any) -> None:
         from dataclasses import fields
 
-        self.require(f"type({word}) is {self.constant(type(node))}")
+        self.check(f"type({word}) is {self.constant(type(node))}")
         names = [field.name for field in fields(node)]
         held = [name for name, _ in attributes(node)]
         if not set(held) <= set(names):
             raise _NotFlattenable
         if hasattr(node, "__dict__"):
-            self.require(f"{word}.__dict__.keys() == {self.constant(vars(node).keys() & names)}")
+            self.check(f"{word}.__dict__.keys() == {self.constant(vars(node).keys() & names)}")
         source = "".join(f"{word}.{name}, " for name in names)
         self.flatten_children(f"({source})", [getattr(node, name) for name in names])
 
@@ -224,19 +224,17 @@ class _FlattenerWriter:
         if index in self._places:
             self._numbers.append(word)
         elif node is None:
-            self.require(f"{word} is None")
+            self.check(f"{word} is None")
         elif kind in (int, bool, str, bytes):
-            self.require(
-                f"type({word}) is {self.constant(kind)} and {word} == {self.constant(node)}"
-            )
+            self.check(f"type({word}) is {self.constant(kind)} and {word} == {self.constant(node)}")
         elif kind in (float, complex):  # -0.0 is not 0.0, and NaN is NaN
             plain = kind is float and node == node and node
             same = (
                 f"{word} == {self.constant(node)}" if plain else f"repr({word}) == {repr(node)!r}"
             )
-            self.require(f"type({word}) is {self.constant(kind)} and {same}")
+            self.check(f"type({word}) is {self.constant(kind)} and {same}")
         else:  # its attributes have guards
-            self.require(f"{word} is {self.constant(node)}")
+            self.check(f"{word} is {self.constant(node)}")
 
 
 def _ids_of_items(node: Any) -> tuple[int, ...]:

@@ -144,7 +144,7 @@ def _next_versions_function() -> str:
     with f.when(f"icmp ne i64 {count}, 0"):
         drawn = f.emit_value(f"call ptr @PyIter_Next(ptr {f.load_field('%block', 'ticket')})")
         f.branch_unless(f"icmp ne ptr {drawn}, null", "no")
-        f.emit(f"call void @Py_DecRef(ptr {drawn})")
+        f.emit_statement(f"call void @Py_DecRef(ptr {drawn})")
     return return_truth(f)
 
 
@@ -172,7 +172,7 @@ def _commit_function() -> str:
             f.incref(f.load_word(thing, 0))
             f.store_object(f.load_word(thing, 0), address, 0)
             f.store_object(now, "%old", k)
-    f.emit("ret void")
+    f.emit_statement("ret void")
     return f.source()
 
 
@@ -207,14 +207,14 @@ def _build_result_function(slots: Mapping[str, int]) -> str:
             f.emit_value(f"call i32 @PyTuple_SetItem({given})")
         with f.when(f"icmp eq i64 {form}, {LIST_RESULT}"):
             f.emit_value(f"call i32 @PyList_SetItem({given})")
-    f.emit("ret ptr %box")
+    f.emit_statement("ret ptr %box")
     f.begin_block("bare")
-    f.emit(f"ret ptr {f.load_word('%leaves', 0)}")
+    f.emit_statement(f"ret ptr {f.load_word('%leaves', 0)}")
     f.begin_block("raised")
     f.decref_all("%leaves", count)
     with f.when("icmp ne ptr %box, null"):
-        f.emit("call void @Py_DecRef(ptr %box)")
-    f.emit("ret ptr null")
+        f.emit_statement("call void @Py_DecRef(ptr %box)")
+    f.emit_statement("ret ptr null")
     return f.source()
 
 
@@ -250,28 +250,28 @@ def _dispatch_function(layout: Layout) -> str:
     f.branch_unless(f"call i1 @numbers(ptr {block}, ptr {tables['new']})", "undo")
     _run_program(f, program, table)
     given = ", ".join(f"ptr {tables[name]}" for name in ("outs", "new", "old"))
-    f.emit(f"call void @commit(ptr {block}, {given})")
+    f.emit_statement(f"call void @commit(ptr {block}, {given})")
     given = f"ptr {tables['addresses']}, ptr {tables['leaves']}, ptr {f.load_word(box, 0)}"
     result = f.emit_value(f"call ptr @result(ptr {block}, {given})")
     calls = f.load_field(block, "calls")
     more = f.emit_value(f"add i64 {f.load_word(calls, 0, 'i64')}, 1")
-    f.emit(f"store i64 {more}, ptr {calls}")
+    f.emit_statement(f"store i64 {more}, ptr {calls}")
     for name in ("outs", "new", "old"):
         f.decref_all(tables[name], tables[f"{name}_count"])
-    f.emit(f"ret ptr {result}")
+    f.emit_statement(f"ret ptr {result}")
     f.begin_block("undo")
-    f.emit("call void @PyErr_Clear()")
+    f.emit_statement("call void @PyErr_Clear()")
     for name in ("outs", "leaves", "new"):
         f.decref_all(tables[name], tables[f"{name}_count"])
     with f.when(f"icmp ne ptr {f.load_word(box, 0)}, null"):
-        f.emit(f"call void @Py_DecRef(ptr {f.load_word(box, 0)})")
-    f.emit("br label %missed")
+        f.emit_statement(f"call void @Py_DecRef(ptr {f.load_word(box, 0)})")
+    f.emit_statement("br label %missed")
     f.begin_block("missed")
     missed = f.load_field(block, "missed")
     f.incref(missed)
-    f.emit(f"ret ptr {missed}")
+    f.emit_statement(f"ret ptr {missed}")
     f.begin_block("raised")
-    f.emit("ret ptr null")
+    f.emit_statement("ret ptr null")
     return f.source()
 
 

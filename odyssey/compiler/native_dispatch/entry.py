@@ -156,4 +156,4 @@ def _last_step_function(layout: Layout) -> str:
 
 def _return_code(f: TextFunction, number: str) -> None:
     made = f.emit_value(f"call ptr @PyLong_FromLong(i64 {number})")
-    f.emit(f"ret ptr {made}")
+    f.emit_statement(f"ret ptr {made}")

@@ -35,7 +35,7 @@ class TextFunction:
         self._lines.append(f"  %v{self._count} = {text}")
         return f"%v{self._count}"
 
-    def emit(self, text: str) -> None:
+    def emit_statement(self, text: str) -> None:
         """Append an instruction without a value."""
         self._lines.append(f"  {text}")
 
@@ -66,24 +66,24 @@ class TextFunction:
         """Continue if a comparison is true, else branch to a block."""
         found = self.emit_value(comparison)
         self._count += 1
-        self.emit(f"br i1 {found}, label %go{self._count}, label %{other}")
+        self.emit_statement(f"br i1 {found}, label %go{self._count}, label %{other}")
         self.begin_block(f"go{self._count}")
 
     @contextmanager
     def loop(self, count: str) -> Iterator[str]:
         """Write a loop that counts from 0."""
         counter, name = self.stack_slot("i64"), f"loop{self._count}"
-        self.emit(f"store i64 0, ptr {counter}")
-        self.emit(f"br label %{name}")
+        self.emit_statement(f"store i64 0, ptr {counter}")
+        self.emit_statement(f"br label %{name}")
         self.begin_block(name)
         k = self.emit_value(f"load i64, ptr {counter}")
         self.branch_unless(f"icmp slt i64 {k}, {count}", f"{name}_end")
         yield k
-        self.emit(f"br label %{name}_next")
+        self.emit_statement(f"br label %{name}_next")
         self.begin_block(f"{name}_next")
         after = self.emit_value(f"add i64 {k}, 1")
-        self.emit(f"store i64 {after}, ptr {counter}")
-        self.emit(f"br label %{name}")
+        self.emit_statement(f"store i64 {after}, ptr {counter}")
+        self.emit_statement(f"br label %{name}")
         self.begin_block(f"{name}_end")
 
     @contextmanager
@@ -92,26 +92,26 @@ class TextFunction:
         found = self.emit_value(comparison)
         self._count += 1
         name = f"when{self._count}"
-        self.emit(f"br i1 {found}, label %{name}, label %{name}_end")
+        self.emit_statement(f"br i1 {found}, label %{name}, label %{name}_end")
         self.begin_block(name)
         yield
-        self.emit(f"br label %{name}_end")
+        self.emit_statement(f"br label %{name}_end")
         self.begin_block(f"{name}_end")
 
     def store_object(self, thing: str, base: str, index: int | str) -> None:
         """Store an object in a word of a table."""
-        self.emit(f"store ptr {thing}, ptr {self.element_address(base, index)}")
+        self.emit_statement(f"store ptr {thing}, ptr {self.element_address(base, index)}")
 
     def incref(self, thing: str) -> None:
         """Add a reference to an object."""
-        self.emit(f"call void @Py_IncRef(ptr {thing})")
+        self.emit_statement(f"call void @Py_IncRef(ptr {thing})")
 
     def decref_all(self, objects: str, count: str) -> None:
         """Drop the references in a table, of which some may be null."""
         with self.loop(count) as k:
             thing = self.load_word(objects, k)
             with self.when(f"icmp ne ptr {thing}, null"):
-                self.emit(f"call void @Py_DecRef(ptr {thing})")
+                self.emit_statement(f"call void @Py_DecRef(ptr {thing})")
 
     def clear_table(self, objects: str, count: str) -> None:
         """Set a table on the stack to null."""
@@ -121,7 +121,7 @@ class TextFunction:
 
 def return_truth(f: TextFunction) -> str:
     """End a predicate: true here, false in the block ``no``; return its source."""
-    f.emit("ret i1 true")
+    f.emit_statement("ret i1 true")
     f.begin_block("no")
-    f.emit("ret i1 false")
+    f.emit_statement("ret i1 false")
     return f.source()

@@ -205,7 +205,7 @@ def _convert_float(f: TextFunction, number: str, conversion: str, cell: str) -> 
     """Convert a float; a finite one must stay finite."""
     n = f.load_word(number, 2, "double")
     with f.when(f"icmp eq i64 {conversion}, {STORE_DOUBLE}"):
-        f.emit(f"store double {n}, ptr {cell}")
+        f.emit_statement(f"store double {n}, ptr {cell}")
     with f.when(f"icmp eq i64 {conversion}, {DOUBLE_TO_FLOAT}"):
         size = f.emit_value(f"and i64 {f.load_word(number, 2, 'i64')}, {(1 << 63) - 1}")
         large = f.emit_value(
@@ -215,7 +215,7 @@ def _convert_float(f: TextFunction, number: str, conversion: str, cell: str) -> 
         lost = f.emit_value(f"and i1 {large}, {finite}")
         f.branch_unless(f"xor i1 {lost}, true", "no")
         single = f.emit_value(f"fptrunc double {n} to float")
-        f.emit(f"store float {single}, ptr {cell}")
+        f.emit_statement(f"store float {single}, ptr {cell}")
 
 
 def _convert_int(f: TextFunction, number: str, row: str, conversion: str, cell: str) -> None:
@@ -226,14 +226,14 @@ def _convert_int(f: TextFunction, number: str, row: str, conversion: str, cell: 
     f.branch_unless(f"icmp sge i64 {n}, {f.load_word(row, 2, 'i64')}", "no")
     f.branch_unless(f"icmp sle i64 {n}, {f.load_word(row, 3, 'i64')}", "no")
     with f.when(f"icmp eq i64 {conversion}, {STORE_INT}"):
-        f.emit(f"store i64 {n}, ptr {cell}")  # a shorter dtype reads its lower bytes
+        f.emit_statement(f"store i64 {n}, ptr {cell}")  # a shorter dtype reads its lower bytes
     with f.when(f"icmp ne i64 {conversion}, {STORE_INT}"):
         wide = f.emit_value(f"sitofp i64 {n} to double")
         with f.when(f"icmp eq i64 {conversion}, {INT_TO_DOUBLE}"):
-            f.emit(f"store double {wide}, ptr {cell}")
+            f.emit_statement(f"store double {wide}, ptr {cell}")
         with f.when(f"icmp eq i64 {conversion}, {INT_TO_FLOAT}"):
             single = f.emit_value(f"fptrunc double {wide} to float")
-            f.emit(f"store float {single}, ptr {cell}")
+            f.emit_statement(f"store float {single}, ptr {cell}")
 
 
 def _double_bits(number: float) -> int:

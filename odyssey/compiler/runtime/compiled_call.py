@@ -157,7 +157,7 @@ class CompiledCall:
         self._order = None if places == sorted(places) else itemgetter(*places)
         # Of the memory that is the program's own, if other threads may run meanwhile.
         apart = self._has_host_calls or self.executable.module.releases_gil or self.executable.locks
-        apart = apart or array_layout() is None  # Python then fills in the table of addresses
+        apart = bool(apart) or array_layout() is None  # Python then fills in the table of addresses
         self._lock: RLock | None = PROGRAMS.new() if apart else None
 
     # -------------------------------------------------------------- running

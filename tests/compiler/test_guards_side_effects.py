@@ -1,4 +1,4 @@
-"""What may do something else at each call is a reason not to watch a function; nothing else is."""
+"""Side effects keep a function from being guarded and compiled; pure library functions do not."""
 
 import functools
 import math

@@ -1,4 +1,4 @@
-"""What comes to a compiled function however it lies in memory, and what it gives back."""
+"""Arguments of compiled functions in any memory layout, and the results that they give."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""How calls reach programs: functions that know one structure take trees and names apart."""
+"""The fast path: flatteners of pytrees and keywords, each for one structure of arguments."""
 
 from __future__ import annotations
 

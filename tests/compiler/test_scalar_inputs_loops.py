@@ -1,4 +1,4 @@
-"""Numbers among the arguments that loops and branches carry, return, or are asked about."""
+"""Scalar inputs that loops and branches carry, return or depend on."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_state_that_moves_into_other_memory_is_the_same_state():
     optimizer.step()
     guards = discover_guards(lambda: optimizer.step())
     assert guards.holds()
-    optimizer._pack()
+    optimizer._flatten_params()
     assert guards.refresh()
     assert guards.holds()
 

@@ -1,4 +1,4 @@
-"""Calls that are one native function leave what eager ones leave, whatever comes between."""
+"""Natively dispatched calls leave what eager calls leave, whatever comes in between."""
 
 import gc
 import sys

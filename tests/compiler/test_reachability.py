@@ -1,4 +1,4 @@
-"""What a function reaches by any way is found: its effects happen once a call, its draws too."""
+"""Reachability: the side effects and draws of all that a function reaches happen once a call."""
 
 import array
 import functools

@@ -1,4 +1,4 @@
-"""Guards of what shows other things as they are now: views of dictionaries, abstract classes."""
+"""Guards of views of dictionaries and of abstract classes, which change with other objects."""
 
 import abc
 import collections

@@ -1,4 +1,4 @@
-"""Numbers among the arguments: inputs of one program, unless Python asks for their values."""
+"""Scalar inputs: numbers among the arguments serve one program, unless their values are needed."""
 
 from __future__ import annotations
 

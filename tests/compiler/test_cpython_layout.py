@@ -1,4 +1,4 @@
-"""Native code that looks at what a function reads of Python sees each change, by whatever door."""
+"""Memory guards see each change of what a function reads of Python, in native dispatch."""
 
 import gc
 import random
@@ -10,7 +10,7 @@ import weakref
 import numpy as np
 import pytest
 from test_guards import CHANGES, CLASSES, OfClass, of
-from test_guards_of_anything import change, function, put_back, tree
+from test_guards_random_changes import change, function, put_back, tree
 
 import odyssey as od
 from odyssey.compiler.dispatch.fast_path import CACHE_MISS
@@ -468,6 +468,7 @@ def test_versions_of_dictionaries_are_known_where_python_has_them():
     assert (cpython_layout.dict_version_offset() is not None) is (sys.version_info < (3, 13))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["code", "items"])
 def test_no_change_of_a_dictionary_keeps_its_version(way):
     place = cpython_layout.dict_version_offset()

@@ -1,4 +1,4 @@
-"""The trial of a compiled function leaves nothing, and what it remembers has an end."""
+"""A trace attempt leaves no side effects, and what it holds is bounded."""
 
 import asyncio
 import functools
@@ -237,7 +237,7 @@ def test_a_careful_tape_inside_finds_the_first_value_that_is_not_finite():
 
     train(X)
     with (
-        pytest.raises(NonFiniteError, match=r"log at .*test_trial"),
+        pytest.raises(NonFiniteError, match=r"log at .*test_attempt"),
         np.errstate(all="ignore"),
     ):
         train(np.zeros(2))

@@ -1,4 +1,4 @@
-"""Containers of compiled functions, with what else they hold, and dictionaries by their keys."""
+"""Containers as arguments of compiled functions: extra attributes, and keys of dictionaries."""
 
 from collections import namedtuple
 from dataclasses import dataclass

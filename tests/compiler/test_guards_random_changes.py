@@ -1,4 +1,4 @@
-"""Guards fail whenever a function would give another result, whatever was done to what it reads."""
+"""Guards fail after any random change by which a function would give another result."""
 
 import functools
 import operator

@@ -1,4 +1,4 @@
-"""A program is for what its arguments are, with all that a function may ask of them."""
+"""Cache keys: a program is for all that a function may read of its arguments."""
 
 import copy
 from dataclasses import dataclass
