@@ -127,10 +127,10 @@ def reachable(*roots: Any, but: Callable[[Any], bool] | None = None) -> Iterator
         yield thing
         opaque = (*_LEAF_TYPES, Value, Symbol, GradientTape)
         if not (is_generator(thing) or isinstance(thing, opaque)):
-            waiting.extend(referents(thing, enter))
+            waiting.extend(_referents(thing, enter))
 
 
-def referents(thing: Any, enter: Callable[[Any], bool]) -> list[Any]:
+def _referents(thing: Any, enter: Callable[[Any], bool]) -> list[Any]:
     if isinstance(thing, FunctionType):
         return _function_referents(thing, enter)
     if isinstance(thing, type):
@@ -168,10 +168,10 @@ def _container_items(thing: Any) -> list[Any]:
 
 def is_user_defined(thing: type | ModuleType) -> bool:
     """Return whether a class or module is not of Python, NumPy or this package."""
-    return package_of(thing) not in _LIBRARY_PACKAGES
+    return _package_of(thing) not in _LIBRARY_PACKAGES
 
 
-def package_of(thing: Any) -> str:
+def _package_of(thing: Any) -> str:
     """Return the top-level package of a module, a class, a function, or an object's class."""
     if isinstance(thing, ModuleType):
         module = thing.__name__
@@ -186,10 +186,10 @@ def enterable(roots: Sequence[Any]) -> Callable[[Any], bool]:
 
     It enters what users wrote; an installed package, which may be large, only if a root is from it.
     """
-    homes = {package_of(thing) for root in roots for thing in (root, *_wrapped_callables(root))}
+    homes = {_package_of(thing) for root in roots for thing in (root, *_wrapped_callables(root))}
     return lambda thing: (
         is_user_defined(thing)
-        and (package_of(thing) in homes or not _is_installed(package_of(thing)))
+        and (_package_of(thing) in homes or not _is_installed(_package_of(thing)))
     )
 
 
@@ -208,7 +208,7 @@ def _is_installed(package: str) -> bool:
 
 def slot_descriptors(kind: type) -> list[Any]:
     """Return the descriptors of all ``__slots__`` of a class, but for those of this package."""
-    makers = [b for b in kind.__mro__ if "__slots__" in vars(b) and package_of(b) != "odyssey"]
+    makers = [b for b in kind.__mro__ if "__slots__" in vars(b) and _package_of(b) != "odyssey"]
     return [v for m in makers for v in vars(m).values() if type(v) is MemberDescriptorType]
 
 
@@ -258,7 +258,7 @@ def named_namespaces(
     namespaces = [function.__globals__]
     # This package's own modules load ops on first use.
     closed = [m for m in _closure_values(function) if isinstance(m, ModuleType)]
-    namespaces += [vars(m) for m in closed if package_of(m) != "odyssey"]
+    namespaces += [vars(m) for m in closed if _package_of(m) != "odyssey"]
     while namespaces:
         namespace = namespaces.pop()
         if id(namespace) not in found:

@@ -105,10 +105,9 @@ class Guard:
 
     def term(self) -> tuple[str, Sequence[Any]]:
         """Return the guard's expression and its operands."""
-        made = self.expression
-        return (made if isinstance(made, str) else made(self.expected)), self.operands(
-            self.expected
-        )
+        text = self.expression
+        text = text if isinstance(text, str) else text(self.expected)
+        return text, self.operands(self.expected)
 
     def with_memory_guard(self, make: Callable[..., MemoryGuard | None], *args: Any) -> Self:
         """Let native dispatch check what ``make(*args, expected)`` returns; return the guard."""

@@ -45,10 +45,11 @@ declare ptr @odyssey_new_number(ptr, ptr, ptr)"""
 
 
 def native_dispatch_module(layout: Layout) -> str:
-    """Return the source of the module with ``whole(self, args, count)``, the native dispatcher.
+    """Return the source of the module with ``dispatch(self, args, count)``, the native dispatcher.
 
     The dispatcher returns the function's result, or the cache miss sentinel. The module also has
-    ``fresh`` (see ``guard_check_functions``) and all of ``entry_module``; ``self`` is as there.
+    ``tables_current`` (see ``guard_check_functions``) and all of ``entry_module``; ``self`` is as
+    there.
 
     Args:
         layout: Offsets of the fields of Variables, arrays and dictionaries.
@@ -129,10 +130,10 @@ def _make_leaves_function(slots: Mapping[str, int]) -> str:
 def _next_versions_function() -> str:
     """Make the next version numbers of the states; each must be a Python int."""
     f = TextFunction("internal i1 @numbers(ptr %block, ptr %new)")
-    rows, one = f.load_field("%block", "numbers"), f.load_field("%block", "one")
+    rows, one = f.load_field("%block", "versions"), f.load_field("%block", "one")
     kind, count = (
-        f.load_field("%block", "whole_number"),
-        f.load_field("%block", "number_count", "i64"),
+        f.load_field("%block", "int_type"),
+        f.load_field("%block", "version_count", "i64"),
     )
     with f.loop(count) as k:
         now = f.load_word(f.load_word(rows, k), 0)
@@ -154,8 +155,8 @@ def _next_versions_function() -> str:
 def _commit_function() -> str:
     """Store versions and gradients; the objects that they replace are left in the tables."""
     f = TextFunction("internal void @commit(ptr %block, ptr %outs, ptr %new, ptr %old)")
-    addresses, none = f.load_field("%block", "numbers"), f.load_field("%block", "none")
-    with f.loop(f.load_field("%block", "number_count", "i64")) as k:
+    addresses, none = f.load_field("%block", "versions"), f.load_field("%block", "none")
+    with f.loop(f.load_field("%block", "version_count", "i64")) as k:
         address = f.load_word(addresses, k)
         now = f.load_word(address, 0)
         f.store_object(f.load_word("%new", k), address, 0)
@@ -222,18 +223,20 @@ def _build_result_function(slots: Mapping[str, int]) -> str:
 
 
 def _dispatch_function(layout: Layout) -> str:
-    f = TextFunction("ptr @whole(ptr %self, ptr %args, i64 %count)", once=True)
+    f = TextFunction("ptr @dispatch(ptr %self, ptr %args, i64 %count)", once=True)
     block = block_of(f, layout)
     program = f.load_field(block, "program")
-    f.branch_unless(f"icmp eq i64 %count, {f.load_field(program, 'given', 'i64')}", "missed")
+    f.branch_unless(
+        f"icmp eq i64 %count, {f.load_field(program, 'argument_count', 'i64')}", "cache_miss"
+    )
     arrays = f.load_field(program, "array_count", "i64")
-    f.branch_unless(f"call i1 @apart(ptr %args, i64 {arrays})", "missed")
-    f.branch_unless(f"call i1 @contexts(ptr {block})", "missed")
-    turn = f.load_field(block, "turn", "i64")
-    answer = f.emit_value(f"call i64 @others(ptr {block})")
+    f.branch_unless(f"call i1 @distinct(ptr %args, i64 {arrays})", "cache_miss")
+    f.branch_unless(f"call i1 @contexts(ptr {block})", "cache_miss")
+    turn = f.load_field(block, "generation", "i64")
+    answer = f.emit_value(f"call i64 @python_guards(ptr {block})")
     f.branch_unless(f"icmp ne i64 {answer}, 2", "raised")
-    f.branch_unless(f"icmp eq i64 {answer}, 1", "missed")
-    f.branch_unless(f"call i1 @rooms(ptr {block})", "missed")
+    f.branch_unless(f"icmp eq i64 {answer}, 1", "cache_miss")
+    f.branch_unless(f"call i1 @dictionaries(ptr {block})", "cache_miss")
     tables = _stack_tables(f, block)
     f.branch_unless(
         f"call i1 @outs(ptr {block}, ptr {tables['outs']}, ptr {tables['addresses']})", "undo"
@@ -243,7 +246,7 @@ def _dispatch_function(layout: Layout) -> str:
     )
     box = tables["box"]
     _make_container(f, block, box)
-    f.branch_unless(f"icmp eq i64 {f.load_field(block, 'turn', 'i64')}, {turn}", "undo")
+    f.branch_unless(f"icmp eq i64 {f.load_field(block, 'generation', 'i64')}, {turn}", "undo")
     _check_memory_guards(f, block, program)
     table = f.load_field(program, "table")
     _store_result_addresses(f, block, table, tables["addresses"])
@@ -265,9 +268,9 @@ def _dispatch_function(layout: Layout) -> str:
         f.decref_all(tables[name], tables[f"{name}_count"])
     with f.when(f"icmp ne ptr {f.load_word(box, 0)}, null"):
         f.emit_statement(f"call void @Py_DecRef(ptr {f.load_word(box, 0)})")
-    f.emit_statement("br label %missed")
-    f.begin_block("missed")
-    missed = f.load_field(block, "missed")
+    f.emit_statement("br label %cache_miss")
+    f.begin_block("cache_miss")
+    missed = f.load_field(block, "cache_miss")
     f.incref(missed)
     f.emit_statement(f"ret ptr {missed}")
     f.begin_block("raised")
@@ -278,7 +281,7 @@ def _dispatch_function(layout: Layout) -> str:
 def _stack_tables(f: TextFunction, block: str) -> dict[str, str]:
     """Allocate tables on the stack for new objects and for those that they replace."""
     found = {}
-    counts = {"outs": "out", "leaves": "leaf", "new": "number", "old": "cell"}
+    counts = {"outs": "out", "leaves": "leaf", "new": "version", "old": "cell"}
     for name, count in counts.items():
         n = f.load_field(block, f"{count}_count", "i64")
         found[name] = f.stack_slot("i64", n)
@@ -304,9 +307,9 @@ def _check_memory_guards(f: TextFunction, block: str, program: str) -> None:
     """Check the memory guards; from here on no Python code runs."""
     f.branch_unless(f"icmp ne i64 {f.load_field(block, 'ready', 'i64')}, 0", "undo")
     rows, count = f.load_field(block, "words"), f.load_field(block, "word_count", "i64")
-    f.branch_unless(f"call i1 @words(ptr {rows}, i64 {count})", "undo")
-    f.branch_unless(f"call i1 @pairs(ptr {block})", "undo")
-    f.branch_unless(f"call i1 @look(ptr {program}, ptr %args)", "undo")
+    f.branch_unless(f"call i1 @words_match(ptr {rows}, i64 {count})", "undo")
+    f.branch_unless(f"call i1 @pairs_match(ptr {block})", "undo")
+    f.branch_unless(f"call i1 @check(ptr {program}, ptr %args)", "undo")
 
 
 def _run_program(f: TextFunction, program: str, table: str) -> None:

@@ -71,7 +71,7 @@ def block_of(f: TextFunction, layout: Layout) -> str:
 
 def _words_function() -> str:
     """Predicate: each address holds the expected word under a mask; rows are these three."""
-    f = TextFunction("internal i1 @words(ptr %rows, i64 %n)")
+    f = TextFunction("internal i1 @words_match(ptr %rows, i64 %n)")
     with f.loop("%n") as k:
         row = f.element_address("%rows", f.emit_value(f"mul i64 {k}, 3"))
         there = f.load_word(f.load_word(row, 0), 0, "i64")
@@ -82,12 +82,12 @@ def _words_function() -> str:
 
 def _check_function(layout: Layout) -> str:
     """Predicate: guards hold and arguments are as expected; stores the arguments' addresses."""
-    f = TextFunction("internal i1 @look(ptr %program, ptr %args)")
+    f = TextFunction("internal i1 @check(ptr %program, ptr %args)")
     guards, count = (
         f.load_field("%program", "guards"),
         f.load_field("%program", "guard_count", "i64"),
     )
-    f.branch_unless(f"call i1 @words(ptr {guards}, i64 {count})", "no")
+    f.branch_unless(f"call i1 @words_match(ptr {guards}, i64 {count})", "no")
     rows, table = f.load_field("%program", "arrays"), f.load_field("%program", "table")
     with f.loop(f.load_field("%program", "array_count", "i64")) as k:
         row, array = (
@@ -131,10 +131,11 @@ def _check_disjoint(f: TextFunction, start: str, size: str) -> None:
 def _entry_function(layout: Layout) -> str:
     f = TextFunction("ptr @call(ptr %self, ptr %args, i64 %count)", once=True)
     program = block_of(f, layout)
-    given, outputs = (f.load_field(program, name, "i64") for name in ("given", "output_count"))
+    given = f.load_field(program, "argument_count", "i64")
+    outputs = f.load_field(program, "output_count", "i64")
     wanted = f.emit_value(f"add i64 {given}, {outputs}")
     f.branch_unless(f"icmp eq i64 %count, {wanted}", "guard_failed")
-    f.branch_unless(f"call i1 @look(ptr {program}, ptr %args)", "guard_failed")
+    f.branch_unless(f"call i1 @check(ptr {program}, ptr %args)", "guard_failed")
     slots, table = f.load_field(program, "outputs"), f.load_field(program, "table")
     results = f.element_address("%args", given)
     with f.loop(outputs) as k:

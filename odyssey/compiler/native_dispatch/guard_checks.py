@@ -9,10 +9,10 @@ __all__ = ["guard_check_functions"]
 
 
 def guard_check_functions(layout: Layout) -> str:
-    """Return the source of the guard predicates over a call block, and of ``fresh``.
+    """Return the source of the guard predicates over a call block, and of ``tables_current``.
 
-    Python calls ``fresh()`` to learn whether the tables are current: it returns True if all guards
-    hold, None if only context variables differ, and the cache miss sentinel otherwise.
+    Python calls ``tables_current()``: it returns True if all guards in the tables hold, None if
+    only context variables differ, and the cache miss sentinel otherwise.
     """
     dictionaries = _dictionary_function(layout.version)
     return "\n".join(
@@ -29,7 +29,7 @@ def guard_check_functions(layout: Layout) -> str:
 
 def _distinct_function() -> str:
     """Predicate: no argument is passed twice."""
-    f = TextFunction("internal i1 @apart(ptr %args, i64 %count)")
+    f = TextFunction("internal i1 @distinct(ptr %args, i64 %count)")
     with f.loop("%count") as i:
         one = f.load_word("%args", i)
         with f.loop(i) as k:
@@ -62,8 +62,8 @@ def _context_function() -> str:
 
 def _python_guards_function() -> str:
     """Evaluate the guards that need Python: 1 if they hold, 0 if one fails, 2 if Python raised."""
-    f = TextFunction("internal i64 @others(ptr %block)")
-    check = f.load_field("%block", "others")
+    f = TextFunction("internal i64 @python_guards(ptr %block)")
+    check = f.load_field("%block", "python_guards")
     f.branch_unless(f"icmp ne ptr {check}, null", "yes")
     f.incref(check)
     answer = f.emit_value(f"call ptr @PyObject_CallNoArgs(ptr {check})")
@@ -81,9 +81,9 @@ def _python_guards_function() -> str:
 
 def _dictionary_function(version: int | None) -> str:
     """Predicate: dictionaries have the expected items; one of a known version is not searched."""
-    f = TextFunction("internal i1 @rooms(ptr %block)")
-    rows, items = f.load_field("%block", "rooms"), f.load_field("%block", "items")
-    with f.loop(f.load_field("%block", "room_count", "i64")) as k:
+    f = TextFunction("internal i1 @dictionaries(ptr %block)")
+    rows, items = f.load_field("%block", "dictionaries"), f.load_field("%block", "items")
+    with f.loop(f.load_field("%block", "dictionary_count", "i64")) as k:
         row = f.element_address(rows, f.emit_value(f"mul i64 {k}, 5"))
         dictionary = f.load_word(row, 0)
         now = "0"
@@ -119,7 +119,7 @@ def _dictionary_function(version: int | None) -> str:
 
 def _word_pairs_function() -> str:
     """Predicate: pairs of addresses hold equal words."""
-    f = TextFunction("internal i1 @pairs(ptr %block)")
+    f = TextFunction("internal i1 @pairs_match(ptr %block)")
     rows = f.load_field("%block", "pairs")
     with f.loop(f.load_field("%block", "pair_count", "i64")) as k:
         row = f.element_address(rows, f.emit_value(f"shl i64 {k}, 1"))
@@ -129,15 +129,15 @@ def _word_pairs_function() -> str:
 
 
 def _tables_current_function(layout: Layout) -> str:
-    f = TextFunction("ptr @fresh(ptr %self, ptr %args, i64 %count)", once=True)
+    f = TextFunction("ptr @tables_current(ptr %self, ptr %args, i64 %count)", once=True)
     block = block_of(f, layout)
     rows, count = f.load_field(block, "words"), f.load_field(block, "word_count", "i64")
-    f.branch_unless(f"icmp ne i64 {f.load_field(block, 'ready', 'i64')}, 0", "missed")
-    f.branch_unless(f"call i1 @words(ptr {rows}, i64 {count})", "missed")
-    f.branch_unless(f"call i1 @pairs(ptr {block})", "missed")
-    f.branch_unless(f"call i1 @rooms(ptr {block})", "missed")
+    f.branch_unless(f"icmp ne i64 {f.load_field(block, 'ready', 'i64')}, 0", "cache_miss")
+    f.branch_unless(f"call i1 @words_match(ptr {rows}, i64 {count})", "cache_miss")
+    f.branch_unless(f"call i1 @pairs_match(ptr {block})", "cache_miss")
+    f.branch_unless(f"call i1 @dictionaries(ptr {block})", "cache_miss")
     f.branch_unless(f"call i1 @contexts(ptr {block})", "none")
-    for name, other in (("true", "none"), ("none", "missed"), ("missed", "")):
+    for name, other in (("true", "none"), ("none", "cache_miss"), ("cache_miss", "")):
         answer = f.load_field(block, name)
         f.incref(answer)
         f.emit_statement(f"ret ptr {answer}")

@@ -61,7 +61,7 @@ class ScalarInputs:
 
     Attributes:
         count: The number of scalar arguments.
-        taken: The slots, in order: the arguments, then the numbers computed of them.
+        slots: The scalar slots, in order: the arguments, then the numbers computed of them.
         cells: The memory that numbers are converted into.
         known: By expression, the values for host calls during a run.
     """
@@ -77,7 +77,7 @@ class ScalarInputs:
             used.setdefault((one, "i8"), len(used))
         self.count = len(arithmetic.inputs)
         computed = dict.fromkeys(one for one, _ in used if one not in arithmetic.inputs)
-        self.taken = [
+        self.slots = [
             ScalarSlot(one.kind, tuple([(type, k) for (e, type), k in used.items() if e == one]))
             for one in (*arithmetic.inputs, *computed)
         ]
@@ -106,11 +106,11 @@ class ScalarInputs:
         except Exception:
             return None
 
-    def given(self, numbers: Sequence[Any]) -> Sequence[Any] | None:
+    def for_entry_point(self, numbers: Sequence[Any]) -> Sequence[Any] | None:
         """Return the numbers for the entry point, keep those for host calls."""
         if not self._called:
             return numbers
-        count = len(self.taken)
+        count = len(self.slots)
         self.known = dict(zip(self._called, numbers[count:], strict=True))
         # A number of another class would give a result of another dtype.
         if any(type(number) is not one.kind for one, number in self.known.items()):
@@ -124,7 +124,7 @@ class ScalarInputs:
             first: The index of the first number among the arguments of the entry point.
         """
         start, rows = self.cells.__array_interface__["data"][0], list[int]()
-        for k, one in enumerate(self.taken, first):
+        for k, one in enumerate(self.slots, first):
             for type_, cell in one.uses or (("", self.cells.size - 1),):
                 conversion = _CONVERSIONS.get((one.kind, type_ or "f8"), STORE_INT)
                 rows += [
@@ -139,7 +139,7 @@ class ScalarInputs:
     def store(self, numbers: Sequence[Any]) -> bool:
         """Convert numbers into their cells, as the entry point does; False if one does not fit."""
         cell_bytes = self.cells.view(np.uint8)
-        for one, number in zip(self.taken, numbers, strict=True):
+        for one, number in zip(self.slots, numbers, strict=True):
             if type(number) is not one.kind:
                 return False
             for type_, k in one.uses:
@@ -189,8 +189,8 @@ _CONVERSIONS = {
 
 def convert_scalars_function(f: TextFunction) -> None:
     """Write code that checks the numbers of a call and converts them; see ``ScalarInputs.rows``."""
-    rows = f.load_field("%program", "takes")
-    with f.loop(f.load_field("%program", "take_count", "i64")) as k:
+    rows = f.load_field("%program", "scalars")
+    with f.loop(f.load_field("%program", "scalar_count", "i64")) as k:
         row = f.element_address(rows, f.emit_value(f"mul i64 {k}, 6"))
         number = f.load_word("%args", f.load_word(row, 0, "i64"))
         f.branch_unless(f"icmp eq ptr {f.load_word(number, 1)}, {f.load_word(row, 1)}", "no")

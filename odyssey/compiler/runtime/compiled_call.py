@@ -292,7 +292,7 @@ class CompiledCall:
     ) -> Any:
         executable, came = self.executable, arrays
         if numbers:
-            given = self.numbers.given(numbers)
+            given = self.numbers.for_entry_point(numbers)
             if given is None:
                 return CACHE_MISS
             numbers = given

@@ -164,7 +164,7 @@ class _Subprogram:
     def _taken(self, numbers: Sequence[Any]) -> Sequence[Any]:
         """What the program is given of numbers."""
         completed = self.program.numbers.with_computed(numbers)
-        taken = None if completed is None else self.program.numbers.given(completed)
+        taken = None if completed is None else self.program.numbers.for_entry_point(completed)
         if taken is None:
             raise _raise_refused()
         found: Sequence[Any] = taken

@@ -113,19 +113,19 @@ class NativeDispatch:
         self._rates: list[tuple[int, int]] = []
         self._block = np.zeros(CALL_BLOCK_SIZE, np.int64)
         self._held.append(self._block)
-        names = ("contexts", "rooms", "items", "words", "pairs", "numbers", "cells")
+        names = ("contexts", "dictionaries", "items", "words", "pairs", "versions", "cells")
         self._tables = {name: _WordTable(self._held) for name in (*names, "outs", "leaves")}
         self._bound: list[int] = []
         fixed = {
             "program": address_of(executable.block),
-            "missed": id(missed),
+            "cache_miss": id(missed),
             "calls": address_of(calls),
             "ticket": id(_call_counter(next_ticket)),
             "ids": id(_call_counter(free_id)),
             "one": id(1),
             "none": id(None),
             "true": id(True),
-            "whole_number": id(int),
+            "int_type": id(int),
             "variable": id(Variable),
         }
         self._set(**fixed)
@@ -138,8 +138,8 @@ class NativeDispatch:
         # Also for who calls while the function forgets its programs.
         code = load_entry_points(direct=True)
         keep = self._block, executable, self._held, code
-        call = builtin(code.address("whole"), "program", *keep)
-        self._fresh: Callable[..., Any] = builtin(code.address("fresh"), "fresh", *keep)
+        call = builtin(code.address("dispatch"), "program", *keep)
+        self._fresh: Callable[..., Any] = builtin(code.address("tables_current"), "fresh", *keep)
         self.call: Callable[..., Any] = call
         if int(self._block[BLOCK_FIELDS["form"]]) == LIST_RESULT:
             tree = results.tree
@@ -242,7 +242,7 @@ class NativeDispatch:
                 held += self._own.locks
                 for lock in (GUARD, *self._own.locks):
                     words += [id(lock) + (owner or 0), -1, 0]
-            self._fill("numbers", places, 1, "number_count")
+            self._fill("versions", places, 1, "version_count")
             self._fill("cells", cells, 2, "cell_count")
             self._bound, self._able = words, able
             self._states[:] = held
@@ -256,7 +256,7 @@ class NativeDispatch:
         fresh = self._fresh() if self._asked is self._guards.holds else self
         if fresh is not True:
             with self._lock:
-                self._set(ready=0, turn=int(self._block[BLOCK_FIELDS["turn"]]) + 1)
+                self._set(ready=0, generation=int(self._block[BLOCK_FIELDS["generation"]]) + 1)
                 self._set(ready=self._note_contexts() and (fresh is None or self._note_guards()))
 
     def _note_contexts(self) -> bool:
@@ -288,7 +288,7 @@ class NativeDispatch:
         pairs = [pair for seen in found for pair in seen.pairs]
         self._fill("pairs", chain(*dict.fromkeys([*self._rates, *pairs])), 2, "pair_count")
         self._note_rooms(found)
-        self._set(others=0 if rest is None else id(rest))
+        self._set(python_guards=0 if rest is None else id(rest))
         self._asked = asked
         # Who looks into rooms may be anywhere: these are held as long as the tables.
         for seen in found:
@@ -312,7 +312,7 @@ class NativeDispatch:
             for whole, version in seen.versions:
                 rows += [id(whole), version, 0, 0, 1]
         self._fill("items", items)
-        self._fill("rooms", rows, 5, "room_count")
+        self._fill("dictionaries", rows, 5, "dictionary_count")
 
 
 def native_dispatch_of(

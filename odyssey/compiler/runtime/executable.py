@@ -180,7 +180,7 @@ class Executable:
         self._outputs = np.array(outputs, np.int64)
         self.set_fields(table=address_of(self.table), first=steps[0], last=steps[-1])
         self.set_fields(array_type=id(ndarray), array_count=count)
-        self.set_fields(given=count + len(self.numbers.taken))
+        self.set_fields(argument_count=count + len(self.numbers.slots))
         self.set_fields(outputs=address_of(self._outputs), output_count=len(outputs))
         self.use_arguments(self.argument_table(self.inputs, self.numbers))
 
@@ -208,8 +208,8 @@ class Executable:
         if array_layout() is None:
             specs = given.held[: len(self.inputs)]
             self._wanted = [(spec.shape, spec.dtype, True) for spec in specs]
-        self.set_fields(arrays=address_of(given.arrays), takes=address_of(given.numbers))
-        self.set_fields(take_count=given.numbers.size // 6)
+        self.set_fields(arrays=address_of(given.arrays), scalars=address_of(given.numbers))
+        self.set_fields(scalar_count=given.numbers.size // 6)
 
     def grow_arena(self, size: int) -> int:
         """Take an arena of so many bytes, and tell them."""
@@ -327,7 +327,7 @@ class Executable:
         given = len(self.inputs)
         if not self._is_bound() or [_observed_spec(a) for a in arrays[:given]] != self._wanted:
             return GUARD_FAILED
-        count = given + len(self.numbers.taken)
+        count = given + len(self.numbers.slots)
         if not self.numbers.store(arrays[given:count]):
             return GUARD_FAILED
         self.place_arguments([*arrays[:given], *arrays[count:]])

@@ -125,7 +125,7 @@ def profile_graph(
     """
     executable = Executable(graph, True, threads, budget)
     given = executable.canonical_args(arrays)
-    if not executable.numbers.store(executable.numbers.given(numbers) or ()):
+    if not executable.numbers.store(executable.numbers.for_entry_point(numbers) or ()):
         raise BindingError("a number is of another class, or beyond the dtype that it meets")
     with write_lock():  # no state is half written
         wait_for_programs()

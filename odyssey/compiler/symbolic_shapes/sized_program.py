@@ -120,7 +120,7 @@ class Pattern:
             raise UnlikeError("its results lie elsewhere")
         if _steps(written) != _steps(first):
             raise UnlikeError("it calls others")
-        if written.numbers.taken != first.numbers.taken:
+        if written.numbers.slots != first.numbers.slots:
             raise UnlikeError("it takes other numbers")
 
 

@@ -23,10 +23,10 @@ from odyssey.graph.trace import Trace
 __all__ = ["TraceAttempt", "clear_traceback", "describe_trace_error", "try_trace"]
 
 _TRACE_LOCK = RLock()
-_PATIENCE = 1.0  # seconds that an attempt waits for that of another thread
+_LOCK_TIMEOUT = 1.0  # seconds that an attempt waits for that of another thread
 
 # The most attempts with scalar inputs: fixing one number may show that another must be fixed.
-_MOST_TRIALS = 3
+_MAX_ATTEMPTS = 3
 
 
 class TraceAttempt:
@@ -79,7 +79,7 @@ class TraceAttempt:
             # One at a time: another attempt's restore would undo this one's writes. The timeout is
             # for functions that wait for threads which call compiled functions. One call in C takes
             # the lock and records it, so that no interrupt comes between the two.
-            acquired.extend(starmap(_TRACE_LOCK.acquire, [(True, _PATIENCE)]))
+            acquired.extend(starmap(_TRACE_LOCK.acquire, [(True, _LOCK_TIMEOUT)]))
             start = perf_counter()
             self._run(trace, fn, args, named)
             self.seconds = perf_counter() - start
@@ -108,7 +108,7 @@ class TraceAttempt:
     def _record_question(self, expression: Expression, question: str) -> None:
         for path in expression.names:
             self.fixed_numbers.setdefault(
-                path, f"{_SPOKEN.get(question, question)}, {_user_line()}"
+                path, f"{_QUESTIONS.get(question, question)}, {_user_line()}"
             )
 
     def _run(
@@ -174,7 +174,7 @@ def try_trace(
         named: Its keyword arguments.
         fixed_numbers: The numbers that are fixed, by path, and why; further ones are added.
     """
-    for _ in range(_MOST_TRIALS):
+    for _ in range(_MAX_ATTEMPTS):
         try:
             attempt = TraceAttempt(fn, args, named, fixed_numbers=fixed_numbers)
         except OdysseyError:
@@ -197,7 +197,7 @@ def _is_unusable(attempt: TraceAttempt) -> bool:
 
 
 # How Python writes the questions that methods of these names ask a number.
-_SPOKEN = {
+_QUESTIONS = {
     **{
         "bool": "whether it is true",
         "index": "its value as an index",

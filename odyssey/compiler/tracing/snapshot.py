@@ -186,12 +186,12 @@ def _is_shared(thing: Any) -> bool:
     )
 
 
-def _is_restorable(thing: Any, watched: bool) -> bool:
+def _is_restorable(thing: Any, has_guards: bool) -> bool:
     if isinstance(thing, (Value, Symbol)) or is_generator(thing):
         return True
     if isinstance(thing, FunctionType):
         # Guards can tell these from methods of the same names, as ``polynomial.eval(x)``.
-        return watched or _ESCAPING_NAMES.isdisjoint(names_in_code(thing.__code__))
+        return has_guards or _ESCAPING_NAMES.isdisjoint(names_in_code(thing.__code__))
     return issubclass(c_base_of(type(thing)), KNOWN_C_TYPES) and not _is_shared(thing)
 
 
@@ -208,24 +208,24 @@ def _save_object(thing: Any, enter: Callable[[Any], bool]) -> list[_SavedPart]:
     if isinstance(thing, FunctionType):
         name = thing.__name__
         cells = zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True)
-        kept: list[_SavedPart] = [(f"{n}, in {name}", *_save_cell(cell)) for n, cell in cells]
+        parts: list[_SavedPart] = [(f"{n}, in {name}", *_save_cell(cell)) for n, cell in cells]
         for namespace, names in named_namespaces(thing, enter):
-            kept.append((f"a global that {name} names", *_save_dict_items(namespace, names)))
+            parts.append((f"a global that {name} names", *_save_dict_items(namespace, names)))
         if thing.__dict__:
-            kept.append((f"an attribute of {name}", *_save_dict_items(thing.__dict__)))
-        return kept
+            parts.append((f"an attribute of {name}", *_save_dict_items(thing.__dict__)))
+        return parts
     if isinstance(thing, type):
         name_of_part = f"an attribute of {thing.__name__}"
         return [(name_of_part, *_save_class_attributes(thing))] if enter(thing) else []
     name_of_part = f"an attribute of {article(kind)}"
-    kept = [(name_of_part, *_save_slot(slot, thing)) for slot in slot_descriptors(type(thing))]
+    parts = [(name_of_part, *_save_slot(slot, thing)) for slot in slot_descriptors(type(thing))]
     saves_dict = not isinstance(thing, ModuleType) or enter(thing)
     if saves_dict and isinstance(getattr(thing, "__dict__", None), dict):
-        kept.append((name_of_part, *_save_dict_items(thing.__dict__)))
+        parts.append((name_of_part, *_save_dict_items(thing.__dict__)))
     for base, save in _SAVERS.items():
         if isinstance(thing, base):
-            kept.append((article(kind), *save(thing)))
-    return kept
+            parts.append((article(kind), *save(thing)))
+    return parts
 
 
 def _save_list(sequence: list[Any]) -> _Undo:
@@ -272,8 +272,10 @@ def _save_set(members: set[Any]) -> _Undo:
 def _save_dict_items(items: dict[Any, Any], names: set[str] | None = None) -> _Undo:
     """Save the items of a dictionary, or those of ``names``."""
     kind: Any = OrderedDict if isinstance(items, OrderedDict) else dict
-    kept = kind.__iter__(items) if names is None else [name for name in names if name in items]
-    before = {name: kind.__getitem__(items, name) for name in kept}
+    names_saved = (
+        kind.__iter__(items) if names is None else [name for name in names if name in items]
+    )
+    before = {name: kind.__getitem__(items, name) for name in names_saved}
 
     def was_replaced(name: Any) -> bool:
         return name not in items or kind.__getitem__(items, name) is not before[name]
