@@ -165,8 +165,8 @@ def _query_slices(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Iterator[_
     count, keys = q.shape[-2], k.shape[-2]
     number = max([parts for least, parts in _PARTS.items() if count * keys >= least], default=1)
     # A program for symbolic sizes must be the same for all.
-    fixed = getattr(getattr(q, "graph", None), "fixed", True)
-    if not causal or not fixed or not 1 < number <= count:
+    static_shapes = getattr(getattr(q, "graph", None), "static_shapes", True)
+    if not causal or not static_shapes or not 1 < number <= count:
         yield _QuerySlice(slice(0, count), q, k, v, mask, False)
         return
     ends = [count * (n + 1) // number for n in range(number)]
