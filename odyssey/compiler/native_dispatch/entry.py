@@ -6,12 +6,22 @@ words, see ``tables``.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+
 from odyssey.compiler.native_dispatch.llvm_functions import TextFunction, return_truth
-from odyssey.compiler.native_dispatch.scalar_inputs import convert_scalars_function
+from odyssey.compiler.native_dispatch.tables import (
+    DOUBLE_TO_FLOAT,
+    INT_TO_DOUBLE,
+    INT_TO_FLOAT,
+    STORE_DOUBLE,
+    STORE_INT,
+)
 
 __all__ = ["RAN", "CHECK_FAILED", "GUARD_FAILED", "Layout", "entry_module"]
 
@@ -98,7 +108,7 @@ def _check_function(layout: Layout) -> str:
         data = f.load_word(array, layout.data // 8)
         _check_disjoint(f, f.emit_value(f"ptrtoint ptr {data} to i64"), f.load_word(row, 4, "i64"))
         f.store_object(data, table, f.load_word(row, 3, "i64"))
-    convert_scalars_function(f)
+    _convert_scalars(f)
     return return_truth(f)
 
 
@@ -158,3 +168,60 @@ def _last_step_function(layout: Layout) -> str:
 def _return_code(f: TextFunction, number: str) -> None:
     made = f.emit_value(f"call ptr @PyLong_FromLong(i64 {number})")
     f.emit_statement(f"ret ptr {made}")
+
+
+# ------------------------------------------------------------------ scalar inputs
+
+
+def _convert_scalars(f: TextFunction) -> None:
+    """Write code that checks the numbers of a call and converts them; see ``ScalarInputs.rows``."""
+    rows = f.load_field("%program", "scalars")
+    with f.loop(f.load_field("%program", "scalar_count", "i64")) as k:
+        row = f.element_address(rows, f.emit_value(f"mul i64 {k}, 6"))
+        number = f.load_word("%args", f.load_word(row, 0, "i64"))
+        f.branch_unless(f"icmp eq ptr {f.load_word(number, 1)}, {f.load_word(row, 1)}", "no")
+        conversion, cell = f.load_word(row, 4, "i64"), f.load_word(row, 5)
+        with f.when(f"icmp sge i64 {conversion}, {STORE_DOUBLE}"):
+            _convert_float(f, number, conversion, cell)
+        with f.when(f"icmp slt i64 {conversion}, {STORE_DOUBLE}"):
+            _convert_int(f, number, row, conversion, cell)
+
+
+def _convert_float(f: TextFunction, number: str, conversion: str, cell: str) -> None:
+    """Convert a float; a finite one must stay finite."""
+    n = f.load_word(number, 2, "double")
+    with f.when(f"icmp eq i64 {conversion}, {STORE_DOUBLE}"):
+        f.emit_statement(f"store double {n}, ptr {cell}")
+    with f.when(f"icmp eq i64 {conversion}, {DOUBLE_TO_FLOAT}"):
+        size = f.emit_value(f"and i64 {f.load_word(number, 2, 'i64')}, {(1 << 63) - 1}")
+        large = f.emit_value(
+            f"icmp ugt i64 {size}, {_double_bits(float(np.finfo(np.float32).max))}"
+        )
+        finite = f.emit_value(f"icmp ult i64 {size}, {_double_bits(inf)}")
+        lost = f.emit_value(f"and i1 {large}, {finite}")
+        f.branch_unless(f"xor i1 {lost}, true", "no")
+        single = f.emit_value(f"fptrunc double {n} to float")
+        f.emit_statement(f"store float {single}, ptr {cell}")
+
+
+def _convert_int(f: TextFunction, number: str, row: str, conversion: str, cell: str) -> None:
+    """Convert an integer to a dtype that holds it."""
+    far = f.stack_slot("i32")
+    n = f.emit_value(f"call i64 @PyLong_AsLongLongAndOverflow(ptr {number}, ptr {far})")
+    f.branch_unless(f"icmp eq i32 {f.emit_value(f'load i32, ptr {far}')}, 0", "no")
+    f.branch_unless(f"icmp sge i64 {n}, {f.load_word(row, 2, 'i64')}", "no")
+    f.branch_unless(f"icmp sle i64 {n}, {f.load_word(row, 3, 'i64')}", "no")
+    with f.when(f"icmp eq i64 {conversion}, {STORE_INT}"):
+        f.emit_statement(f"store i64 {n}, ptr {cell}")  # a shorter dtype reads its lower bytes
+    with f.when(f"icmp ne i64 {conversion}, {STORE_INT}"):
+        wide = f.emit_value(f"sitofp i64 {n} to double")
+        with f.when(f"icmp eq i64 {conversion}, {INT_TO_DOUBLE}"):
+            f.emit_statement(f"store double {wide}, ptr {cell}")
+        with f.when(f"icmp eq i64 {conversion}, {INT_TO_FLOAT}"):
+            single = f.emit_value(f"fptrunc double {wide} to float")
+            f.emit_statement(f"store float {single}, ptr {cell}")
+
+
+def _double_bits(number: float) -> int:
+    (found,) = struct.unpack("<q", struct.pack("<d", number))
+    return int(found)

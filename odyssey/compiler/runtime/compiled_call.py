@@ -156,9 +156,10 @@ class CompiledCall:
         places = [k for k in range(self._argument_count) if k not in numbers] + numbers
         self._order = None if places == sorted(places) else itemgetter(*places)
         # Of the memory that is the program's own, if other threads may run meanwhile.
-        apart = self._has_host_calls or self.executable.module.releases_gil or self.executable.locks
-        apart = bool(apart) or array_layout() is None  # Python then fills in the table of addresses
-        self._lock: RLock | None = PROGRAMS.new() if apart else None
+        # Without native entry points Python fills the table of addresses, which takes the lock too.
+        releases = self._has_host_calls or self.executable.module.releases_gil
+        needs_lock = releases or bool(self.executable.locks) or array_layout() is None
+        self._lock: RLock | None = PROGRAMS.new() if needs_lock else None
 
     # -------------------------------------------------------------- running
 
