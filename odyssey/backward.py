@@ -198,3 +198,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
     if not any(op.row.vjp.values()):
         raise AttributeError(f"odyssey.backward: the op {name!r} was declared without rules")
     return _backward_of(op.row)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *TABLE})

@@ -256,3 +256,7 @@ def is_importable(thing: Any) -> bool:
     for name in str(getattr(thing, "__qualname__", "")).split("."):
         place = getattr(place, name, None)
     return place is thing
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -116,3 +116,7 @@ class MissingFileError(FileError, FileNotFoundError):
 
 class FormatError(OdysseyError, ValueError):
     """A file is not what was saved: cut off, damaged, edited, of another program or version."""
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -81,3 +81,7 @@ def isolate_errstate(fn: Callable[P, R]) -> Callable[P, R]:
         return copy_context().run(fn, *args, **named)
 
     return run
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -138,3 +138,7 @@ def scipy_objective(fn: Callable[[Any], Any], params: Any) -> Objective:
     ``minimize(objective, objective.x0, jac=True, hessp=objective.hessp, method="trust-ncg")``.
     """
     return Objective(fn, params)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

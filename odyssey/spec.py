@@ -95,3 +95,7 @@ def fits_kind(dtype: np.dtype[Any], own: np.dtype[Any]) -> bool:
     (True, False)
     """
     return dtype.kind in ("biufc" if own.kind == "c" else "biuf")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

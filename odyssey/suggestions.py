@@ -128,3 +128,7 @@ class MissingAttribute:
             name=self.name,
             obj=instance,
         )
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -205,3 +205,7 @@ class _Probe:
             )
 
         return projected_gradient
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -375,3 +375,7 @@ def map_tree(fn: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """
     columns = [leaves(tree), *(same_tree("map_tree", "leaves", tree, o) for o in others)]
     return unflatten(tree, [fn(*row) for row in zip(*columns, strict=True)])
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

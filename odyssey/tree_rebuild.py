@@ -207,3 +207,7 @@ def extra_attributes(node: Any) -> list[tuple[str, Any]]:
             names, *[_backing_attributes(node, name) for name in _data_descriptors(kind, names)]
         )
     return [(n, v) for n, v in found if n not in inner and not _is_cached_property(kind, n)]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -7,3 +7,7 @@ which takes the parsed arguments and returns the exit status. ``build_parser`` l
 from odyssey.cli.commands import build_parser, main
 
 __all__ = ["build_parser", "main"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

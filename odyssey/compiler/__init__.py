@@ -131,3 +131,7 @@ def compile(
             partial(CompiledByValue, **settings) if fn is None else CompiledByValue(fn, **settings)
         )
     return partial(CompiledFunction, **settings) if fn is None else CompiledFunction(fn, **settings)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

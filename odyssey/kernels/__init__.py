@@ -94,3 +94,7 @@ def has_numba() -> bool:
     from importlib.util import find_spec  # not needed elsewhere at import
 
     return find_spec("numba") is not None
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

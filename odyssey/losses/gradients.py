@@ -188,3 +188,7 @@ def _as_gradient(g: Any, predictions: Any) -> Array:
     g = g if isinstance(g, Symbol) else np.asarray(g)
     answer: Array = unbroadcast(g, Spec(predictions.shape, predictions.dtype))
     return answer if isinstance(answer, Symbol) else np.asarray(answer)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -33,4 +33,4 @@ def __getattr__(name: str) -> Callable[..., Any]:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_registry.op_names(others=True)})
+    return sorted({*__all__, *_registry.op_names(others=True)})

@@ -372,3 +372,7 @@ class WarmupCosineLR(_Warmup):
             return self.eta_min
         part = (self.steps - self.warmup_steps) / (self.total_steps - self.warmup_steps)
         return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * part)) / 2
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -103,3 +103,7 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     result = unflatten(like, values)
     filling.commit()
     return result
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -187,7 +187,7 @@ def lazy_module_interface(
         vars(sys.modules[room])[name] = value
         return value
 
-    return names, get, lambda: sorted({*vars(sys.modules[room]), *known})
+    return names, get, lambda: sorted(known)
 
 
 def missing_attribute_error(module: str, name: str) -> AttributeError:

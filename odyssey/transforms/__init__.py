@@ -32,3 +32,7 @@ __all__ = [
     "vjp",
     "while_loop",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -9,3 +9,7 @@ from odyssey.variable.variable import (
 )
 
 __all__ = ["Variable", "alias_of", "check_trainable", "resolve_gradient", "writable_alias"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
