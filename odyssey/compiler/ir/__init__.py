@@ -1,1 +1,1 @@
-"""The intermediate representation: nodes, views and traversal."""
+"""Intermediate representation (IR): nodes, views, and rewriting of graphs."""

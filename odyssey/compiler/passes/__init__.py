@@ -1,1 +1,1 @@
-"""Passes over the IR: simplification, windowed products, layout assignment, rematerialization."""
+"""Passes over the IR: simplification, window products, layout assignment, rematerialization."""
