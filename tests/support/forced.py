@@ -70,7 +70,7 @@ CHOICES = {
     "transposes": _set(conv, "_FEW")((0,), (10**9,)),
     "Winograd": _set(sliding_windows, "_MANY_CHANNELS", "_MANY_TILES")((1, 1)),
     "extremes": _set(reduce, "_NUMPY_MINIMUM")((1,), (1 << 40,)),
-    "steps": _set(control_flow, "_MANY")((2,)),
+    "steps": _set(control_flow, "_STEPS_PER_CALL")((2,)),
 }
 
 

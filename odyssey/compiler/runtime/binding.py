@@ -1,6 +1,6 @@
-"""What a program relies on of Python's objects: where states lie, and what must stand where.
+"""Binding: addresses of states, and guard words on the objects that hold them.
 
-Where NumPy's arrays and our own objects keep what is looked at is found out once, by looking.
+The offsets of the fields of NumPy's arrays and of the package's own objects are measured once.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ __all__ = [
 ]
 
 _WRITEABLE = 0x400
-# How many refer to an object is the first word of it, or a half of that.
+# The reference count is the first word of an object, or the lower half of it.
 _COUNT = 0xFFFFFFFF
-# Who has an array that nobody else has: its Variable, and a ``Hold``.
+# References to an exclusively owned array: from its Variable, and from a BufferLease.
 _EXCLUSIVE_COUNT = 2
 _PROBE = 0.1
 
 
 def planned_strides(plan_: Plan, k: int) -> tuple[int, ...] | None:
-    """The strides that a plan has of a state; None where it has none of it."""
+    """Return the strides that a plan assumes for state `k`; None if it has no such state."""
     for home in plan_.allocations.values():
         if home.buffer.kind == "state" and home.buffer.index == k:
             return home.view.strides
@@ -70,7 +70,7 @@ def planned_strides(plan_: Plan, k: int) -> tuple[int, ...] | None:
 
 
 def memory_span(array: Array) -> tuple[int, int]:
-    """Where an array's memory begins and ends; one byte further than its last where it is empty."""
+    """Return the first address of an array's memory and the address behind its last byte."""
     start = end = address_of(array)
     if not array.size:
         return start, start
@@ -83,7 +83,7 @@ def memory_span(array: Array) -> tuple[int, int]:
 
 
 def refuse_overlap(spans: list[tuple[int, int, bool]]) -> None:
-    """Raise where a state that is written to shares memory: beginnings, ends, whether written."""
+    """Raise BindingError if a written state aliases another: spans are (start, end, written)."""
     ordered = sorted(spans)
     reach, reach_written = -1, False
     for start, end, written in ordered:
@@ -94,7 +94,7 @@ def refuse_overlap(spans: list[tuple[int, int, bool]]) -> None:
 
 
 def state_guard_words(state: State, array: Array, written: bool) -> list[int]:
-    """Place, mask and word of what a program relies on of a state."""
+    """Return guard words for a bound state: triples of address, mask and expected word."""
     variable, found = state.variable, array_layout()
     if found is None:
         return []
@@ -114,7 +114,7 @@ def state_guard_words(state: State, array: Array, written: bool) -> list[int]:
 
 
 class BufferLease:
-    """An array that programs are bound to: all of them together are one who has it."""
+    """Shared reference to a buffer: all programs bound to it count as one reference."""
 
     __slots__ = ("__weakref__", "array")
 
@@ -122,24 +122,24 @@ class BufferLease:
         self.array = array
 
 
-_HOLDS: WeakValueDictionary[int, BufferLease] = WeakValueDictionary()
+_LEASES: WeakValueDictionary[int, BufferLease] = WeakValueDictionary()
 
 
 def lease_of(array: Array) -> BufferLease:
-    """The hold of an array, the same one for each program."""
-    found = _HOLDS.get(id(array))
+    """Return the lease of an array, the one that every program shares."""
+    found = _LEASES.get(id(array))
     if found is None or found.array is not array:
-        found = _HOLDS[id(array)] = BufferLease(array)
+        found = _LEASES[id(array)] = BufferLease(array)
     return found
 
 
 def ensure_exclusive(state: State) -> None:
-    """Let a state that a run binds anew have an array that nobody else has.
+    """Give a state that a run rebinds an exclusively owned buffer (copy on write).
 
-    Written to where it lies, it is then as good as new; and the next run needs no other.
+    A run may then write to it in place, and later runs keep the buffer.
 
     Raises:
-        UnfitError: somebody has the array, and is to see what is written before.
+        BindingError: another owner holds the array and must see its old elements.
     """
     variable = state.variable
     if type(variable._array) is not ndarray:
@@ -148,15 +148,15 @@ def ensure_exclusive(state: State) -> None:
     if held.array.flags.owndata and is_exclusive(held):
         return
     if state.kept:
-        raise BindingError(f"somebody else has the array of {state.label}")
+        raise BindingError(f"another owner holds the array of {state.label}")
     variable._array = np.array(held.array)
 
 
 def assert_exclusive(variable: Variable, held: BufferLease) -> None:
-    """Raise UnfitError where a Variable has another array, or somebody else has it."""
-    # No other thread runs between reading the count and what is called next: no call, no loop.
+    """Raise BindingError if a Variable has another array, or the array another owner."""
+    # Without a call or a loop, no other thread runs between reading the count and the commit.
     if variable._array is not held.array or not is_exclusive(held):
-        raise BindingError("somebody else has an array that is written to")
+        raise BindingError("another owner holds an array that is written to")
 
 
 def is_exclusive(lease: BufferLease) -> bool:
@@ -165,12 +165,12 @@ def is_exclusive(lease: BufferLease) -> bool:
 
 
 def _reference_count(place: int) -> int:
-    """How many refer to the object that lies there."""
+    """Return the reference count of the object at an address."""
     return ctypes.c_int64.from_address(place).value & _COUNT
 
 
 def absent_gradient_words(variable: Variable) -> list[int]:
-    """Place, mask and word of a leaf that has no gradient."""
+    """Return guard words for a leaf without a gradient: address, mask and expected word."""
     if variable._info is None or array_layout() is None:
         return []
     words = [slot_offset(Value, "_info") + id(variable), -1, id(variable._info)]
@@ -178,20 +178,20 @@ def absent_gradient_words(variable: Variable) -> list[int]:
 
 
 def address_of(array: Array) -> int:
-    """Where the elements of an array lie."""
+    """Return the address of an array's first element."""
     found: int = array.__array_interface__["data"][0]
     return found
 
 
-def write_words(place: int, words: list[int]) -> None:
-    """Put words into memory."""
+def write_words(address: int, words: list[int]) -> None:
+    """Write 64-bit words to memory from an address on."""
     for k, word in enumerate(words):
-        ctypes.c_int64.from_address(place + 8 * k).value = word
+        ctypes.c_int64.from_address(address + 8 * k).value = word
 
 
 @cache
 def array_layout() -> Layout | None:
-    """Where NumPy's arrays keep what describes them; None where it is not where it should be."""
+    """Return the offsets of the fields of NumPy's arrays; None if they are not the known ones."""
     if not NATIVE_DISPATCH:
         return None
     known = Layout(data=16, ndim=24, shape=32, dtype=56, flags=64)
@@ -223,13 +223,13 @@ def array_layout() -> Layout | None:
     return known
 
 
-# Where NumPy's table of functions for C has two of them; that does not change.
+# Indices of two functions in NumPy's C API table; they are part of its ABI.
 _NEW_ARRAY, _NEW_NUMBER = 184, 60
 
 
 @cache
 def numpy_functions() -> Mapping[str, int]:
-    """Addresses of NumPy's functions that make arrays and numbers; none where they do not."""
+    """Return addresses of NumPy's C functions that make arrays and scalars; empty if not found."""
     room: Any = getattr(np, "_core", None) or np.core
     pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
     read = pointer(("PyCapsule_GetPointer", ctypes.pythonapi))
@@ -245,7 +245,7 @@ def numpy_functions() -> Mapping[str, int]:
 
 @cache
 def lock_owner_offset() -> int | None:
-    """How far into a lock lies who holds it, 0 for nobody; None where it is not found."""
+    """Return the offset of the owner's thread id (0 for none) in an RLock; None if not found."""
     lock, me = RLock(), get_ident()
     words = (ctypes.c_int64 * (type(lock).__basicsize__ // 8)).from_address(id(lock))
     before = [*words]
@@ -259,9 +259,9 @@ def lock_owner_offset() -> int | None:
 
 @cache
 def load_entry_points(direct: bool) -> Loaded:
-    """What Python calls of any program: ``entry``, or ``whole`` of those with ``direct`` calls."""
+    """Load the code that Python calls for any program; native dispatch if `direct`."""
     known = array_layout()
-    assert known is not None, "Python fills in the tables of programs"
+    assert known is not None, "without a known layout, Python dispatches every call"
     return (
         load(native_dispatch_module(known), numpy_functions())
         if direct
@@ -270,6 +270,6 @@ def load_entry_points(direct: bool) -> Loaded:
 
 
 def native_dispatch_available() -> bool:
-    """Whether a call may be one native function here."""
+    """Return whether a call may be dispatched by one native function on this interpreter."""
     known = array_layout()
     return known is not None and bool(known.variable)

@@ -1,8 +1,8 @@
-"""A compiled call: a program in the place of a function, with all that the function would leave.
+"""Compiled call: a program in the place of a function, with all side effects of the function.
 
-A program computes and writes the states; here is what else a call does to Variables: gradients are
-delivered, numbers of writes go up, results are Variables or arrays as the function returns them.
-What cannot be undone happens in one call of C, so that an interrupt finds all of it, or nothing.
+A program computes and writes the states. A compiled call also delivers gradients, increments the
+versions of written leaves, and returns Variables or arrays as the function would. Whatever cannot
+be undone is committed in one C call, so an interrupt finds all of it or nothing.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ __all__ = [
 
 
 class ShapeSpecialization(NamedTuple):
-    """What of a program hangs on the sizes of its arguments.
+    """Everything that is specialized to input shapes.
 
     Attributes:
-        inputs: Specs of what it is called with.
-        outs: Makes the arrays that it writes its results to.
-        results: Makes of them what the function returns.
+        inputs: Input specs.
+        outs: Allocates the output buffers.
+        results: Rebuilds the function's result from the buffers.
     """
 
     inputs: list[Spec]
@@ -72,28 +72,28 @@ class ShapeSpecialization(NamedTuple):
 
 
 class CompiledCall:
-    """A program, what must hold for it to run, and what it leaves.
+    """Program with its guards, and the side effects of a call.
 
     Args:
-        trial: Of a function, without an error.
-        guards: What it read of Python.
-        result: What a run of the function returned for such arguments.
-        bare: Whether all arguments are arrays, or numbers that may be any.
-        calls: One word, which counts the calls that ``direct`` does.
-        threads: How many it has; 0 for what is said of all.
-        receivers: Objects that come before these, and are the same ones in each call.
-        budget: Bytes that it is to hold at most.
-        text: Of the graph, where it was written down already.
-        passed: See ``Results``.
+        trial: Trace of the function.
+        guards: Guards on what the trace read of Python.
+        result: Result of an eager call with such arguments.
+        bare: Whether all arguments are arrays, or scalars that are inputs.
+        calls: Array of one word that counts native calls.
+        threads: Number of threads; 0 for the process-wide setting.
+        receivers: Leading arguments that must be identical in each call, such as ``self``.
+        budget: Bytes that the plan aims to stay within.
+        text: Lowered program, if the graph was lowered before.
+        passed: See ``ResultBuilder``.
 
     Attributes:
-        direct: A whole call in one native function; None where it takes Python.
+        native: Native dispatch of a whole call; None if a call needs Python.
 
     Raises:
-        UnsuitedError: no program can do what the function does.
+        NotCompilableError: no program can do what the function does.
     """
 
-    # How calls reach it whose arguments are taken apart.
+    # Entry for calls whose arguments are containers; see ``dispatch.fast_path``.
     fast_path: FastPath | None = None
 
     def __init__(
@@ -115,7 +115,7 @@ class CompiledCall:
         refuse_states_on_tapes(states)
         refuse_captured_aliases(states, guards.guarded_arrays())
         try:
-            clocks = is_profiled() and text is None  # of a text for all sizes the whole is timed
+            clocks = is_profiled() and text is None  # a program for all sizes is timed as a whole
             self.executable = Executable(graph, clocks, threads, budget, text)
         except BindingError as error:
             raise NotCompilableError(str(error)) from error
@@ -125,7 +125,7 @@ class CompiledCall:
         self._hyperparameters: list[Any] = [
             (getattr(make, "__self__", None), variable, make) for variable, make in graph.made
         ]
-        # Read at the first run: the trial may be older than what was assigned since.
+        # Read at the first run: settings may have been assigned since the trace.
         self._settings: list[Any] = [None for _ in self._hyperparameters]
         self._accumulated = [s.variable for s in states if s.field == "grad" and s.id >= 0]
         self._delivered = [s.variable for s in states if s.field == "grad" and s.update is not None]
@@ -147,7 +147,7 @@ class CompiledCall:
         )
         self._rebind()
         self._array_count = len(self.executable.inputs) - len(self._accumulated)
-        # Of numbers among the arguments, which come behind the arrays.
+        # Scalar inputs follow the arrays.
         self.numbers = self.executable.numbers
         self.free, self.places = tuple(trial.scalar_inputs), tuple(trial.scalar_inputs.values())
         self._argument_count = self._array_count + len(self.places)
@@ -155,7 +155,7 @@ class CompiledCall:
         numbers = [place - len(receivers) for place in self.places]
         places = [k for k in range(self._argument_count) if k not in numbers] + numbers
         self._order = None if places == sorted(places) else itemgetter(*places)
-        # Of the memory that is the program's own, if other threads may run meanwhile.
+        # Lock of the program's own memory, if other threads may run meanwhile.
         # Without native entry points Python fills the table of addresses, which takes the lock too.
         releases = self._has_host_calls or self.executable.module.releases_gil
         needs_lock = releases or bool(self.executable.locks) or array_layout() is None
@@ -164,15 +164,15 @@ class CompiledCall:
     # -------------------------------------------------------------- running
 
     def run(self, arrays: Sequence[Any]) -> Any:
-        """The result of a call, of arrays and then numbers; CACHE_MISS where nothing was done."""
+        """Run on arrays, then scalars; MISSED if a guard failed and nothing was executed."""
         if len(arrays) != self._argument_count or store() is not MEMORY or scopes()[0] is not None:
             return CACHE_MISS
         if self.executable.contract_broken:
             return CACHE_MISS
-        if self._lock is None:  # one native call, in which no other thread runs
+        if self._lock is None:  # one native call, during which no other thread runs
             result = self._check_guards_and_run(arrays)
         else:
-            # The collector, or the handler of a signal, may call what it interrupts.
+            # The collector or a signal handler may call the very function that it interrupts.
             inside = self._lock._is_owned()  # type: ignore[attr-defined]
             if inside or (self.executable.locks and is_inside_program()):
                 return CACHE_MISS
@@ -183,7 +183,7 @@ class CompiledCall:
         return result
 
     def _run_locked(self, lock: RLock, arrays: Sequence[Any]) -> Any:
-        """The same, with the locks of what it uses; ``WAIT`` where somebody writes to leaves."""
+        """Run with the states' locks; ``WAIT`` if another thread is writing to leaves."""
         with lock:
             return run_with_locks(
                 self.executable.locks, partial(self._check_guards_and_run, arrays)
@@ -192,6 +192,7 @@ class CompiledCall:
     def _check_guards_and_run(
         self, arrays: Sequence[Any], shape: ShapeSpecialization | None = None
     ) -> Any:
+        """Check the guards, then run; MISSED if one fails."""
         guards = self.guards
         if not self._quiet() or not (guards.holds() or guards.refresh()):
             return CACHE_MISS
@@ -207,7 +208,7 @@ class CompiledCall:
 
     @property
     def call_arrays(self) -> Callable[[Sequence[Any]], Any]:
-        """``run``, of arrays and numbers in the order of the call."""
+        """Return ``run`` for arguments in the order of the call."""
         run: Callable[[Sequence[Any]], Any] = self.run
         if self._order is not None:
             plain, order, total = run, self._order, self._argument_count
@@ -219,7 +220,7 @@ class CompiledCall:
 
     @property
     def native_call(self) -> Callable[..., Any]:
-        """``direct``, of the arguments alone, in the order of the call."""
+        """Return the native dispatch for arguments in the order of the call."""
         if self.native is None:
             return always_miss
         if not self._receivers:
@@ -233,22 +234,23 @@ class CompiledCall:
         return lambda *args: call(*args[1:]) if args and args[0] is one else CACHE_MISS
 
     def _reorder_arguments(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        order, completed = self._order, self.numbers.with_computed
+        """Wrap a call so that arrays come first, and scalars behind them."""
+        order, with_computed = self._order, self.numbers.with_computed
         if order is None and not self.numbers.computes:
             return call
         count, total = self._array_count, self._argument_count
 
-        def whole(*args: Any) -> Any:
+        def reordered(*args: Any) -> Any:
             if len(args) != total:
                 return CACHE_MISS
             given = args if order is None else order(args)
             numbers = completed(given[count:])
             return CACHE_MISS if numbers is None else call(*given[:count], *numbers)
 
-        return whole
+        return reordered
 
     def _refresh_hyperparameters(self) -> None:
-        """Read again what Python knows, such as learning rates, where it was assigned."""
+        """Read learning rates and other settings again if they were assigned."""
         for k, (group, variable, make) in enumerate(self._hyperparameters):
             settings = group._settings
             if settings is not self._settings[k]:
@@ -256,41 +258,42 @@ class CompiledCall:
                 self._settings[k] = settings
 
     def call_any(self, given: Sequence[Any]) -> Any:
-        """The same of Variables, numbers and arrays that may lie in memory in any way."""
+        """Run on Variables, scalars and any arrays; MISSED if nothing was executed."""
         if any(id(one) in self._captured_ids for one in given):
-            return CACHE_MISS  # to the function a captured Variable and an argument are the same
+            return CACHE_MISS  # the argument is a captured Variable: the function sees one object, not two
         found = [array_of(one) for one in given[: self._array_count]]
         found = [np.asarray(one) if isinstance(one, np.generic) else one for one in found]
         try:
             wanted = self.specialization_for(found).inputs
             arrays = self.executable.canonical_args(found, wanted)
             if self._passes and not all(map(is_, arrays, given)):
-                return CACHE_MISS  # what is given back is what came
+                return CACHE_MISS  # the function returns the argument itself, not a copy
             return self.run([*arrays, *given[self._array_count :]])
         except BindingError:
             return CACHE_MISS
 
     def profile(self, given: Sequence[Any], runs: int) -> Profile:
-        """What kernels take on such arguments; nothing but time passes. See ``timing``."""
-        from odyssey.compiler.runtime.profile import profile_graph  # what it imports takes 3 ms
+        """Time the kernels on such arguments, without side effects; see ``runtime.profile``."""
+        from odyssey.compiler.runtime.profile import profile_graph  # its imports take 3 ms
 
         found = [np.asarray(array_of(one)) for one in given[: self._array_count]]
         for variable, spec in zip(
             self._accumulated, self.executable.inputs[len(found) :], strict=True
         ):
-            gradient = _current_gradient(variable)  # one that is not there takes as long
+            gradient = _current_gradient(variable)  # an absent gradient takes as long
             found.append(np.zeros(spec.shape, spec.dtype) if gradient is None else gradient)
         numbers = self.numbers.with_computed(given[self._array_count :])
         own = self.executable.threads, self.executable.budget
         return profile_graph(self.executable.graph, found, runs, numbers or (), *own)
 
     def specialization_for(self, arrays: Sequence[Any]) -> ShapeSpecialization:
-        """What hangs on the sizes of arguments; UnfitError where it is for none of them."""
+        """Return the specialization for arguments' shapes; BindingError if none."""
         return self._specialization
 
     def _run(
         self, arrays: Sequence[Any], numbers: Sequence[Any], shape: ShapeSpecialization
     ) -> Any:
+        """Run the program and commit its side effects; MISSED if nothing was executed."""
         executable, came = self.executable, arrays
         if numbers:
             given = self.numbers.for_entry_point(numbers)
@@ -305,13 +308,13 @@ class CompiledCall:
         try:
             for schedule in self._deferred:
                 behind += schedule.step_calls()
-        except Exception:  # the function will raise it in its turn
+        except Exception:  # an eager call will raise it in its own words
             return CACHE_MISS
         outs = shape.outs()
         answer = executable.start(*arrays, *numbers, *outs)
         if answer == GUARD_FAILED:
             if any(type(array) is not ndarray for array in arrays):
-                return CACHE_MISS  # of a Variable the function may return another kind
+                return CACHE_MISS  # given a Variable, the function may return another kind
             try:
                 self._rebind()
                 arrays = executable.canonical_args(arrays, shape.inputs)
@@ -325,12 +328,12 @@ class CompiledCall:
                 try:
                     if executable.run_middle_steps() != RAN:
                         return CACHE_MISS
-                except Exception:  # of a kernel: the function will raise it in its own words
+                except Exception:  # of a host call: an eager call will raise it in its own words
                     return CACHE_MISS
             if self._commits:
                 try:
                     self._commit(self._all_outputs(outs) if self._calls else outs, behind)
-                except BindingError:  # of what looks: another thread has come in between
+                except BindingError:  # of an exclusivity check: another thread came in between
                     return CACHE_MISS
             elif behind:
                 run_all(starmap(call, [(executable.rest,), *behind]))
@@ -342,19 +345,19 @@ class CompiledCall:
         return shape.results.made([*outs, *came] if self._passes else outs)
 
     def _all_outputs(self, outs: list[Any]) -> list[Any]:
-        """The arrays of all results, those that calls gave among them."""
+        """Return all outputs in order, results of host calls included."""
         written = iter(outs)
         nodes = [node for node in self.executable.plan.outputs if node is not None]
         called = self.executable.host_results
         return [called[n.id] if n.kind == "result" else next(written) for n in nodes]
 
     def _rebind(self) -> None:
-        """Find the states anew, and what notes the writes to leaves; see ``writing`` of values."""
+        """Bind to the states' arrays of now, and prepare the commit of their versions."""
         self.executable.bind()
         together: dict[int, list[Info]] = {}
         for leaf in self._written:
             together.setdefault(id(leaf._info.shared), []).append(leaf._info)
-        # Numbers of writes: where they stand, and at which index or by which name.
+        # Version counters: setter, container, and index or attribute name.
         self._numbers: list[tuple[Any, Any, Any]] = []
         for infos in together.values():
             shared = infos[0].shared
@@ -372,9 +375,11 @@ class CompiledCall:
             self.native.bind(self._trained, self._numbers, self._delivered, able)
 
     def _commit(self, outs: list[Any], behind: Plan) -> None:
-        """The last step, and what is to happen with it, and ``behind`` it."""
+        """Run the last step and publish all side effects in one C call, deferred effects last."""
         for leaf in self._trained:
-            leaf._placed = None  # tapes that took the leaf up, but have no use of it, look again
+            leaf._placed = (
+                None  # tapes that entered the leaf without recording a use look it up again
+            )
         plan = list(self._begin)
         for put, where, at in self._numbers:
             number = where[0] if put is setitem else where.own
@@ -390,16 +395,17 @@ class CompiledCall:
 
 
 def _starts_with(args: Sequence[Any], receivers: Sequence[Any]) -> bool:
+    """Return whether the first arguments are the very receivers."""
     return len(args) >= len(receivers) and all(map(is_, args, receivers))
 
 
 def specialize_to_shape(
     trial: TraceAttempt, text: LoweredProgram | Executable, result: Any, *passed: Any
 ) -> ShapeSpecialization:
-    """What a program needs of a trial for certain sizes.
+    """Build the shape specialization of a trace.
 
     Raises:
-        UnsuitedError: no program can return what the function does.
+        NotCompilableError: no program can return what the function does.
     """
     outs = _output_allocator(output_specs(text.plan))
     return ShapeSpecialization(
@@ -408,7 +414,7 @@ def specialize_to_shape(
 
 
 def _output_allocator(specs: Sequence[tuple[Any, Any]]) -> Callable[[], list[Any]]:
-    """A function that makes new arrays; of one, as mostly, without a loop."""
+    """Return a function that allocates the output buffers; without a loop for a single one."""
     if len(specs) == 1:
         ((shape, dtype),) = specs
         return lambda: [empty(shape, dtype)]
@@ -416,6 +422,6 @@ def _output_allocator(specs: Sequence[tuple[Any, Any]]) -> Callable[[], list[Any
 
 
 def _current_gradient(variable: Variable) -> Any:
-    """The gradient that a program adds to; None sends the call back."""
+    """Return the gradient that a program accumulates into, or None."""
     info = variable._info
     return None if info is None else array_of(info.grad)

@@ -1,8 +1,7 @@
-"""Loops and branches of a program: their parts are programs of their own, run natively.
+"""Control flow in programs: scan, while_loop and cond run compiled subgraphs.
 
-A step of a scan goes from one set of buffers to another and back. Where it is one native segment, a
-loop in native code runs it, which moves the addresses in its table; otherwise Python runs it, a
-call of native code a step.
+Carries alternate between two sets of buffers. If a step is one native segment, a native loop runs
+all steps and moves the addresses in the step's table; otherwise Python runs one native call a step.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ __all__ = ["NativeLoop", "host_call_kernel", "subprograms_of"]
 
 _TITLES = {"scan": ["each step"], "cond": ["if true", "if false"]}
 
-# Runs programs again and again. Before each time it puts addresses into their tables: row ``k`` of
-# ``moves`` says where, from which address on, how far apart they are, and of which bits of the
-# number of the time. With a condition it goes on as long as that leaves a true byte.
+# Drivers of loops. Before each step they write addresses into the program's table: a row of
+# ``moves`` has the slot's address, the first address, the distance between two, and the mask of the
+# step's number that selects one. The conditional driver goes on while the condition is a true byte.
 _TEXT = """
 define void @place(ptr %moves, i64 %count, i64 %time) {
   br label %head
@@ -109,15 +108,15 @@ failed:
 }
 """
 
-# After so many steps Python looks for signals. It is even: the buffers are as at the beginning.
-_MANY = 4096
+# Steps between two looks of Python for signals; even, so that the buffers are back in their order.
+_STEPS_PER_CALL = 4096
 
 _WORD, _POINTER = c_int64, c_void_p
 
 
 @cache
 def _load_drivers() -> tuple[Any, Any, Any]:
-    """The two loops, and what their code lies in."""
+    """Load the native drivers: the counted loop, the conditional loop, and their code object."""
     loaded = load(_TEXT)
     steps = PYFUNCTYPE(_WORD, *[_POINTER] * 3, *[_WORD] * 3)(loaded.address("steps"))
     until = PYFUNCTYPE(_WORD, *[_POINTER] * 6, *[_WORD] * 3)(loaded.address("until"))
@@ -125,11 +124,11 @@ def _load_drivers() -> tuple[Any, Any, Any]:
 
 
 class _Subprogram:
-    """One part as a program.
+    """Compiled subgraph of a loop or branch.
 
     Attributes:
-        program: Of its graph.
-        whole: Whether it is one native segment that writes all of its outputs.
+        program: Executable of the subgraph.
+        is_one_segment: Whether it is one native segment that writes all of its outputs.
     """
 
     def __init__(
@@ -139,14 +138,14 @@ class _Subprogram:
         self.slots, self.table = program.module.slots, program.table
         steps, written = program.module.steps, program.plan.written_outputs()
         self._written = {k: n for n, k in enumerate(written)}
-        self.whole = len(steps) == 1 and len(written) == len(graph.outputs)
-        self.code = program.loaded.address(steps[0]) if self.whole else 0
+        self.is_one_segment = len(steps) == 1 and len(written) == len(graph.outputs)
+        self.code = program.loaded.address(steps[0]) if self.is_one_segment else 0
 
     def __call__(self, arrays: Sequence[Any], numbers: Sequence[Any]) -> list[Array]:
-        """The outputs, in new arrays."""
+        """Run the subgraph and return its outputs in new arrays."""
         program = self.program
         outs = [np.empty(shape, dtype) for shape, dtype in program.outputs]
-        taken = self._taken(numbers)
+        taken = self._scalar_arguments(numbers)
         answer = program.start(*arrays, *taken, *outs)
         if answer == GUARD_FAILED:
             given = program.canonical_args(list(map(np.asarray, arrays)))
@@ -155,40 +154,40 @@ class _Subprogram:
             answer = program.run_middle_steps()
             answer = program.rest() if answer == RAN else answer
         if answer != RAN:
-            raise _raise_refused()
+            raise _refusal()
         return [
             outs[self._written[k]] if k in self._written else program.host_results[node.id]
             for k, node in enumerate(program.plan.outputs)
         ]
 
-    def _taken(self, numbers: Sequence[Any]) -> Sequence[Any]:
-        """What the program is given of numbers."""
-        completed = self.program.numbers.with_computed(numbers)
+    def _scalar_arguments(self, numbers: Sequence[Any]) -> Sequence[Any]:
+        """Convert scalar inputs to what the program takes; raise if one is refused."""
+        with_computed = self.program.numbers.with_computed(numbers)
         taken = None if completed is None else self.program.numbers.for_entry_point(completed)
         if taken is None:
-            raise _raise_refused()
+            raise _refusal()
         found: Sequence[Any] = taken
         return found
 
-    def take(self, numbers: Sequence[Any]) -> None:
-        """Put numbers where the program reads them, as its entry does."""
-        if not self.program.numbers.store(self._taken(numbers)):
-            raise _raise_refused()
+    def write_scalars(self, numbers: Sequence[Any]) -> None:
+        """Write scalar inputs to the cells that the program reads, as its entry does."""
+        if not self.program.numbers.store(self._scalar_arguments(numbers)):
+            raise _refusal()
 
-    def put(self, kind: str, k: int, array: Array) -> None:
-        """Let an input, or an output, lie where an array does."""
+    def set_address(self, kind: str, k: int, array: Array) -> None:
+        """Set the address of an input or an output in the program's table."""
         slot = self.slots.get((kind, k))
         if slot is not None:
             self.table[slot] = address_of(array)
 
-    def place(self, kind: str, k: int) -> int | None:
-        """Where the table has the address of an input, or of an output, if it does."""
+    def slot_address(self, kind: str, k: int) -> int | None:
+        """Return the address of a table slot for an input or an output, or None if it has none."""
         slot = self.slots.get((kind, k))
         return None if slot is None else address_of(self.table) + 8 * slot
 
 
 def _lift_scalar_inputs(graph: Graph, numbers: Sequence[Given]) -> Graph:
-    """A part for which numbers that only a call knows are its own inputs."""
+    """Return a subgraph whose scalar inputs are named inputs of its own."""
     if not numbers:
         return graph
     own = {
@@ -209,48 +208,49 @@ def _lift_scalar_inputs(graph: Graph, numbers: Sequence[Given]) -> Graph:
     return made
 
 
-def _raise_refused() -> OdysseyError:
+def _refusal() -> OdysseyError:
+    """Return the error for a step whose runtime checks refuse its data."""
     return OdysseyError("a step of a loop refuses its data")
 
 
 def host_call_kernel(row: Row, make: Callable[[Graph], Any]) -> Callable[..., Any]:
-    """What runs a call of a row: native code, of a loop."""
+    """Return the kernel of a host call: a native loop for control flow, else the row's own."""
     return NativeLoop(row.loop, make).run if isinstance(row, LoopRow) else row.kernel
 
 
 def subprograms_of(kernel: Callable[..., Any]) -> dict[str, Any]:
-    """The programs of the parts of a loop, by what they are for; none of other kernels."""
+    """Return the compiled subgraphs of a native loop by title; empty for other kernels."""
     loop = getattr(kernel, "__self__", None)
     return loop.programs() if isinstance(loop, NativeLoop) else {}
 
 
 class NativeLoop:
-    """What a loop or two branches do, in native code; one run at a time.
+    """Loop or branch over compiled subgraphs; one run at a time.
 
     Args:
-        loop: What is to be done.
-        make: Makes a program of a graph.
+        loop: Kind, subgraphs, carries and columns of the loop.
+        make: Compiles a subgraph.
     """
 
     def __init__(self, loop: Loop, make: Callable[[Graph], Any]) -> None:
         self._loop = loop
         self._parts = [_Subprogram(graph, loop.numbers, make) for graph in loop.parts]
-        whole = loop.kind != "cond" and all(part.whole for part in self._parts)
+        whole = loop.kind != "cond" and all(part.is_one_segment for part in self._parts)
         if loop.kind == "while_loop":
             (truth,) = specs_of(loop.parts[0])
             whole = whole and truth.dtype == np.bool_
         self._driven = _NativeLoopState(loop, self._parts) if whole else None
 
     def programs(self) -> dict[str, Any]:
-        """The programs of its parts, by what they are for."""
+        """Return the compiled subgraphs by title."""
         titles = _TITLES.get(self._loop.kind, ["while", "each step"])
         return dict(zip(titles, [part.program for part in self._parts], strict=True))
 
     def run(self, *operands: Any) -> Any:
-        """The results, new arrays.
+        """Run the loop and return its results in new arrays.
 
         Raises:
-            OdysseyError: data is not what a step can take.
+            OdysseyError: a runtime check of a step refuses its data.
         """
         loop = self._loop
         count = len(operands) - len(loop.numbers)
@@ -259,34 +259,34 @@ class NativeLoop:
         if self._driven is None:
             return loop.run(*given, *numbers, call=lambda k, *values: self._parts[k](*values))
         for part in self._parts if numbers else ():
-            part.take(numbers)
+            part.write_scalars(numbers)
         return self._driven.run(given)
 
 
 class _NativeLoopState:
-    """A loop whose steps a loop in native code runs; its memory is looked up once."""
+    """State of a loop driven by native code: buffers and addresses, looked up once."""
 
     def __init__(self, loop: Loop, parts: Sequence[_Subprogram]) -> None:
         self._loop, self._parts = loop, parts
         last = parts[-1]
-        # Two sets of buffers: what a step reads, and what it writes and the next one reads.
+        # Double buffering: a step reads one set and writes the other.
         specs = specs_of(loop.parts[-1])[: loop.carries]
         self._here = [np.empty(spec.shape, spec.dtype) for spec in specs]
         self._there = [np.empty(spec.shape, spec.dtype) for spec in specs]
         moves: list[tuple[int | None, int, int, int]] = []
         for k, (a, b) in enumerate(zip(self._here, self._there, strict=True)):
             first, apart = address_of(a), address_of(b) - address_of(a)
-            moves += [(part.place("input", k), first, apart, 1) for part in parts]
-            moves.append((last.place("output", k), first + apart, -apart, 1))
+            moves += [(part.slot_address("input", k), first, apart, 1) for part in parts]
+            moves.append((last.slot_address("output", k), first + apart, -apart, 1))
         found = [move for move in moves if move[0] is not None]
-        # Of a scan, what its columns and results have in ``moves``, and where its first step is.
+        # For a scan: row in ``moves`` and byte offset of the first step, by column and result.
         self._along: list[tuple[int | None, int]] = []
         self._rows = loop.specs()[loop.carries :] if loop.kind == "scan" else ()
         columns = [spec for _, spec in loop.parts[-1].inputs[loop.carries :][: loop.columns]]
         steps = specs_of(loop.parts[-1])[loop.carries :] if self._rows else ()
         for kind, parts_of in (("input", columns), ("output", steps)):
             for k, spec in enumerate(parts_of, loop.carries):
-                size, place = spec.size * spec.dtype.itemsize, last.place(kind, k)
+                size, place = spec.size * spec.dtype.itemsize, last.slot_address(kind, k)
                 first = size * (loop.steps - 1) if loop.reverse else 0
                 self._along.append((None if place is None else len(found), first))
                 if place is not None:
@@ -296,12 +296,12 @@ class _NativeLoopState:
         self._truth = np.zeros(1, np.bool_)
         self._end = [last.code, address_of(last.table), address_of(self._moves), self._count]
         if loop.kind == "while_loop":
-            parts[0].put("output", 0, self._truth)
+            parts[0].set_address("output", 0, self._truth)
             table = address_of(parts[0].table)
             self._begin = [parts[0].code, table, address_of(self._truth)]
 
     def run(self, given: Sequence[Array]) -> tuple[Array, ...]:
-        """The results."""
+        """Run the loop on contiguous operands and return its results."""
         loop = self._loop
         for buffer, array in zip(self._here, given, strict=False):
             buffer[...] = array
@@ -312,24 +312,24 @@ class _NativeLoopState:
                 self._moves[k, 1] = address_of(array) + first
         for k, array in enumerate(given[loop.carries + loop.columns :]):
             for part in self._parts:
-                part.put("input", loop.carries + loop.columns + k, array)
+                part.set_address("input", loop.carries + loop.columns + k, array)
         done = self._drive()
         return (*[array.copy() for array in (self._there if done % 2 else self._here)], *rows)
 
     def _drive(self) -> int:
-        """Run all steps; return how many there were."""
+        """Run all steps and return their number."""
         steps, until, _ = _load_drivers()
         time = 0
         if self._loop.kind == "scan":
             while time < self._loop.steps:
-                time = steps(*self._end, time, min(time + _MANY, self._loop.steps))
+                time = steps(*self._end, time, min(time + _STEPS_PER_CALL, self._loop.steps))
                 if time < 0:
-                    raise _raise_refused()
+                    raise _refusal()
             return time
         while True:
             before = time
-            time = until(*self._begin, *self._end, before, before + _MANY)
+            time = until(*self._begin, *self._end, before, before + _STEPS_PER_CALL)
             if time < 0:
-                raise _raise_refused()
-            if time < before + _MANY:
+                raise _refusal()
+            if time < before + _STEPS_PER_CALL:
                 return int(time)

@@ -1,8 +1,8 @@
-"""A program in memory: its table of addresses, the entry that Python calls, and its states.
+"""Executable: machine code bound to the states of its graph.
 
-States are read and written where they lie. What the program relies on of Python's objects, such as
-that a Variable still holds the same array, stands in a list of words that the entry looks at; where
-one differs, nothing is done, and ``bind`` finds out what became of it.
+States are read and written in place. What a program relies on, such as that a Variable still holds
+the same array, is a list of guard words that the entry compares. If one differs, nothing is
+executed, and ``bind`` looks the states up again.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ __all__ = ["CHECK_FAILED", "GUARD_FAILED", "RAN", "Executable", "ArgumentTable",
 
 
 class ArgumentTable(NamedTuple):
-    """What the entry needs to know of arguments: rows as in ``tables``, and what they speak of."""
+    """Rows that the entry checks arguments against, and the objects that the rows refer to."""
 
     arrays: Array
     numbers: Array
@@ -80,27 +80,28 @@ class Executable:
     """Machine code for a graph, bound to the states of the graph.
 
     Attributes:
-        graph: What it computes.
-        plan: How.
-        module: Its text.
-        loaded: Its code.
-        inputs: Specs of what it is called with: arguments, then gradients from before.
-        calling: By number of a node, what calls its row.
-        strayed: Whether one gave something else than its row said: then it runs no more.
-        dirty: Variables whose gradients are taken away by a run, as it was bound.
-        calls: By name of a row that it calls in Python, why.
-        numbers: What it takes of Python's numbers, which it is called with behind ``inputs``.
-        threads: How many it was given; 0 for what is said of all.
-        budget: Bytes that it is to hold at most, if values that are computed again let it.
-        shares: Whether there are loops or products that several threads share.
-        spent: What ``clocks`` counts; None for a program without them.
-        seconds: How long each stage took until there was a text; see ``Loaded`` for the others.
-        constants: Arrays of the function's own, with their places in the table.
-        block: What the entry reads of it, in words; see ``tables``.
-        start: ``start(*inputs, *numbers, *results)``: looks at them, and runs the first step; its
-            answers are those of ``entry``.
-        rest: Runs the last step, where there are several.
-        locks: Of the states, as it was bound; see ``locks_of``.
+        graph: Graph that it computes.
+        plan: Buffers and kernels.
+        module: LLVM module with its layout of the table.
+        loaded: Machine code.
+        inputs: Specs of its inputs: arguments, then accumulated gradients.
+        host_calls: Host calls by number of their node.
+        contract_broken: Whether a foreign kernel returned other specs than its row inferred; the
+            program runs no more.
+        gradients_to_clear: Variables whose gradients a run clears, as of the last binding.
+        calls: Reasons for host calls by name of the row.
+        numbers: Scalar inputs, which follow ``inputs`` in a call.
+        threads: Number of threads; 0 for the process-wide setting.
+        budget: Bytes that the plan aims to stay within, by rematerialization.
+        shares: Whether some kernels are shared among threads.
+        counters: Counters of an instrumented program; None otherwise.
+        seconds: Time of each stage up to the LLVM text; ``Loaded`` has the others.
+        constants: Constants of the graph with their slots in the table.
+        block: Words that the entry reads; see ``native_dispatch.tables``.
+        start: ``start(*inputs, *numbers, *results)`` checks its arguments and runs the first step;
+            its answers are those of ``native_dispatch.entry``.
+        rest: Runs the last step, if there are several.
+        locks: Locks of the states, as of the last binding; see ``state_locks``.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class Executable:
             **(thread_pool_symbols() if self.shares else {}),
         }
         self.loaded: Loaded = load(self.module.text, outside)
-        self.counters = self._counts() if clocks else None
+        self.counters = self._counters() if clocks else None
         if self.shares:
             write_words(self.loaded.address("ody_own"), [threads])
         self._binding = RLock()
@@ -140,6 +141,7 @@ class Executable:
         self.bind()
 
     def _prepare(self) -> None:
+        """Allocate the table and the arena, and choose the entry: native, or in Python."""
         module, plan_ = self.module, self.plan
         self.table = np.zeros(max(len(module.slots), 1), np.int64)
         self.grow_arena(int(plan_.arena))
@@ -160,21 +162,25 @@ class Executable:
         self._segments = {name: _segment_function(at(name)) for name in names}
         self.host_calls = self.host_calls_of(plan_, module)
         kernels = plan_.fused.kernels
-        self._places = {k.nodes[0].id: k.position for k in kernels if k.kind == "call"}
+        self._kernel_positions = {k.nodes[0].id: k.position for k in kernels if k.kind == "call"}
         self.contract_broken = False
         self.host_results: dict[int, Array] = {}
         self.batched_results: dict[int, dict[Any, Any]] = {}
         self.start: Callable[..., Any] = self._start
         self.rest: Callable[..., Any] = self._rest
         if array_layout() is not None:
-            self._note_entry([at(name) for name in names])
+            self._fill_entry_block([at(name) for name in names])
             code = load_entry_points(direct=module.direct and native_dispatch_available())
-            keep = self.block, self.loaded, code  # what they are bound to lets them go with this
+            keep = (
+                self.block,
+                self.loaded,
+                code,
+            )  # owned by the entry points, and released with them
             self.start = builtin(code.address("call"), "program", *keep)
             self.rest = builtin(code.address("rest"), "rest", *keep)
 
-    def _note_entry(self, steps: Sequence[int]) -> None:
-        """Fill in what the entry needs to know, but for states."""
+    def _fill_entry_block(self, steps: Sequence[int]) -> None:
+        """Fill the entry's block with everything but the states."""
         slots, count = self.module.slots, len(self.inputs)
         outputs = [slots["output", k] for k in self.plan.written_outputs()]
         self._outputs = np.array(outputs, np.int64)
@@ -185,12 +191,12 @@ class Executable:
         self.use_arguments(self.argument_table(self.inputs, self.numbers))
 
     def set_fields(self, **fields: int) -> None:
-        """Put words into the block that the entry reads."""
+        """Set fields of the entry's block."""
         for name, word in fields.items():
             self.block[BLOCK_FIELDS[name]] = word
 
     def argument_table(self, inputs: Sequence[Spec], numbers: ScalarInputs) -> ArgumentTable:
-        """What the entry needs to know of arguments."""
+        """Build the table that the entry checks arguments against."""
         lengths = [np.array(spec.shape, np.int64) for spec in inputs]
         rows = []
         for k, (spec, room) in enumerate(zip(inputs, lengths, strict=True)):
@@ -203,7 +209,7 @@ class Executable:
         )
 
     def use_arguments(self, given: ArgumentTable) -> None:
-        """Let the entry look for such arguments."""
+        """Make the entry check arguments against a table."""
         self._given = given
         if array_layout() is None:
             specs = given.held[: len(self.inputs)]
@@ -212,19 +218,19 @@ class Executable:
         self.set_fields(scalar_count=given.numbers.size // 6)
 
     def grow_arena(self, size: int) -> int:
-        """Take an arena of so many bytes, and tell them."""
+        """Allocate an arena of so many bytes, and return its size."""
         self._keep = np.empty(size + ALIGNMENT, np.uint8)
         start = address_of(self._keep)
         self.table[0] = start + -start % ALIGNMENT
         return size
 
-    def _counts(self) -> Any:
-        """The counts of a program with clocks."""
+    def _counters(self) -> Any:
+        """Return the counters of an instrumented program, as an array in its memory."""
         count = len(self.plan.fused.kernels) + EXTRA_COUNTERS
         return (ctypes.c_int64 * count).from_address(self.loaded.address("odyssey_spent"))
 
     def host_calls_of(self, plan_: Plan, module: Module) -> dict[int, HostCall]:
-        """By number of a node, what calls its row, in a plan for these sizes or others."""
+        """Build the host calls of a plan by number of their node, for any sizes."""
         nodes = [step for step in module.steps if isinstance(step, Node)]
         make = partial(Executable, clocks=self.counters is not None, threads=self.threads)
         return {node.id: HostCall(self, plan_, node, make) for node in nodes}
@@ -232,18 +238,19 @@ class Executable:
     # -------------------------------------------------------------- states
 
     def bind(self) -> None:
-        """Note where the states lie now.
+        """Bind to the arrays that the states have now.
 
         Raises:
-            UnfitError: a state is no more what the program was made for.
+            BindingError: a state is not what the program was compiled for.
         """
         with self._binding:
             self._bind()
 
     def _bind(self) -> None:
+        """Bind, with the lock held."""
         words: list[int] = []
         cleared = self.graph.cleared
-        # Gradients to be taken away; where there is none, as mostly, that is watched.
+        # Gradients to clear; that a gradient is absent, the usual case, is a guard word.
         self.gradients_to_clear = [
             v for v in cleared if v._info is not None and v._info.grad is not None
         ]
@@ -265,13 +272,13 @@ class Executable:
             spans.append((start, end, written))
             words += state_guard_words(state, array, written)
         refuse_overlap(spans)
-        # Of Variables and of memory that are held here; no more may refer to an array.
+        # Locks of Variables and of the arrays that own the memory; no further reference to an array.
         involved = [*(s.variable for s in self.graph.states), *cleared]
         involved += [root_of(held.array) for _, held in arrays]
         had, self.locks = self.locks, locks_of(involved, self.locks)
-        if had and not {*had}.issuperset(self.locks):  # the next run will have them all
-            raise BindingError("states are in memory of others, which programs may be writing to")
-        # Where it does not fit, the words and the table go on to tell of the same arrays.
+        if had and not {*had}.issuperset(self.locks):  # the next run takes them all
+            raise BindingError("states lie in memory that other programs may be writing to")
+        # Up to here nothing was changed: a refused binding keeps the words and the table.
         self._arrays: list[tuple[State, BufferLease]] = arrays
         for k, state in self._states:
             slot = self.module.slots.get(("state", k))
@@ -281,7 +288,7 @@ class Executable:
             words += absent_gradient_words(variable)
         self._written = [(start, end) for start, end, written in spans if written and end > start]
         if array_layout() is not None:
-            # Until all is noted no thread may get by: no word is 1 under a mask of 0.
+            # Until all words are written no call may pass: no word equals 1 under a mask of 0.
             before = self.words, self._spans
             before[0][1:3] = 0, 1
             self.words = np.array(words or [0, 0, 0], np.int64)
@@ -291,7 +298,7 @@ class Executable:
             self.set_fields(guards=address_of(self.words))
 
     def exclusivity_checks(self) -> list[tuple[Any, ...]]:
-        """Calls that raise where somebody took an array that a run is to write to as a new one."""
+        """Return calls that raise BindingError if a state's new buffer has another owner."""
         return [(assert_exclusive, s.variable, held) for s, held in self._arrays if s.anew]
 
     # -------------------------------------------------------------- running
@@ -299,31 +306,30 @@ class Executable:
     def canonical_args(
         self, arrays: Sequence[Any], wanted: Sequence[Spec] | None = None
     ) -> list[Array]:
-        """Arguments as the entry takes them: arrays in order.
+        """Return arguments as the entry takes them: aligned C-contiguous arrays.
 
         Args:
-            arrays: They.
-            wanted: Their specs, where those are others than ``inputs``.
+            arrays: Arguments.
+            wanted: Their specs, if other than ``inputs``.
 
         Raises:
-            UnfitError: one is no array of the shape and dtype that the program is for, or lies in
-                a state that the program writes.
+            BindingError: an argument has another shape or dtype, or aliases a written state.
         """
         found = []
         for array, spec in zip(arrays, wanted or self.inputs, strict=False):
             dtype, given = spec.dtype, getattr(array, "dtype", None)
             if type(array) is not ndarray or given != dtype or array.shape != spec.shape:
-                raise BindingError(f"{type(array).__name__} of {given} came for {spec}")
+                raise BindingError(f"{type(array).__name__} of {given} was passed for {spec}")
             start, end = memory_span(array)
             if any(start < high and low < end for low, high in self._written):
-                raise BindingError("an argument lies in a state, and sees what is written there")
+                raise BindingError("an argument aliases a state that is written")
             if not (array.flags.c_contiguous and array.flags.aligned):
                 array = np.array(array, dtype, order="C")
             found.append(array if array.dtype is dtype else array.view(dtype))
         return found
 
     def _start(self, *arrays: Any) -> int:
-        """What the entry does, in Python."""
+        """Check arguments and run the first step, in Python: the entry where no layout is known."""
         given = len(self.inputs)
         if not self._is_bound() or [_observed_spec(a) for a in arrays[:given]] != self._wanted:
             return GUARD_FAILED
@@ -334,7 +340,7 @@ class Executable:
         return self.run_step(self.module.steps[0])
 
     def place_arguments(self, arrays: Sequence[Array]) -> None:
-        """Note where arguments and results lie."""
+        """Write the addresses of arguments and results to the table."""
         given, slots = len(self.inputs), self.module.slots
         for k, array in enumerate(arrays[:given]):
             self.table[slots["input", k]] = address_of(array)
@@ -342,15 +348,16 @@ class Executable:
             self.table[slots["output", k]] = address_of(out)
 
     def _rest(self) -> int:
+        """Run the last step, in Python."""
         return self.run_step(self.module.steps[-1])
 
     def run_step(self, step: str | Node) -> int:
-        """Do one step, on what the table has; a call always can be done, or raises."""
+        """Run one step on the table's addresses: a native segment, or a host call."""
         if isinstance(step, Node):
             begun = perf_counter_ns() if self.counters is not None else 0
             self.host_calls[step.id].run(self.host_results)
-            if self.counters is not None:  # of native kernels the program itself
-                self.counters[self._places[step.id]] += perf_counter_ns() - begun
+            if self.counters is not None:  # native kernels are timed by the program
+                self.counters[self._kernel_positions[step.id]] += perf_counter_ns() - begun
             return RAN
         return int(self._segments[step](address_of(self.table)))
 
@@ -362,8 +369,8 @@ class Executable:
         ) and all(variable._info.grad is None for variable in self.graph.asked)
 
     def run_middle_steps(self) -> int:
-        """The steps between the first and the last."""
-        # By number of a node, what calls gave, until the last step has read it.
+        """Run the steps between the first and the last."""
+        # Results of host calls by number of their node, until the last step has read them.
         self.host_results, self.batched_results = {}, {}
         for step in self.module.steps[1:-1]:
             if (answer := self.run_step(step)) != RAN:
@@ -371,7 +378,7 @@ class Executable:
         return RAN
 
     def state_slots(self) -> list[tuple[int, Array]]:
-        """The states' arrays, each with its place in the table."""
+        """Return the states' arrays with their slots in the table."""
         slots = self.module.slots
         pairs = [(slots.get(("state", k)), k) for k, _ in self._states]
         found = zip(pairs, self._states, strict=True)
@@ -381,7 +388,7 @@ class Executable:
 def memory_requirements(
     graph: Graph, budget: int | None = None
 ) -> tuple[int, list[tuple[int, str]]]:
-    """Bytes that a program for a graph holds; and its largest buffers."""
+    """Return the bytes that a graph's program holds, and a description of its largest buffers."""
     made = plan(lower(graph), noncontiguous_strides(graph), budget)
     found: dict[int, tuple[int, str]] = {}
     for number, home in made.allocations.items():
@@ -399,19 +406,22 @@ def memory_requirements(
 
 
 def _segment_function(address: int) -> Callable[[int], int]:
+    """Return a native segment as a function that keeps the interpreter's lock."""
     made: Callable[[int], int] = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
     return made
 
 
 def _constant_array(plan_: Plan, index: int) -> Array:
+    """Return a constant of a plan by its index."""
     for node in plan_.fused.order:
         if node.kind == "leaf" and node.detail == ("constant", index):
             found: Array = node.payload
             return found
-    raise AssertionError(f"constant {index} is nowhere")
+    raise AssertionError(f"the plan has no constant {index}")
 
 
 def _observed_spec(array: Any) -> tuple[Any, ...]:
+    """Return shape, dtype and contiguity of an array; empty for anything else."""
     if type(array) is not ndarray:
         return ()
     flags = array.flags

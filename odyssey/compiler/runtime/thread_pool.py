@@ -1,8 +1,8 @@
-"""Threads of programs, and the pool that they come from.
+"""Thread pool of compiled programs: its start, its end at a fork, and its symbols.
 
-The pool is native: threads of the system that never call Python, so programs share their loops out
-without its lock. It begins with the first program that wants it. A fork ends it, and it begins
-again where it is wanted, in the parent and in the child.
+The pool is native: its threads never call Python, so they share loops without the interpreter's
+lock. It starts with the first program that needs it. A fork ends it; parent and child start it
+again when they need it.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _LOCK = threading.RLock()
 
 
 class _Pool:
-    """The native pool, once there is one."""
+    """Process-wide state of the native pool."""
 
     loaded: Loaded | None = None
     symbols: Mapping[str, int] = MappingProxyType({})
 
 
 def why_single_threaded() -> str | None:
-    """What keeps programs from running in several threads here; None if nothing does."""
+    """Return why programs cannot run in several threads on this platform, or None."""
     if os.name != "posix":
         return f"there is no pool of threads for {sys.platform}"
     return None
 
 
 def thread_pool_symbols() -> Mapping[str, int]:
-    """Addresses of what programs call to share work out."""
+    """Return addresses of the pool's functions that programs call; start the pool if needed."""
     with _LOCK:
         if _Pool.loaded is None:
             _start_pool()
@@ -56,6 +56,7 @@ def thread_pool_symbols() -> Mapping[str, int]:
 
 
 def _start_pool() -> None:
+    """Compile the pool, register its fork handlers, and publish its symbols."""
     lone = why_single_threaded() is not None
     text = (
         SINGLE_THREADED if lone else thread_pool_text(platform.machine(), int(signal.SIG_SETMASK))
@@ -73,34 +74,35 @@ def _start_pool() -> None:
     tell(lambda number: write_words(loaded.address("ody_said"), [number]))
     _Pool.loaded = loaded
     if not lone:
-        atexit.register(_c_function(loaded, "ody_hold"))  # for good
+        atexit.register(_c_function(loaded, "ody_hold"))  # never reopened
 
 
 def _c_function(loaded: Loaded, name: str, kind: Any = ctypes.CFUNCTYPE) -> Callable[[], int]:
-    """A function in C that takes nothing; nobody asks for what it returns."""
+    """Return a C function without arguments; its result is not used."""
     made: Callable[[], int] = kind(ctypes.c_int)(loaded.address(name))
     return made
 
 
 def _keep_forever(loaded: Loaded) -> None:
-    """Threads that look for work may outlive the modules of a Python that ends."""
+    """Leak a reference: worker threads may outlive the modules of a closing interpreter."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(loaded))
 
 
 # ------------------------------------------------------------------ forks and ends
 
-# What a fork calls: before it, after it in the parent, and in the child. It ends all threads, when
-# what they do is done; programs do without them meanwhile.
+# Functions that a fork calls: before it, after it in the parent, and in the child. Before a fork
+# all worker threads finish their blocks and end; programs run in one thread meanwhile.
 _BEFORE: list[Callable[[], int]] = []
 _AFTER: list[Callable[[], int]] = []
 _IN_CHILD: list[Callable[[], int]] = []
 
 
 def _register_at_fork(loaded: Loaded) -> None:
+    """Register what a fork must call, all at once."""
     commit(
         [
             (_BEFORE.append, _c_function(loaded, "ody_hold")),
-            # With Python's lock: one at a time.
+            # PYFUNCTYPE keeps the interpreter's lock: one thread at a time.
             (_AFTER.append, _c_function(loaded, "ody_open", ctypes.PYFUNCTYPE)),
             (_IN_CHILD.append, _c_function(loaded, "ody_forked")),
             (_IN_CHILD.append, _c_function(loaded, "ody_reopen")),
@@ -109,10 +111,10 @@ def _register_at_fork(loaded: Loaded) -> None:
 
 
 def _call_each(functions: list[Callable[[], int]]) -> Callable[[], object]:
-    """What calls all of ``functions`` that there are by then, in one call of C.
+    """Return a callable that calls every function of a list in a single C call.
 
-    An interrupt during the call of the system would end a function of Python's at its first line,
-    and the pool would stay closed.
+    An interrupt during the system call would end a Python function at its first line, and the pool
+    would stay closed.
     """
     return partial(min, functions, key=call, default=None)
 
@@ -124,5 +126,5 @@ if hasattr(os, "register_at_fork"):
         after_in_child=_call_each(_IN_CHILD),
     )
 
-# Before the pool is held, until it is open again.
+# The lock is taken before the pool is held, and released once it is open again.
 hold_during_forks(lambda: (_LOCK,), -1.0)
