@@ -260,7 +260,7 @@ class CompiledCall:
     def call_any(self, given: Sequence[Any]) -> Any:
         """Run on Variables, scalars and any arrays; MISSED if nothing was executed."""
         if any(id(one) in self._captured_ids for one in given):
-            return CACHE_MISS  # the argument is a captured Variable: the function sees one object, not two
+            return CACHE_MISS  # an argument is a captured Variable: one object to the function
         found = [array_of(one) for one in given[: self._array_count]]
         found = [np.asarray(one) if isinstance(one, np.generic) else one for one in found]
         try:
@@ -342,7 +342,7 @@ class CompiledCall:
         elif behind:
             run_all(starmap(call, behind))
         outs = self._all_outputs(outs) if self._calls else outs
-        return shape.results.made([*outs, *came] if self._passes else outs)
+        return shape.results.build([*outs, *came] if self._passes else outs)
 
     def _all_outputs(self, outs: list[Any]) -> list[Any]:
         """Return all outputs in order, results of host calls included."""

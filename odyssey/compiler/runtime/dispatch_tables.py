@@ -1,7 +1,7 @@
-"""The tables of a call in one native function; see ``whole``, which reads them.
+"""Tables of the native dispatcher; see ``native_dispatch.dispatcher``, which reads them.
 
-A table never moves while others may look at it, and grows by a new one that lies beside it. What
-the tables have addresses of is held here. Whoever fills them in says first that they are not ready.
+A table never moves while the dispatcher may read it; it grows by a new one beside it. Objects whose
+addresses are in the tables are held here. A writer first marks the tables as not ready.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = ["NativeDispatch", "native_dispatch_of"]
 
 
 class _WordTable:
-    """Words in memory that do not move while there is room."""
+    """Array of 64-bit words that does not move while there is room."""
 
     def __init__(self, held: list[Any]) -> None:
         self._held = held
@@ -62,29 +62,29 @@ class _WordTable:
         held.append(self._words)
 
     def fill(self, words: Iterable[int]) -> tuple[int, int]:
-        """Put words here; return where they lie, and how many they are."""
+        """Write words; return their address and their number."""
         found = list(words)
         if len(found) > self._words.size:
             self._words = np.zeros(2 * len(found), np.int64)
-            self._held.append(self._words)  # beside those that somebody may be reading
+            self._held.append(self._words)  # the old words stay for a concurrent reader
         self._words[: len(found)] = found
         return address_of(self._words), len(found)
 
 
 class NativeDispatch:
-    """A call of a program in one native function.
+    """Dispatch of a whole call by one native function.
 
     Args:
-        executable: The program: one step, or two without a call.
+        executable: Program with one native segment, or two without a host call.
         results: How its results are made.
-        guards: What it relies on of Python.
-        missed: What the function gives where it did nothing.
-        calls: One word, that goes up by one with each call that was done.
-        rates: Parameter groups, first of what else a program has of them.
-        settings: Of each of them the settings that the program has read.
+        guards: Guards on what the trace read of Python.
+        missed: Sentinel that the function returns on a cache miss.
+        calls: Array of one word that counts the calls.
+        rates: Parameter groups whose settings the program reads.
+        settings: Settings of each group that the program has read.
 
     Attributes:
-        call: The function, of the arguments alone.
+        call: The native function, of the arguments alone.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class NativeDispatch:
         self._lock = RLock()
         self._able = False
         self._asked: Any = None
-        # What must live as long as the function: of the latest words, of the states, of all time.
+        # Objects that must outlive the function: those of the latest words, of the states, of all calls.
         self._latest: list[Any] = []
         self._around: list[Any] = []
         self._states: list[Any] = []
@@ -130,12 +130,12 @@ class NativeDispatch:
         }
         self._set(**fixed)
         self._held += [_call_counter(next_ticket), _call_counter(free_id), 1]
-        self._note_results(executable, results)
-        start = read_word(id(settings) + list_field_offsets()[1])  # of a list that keeps its length
+        self._fill_results(executable, results)
+        start = read_word(id(settings) + list_field_offsets()[1])  # the list keeps its length
         for k, (group, *_) in enumerate(rates):
             self._rates.append((id(group) + slot_offset(Group, "_settings"), start + 8 * k))
         self._held += [settings, [group for group, *_ in rates]]
-        # Also for who calls while the function forgets its programs.
+        # For calls that run while the function's programs are cleared.
         code = load_entry_points(direct=True)
         keep = self._block, executable, self._held, code
         call = builtin(code.address("dispatch"), "program", *keep)
@@ -151,17 +151,19 @@ class NativeDispatch:
             self.call = filled
 
     def _set(self, **fields: int) -> None:
+        """Set fields of the call's block."""
         for name, value in fields.items():
             self._block[BLOCK_FIELDS[name]] = value
 
     def _fill(self, name: str, words: Iterable[int], width: int = 1, count: str = "") -> None:
-        """Fill a table; where it is before how many rows it has."""
+        """Fill a table; store its address, then its length."""
         place, found = self._tables[name].fill(words)
         self._set(**{name: place})
         if count:
             self._set(**{count: found // width})
 
-    def _note_results(self, executable: Executable, results: ResultBuilder) -> None:
+    def _fill_results(self, executable: Executable, results: ResultBuilder) -> None:
+        """Fill the tables of output buffers and of result leaves."""
         slots, outs = executable.module.slots, []
         numbers = {
             leaf.thing
@@ -184,7 +186,7 @@ class NativeDispatch:
             for leaf in results.leaves:
                 self._held.append(leaf)
                 thing = id(leaf.thing) if leaf.kind == HELD_OBJECT else leaf.thing
-                assert leaf.kind is not None, "Python makes it"
+                assert leaf.kind is not None, "only Python can make it"
                 rows += [leaf.kind, thing, id(leaf.where), id(leaf.spec)]
             flat = type(results.tree) is tuple and len(results.tree) == len(results.leaves)
             form = (
@@ -203,13 +205,13 @@ class NativeDispatch:
     def bind(
         self, written: Sequence[Any], numbers: Sequence[Any], left: Sequence[Any], able: bool
     ) -> None:
-        """Note where numbers of writes and gradients stand now.
+        """Write the addresses of version counters and gradients.
 
         Args:
-            written: Leaves that tapes are to look at again.
-            numbers: Where numbers of writes stand: a list and an index, or an Info and a name.
-            left: Variables whose gradients the program leaves, its last results, in order.
-            able: Whether there is nothing else that Python must do.
+            written: Leaves that tapes must look up again.
+            numbers: Version counters: a list and an index, or an Info and a name.
+            left: Variables whose gradients are the program's last results, in order.
+            able: Whether Python has nothing else to do in a call.
         """
         with self._lock:
             self._set(ready=0)
@@ -237,7 +239,7 @@ class NativeDispatch:
                 for name, which in (("grad", k), ("loan", 0)):
                     cells += [id(info) + slot_offset(Info, name), which]
             owner = lock_owner_offset()
-            if self._of_leaves:  # nobody may be in the midst of a write, or of a program of these
+            if self._of_leaves:  # no write, and no other program of these states, may be running
                 able = able and owner is not None
                 held += self._own.locks
                 for lock in (GUARD, *self._own.locks):
@@ -250,17 +252,17 @@ class NativeDispatch:
     # -------------------------------------------------------------- what is asked
 
     def refresh(self) -> None:
-        """Look anew at what must be found, if it is not there: a call in Python was just done."""
+        """Fill the tables again if they are stale; called right after a call through Python."""
         if not self._able:
             return
         fresh = self._fresh() if self._asked is self._guards.holds else self
         if fresh is not True:
             with self._lock:
                 self._set(ready=0, generation=int(self._block[BLOCK_FIELDS["generation"]]) + 1)
-                self._set(ready=self._note_contexts() and (fresh is None or self._note_guards()))
+                self._set(ready=self._fill_contexts() and (fresh is None or self._fill_guards()))
 
-    def _note_contexts(self) -> bool:
-        """Note what context variables have, where the program may run."""
+    def _fill_contexts(self) -> bool:
+        """Write the values of context variables under which the program may run."""
         around = scopes()
         variable, told = error_treatment()
         if variable is None or around[0] is not None or store() is not MEMORY:
@@ -277,8 +279,8 @@ class NativeDispatch:
         self._around[:] = around, told, variable
         return True
 
-    def _note_guards(self) -> bool:
-        """Note what is watched of Python."""
+    def _fill_guards(self) -> bool:
+        """Write the guard words, pairs and dictionary items."""
         asked = self._guards.holds
         found, rest = self._guards.native_guards()
         known = {*zip(*[iter(self._own.words.tolist())] * 3, strict=True)}
@@ -287,17 +289,17 @@ class NativeDispatch:
         self._fill("words", chain(*dict.fromkeys(rows)), 3, "word_count")
         pairs = [pair for seen in found for pair in seen.pairs]
         self._fill("pairs", chain(*dict.fromkeys([*self._rates, *pairs])), 2, "pair_count")
-        self._note_rooms(found)
+        self._fill_namespaces(found)
         self._set(python_guards=0 if rest is None else id(rest))
         self._asked = asked
-        # Who looks into rooms may be anywhere: these are held as long as the tables.
+        # A concurrent call may be reading these dictionaries: they live as long as the tables.
         for seen in found:
             self._rooms.update((id(x), x) for row in (*seen.items, *seen.versions) for x in row[:2])
         self._latest[:] = [rest, [(seen.held, seen.items) for seen in found]]
         return True
 
-    def _note_rooms(self, found: Sequence[MemoryGuard]) -> None:
-        """Note what dictionaries must have; their versions are found out by native code."""
+    def _fill_namespaces(self, found: Sequence[MemoryGuard]) -> None:
+        """Write the items that dictionaries must have; native code finds their versions."""
         by_room: dict[int, list[int]] = {}
         for seen in found:
             for room, key, kept in seen.items:
@@ -324,7 +326,7 @@ def native_dispatch_of(
     rates: Sequence[Any],
     settings: list[Any],
 ) -> NativeDispatch | None:
-    """A call of a program in one native function, where it can be one; see ``Direct``."""
+    """Return the native dispatch of a program, or None if a call needs Python."""
     if not (executable.module.direct and native_dispatch_available()):
         return None
     if not all(isinstance(rate[0], Group) for rate in rates):
@@ -340,10 +342,11 @@ def native_dispatch_of(
 
 
 def _call_counter(function: Any) -> Any:
-    """What a bound method is of."""
+    """Return the object that a bound method belongs to."""
     return function.__self__
 
 
 def _is_flat_tree(tree: tuple[Any, ...]) -> bool:
+    """Return whether a tuple holds leaves alone."""
     numbers = list(range(len(tree)))
     return bool(unflatten(tree, numbers) == tuple(numbers))

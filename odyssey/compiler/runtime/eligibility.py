@@ -1,4 +1,4 @@
-"""States of which no program can be made."""
+"""Eligibility: states for which no program can be compiled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["refuse_states_on_tapes", "refuse_captured_aliases"]
 
 
 def refuse_states_on_tapes(states: Sequence[Any]) -> None:
-    """Refuse leaves that an enabled tape made: ops on them are recorded there."""
+    """Refuse states that belong to a tape: ops on them are recorded there."""
     for state in states:
         variable = state.variable
         info = variable._info
@@ -26,7 +26,7 @@ def refuse_states_on_tapes(states: Sequence[Any]) -> None:
 
 
 def refuse_captured_aliases(states: Sequence[Any], arrays: Sequence[Any]) -> None:
-    """Refuse writes that captured arrays show: a program has them as they were before."""
+    """Refuse programs that write a state aliased by a captured constant."""
     for state in states:
         written = state.field == "data" and state.update is not None
         if written and any(np.may_share_memory(a, array_of(state.variable)) for a in arrays):

@@ -272,7 +272,7 @@ class Executable:
             spans.append((start, end, written))
             words += state_guard_words(state, array, written)
         refuse_overlap(spans)
-        # Locks of Variables and of the arrays that own the memory; no further reference to an array.
+        # Locks of Variables and of the arrays that own the memory; adds no reference to an array.
         involved = [*(s.variable for s in self.graph.states), *cleared]
         involved += [root_of(held.array) for _, held in arrays]
         had, self.locks = self.locks, locks_of(involved, self.locks)

@@ -1,4 +1,4 @@
-"""Calls of kernels in Python between native segments of a program."""
+"""Host calls: kernels that a program calls through Python between native segments."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["HostCall"]
 
 
 class HostCall:
-    """A call of a row's kernel between two segments.
+    """Call of a row's kernel between two native segments.
 
     Args:
-        executable: The program.
-        plan_: Where its values lie.
-        node: The call.
-        make: Makes a program of a part of a loop.
+        executable: Program that contains the call.
+        plan_: Buffers of its values.
+        node: Node of the call.
+        make: Compiles a subgraph of control flow.
 
     Attributes:
-        parts: Programs of which a loop that it calls is made, by what they are for.
+        parts: Compiled subgraphs of control flow by title; empty for other kernels.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class HostCall:
     ) -> None:
         self._call: Call = node.payload
         row = self._call.row
-        self._fresh = isinstance(row, LoopRow)  # whether results never lie in operands
+        self._fresh = isinstance(row, LoopRow)  # results never alias operands
         self._kernel = host_call_kernel(row, make)
         self.parts = subprograms_of(self._kernel)
         self._views = [_NumpyView(executable, plan_, i) for i in node.inputs]
@@ -47,48 +47,49 @@ class HostCall:
         self._table = executable.table
         self._executable = executable
         users = plan_.fused.users.get(node.id, [])
-        self._common = _BatchedCalls.of(node, plan_)
+        self._common = _BatchedCalls.find(node, plan_)
         self._parts = [(u.detail, slots.get(("call", u.id)), u.id) for u in users]
 
     def run(self, results: dict[int, Array]) -> None:
-        """Call it; what it gives is put with the results by number."""
+        """Call the kernel, and store its results by number of their node."""
         row, operands, options, specs = self._call
         arrays = [view.array(results) for view in self._views]
-        if row.foreign:  # which may keep what it is given, longer than the program keeps it
+        if row.foreign:  # a foreign kernel may keep its operands longer than the program does
             arrays = [np.array(array) for array in arrays]
-        given = [arrays[o[0]] if type(o) is tuple else self._known(o) for o in operands]
+        given = [arrays[o[0]] if type(o) is tuple else self._argument(o) for o in operands]
         if self._common is None:
             made = self._kernel(*given, *options)
         else:
-            made = self._common.answer(self._executable.batched_results, given, options)
+            made = self._common.result(self._executable.batched_results, given, options)
         made = (made,) if row.pack_results is None else tuple(made)
         if row.foreign and not _check_result_specs(made, specs):
             self._executable.contract_broken = True
-            raise ShapeError(f"{row.name}: its kernel gave something else than its infer= said")
+            raise ShapeError(f"{row.name}: its kernel returned other specs than its infer= said")
         for place, slot, id in self._parts:
             spec = specs[place]
             array = np.ascontiguousarray(made[place], spec.dtype).reshape(spec.shape)
             shares = array.base is not None and not self._fresh
             if shares and any(np.may_share_memory(array, a) for a in arrays):
-                array = array.copy()  # where an operand lies, another value will
+                array = array.copy()  # the operand's buffer will be reused
             results[id] = array
             if slot is not None:
                 self._table[slot] = address_of(array)
 
-    def _known(self, operand: Any) -> Any:
+    def _argument(self, operand: Any) -> Any:
+        """Return an operand that is no buffer: a scalar input or a constant."""
         if isinstance(operand, Given):
             return self._executable.numbers.known[operand.expression]
         return operand
 
 
 class _BatchedCalls(NamedTuple):
-    """Calls that have most of their work in common, of which the first to run does all of it.
+    """Host calls to one row that differ in one option: the first computes all results.
 
     Attributes:
-        first: The number of the first of them.
-        place: Of the option in which they differ.
-        choices: What it is in them.
-        answer_all: Gives what all of them return.
+        first: Number of the first call's node.
+        place: Position of the option in which they differ.
+        choices: Values of that option.
+        answer_all: Computes the results for all values.
     """
 
     first: int
@@ -97,8 +98,8 @@ class _BatchedCalls(NamedTuple):
     answer_all: Callable[..., dict[Any, Any]]
 
     @classmethod
-    def of(cls, node: Node, plan_: Plan) -> _BatchedCalls | None:
-        """Those of a call; None where it is alone."""
+    def find(cls, node: Node, plan_: Plan) -> _BatchedCalls | None:
+        """Return the batch that a call belongs to, or None."""
         row = node.payload.row
         known = [kernel.together for kernel in row.kernels if kernel.together is not None]
         if not known:
@@ -126,8 +127,8 @@ class _BatchedCalls(NamedTuple):
         choices = tuple([one.payload.options[place] for one in alike])
         return cls(alike[0].id, place, choices, answer_all) if len(alike) > 1 else None
 
-    def answer(self, answers: dict[int, dict[Any, Any]], given: list[Any], options: Any) -> Any:
-        """What one of them returns; ``answers`` are those of this run."""
+    def result(self, answers: dict[int, dict[Any, Any]], given: list[Any], options: Any) -> Any:
+        """Return the result of one call; `answers` caches those of this run."""
         own = options[self.place]
         if own not in answers.get(self.first, {}):
             others = (*options[: self.place], *options[self.place + 1 :])
@@ -136,17 +137,17 @@ class _BatchedCalls(NamedTuple):
 
 
 def _same_operand(one: Any, other: Any) -> bool:
-    """Whether operands or options are the same; two arrays are not, whatever they hold."""
+    """Return whether operands or options are identical; arrays only if they are one object."""
     return one is other or (type(one) is type(other) and not hasattr(one, "dtype") and one == other)
 
 
 def _check_result_specs(made: Sequence[Any], specs: Sequence[Spec]) -> bool:
-    """Whether an op from outside gave what it said it would."""
+    """Return whether a kernel's results have the specs that its row inferred."""
     return [spec_of(np.asarray(array)) for array in made] == list(specs)
 
 
 class _NumpyView:
-    """A value of the program as NumPy sees it, for a call."""
+    """View of a value of the program as a NumPy array, for a host call."""
 
     def __init__(self, executable: Any, plan_: Plan, node: Node) -> None:
         self._part = node.owner.id if node.owner.kind == "result" else None
@@ -156,7 +157,7 @@ class _NumpyView:
         key = ("arena", 0) if buffer.kind == "arena" else (buffer.kind, buffer.index)
         self._slot = executable.module.slots.get(key, 0)
         dtype = np.dtype(bool if node.type == "b1" else node.type)
-        # Of sizes that vary what they are here.
+        # Symbolic dimensions have the sizes of this call.
         shape, each = tuple(map(int, home.view.shape)), list(map(int, home.view.strides))
         begin = buffer.offset if buffer.kind == "arena" else 0
         self._offset = begin + int(home.view.offset) * dtype.itemsize
@@ -168,6 +169,7 @@ class _NumpyView:
         self._bytes: Any = ctypes.c_char * reach
 
     def array(self, results: dict[int, Array]) -> Array:
+        """Return the array: in the result of another host call, or at an address of the table."""
         shape, dtype, strides = self._spec
         if self._part is not None:
             base = results[self._part].reshape(-1).view(np.uint8)
@@ -176,5 +178,5 @@ class _NumpyView:
             return np.zeros(shape, dtype)
         start = int(self._table[self._slot]) + self._offset
         memory = self._bytes.from_address(start + self._back)
-        # As writeable as what the row's kernel is given elsewhere: NumPy copies what is not.
+        # Writeable, as in eager calls: NumPy copies read-only memory.
         return np.ndarray(shape, dtype, memory, -self._back, strides)

@@ -1,4 +1,4 @@
-"""What kernels do, counted: which rows are in them, and how much they move and compute."""
+"""Work of kernels: the rows they compute, the bytes they move, and their flops."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _LONGEST = 60
 
 
 class KernelWork(NamedTuple):
-    """What a kernel does.
+    """Work of one kernel.
 
     Attributes:
         kind: ``loops``, ``product``, ``scan`` or ``call``.
-        space: Over which indices it loops, as text.
-        what: The rows whose work it does, each with how many parts of it.
-        bytes: Of elements that it reads or writes in memory, each counted once.
-        flops: Steps of arithmetic, a function such as ``exp`` counted as one; None where a library
-            knows.
+        space: Iteration space, as text.
+        what: Rows that it computes, with the number of nodes of each.
+        bytes: Bytes of the elements that it reads or writes, each counted once.
+        flops: Arithmetic operations, where a function such as ``exp`` counts as one; None if a
+            library computes.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class KernelWork(NamedTuple):
 
 
 def kernel_work(plan: Plan, kernel: Kernel) -> KernelWork:
-    """Count what a kernel of a plan does."""
+    """Count the work of a kernel."""
     space = "x".join(map(str, kernel.space)) or "1"
     flops = None if kernel.kind == "call" else sum(map(count_flops, kernel.nodes))
     moved = _bytes_read(plan, kernel) + _bytes_written(plan, kernel)
@@ -44,12 +44,12 @@ def kernel_work(plan: Plan, kernel: Kernel) -> KernelWork:
 
 
 def format_count(number: int | None) -> str:
-    """A count as people read it; a dash for what nobody knows."""
+    """Format a count for people; a dash if it is unknown."""
     return "-" if number is None else f"{number:,}"
 
 
 def _kernel_rows(kernel: Kernel) -> str:
-    """The rows of a kernel in order: ``multiply, 2 add``."""
+    """Return the rows of a kernel in order: ``multiply, 2 add``."""
     if kernel.kind == "call":
         return str(kernel.nodes[0].payload.row.name)
     counts = Counter(n.op or "copy" for n in kernel.nodes)
@@ -62,7 +62,7 @@ def _kernel_rows(kernel: Kernel) -> str:
 
 
 def _bytes_read(plan: Plan, kernel: Kernel) -> int:
-    """Bytes of what lies in memory and is read; of a view those that it shows."""
+    """Return the bytes that a kernel reads; of a view, those that it shows."""
     own = {n.id for n in kernel.nodes}
     shown: dict[int, int] = {}
     for n in kernel.nodes:
@@ -86,7 +86,7 @@ def _bytes_read(plan: Plan, kernel: Kernel) -> int:
 
 
 def _distinct_elements(plan: Plan, node: Node) -> int:
-    """How many elements a node shows, each counted once."""
+    """Return the number of distinct elements of a node."""
     if node.owner.id not in plan.allocations:
         return node.owner.size
     view = plan.allocation(node).view
@@ -94,7 +94,8 @@ def _distinct_elements(plan: Plan, node: Node) -> int:
 
 
 def _bytes_written(plan: Plan, kernel: Kernel) -> int:
-    if kernel.kind == "call":  # whose results lie where they were made
+    """Return the bytes that a kernel writes."""
+    if kernel.kind == "call":  # results stay in the arrays that the call returned
         return sum(s.size * s.dtype.itemsize for s in kernel.nodes[0].payload.specs)
     homes = plan.allocations
     return sum(n.size * ITEM_SIZES.get(n.type, 0) for n in kernel.nodes if n.id in homes)

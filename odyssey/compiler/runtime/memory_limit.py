@@ -1,4 +1,4 @@
-"""Programs that would take more memory than they may."""
+"""Memory limit of compiled programs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["check_memory_limit"]
 
 
 def check_memory_limit(limit: int | None, budget: int | None, trial: TraceAttempt) -> None:
-    """Raise where a program would take more memory than it may."""
+    """Raise DeviceMemoryError if a program would hold more bytes than its limit."""
     from odyssey.compiler.runtime.executable import BindingError, memory_requirements
 
     try:
         total, buffers = memory_requirements(trial.graph, budget)
-    except BindingError:  # no program can be made, for what a state is
+    except BindingError:  # no program: a state cannot be bound
         return
     most = min(bytes for bytes in (limit, budget) if bytes is not None)
     if total > most:

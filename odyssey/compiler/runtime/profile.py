@@ -1,7 +1,7 @@
-"""What each kernel of a program takes: measured on copies, so that nothing else changes.
+"""Profiles: the time of each kernel, measured on copies of the states.
 
-The program is made once more, with a clock around each kernel, and runs on copies of its states, in
-memory of its own. To read the clock twice takes some 40 ns, which are measured and taken off.
+The program is compiled once more with a clock around each kernel, and runs in memory of its own.
+Reading the clock twice takes about 40 ns, which are measured and subtracted.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ __all__ = ["KernelTime", "Profile", "profile_graph", "profile_kernels_of"]
 
 
 class KernelTime(NamedTuple):
-    """A kernel, and what it takes.
+    """Time and work of one kernel.
 
     Attributes:
-        kind: ``loops``, ``product``, ``scan`` or ``call`` of Python; or ``memory``, for what is set
-            to 0 or copied into states.
-        space: Over which indices it loops, as text.
-        what: The rows whose work it does.
+        kind: ``loops``, ``product``, ``scan``, ``call`` for a host call, or ``memory`` for buffers
+            that are zeroed or copied into states.
+        space: Iteration space, as text.
+        what: Rows that it computes.
         microseconds: Median over the runs.
-        bytes: Of elements that it reads or writes, each counted once.
-        flops: Steps of arithmetic, a function such as ``exp`` counted as one; None where a library
-            knows.
-        parts: Of a loop, or of branches, what each part does in all of its steps: for each what it
-            is for, as ``each step``, and its kernels.
+        bytes: Bytes of the elements that it reads or writes, each counted once.
+        flops: Arithmetic operations, where a function such as ``exp`` counts as one; None if a
+            library computes.
+        parts: For control flow, the kernels of each subgraph over all steps, with a title such as
+            ``each step``.
     """
 
     kind: str
@@ -56,17 +56,17 @@ class KernelTime(NamedTuple):
 
     @property
     def gigabytes_per_second(self) -> float:
-        """How fast it moves its bytes."""
+        """Memory throughput."""
         return 1e-3 * self.bytes / max(self.microseconds, 1e-3)
 
 
 class Profile(NamedTuple):
-    """What a program takes; print it to read it.
+    """Times of a program's kernels; ``print`` shows a table.
 
     Attributes:
-        kernels: In the order in which they run.
-        microseconds: A run of all of them, without the looks at arguments, and the results.
-        runs: How many were measured.
+        kernels: Kernels in the order in which they run.
+        microseconds: Time of all kernels, without argument checks and construction of results.
+        runs: Number of measured runs.
     """
 
     kernels: tuple[KernelTime, ...]
@@ -74,7 +74,7 @@ class Profile(NamedTuple):
     runs: int
 
     def __str__(self) -> str:
-        """The kernels as a table."""
+        """Format the kernels as a table."""
         whole = max(sum(kernel.microseconds for kernel in self.kernels), 1e-9)
         lines = [
             f"{len(self.kernels)} kernels in {self.microseconds:.2f} us, median of {self.runs}",
@@ -87,7 +87,7 @@ class Profile(NamedTuple):
 
 
 def _table_lines(k: KernelTime, whole: float, deep: str = "") -> list[str]:
-    """A kernel as lines of a table, those of its parts behind it."""
+    """Format a kernel, and the kernels of its subgraphs, as lines of the table."""
     share = 100 * k.microseconds / whole
     numbers = (
         f"  {k.kind:<8} {k.space:>16} {k.microseconds:>10.2f} {share:>6.1f}% "
@@ -109,25 +109,25 @@ def profile_graph(
     threads: int = 0,
     budget: int | None = None,
 ) -> Profile:
-    """Run a program on copies of its states, and tell what its kernels take.
+    """Run a program on copies of its states and time its kernels.
 
     Args:
-        graph: What it computes.
-        arrays: Of its arguments, and of gradients from before; of other specs than its inputs.
-        runs: How often.
-        numbers: What is ``completed`` of the numbers among the arguments.
-        threads: How many it has; 0 for what is said of all.
-        budget: Bytes that it is to hold at most.
+        graph: Graph of the program.
+        arrays: Arguments and accumulated gradients.
+        runs: Number of measured runs, after one to warm up.
+        numbers: Completed scalar inputs.
+        threads: Number of threads; 0 for the process-wide setting.
+        budget: Bytes that the plan aims to stay within.
 
     Raises:
-        UnfitError: an argument is of another spec.
-        OdysseyError: the program refuses what the arguments hold.
+        BindingError: an argument has another spec.
+        OdysseyError: a runtime check refuses an argument's data.
     """
     executable = Executable(graph, True, threads, budget)
     given = executable.canonical_args(arrays)
     if not executable.numbers.store(executable.numbers.for_entry_point(numbers) or ()):
         raise BindingError("a number is of another class, or beyond the dtype that it meets")
-    with write_lock():  # no state is half written
+    with write_lock():  # no state may be half written
         wait_for_programs()
         copies = [(slot, *_copy_allocation(array)) for slot, array in executable.state_slots()]
     for slot, _, start in copies:
@@ -150,7 +150,7 @@ def profile_graph(
 def profile_kernels_of(
     name: str, run: Callable[..., Any], executable: Executable
 ) -> Callable[..., Any]:
-    """A run of a program that is profiled, which notes its kernels; see ``table.profiling``."""
+    """Wrap a run so that it records its kernels' times; see ``table.profiling``."""
     from odyssey.table.profiling import record_kernel_time
 
     counts = _KernelCounters(executable)
@@ -169,7 +169,7 @@ def profile_kernels_of(
 def _note_native_kernels(
     title: str, kernels: Iterable[KernelTime]
 ) -> Iterator[tuple[str, KernelTime]]:
-    """Native kernels, and those of the parts of loops; calls of Python are noted there."""
+    """Yield native kernels and those of subgraphs; host calls are recorded by their own rows."""
     for kernel in kernels:
         if kernel.kind not in ("call", "memory"):
             yield title, kernel
@@ -178,7 +178,7 @@ def _note_native_kernels(
 
 
 class _KernelCounters:
-    """What the clocks of a program count, and those of the parts of its loops."""
+    """Counters of a program and of its subgraphs."""
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
@@ -188,23 +188,24 @@ class _KernelCounters:
             for id, calling in executable.host_calls.items()
         }
 
-    def _all(self) -> Iterator[_KernelCounters]:
+    def _all_counters(self) -> Iterator[_KernelCounters]:
+        """Yield these counters and those of all subgraphs."""
         yield self
         for parts in self._parts.values():
             for _, part in parts:
-                yield from part._all()
+                yield from part._all_counters()
 
     def clear(self) -> None:
-        """Set them to 0."""
-        for one in self._all():
+        """Set all counters to 0."""
+        for one in self._all_counters():
             ctypes.memset(one._own, 0, ctypes.sizeof(one._own))
 
     def read(self) -> list[int]:
-        """All of them, in one list."""
-        return [count for one in self._all() for count in one._own]
+        """Return all counters in one list."""
+        return [count for one in self._all_counters() for count in one._own]
 
     def times(self, read: Iterator[float]) -> tuple[list[KernelTime], float]:
-        """What ``read`` gave, or medians of it, as kernels; and what the clocks took, in ns."""
+        """Convert counters, or their medians, to kernels; also return the clocks' own time in ns."""
         plan = self._executable.plan
         *each, zeroed, moved, clock, runs = islice(read, len(self._own))
         # The clock was read once for itself, in each run.
@@ -238,23 +239,24 @@ class _KernelCounters:
 
 
 def _kernel_time(plan: Plan, kernel: Kernel, spent: float, runs: int, parts: Any) -> KernelTime:
+    """Combine a kernel's time with its work."""
     work = kernel_work(plan, kernel)
     flops = None if work.flops is None else runs * work.flops
     return KernelTime(*work[:3], 1e-3 * spent, runs * work.bytes, flops, parts)
 
 
 def _copy_allocation(array: Array) -> tuple[Array, int]:
-    """A copy of the memory that an array lies in, and where its first element stands in it."""
+    """Copy the memory of an array; return the copy and the address of its first element."""
     start, end = memory_span(array)
     room = np.empty(end - start + 2 * ALIGNMENT, np.uint8)
     first = address_of(room)
-    first += (start - first) % ALIGNMENT  # as far from a line's beginning: that may cost time
+    first += (start - first) % ALIGNMENT  # same offset within a cache line, which affects speed
     ctypes.memmove(first, start, end - start)
     return room, first + address_of(array) - start
 
 
 def _run_all_steps(executable: Executable) -> None:
-    """All steps."""
+    """Run all steps; raise if a runtime check refuses the data."""
     executable.host_results = {}
     for step in executable.module.steps:
         if executable.run_step(step) != RAN:

@@ -1,4 +1,4 @@
-"""What a program's arrays become: Variables, arrays and numbers, as the function returns them."""
+"""Results: rebuild the function's result, a tree of Variables, arrays and scalars, from buffers."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ _NONE_PASSED: Mapping[int, int] = MappingProxyType({})
 
 
 class NotCompilableError(OdysseyError):
-    """No program can stand for a function; the message says why."""
+    """The function does something that no program can do; the message says what."""
 
 
 class ResultLeaf(NamedTuple):
-    """How a leaf of a result is made.
+    """How one leaf of the result is made.
 
     Attributes:
-        make: Makes it of a program's arrays.
-        kind: Of those of ``tables``; None where Python alone can make it.
-        thing: What it is, or which array it is made of.
-        where: Where a Variable stands.
-        spec: Of a Variable.
+        make: Makes it from the output buffers.
+        kind: Kind in ``native_dispatch.tables``; None if only Python can make it.
+        thing: The captured object itself, or the index of its output buffer.
+        where: Recording or mark of a Variable.
+        spec: Spec of a Variable.
     """
 
     make: Callable[[Sequence[Any]], Any]
@@ -65,23 +65,23 @@ class ResultLeaf(NamedTuple):
 
 
 class ResultBuilder:
-    """Makes of a program's arrays what the function returns.
+    """Rebuilds the result tree of a function from flat output buffers.
 
     Args:
-        executable: The program, or its text.
-        traced: What the trial returned.
-        seen: What a run returned, of which kinds are taken over.
-        passed: The places of its leaves that were arguments themselves, and those of these.
+        executable: Executable or lowered program.
+        traced: Result of the trace.
+        seen: Result of an eager call, whose kinds of leaves are taken over.
+        passed: For each leaf that is an argument itself, the position of that argument.
 
     Attributes:
         leaves: How each leaf is made.
-        passes: Whether it is made of the program's arrays and, behind them, its arguments.
-        bare: Whether the result is one leaf.
-        held: Whether the function gives away what it holds.
-        tree: What the leaves are put into, if they are several.
+        passes: Whether a leaf is an argument: the arguments then follow the output buffers.
+        bare: Whether the result is a single leaf.
+        held: Whether the result is a captured object.
+        tree: Tree that the leaves are put into, if there are several.
 
     Raises:
-        UnsuitedError: no program can return what the function does.
+        NotCompilableError: no program can return what the function does.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ResultBuilder:
         self.tree, self.passes = traced, bool(passed)
         symbols, found = leaves(traced), leaves(seen)
         if len(symbols) != len(found):
-            raise NotCompilableError("the tree that it returns changes")
+            raise NotCompilableError("the structure of its result changes")
         outputs = executable.graph.outputs
         anew = _freshly_allocated_values(executable.graph)
         place = iter(range(len(executable.plan.outputs)))
@@ -102,17 +102,17 @@ class ResultBuilder:
         self.leaves: list[ResultLeaf] = []
         _refuse_aliased_results([array_of(leaf) for leaf in found])
         if aliases_states(found, executable.graph):
-            raise NotCompilableError("it returns a part of what a Variable holds")
+            raise NotCompilableError("it returns a view of a Variable's array")
         for k, (symbol, leaf, output) in enumerate(zip(symbols, found, outputs, strict=True)):
             if not isinstance(output, (Ref, Filled)):
                 self.leaves.append(_constant_leaf(leaf, output))
                 continue
             at = next(place)
-            if symbol is leaf:  # what the function holds, and gives away itself
+            if symbol is leaf:  # a captured object
                 self.leaves.append(_captured_leaf(leaf))
                 continue
             if id(symbol) in known and isinstance(symbol, (Value, Symbol)):
-                raise NotCompilableError("it returns one value at two places")
+                raise NotCompilableError("it returns one value twice")
             known[id(symbol)] = k
             if k in passed:
                 self.leaves.append(_argument_leaf(executable, output, passed[k]))
@@ -120,18 +120,18 @@ class ResultBuilder:
             if k in executable.graph.shown:
                 self.leaves.append(_gradient_leaf(executable, executable.graph.shown[k], leaf))
                 continue
-            # What the graph says, before results were copied apart.
+            # According to the graph, before copies separated aliased results.
             there = executable.sources[k] < 0 and getattr(output, "id", None) not in anew
             if there and not _owns_fresh_memory(array_of(symbol), array_of(leaf)):
-                raise NotCompilableError("it returns what it was given, or a part of it")
+                raise NotCompilableError("it returns an argument, or a view of one")
             self.leaves.append(_output_leaf(leaf, at, symbol))
         self.bare = len(self.leaves) == 1 and leaves(traced)[0] is traced
-        self.held = traced is seen  # what the function holds, and gives away itself
+        self.held = traced is seen  # a captured object
         if not self.held:
             _refuse_captured_containers(traced, seen)
 
-    def made(self, outs: Sequence[Any]) -> Any:
-        """The result."""
+    def build(self, outs: Sequence[Any]) -> Any:
+        """Return the result for filled output buffers."""
         if self.held:
             return self.tree
         if self.bare:
@@ -140,11 +140,11 @@ class ResultBuilder:
 
 
 def _owns_fresh_memory(made: Any, before: Any) -> bool:
-    """Whether a run made an array anew, of what is the same in each, and not as a part of another.
+    """Return whether each call makes a new array that is no view of another.
 
     Args:
-        made: What the trial made.
-        before: What the run before it made; what is only handed on is one array to both.
+        made: Leaf of the trace.
+        before: Leaf of the eager call; the same object in both is passed on, not made.
     """
     if isinstance(made, np.generic):
         return True
@@ -152,9 +152,9 @@ def _owns_fresh_memory(made: Any, before: Any) -> bool:
 
 
 def _freshly_allocated_values(graph: Graph) -> set[int]:
-    """Values that are arrays of their own in a run in Python: what ufuncs make, or parts of it.
+    """Return the values that own their memory in an eager run: results of ufuncs and of ops on them.
 
-    A product with one is the other factor to a program.
+    A compiled product by one may be the other factor itself.
     """
     found: set[int] = set()
     for row, operands, _, ids, _ in graph.instructions:
@@ -165,13 +165,13 @@ def _freshly_allocated_values(graph: Graph) -> set[int]:
 
 
 def _refuse_captured_containers(traced: Any, seen: Any) -> None:
-    """Refuse containers that are the same in each run, or at two places of a result."""
+    """Refuse a result with containers that are the same in each call, or that repeat."""
     own = {id(one) for one, _ in containers(traced) if type(one) is not tuple}
     found = [id(one) for one, _ in containers(seen) if type(one) is not tuple]
     if not own.isdisjoint(found):
-        raise NotCompilableError("it returns a container that it holds")
+        raise NotCompilableError("it returns a captured container")
     if len(set(found)) != len(found):
-        raise NotCompilableError("it returns one container at two places")
+        raise NotCompilableError("it returns one container twice")
     for (path, one), (other, thing) in zip(extras_in(traced), extras_in(seen), strict=False):
         if path != other or not _is_same_constant(one, thing):
             raise NotCompilableError(
@@ -182,17 +182,18 @@ def _refuse_captured_containers(traced: Any, seen: Any) -> None:
 
 
 def _last_attribute(path: str) -> str:
+    """Return the last attribute of a dotted path."""
     return path.rpartition(".")[2]
 
 
 def _is_same_constant(one: Any, other: Any) -> bool:
-    """Whether two things, of a trial and of a run, say that it is the same in each run."""
+    """Return whether two leaves are one object, or equal constants of one plain type."""
     plain = type(one) is type(other) and type(one) in (int, float, complex, bool, str, bytes)
     return one is other or (plain and repr(one) == repr(other))
 
 
 def _refuse_aliased_results(found: Sequence[Any]) -> None:
-    """Refuse results that share memory with one another."""
+    """Refuse results that alias one another."""
     arrays = [array for array in found if type(array) is ndarray and array.size]
     for k, one in enumerate(arrays):
         for other in arrays[k + 1 :]:
@@ -201,28 +202,28 @@ def _refuse_aliased_results(found: Sequence[Any]) -> None:
 
 
 def _captured_leaf(leaf: Any) -> ResultLeaf:
+    """Return a leaf that is a captured object."""
     return ResultLeaf(lambda outs: leaf, HELD_OBJECT, leaf)
 
 
 def _constant_leaf(leaf: Any, output: Any) -> ResultLeaf:
+    """Return a leaf that is a constant of the trace."""
     plain = leaf is None or type(leaf) in (int, float, complex, bool, str)
     if not plain or type(output) is not type(leaf):
         raise NotCompilableError(f"it returns {sort_of(leaf)}")
-    return _captured_leaf(output)  # the first run may have been given other numbers
+    return _captured_leaf(output)  # the eager call may have had other scalars
 
 
 def _argument_leaf(executable: Executable | LoweredProgram, output: Any, place: int) -> ResultLeaf:
-    """An argument: the array itself, of which the program has a copy that nobody sees."""
+    """Return a leaf that is an argument itself; the program has a private copy."""
     inputs = executable.graph.inputs
     if output != Ref(inputs[place][0]):
-        raise NotCompilableError(
-            "it returns what it was given, and a graph knows another value there"
-        )
+        raise NotCompilableError("it returns an argument, and the graph has another value there")
     return ResultLeaf(itemgetter(place - len(inputs)), None, None)
 
 
 def _gradient_leaf(executable: Executable | LoweredProgram, variable: Any, leaf: Any) -> ResultLeaf:
-    """The array itself that a program leaves a Variable: who writes to one writes to both."""
+    """Return a leaf that is the gradient array the program leaves to a Variable, not a copy."""
     grads = [state for state in executable.graph.states if state.field == "grad"]
     left = [id(state.variable) for state in grads if state.update is not None]
     if type(leaf) is not ndarray or id(variable) not in left:
@@ -241,17 +242,18 @@ def _is_real_number(symbol: Any) -> bool:
 
 
 def _output_leaf(leaf: Any, at: int, symbol: Any) -> ResultLeaf:
+    """Return a leaf made from an output buffer: a NumPy scalar, array, float or Variable."""
     if isinstance(leaf, np.generic):
         return ResultLeaf(lambda outs: outs[at][()], NUMBER_RESULT, at)
     if type(leaf) is ndarray:
         if leaf.base is not None and not leaf.flags.writeable:
             raise NotCompilableError("it returns an array that cannot be written to")
         return ResultLeaf(lambda outs: outs[at], ARRAY_RESULT, at)
-    if type(leaf) is float and _is_real_number(symbol):  # as the norm that clipping gives
+    if type(leaf) is float and _is_real_number(symbol):  # such as the norm that clipping returns
         return ResultLeaf(lambda outs: float(outs[at]), None, at)
     if type(leaf) is not Variable:
         raise NotCompilableError(f"it returns {sort_of(leaf)}")
-    # What was seen may have been of another size.
+    # The eager call may have had another size.
     where, info = leaf._recording, leaf._info
     spec = symbol._spec if isinstance(symbol, Value) else leaf._spec
     number = isinstance(leaf._array, np.generic)
