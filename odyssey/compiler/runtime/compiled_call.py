@@ -235,7 +235,7 @@ class CompiledCall:
 
     def _reorder_arguments(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a call so that arrays come first, and scalars behind them."""
-        order, with_computed = self._order, self.numbers.with_computed
+        order, completed = self._order, self.numbers.with_computed
         if order is None and not self.numbers.computes:
             return call
         count, total = self._array_count, self._argument_count

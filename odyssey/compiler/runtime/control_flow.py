@@ -162,7 +162,7 @@ class _Subprogram:
 
     def _scalar_arguments(self, numbers: Sequence[Any]) -> Sequence[Any]:
         """Convert scalar inputs to what the program takes; raise if one is refused."""
-        with_computed = self.program.numbers.with_computed(numbers)
+        completed = self.program.numbers.with_computed(numbers)
         taken = None if completed is None else self.program.numbers.for_entry_point(completed)
         if taken is None:
             raise _refusal()

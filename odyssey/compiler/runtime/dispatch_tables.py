@@ -103,7 +103,7 @@ class NativeDispatch:
         self._lock = RLock()
         self._able = False
         self._asked: Any = None
-        # Objects that must outlive the function: those of the latest words, of the states, of all calls.
+        # Objects that outlive the function: of the latest words, of the states, of all calls.
         self._latest: list[Any] = []
         self._around: list[Any] = []
         self._states: list[Any] = []

@@ -205,7 +205,7 @@ class _KernelCounters:
         return [count for one in self._all_counters() for count in one._own]
 
     def times(self, read: Iterator[float]) -> tuple[list[KernelTime], float]:
-        """Convert counters, or their medians, to kernels; also return the clocks' own time in ns."""
+        """Convert counters, or their medians, to kernels; also return the clocks' time in ns."""
         plan = self._executable.plan
         *each, zeroed, moved, clock, runs = islice(read, len(self._own))
         # The clock was read once for itself, in each run.

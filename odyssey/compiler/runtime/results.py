@@ -152,7 +152,7 @@ def _owns_fresh_memory(made: Any, before: Any) -> bool:
 
 
 def _freshly_allocated_values(graph: Graph) -> set[int]:
-    """Return the values that own their memory in an eager run: results of ufuncs and of ops on them.
+    """Return the values that own their memory in an eager run: results of ufuncs, and ops on them.
 
     A compiled product by one may be the other factor itself.
     """
