@@ -76,7 +76,7 @@ def compile(
 
     The first call runs ``fn`` itself; the second makes a program, in some tenths of a second. A
     function is run as it was written where it changes Python objects or learning rates, prints,
-    calls an op that is ``ordered`` or reads what cannot be watched, within an open tape or pause,
+    calls an op that is ``ordered`` or reads what cannot be guarded, within an open tape or pause,
     and where NumPy was told to raise floating-point errors: a program raises none, and warns of
     none. A schedule steps behind the program, if nothing follows it that reads a rate, as an
     optimizer's step does, and ``fn`` does not ask where it stands.

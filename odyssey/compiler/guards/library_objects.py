@@ -61,7 +61,7 @@ def visit_odyssey_object(discovery: GuardDiscovery, thing: Any, path: str) -> No
             discovery.guard_and_visit(terms.attribute_guard(f"{path}.{name}", thing, name))
     elif not isinstance(thing, (Spec, Mark, BaseException)):
         kind = sort_of(thing)
-        raise Unguardable(f"it reaches {path}, {kind}, which cannot be watched")
+        raise Unguardable(f"it reaches {path}, {kind}, which cannot be guarded")
     if is_user_defined(type(thing)):
         discovery.visit_attributes(thing, path)
     elif isinstance(getattr(thing, "__dict__", None), dict):
