@@ -36,7 +36,7 @@ def ignore_fp_errors(*kinds: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     Args:
         kinds: Of ``"divide"``, ``"over"``, ``"under"`` and ``"invalid"``; all where there is none.
 
-    >>> @unwarned("divide")
+    >>> @ignore_fp_errors("divide")
     ... def logarithm(x):
     ...     return np.log(x)
     >>> float(logarithm(np.zeros(())))
@@ -71,7 +71,7 @@ def isolate_errstate(fn: Callable[P, R]) -> Callable[P, R]:
     For functions of others that enter ``np.errstate``; what the caller told NumPy holds within.
 
     >>> before = np.geterr()
-    >>> _ = apart(np.seterr)(all="raise")
+    >>> _ = isolate_errstate(np.seterr)(all="raise")
     >>> np.geterr() == before
     True
     """

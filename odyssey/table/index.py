@@ -18,8 +18,8 @@ ROWS = {
     "odyssey.linalg.singular_values": "svd_factors svdvals matrix_rank",
     "odyssey.linalg.triangular_systems": "triangular_solve=solve_triangular",
     "odyssey.linalg.vector_products": "cross",
-    "odyssey.losses.binary_entropy": "binary_entropy binary_entropy_with_logits",
-    "odyssey.losses.softmax_cross_entropy": """
+    "odyssey.losses.elementwise_binary_entropy": "binary_entropy binary_entropy_with_logits",
+    "odyssey.losses.fused_softmax_cross_entropy": """
         softmax_cross_entropy softmax_cross_entropy_slope softmax_cross_entropy_mass
     """,
     "odyssey.losses.squared_error": "squared_error_mean",

@@ -167,7 +167,7 @@ def lazy_module_interface(
 
     Its attributes are its ops, their aliases, and ``others``, names of ops of other packages.
 
-    >>> __all__, __getattr__, __dir__ = handed_on("odyssey.special")
+    >>> __all__, __getattr__, __dir__ = lazy_module_interface("odyssey.special")
     >>> __getattr__("erf").__module__
     'odyssey.special.error_functions'
     """

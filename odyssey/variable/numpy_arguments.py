@@ -100,7 +100,7 @@ def given_arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
 def public_name(func: Any) -> str:
     """Return a function's name as users write it: ``np.linalg.norm``, ``scipy.special.gammaln``.
 
-    >>> spelled(np.linalg.norm), spelled(np.hypot)
+    >>> public_name(np.linalg.norm), public_name(np.hypot)
     ('np.linalg.norm', 'np.hypot')
     """
     name = func.__name__

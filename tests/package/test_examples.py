@@ -76,6 +76,7 @@ def test_train_reads_97_percent_of_the_digits_and_saves_its_picture(tmp_path):
 
 
 @needs_extras
+@pytest.mark.slow
 def test_train_repeats_itself_with_a_seed_and_saves_no_picture_when_told_so(tmp_path):
     command = ("-m", "odyssey", "train", "--epochs", "1", "--seed", "3", "--no-plot")
     first, second = run_python(*command, cwd=tmp_path), run_python(*command, cwd=tmp_path)

@@ -67,10 +67,10 @@ def test_a_failure_of_one_check_is_reported_after_all_of_them(monkeypatch, capsy
         return subprocess.CompletedProcess(command, int(command[2] == "ruff"))
 
     monkeypatch.setattr(check.subprocess, "run", run)
-    assert check.main(["tree"]) == 1
+    assert check.main(["graph"]) == 1
     assert ran[-1] == "pytest"
     assert capsys.readouterr().out.endswith("failed: ruff, ruff\n")
     monkeypatch.setattr(
         check.subprocess, "run", lambda *given, **named: type("D", (), {"returncode": 0})
     )
-    assert check.main(["tree"]) == 0
+    assert check.main(["graph"]) == 0

@@ -76,9 +76,9 @@ DOORS = {
     "a transform": ("od.grad", "transforms.reverse"),
     "an import of a transform": ("exec('from odyssey import grad')", "transforms.reverse"),
     "all of the package": ("exec('from odyssey import *')", "transforms.reverse"),
-    "compile": ("od.compile", "compiler.compiled"),
-    "the room of the compiler": ("od.compiler", "compiler.compiled"),
-    "a size of the compiler": ("od.Dim", "compiler.compiled"),
+    "compile": ("od.compile", "compiler.compiled_function"),
+    "the room of the compiler": ("od.compiler", "compiler.compiled_function"),
+    "a size of the compiler": ("od.Dim", "compiler.compiled_function"),
     "saving": ("od.save", "saving"),
     "a generator": ("od.Generator", "ops.random.generator"),
     "an optimizer": ("od.optim.SGD", "optim.sgd"),
@@ -475,6 +475,7 @@ publish(globals())
 '''
 
 
+@pytest.mark.slow
 def test_a_new_family_is_one_new_file_and_a_command(tmp_path):
     for part in ("odyssey", "tools"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))

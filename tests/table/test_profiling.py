@@ -172,10 +172,10 @@ for _ in range(5):
 
 def test_time_within_a_call_of_another_op_is_counted_once():
     program = """
-from odyssey.table.profiling import timed
+from odyssey.table.profiling import time_calls
 from time import perf_counter, sleep
-inner = timed("inner", lambda: sleep(0.05))
-outer = timed("outer", lambda: (sleep(0.02), inner()))
+inner = time_calls("inner", lambda: sleep(0.05))
+outer = time_calls("outer", lambda: (sleep(0.02), inner()))
 start = perf_counter()
 outer()
 print(1e3 * (perf_counter() - start))
@@ -189,11 +189,11 @@ print(1e3 * (perf_counter() - start))
 
 def test_an_op_that_runs_itself_is_called_once():
     program = """
-from odyssey.table.profiling import timed
-inner = timed("same", lambda: None)
-outer = timed("same", inner)
+from odyssey.table.profiling import time_calls
+inner = time_calls("same", lambda: None)
+outer = time_calls("same", inner)
 outer()
-timed("other", lambda: None)()
+time_calls("other", lambda: None)()
 """
     ((_, lines),) = _tables(_run(program, ODYSSEY_PROFILE="2")[1])
     assert {name: line[0] for name, line in lines.items()} == {"same": 1, "other": 1}
