@@ -1,4 +1,4 @@
-"""What settings may be: the checks that all rooms share, and how a message shows what came."""
+"""Checks of settings and arguments, and the format of values in messages."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ __all__ = [
 ]
 
 STUMBLES = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError)
-"""What Python and NumPy raise over an argument that they cannot use.
+"""Errors that Python and NumPy raise for an argument that they cannot use.
 
-``FloatingPointError`` is among them, as an ``ArithmeticError``, but is raised on request only, by
-``np.errstate``: who catches these lets it pass.
+``FloatingPointError`` is one of them, as an ``ArithmeticError``, but is raised on request only, by
+``np.errstate``: code that catches these errors re-raises it.
 """
 
 _WIDTH = 80
 _repr = isolate_errstate(repr)  # of arrays, which NumPy prints within an np.errstate
 
-# Of a number that is shown digit by digit, and of a list that is shown element by element.
+# Maximal length of a number that is shown in full, and of a list that is shown in full.
 _LENGTH = 8
 _MANY = 8
 
 
 def kind_of(error: Exception) -> type[OdysseyError]:
-    """The kind of our error that says what one of Python's or NumPy's says."""
+    """Return our error class for an error of Python or NumPy."""
     if isinstance(error, IndexError):
         return OutOfRangeError
     if isinstance(error, np.linalg.LinAlgError):
@@ -66,20 +66,20 @@ def kind_of(error: Exception) -> type[OdysseyError]:
 
 
 def shown(value: Any) -> str:
-    """What a message says of a value: its ``repr`` on one short line, whatever it is.
+    """Format a value for a message: its ``repr`` on one short line; never raises.
 
     >>> shown("a" * 200)[-5:], shown(10**5000)
     ('aaa..', 'an int')
     """
     try:
         text = " ".join(_repr(value).split())
-    except Exception:  # repr of a stranger: too deep, too many digits, or broken
+    except Exception:  # a foreign repr: too deep, too many digits, or broken
         return article(type(value).__name__)
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 2]}.."
 
 
 def few_digits(value: Any) -> str:
-    """What a repr says of a setting: numbers to six digits, alone or in a list or tuple.
+    """Format a setting for a repr: numbers to six digits, alone or in a list or tuple.
 
     >>> few_digits(0.1), few_digits(1 / 3), few_digits((0.9, 0.1 + 0.2)), few_digits("mean")
     ('0.1', '0.333333', '(0.9, 0.3)', "'mean'")
@@ -93,7 +93,7 @@ def few_digits(value: Any) -> str:
 
 
 def sequence(values: list[Any] | tuple[Any, ...], text_of: Callable[[Any], str]) -> str:
-    """A list or a tuple as Python writes it, the first few elements of a long one.
+    """Format a list or a tuple as Python does, cut after the first few elements.
 
     >>> sequence((1,), str), sequence(list(range(20)), str)
     ('(1,)', '[0, 1, 2, 3, 4, 5, 6, 7, ...]')
@@ -105,17 +105,17 @@ def sequence(values: list[Any] | tuple[Any, ...], text_of: Callable[[Any], str])
 
 
 def article(noun: str) -> str:
-    """``noun`` behind its article, as in ``an int``."""
+    """Return ``noun`` with its article, as in ``an int``."""
     return f"{'an' if noun[:1] in 'aeiou' or noun == 'ndarray' else 'a'} {noun}"
 
 
 def sort_of(value: Any) -> str:
-    """The type of a value behind its article, as in ``an int``."""
+    """Return the type name of a value with its article, as in ``an int``."""
     return article(type(value).__name__)
 
 
 def flag(who: str, name: str, value: Any) -> bool:
-    """Check a setting that is on or off; text is neither.
+    """Check a boolean setting; text is refused.
 
     >>> flag("example", "keepdims", np.True_)
     True
@@ -130,17 +130,17 @@ def flag(who: str, name: str, value: Any) -> bool:
 
 
 def number(who: str, name: str, value: Any, interval: str = "(-inf, inf)") -> float:
-    """Check a real number; return it as a Python float, which raises no precision.
+    """Check a real number; return it as a Python float, so that it does not widen a dtype.
 
     Args:
-        who: For the message.
-        name: The setting's.
-        value: A Python or NumPy number, or what has ``__float__``, but no text.
-        interval: Where it must lie, as mathematics writes it: ``"[0, 1)"``; ``"NaN"`` for any
-            number, one that is none among them.
+        who: The function, for the message.
+        name: Name of the setting.
+        value: A Python or NumPy number, or an object with ``__float__``, but no text.
+        interval: Allowed values in mathematical notation: ``"[0, 1)"``; ``"NaN"`` allows
+            every number, NaN included.
 
     Raises:
-        DTypeError: where it is not a number. SettingError: outside of the interval, or NaN.
+        DTypeError: if it is not a number. SettingError: if it is outside of the interval, or NaN.
 
     >>> number("example", "rate", 1, "[0, 1]")
     1.0
@@ -181,7 +181,7 @@ _WORDS = {
 
 
 def whole(who: str, name: str, value: Any, low: int | None = None) -> int:
-    """Check a whole number, at least ``low``.
+    """Check an integer, at least ``low``.
 
     >>> whole("example", "steps", np.int64(3), 1)
     3
@@ -206,7 +206,7 @@ def word(
     choices: Sequence[str],
     kind: type[OdysseyError] = SettingError,
 ) -> str:
-    """Check a setting that is one of a few words.
+    """Check a setting that must be one of ``choices``.
 
     >>> word("example", "mode", "min", ("min", "max"))
     'min'
@@ -219,43 +219,43 @@ def word(
 
 
 def label(who: str, value: Any) -> str | None:
-    """Check a name: text, or None."""
+    """Check a name: a str, or None."""
     if value is None or isinstance(value, str):
         return value
     raise DTypeError(f"{who}: name={shown(value)} is not text; pass a str, or leave it out")
 
 
 def function(who: str, value: Any) -> Callable[..., Any]:
-    """Check that a function came where one is needed."""
+    """Check that a value is callable."""
     if callable(value):
         return value  # type: ignore[no-any-return]
     raise DTypeError(f"{who}: {shown(value)} cannot be called; pass a function")
 
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-# NumPy's own functions are on the way where one hands what it was given to a method of ours.
-_NOT_THE_USERS = _PACKAGE, os.path.dirname(os.path.abspath(np.__file__)) + os.sep
+# NumPy's functions are between the user and this package if they delegate to our methods.
+_INTERNAL_FOLDERS = _PACKAGE, os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 
 
 def user_line() -> str:
     """Return ``file:line`` of the innermost caller outside this package and NumPy."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INTERNAL_FOLDERS):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def is_called_by_user() -> bool:
-    """Whether code that is not ours asks for what calls this."""
+    """Return whether the caller's caller is code outside this package."""
     return not sys._getframe(2).f_code.co_filename.startswith(_PACKAGE)
 
 
 def is_importable(thing: Any) -> bool:
-    """Whether a thing stands in a module by the name that it has, by which it can be pickled."""
-    place = sys.modules.get(str(thing.__module__))
+    """Return whether an object can be pickled by name: its module has it by its qualified name."""
+    found = sys.modules.get(str(thing.__module__))
     for name in str(getattr(thing, "__qualname__", "")).split("."):
-        place = getattr(place, name, None)
-    return place is thing
+        found = getattr(found, name, None)
+    return found is thing
 
 
 def __dir__() -> list[str]:

@@ -100,7 +100,7 @@ MISSING_OPS = {
 
 
 def keyword_hint(names: Iterable[str]) -> str:
-    """What to say of keywords that other libraries use; empty where there is nothing to say.
+    """Return a hint on keywords that other libraries use; empty if none is known.
 
     >>> keyword_hint(["dim"])
     '; dim is called axis here'

@@ -147,7 +147,7 @@ def _slot_value(slot: Any, node: Any) -> Any:
 
 
 def _class_attribute(kind: type, name: str) -> Any:
-    """What a class has by a name, as it is written there."""
+    """Return the attribute of a class without calling descriptors."""
     return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), _MISSING)
 
 
@@ -159,17 +159,18 @@ def _data_descriptors(kind: type, names: list[str]) -> set[str]:
 
 
 def _backing_attributes(node: Any, name: str) -> list[str]:
-    """Where an object keeps a field that has code of its own: what the code gives is there."""
+    """Return the attributes that hold the value of a field that is a property."""
     value = getattr(node, name)
     return [n for n, v in attributes(node) if v is value and n.endswith(name)]
 
 
 def _is_cached_property(kind: type, name: str) -> bool:
-    """Whether an attribute is what a ``cached_property``, or one like it, has computed."""
+    """Return whether an attribute is a ``cached_property``, or a descriptor like it."""
     by_class = _class_attribute(kind, name)
-    made = type(by_class)
-    plain = callable(by_class) or made is classmethod or not hasattr(made, "__get__")
-    return not plain and not hasattr(made, "__set__")
+    descriptor = type(by_class)
+    if callable(by_class) or descriptor is classmethod or not hasattr(descriptor, "__get__"):
+        return False
+    return not hasattr(descriptor, "__set__")
 
 
 def _drop_cached(made: Any) -> Any:

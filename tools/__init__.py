@@ -1,1 +1,1 @@
-"""What a checkout needs, and an installed package does not."""
+"""Tools of a checkout, which an installed package does not have."""

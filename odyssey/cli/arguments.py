@@ -1,4 +1,4 @@
-"""What the commands share: checks of arguments, and packages that may be missing."""
+"""Argument checks of the commands, and optional packages."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _row_lines(row: Row) -> Iterator[str]:
 
 
 def _meaning(row: Row) -> Iterator[str]:
-    """What the row says to compilers, and how else it runs."""
+    """Yield lines on decomposition, primitive, side effects and other kernels of a row."""
     for label, function in (("decomposition", row.decomposition), ("on numbers", row.scalar)):
         if function:
             yield from _labelled(label, rule_text(function).splitlines())
@@ -123,7 +123,7 @@ def _forward_text(row: Row, name: str) -> str:
 
 
 def _kept(row: Row) -> list[str]:
-    """What the rules of each operand ask for, shapes left out."""
+    """Return lines on the arrays that the rules of each operand need."""
     wanted = {}
     for name, needs in zip(row.arrays, row.needs, strict=True):
         if row.vjp[name]:

@@ -1,1 +1,1 @@
-"""Where arrays live, whose they are, and who may write to them."""
+"""Arrays in memory: conversion, ownership, and locks against writes."""

@@ -1,8 +1,8 @@
-"""Keeping the arrays of others unchanged while a tape needs them: shared read-only locks.
+"""Read-only locks on foreign arrays that tapes need unchanged; tapes share them.
 
-A lock lasts as long as the object that stands for it. Recordings hold it in a dictionary; when the
-last of them lets it go, a callback opens the array. All of that is done by C: it happens wherever
-Python code was interrupted, and needs no guard against other threads.
+A lock lasts as long as its ``_Lock`` object. Recordings hold it in a dictionary; when the last one
+drops it, a weak-reference callback makes the array writable again. All of that is done in C, so it
+happens wherever Python code was interrupted, and needs no lock against other threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["is_locked", "lock_array", "lock_holders", "locked_bytes", "unlock_al
 
 
 class _Lock:
-    """Stands for one locked array; process wide, because several tapes may save one array."""
+    """A lock of one array, shared by all tapes of the process that save the array."""
 
     __slots__ = ("__weakref__", "array", "holders", "views")
 
@@ -30,24 +30,24 @@ class _Lock:
         self.views: list[_Lock] = []
 
 
-# By the array's id: weak references to its lock, whose callbacks take the entry out of this table
-# and open the array. The second one holds the array, so an id stays whose it is.
+# Weak references to the lock, by the array's id: their callbacks remove the entry from this table
+# and make the array writable. The second one holds the array, so the id is not reused.
 _HELD: dict[int, tuple[ref[_Lock], ref[_Lock]]] = {}
 
-# Numbers of moments: between two that follow each other no lock was made.
-_moment = count().__next__
+# A counter: no lock was made between two consecutive numbers.
+_lock_count = count().__next__
 
 # By position: with the argument's name the call would take twice as long.
 _set_writable: Any = np.ndarray.setflags
 
 
 def lock_array(array: Array, held: dict[int, Any], holder: Any = None) -> None:
-    """Make ``array`` read-only until ``held``, and all others that it was locked for, let it go.
+    """Make ``array`` read-only until every dictionary ``held`` that has its lock drops it.
 
     Args:
-        array: Stays as it is where its owner made it read-only.
-        held: Gets what stands for the lock, by the array's id.
-        holder: Whose ``held`` that is, for messages.
+        array: Unchanged if its owner made it read-only.
+        held: Receives the lock, by the array's id.
+        holder: Owner of ``held``, for messages.
     """
     was = array.flags.writeable
     # Not by way of a variable, which the traceback of an interrupt would keep alive.
@@ -55,12 +55,12 @@ def lock_array(array: Array, held: dict[int, Any], holder: Any = None) -> None:
     _set_writable(array, False)
     if holder is not None:
         getattr(held.get(id(array)), "holders", []).append(ref(holder))
-    if was and id(array) not in held and not is_locked(array):  # a handler of signals let it go
+    if was and id(array) not in held and not is_locked(array):  # dropped by a signal handler
         _set_writable(array, True)
 
 
 def lock_holders(array: Array) -> list[Any]:
-    """Who locked ``array`` and still holds it."""
+    """Return the live holders of the lock of ``array``."""
     entry = _HELD.get(id(array))
     known = entry[0]() if entry is not None else None
     found = [holder() for holder in known.holders] if known is not None else []
@@ -68,17 +68,17 @@ def lock_holders(array: Array) -> list[Any]:
 
 
 def is_locked(array: Array) -> bool:
-    """Whether an array is read-only for a while, and will be opened again."""
+    """Return whether an array is read-only because of a lock."""
     return id(array) in _HELD
 
 
 def _find_or_make_lock(array: Array) -> _Lock:
-    """What stands for the lock of ``array``: found, or made."""
+    """Return the lock of ``array``, a new one if it has none."""
     key, flags = id(array), array.flags
-    pair = None  # named before ``made``, so that its callbacks are gone first, see below
+    pair = None  # assigned before ``made``, so that its callbacks are dropped first, see below
     while True:
-        before = _moment()
-        # Before the look-up: another thread may be locking it. ``flags`` would say what they were.
+        before = _lock_count()
+        # Read before the look-up: another thread may be locking it. ``flags`` would be outdated.
         writable = array.flags.writeable
         entry = _HELD.get(key)
         known = entry[0]() if entry is not None else None
@@ -87,25 +87,25 @@ def _find_or_make_lock(array: Array) -> _Lock:
         made = _Lock(array)
         if writable:
             # Callbacks are called with the dead reference: to ``pop`` that is the default, to
-            # ``setflags`` it says that the array is aligned, and to ``setattr`` it is a truth.
+            # ``setflags`` it means that the array is aligned, and to ``setattr`` it is true.
             if flags.aligned:
                 reopen = partial(_set_writable, array, True)
             else:
                 reopen = partial(setattr, flags, "writeable")
             pair = ref(made, partial(_HELD.pop, key)), ref(made, reopen)
             _HELD.setdefault(key, pair)
-            _moment()
+            _lock_count()
             if array.base is not None:
                 _extend_view_lock(made, array.base)
             # Another thread's pair may be in the table now: this lock must not open the array.
             pair = None
-        elif not array.flags.writeable and _moment() == before + 1:
-            # Its owner made it so: nobody can have locked it meanwhile.
+        elif not array.flags.writeable and _lock_count() == before + 1:
+            # Read-only by its owner: no thread can have locked it meanwhile.
             return made
 
 
 def _extend_view_lock(lock: _Lock, base: Any) -> None:
-    """Let the lock of a view last as long as those of what it shows: it cannot be opened before."""
+    """Make the lock of a view last as long as the locks of its bases."""
     while isinstance(base, np.ndarray):
         entry = _HELD.get(id(base))
         known = entry[0]() if entry is not None else None
@@ -115,9 +115,9 @@ def _extend_view_lock(lock: _Lock, base: Any) -> None:
 
 
 def unlock_all_except(needed: set[int]) -> None:
-    """Open the locked arrays whose ids are not ``needed``, whoever refers to their locks.
+    """Unlock the arrays whose ids are not ``needed``, even if their locks are referenced.
 
-    For the child of a fork, where threads that are not there keep what they referred to.
+    Needed in the child of a fork, where threads that no longer exist keep their references.
     """
     for key in [key for key in list(_HELD) if key not in needed]:
         forget, _ = _HELD.pop(key)
@@ -127,6 +127,6 @@ def unlock_all_except(needed: set[int]) -> None:
 
 
 def locked_bytes() -> int:
-    """Bytes of all arrays that tapes hold locked now."""
+    """Return the bytes of all arrays that tapes hold locked now."""
     found = (forget() for forget, _ in list(_HELD.values()))
     return sum(held.array.nbytes for held in found if held is not None)

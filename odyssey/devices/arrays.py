@@ -1,8 +1,8 @@
-"""What counts as an array: the one place where what others hand in becomes one of ours.
+"""Conversion of values to arrays, and refusal of those that would lose their meaning.
 
-An array here is a plain ``np.ndarray`` of numbers in the byte order of this machine. What means
-more than that, a mask, units, labels, a gradient of another library, is refused by name: taken for
-an array it would lose that without a word.
+An array here is a plain ``np.ndarray`` of numbers in native byte order. A value that means more
+than that (a mask, units, labels, a gradient of another library) is refused with its name, since
+the conversion would lose that silently.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ __all__ = [
 ]
 
 ARRAYS = (np.ndarray,)
-"""The types of what has elements in memory: those of every device."""
+"""Types of arrays in memory, of every device."""
 
 ARRAY_LIKE = (*ARRAYS, np.generic)
-"""The same, and NumPy's numbers, which are arrays without axes."""
+"""Types of arrays and of NumPy scalars."""
 
 NUMPY_SCALARS = frozenset(
     {kind for kind in np.sctypeDict.values() if issubclass(kind, (np.number, np.bool_))}
 ) - {np.timedelta64}
-"""The types of NumPy's numbers."""
+"""Types of NumPy scalars."""
 
 NATIVE = frozenset(map(np.dtype, "?bhilqBHILQefdgFDG"))
-"""The dtypes that arrays have here; to look one up takes as long as to ask for its byte order."""
+"""Supported dtypes; a look-up here takes as long as reading the byte order."""
 
-# What a subclass of ndarray overrides when its arithmetic is not that of arrays.
+# Methods that a subclass of ndarray overrides if its arithmetic differs from an array's.
 _ARITHMETIC = (
     "__array_ufunc__",
     "__array_function__",
@@ -63,12 +63,12 @@ PRIORITY = 1000
 
 _NUMBERS = frozenset({bool, int, float, complex})
 
-# What NumPy asks a value for that is an array of another library.
-_GIVING = ("__array__", "__array_interface__", "__array_struct__")
+# Attributes of arrays of other libraries, by which NumPy converts them.
+_CONVERSION_ATTRIBUTES = ("__array__", "__array_interface__", "__array_struct__")
 
 
 class ForeignContainerError(DTypeError):
-    """A container came that has arithmetic of its own: Python's operators give way to it."""
+    """A container with its own arithmetic was passed: Python's operators defer to it."""
 
 
 def as_array(who: str, what: str, value: Any) -> Array:
@@ -97,7 +97,7 @@ x.filled(value), or x.data with where(x.mask, ...)
         array = np.asarray(value)
     except (OdysseyError, MemoryError):
         raise
-    except Exception as error:  # whatever the container raises: it knows why it is not an array
+    except Exception as error:  # any error of the container: its text says why it is not an array
         raise DTypeError(f"{who}: {what} is not an array of numbers: {error}") from error
     if array.dtype in NATIVE:
         return array
@@ -107,7 +107,7 @@ x.filled(value), or x.data with where(x.mask, ...)
 
 
 def refuse_non_array(who: str, what: str, value: Any) -> None:
-    """Raise where taking ``value`` for an array would lose what it means."""
+    """Raise if ``value`` would lose its meaning as a plain array."""
     try:
         why = rejection_reason(value)
     except RecursionError:
@@ -118,7 +118,7 @@ def refuse_non_array(who: str, what: str, value: Any) -> None:
 
 
 def conversion_error(who: str, what: str, value: Any) -> DTypeError | None:
-    """The error that says why ``value`` is not an array of numbers; None where it is."""
+    """Return the error that ``as_array`` would raise for ``value``, or None."""
     if value is None or getattr(value, "dtype", None) in NATIVE:
         return None
     try:
@@ -129,24 +129,26 @@ def conversion_error(who: str, what: str, value: Any) -> DTypeError | None:
 
 
 def is_array_like(value: Any) -> bool:
-    """Whether a value is an array, NumPy's or of a library whose arrays become NumPy's.
+    """Return whether a value is an array of NumPy, or of a library whose arrays convert to NumPy's.
 
-    >>> gives_array(np.float32(1.0)), gives_array([1.0])
+    >>> is_array_like(np.float32(1.0)), is_array_like([1.0])
     (True, False)
     """
-    return isinstance(value, ARRAY_LIKE) or any(hasattr(type(value), name) for name in _GIVING)
+    return isinstance(value, ARRAY_LIKE) or any(
+        hasattr(type(value), name) for name in _CONVERSION_ATTRIBUTES
+    )
 
 
 def to_native_order(array: Array) -> Array:
-    """The array in the byte order of this machine."""
+    """Return the array in native byte order."""
     return array if array.dtype.isnative else array.astype(array.dtype.char)
 
 
 def native_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return what NumPy takes for a dtype, in the byte order of this machine.
+    """Return a dtype in native byte order from anything that NumPy accepts as a dtype.
 
     Raises:
-        TypeError: for a dtype that is not of numbers.
+        TypeError: for a dtype that is not numeric.
     """
     try:
         found: np.dtype[Any] = np.dtype(dtype)
@@ -160,22 +162,21 @@ def native_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def plain_result(who: str, out: Any) -> Any:
-    """What a function of somebody else returned, as a plain array where it is like an array."""
+    """Return the result of a user's function, as a plain array if it is array-like."""
     if (type(out) is np.ndarray or isinstance(out, np.generic)) and out.dtype in NATIVE:
         return out
     if isinstance(out, (tuple, list)):
-        made = sort_of(out)
-        raise DTypeError(f"{who}: the result is {made}; it must be one array")
+        raise DTypeError(f"{who}: the result is {sort_of(out)}; it must be one array")
     return as_array(who, "the result", out)
 
 
-# ------------------------------------------------------------------ what is more than an array
+# ------------------------------------------------------------------ more than an array
 
 
 def rejection_reason(value: Any) -> str | None:
-    """What is said of a value that is more than an array, or of a nest that holds one.
+    """Return why a value, or a member of a nest, is more than an array; None if it is not.
 
-    Tables of pandas pass: where a function asks for numbers, their labels name rows, no more.
+    Tables of pandas pass: where a function needs numbers, their labels only name rows.
     """
     kind = type(value)
     if kind in _NUMBERS or kind is np.ndarray or isinstance(value, np.generic):
@@ -187,7 +188,7 @@ def rejection_reason(value: Any) -> str | None:
     package = kind.__module__.partition(".")[0]
     if package == "scipy" and hasattr(value, "toarray"):
         return f"is sparse ({kind.__name__}); pass its .toarray()"
-    if hasattr(kind, "_recording") or package == "odyssey":  # ours say themselves what they lose
+    if hasattr(kind, "_recording") or package == "odyssey":  # our own objects are checked elsewhere
         return None
     if has_own_arithmetic(value) and package != "pandas":
         return (
@@ -227,19 +228,19 @@ def _subclass_reason(kind: type) -> str | None:
 
 
 def has_own_arithmetic(value: Any) -> bool:
-    """Whether a container has arithmetic of its own, which NumPy's functions would ask for."""
+    """Return whether a container has its own arithmetic, by ``__array_ufunc__``."""
     kind = type(value)
-    theirs = getattr(kind, "__array_ufunc__", None)
-    if theirs is None or theirs is np.ndarray.__array_ufunc__:
+    array_ufunc = getattr(kind, "__array_ufunc__", None)
+    if array_ufunc is None or array_ufunc is np.ndarray.__array_ufunc__:
         return False
     return not issubclass(kind, np.generic)
 
 
 def takes_precedence(value: Any) -> bool:
-    """Whether Python's operators leave the answer to a value, as NumPy's arrays would in our place.
+    """Return whether Python's operators should defer to a value, as NumPy's arrays would.
 
-    That has arithmetic of its own, or asks by ``__array_ufunc__ = None`` to be left alone, or says
-    nothing of that and has a higher ``__array_priority__``.
+    True if it has its own arithmetic, or sets ``__array_ufunc__ = None``, or has no
+    ``__array_ufunc__`` and a higher ``__array_priority__``.
     """
     kind = type(value)
     if has_own_arithmetic(value) or issubclass(kind, ARRAY_LIKE):
@@ -251,11 +252,11 @@ def takes_precedence(value: Any) -> bool:
 
 
 def _has_gradient(value: Any) -> bool:
-    """Whether a tensor of another library is followed by its tape, as far as it tells."""
-    told = getattr(value, "requires_grad", None)
-    if told is None and hasattr(type(value), "backward"):
+    """Return whether a tensor of another library requires a gradient."""
+    requires_grad = getattr(value, "requires_grad", None)
+    if requires_grad is None and hasattr(type(value), "backward"):
         return not getattr(value, "constant", False)
-    return told is True
+    return requires_grad is True
 
 
 def _qualified_name(kind: type) -> str:
@@ -263,7 +264,7 @@ def _qualified_name(kind: type) -> str:
     return article(kind.__qualname__ if package == "builtins" else f"{package}.{kind.__qualname__}")
 
 
-# ------------------------------------------------------------------ what is less than an array
+# ------------------------------------------------------------------ no array
 
 
 def _dtype_reason(value: Any, dtype: np.dtype[Any]) -> str:
@@ -283,7 +284,7 @@ _LINE = 64
 
 
 def aligned_zeros(size: int, dtype: np.dtype[Any]) -> Array:
-    """Zeros that begin where a line of the cache does: large updates gain a tenth of their time.
+    """Zeros that begin at a cache line: large updates are a tenth faster.
 
     >>> aligned_zeros(3, np.dtype("float32")).ctypes.data % 64
     0

@@ -1,8 +1,8 @@
-"""Doing several things as one: calls of C within a call of C.
+"""Commit of several changes at once: calls of C within one call of C.
 
-Python runs signal handlers between bytecodes only, so Ctrl-C cannot come between two calls that C
-makes. Whoever changes more than one thing that belong together first computes all that may fail,
-and then makes the changes here: they happen together, or not at all.
+Python runs signal handlers between bytecodes only, so Ctrl-C cannot interrupt a sequence of calls
+that C makes. Code that changes several things together first computes everything that may fail,
+and then commits the changes here: all of them happen, or none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 __all__ = ["Plan", "commit", "run_all"]
 
 Plan = list[tuple[Any, ...]]
-"""Calls, each a function and its arguments: of C, and such that cannot fail."""
+"""Calls, each a function and its arguments: functions of C that cannot fail."""
 
 # Exhausts an iterator. In the same frame as the call that makes the plan, it leaves no variable
 # behind that a traceback would keep alive.
@@ -24,7 +24,7 @@ run_all: Any = deque[Any](maxlen=0).extend
 
 
 def commit(plan: Iterable[tuple[Any, ...]]) -> None:
-    """Make all calls of ``plan``, which no exception of a signal handler can come between.
+    """Make all calls of ``plan``; no exception of a signal handler can come between them.
 
     >>> a, b = [1], [2]
     >>> commit([(a.append, 3), (b.append, 4)])

@@ -1,4 +1,4 @@
-"""What the allocator of the process learns before the first array comes."""
+"""Setup of the C library's allocator: keep freed memory for later arrays."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import numpy as np
 
 __all__ = ["keep_freed_memory"]
 
-# As the C library of GNU learns of blocks up to 32 MB, those with what stands before them.
+# GNU's C library adapts to blocks up to 32 MB, header included.
 _LARGEST = (32 << 20) - (64 << 10)
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep memory that was freed for the arrays that come next.
+    """Make the C library keep freed memory for later arrays.
 
-    GNU's gives blocks above 128 kB back to the system at once, and those at the end of the heap,
-    until it has seen a larger one freed; then memory up to twice that size stays. A step of a loop
-    frees what the next one asks for, so of arrays of 0.1 to 32 MB each page would be taken, cleared
-    and given back in every step, which takes up to six times as long as what is computed. Here it
-    sees the largest that it learns from: memory that nobody writes to, so that it costs 40 us and
-    no pages. Where ``MALLOC_TRIM_THRESHOLD_`` or its like are set it does not learn, and other
-    libraries of C neither.
+    GNU's C library returns freed blocks above 128 kB to the system at once, and also those at the
+    end of the heap, until a larger block was freed; then it keeps memory up to twice that size. A
+    training step frees what the next one allocates, so each page of arrays of 0.1 to 32 MB would be
+    mapped, cleared and returned in every step, which takes up to six times as long as the
+    computation. This frees one block of the largest size that the library adapts to: memory that is
+    never written to, so it costs 40 us and no pages. If ``MALLOC_TRIM_THRESHOLD_`` or a similar
+    variable is set, the library does not adapt; nor do other C libraries.
     """
-    with suppress(MemoryError):  # a limit of the system, which leaves room for smaller ones
+    with suppress(MemoryError):  # a memory limit, which may allow smaller blocks
         np.empty(_LARGEST, np.uint8)

@@ -1,16 +1,16 @@
-"""Who may use what leaves hold: one that writes to data or gradients, or programs side by side.
+"""Locks on the data of leaves: exclude writers in Python, and compiled programs on other threads.
 
-Whoever writes in Python has ``GUARD`` meanwhile, and waits for programs that run. A program has the
-locks of its states, and begins where nobody has ``GUARD``; so two of different states run at once.
-A fork waits for all of these, so that the child finds no parameter half written, and no lock held
-by a thread that it does not have.
+A writer in Python holds ``GUARD``, and waits for running programs. A program holds the locks of its
+states, and begins if nobody holds ``GUARD``; so two programs with different states run at once. A
+fork waits for all of these locks, so that the child finds no parameter half written, and no lock
+held by a thread that it does not have.
 """
 
 from __future__ import annotations
 
 import os
 
-# What ``threading`` gives by the same names; its import takes longer than that of this room.
+# Also in ``threading``, whose import takes longer than that of this package.
 from _thread import RLock, _local
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -33,31 +33,30 @@ __all__ = [
     "write_lock",
 ]
 
-# Reentrant: the collector may run anything in the middle of a delivery or a step. One for all who
-# write in Python: several would have to be taken in an order, and a step writes to what others may
-# share.
+# Reentrant: the collector may run any code in the middle of a delivery or a step. One lock for all
+# writers in Python: several would need an order, and a step writes to arrays that others may share.
 GUARD = RLock()
 
-# What a program gives that did not begin, as somebody writes.
+# Result of a program that did not begin because of a writer.
 WAIT = object()
 
-# Whether this thread has a lock.
+# Return whether this thread holds a lock.
 _is_held_here: Callable[[RLock], bool] = RLock._is_owned  # type: ignore[attr-defined]
 
-# Locks of the states of programs that run; and whether a program stands still, for what a signal
-# or the collector calls in the midst of it writes. One may be left here that nobody has any more.
+# Locks of the states of running programs; True if code that a signal or the collector called
+# within the program is writing. An interrupt may leave a lock here that nobody holds.
 _RUNNING: dict[RLock, bool] = {}
 
-# Takes the guard and lets it go, where no other thread has it.
+# Acquires and releases the guard, if no other thread holds it.
 _TRY_GUARD: Any = partial(GUARD.acquire, False), GUARD.release
 
-# Seconds that a fork waits for other threads. An update of a parameter takes a few milliseconds,
-# unless it is a user's, which could wait for the thread that forks.
+# Timeout in seconds of a fork that waits for other threads. An update of a parameter takes a few
+# milliseconds, but a user's update could wait for the forking thread.
 FORK_WAITS = 1.0
 
 
 class _Token:
-    """Stands for the locks that a fork holds: as it dies they are released."""
+    """Token for the locks that a fork holds: its deallocation releases them."""
 
     __slots__ = ("__weakref__",)
 
@@ -67,28 +66,26 @@ def hold_during_forks(
     seconds: float,
     lost: Callable[[], object] = lambda: None,
 ) -> None:
-    """Let forks wait for locks, which the child finds open.
+    """Make forks wait for locks, and leave them open in the child.
 
-    Ctrl-C during the call of the system is handled before the first line of the first function of
-    Python's that runs after it, which is left then. So the locks are released by C alone.
+    A Ctrl-C during the system call is handled before the first line of the next Python function,
+    which is then left. So the locks are released by C alone.
 
     Args:
-        locks: Gives those that there are now, in the order in which they are taken by who takes
-            several.
-        seconds: How long a fork waits for another thread that has one; -1 for as long as it takes.
-        lost: Called in a child that another thread, which it does not have, left in the middle of
-            what a lock guards.
+        locks: Returns the current locks, in the order in which code acquires several of them.
+        seconds: Timeout of a fork that waits for another thread; -1 for none.
+        lost: Called in a child if a thread that it does not have held a lock.
     """
-    refer: Any = ref  # of a token that is kept, and of what is called when it is dropped
-    # For each thread that forks now: references to a token, whose callbacks release what it got.
+    refer: Any = ref  # arguments: a token, and the callback for its deallocation
+    # For each forking thread: references to a token, whose callbacks release the acquired locks.
     here = _local()
-    # The token dies before its references, as a tuple lets go of its last item first.
-    let_go = partial(setattr, here, "held", None)
+    # The token dies before its references, as a tuple drops its last item first.
+    release = partial(setattr, here, "held", None)
 
     def before() -> None:
-        here.held = ([], _Token())  # no variable: a traceback would keep it alive
+        here.held = ([], _Token())  # no local variable: a traceback would keep it alive
         for lock in locks():
-            # One call of C takes the lock and notes it.
+            # One call of C acquires the lock and records it.
             here.held[0].extend(
                 map(
                     refer,
@@ -97,70 +94,70 @@ def hold_during_forks(
                 )
             )
 
-    def in_the_child() -> None:
+    def reset_locks_in_child() -> None:
         for lock in locks():
-            if lock.acquire(blocking=False):  # it is free, or this thread's own
+            if lock.acquire(blocking=False):  # free, or held by this thread
                 lock.release()
-            else:  # it is held by a thread that is not here
+            else:  # held by a thread that does not exist here
                 lock._at_fork_reinit()  # type: ignore[attr-defined]
                 lost()
 
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=before, after_in_parent=let_go, after_in_child=let_go)
-        os.register_at_fork(after_in_child=in_the_child)
+        os.register_at_fork(before=before, after_in_parent=release, after_in_child=release)
+        os.register_at_fork(after_in_child=reset_locks_in_child)
 
 
 class LockRegistry:
-    """Locks that are made as they are needed; it keeps none of them alive."""
+    """Locks created on demand; the registry holds weak references only."""
 
     def __init__(self) -> None:
         self._known: list[ref[RLock]] = []
 
     def new(self) -> RLock:
-        """A lock of its own."""
+        """Return a new lock."""
         lock = RLock()
         self._known[:] = [one for one in self._known if one() is not None]
         self._known.append(ref(lock))
         return lock
 
     def living(self) -> list[RLock]:
-        """All that somebody has."""
+        """Return all live locks."""
         return [lock for one in list(self._known) if (lock := one()) is not None]
 
 
-# Of states that programs use.
+# Locks of states that programs use.
 STATES = LockRegistry()
 
 
 def _all_locks() -> list[RLock]:
-    """Who has the first lets no program begin; the others come in the order of ``locks_of``."""
+    """Return ``GUARD``, and the locks of states in the order of ``locks_of``."""
     return [GUARD, *sorted(STATES.living(), key=id)]
 
 
 hold_during_forks(_all_locks, FORK_WAITS)
 
 
-# ------------------------------------------------------------------ who writes, and programs
+# ------------------------------------------------------------------ writers and programs
 
 
 def is_inside_program() -> bool:
-    """Whether this thread is in the midst of a program: a signal or the collector called it."""
+    """Return whether this thread runs a program, and a signal or the collector called this."""
     return any(map(_is_held_here, list(_RUNNING)))
 
 
 def write_lock() -> RLock:
-    """The lock to have while writing, where ``wait_for_programs`` comes first.
+    """Return the lock to hold while writing, before ``wait_for_programs``.
 
-    Within a program it is one that nobody has: who has ``GUARD`` may be waiting for that program.
+    Within a program that is a new lock: the thread with ``GUARD`` may be waiting for that program.
     """
     return RLock() if _RUNNING and is_inside_program() else GUARD
 
 
 def wait_for_programs() -> None:
-    """Wait for the programs that other threads run: none begins while this thread has the guard.
+    """Wait for the programs of other threads; none begins while this thread holds the guard.
 
-    Within a program two threads could wait for each other; so those that are interrupted likewise
-    are not waited for: they stand still.
+    Within a program two threads could wait for each other; so programs that are interrupted in this
+    way are not waited for: they do not run meanwhile.
     """
     if not _RUNNING:
         return
@@ -170,28 +167,28 @@ def wait_for_programs() -> None:
     for lock in running:
         if not (own and _RUNNING.get(lock)):
             with lock:
-                _RUNNING.pop(lock, None)  # what an interrupt left there
+                _RUNNING.pop(lock, None)  # left there by an interrupt
 
 
 def wait_for_writers() -> None:
-    """Wait for who writes, while this thread has no lock that somebody may wait for."""
+    """Wait for writers, while this thread holds no lock that somebody may wait for."""
     with GUARD:
         pass
 
 
 def run_with_locks(locks: Sequence[RLock], run: Callable[[], Any]) -> Any:
-    """What a program returns that has the locks of its states; ``WAIT`` where somebody writes.
+    """Run a program that holds the locks of its states; return ``WAIT`` if there is a writer.
 
     Args:
-        locks: In the order of ``locks_of``; none where it knows no leaves.
-        run: Runs it.
+        locks: In the order of ``locks_of``; none for a program without leaves.
+        run: Runs the program.
     """
     if not locks:
         return run()
     lock, *others = locks
     with lock:
         try:
-            # First it is said, and then looked; who writes takes the guard first, and looks then.
+            # First announce the program, then test the guard; a writer does that in reverse order.
             _RUNNING[lock] = False
             if others:
                 return run_with_locks(others, run)

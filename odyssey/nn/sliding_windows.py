@@ -102,7 +102,7 @@ def prefers_winograd(
 def int_per_axis(who: str, name: str, value: Any, n: int, low: int = 1) -> Shape:
     """Return an option, one int or an int for each of ``n`` axes, as a tuple.
 
-    >>> ints("example", "stride", 2, 3)
+    >>> int_per_axis("example", "stride", 2, 3)
     (2, 2, 2)
     """
     if type(value) is int and value >= low:

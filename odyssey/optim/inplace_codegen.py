@@ -42,7 +42,7 @@ _PLAIN = frozenset({float, int, bool, str, type(None)})
 def setting_key(value: Any) -> str | None:
     """Return a setting as text that distinguishes 0.0 and -0.0; None if no text is exact.
 
-    >>> spelling((0.9, -0.0)), spelling(object())
+    >>> setting_key((0.9, -0.0)), setting_key(object())
     ('(0.9, -0.0)', None)
     """
     parts = value if type(value) is tuple else (value,)

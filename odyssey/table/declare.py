@@ -372,7 +372,7 @@ def _check_declaration(reference: Any, given: Mapping[str, Any]) -> None:
 
 
 def read_rules(layout: Layout, given: Mapping[str, Any], foreign: bool) -> dict[str, Any]:
-    """What is read from ``vjp`` and ``jvp``."""
+    """Return the fields of a row that follow from its ``vjp`` and ``jvp``."""
     vjp, jvp = given["vjp"] or {}, given["jvp"] or {}
     _check_rule_names(layout, vjp, jvp, given["with_residual"])
     arrays, options = layout.arrays, set(layout.options)
@@ -510,7 +510,7 @@ def check_meaning(who: str, given: Mapping[str, Any]) -> None:
 
 
 def read_meaning(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is declared of a row's meaning, if it fits what the row takes."""
+    """Return the declared facts about a row, checked against its arrays and options."""
     facts = {name: given[name] for name in _FACTS}
     names = [*layout.arrays, *layout.options]
     for what in ("scalar", "decomposition", "lowering", "requires"):
@@ -595,13 +595,13 @@ def check_results(layout: Layout, given: Mapping[str, Any]) -> None:
 
 
 def make_result_rows(layout: Layout) -> dict[str, Any]:
-    """What the row of a call with several results has more than one with a single result."""
+    """Return the fields that a row with several results has in addition."""
     parts = [_result_row(layout, j) for j in range(len(layout.results))]
     return {"result_rows": parts, "propagate_selection": _drop_selection}
 
 
 def _drop_selection(k: int, g: Any, r: Any, chosen: Any) -> None:
-    """What was left out by choice is not known behind such a call, nor before it."""
+    """Return None: a gradient mask is not propagated through such a call."""
 
 
 def _result_row(layout: Layout, j: int) -> Row:

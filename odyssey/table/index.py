@@ -1,4 +1,4 @@
-"""Where every op lives, and what of NumPy means it, so that families load at their first use.
+"""Index: the module of each op, and its NumPy functions, so that op modules load lazily.
 
 Made from the table of ops by ``python -m tools.reference``; do not edit.
 """

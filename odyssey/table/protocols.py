@@ -1,4 +1,4 @@
-"""What the rooms below the tape ask of a tape and of its recording, in writing."""
+"""Protocols of tapes and recordings, as the layers below the tape use them."""
 
 from __future__ import annotations
 
@@ -34,56 +34,56 @@ class Recording(Protocol):
 
     @property
     def checks(self) -> Any:
-        """What checks each node, or None."""
+        """The check that each node must pass, or None."""
 
     @property
     def pause(self) -> Any:
-        """What stands for a result that is constant because a tape was paused."""
+        """The origin of results that are constant because a tape was paused."""
 
     @property
     def exited(self) -> bool:
-        """Whether every block that entered it was left."""
+        """True if every block that entered the recording has exited."""
 
     @property
     def paused(self) -> bool:
-        """Whether a block pauses one of its tapes."""
+        """True if a block pauses one of its tapes."""
 
     def operand_id(self, value: Any, who: str = "record") -> int | None:
-        """The id of an operand, None for a constant; raises where a gradient would be lost."""
+        """Return the id of an operand, None for a constant; raise if a gradient would be lost."""
 
     def keep_array(self, array: Any) -> Any:
-        """What a node may keep of somebody else's array: itself, locked or watched, or a copy."""
+        """Return an array that a node may keep for a foreign one: itself, guarded, or a copy."""
 
     def new_id(self) -> int:
-        """An id that no value of this process has."""
+        """Return an id that no value of this process has."""
 
     def add_node(self, node: Any, data: Any, operands: Sequence[Any] | None = None) -> None:
         """Append a node whose result is ``data``, of ``operands``, on the general path."""
 
     def tape_of(self, id: int) -> Any:
-        """The innermost tape that recorded ``id``."""
+        """Return the innermost tape that recorded ``id``."""
 
 
 class Tape(Protocol):
-    """A tape, for those who need not know which; ``GradientTape`` is one."""
+    """A tape of any kind; ``GradientTape`` is one."""
 
     persistent: bool
 
     @property
     def _recording(self) -> Recording:
-        """What it records on; asked by ``scope.find`` alone."""
+        """The recording of this tape; only ``scope.find`` reads it."""
 
     @property
     def enabled(self) -> bool:
-        """Whether it records now."""
+        """True if the tape records now."""
 
     @property
     def paused(self) -> bool:
-        """Whether a block pauses it."""
+        """True if a block pauses the tape."""
 
     @property
     def consumed(self) -> bool:
-        """Whether a sweep spent its nodes."""
+        """True if a sweep consumed its nodes."""
 
     @property
     def nodes(self) -> list[Any]:

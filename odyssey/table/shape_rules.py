@@ -78,8 +78,8 @@ def reduced_shape(who: str, shape: Shape, axis: Any, keepdims: bool, lone: bool 
 def floating_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of floating functions of ``dtype``, as NumPy's ufuncs have it.
 
-    >>> floating(np.dtype(np.int8)), floating(np.dtype(np.int64)), floating(np.dtype(np.complex64))
-    (dtype('float16'), dtype('float64'), dtype('complex64'))
+    >>> [floating_dtype(np.dtype(kind)) for kind in ("int8", "int64", "complex64")]
+    [dtype('float16'), dtype('float64'), dtype('complex64')]
     """
     return np.result_type(dtype, np.float16)
 

@@ -1,4 +1,4 @@
-"""What the parameters of a declared function say: a row's operands and options, a rule's wishes."""
+"""Signatures: operands and options of a declared function, arguments of its rules."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def format_call(name: str, shape: Any) -> str:
     """How a function of a signature is called, as a reader would write it: without annotations.
 
     >>> import inspect
-    >>> call_text("f", inspect.signature(lambda x, /, dtype=float, *, order="C": x))
+    >>> format_call("f", inspect.signature(lambda x, /, dtype=float, *, order="C": x))
     "f(x, /, dtype=float, *, order='C')"
     """
     bare = [p.replace(annotation=p.empty) for p in shape.parameters.values()]
@@ -149,7 +149,7 @@ def rule_arguments(rule: Rule, first: int = 1) -> tuple[str, ...]:
 
 
 def takes_no_arguments(rule: Rule) -> bool:
-    """Whether a rule has no place for the cotangent, or tangent, that it is called with."""
+    """Return whether a rule takes no argument, so no cotangent or tangent."""
     code = _code_object(rule)
     return code is not None and not (code.co_argcount or code.co_flags & CO_VARARGS)
 
@@ -166,21 +166,21 @@ def takes_residual(rule: Rule) -> bool:
 
 
 class Layout:
-    """What a row takes and gives, by name, in the order in which a node keeps it.
+    """Operands, options and results of a row by name, in the order in which a node keeps them.
 
     Attributes:
-        name: Of the op.
-        arrays: Its operands.
-        optional: Those that may be None.
-        results: What it gives; ``("out",)`` for the one result that has no name of its own.
-        cotangents: What reverse rules call the cotangents of several results; none for one.
-        options: Its options.
-        defaults: Theirs.
-        flags: Positions of options that are on or off.
-        positional: How many options may be given by position.
-        kept: What a node has a place for, but for a residual.
-        specs: What rules call the shape and dtype of each operand.
-        variadic: What rules call all operands together, of an op that takes any number; else "".
+        name: Name of the op.
+        arrays: Operands.
+        optional: Operands that may be None.
+        results: Results; ``("out",)`` for a single result without a name.
+        cotangents: Names of the cotangents of several results in reverse rules; else empty.
+        options: Options.
+        defaults: Default values of the options.
+        flags: Positions of boolean options.
+        positional: Number of options that may be passed by position.
+        kept: Names of the values that a node can keep, except a residual.
+        specs: Names of the operands' specs (shape and dtype) in rules.
+        variadic: Name for all operands together, if the op takes any number of them; else "".
     """
 
     __slots__ = (
@@ -251,15 +251,15 @@ class Layout:
 
     @property
     def rule_names(self) -> set[str]:
-        """What a rule may ask for besides cotangents."""
+        """The argument names that a rule may have besides cotangents."""
         names = {*self.kept, *self.specs}
         return names | {self.variadic, f"{self.variadic}_spec", "place"} if self.variadic else names
 
     def names_after_cotangents(self, rule: Rule) -> tuple[str, ...]:
-        """What a reverse rule of several results names behind the cotangents that it begins with.
+        """Return the arguments of a reverse rule that follow its leading cotangents.
 
         Raises:
-            OdysseyError: where it begins with none.
+            OdysseyError: if the rule does not begin with a cotangent.
         """
         names = rule_arguments(rule, 0)
         first = 0
@@ -273,7 +273,7 @@ class Layout:
         return names[first:]
 
     def requested_names(self, rule: Rule) -> tuple[str, ...]:
-        """What a rule, of several results a reverse one, asks for besides cotangents."""
+        """Return the arguments of a rule, without cotangents."""
         if self.variadic:
             together = {
                 self.variadic: self.arrays,

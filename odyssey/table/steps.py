@@ -1,4 +1,4 @@
-"""What a function of ops does, step by step: it is run on Symbols, which tell."""
+"""Symbolic execution of a function of ops into a list of steps."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Step(NamedTuple):
 
 
 class Steps:
-    """What a function of ops does on Symbols."""
+    """The ops that a function calls on Symbols, in order."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self._made = 0
 
     def symbol(self, spec: Spec) -> Symbol:
-        """A new value, without a step that makes it."""
+        """Return a new value that no step computes."""
         self._made += 1
         return Symbol(spec, self, self._made)
 

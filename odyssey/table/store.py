@@ -1,9 +1,8 @@
-"""Who answers for what Variables hold: memory, or the graph that is being traced.
+"""Stores: data and gradients of Variables, in memory or in the graph that is being traced.
 
-Data is read and written, and gradients are asked and left, by way of ``store()``. It is ``MEMORY``
-unless another interpreter runs the program, as ``compile`` does while it traces; so Variables,
-tapes, optimizers and losses need not know of any. What they do faster where numbers simply lie in
-arrays they do where ``store() is MEMORY``, and by the general way elsewhere.
+Data and gradients are read and written by ``store()``. It is ``MEMORY`` unless another interpreter
+runs the program, as ``compile`` does while it traces; so Variables, tapes, optimizers and losses
+need not know of a trace. Their fast paths for plain arrays are taken if ``store() is MEMORY``.
 """
 
 from __future__ import annotations
@@ -46,43 +45,43 @@ __all__ = [
 
 
 class Store(Protocol):
-    """What holds the data and the gradients of Variables."""
+    """Interface to the data and gradients of Variables."""
 
     def read(self, value: Any) -> Any:
-        """What a Variable's data shows: an array that is not written to, or a Symbol."""
+        """Return the data of a Variable: an array that is not written to, or a Symbol."""
 
     def operand(self, value: Any) -> Any:
-        """What ops compute on in place of a Variable."""
+        """Return the value that ops use for a Variable."""
 
     def copied(self, value: Any) -> Any:
-        """What a Variable's data is now, in nobody's array: later writes do not show in it."""
+        """Return the data of a Variable as a copy, which later writes do not change."""
 
     def joined(self, nest: Any) -> Any:
-        """A list or tuple that came for an operand, as one value where arrays cannot be made."""
+        """Return a list or tuple operand, as one value if it cannot become an array."""
 
     def write(self, leaf: Any, value: Any) -> None:
-        """Let a leaf's data become ``value``; nothing has changed where that raises."""
+        """Set the data of a leaf; unchanged if this raises."""
 
     def become(self, value: Any, result: Any) -> None:
-        """Let a Variable that is not a trainable leaf stand for ``result`` from now on."""
+        """Make a Variable that is not a trainable leaf take over the value of ``result``."""
 
     def require(self, leaf: Any, flag: bool) -> None:
-        """Let a leaf need a gradient, or need none, from now on; until now it was otherwise."""
+        """Set whether a leaf requires a gradient; called on a change only."""
 
     def rename(self, value: Any, name: str | None) -> None:
-        """Let a Variable be called ``name`` from now on."""
+        """Set the name of a Variable."""
 
     def gradient(self, leaf: Any) -> Any:
-        """The accumulated gradient of a leaf, or None."""
+        """Return the accumulated gradient of a leaf, or None."""
 
     def set_gradient(self, leaf: Any, grad: Any) -> None:
-        """Let the gradient of a leaf become ``grad``, which fits, or None."""
+        """Set the gradient of a leaf to ``grad``, which has its shape and dtype, or None."""
 
     def demand(self, who: str, value: Any) -> None:
-        """Raise where ``who`` asks for numbers of a Variable that only a later run will know."""
+        """Raise if ``who`` needs the value of a Variable that is known only at run time."""
 
     def look(self, who: str, value: Any) -> None:
-        """Know that what runs here hangs on the numbers that a Variable has now."""
+        """Note that this run depends on the current value of a Variable."""
 
     def refuse_effect(self, what: str, instead: str) -> None:
         """Raise where an effect on Python objects would not be repeated by a later run.
@@ -93,29 +92,29 @@ class Store(Protocol):
         """
 
     def only_eagerly(self, why: str) -> None:
-        """Know that what runs here must run as it was written each time, since ``why``."""
+        """Note that this code must always run eagerly, with the reason."""
 
     def check_inside(self, recording: Recording) -> None:
-        """Raise for a recording that cannot take what is computed here."""
+        """Raise if a recording cannot take values that are computed here."""
 
     def step_behind(self, schedule: Any) -> bool:
-        """Let a schedule step where this run ends, in place of now; whether that can be."""
+        """Step a schedule at the end of the run, if possible; return whether it will."""
 
     def once(self, owner: Any, make: Callable[[], Any]) -> Any:
-        """What ``make`` gave when this was first asked for ``owner`` in this run."""
+        """Return the value of ``make()``, called once per ``owner`` in a run."""
 
     def adopt(self, variable: Any) -> Any:
-        """Let a Variable that was made in this run outlast it; return its data."""
+        """Keep a Variable of this run alive beyond it; return its data."""
 
 
 class Memory:
-    """Data and gradients in arrays: the store of every program that is simply run."""
+    """Data and gradients in arrays: the store of all programs that run eagerly."""
 
     def read(self, value: Value) -> Any:
-        """A read-only view; of a constant what was passed in."""
+        """Return a read-only view; for a constant the array that was passed in."""
         array = value._array
         if type(array) is not ndarray:
-            if isinstance(array, Symbol):  # a trace that is over left it behind
+            if isinstance(array, Symbol):  # left by a trace that has ended
                 return array
             array = np.asarray(array)
             if value._recording is CONSTANT:
@@ -123,23 +122,23 @@ class Memory:
         return array if value._recording is CONSTANT else read_only_view(array)
 
     def operand(self, value: Value) -> Any:
-        """The array itself."""
+        """Return the array itself."""
         return value._array
 
     def copied(self, value: Value) -> Any:
-        """A copy of the array."""
+        """Return a copy of the array."""
         return np.array(value._array)
 
     def joined(self, nest: Any) -> Any:
-        """The nest itself: NumPy makes an array of it."""
+        """Return the nest itself: NumPy converts it to an array."""
         return nest
 
     def write(self, leaf: Value, value: Any) -> None:
-        """Copy ``value`` into the leaf's array, by the law of writing."""
+        """Copy ``value`` into the leaf's array, if dtype, shape and locks allow it."""
         array = as_array("assign", "the value", value)
         if not np.can_cast(array.dtype, leaf._array.dtype, "same_kind"):
             raise DTypeError(f"assign: {array.dtype} does not cast to {leaf.dtype} of {leaf!r}")
-        array = np.asarray(array, leaf._array.dtype)  # which may overflow: before anything is done
+        array = np.asarray(array, leaf._array.dtype)  # may overflow, so before any change
         with write_lock():
             wait_for_programs()
             try:
@@ -155,9 +154,10 @@ class Memory:
             commit(assign_plan(leaf, array))
 
     def become(self, value: Value, result: Value) -> None:
-        """Take over the data of ``result``, and its place on a recording.
+        """Take over the data of ``result``, and its position on a recording.
 
-        On none it keeps its id, by which a trace in another thread tells it from what it made.
+        If neither is on a recording, ``value`` keeps its id, by which a trace in another thread
+        recognizes Variables that it did not create.
         """
         alone = isinstance(value._recording, Mark) and isinstance(result._recording, Mark)
         commit(
@@ -171,9 +171,9 @@ class Memory:
         )
 
     def require(self, leaf: Value, flag: bool) -> None:
-        """Thaw or freeze a leaf, with an array of its own.
+        """Make a leaf trainable, or constant; in both cases it gets a new array.
 
-        A tape may hold the leaf's array, and that of a constant can be written to; a Symbol cannot.
+        A tape may hold the old array of a leaf, and the array of a constant can be written to.
         """
         with write_lock():
             wait_for_programs()
@@ -186,12 +186,12 @@ class Memory:
             commit(steps)
 
     def rename(self, value: Value, name: str | None) -> None:
-        """Call it so; that it has an ``Info`` is its own affair."""
-        assert value._info is not None, "who renames has seen to it"
+        """Set the name; the Variable has an ``Info`` already."""
+        assert value._info is not None, "a Variable is renamed only after it got an Info"
         value._info.name = name
 
     def gradient(self, leaf: Value) -> Any:
-        """The array, which nobody else holds once it was asked for here."""
+        """Return the array, which no other object holds from now on."""
         info = leaf._info
         if info is None:
             return None
@@ -206,41 +206,41 @@ class Memory:
         return info.grad
 
     def set_gradient(self, leaf: Value, grad: Any) -> None:
-        """Hold ``grad`` itself."""
+        """Store ``grad`` itself."""
         info = leaf._info
         if info is None:
             if grad is None:
                 return
             info = leaf._info = Info()
-        with write_lock():  # else a sum that another thread computes would take its place
+        with write_lock():  # else another thread's sum could overwrite it
             wait_for_programs()
             info.grad, info.loan = grad, None
 
     def demand(self, who: str, value: Any) -> None:
-        """Nothing: the numbers are there."""
+        """Do nothing: the values are known."""
 
     def look(self, who: str, value: Any) -> None:
-        """Nothing: they are looked at in each run."""
+        """Do nothing: each run reads the values."""
 
     def refuse_effect(self, what: str, instead: str) -> None:
-        """Nothing: this is the run."""
+        """Do nothing: effects happen as written."""
 
     def only_eagerly(self, why: str) -> None:
-        """Nothing: it does."""
+        """Do nothing: this is eager execution."""
 
     def check_inside(self, recording: Recording) -> None:
-        """Nothing: any recording takes arrays."""
+        """Do nothing: any recording takes arrays."""
 
     def step_behind(self, schedule: Any) -> bool:
-        """It steps now."""
+        """Return False: the schedule steps at once."""
         return False
 
     def once(self, owner: Any, make: Callable[[], Any]) -> Any:
-        """What ``make`` gives: this is no run of its own, and remembers nothing."""
+        """Return ``make()``: eager execution caches nothing."""
         return make()
 
     def adopt(self, variable: Value) -> Any:
-        """The array: every Variable lasts as long as somebody refers to it."""
+        """Return the array: Variables live as long as they are referenced."""
         return variable._array
 
 
@@ -252,12 +252,12 @@ set_store = _STORE.set
 
 
 def operand_of(value: Any) -> Any:
-    """What is computed on in place of a Variable that a user hands in; all else as it is."""
+    """Return the operand value of a Variable; other values unchanged."""
     return store().operand(value) if isinstance(value, Value) else value
 
 
 def numbers_of(who: str, value: Any) -> Any:
-    """The array, or Symbol, of a Variable of which ``who`` needs the numbers; all else as it is."""
+    """Return the array, or Symbol, of a Variable whose value ``who`` reads; others unchanged."""
     if isinstance(value, Value):
         store().look(who, value)
         return value._array

@@ -1,4 +1,4 @@
-"""What flows through the table: plain numbers and arrays, Values and Symbols."""
+"""Values of the table: numbers, arrays, Variables (Value), and Symbols."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ PLAIN = NUMBERS.union(ARRAYS, NUMPY_SCALARS)
 
 
 class Mark:
-    """Where a Value stands that is on no recording.
+    """The ``_recording`` of a Value that is on no recording.
 
-    ``block`` has no ids to give, which sends a shortcut to the general path, as a recording does
-    that is off; and no leaf bears its ``mark``.
+    ``block`` yields no ids, which sends fast paths to the general path, as a recording that is off
+    does; and no leaf has its ``mark``.
     """
 
     __slots__ = ("name",)
@@ -86,7 +86,7 @@ BEING_WRITTEN = float("nan")
 
 
 class Info:
-    """What leaves and a few constants carry besides their data.
+    """Data of a leaf, and of a few constants, besides its array.
 
     Attributes:
         name: For messages.
@@ -281,14 +281,14 @@ def assign_plan(leaf: Value, array: Array) -> Plan:
 
 
 class Graph(Protocol):
-    """What a Symbol asks of the graph that it lives in."""
+    """Interface of the graph that a Symbol belongs to."""
 
     def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
         """Append one instruction and return its result: a Symbol, or several."""
 
 
 class Traced:
-    """What a graph under construction has to say of a value: where ops on it are recorded."""
+    """A traced value: it names the graph in which ops on it are recorded."""
 
     __slots__ = ("graph",)
 
@@ -305,17 +305,17 @@ class Weak(Traced):
 
     @staticmethod
     def told(weak: Any) -> tuple[Any, Any]:
-        """How the number is computed, and what it is in this trace."""
+        """Return how the number is computed, and its value in this trace."""
         raise NotImplementedError
 
     @staticmethod
     def settled(weak: Any, question: str) -> Any:
-        """What it is in this trace; it is the same in every run from now on."""
+        """Return the value in this trace, and fix it for all later runs."""
         raise NotImplementedError
 
     @staticmethod
     def bound(weak: Any) -> None:
-        """Let whole numbers that are computed with it be of int64, in every run."""
+        """Make integers that are computed from it int64, in every run."""
         raise NotImplementedError
 
 

@@ -48,7 +48,7 @@ class ArityRows:
         return self.member(count)[0]
 
     def member(self, count: int) -> Member:
-        """The same, and what calls it."""
+        """Return the row of ``count`` operands, and the function that calls it."""
         found = self._made.get(count)
         if found is None:
             if len(self._made) >= _MAX_ROWS:

@@ -19,7 +19,7 @@ from odyssey.table.registry import OP_MODULES
 __all__ = ["index"]
 
 _HEAD = '''\
-"""Where every op lives, and what of NumPy means it, so that families load at their first use.
+"""Index: the module of each op, and its NumPy functions, so that op modules load lazily.
 
 Made from the table of ops by ``python -m tools.reference``; do not edit.
 """
@@ -67,7 +67,7 @@ def _load_new_families() -> None:
 def _exports(
     room: str, belongs: Callable[[Any], bool], others: Iterable[str] = ()
 ) -> dict[str, list[str]]:
-    """What files of a room export, where something of it belongs there, and what ``others`` do."""
+    """Return the exports of the files of a package that ``belongs`` or ``others`` selects."""
     found = {}
     for file in sorted((Path(odyssey.__file__).parent / room).glob("[!_]*.py")):
         module = import_module(f"odyssey.{room}.{file.stem}")

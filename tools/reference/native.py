@@ -81,7 +81,7 @@ def _way(row: Row) -> str:
 
 
 def _calls(row: Row) -> dict[str, str]:
-    """By name of a row that programs of its samples call, why."""
+    """Return the rows that compiled samples of ``row`` call in Python, with the reason."""
     from odyssey.ops import OPS
 
     found: dict[str, str] = {}

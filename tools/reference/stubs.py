@@ -138,7 +138,7 @@ def _shapes() -> dict[object, str]:
 
 
 def _key(entry: Entry) -> object:
-    """What two ops have in common that are called alike; what comes by position has no name."""
+    """Return a key of an op's overloads, without names of positional parameters."""
     ways = []
     for way in overloads(entry):
         parameters = _parameters(entry, way, Imports())

@@ -70,7 +70,7 @@ def _convolve_fft(a: Array, v: Array, dtype: np.dtype[Any]) -> Array:
 def next_fast_length(n: int) -> int:
     """Return the least length from ``n`` up without prime factors above 5, for fast transforms.
 
-    >>> smooth(1), smooth(7), smooth(1021), smooth(65537)
+    >>> next_fast_length(1), next_fast_length(7), next_fast_length(1021), next_fast_length(65537)
     (1, 8, 1024, 65610)
     """
     best = 1 << (n - 1).bit_length()
