@@ -20,10 +20,10 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.compiler.codegen.module import generate_code
 from odyssey.compiler.lowering import lower
 from odyssey.compiler.machine.blas import blas
-from odyssey.compiler.schedule.buffer_assignment import plan
+from odyssey.compiler.pipeline import plan
 from odyssey.compiler.schedule.verify import verify
 
-STAGES = ("lower", "plan", "verify", "write down")
+STAGES = ("lower", "plan", "verify", "generate")
 
 
 def chain(w: Any, count: int) -> Any:

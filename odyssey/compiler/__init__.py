@@ -1,4 +1,4 @@
-"""``compile``: run a function as one native program.
+"""Compilation of functions to native programs: ``compile``.
 
 >>> import numpy as np
 >>> import odyssey as od
@@ -61,63 +61,63 @@ def compile(
     threads: int | None = None,
     dynamic: Mapping[str, Mapping[int, Dim]] | None = None,
 ) -> Any:
-    """Compile ``fn``: run it as a native program, where one can do all that it does.
+    """Compile ``fn`` to a native program with its results and side effects.
 
-    A compiled function does what ``fn`` does, in values, effects and errors; sums and products may
-    be added up in another order. Before it runs on arguments of new shapes, types or strings it is
-    traced: array arguments become inputs of a graph, and Variables that ``fn`` captures its state.
-    Python's numbers among the arguments are inputs as well, where ``fn`` only calculates with them,
-    as with a rate that decays, or ``1 - b1**t``. One that something else is asked of, as by
-    ``if n > 2``, ``range(n)`` or ``math.sqrt(n)``, is fixed: each value takes a program, up to 8.
-    So are all where ``fn`` goes on after errors, or asks by ``is`` which object is which.
-    What no graph can hold is refused then, before anything has happened. Trials leave Variables,
-    generators, and the Python objects that ``fn`` reaches as they were; but what it prints or
-    writes to files, it prints and writes once more. The latest 256 combinations are remembered.
+    A compiled function equals ``fn`` in values, side effects and errors; sums and products may be
+    reassociated. Before the first call with arguments of new shapes, types or strings, ``fn`` is
+    traced: array arguments become inputs of a graph, and Variables that ``fn`` captures become its
+    state. Python scalars among the arguments are inputs as well if ``fn`` only calculates with
+    them, as with a decaying rate or ``1 - b1**t``. A scalar that decides anything else, as in
+    ``if n > 2``, ``range(n)`` or ``math.sqrt(n)``, is fixed: each of its values takes a program, up
+    to 8. All scalars are fixed if ``fn`` handles exceptions or compares objects by ``is``. What no
+    graph can hold is refused at that point, before any side effect. Tracing restores Variables,
+    generators and the Python objects that ``fn`` reaches; but output to the terminal or to files
+    happens once more. The latest 256 signatures are cached.
 
-    The first call runs ``fn`` itself; the second makes a program, in some tenths of a second. A
-    function is run as it was written where it changes Python objects or learning rates, prints,
-    calls an op that is ``ordered`` or reads what cannot be guarded, within an open tape or pause,
-    and where NumPy was told to raise floating-point errors: a program raises none, and warns of
-    none. A schedule steps behind the program, if nothing follows it that reads a rate, as an
-    optimizer's step does, and ``fn`` does not ask where it stands.
+    The first call runs ``fn`` eagerly; the second compiles a program, within some tenths of a
+    second. A call falls back to ``fn`` if ``fn`` changes Python objects or learning rates, prints,
+    calls an op with ``has_side_effect``, or reads what cannot be guarded; within an open tape or
+    pause; and if NumPy was told to raise floating-point errors: a program neither raises them nor
+    warns. A schedule steps after the program, provided that nothing behind it reads a rate, as an
+    optimizer's step does, and that ``fn`` does not ask for its state.
 
     Args:
-        fn: A function of arrays and trees of arrays. It may open tapes, sweep, and step. Without it
-            the result is a decorator, as in ``@od.compile(check=True)``.
-        static: Names or positions of parameters whose values decide what ``fn`` does, as
-            ``("n", 1)``: each value, which must have a hash, has programs of its own. Up to 256
-            values are remembered. By position and by name they mean the same.
-        check: Look at each program's plan once more before it runs, and raise where the compiler
-            fails, instead of running ``fn`` as it was written.
-        memory_limit: Bytes that a program may take beside arguments and states; of more it is
-            refused before anything runs.
-        memory_budget: Bytes that it is to take at most: of what would take more, values are
-            computed again where they are needed, the cheapest first, instead of being kept. Results
-            are the same, bit for bit. A program that takes more even so is refused likewise.
-        threads: In how many threads large loops and matrix products run; None for what
-            ``set_threads`` says. Results do not depend on the number, bit for bit.
-        dynamic: By name of a parameter, which of its axes vary in size from call to call, as in
-            ``{"x": {0: od.Dim("batch", 1, 4096)}}``. One program then is for all sizes within the
-            bounds; see ``Dim``. Of a container this is said of all arrays in it. A size that some
-            other is a special case for, as 0 and 1 are, and one out of bounds have programs of
-            their own, up to 8; ``explain`` says why. A new size is traced once more, and compared
-            with what was compiled, which takes some milliseconds. Where there is a ``memory_limit``
-            or a ``memory_budget``, each size has programs of its own.
+        fn: A function of arrays and trees of arrays. It may open tapes, sweep, and step. Without
+            it the result is a decorator, as in ``@od.compile(check=True)``.
+        static: Names or positions of parameters whose values select the program, as in
+            ``("n", 1)``: each value, which must be hashable, has programs of its own. Up to 256
+            values are cached. Passing by position or by keyword is equivalent.
+        check: Verify each program's plan before it runs, and raise compiler errors instead of
+            falling back to ``fn``.
+        memory_limit: Most bytes that a program may hold beside arguments and states; a larger one
+            is refused before anything runs.
+        memory_budget: Most bytes that a program should hold: values are rematerialized, the
+            cheapest first, until it does. Results are equal bit for bit. A program that still
+            holds more is refused.
+        threads: Number of threads for large loops and matrix products; None for the setting of
+            ``set_threads``. Results do not depend on it, bit for bit.
+        dynamic: Axes of varying size by name of a parameter, as in
+            ``{"x": {0: od.Dim("batch", 1, 4096)}}``. One program serves all sizes within the
+            bounds; see ``Dim``. For a container, the axes are those of all arrays in it. Sizes
+            that are special cases, such as 0 and 1, and sizes out of bounds have programs of their
+            own, up to 8; ``explain`` gives the reason. A new size is traced and compared with the
+            program, which takes some milliseconds. With ``memory_limit`` or ``memory_budget``,
+            each size has a program of its own.
 
     Returns:
-        A callable. Of its methods ``lower(*args)`` gives the ``graph``, ``explain(*args)`` says
-        what is done for such arguments and why, ``statistics()`` counts,
-        ``estimate_memory_requirements(*args)`` gives bytes, ``clear_cache()`` forgets.
+        A callable. Its methods: ``lower(*args)`` returns the ``graph``, ``explain(*args)``
+        describes what a call with such arguments does and why, ``statistics()`` counts,
+        ``estimate_memory_requirements(*args)`` returns bytes, ``clear_cache()`` drops programs.
 
     Raises:
-        DeviceMemoryError: a program takes more than ``memory_limit``, or than ``memory_budget``
-            although values are computed again; the largest parts are named.
-        DTypeError: a static argument has no hash, or is an array.
-        SettingError: ``static`` names no parameter; ``threads`` is below 1, or above 256.
-        OutOfRangeError: ``static`` has a position that no parameter has.
-        TapeError: where Python asks for a value of an array argument or a captured Variable, as
-            in ``if x > 0``, ``float(loss)`` and ``f"{loss:.3f}"``; where NumPy's or
-            Python's random numbers are drawn.
+        DeviceMemoryError: a program holds more than ``memory_limit``, or than ``memory_budget`` in
+            spite of rematerialization; the message names the largest buffers.
+        DTypeError: a static argument is not hashable, or is an array.
+        SettingError: ``static`` names no parameter; ``threads`` is below 1 or above 256.
+        OutOfRangeError: ``static`` has a position without a parameter.
+        TapeError: Python asks for a value of an array argument or a captured Variable, as in
+            ``if x > 0``, ``float(loss)`` and ``f"{loss:.3f}"``, or draws from NumPy's or Python's
+            random generators.
     """
     settings: dict[str, Any] = {"check": check, "memory_limit": memory_limit, "threads": threads}
     settings |= {"memory_budget": memory_budget, "dynamic": dynamic}

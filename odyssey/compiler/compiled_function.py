@@ -1,4 +1,4 @@
-"""Compiled functions: programs by the arguments that they are for, and the function itself."""
+"""Compiled functions: a cache of programs by argument signature, with the function as fallback."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ from odyssey.table.store import MEMORY, store
 
 __all__ = ["CompiledFunction", "Statistics"]
 
-# Of how many combinations of arguments a compiled function knows what becomes of them.
+# Cache entries of a compiled function, one a signature.
 _MOST_SIGNATURES = 256
-# How many programs one combination may have, for numbers and surroundings that differ.
+# Programs of one entry, for fixed scalars and guards that differ.
 _MOST_PROGRAMS = 8
-# How often a first run may leave what keeps a program from being made; and do without numba, since
-# of ever new shapes each run is a first one.
+# Traces of one entry that side effects of a first run may spoil; and first calls that run without
+# loading numba, since a stream of new shapes would otherwise never load it.
 _MOST_ATTEMPTS = 3
 
-# No keywords, what runs a program of these, and what does where that did nothing.
+# Placeholder of the keyword path: names, native entry, entry through Python.
 _NO_KEYWORD_PATH: tuple[tuple[str, ...], Any, Any] = (), always_miss, always_miss
 
 
 class Statistics(NamedTuple):
-    """What became of the calls of a compiled function.
+    """Counts of calls of a compiled function.
 
     Attributes:
-        programs: Programs that were made.
-        native: Calls that a program did.
-        written: Calls that ran the function as it was written.
+        programs: Programs that were compiled.
+        native: Calls that a program ran.
+        written: Calls that ran the function eagerly.
     """
 
     programs: int
@@ -69,14 +69,14 @@ class Statistics(NamedTuple):
 
 
 class CompiledFunction(InspectableFunction):
-    """A function that runs as a native program where one can stand for it.
+    """A function that runs as a native program if one can do all that it does.
 
-    The first call with arguments of new shapes and types runs the function as it was written, after
-    a trial; later ones run a program, if one can do all that the function does. What no graph can
-    hold is refused before the first run.
+    The first call with arguments of new shapes and types traces the function and runs it eagerly;
+    later calls run a program, if one has the same results and side effects. What no graph can hold
+    is refused before the first run.
     """
 
-    # Walks over what a function reaches pass by these; see Optimizer.
+    # Derived attributes, which guards ignore; see Optimizer.
     _derived_state: ClassVar[tuple[str, ...]] = (
         "_slow_path",
         "_dynamic",
@@ -112,10 +112,11 @@ class CompiledFunction(InspectableFunction):
 
             self._dynamic = Dynamic(fn, dynamic)
         self._known: dict[Any, CacheEntry] = {}
-        # What runs the latest program whose arguments were all arrays, first natively as a whole.
+        # Entries of the latest program called without keywords: native dispatch, and through
+        # Python.
         self._fast_path: Callable[..., Any] = always_miss
         self._slow_path: Callable[..., Any] = always_miss
-        # The same of the latest with keywords, behind these.
+        # Entries of the latest program called with keywords, behind their names.
         self._keyword_path: tuple[tuple[str, ...], Any, Any] = _NO_KEYWORD_PATH
         self._made = self._written = 0
         self._native = np.zeros(1, np.int64)
@@ -124,7 +125,7 @@ class CompiledFunction(InspectableFunction):
         return f"compile({function_name(self._fn)})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy begins with: no programs, which write the states of this one."""
+        """Return the state of a copy, without programs: those write the states of this one."""
         fresh: dict[str, Any] = {
             "_slow_path": always_miss,
             "_known": {},
@@ -143,7 +144,7 @@ class CompiledFunction(InspectableFunction):
             result = self._fast_path(*args)
             if result is not CACHE_MISS:
                 return result
-            # An argument that comes twice no program knows of.
+            # No program is compiled for an argument that is passed twice.
             if len(set(map(id, args))) == len(args):
                 result = self._slow_path(args)
                 if result is not CACHE_MISS:
@@ -164,9 +165,10 @@ class CompiledFunction(InspectableFunction):
         return self._call(args, named)
 
     def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Run a call that missed the fast paths."""
         if store() is not MEMORY:
             return self._fn(*args, **named)
-        # What a program takes is looked at for each size, where there is a limit.
+        # With a memory limit each size has a program of its own.
         if self._dynamic is not None and self._limit is None and self._budget is None:
             result = self._dynamic.call(self, args, named)
             if result is not CACHE_MISS:
@@ -174,10 +176,10 @@ class CompiledFunction(InspectableFunction):
         return self._call_for(args, named)
 
     def _call_for(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """A call, by the programs for its shapes."""
+        """Run a call by the programs for its signature."""
         try:
             key = cache_key(args, named)
-        except Exception:  # a container that holds itself, or lets nobody look: the run will say so
+        except Exception:  # a container that contains itself, or raises: the eager run will say so
             return self._fn(*args, **named)
         case = self._known.get(key)
         if case is None:
@@ -195,7 +197,7 @@ class CompiledFunction(InspectableFunction):
                 if result is not CACHE_MISS:
                     return self._note_ran(case, program, result, tuple(named))
                 refused = refused or program.guards.holds()
-        # A program that fits, and refuses, leaves an error to the function.
+        # If a matching program refuses its data, the eager run raises the error.
         if case.refusal is None and not refused:
             result = case.compile_lock.call_if_free(
                 self._compile_and_run, case, looked, args, named, known
@@ -204,7 +206,7 @@ class CompiledFunction(InspectableFunction):
                 return result
         return self._run_eagerly(args, named)
 
-    # -------------------------------------------------------------- programs for all sizes
+    # -------------------------------------------------------------- symbolic shapes
 
     def _looked(
         self, args: tuple[Any, ...], named: dict[str, Any]
@@ -214,11 +216,12 @@ class CompiledFunction(InspectableFunction):
         return result, self._known.get(cache_key(args, named))
 
     def _run_eagerly(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Run the function eagerly, and count the call."""
         self._written += 1
         return self._fn(*args, **named)
 
     def _prefer(self, program: Any, result: Any, names: tuple[str, ...] = ()) -> Any:
-        """Try this program first, the next time."""
+        """Try this program first in the next call."""
         self._native[0] += 1
         if program.bare and names:
             self._keyword_path = names, program.native_call, program.call_arrays
@@ -232,7 +235,7 @@ class CompiledFunction(InspectableFunction):
         return result
 
     def _note_compiled(self, program: Any, executable: Any = None) -> None:
-        """Count a program, and time its runs, and its kernels, where that is asked for."""
+        """Count a program; with profiling on, time its runs and its kernels."""
         if is_profiled():
             from odyssey.compiler.runtime.profile import profile_kernels_of
 
@@ -246,18 +249,18 @@ class CompiledFunction(InspectableFunction):
         self._made += 1
 
     def _note_ran(self, case: CacheEntry, program: Any, result: Any, names: tuple[str, ...]) -> Any:
-        """Try this program first, the next time."""
+        """Move a program to the front of its cache entry, and try it first in the next call."""
         if case.programs[0][1] is not program:
             case.programs = sorted(case.programs, key=lambda pair: pair[1] is not program)
         return self._prefer(program, result, names)
 
-    # -------------------------------------------------------------- the first call, and programs
+    # -------------------------------------------------------------- first call and compilation
 
     def _first_call(self, key: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Trace; raise what no graph can hold; run.
+        """Trace; raise what no graph can hold; run eagerly.
 
-        Where something else goes wrong the run will go wrong in the same way, and say so with
-        values in its message; or it does what only tracing cannot, which is not an error.
+        Any other error of the trace is dropped: the eager run raises it with values in its message,
+        or does what only tracing cannot, which is no error.
         """
         refuse_unhashable(args, named)
         case = CacheEntry()
@@ -277,7 +280,7 @@ class CompiledFunction(InspectableFunction):
     def _run_eagerly_and_record(
         self, case: CacheEntry, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
-        """Run the function, and remember of which kinds its results are."""
+        """Run the function, and record the kinds of its results."""
         alone = scopes()[0] is None
         self._written += 1
         brief = alone and case.refusal is None and len(self._known) <= _MOST_ATTEMPTS
@@ -289,19 +292,19 @@ class CompiledFunction(InspectableFunction):
                 given = input_leaves(args, named)
                 case.forwarded = forwarded_arguments(result, given)
                 case.refusal = alias_refusal(result, given, graph, case.forwarded)
-            # It is kept until a program is made of it.
+            # Kept until a program is compiled from it.
             case.result = (None, None) if case.refusal else (static_values(args, named), result)
         return result
 
     def _keep_trace(
         self, case: CacheEntry, trial: TraceAttempt, args: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
-        """Keep a trial for a program, with guards; or note why none can be made."""
+        """Keep a trace with its guards for a program, or note why none can be compiled."""
         case.attempts += 1
         why = why_not() or unsupported_argument(args, named) or trial.effects or trial.graph.eager
         guards = trial.guards
         if why is None:
-            why = "nothing is known of what it reads" if guards is None else guards.reason
+            why = "its reads cannot be guarded" if guards is None else guards.reason
         if why is None:
             known = static_values(args, named)
             case.trial = (
@@ -309,15 +312,16 @@ class CompiledFunction(InspectableFunction):
                 trial,
                 guards,
             )
-        # What a first run makes may let a later one be a program.
+        # A first run may create what a later trace only reads.
         elif why != trial.graph.eager or case.attempts >= _MOST_ATTEMPTS:
             case.refusal = why
 
     def _insert_entry(self, key: Any, case: CacheEntry) -> CacheEntry:
+        """Insert a cache entry; evict the oldest beyond the limit."""
         known = list(self._known)
         for old in known[: len(known) + 1 - _MOST_SIGNATURES]:
             self._known.pop(old, None)
-        return self._known.setdefault(key, case)  # another thread may have been first
+        return self._known.setdefault(key, case)  # another thread may have inserted one
 
     def _compile_and_run(
         self,
@@ -327,15 +331,15 @@ class CompiledFunction(InspectableFunction):
         named: dict[str, Any],
         known: dict[str, Any],
     ) -> Any:
-        """Make a program, or note why none can be made; and run it, or the function.
+        """Compile and run a program, or note why none can be compiled and run the function.
 
         Returns:
-            CACHE_MISS where another thread made one behind those that were looked at.
+            CACHE_MISS if another thread compiled a program meanwhile.
         """
         if len(case.programs) != len(looked):
             return CACHE_MISS
         if len(case.programs) >= _MOST_PROGRAMS:
-            case.refusal = f"{_MOST_PROGRAMS} programs were made, and something differs again"
+            case.refusal = f"{_MOST_PROGRAMS} programs were compiled, and a guard fails again"
             return self._run_eagerly_and_record(case, args, named)
         kept, case.trial = case.trial, None
         if kept is None or not kept[0].items() <= known.items() or not kept[2].holds():
@@ -351,7 +355,7 @@ class CompiledFunction(InspectableFunction):
             kept, case.trial = case.trial, None
         if kept is None:
             return self._run_eagerly_and_record(case, args, named)
-        # Of which kinds results are may hang on all that a trial is for.
+        # The kinds of results may depend on all that the trace is specialized to.
         seen_for, seen = case.result
         same = seen_for is not None and kept[0].items() <= seen_for.items()
         if not same or not same_variable_kinds(kept[1].result, seen):
@@ -368,6 +372,7 @@ class CompiledFunction(InspectableFunction):
     def _compile(
         self, case: CacheEntry, kept: Any, result: Any, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
+        """Compile a program from a trace; None, with the reason in the entry, if it cannot be."""
         from odyssey.compiler.runtime.compiled_call import CompiledCall, NotCompilableError
         from odyssey.compiler.schedule.verify import verify
 
@@ -400,14 +405,14 @@ class CompiledFunction(InspectableFunction):
         case.attempts = 0
         return program
 
-    # -------------------------------------------------------------- to be looked at
+    # -------------------------------------------------------------- inspection
 
     def statistics(self) -> Statistics:
-        """How many programs were made, and how calls were run."""
+        """Return how many programs were compiled, and how calls were run."""
         return Statistics(self._made, int(self._native[0]), self._written)
 
     def clear_cache(self) -> None:
-        """Forget all programs, and what is known of arguments."""
+        """Clear all programs and cache entries."""
         self._known.clear()
         if self._dynamic is not None:
             self._dynamic.clear()

@@ -1,4 +1,4 @@
-"""What a program does, in words."""
+"""Explanation of a compiled program as text: kernels, host calls, memory, guards and times."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from odyssey.compiler.runtime.thread_pool import why_single_threaded
 
 __all__ = ["explain_program", "explain_scalar_inputs"]
 
-# So many places of Python are named that a program watches.
-_PLACES = 12
+# Guards that are listed by name.
+_MOST_GUARDS = 12
 
 
 def explain_program(program: Any) -> str:
-    """A program's kernels, calls, memory, guards and times."""
+    """Describe a program: kernels, host calls, memory, guards and times."""
     executable = program.executable
     plan = executable.plan
     lines = [f"a program of {len(plan.fused.kernels)} kernels"]
@@ -38,9 +38,9 @@ def explain_program(program: Any) -> str:
     words = len(executable.words) // 3
     lines.append(f"guards: {len(program.guards)} of Python, {words} of memory")
     places = program.guards.guard_names()
-    lines += [f"  {place}" for place in places[:_PLACES]]
-    if len(places) > _PLACES:
-        lines.append(f"  and {len(places) - _PLACES} more")
+    lines += [f"  {place}" for place in places[:_MOST_GUARDS]]
+    if len(places) > _MOST_GUARDS:
+        lines.append(f"  and {len(places) - _MOST_GUARDS} more")
     seconds = {**program.seconds, **executable.seconds, **executable.loaded.seconds}
     times = ", ".join(f"{stage} {1e3 * s:.1f}" for stage, s in seconds.items())
     lines.append(f"milliseconds: {times}")
@@ -48,7 +48,7 @@ def explain_program(program: Any) -> str:
 
 
 def _kernel_lines(executable: Any, inside: str) -> list[str]:
-    """A line for each kernel; behind a call of a loop those of its parts, further to the right."""
+    """Return a line for each kernel, and indented lines for the kernels of its subgraphs."""
     plan, lines = executable.plan, []
     for kernel in plan.fused.kernels:
         name = executable.module.names.get(kernel.position, "")
@@ -66,7 +66,7 @@ def _kernel_lines(executable: Any, inside: str) -> list[str]:
 
 
 def _thread_line(number: int, text: str) -> str:
-    """In how many threads a program runs, and what keeps it from running in more."""
+    """Describe in how many threads a program runs, and what limits it."""
     count = text.count(".take(ptr")
     lone = why_single_threaded()
     products = "call i64 @ody_enter(" in text
@@ -84,12 +84,12 @@ def _thread_line(number: int, text: str) -> str:
 def explain_scalar_inputs(
     fn: Callable[..., Any], free: Iterable[str], asked: Mapping[str, str]
 ) -> list[str]:
-    """Which of Python's numbers among the arguments are inputs, and why others are fixed.
+    """Describe which scalars among the arguments are inputs, and why others are fixed.
 
     Args:
         fn: The function.
-        free: The inputs, by path among the arguments.
-        asked: The others, and what is asked of them.
+        free: Paths of scalar inputs among the arguments.
+        asked: Reasons by path of the other scalars.
     """
     names = _positional_names(fn)
     found = [_format_path(path, names) for path in free]
@@ -98,6 +98,7 @@ def explain_scalar_inputs(
 
 
 def _positional_names(fn: Callable[..., Any]) -> list[str]:
+    """Return the names of a function's positional parameters; empty if unknown."""
     from inspect import Parameter, signature
 
     kinds = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
@@ -108,7 +109,7 @@ def _positional_names(fn: Callable[..., Any]) -> list[str]:
 
 
 def _format_path(path: str, names: list[str]) -> str:
-    """A path among all arguments, as the function spells it: ``settings['rate']``."""
+    """Format a path among all arguments with the function's names: ``settings['rate']``."""
     given = re.fullmatch(r"\[0\]\[(\d+)\](.*)", path, re.DOTALL)
     if given is not None:
         k, rest = int(given[1]), given[2]

@@ -1,4 +1,4 @@
-"""What is told of a compiled function: what its programs do, take and are; where it is found."""
+"""Inspection of compiled functions: explanations, profiles, code, graphs and memory."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ __all__ = ["InspectableFunction", "function_name"]
 
 
 def function_name(fn: Callable[..., Any]) -> str:
-    """What a function is called; of an object, its class."""
+    """Return the name of a function, or of the class of a callable object."""
     return str(getattr(fn, "__name__", type(fn).__name__))
 
 
 class InspectableFunction:
-    """The part of a compiled function that tells of it.
+    """Base of compiled functions that explains, profiles and shows their programs.
 
-    It needs ``_fn``, the function, ``_known``, what is known of combinations of arguments, and
-    ``_budget``, the bytes that a program is to hold at most; ``_dynamic``, which sizes vary, if
-    any.
+    Subclasses set ``_fn``, the function; ``_known``, cache entries by signature; ``_budget``, the
+    most bytes that a program should hold; and ``_dynamic``, its symbolic dimensions, or None.
     """
 
     __qualname__: str
@@ -36,33 +35,35 @@ class InspectableFunction:
     _dynamic: Any
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """A function that was decorated is pickled as functions are: by its name."""
+        """Pickle a decorated function by its name, as functions are."""
         if is_importable(self):
             return self.__qualname__
         return super().__reduce_ex__(protocol)
 
     def explain(self, *args: Any, **named: Any) -> str:
-        """What is done for arguments like these, in words: the program, or why there is none.
+        """Describe what a call with such arguments does: the program, or why there is none.
 
         Returns:
-            Text: kernels with what they compute, bytes, what is called and why, guards, and times;
-            which numbers are inputs, and which are fixed, by what is asked of them and where.
+            Text: kernels with what they compute, bytes, host calls and their reasons, guards, and
+                times;
+            which scalars are inputs, and which are fixed, by what the function asks of them and
+            where.
         """
         from odyssey.compiler.explain import explain_program, explain_scalar_inputs
 
         said = "" if self._dynamic is None else self._dynamic.told(args, named)[1]
-        program, why = self._find(args, named)
-        free, asked = self._numbers(args, named, program)
+        program, why = self._find_program(args, named)
+        free, asked = self._scalar_inputs(args, named, program)
         numbers = explain_scalar_inputs(self._fn, free, asked)
         if program is None:
             return said + "\n".join([why, *numbers])
-        other = self._made_for_other(args, named, program)
+        other = self._describe_failed_guard(args, named, program)
         return "\n".join([*other, said + explain_program(program), *numbers])
 
-    def _made_for_other(
+    def _describe_failed_guard(
         self, args: tuple[Any, ...], named: dict[str, Any], program: Any
     ) -> list[str]:
-        """What differs from what a program was made for, and what calls do then, in words."""
+        """Describe the guard of a program that fails now, and what the next call does."""
         change = program.guards.describe_change()
         if change is None:
             return []
@@ -76,25 +77,25 @@ class InspectableFunction:
             "from call to call is best passed as an argument"
         ]
 
-    def _numbers(
+    def _scalar_inputs(
         self, args: tuple[Any, ...], named: dict[str, Any], program: Any
     ) -> tuple[Iterable[str], Mapping[str, str]]:
-        """The numbers that a program takes as inputs, by path; and why others are fixed."""
+        """Return the paths of scalar inputs, and the reasons why other scalars are fixed."""
         free = () if program is None else program.free
         try:
             asked = self._known[cache_key(args, named)].fixed_numbers
-        except Exception:  # nothing is known, or can be
+        except Exception:  # no entry, or unhashable arguments
             return free, {}
         return free, {path: why for path, why in asked.items() if path not in free}
 
-    def _find(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, str]:
-        """The latest program for arguments like these, or None; and then why there is none."""
+    def _find_program(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, str]:
+        """Return the latest program for such arguments, or None with the reason."""
         program = None if self._dynamic is None else self._dynamic.told(args, named)[0]
         if program is not None:
             return program, ""
         try:
             case = self._known.get(cache_key(args, named))
-        except Exception as error:  # of a container that holds itself, or lets nobody look
+        except Exception as error:  # a container that holds itself, or raises
             return None, (
                 f"runs as it was written: its arguments cannot be told from others, {error}"
             )
@@ -110,8 +111,9 @@ class InspectableFunction:
         programs = [*now, *fits, *case.programs]
         return programs[0][1], ""
 
-    def _demand(self, who: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        program, why = self._find(args, named)
+    def _require_program(self, who: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Return the program for such arguments; raise SettingError if there is none."""
+        program, why = self._find_program(args, named)
         if program is None:
             raise SettingError(
                 f"{who}: {function_name(self._fn)} has no program for these arguments: {why}"
@@ -119,19 +121,21 @@ class InspectableFunction:
         return program
 
     def profile(self, *args: Any, runs: int = 20, **named: Any) -> Profile:
-        """What each kernel of the program for these arguments takes.
+        """Time each kernel of the program for these arguments.
 
-        The program is compiled once more, with a clock around each kernel, and runs on copies of
-        its states: Variables, gradients and generators are not read again, nor written.
+        The program is compiled once more with a clock around each kernel, and runs on copies of its
+        states: Variables, gradients and generators are neither read again nor written.
 
         Args:
-            args: As in a call of the function; it was called with such at least twice.
-            runs: How often the program is run, after one run to warm up.
-            named: As in a call; what is called ``runs`` there must come by position.
+            args: Arguments as in a call; the function was called with such arguments at least
+                twice.
+            runs: Number of measured runs, after one to warm up.
+            named: Keyword arguments as in a call; one called ``runs`` must be passed by position.
 
         Returns:
-            A ``Profile``; print it for a table of kernels, with what is fused in each, its time,
-            bytes and steps of arithmetic; of a loop also what each of its parts did in all steps.
+            A ``Profile``; print it for a table of kernels, with the rows fused in each, its time,
+            bytes and arithmetic operations; for control flow also the kernels of each subgraph over
+            all steps.
 
         Raises:
             SettingError: there is no program for such arguments.
@@ -146,35 +150,37 @@ class InspectableFunction:
         ('multiply, sum', 8000008, 1999999, True)
         """
         runs = whole("profile", "runs", runs, 1)
-        program = self._demand("profile", args, named)
+        program = self._require_program("profile", args, named)
         made: Profile = program.profile(program_arguments(program.places, args, named), runs)
         return made
 
     def code(self, *args: Any, assembly: bool = False, **named: Any) -> str:
-        """The text of the program for these arguments, in LLVM's language.
+        """Return the program for these arguments as LLVM IR.
 
         Args:
-            args: As in a call of the function; it was called with such at least twice.
-            assembly: In the processor's own language instead, as it is run.
-            named: As in a call; what is called ``assembly`` there must come by position.
+            args: Arguments as in a call; the function was called with such arguments at least
+                twice.
+            assembly: Return the processor's assembly language instead.
+            named: Keyword arguments as in a call; one called ``assembly`` must be passed by
+                position.
 
         Raises:
             SettingError: there is no program for such arguments.
         """
-        loaded = self._demand("code", args, named).executable.loaded
+        loaded = self._require_program("code", args, named).executable.loaded
         text: str = loaded.assembly() if flag("code", "assembly", assembly) else loaded.text
         return text
 
     def lower(self, *args: Any, **named: Any) -> Lowered:
-        """Trace for arguments like these; nothing is computed and no Variable changes."""
+        """Trace for such arguments; nothing is computed, and no Variable changes."""
         return Lowered(self._fn, args, named)
 
     def estimate_memory_requirements(self, *args: Any, **named: Any) -> dict[str, int]:
-        """Bytes that a program takes beside arguments and states, by device; nothing is run.
+        """Return the bytes of a program beside arguments and states, by device, without running it.
 
         Returns:
-            ``{"cpu": bytes}``: its arena, its constants, what rows gave that it calls in Python,
-            and the results. What such rows take for themselves meanwhile is not known.
+            ``{"cpu": bytes}``: its arena, its constants, results of host calls, and its results.
+            Temporary memory within host calls is not included.
         """
         from odyssey.compiler.runtime.executable import memory_requirements
 

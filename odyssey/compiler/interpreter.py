@@ -1,4 +1,4 @@
-"""Running a graph: one kernel call after another, on copies, so that nothing else changes."""
+"""Interpreter: run a graph by eager kernels, on copies of its states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_argument_specs", "interpret"]
 
 
 def check_argument_specs(graph: Graph, arrays: list[Any]) -> None:
-    """Raise unless ``arrays`` are as many as the inputs of ``graph``, and of their specs."""
+    """Raise unless the arrays have the number and the specs of a graph's inputs."""
     if len(arrays) != len(graph.inputs):
         raise ShapeError(f"{len(arrays)} arrays came, and this was lowered for {len(graph.inputs)}")
     for (id, spec), array in zip(graph.inputs, arrays, strict=True):
@@ -26,11 +26,11 @@ def check_argument_specs(graph: Graph, arrays: list[Any]) -> None:
 
 
 def interpret(graph: Graph, arrays: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Run ``graph`` on the arrays of the arguments, and write nothing.
+    """Run a graph on the arrays of its arguments without side effects.
 
     Returns:
-        The outputs, and by label what a run would leave in the states; None for a gradient that
-        is cleared.
+        The outputs, and by label the values that a run would leave in the states; None for a
+        gradient that is cleared.
     """
     check_argument_specs(graph, arrays)
     slots: dict[int, Any] = dict(graph.constants)
@@ -56,6 +56,7 @@ def interpret(graph: Graph, arrays: list[Any]) -> tuple[list[Any], dict[str, Any
 
 
 def _operand_value(slots: dict[int, Any], operand: Any) -> Any:
+    """Return the value of an operand: of a reference, a scalar input, a splat, or a constant."""
     if isinstance(operand, Ref):
         return slots[operand.id]
     if isinstance(operand, Given):
@@ -64,6 +65,7 @@ def _operand_value(slots: dict[int, Any], operand: Any) -> Any:
 
 
 def _state_value(state: State) -> Any:
+    """Return the current value of a state."""
     if state.field == "data":
         return state.variable._array
     grad = state.variable.grad

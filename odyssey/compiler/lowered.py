@@ -1,4 +1,4 @@
-"""A function traced for certain arguments, to be read and evaluated."""
+"""Lowered functions: a graph traced for certain arguments, to print and evaluate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Lowered:
     """A function traced for arguments of certain shapes.
 
     Attributes:
-        graph: What it computes; print it to read it. It cannot be changed.
+        graph: The graph; print it to read it. It is immutable.
     """
 
     graph: Graph
@@ -36,16 +36,16 @@ class Lowered:
         self._given = static_values(args, named)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Run the function on arguments of the shapes that were lowered."""
+        """Run the function on arguments of the traced shapes."""
         check_argument_specs(self.graph, _argument_arrays(args, named))
         return self._fn(*args, **named)
 
     def evaluate(self, *args: Any, **named: Any) -> tuple[Any, dict[str, Any]]:
-        """Run the graph, and write nothing.
+        """Run the graph without side effects.
 
         Returns:
-            The result, with arrays for Variables, and by label what a run of the function would
-            leave in the Variables that it captured.
+            The result, with arrays for Variables, and by label the values that a call of the
+            function would leave in the Variables that it captures.
 
         >>> import numpy as np
         >>> import odyssey as od
@@ -69,4 +69,5 @@ class Lowered:
 
 
 def _argument_arrays(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+    """Return the arrays among arguments."""
     return list(map(array_of, input_leaves(args, named)))

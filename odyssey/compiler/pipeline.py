@@ -1,7 +1,18 @@
-"""From a graph to the text of a program, stage by stage."""
+"""Compilation pipeline: trace → lower → optimize → assign buffers → generate → load.
+
+``od.compile`` takes a function through three stage objects:
+
+* traced, ``tracing.attempt.TraceAttempt``: the graph of table ops, its states, and the guards;
+* lowered, ``LoweredProgram``: the kernels as LLVM IR, with a buffer for each value;
+* compiled, ``runtime.executable.Executable``: machine code in memory, bound to the states.
+
+``lower_program`` is the middle of it: each line is a stage, with a room of its own. ``Executable``
+loads the module that it returns, and ``runtime.compiled_call`` runs it in place of the function.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -12,33 +23,29 @@ from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.lowering import Lowered, lower
 from odyssey.compiler.machine.blas import blas
 from odyssey.compiler.native_dispatch.scalar_inputs import ScalarInputs
-from odyssey.compiler.schedule.buffer_assignment import Plan, plan
-from odyssey.compiler.state_layout import state_strides
+from odyssey.compiler.passes.pass_manager import optimize
+from odyssey.compiler.schedule.buffer_assignment import Plan, assign_buffers
+from odyssey.compiler.state_layout import noncontiguous_strides
 from odyssey.compiler.symbolic.expressions import Arithmetic
-from odyssey.graph.graph import Graph, State
+from odyssey.graph.graph import Graph
 from odyssey.spec import Shape, Spec
 
-__all__ = [
-    "LoweredProgram",
-    "data_states",
-    "output_specs",
-    "noncontiguous_strides",
-    "lower_program",
-]
+__all__ = ["LoweredProgram", "lower_program", "output_specs", "plan"]
 
 
 class LoweredProgram(NamedTuple):
-    """A graph as text.
+    """A graph as LLVM IR.
 
     Attributes:
-        graph: It.
-        calls: By name of a row that is called in Python, why.
-        sources: By place in the result, what holds it: below 0 what was there before.
-        inputs: Specs of what it is called with: arguments, then gradients from before.
-        plan: How it is computed.
-        numbers: What it takes of Python's numbers.
-        module: The text.
-        seconds: How long each stage took.
+        graph: The graph.
+        calls: Reasons for host calls by name of the row.
+        sources: For each output, the number of the value that it is; negative for a value that
+            stood before the program ran.
+        inputs: Specs of its inputs: arguments, then accumulated gradients.
+        plan: Kernels and buffers.
+        numbers: Scalar inputs.
+        module: LLVM module.
+        seconds: Time of each stage.
     """
 
     graph: Graph
@@ -59,47 +66,52 @@ def lower_program(
     varies: bool = False,
     budget: int | None = None,
 ) -> LoweredProgram:
-    """Write a graph as text.
+    """Lower a graph to LLVM IR, stage by stage.
 
     Args:
-        graph: It.
-        low: Its nodes, where it was lowered already.
-        clocks: Whether to count what kernels take.
-        varies: Whether sizes of nodes are ``Varying``.
-        budget: Bytes that the program is to hold at most.
+        graph: The graph.
+        low: Its nodes, if it was lowered already.
+        clocks: Whether to instrument kernels with clocks.
+        varies: Whether sizes of nodes may be symbolic dimensions.
+        budget: Most bytes that the program should hold, by rematerialization.
     """
-    seconds: dict[str, float] = {}
-    begun = perf_counter()
+    begin = perf_counter()
     low = lower(graph) if low is None else low
-    seconds["lower"], begun = perf_counter() - begun, perf_counter()
     sources = [_output_source(k, node) for k, node in enumerate(low.outputs)]
-    made = plan(low, noncontiguous_strides(graph), budget)
-    made.is_symbolic = varies
-    # Else another thread could take an array that nobody had, and see it being written to.
-    made.holds_gil = any(state.anew for state in graph.states)
-    seconds["plan"], begun = perf_counter() - begun, perf_counter()
-    given = [s.spec for s in graph.states if s.field == "grad" and s.id >= 0]
-    inputs = [*[spec for _, spec in graph.inputs], *given]
-    left = any(s.update is not None for s in graph.states) or bool(graph.cleared)
+    lowered = perf_counter()
+    schedule = plan(low, noncontiguous_strides(graph), budget)
+    schedule.is_symbolic = varies
+    # Otherwise another thread could take a reference to an exclusive buffer while it is written.
+    schedule.holds_gil = any(state.anew for state in graph.states)
+    planned = perf_counter()
+    before = [s.spec for s in graph.states if s.field == "grad" and s.id >= 0]
+    inputs = [*[spec for _, spec in graph.inputs], *before]
+    writes = any(s.update is not None for s in graph.states) or bool(graph.cleared)
     numbers = ScalarInputs(graph.numbers or Arithmetic((), ()), low.scalar_slots, low.host_scalars)
-    module = generate_code(made, len(inputs), blas(), left, clocks)
-    seconds["write down"] = perf_counter() - begun
-    return LoweredProgram(graph, low.host_calls, sources, inputs, made, numbers, module, seconds)
+    module = generate_code(schedule, len(inputs), blas(), writes, clocks)
+    seconds = {
+        "lower": lowered - begin,
+        "plan": planned - lowered,
+        "generate": perf_counter() - planned,
+    }
+    return LoweredProgram(
+        graph, low.host_calls, sources, inputs, schedule, numbers, module, seconds
+    )
 
 
-def data_states(graph: Graph) -> list[tuple[int, State]]:
-    """The states that are arrays of Variables, with their numbers."""
-    return [(k, s) for k, s in enumerate(graph.states) if s.field == "data"]
+def plan(low: Lowered, strides: Mapping[int, Sequence[int]], budget: int | None = None) -> Plan:
+    """Optimize a lowered graph, and assign buffers to its values.
 
-
-def noncontiguous_strides(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """By number of a state that is not contiguous, its strides."""
-    pairs = [(k, state_strides(state)) for k, state in data_states(graph)]
-    return {k: strides for k, strides in pairs if strides is not None}
+    Args:
+        low: The lowered graph.
+        strides: By number of a state that is not contiguous, its strides in elements.
+        budget: Most bytes that the program should hold, by rematerialization.
+    """
+    return assign_buffers(low, optimize(low, strides), budget)
 
 
 def output_specs(plan_: Plan) -> list[tuple[Shape, np.dtype[Any]]]:
-    """Shapes and dtypes of the results that a program writes."""
+    """Return shapes and dtypes of the outputs that a program writes."""
     written = [plan_.outputs[k] for k in plan_.written_outputs()]
     return [
         (tuple(map(int, node.shape)), np.dtype(node.type if node.type != "b1" else bool))

@@ -7,9 +7,15 @@ from typing import Any
 from numpy import ndarray
 
 from odyssey.errors import OdysseyError
-from odyssey.graph.graph import State
+from odyssey.graph.graph import Graph, State
 
-__all__ = ["BindingError", "check_state_layout", "state_strides"]
+__all__ = [
+    "BindingError",
+    "check_state_layout",
+    "data_states",
+    "noncontiguous_strides",
+    "state_strides",
+]
 
 
 class BindingError(OdysseyError):
@@ -17,7 +23,7 @@ class BindingError(OdysseyError):
 
 
 def state_strides(state: State) -> tuple[int, ...] | None:
-    """Of a state that is not contiguous, its strides in elements."""
+    """Return the strides of a state in elements; None if it is contiguous."""
     array = state.variable._array
     if array.flags.c_contiguous:
         return None
@@ -28,7 +34,7 @@ def state_strides(state: State) -> tuple[int, ...] | None:
 
 
 def check_state_layout(state: State, array: Any, strides: tuple[int, ...] | None) -> None:
-    """Raise where a state is no more what a plan is made for."""
+    """Raise BindingError if a state is not what a plan was made for."""
     if type(array) is not ndarray or array.shape != state.spec.shape:
         raise BindingError(f"{state.label} has another shape")
     if array.dtype != state.spec.dtype:
@@ -37,4 +43,15 @@ def check_state_layout(state: State, array: Any, strides: tuple[int, ...] | None
         return
     pairs = zip(array.shape, array.strides, strides, strict=True)
     if any(n > 1 and s != want * array.itemsize for n, s, want in pairs):
-        raise BindingError(f"{state.label} lies in memory in another order")
+        raise BindingError(f"{state.label} has other strides")
+
+
+def data_states(graph: Graph) -> list[tuple[int, State]]:
+    """Return the states that are arrays of Variables, with their numbers."""
+    return [(k, s) for k, s in enumerate(graph.states) if s.field == "data"]
+
+
+def noncontiguous_strides(graph: Graph) -> dict[int, tuple[int, ...]]:
+    """Return strides in elements, by number of a state that is not contiguous."""
+    pairs = [(k, state_strides(state)) for k, state in data_states(graph)]
+    return {k: strides for k, strides in pairs if strides is not None}

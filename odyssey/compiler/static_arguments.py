@@ -1,4 +1,4 @@
-"""Parameters that are fixed by value: for each value the function is compiled anew."""
+"""Static arguments: parameters whose values select a compiled function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LIMIT = 256
 
 
 class _StaticSplit(NamedTuple):
-    """The arguments of a call: static ones by name, and the others as the function takes them."""
+    """Arguments of a call: values of static parameters by name, and the other arguments."""
 
     values: dict[str, Any]
     args: tuple[Any, ...]
@@ -32,15 +32,15 @@ class _StaticSplit(NamedTuple):
 
 
 class StaticParameters:
-    """Which parameters of a function are static.
+    """The static parameters of a function.
 
     Args:
         fn: The function.
         static: Names and positions of parameters, or one of them.
 
     Raises:
-        SettingError: the function has no such parameter, or nobody knows which it has.
-        OutOfRangeError: the same of a position.
+        SettingError: the function has no such parameter, or no signature.
+        OutOfRangeError: the function has no parameter at such a position.
     """
 
     def __init__(self, fn: Callable[..., Any], static: Any) -> None:
@@ -59,7 +59,7 @@ class StaticParameters:
         self.names = frozenset(map(self._name, [static] if whole else static))
 
     def _name(self, one: Any) -> str:
-        """The name of a parameter."""
+        """Return the name of a parameter, given by name or by position."""
         if type(one) is int:
             if not 0 <= one < len(self._order):
                 raise OutOfRangeError(
@@ -76,11 +76,11 @@ class StaticParameters:
             )
         return one
 
-    def part(self, args: tuple[Any, ...], named: dict[str, Any]) -> _StaticSplit:
-        """Part the arguments of a call; by position and by name they mean the same.
+    def split(self, args: tuple[Any, ...], named: dict[str, Any]) -> _StaticSplit:
+        """Split the arguments of a call; by position and by keyword they are equivalent.
 
         Raises:
-            TypeError: the function does not take them.
+            TypeError: the arguments do not fit the signature.
         """
         if named:
             bound = self._signature.bind(*args, **named)
@@ -91,14 +91,14 @@ class StaticParameters:
                 values[self._order[k]] = argument
             else:
                 others.append(argument)
-        # What has the name of a parameter that takes no names is one of ``**others``.
+        # A keyword with the name of a positional-only parameter belongs to ``**others``.
         for name in named.keys() & self.names:
             if name not in values:
                 values[name] = named.pop(name)
         return _StaticSplit(values, tuple(others), named)
 
-    def bound(self, values: dict[str, Any]) -> Callable[..., Any]:
-        """The function of its other arguments, in their order."""
+    def bind(self, values: dict[str, Any]) -> Callable[..., Any]:
+        """Return the function of the remaining arguments, in their order."""
         fn, order = self._fn, self._order
         places = [(k, name, values[name]) for k, name in enumerate(order) if name in values]
         alone = {name: value for name, value in values.items() if name not in order}
@@ -108,7 +108,7 @@ class StaticParameters:
             for k, name, value in places:
                 if k <= len(given):
                     given.insert(k, value)
-                else:  # what stands before it has its default
+                else:  # a parameter before it has its default
                     named[name] = value
             return fn(*given, **named)
 
@@ -117,16 +117,16 @@ class StaticParameters:
         left = [p for name, p in self._signature.parameters.items() if name not in values]
         try:
             made.__signature__ = Signature(left)
-        except ValueError:  # one without a default behind one that has it
+        except ValueError:  # a required parameter behind one with a default
             made.__signature__ = Signature([p.replace(default=p.empty) for p in left])
         return fixed
 
 
 def _static_key(name: str, value: Any) -> Any:
-    """What tells a static value from others: also 1 from 1.0 and True, and -0.0 from 0.0.
+    """Return a key of a static value that distinguishes 1 from 1.0 and True, and 0.0 from -0.0.
 
     Raises:
-        DTypeError: it is an array, or has no hash.
+        DTypeError: the value is an array, or has no hash.
     """
     kind = type(value)
     if isinstance(value, (Value, Traced, *ARRAYS)):
@@ -153,12 +153,12 @@ def _static_key(name: str, value: Any) -> Any:
 
 
 class CompiledByValue(CompiledFunction):
-    """A compiled function some of whose parameters are static: one for each of their values.
+    """A compiled function with static parameters: one compiled function for each of their values.
 
     Args:
         fn: The function.
-        static: Which parameters.
-        settings: Of ``Compiled``, for each value.
+        static: Its static parameters.
+        settings: Settings of ``CompiledFunction``, for each value.
     """
 
     _derived_state: ClassVar[tuple[str, ...]] = (*CompiledFunction._derived_state, "_compiled")
@@ -171,15 +171,15 @@ class CompiledByValue(CompiledFunction):
         self._settings = settings
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy begins with: no programs."""
+        """Return the state of a copy, which begins without programs."""
         return {**super().__getstate__(), "_compiled": {}}
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Run the program for these values, or the function."""
+        """Run the compiled function for these values."""
         if store() is not MEMORY:
             return self._fn(*args, **named)
         try:
-            parted = self._static.part(args, named)
+            parted = self._static.split(args, named)
         except TypeError:
             return self._fn(*args, **named)  # which says so itself
         return self._of(parted.values)(*parted.args, **parted.named)
@@ -189,7 +189,7 @@ class CompiledByValue(CompiledFunction):
         key = frozenset([(name, _static_key(name, value)) for name, value in values.items()])
         found = self._compiled.get(key)
         if found is None:
-            found = CompiledFunction(self._static.bound(values), **self._settings)
+            found = CompiledFunction(self._static.bind(values), **self._settings)
             known = list(self._compiled)
             for old in known[: len(known) + 1 - _LIMIT]:
                 self._compiled.pop(old, None)
@@ -197,33 +197,33 @@ class CompiledByValue(CompiledFunction):
         return found
 
     def _ask(self, what: str, args: tuple[Any, ...], named: dict[str, Any], **more: Any) -> Any:
-        values, args, named = self._static.part(args, named)
+        values, args, named = self._static.split(args, named)
         return getattr(self._of(values), what)(*args, **named, **more)
 
     # -------------------------------------------------------------- to be looked at
 
     def lower(self, *args: Any, **named: Any) -> Lowered:
-        """Trace for arguments like these; nothing is computed and no Variable changes."""
+        """Trace for such arguments; nothing is computed, and no Variable changes."""
         found: Lowered = self._ask("lower", args, named)
         return found
 
     def explain(self, *args: Any, **named: Any) -> str:
-        """What is done for arguments like these, in words; see ``Compiled``."""
+        """Describe what a call with such arguments does; see ``CompiledFunction``."""
         return str(self._ask("explain", args, named))
 
     def profile(self, *args: Any, runs: int = 20, **named: Any) -> Any:
-        """What each kernel of the program for these arguments takes; see ``Compiled``."""
+        """Time each kernel of the program for these arguments; see ``CompiledFunction``."""
         return self._ask("profile", args, named, runs=runs)
 
     def code(self, *args: Any, assembly: bool = False, **named: Any) -> str:
-        """The text of the program for these arguments; see ``Compiled``."""
+        """Return the program for these arguments as LLVM IR; see ``CompiledFunction``."""
         return str(self._ask("code", args, named, assembly=assembly))
 
     def statistics(self) -> Statistics:
-        """How many programs were made, and how calls were run, of all values."""
+        """Return how many programs were compiled, and how calls were run, for all values."""
         found = [one.statistics() for one in list(self._compiled.values())]
         return Statistics(*map(sum, zip(*found, strict=True))) if found else Statistics(0, 0, 0)
 
     def clear_cache(self) -> None:
-        """Forget all programs, and all values."""
+        """Clear all programs, for all values."""
         self._compiled.clear()

@@ -7,7 +7,8 @@ import odyssey as od
 from odyssey import ops
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.lowering import lower
-from odyssey.compiler.schedule.buffer_assignment import Allocation, plan
+from odyssey.compiler.pipeline import plan
+from odyssey.compiler.schedule.buffer_assignment import Allocation
 from odyssey.compiler.schedule.verify import verify
 
 N = 64

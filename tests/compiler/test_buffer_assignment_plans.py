@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from odyssey.compiler.pipeline import plan
 from odyssey.compiler.schedule import buffer_assignment, fusion
-from odyssey.compiler.schedule.buffer_assignment import plan
 from odyssey.compiler.schedule.verify import verify
 from support.node_graphs import CALM, Graph, alike, graphs, nodes_of
 from support.node_values import Machine, evaluated

@@ -317,7 +317,7 @@ def test_words_tell_whether_a_program_is_for_what_there_is_now():
         buffer[1] = step
         assert total(k) == 3.0 + 3.0 * step
     said, counts = total.explain(k), total.statistics()
-    assert "runs as it was written: 8 programs were made, and something differs again" in said
+    assert "runs as it was written: 8 programs were compiled, and a guard fails again" in said
     assert "as an argument" in said
     total(k)
     assert total.statistics() == counts._replace(written=counts.written + 1)
@@ -341,7 +341,7 @@ def test_words_tell_of_kernels_guards_and_stages():
     assert "320" in text.split("product", 1)[1].splitlines()[0]  # 2 * 5 * 8 * 4
     assert "tanh, multiply" in text
     assert "scale[0]" in text
-    for stage in ("trace", "lower", "plan", "write down", "link"):
+    for stage in ("trace", "lower", "plan", "generate", "link"):
         assert f"{stage} " in text.splitlines()[-1]
 
 

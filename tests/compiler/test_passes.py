@@ -24,7 +24,7 @@ from odyssey.compiler.passes.layout_assignment import (
 from odyssey.compiler.passes.pass_manager import PASSES, format_ir
 from odyssey.compiler.passes.rewriting import apply_rewrite
 from odyssey.compiler.passes.simplify import REWRITES, gemm_accumulate
-from odyssey.compiler.schedule.buffer_assignment import plan
+from odyssey.compiler.pipeline import plan
 from support.node_graphs import CALM, TWO, alike, arrays, graphs, nodes_of, same
 from support.node_values import evaluated
 

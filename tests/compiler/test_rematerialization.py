@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler.schedule.buffer_assignment import held_bytes, plan
+from odyssey.compiler.pipeline import plan
+from odyssey.compiler.schedule.buffer_assignment import held_bytes
 from odyssey.compiler.schedule.verify import verify
 from odyssey.errors import DeviceMemoryError, DTypeError, SettingError
 from support.node_graphs import CALM, alike, graphs, nodes_of

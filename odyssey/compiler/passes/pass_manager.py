@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from odyssey.compiler.ir.nodes import Node, topological_order
+from odyssey.compiler.lowering import Lowered
 from odyssey.compiler.passes.layout_assignment import (
     Roots,
     assign_layouts,
@@ -22,7 +23,7 @@ from odyssey.compiler.passes.layout_assignment import (
 from odyssey.compiler.passes.rewriting import Rewrite, apply_rewrite
 from odyssey.compiler.passes.simplify import REWRITES, gemm_accumulate
 
-__all__ = ["PASSES", "Pass", "format_ir", "run_passes"]
+__all__ = ["PASSES", "Pass", "format_ir", "optimize", "run_passes"]
 
 
 class Pass(NamedTuple):
@@ -65,6 +66,18 @@ PASSES = (
     Pass("legalize_products", "copy operands that products cannot read", legalize_products),
 )
 """The passes, in the order in which they run."""
+
+
+def optimize(low: Lowered, strides: Mapping[int, Sequence[int]]) -> Roots:
+    """Run all passes over a lowered graph, and return its roots.
+
+    Args:
+        low: The lowered graph.
+        strides: By number of a state that is not contiguous, its strides in elements.
+    """
+    roots = Roots(low, strides)
+    run_passes(roots)
+    return roots
 
 
 def run_passes(roots: Roots) -> None:

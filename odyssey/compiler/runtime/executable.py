@@ -26,13 +26,7 @@ from odyssey.compiler.machine.state_locks import locks_of, root_of
 from odyssey.compiler.native_dispatch.entry import CHECK_FAILED, GUARD_FAILED, RAN
 from odyssey.compiler.native_dispatch.scalar_inputs import ScalarInputs
 from odyssey.compiler.native_dispatch.tables import BLOCK_FIELDS, PROGRAM_BLOCK_SIZE
-from odyssey.compiler.pipeline import (
-    LoweredProgram,
-    data_states,
-    lower_program,
-    noncontiguous_strides,
-    output_specs,
-)
+from odyssey.compiler.pipeline import LoweredProgram, lower_program, output_specs, plan
 from odyssey.compiler.runtime.binding import (
     BufferLease,
     absent_gradient_words,
@@ -57,9 +51,13 @@ from odyssey.compiler.schedule.buffer_assignment import (
     HELD_KINDS,
     Plan,
     held_bytes,
-    plan,
 )
-from odyssey.compiler.state_layout import BindingError, check_state_layout
+from odyssey.compiler.state_layout import (
+    BindingError,
+    check_state_layout,
+    data_states,
+    noncontiguous_strides,
+)
 from odyssey.devices.ownership import has_overlapping_elements
 from odyssey.graph.graph import Graph, State
 from odyssey.graph.subgraphs import LoopRow

@@ -24,7 +24,6 @@ from odyssey.compiler.passes.layout_assignment import (
     locate_member,
     strided_leaves,
 )
-from odyssey.compiler.passes.pass_manager import run_passes
 from odyssey.compiler.passes.rematerialization import rematerialize
 from odyssey.compiler.schedule.fusion import FusedGraph, Kernel, fuse, loop_levels, loop_role
 from odyssey.errors import OdysseyError
@@ -38,7 +37,7 @@ __all__ = [
     "Plan",
     "is_fully_covered",
     "reads_elementwise",
-    "plan",
+    "assign_buffers",
 ]
 
 
@@ -177,20 +176,18 @@ def held_bytes(plan: Plan) -> int:
     return plan.arena + sum(buffer.bytes for buffer in held.values())
 
 
-# ------------------------------------------------------------------ planning
+# ------------------------------------------------------------------ assignment
 
 
-def plan(low: Lowered, strides: Mapping[int, Sequence[int]], budget: int | None = None) -> Plan:
-    """Plan a program: run the passes, fuse nodes into kernels, assign buffers.
+def assign_buffers(low: Lowered, roots: Roots, budget: int | None = None) -> Plan:
+    """Fuse optimized nodes into kernels, and assign a buffer to each stored value.
 
     Args:
         low: The lowered graph.
-        strides: By number of a state that is not contiguous, its strides in elements.
+        roots: Its roots after all passes.
         budget: Most bytes that the program should hold: values are rematerialized until it does, or
             until nothing more can be done.
     """
-    roots = Roots(low, strides)
-    run_passes(roots)
     best, tried = _schedule(low, roots), set[int]()
     while budget is not None and held_bytes(best) > budget:
         new = rematerialize(best, roots.builder, tried, roots.builder.with_inputs)
