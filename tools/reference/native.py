@@ -16,37 +16,39 @@ from odyssey.ops import Row
 __all__ = ["native"]
 
 _HEAD = """\
-# What is native
+# Native code of ops
 
-Made from the table of ops by `python -m tools.reference`; do not edit.
+Generated from the table of ops by `python -m tools.reference`; do not edit.
 
-A compiled function runs as one native program. Here stands what a program has for each row of the
-table, of real numbers, integers and truth values, as the samples of the row use it; and which rows
-it has for complex numbers. Other rows of these are called in Python, and so is what is listed last;
-a call is right, and takes the time that it takes in an eager call. Of half precision each step of
-arithmetic is rounded, as NumPy does it; functions, sums and products are those of single precision.
-Where they are large, and so a call is the faster, called are convolutions of 3 by 3 windows of 32
-channels and more, the places of extremes in lines of 256 elements and more, and 64 products of all
-others of 64 elements and more; and attention whose scores would take 256 MB and more.
+A compiled function runs as one native program. This page lists how each row of the table is
+compiled, for real numbers, integers and booleans, as in the row's samples; and which rows are
+compiled for complex numbers. The rows in the last list, and rows on other dtypes, are host calls:
+they are called in Python, with the same results and in the time of an eager call. In half precision
+each arithmetic step is rounded, as in NumPy; functions, sums and products are computed in single
+precision.
+
+Some calls are host calls because these are faster: convolutions with 3 by 3 windows and 32 channels
+or more, argmax and argmin along 256 elements or more, products of all other elements (64 or more,
+of 64 elements or more), and attention whose scores would take 256 MB or more.
 """
 
 _WAYS = {
-    "scalar": "Loops over elements, from their scalars",
-    "lowering": "Loops, products and views of their own",
-    "decomposition": "By their decomposition into other rows",
+    "scalar": "Elementwise loops, from scalars",
+    "lowering": "Lowering rules: loops, products and views",
+    "decomposition": "Decompositions into other rows",
 }
 _REASONS = {
-    "decompose": "LAPACK's",
-    "call": "a function of a library",
-    "product": "a transform or a convolution of a library",
+    "decompose": "LAPACK",
+    "call": "a library function",
+    "product": "a transform or convolution of a library",
     "gather": "sorting",
     "scatter": "sorting",
-    "random": "a generator of a library",
+    "random": "a library's generator",
 }
 
 
 def native() -> str:
-    """Return the page: rows by the way in which they are native, and why others are called."""
+    """Return the page: rows by the way in which they are compiled, and reasons for host calls."""
     ways: dict[str, list[str]] = {way: [] for way in _WAYS}
     called: dict[str, dict[str, str]] = {}
     for name, entry in entries().items():
@@ -61,8 +63,8 @@ def native() -> str:
     for way, names in ways.items():
         lines += [f"## {_WAYS[way]}", "", ", ".join(f"`{name}`" for name in names), ""]
     parts = [name for names in ways.values() for name in names if _takes_complex(name)]
-    lines += ["## Of complex numbers too", "", ", ".join(f"`{name}`" for name in parts), ""]
-    lines += ["## Called in Python", "", *_called_lines(called)]
+    lines += ["## Complex numbers", "", ", ".join(f"`{name}`" for name in parts), ""]
+    lines += ["## Host calls", "", *_called_lines(called)]
     return "\n".join(lines) + "\n"
 
 
@@ -71,7 +73,7 @@ def _called_lines(called: dict[str, dict[str, str]]) -> Iterator[str]:
         if name in calls:
             yield f"* `{name}`: {calls[name]}"
         else:
-            yield f"* `{name}`, in which are called: {', '.join(f'`{c}`' for c in calls)}"
+            yield f"* `{name}`, by its calls of {', '.join(f'`{c}`' for c in calls)}"
 
 
 def _way(row: Row) -> str:
@@ -104,7 +106,7 @@ def _calls(row: Row) -> dict[str, str]:
 
 
 def _takes_complex(name: str) -> bool:
-    """Whether programs compute the samples of a row whose operands are complex."""
+    """Return whether the samples of a row compile without host calls for complex operands."""
     from odyssey.ops import OPS
 
     some = False
@@ -129,18 +131,14 @@ def _means(row: Row) -> bool:
 
 def _reason(row: Row) -> str:
     if row.raises and row.decomposition is not None:
-        return "errors that its decomposition would not raise"
+        return "it raises errors that its decomposition does not"
     if row.lowering is not None:
-        return (
-            "it takes less time than its decomposition"
-            if row.decomposition
-            else "an index of its own"
-        )
-    return _REASONS.get(row.primitive or "", "a kernel of this library")
+        return "faster than its decomposition" if row.decomposition else "an indexing op"
+    return _REASONS.get(row.primitive or "", "a kernel of odyssey")
 
 
 def _operand(low: Lowering, k: int, operand: Any, kind: str = "f8") -> Any:
-    """A sample's operand as an argument of a program; where it is drawn, of a kind."""
+    """Return a sample's operand as a program's argument; a drawn one has dtype ``kind``."""
     if isinstance(operand, tuple):
         return low.symbol(low.builder.leaf("input", k, operand, kind))
     if isinstance(operand, np.ndarray) and operand.dtype.kind in "biuf":
