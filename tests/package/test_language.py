@@ -1,0 +1,150 @@
+"""Names and docstrings of the package use the terms of DESIGN's glossary, and can be found by grep."""
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "odyssey"
+
+# A docstring that opens so describes a thing instead of naming it, or needs the one before it.
+RIDDLE = re.compile(
+    r'^ *r?"""(?:What|The same|Of|By|That|Who|Where|It|Whether\b.*? or)\b.*', re.MULTILINE
+)
+MOST_RIDDLES = 0
+"""Docstrings that may open so; the number only decreases."""
+
+DEFINITION = re.compile(r"^ *(?:async )?(?:def|class) (\w+)", re.MULTILINE)
+MOST_FILES = 4
+"""Files that may define one name, whatever its leading underscores."""
+
+TABLE_WORDS = {"infer", "samples", "rejects", "rule", "forward", "backward", "vjp", "jvp"} | {
+    *("run", "call", "step", "init", "update")
+}
+"""Names of the table's columns, and of the interfaces of rules and rows."""
+
+COMMON = {
+    "size": "the attribute of NumPy's arrays, by that name for specs, views, Values and words",
+    "read": "the method of files and of stores, by that name for whatever is read",
+    "begin": "interface of blocks, called by table/scoped_exit.py",
+    "end": "interface of blocks, called by table/scoped_exit.py",
+    "reshape": "NumPy's name, by that name an op, a method and a builder of nodes and views",
+    "transpose": "NumPy's name, by that name an op, a method and a builder of nodes and views",
+    "power": "NumPy's name, by that name an op and its native code",
+    "gradient": "public names of a tape's method and of NumPy's function; interface of stores",
+    "number": "interface of traces, native code and scalar inputs for Python numbers",
+    "bind": "as inspect.Signature.bind: arguments, or the arrays of a program",
+}
+"""Names that more files define, each with its reason."""
+
+# The words on the left are private; those on the right are the terms that replaced them.
+PRIVATE_WORDS = {
+    "ahead": "receiver arguments",
+    "again": "rematerialize",
+    "apart": "separate, disjoint",
+    "arranging": "layout_assignment",
+    "ask": "query, check",
+    "asked": "guard_checks",
+    "bare": "arrays only, flat",
+    "barrier": "may_fail",
+    "behind": "deferred effect",
+    "borrowed": "numpy_signatures",
+    "briefly": "without_numba",
+    "careful": "checks",
+    "clocks": "instrumentation",
+    "cutting": "work_partition",
+    "door": "entry point",
+    "doors": "fast_path",
+    "found": "the name of the result",
+    "fusing": "fusion",
+    "given": "the name of the input",
+    "joined": "concatenate, merge",
+    "kept": "saved",
+    "known": "constant, static",
+    "lenders": "FALLBACKS",
+    "made": "the name of the result",
+    "meanings": "scalar programs",
+    "mending": "vector_fallbacks",
+    "missed": "cache miss",
+    "ours": "library_objects",
+    "part": "slice, subgraph, member, chunk",
+    "place": "position, offset, index, slot",
+    "places": "positions",
+    "planning": "buffer_assignment",
+    "question": "validation",
+    "recomputing": "rematerialization",
+    "seeing": "alias analysis, views",
+    "seen": "visited",
+    "settle": "resolve",
+    "settled": "resolved",
+    "showing": "alias_analysis",
+    "spell": "format",
+    "spelled": "formatted, unrolled",
+    "strange": "untrusted",
+    "suited": "eligibility",
+    "surroundings": "snapshot",
+    "taken": "the name of the input",
+    "told": "notified",
+    "trial": "trace attempt",
+    "twin": "array rule",
+    "twins": "array_rules",
+    "verbs": "builder",
+    "watches": "guards",
+    "watching": "guards",
+    "whole": "dense, full, complete",
+    "wire": "multi-output value",
+    "wires": "multi_output",
+}
+
+STILL_PRIVATE = set()
+"""Definitions that still have such a name; none is to be added."""
+
+
+@pytest.fixture(scope="module")
+def sources():
+    return {
+        str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8")
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+
+
+def test_docstrings_open_with_the_name_of_their_subject(sources):
+    riddles = [
+        f"{name}: {match.group().strip()}"
+        for name, text in sources.items()
+        for match in RIDDLE.finditer(text)
+    ]
+    assert len(riddles) <= MOST_RIDDLES, "\n".join(riddles)
+
+
+def test_every_file_has_a_docstring_and_no_test_of_language_reads_nothing(sources):
+    assert len(sources) > 300
+    assert [name for name, text in sources.items() if not text.startswith('"""')] == []
+
+
+def test_no_name_is_defined_in_more_than_four_files_but_for_a_reason(sources):
+    files = defaultdict(set)
+    for file, text in sources.items():
+        for name in DEFINITION.findall(text):
+            if not name.startswith("__"):
+                files[name.lstrip("_")].add(file)
+    many = {name for name, where in files.items() if len(where) > MOST_FILES} - TABLE_WORDS
+    assert {name: sorted(files[name]) for name in many - COMMON.keys()} == {}
+    assert COMMON.keys() - many == set(), "these have no need of a reason any more"
+
+
+def test_no_module_class_or_function_is_called_by_a_private_word(sources):
+    private = set()
+    for file, text in sources.items():
+        *folders, stem = file.removesuffix(".py").split("/")
+        for name in [*folders, stem, *DEFINITION.findall(text)]:
+            word = name.strip("_").lower()
+            if word in PRIVATE_WORDS:
+                private.add((file, name))
+    said = [
+        f"{file}: {name}; the term is {PRIVATE_WORDS[name.strip('_').lower()]}"
+        for file, name in sorted(private - STILL_PRIVATE)
+    ]
+    assert said == []
+    assert STILL_PRIVATE <= private, "these have other names by now"
