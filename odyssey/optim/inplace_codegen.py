@@ -1,4 +1,4 @@
-"""Code generation for in-location updates: a traced rule becomes calls that write into its arrays.
+"""Code generation for in-place updates: a traced rule becomes calls that write into its arrays.
 
 Scalars, which depend on the learning rate and the step count, become 0-d arrays. Arrays like the
 parameter are assigned a location by liveness: that of the parameter or of a slot whose old value is
@@ -33,7 +33,7 @@ _SLOW_IN_PLACE = frozenset({np.sign})
 
 
 class _NoInPlaceFormError(Exception):
-    """Raised for a rule that has no in-location form."""
+    """Raised for a rule that has no in-place form."""
 
 
 _PLAIN = frozenset({float, int, bool, str, type(None)})
@@ -77,7 +77,7 @@ def cached_program(
 def compile_in_place(
     make: Callable[..., Rule], settings: Mapping[str, Any], dtype: np.dtype[Any]
 ) -> InPlaceProgram | None:
-    """Return the in-location program of a rule's step; None if the rule must run as it is.
+    """Return the in-place program of a rule's step; None if the rule must run as it is.
 
     Args:
         make: Makes the rule from the settings; the program serves any learning rate.

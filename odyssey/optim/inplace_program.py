@@ -1,4 +1,4 @@
-"""In-location programs: a rule as C calls that write into flat parameter arrays."""
+"""In-place programs: a rule as C calls that write into flat parameter arrays."""
 
 from __future__ import annotations
 

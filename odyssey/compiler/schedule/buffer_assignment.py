@@ -1,4 +1,4 @@
-"""Buffer assignment: a memory location for each value of a program, by its live range.
+"""Buffer assignment: a memory location for each value of a program, by its liveness.
 
 Arguments, states, constants, results and the results of host calls have buffers of their own. All
 other stored values share one arena, where values with disjoint live ranges may overlap, and a
@@ -277,7 +277,7 @@ class _BufferAssigner:
         for n in fused.order:
             if n.id not in allocations and n.id in fused.stored and n.kind != "call":
                 self._allocate(n, "arena")
-        self._compute_live_ranges()
+        self._analyze_liveness()
         _reuse_operand_buffers(self.plan)
         arena = [a.buffer for a in allocations.values() if a.buffer.kind == "arena"]
         self.plan.arena = assign_offsets({id(buffer): buffer for buffer in arena}.values())
@@ -315,7 +315,7 @@ class _BufferAssigner:
             raise OdysseyError("compile: a member of a join has a buffer of its own")
         self.plan.allocations[member.id] = Allocation(buffer, view)
 
-    def _compute_live_ranges(self) -> None:
+    def _analyze_liveness(self) -> None:
         plan = self.plan
         for kernel in plan.fused.kernels:
             for node in plan.arrays_read(kernel):
