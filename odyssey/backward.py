@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, kind_of, shown
+from odyssey.checks import STUMBLES, error_class_of, format_value
 from odyssey.devices.arrays import as_array, plain_result
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.elementwise import complex_numbers
@@ -54,7 +54,9 @@ def _named_values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> di
     for name in (*row.arrays, *row.results):
         spec = values.get(f"{name}_spec")
         if spec is not None and not isinstance(spec, Spec):
-            raise DTypeError(f"{who}: {name}_spec is {shown(spec)}; pass a Spec, or {name} itself")
+            raise DTypeError(
+                f"{who}: {name}_spec is {format_value(spec)}; pass a Spec, or {name} itself"
+            )
         if name in given and not (given[name] is None and name in row.optional):
             values[name] = _operand_array(who, name, given[name])
             values.setdefault(f"{name}_spec", spec_of(values[name]))
@@ -89,8 +91,10 @@ def _backward_of(row: Row) -> Callable[..., Any]:
             raise
         except STUMBLES as error:
             specs = ", ".join(str(None if g is None else spec_of(g)) for g in came)
-            with_what = ", ".join(f"{n}={shown(values.get(n))}" for n in names)
-            raise kind_of(error)(f"{who}: {error}; came a g of {specs}, {with_what}") from error
+            with_what = ", ".join(f"{n}={format_value(values.get(n))}" for n in names)
+            raise error_class_of(error)(
+                f"{who}: {error}; came a g of {specs}, {with_what}"
+            ) from error
         return found[0] if len(found) == 1 else tuple(found)
 
     function.__name__ = function.__qualname__ = row.name

@@ -23,20 +23,20 @@ from odyssey.floating_point_errors import isolate_errstate
 
 __all__ = [
     "STUMBLES",
-    "article",
+    "with_article",
     "few_digits",
-    "flag",
-    "function",
+    "check_flag",
+    "check_callable",
     "is_importable",
-    "kind_of",
-    "label",
-    "number",
-    "sequence",
-    "shown",
-    "sort_of",
+    "error_class_of",
+    "check_name",
+    "check_number",
+    "format_sequence",
+    "format_value",
+    "describe_type",
     "user_line",
-    "whole",
-    "word",
+    "check_int",
+    "check_choice",
 ]
 
 STUMBLES = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError)
@@ -54,7 +54,7 @@ _LENGTH = 8
 _MANY = 8
 
 
-def kind_of(error: Exception) -> type[OdysseyError]:
+def error_class_of(error: Exception) -> type[OdysseyError]:
     """Return our error class for an error of Python or NumPy."""
     if isinstance(error, IndexError):
         return OutOfRangeError
@@ -65,16 +65,16 @@ def kind_of(error: Exception) -> type[OdysseyError]:
     return ShapeError if isinstance(error, ValueError) else OdysseyError
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value for a message: its ``repr`` on one short line; never raises.
 
-    >>> shown("a" * 200)[-5:], shown(10**5000)
+    >>> format_value("a" * 200)[-5:], format_value(10**5000)
     ('aaa..', 'an int')
     """
     try:
         text = " ".join(_repr(value).split())
     except Exception:  # a foreign repr: too deep, too many digits, or broken
-        return article(type(value).__name__)
+        return with_article(type(value).__name__)
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 2]}.."
 
 
@@ -88,14 +88,14 @@ def few_digits(value: Any) -> str:
         text = repr(value)
         return text if len(text) <= _LENGTH else f"{value:.6g}"
     if type(value) in (list, tuple):
-        return sequence(value, few_digits)
-    return shown(value)
+        return format_sequence(value, few_digits)
+    return format_value(value)
 
 
-def sequence(values: list[Any] | tuple[Any, ...], text_of: Callable[[Any], str]) -> str:
+def format_sequence(values: list[Any] | tuple[Any, ...], text_of: Callable[[Any], str]) -> str:
     """Format a list or a tuple as Python does, cut after the first few elements.
 
-    >>> sequence((1,), str), sequence(list(range(20)), str)
+    >>> format_sequence((1,), str), format_sequence(list(range(20)), str)
     ('(1,)', '[0, 1, 2, 3, 4, 5, 6, 7, ...]')
     """
     texts = [text_of(value) for value in values[:_MANY]] + ["..."] * (len(values) > _MANY)
@@ -104,20 +104,20 @@ def sequence(values: list[Any] | tuple[Any, ...], text_of: Callable[[Any], str])
     return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
 
 
-def article(noun: str) -> str:
+def with_article(noun: str) -> str:
     """Return ``noun`` with its article, as in ``an int``."""
     return f"{'an' if noun[:1] in 'aeiou' or noun == 'ndarray' else 'a'} {noun}"
 
 
-def sort_of(value: Any) -> str:
+def describe_type(value: Any) -> str:
     """Return the type name of a value with its article, as in ``an int``."""
-    return article(type(value).__name__)
+    return with_article(type(value).__name__)
 
 
-def flag(who: str, name: str, value: Any) -> bool:
+def check_flag(who: str, name: str, value: Any) -> bool:
     """Check a boolean setting; text is refused.
 
-    >>> flag("example", "keepdims", np.True_)
+    >>> check_flag("example", "keepdims", np.True_)
     True
     """
     if value is True or value is False:
@@ -126,10 +126,10 @@ def flag(who: str, name: str, value: Any) -> bool:
         value = value[()]
     if isinstance(value, np.bool_) or (isinstance(value, (int, np.integer)) and value in (0, 1)):
         return bool(value)
-    raise DTypeError(f"{who}: {name}={shown(value)} is not a flag; pass True or False")
+    raise DTypeError(f"{who}: {name}={format_value(value)} is not a flag; pass True or False")
 
 
-def number(who: str, name: str, value: Any, interval: str = "(-inf, inf)") -> float:
+def check_number(who: str, name: str, value: Any, interval: str = "(-inf, inf)") -> float:
     """Check a real number; return it as a Python float, so that it does not widen a dtype.
 
     Args:
@@ -142,7 +142,7 @@ def number(who: str, name: str, value: Any, interval: str = "(-inf, inf)") -> fl
     Raises:
         DTypeError: if it is not a number. SettingError: if it is outside of the interval, or NaN.
 
-    >>> number("example", "rate", 1, "[0, 1]")
+    >>> check_number("example", "rate", 1, "[0, 1]")
     1.0
     """
     found = value if type(value) is float else _as_float(who, name, value, interval)
@@ -154,7 +154,7 @@ def number(who: str, name: str, value: Any, interval: str = "(-inf, inf)") -> fl
     below = found <= most if interval[-1] == "]" else found < most
     if not (above and below):
         wanted = _WORDS.get(interval, f"lie in {interval}")
-        raise SettingError(f"{who}: {name}={shown(value)}; it must {wanted}")
+        raise SettingError(f"{who}: {name}={format_value(value)}; it must {wanted}")
     return found
 
 
@@ -169,7 +169,9 @@ def _as_float(who: str, name: str, value: Any, interval: str) -> float:
         if isinstance(error, OdysseyError):
             raise
         where = "" if interval == "NaN" else f" in {interval}"
-        raise DTypeError(f"{who}: {name}={shown(value)} is not a number; pass one{where}") from None
+        raise DTypeError(
+            f"{who}: {name}={format_value(value)} is not a number; pass one{where}"
+        ) from None
 
 
 _WORDS = {
@@ -180,10 +182,10 @@ _WORDS = {
 }
 
 
-def whole(who: str, name: str, value: Any, low: int | None = None) -> int:
+def check_int(who: str, name: str, value: Any, low: int | None = None) -> int:
     """Check an integer, at least ``low``.
 
-    >>> whole("example", "steps", np.int64(3), 1)
+    >>> check_int("example", "steps", np.int64(3), 1)
     3
     """
     try:
@@ -192,14 +194,14 @@ def whole(who: str, name: str, value: Any, low: int | None = None) -> int:
         if isinstance(error, OdysseyError):
             raise
         raise DTypeError(
-            f"{who}: {name}={shown(value)} is not a whole number; pass an int"
+            f"{who}: {name}={format_value(value)} is not a whole number; pass an int"
         ) from None
     if low is not None and found < low:
-        raise SettingError(f"{who}: {name}={shown(value)}; it must be at least {low}")
+        raise SettingError(f"{who}: {name}={format_value(value)}; it must be at least {low}")
     return found
 
 
-def word(
+def check_choice(
     who: str,
     name: str,
     value: Any,
@@ -208,28 +210,28 @@ def word(
 ) -> str:
     """Check a setting that must be one of ``choices``.
 
-    >>> word("example", "mode", "min", ("min", "max"))
+    >>> check_choice("example", "mode", "min", ("min", "max"))
     'min'
     """
     if isinstance(value, str) and value in choices:
         return value
     *others, last = map(repr, choices)
     choose = f"{', '.join(others)} or {last}" if others else last
-    raise kind(f"{who}: {name}={shown(value)}; choose {choose}")
+    raise kind(f"{who}: {name}={format_value(value)}; choose {choose}")
 
 
-def label(who: str, value: Any) -> str | None:
+def check_name(who: str, value: Any) -> str | None:
     """Check a name: a str, or None."""
     if value is None or isinstance(value, str):
         return value
-    raise DTypeError(f"{who}: name={shown(value)} is not text; pass a str, or leave it out")
+    raise DTypeError(f"{who}: name={format_value(value)} is not text; pass a str, or leave it out")
 
 
-def function(who: str, value: Any) -> Callable[..., Any]:
+def check_callable(who: str, value: Any) -> Callable[..., Any]:
     """Check that a value is callable."""
     if callable(value):
         return value  # type: ignore[no-any-return]
-    raise DTypeError(f"{who}: {shown(value)} cannot be called; pass a function")
+    raise DTypeError(f"{who}: {format_value(value)} cannot be called; pass a function")
 
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import function, shown
+from odyssey.checks import check_callable, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.spec import Array
@@ -30,13 +30,13 @@ class Objective:
     """
 
     def __init__(self, fn: Callable[[Any], Any], params: Any) -> None:
-        self._fn = function("scipy_objective", fn)
+        self._fn = check_callable("scipy_objective", fn)
         for path, leaf in paths(params):
             dtype = getattr(leaf, "dtype", None)  # of a class it is a descriptor
             if not isinstance(dtype, np.dtype) or dtype.kind not in "fc":
                 raise DTypeError(
-                    f"scipy_objective: {path or 'params'} is {shown(leaf)}; pass floating arrays, "
-                    "or Variables, and close over what is not to change"
+                    f"scipy_objective: {path or 'params'} is {format_value(leaf)}; pass floating "
+                    "arrays, or Variables, and close over what is not to change"
                 )
         self._params = unflatten(params, [_parameter_array(leaf) for leaf in leaves(params)])
         self.x0 = self._flat(self._params)

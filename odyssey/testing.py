@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag, function, number, shown, whole, word
+from odyssey.checks import (
+    check_callable,
+    check_choice,
+    check_flag,
+    check_int,
+    check_number,
+    format_value,
+)
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.floating_point_errors import isolate_errstate
@@ -84,17 +91,17 @@ def _checked_settings(
 ) -> tuple[int, list[str], float, float, bool, int]:
     """The settings of ``check_gradients``, checked."""
     who = "check_gradients"
-    function(who, fn)
+    check_callable(who, fn)
     if not isinstance(modes, (list, tuple, set)):
-        raise DTypeError(f"{who}: modes={shown(modes)}; pass a list of words")
+        raise DTypeError(f"{who}: modes={format_value(modes)}; pass a list of words")
     return (
         # Each order costs several times what the one before costs.
-        int(number(who, "order", whole(who, "order", order), "[1, 9]")),
-        [word(who, "modes", mode, ("reverse", "forward")) for mode in modes],
-        number(who, "tolerance", tolerance, "[0, inf]"),
-        number(who, "step", step, "(0, inf)"),
-        flag(who, "complex_step", complex_step),
-        whole(who, "seed", seed, 0),
+        int(check_number(who, "order", check_int(who, "order", order), "[1, 9]")),
+        [check_choice(who, "modes", mode, ("reverse", "forward")) for mode in modes],
+        check_number(who, "tolerance", tolerance, "[0, inf]"),
+        check_number(who, "step", step, "(0, inf)"),
+        check_flag(who, "complex_step", complex_step),
+        check_int(who, "seed", seed, 0),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import sort_of
+from odyssey.checks import describe_type
 from odyssey.errors import OdysseyError, ShapeError
 from odyssey.tree_rebuild import (
     attributes,
@@ -191,7 +191,7 @@ def _cyclic_tree_error(tree: Any, error: RecursionError | None = None) -> Except
         return error  # the stack was nearly full when we were called
     which = "holds itself" if depth is None else f"is deeper than {_MAX_DEPTH} containers"
     return OdysseyError(
-        f"a tree, which is {sort_of(tree)}, {which}; pass a nest of dicts, lists, tuples "
+        f"a tree, which is {describe_type(tree)}, {which}; pass a nest of dicts, lists, tuples "
         "and dataclasses that ends"
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from odyssey.checks import sort_of
+from odyssey.checks import describe_type
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import DTypeError
 from odyssey.graph.graph import Graph
@@ -141,7 +141,7 @@ def unsupported_argument(args: tuple[Any, ...], named: dict[str, Any]) -> str | 
         if isinstance(leaf, Value) and not isinstance(leaf._recording, Mark):
             return "an argument is a result on a tape"
         if type(leaf) not in (ndarray, Variable) and not isinstance(leaf, np.generic):
-            return f"an argument is {sort_of(leaf)}, which is more than an array"
+            return f"an argument is {describe_type(leaf)}, which is more than an array"
     for path, value in extras_in((args, named)):
         if type(value) not in _PLAIN_TYPES and not path.endswith(".__orig_class__"):
             return f"an argument has an attribute of its own, {path.rpartition('.')[2]}"
@@ -229,7 +229,7 @@ def refuse_unhashable(args: tuple[Any, ...], named: dict[str, Any]) -> None:
     for path, leaf in given:
         if type(leaf).__hash__ is None and not issubclass(type(leaf), ARRAYS):
             raise DTypeError(
-                f"compile: argument {path} is {sort_of(leaf)}, which is neither an array "
+                f"compile: argument {path} is {describe_type(leaf)}, which is neither an array "
                 "nor hashable; pass arrays, numbers or strings, or let the function close over it"
             )
 

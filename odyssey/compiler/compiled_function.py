@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import flag, function, whole
+from odyssey.checks import check_callable, check_flag, check_int
 from odyssey.compiler.arguments import (
     alias_refusal,
     cache_key,
@@ -97,13 +97,13 @@ class CompiledFunction(InspectableFunction):
         memory_budget: int | None = None,
         dynamic: Any = None,
     ) -> None:
-        update_wrapper(self, function("compile", fn))
-        self._check = flag("compile", "check", check)
+        update_wrapper(self, check_callable("compile", fn))
+        self._check = check_flag("compile", "check", check)
         self._limit, self._budget = memory_limit, memory_budget
         if memory_limit is not None:
-            self._limit = whole("compile", "memory_limit", memory_limit, 0)
+            self._limit = check_int("compile", "memory_limit", memory_limit, 0)
         if memory_budget is not None:
-            self._budget = whole("compile", "memory_budget", memory_budget, 0)
+            self._budget = check_int("compile", "memory_budget", memory_budget, 0)
         self._threads = 0 if threads is None else number_of_threads("compile", threads)
         self._fn = fn
         self._dynamic = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from odyssey.checks import flag, is_importable, whole
+from odyssey.checks import check_flag, check_int, is_importable
 from odyssey.compiler.arguments import cache_key, program_arguments, static_values
 from odyssey.compiler.lowered import Lowered
 from odyssey.errors import SettingError
@@ -149,7 +149,7 @@ class InspectableFunction:
         >>> kernel.what, kernel.bytes, kernel.flops, kernel.microseconds > 1.0
         ('multiply, sum', 8000008, 1999999, True)
         """
-        runs = whole("profile", "runs", runs, 1)
+        runs = check_int("profile", "runs", runs, 1)
         program = self._require_program("profile", args, named)
         made: Profile = program.profile(program_arguments(program.places, args, named), runs)
         return made
@@ -168,7 +168,7 @@ class InspectableFunction:
             SettingError: there is no program for such arguments.
         """
         loaded = self._require_program("code", args, named).executable.loaded
-        text: str = loaded.assembly() if flag("code", "assembly", assembly) else loaded.text
+        text: str = loaded.assembly() if check_flag("code", "assembly", assembly) else loaded.text
         return text
 
     def lower(self, *args: Any, **named: Any) -> Lowered:

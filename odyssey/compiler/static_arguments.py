@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import article, shown
+from odyssey.checks import format_value, with_article
 from odyssey.compiler.compiled_function import CompiledFunction, Statistics
 from odyssey.compiler.inspection import function_name
 from odyssey.compiler.lowered import Lowered
@@ -49,8 +49,8 @@ class StaticParameters:
             self._signature = signature(fn)
         except (TypeError, ValueError):
             raise SettingError(
-                f"compile: static names parameters, and nobody can tell those of {shown(fn)}; "
-                "compile a function of Python's that calls it"
+                "compile: static names parameters, and nobody can tell those of "
+                f"{format_value(fn)}; compile a function of Python's that calls it"
             ) from None
         kinds = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
         parameters = self._signature.parameters
@@ -71,7 +71,7 @@ class StaticParameters:
         known = [n for n, p in self._signature.parameters.items() if p.kind not in kinds]
         if type(one) is not str or one not in known:
             raise SettingError(
-                f"compile: static has {shown(one)}, which names no parameter of "
+                f"compile: static has {format_value(one)}, which names no parameter of "
                 f"{function_name(self._fn)}; it has {', '.join(known) or 'none'}"
             )
         return one
@@ -131,7 +131,7 @@ def _static_key(name: str, value: Any) -> Any:
     kind = type(value)
     if isinstance(value, (Value, Traced, *ARRAYS)):
         raise DTypeError(
-            f"compile: static argument {name} is {article(kind.__name__)}, whose elements may "
+            f"compile: static argument {name} is {with_article(kind.__name__)}, whose elements may "
             "change; leave it out of static=, or pass a tuple of numbers"
         )
     if kind in (float, complex) or isinstance(value, np.inexact):
@@ -143,8 +143,9 @@ def _static_key(name: str, value: Any) -> Any:
         hash(value)
     except TypeError:
         raise DTypeError(
-            f"compile: static argument {name} is {shown(value)}, {article(kind.__name__)}, which "
-            "has no hash; pass a number, a string, a tuple, or another object that has one"
+            f"compile: static argument {name} is {format_value(value)}, "
+            f"{with_article(kind.__name__)}, which has no hash; pass a number, a string, a tuple, "
+            "or another object that has one"
         ) from None
     if hasattr(kind, "__dataclass_fields__"):
         parts = [_static_key(name, getattr(value, field)) for field in kind.__dataclass_fields__]

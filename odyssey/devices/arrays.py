@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import article, shown, sort_of
+from odyssey.checks import describe_type, format_value, with_article
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import Array
 
@@ -153,11 +153,13 @@ def native_dtype(dtype: Any) -> np.dtype[Any]:
     try:
         found: np.dtype[Any] = np.dtype(dtype)
     except RecursionError:
-        raise TypeError(f"{shown(dtype)} is not a dtype, but a nest too deep to read") from None
+        raise TypeError(
+            f"{format_value(dtype)} is not a dtype, but a nest too deep to read"
+        ) from None
     if found in NATIVE:
         return found
     if found.kind not in "biufc":
-        raise TypeError(f"dtype {shown(found)} is not one of numbers")
+        raise TypeError(f"dtype {format_value(found)} is not one of numbers")
     return np.dtype(found.char)
 
 
@@ -166,7 +168,7 @@ def plain_result(who: str, out: Any) -> Any:
     if (type(out) is np.ndarray or isinstance(out, np.generic)) and out.dtype in NATIVE:
         return out
     if isinstance(out, (tuple, list)):
-        raise DTypeError(f"{who}: the result is {sort_of(out)}; it must be one array")
+        raise DTypeError(f"{who}: the result is {describe_type(out)}; it must be one array")
     return as_array(who, "the result", out)
 
 
@@ -261,7 +263,9 @@ def _has_gradient(value: Any) -> bool:
 
 def _qualified_name(kind: type) -> str:
     package = kind.__module__.partition(".")[0]
-    return article(kind.__qualname__ if package == "builtins" else f"{package}.{kind.__qualname__}")
+    return with_article(
+        kind.__qualname__ if package == "builtins" else f"{package}.{kind.__qualname__}"
+    )
 
 
 # ------------------------------------------------------------------ no array
@@ -272,7 +276,7 @@ def _dtype_reason(value: Any, dtype: np.dtype[Any]) -> str:
         return f"has the fields {', '.join(dtype.names)}; pass one of them, x[{dtype.names[0]!r}]"
     if type(value) is int:
         return "is an int that no array of numbers holds; pass a float"
-    came = f"is {sort_of(value)} of dtype {dtype}"
+    came = f"is {describe_type(value)} of dtype {dtype}"
     if dtype.kind == "O" and isinstance(value, np.ndarray):
         return f"{came}, which holds Python objects; pass numbers, x.astype(np.float64) for example"
     return f"{came}; pass numbers, arrays of numbers, or Variables"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import word
+from odyssey.checks import check_choice
 from odyssey.devices.arrays import as_array
 from odyssey.errors import SettingError, ShapeError
 from odyssey.fft.multidimensional import fftn, ifftn, irfftn, rfftn
@@ -67,7 +67,7 @@ def fftconvolve(
     array([1., 2., 3., 6.])
     """
     who = "fftconvolve"
-    word(who, "mode", mode, ("full", "same", "valid"))
+    check_choice(who, "mode", mode, ("full", "same", "valid"))
     a, v = _convolution_operand("a", a, tape), _convolution_operand("v", v, tape)
     axis_indices = _convolution_axes(a, v, axes)
     if not axis_indices:

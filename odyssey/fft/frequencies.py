@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import whole
+from odyssey.checks import check_int
 from odyssey.errors import SettingError
 from odyssey.fft.transform_sizes import transform_operand
 from odyssey.ops.elementwise.arithmetic import div, mul
@@ -99,7 +99,7 @@ def fftfreq(n: int, d: Any = 1.0, *, tape: Any = None) -> Any:
     >>> fftfreq(5, 0.1)
     array([ 0.,  2.,  4., -4., -2.])
     """
-    n = whole("fftfreq", "n", n, 1)
+    n = check_int("fftfreq", "n", n, 1)
     first = (n - 1) // 2 + 1
     numbers = np.concatenate([np.arange(first), np.arange(-(n // 2), 0)])
     return _scale_frequencies(numbers, n, d, tape)
@@ -123,7 +123,7 @@ def rfftfreq(n: int, d: Any = 1.0, *, tape: Any = None) -> Any:
     >>> rfftfreq(5, 0.1)
     array([0., 2., 4.])
     """
-    n = whole("rfftfreq", "n", n, 1)
+    n = check_int("rfftfreq", "n", n, 1)
     return _scale_frequencies(np.arange(n // 2 + 1), n, d, tape)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown, whole, word
+from odyssey.checks import check_choice, check_int, format_value
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.ops.elementwise.complex_numbers import conj
@@ -35,12 +35,12 @@ OPPOSITE_NORM = dict(zip(NORMS, reversed(NORMS), strict=True))
 
 def norm_option(who: str, norm: Any) -> str:
     """Return the validated norm; None means "backward"."""
-    return "backward" if norm is None else word(who, "norm", norm, NORMS)
+    return "backward" if norm is None else check_choice(who, "norm", norm, NORMS)
 
 
 def axis_index(who: str, axis: Any, ndim: int) -> int:
     """Return one axis, counted from the front."""
-    (k,) = normalize_axes(who, whole(who, "axis", axis), ndim)
+    (k,) = normalize_axes(who, check_int(who, "axis", axis), ndim)
     return k
 
 
@@ -55,8 +55,8 @@ def _transform_dtype(who: str, function: Any, x: Any) -> np.dtype[Any]:
         return np.dtype(function(np.ones(1, x.dtype)).dtype)
     except TypeError:
         raise DTypeError(
-            f"{who}: {shown(x)} came; the transform of real numbers takes real ones, dft takes "
-            "complex ones"
+            f"{who}: {format_value(x)} came; the transform of real numbers takes real ones, dft "
+            "takes complex ones"
         ) from None
 
 
@@ -68,7 +68,7 @@ def _canonical_options(x: Spec, *options: Any) -> tuple[Any, ...]:
 
 
 def _dft_options(inverse: bool, axis: Any, norm: Any) -> tuple[Any, ...]:
-    return inverse, whole("dft", "axis", axis), norm_option("dft", norm)
+    return inverse, check_int("dft", "axis", axis), norm_option("dft", norm)
 
 
 def _dft_spec(x: Spec, inverse: bool, axis: int, norm: str) -> Spec:
@@ -121,7 +121,7 @@ def _half_spectrum_weights(g: Any, n: int, axis: int, inside: float) -> Array:
 
 
 def _real_dft_options(axis: Any, norm: Any) -> tuple[Any, ...]:
-    return whole("real_dft", "axis", axis), norm_option("real_dft", norm)
+    return check_int("real_dft", "axis", axis), norm_option("real_dft", norm)
 
 
 def _real_dft_spec(x: Spec, axis: int, norm: str) -> Spec:
@@ -171,7 +171,7 @@ def real_dft(x: Any, /, axis: int = -1, *, norm: str = "backward") -> Any:
 
 def _inverse_real_dft_options(n: Any, axis: Any, norm: Any) -> tuple[Any, ...]:
     who = "inverse_real_dft"
-    return whole(who, "n", n), whole(who, "axis", axis), norm_option(who, norm)
+    return check_int(who, "n", n), check_int(who, "axis", axis), norm_option(who, norm)
 
 
 def _inverse_real_dft_spec(x: Spec, n: int, axis: int, norm: str) -> Spec:

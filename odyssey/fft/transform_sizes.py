@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown, whole
+from odyssey.checks import check_int, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.fft.primitives import axis_index
@@ -27,7 +27,7 @@ def transform_operand(who: str, a: Any) -> Any:
 
 def point_count(who: str, n: Any, default: int) -> int:
     """Return the number of points; raise ShapeError if it is less than 1."""
-    points = default if n is None else whole(who, "n", n)
+    points = default if n is None else check_int(who, "n", n)
     if points < 1:
         raise ShapeError(f"{who}: {points} points came to transform; pass 1 or more")
     return points
@@ -61,7 +61,7 @@ def transform_axes(
     if axes is None:
         first = 0 if sizes is None else ndim - len(sizes)
         if first < 0:
-            raise ShapeError(f"{who}: s={shown(s)} for an array of {ndim} axes")
+            raise ShapeError(f"{who}: s={format_value(s)} for an array of {ndim} axes")
         axis_indices = list(range(first, ndim))
     else:
         axis_indices = [axis_index(who, k, ndim) for k in _int_list(who, "axes", axes)]
@@ -70,7 +70,9 @@ def transform_axes(
         if half and axis_indices:
             sizes[-1] = 2 * (a.shape[axis_indices[-1]] - 1)
     elif len(sizes) != len(axis_indices):
-        raise ShapeError(f"{who}: s={shown(s)} for {len(axis_indices)} axes; pass a size for each")
+        raise ShapeError(
+            f"{who}: s={format_value(s)} for {len(axis_indices)} axes; pass a size for each"
+        )
     sizes = [a.shape[k] if n == -1 else n for n, k in zip(sizes, axis_indices, strict=True)]
     for n in sizes:
         point_count(who, n, n)
@@ -82,5 +84,5 @@ def _int_list(who: str, name: str, values: Any) -> list[int]:
     if isinstance(values, np.ndarray):
         values = values.tolist()
     if not isinstance(values, (tuple, list, range)):
-        raise DTypeError(f"{who}: {name}={shown(values)}; pass a tuple of ints")
-    return [whole(who, name, v) for v in values]
+        raise DTypeError(f"{who}: {name}={format_value(values)}; pass a tuple of ints")
+    return [check_int(who, name, v) for v in values]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown, whole
+from odyssey.checks import check_int, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
@@ -61,7 +61,7 @@ def _delta_degrees(bias: bool, ddof: int | None) -> int:
     """Return ``ddof``, or its default for ``bias``."""
     if ddof is None:
         return 0 if bias else 1
-    return whole("cov", "ddof", ddof)
+    return check_int("cov", "ddof", ddof)
 
 
 def _check_weights(who: str, name: str, weights: Any, n: int, tape: Any) -> Any:
@@ -75,11 +75,13 @@ def _check_weights(who: str, name: str, weights: Any, n: int, tape: Any) -> Any:
     if not isinstance(concrete, Symbol):
         if name == "fweights" and np.any(concrete != np.around(concrete)):
             raise DTypeError(
-                f"{who}: fweights={shown(concrete)} are not whole numbers; pass them as aweights"
+                f"{who}: fweights={format_value(concrete)} are not whole numbers; pass them as "
+                "aweights"
             )
         if np.any(concrete < 0):
             raise SettingError(
-                f"{who}: {name}={shown(concrete)} has a number below 0; a weight is 0 or more"
+                f"{who}: {name}={format_value(concrete)} has a number below 0; a weight is 0 or "
+                "more"
             )
         return w
     nonnegative = logical_not(less(w, 0, tape=tape), tape=tape)  # NaN passes, as in NumPy

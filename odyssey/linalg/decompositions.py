@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag, shown
+from odyssey.checks import check_flag, format_value
 from odyssey.errors import DTypeError, LinAlgError, SettingError
 from odyssey.linalg import lapack
 from odyssey.linalg.hermitian_eigenvalues import (
@@ -224,7 +224,7 @@ def _qr_spec(a: Any, mode: str) -> tuple[Spec, Spec]:
 
 def _qr_mode(mode: Any) -> tuple[str]:
     if not isinstance(mode, str) or mode not in ("reduced", "complete"):
-        raise SettingError(f"qr_factors: mode={shown(mode)}; choose 'reduced' or 'complete'")
+        raise SettingError(f"qr_factors: mode={format_value(mode)}; choose 'reduced' or 'complete'")
     return (mode,)
 
 
@@ -349,7 +349,7 @@ def qr(a: Any, mode: str = "reduced", *, tape: Any = None) -> Any:
     if isinstance(mode, str) and mode == "r":
         return qr_factors(a, "reduced", tape=tape)[1]
     if not isinstance(mode, str) or mode not in ("reduced", "complete"):
-        raise SettingError(f"qr: mode={shown(mode)}; choose 'reduced' or 'complete', or 'r'")
+        raise SettingError(f"qr: mode={format_value(mode)}; choose 'reduced' or 'complete', or 'r'")
     return qr_factors(a, mode, tape=tape)
 
 
@@ -384,7 +384,7 @@ def _cholesky_jvp(t: Any, out: Any, upper: bool) -> Any:
     primitive="decompose",
     raises=True,
     infer=_cholesky_spec,
-    prepare=lambda upper: (flag("cholesky", "upper", upper),),
+    prepare=lambda upper: (check_flag("cholesky", "upper", upper),),
     numpy=[np.linalg.cholesky],
     vjp={"a": _cholesky_vjp},
     jvp={"a": _cholesky_jvp},

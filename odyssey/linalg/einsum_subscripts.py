@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.spec import Shape
 
@@ -116,8 +116,8 @@ def _sublist_letters(sublist: Any) -> str:
             raise ValueError
     except (TypeError, ValueError):
         raise DTypeError(
-            f"einsum: {shown(sublist)} came for a list of axes; pass ints from 0 to 51 and ..., "
-            "or subscripts as text before all operands"
+            f"einsum: {format_value(sublist)} came for a list of axes; pass ints from 0 to 51 and "
+            "..., or subscripts as text before all operands"
         ) from None
     return "".join("..." if k is ... else letters[k] for k in labels)
 
@@ -280,8 +280,8 @@ def _contraction_path(
             count -= 1
     if count != 1 or (groups and len(pairs) != len(terms) - 1):
         raise ShapeError(
-            f"einsum: optimize={shown(optimize)} is not a path for the {len(terms)} operands of "
-            f"{text!r}; np.einsum_path finds one"
+            f"einsum: optimize={format_value(optimize)} is not a path for the {len(terms)} "
+            f"operands of {text!r}; np.einsum_path finds one"
         )
     return pairs
 
@@ -299,6 +299,6 @@ def _optimize_key(optimize: Any) -> Any:
         if first in ("greedy", "optimal") and len(rest) == 1:
             return (first, operator.index(rest[0]))
     raise SettingError(
-        f"einsum: optimize={shown(optimize)}; pass True or False, 'greedy', 'optimal', one of "
-        "them with a size, or what np.einsum_path found"
+        f"einsum: optimize={format_value(optimize)}; pass True or False, 'greedy', 'optimal', one "
+        "of them with a size, or what np.einsum_path found"
     )

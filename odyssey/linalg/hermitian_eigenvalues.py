@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.errors import SettingError
 from odyssey.linalg import lapack
 from odyssey.linalg.matrix_products import adjoint_of, matmul
@@ -48,7 +48,9 @@ def _uplo_option(who: str) -> Any:
 
     def normalize_uplo(UPLO: Any) -> tuple[str]:
         if not isinstance(UPLO, str) or UPLO.upper() not in ("L", "U"):
-            raise SettingError(f"{who}: UPLO={shown(UPLO)}; pass 'L' or 'U', the triangle to read")
+            raise SettingError(
+                f"{who}: UPLO={format_value(UPLO)}; pass 'L' or 'U', the triangle to read"
+            )
         return (UPLO.upper(),)
 
     return normalize_uplo

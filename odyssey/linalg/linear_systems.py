@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import whole
+from odyssey.checks import check_int
 from odyssey.errors import DTypeError, LinAlgError, SettingError, ShapeError
 from odyssey.linalg import lapack
 from odyssey.linalg.matrix_products import as_column, matmul
@@ -272,7 +272,7 @@ def tensorinv(a: Any, ind: int = 2, *, tape: Any = None) -> Any:
     >>> tensorinv(np.array([[[2.0, 0.0], [0.0, 4.0]]])).shape
     (2, 1, 2)
     """
-    shape, ind = shape_of(a), whole("tensorinv", "ind", ind, 1)
+    shape, ind = shape_of(a), check_int("tensorinv", "ind", ind, 1)
     rows, columns = math.prod(shape[:ind]), math.prod(shape[ind:])
     if rows != columns:
         raise ShapeError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odyssey.checks import whole
+from odyssey.checks import check_int
 from odyssey.errors import ShapeError
 from odyssey.linalg.matrix_powers import _matrix_operand
 from odyssey.ops.elementwise.complex_numbers import conj
@@ -80,7 +80,7 @@ def diag_embed(
            [0., 0., 2.],
            [0., 0., 0.]])
     """
-    x, offset = _matrix_operand("diag_embed", x), whole("diag_embed", "offset", offset)
+    x, offset = _matrix_operand("diag_embed", x), check_int("diag_embed", "offset", offset)
     shape = shape_of(x)
     if not shape:
         raise ShapeError("diag_embed: x is a number; pass a vector, or an array of them")

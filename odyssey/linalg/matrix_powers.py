@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import whole
+from odyssey.checks import check_int
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.linalg.linear_systems import inv
@@ -123,7 +123,7 @@ def matrix_power(a: Any, n: int, *, tape: Any = None) -> Any:
     array([[1., 5.],
            [0., 1.]])
     """
-    a, n = _matrix_operand("matrix_power", a), whole("matrix_power", "n", n)
+    a, n = _matrix_operand("matrix_power", a), check_int("matrix_power", "n", n)
     shape = shape_of(a)
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ShapeError(f"matrix_power: a has shape {shape}; wanted are square matrices")

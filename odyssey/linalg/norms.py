@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number, shown
+from odyssey.checks import check_number, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import LinAlgError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
@@ -122,8 +122,10 @@ def _vector_order(who: str, order: Any) -> Any:
     if order is None:
         return 2.0
     if isinstance(order, str):
-        raise SettingError(f"{who}: ord={shown(order)} is for matrices; pass a number for vectors")
-    return number(who, "ord", order, "[-inf, inf]")
+        raise SettingError(
+            f"{who}: ord={format_value(order)} is for matrices; pass a number for vectors"
+        )
+    return check_number(who, "ord", order, "[-inf, inf]")
 
 
 def _vector_norm(who: str, x: Any, order: Any, axis: Any, keepdims: bool, tape: Any) -> Any:
@@ -175,7 +177,8 @@ def _matrix_norm(who: str, x: Any, order: Any, axes: Any, keepdims: bool, tape: 
         out = astype(out, np.float16, tape=tape) if half else out
     else:
         raise SettingError(
-            f"{who}: ord={shown(order)} for a matrix; pass 1, -1, 2, -2, inf, -inf, 'fro' or 'nuc'"
+            f"{who}: ord={format_value(order)} for a matrix; pass 1, -1, 2, -2, inf, -inf, 'fro' "
+            "or 'nuc'"
         )
     if not keepdims:
         return out
@@ -253,8 +256,8 @@ def norm(
     if len(axes) == 2:
         return _matrix_norm("norm", x, ord, axes, keepdims, tape)
     raise ShapeError(
-        f"norm: ord={shown(ord)} over {len(axes)} axes; pass axis= with one, of vectors, or two, "
-        "of matrices"
+        f"norm: ord={format_value(ord)} over {len(axes)} axes; pass axis= with one, of vectors, or "
+        "two, of matrices"
     )
 
 

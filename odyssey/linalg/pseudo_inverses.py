@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag, number
+from odyssey.checks import check_flag, check_number
 from odyssey.errors import DTypeError, LinAlgError, SettingError, ShapeError
 from odyssey.linalg import lapack
 from odyssey.linalg.hermitian_eigenvalues import (
@@ -48,14 +48,14 @@ def _pinv_spec(a: Spec, *options: Any) -> Spec:
 
 
 def _cutoff_option(who: str, rcond: Any) -> float | None:
-    return None if rcond is None else number(who, "rcond", rcond, "[0, inf]")
+    return None if rcond is None else check_number(who, "rcond", rcond, "[0, inf]")
 
 
 def _pinv_options(rcond: Any, hermitian: Any, rtol: Any) -> tuple[float, bool, None]:
     if rcond is not None and rtol is not None:
         raise SettingError("pinv: rcond and rtol came, which mean the same; pass only one")
     cutoff = _cutoff_option("pinv", rtol if rcond is None else rcond)
-    return 1e-15 if cutoff is None else cutoff, flag("pinv", "hermitian", hermitian), None
+    return 1e-15 if cutoff is None else cutoff, check_flag("pinv", "hermitian", hermitian), None
 
 
 def _pinv(a: Any, rcond: float, hermitian: bool, rtol: None) -> Any:
@@ -211,7 +211,7 @@ def _least_squares_b_jvp(t: Any, a: Any, out: Any, b_spec: Spec, rcond: float | 
 
 def _least_squares_options(rcond: Any) -> tuple[float | None]:
     # A negative number means machine precision to LAPACK, as -1 did in NumPy.
-    return (None if rcond is None else number("least_squares", "rcond", rcond),)
+    return (None if rcond is None else check_number("least_squares", "rcond", rcond),)
 
 
 @op(

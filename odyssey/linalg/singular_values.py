@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag, number
+from odyssey.checks import check_flag, check_number
 from odyssey.errors import DTypeError, LinAlgError, ShapeError
 from odyssey.linalg import lapack
 from odyssey.linalg.hermitian_eigenvalues import eigh
@@ -163,7 +163,7 @@ _SVD_REJECTS = [
     primitive="decompose",
     raises=True,
     infer=_svd_factors_spec,
-    prepare=lambda full_matrices: (flag("svd_factors", "full_matrices", full_matrices),),
+    prepare=lambda full_matrices: (check_flag("svd_factors", "full_matrices", full_matrices),),
     vjp={"a": lambda g_U, g_S, g_Vh, U, S, Vh: _svd_vjp(g_U, g_S, g_Vh, U, S, Vh)},
     jvp={"a": lambda t, U, S, Vh: _svd_jvp(t, U, S, Vh)},
     samples=[
@@ -273,10 +273,10 @@ def _rank_options(tol: Any, hermitian: Any, rtol: Any) -> tuple[Any, bool, Any]:
     if tol is not None and rtol is not None:
         raise ShapeError("matrix_rank: tol and rtol came; pass one of them")
     tolerances = [
-        None if value is None else number("matrix_rank", name, value, "[0, inf]")
+        None if value is None else check_number("matrix_rank", name, value, "[0, inf]")
         for name, value in (("tol", tol), ("rtol", rtol))
     ]
-    return tolerances[0], flag("matrix_rank", "hermitian", hermitian), tolerances[1]
+    return tolerances[0], check_flag("matrix_rank", "hermitian", hermitian), tolerances[1]
 
 
 def _rank_spec(a: Spec, *options: Any) -> Spec:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag, shown
+from odyssey.checks import check_flag, format_value
 from odyssey.errors import DTypeError, LinAlgError, SettingError
 from odyssey.linalg import lapack
 from odyssey.linalg.linear_systems import BAD_SYSTEMS, solve_or_nan, solve_spec
@@ -65,11 +65,11 @@ def _triangular_options(trans: Any, lower: Any, unit_diagonal: Any) -> tuple[str
     code = codes.get(trans) if isinstance(trans, (int, str, np.integer)) else None
     if code is None:
         raise SettingError(
-            f"triangular_solve: trans={shown(trans)}; pass 0 or 'N' for a, 1 or 'T' for its "
+            f"triangular_solve: trans={format_value(trans)}; pass 0 or 'N' for a, 1 or 'T' for its "
             "transpose, 2 or 'C' for its conjugate transpose"
         )
     who = "triangular_solve"
-    return code, flag(who, "lower", lower), flag(who, "unit_diagonal", unit_diagonal)
+    return code, check_flag(who, "lower", lower), check_flag(who, "unit_diagonal", unit_diagonal)
 
 
 def _opposite_trans(trans: str) -> str:
@@ -212,7 +212,7 @@ def cho_solve(c_and_lower: Any, b: Any, *, tape: Any = None) -> Any:
     if not isinstance(c_and_lower, (tuple, list)) or len(c_and_lower) != 2:
         raise DTypeError("cho_solve: pass a pair, the factor and whether it is a lower triangle")
     c, lower = c_and_lower
-    lower = flag("cho_solve", "lower", lower)
+    lower = check_flag("cho_solve", "lower", lower)
     first, second = ("N", "C") if lower else ("C", "N")
     middle = triangular_solve(c, b, first, lower, tape=tape)
     return triangular_solve(c, middle, second, lower, tape=tape)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number, whole
+from odyssey.checks import check_int, check_number
 from odyssey.errors import ShapeError
 from odyssey.ops.elementwise.arithmetic import add, maximum, mul
 from odyssey.ops.elementwise.choice import (
@@ -60,7 +60,7 @@ def target_probabilities(
     logits: Any, targets: Any, axis: int, smoothing: float, ignore_index: int | None
 ) -> Any:
     """Return the smoothed target distribution as an array; 0 for ignored targets."""
-    smoothing = number("cross_entropy", "label_smoothing", smoothing, "[0, 1]")
+    smoothing = check_number("cross_entropy", "label_smoothing", smoothing, "[0, 1]")
     k = class_axis(logits, axis)
     classes, dtype = logits.shape[k], floating_dtype(logits.dtype)
     if not has_class_indices(logits, targets, axis):
@@ -80,7 +80,7 @@ def check_class_indices(targets: Any, classes: int, ignore_index: int | None) ->
     """Return class indices with ignored ones replaced by 0, and the mask of the ignored."""
     ignored = None
     if ignore_index is not None:
-        mask = targets == whole("cross_entropy", "ignore_index", ignore_index)
+        mask = targets == check_int("cross_entropy", "ignore_index", ignore_index)
         if mask.any():
             ignored, targets = mask, np.where(mask, 0, targets)
     if targets.size and (targets.min() < 0 or targets.max() >= classes):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.checks import flag, number, whole, word
+from odyssey.checks import check_choice, check_flag, check_int, check_number
 from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.class_targets import class_index_in_range
 from odyssey.losses.declare import loss
@@ -85,7 +85,7 @@ def binary_cross_entropy(
         float_operand("binary_cross_entropy", targets),
     )
     require_same_shape("binary_cross_entropy", predictions, targets)
-    from_logits = flag("binary_cross_entropy", "from_logits", from_logits)
+    from_logits = check_flag("binary_cross_entropy", "from_logits", from_logits)
     row = ops.binary_entropy_with_logits if from_logits else ops.binary_entropy
     return reduce_losses("binary_cross_entropy", row(predictions, targets), reduction, weights)
 
@@ -137,11 +137,13 @@ def cross_entropy(
     """
     logits, targets = float_operand("cross_entropy", logits), loss_operand(targets)
     if type(reduction) is not str or reduction not in REDUCTIONS:
-        word("cross_entropy", "reduction", reduction, REDUCTIONS)
+        check_choice("cross_entropy", "reduction", reduction, REDUCTIONS)
     if type(label_smoothing) is not float or label_smoothing:
-        label_smoothing = number("cross_entropy", "label_smoothing", label_smoothing, "[0, 1]")
+        label_smoothing = check_number(
+            "cross_entropy", "label_smoothing", label_smoothing, "[0, 1]"
+        )
     if ignore_index is not None:
-        ignore_index = whole("cross_entropy", "ignore_index", ignore_index)
+        ignore_index = check_int("cross_entropy", "ignore_index", ignore_index)
     options = (axis, label_smoothing, ignore_index)
     if weights is None:
         return ops.softmax_cross_entropy(logits, targets, *options, reduction)
@@ -183,9 +185,9 @@ def nll(
     array([2., 3.])
     """
     x, targets = float_operand("nll", log_probabilities), loss_operand(targets)
-    (k,) = normalize_axes("nll", whole("nll", "axis", axis), len(x.shape))
+    (k,) = normalize_axes("nll", check_int("nll", "axis", axis), len(x.shape))
     if ignore_index is not None:
-        ignore_index = whole("nll", "ignore_index", ignore_index)
+        ignore_index = check_int("nll", "ignore_index", ignore_index)
     targets = _check_nll_targets(x, targets, k, ignore_index)
     before, after = (1,) * k, (1,) * (len(x.shape) - k - 1)
     numbers = np.arange(x.shape[k]).reshape(*before, -1, *after)
@@ -261,7 +263,7 @@ def kl_divergence(
     x = float_operand("kl_divergence", log_probabilities)
     t = targets_like("kl_divergence", targets, x)
     require_same_shape("kl_divergence", x, t)
-    if flag("kl_divergence", "log_target", log_target):
+    if check_flag("kl_divergence", "log_target", log_target):
         nothing = ops.equal(t, -np.inf)
         log_t = ops.where(nothing, 0, t)
         t = ops.where(nothing, 0, ops.exp(log_t))
@@ -348,8 +350,8 @@ def focal(
     >>> focal(np.zeros(2), np.array([0, 1]), alpha=0.25, gamma=1.0, reduction="none").round(4)
     array([0.2599, 0.0866])
     """
-    gamma = number("focal", "gamma", gamma, "[0, inf)")
-    alpha = alpha if alpha is None else number("focal", "alpha", alpha, "[0, 1]")
+    gamma = check_number("focal", "gamma", gamma, "[0, inf)")
+    alpha = alpha if alpha is None else check_number("focal", "alpha", alpha, "[0, 1]")
     x = float_operand("focal", logits)
     t = targets_like("focal", targets, x)
     require_same_shape("focal", x, t)

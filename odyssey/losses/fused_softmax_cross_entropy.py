@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number, word
+from odyssey.checks import check_choice, check_number
 from odyssey.losses.class_targets import (
     check_class_indices,
     class_axis,
@@ -257,7 +257,10 @@ def _cross_entropy(
         return reduce_row_losses(losses, reduction)
     by_class = has_class_indices(logits, targets, axis)
     z = log_softmax_arrays(logits, axis)
-    if by_class and number("cross_entropy", "label_smoothing", label_smoothing, "[0, 1]") == 0:
+    if (
+        by_class
+        and check_number("cross_entropy", "label_smoothing", label_smoothing, "[0, 1]") == 0
+    ):
         k = class_axis(logits, axis)
         safe, ignored = check_class_indices(targets, logits.shape[k], ignore_index)
         losses = -np.take_along_axis(z, np.expand_dims(safe, k), k).reshape(safe.shape)
@@ -267,7 +270,7 @@ def _cross_entropy(
         p = target_probabilities(logits, targets, axis, label_smoothing, ignore_index)
         # A probability of 0 contributes nothing, even where the logit is -inf.
         losses = -np.add.reduce(np.where(p == 0, p, p * z), axis)
-    word("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))
+    check_choice("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))
     if reduction == "none":
         return losses
     if reduction == "sum":

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey import ops
-from odyssey.checks import flag, shown, word
+from odyssey.checks import check_choice, check_flag, format_value
 from odyssey.errors import SettingError
 from odyssey.losses.classification import binary_cross_entropy, cross_entropy
 from odyssey.losses.reduction import REDUCTIONS, array_value, float_operand, require_same_shape
@@ -73,7 +73,7 @@ def compute_bce_gradient(
         float_operand("compute_bce_gradient", array_value(targets)),
     )
     require_same_shape("compute_bce_gradient", predictions, targets)
-    from_logits = flag("compute_bce_gradient", "from_logits", from_logits)
+    from_logits = check_flag("compute_bce_gradient", "from_logits", from_logits)
     row = ops.binary_entropy_with_logits if from_logits else ops.binary_entropy
     rule = next(iter(row.row.vjp.values()))  # type: ignore[attr-defined]
     scale = _gradient_scale("compute_bce_gradient", predictions, reduction, weights)
@@ -99,7 +99,7 @@ def compute_ce_gradient(
         float_operand("compute_ce_gradient", array_value(logits)),
         array_value(targets),
     )
-    word("compute_ce_gradient", "reduction", reduction, REDUCTIONS)
+    check_choice("compute_ce_gradient", "reduction", reduction, REDUCTIONS)
     slope = ops.softmax_cross_entropy_slope(
         logits, targets, axis, label_smoothing, ignore_index, reduction
     )
@@ -121,7 +121,7 @@ def compute_gradient(predictions: Any, targets: Any, loss: str = "mse") -> Array
     }
     if not isinstance(loss, str) or loss not in functions:
         raise SettingError(
-            f"compute_gradient: loss={shown(loss)}; choose one of {', '.join(functions)}"
+            f"compute_gradient: loss={format_value(loss)}; choose one of {', '.join(functions)}"
         )
     return functions[loss](predictions, targets)
 
@@ -176,7 +176,7 @@ def ce_loss_and_grad(
 
 def _gradient_scale(who: str, predictions: Any, reduction: str, weights: Any) -> Any:
     """Return the factor of each elementwise derivative from reduction and weights."""
-    word(who, "reduction", reduction, REDUCTIONS)
+    check_choice(who, "reduction", reduction, REDUCTIONS)
     one = np.ones(predictions.shape, predictions.dtype)
     if reduction == "mean":
         one = one / max(predictions.size, 1)

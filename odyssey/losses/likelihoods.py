@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.checks import flag, number
+from odyssey.checks import check_flag, check_number
 from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.declare import loss
 from odyssey.losses.reduction import (
@@ -71,8 +71,8 @@ def poisson_nll(
     array([1.    , 1.7183])
     """
     who = "poisson_nll"
-    log_input, full = flag(who, "log_input", log_input), flag(who, "full", full)
-    eps = number(who, "eps", eps, "[0, inf)")
+    log_input, full = check_flag(who, "log_input", log_input), check_flag(who, "full", full)
+    eps = check_number(who, "eps", eps, "[0, inf)")
     x = float_operand(who, predictions)
     t = targets_like(who, targets, x)
     require_same_shape(who, x, t)
@@ -138,7 +138,7 @@ def gaussian_nll(
     array([0., 2.])
     """
     who = "gaussian_nll"
-    full, eps = flag(who, "full", full), number(who, "eps", eps, "(0, inf)")
+    full, eps = check_flag(who, "full", full), check_number(who, "eps", eps, "(0, inf)")
     x = float_operand(who, predictions)
     t = targets_like(who, targets, x)
     require_same_shape(who, x, t)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.checks import number, shown, whole
+from odyssey.checks import check_int, check_number, format_value
 from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.declare import loss
 from odyssey.losses.reduction import (
@@ -109,7 +109,7 @@ def hinge_embedding(
     >>> hinge_embedding(np.array([0.5, 0.25, 3.0]), np.array([1, -1, -1]), reduction="none")
     array([0.5 , 0.75, 0.  ])
     """
-    margin = number("hinge_embedding", "margin", margin)
+    margin = check_number("hinge_embedding", "margin", margin)
     x = float_operand("hinge_embedding", predictions)
     t = sign_targets("hinge_embedding", targets, x)
     far = ops.relu(ops.subtract(margin, x))
@@ -158,7 +158,7 @@ def margin_ranking(
     1.0
     """
     who = "margin_ranking"
-    margin = number(who, "margin", margin)
+    margin = check_number(who, "margin", margin)
     x1, x2 = float_operand(who, x1), float_operand(who, x2)
     require_same_shape(who, x1, x2)
     lead = ops.multiply(sign_targets(who, targets, x1), ops.subtract(x1, x2))
@@ -215,10 +215,10 @@ def multi_margin(
     """
     who = "multi_margin"
     if p not in (1, 2):
-        raise SettingError(f"{who}: p={shown(p)}; pass 1 or 2")
-    margin = number(who, "margin", margin)
+        raise SettingError(f"{who}: p={format_value(p)}; pass 1 or 2")
+    margin = check_number(who, "margin", margin)
     x, targets = float_operand(who, predictions), loss_operand(targets)
-    (k,) = normalize_axes(who, whole(who, "axis", axis), len(x.shape))
+    (k,) = normalize_axes(who, check_int(who, "axis", axis), len(x.shape))
     targets = _check_classes(who, x, targets, k)
     count = x.shape[k]
     numbers = np.arange(count).reshape(*(1,) * k, -1, *(1,) * (len(x.shape) - k - 1))
@@ -303,7 +303,7 @@ def multilabel_margin(
     """
     who = "multilabel_margin"
     x, targets = float_operand(who, predictions), loss_operand(targets)
-    (k,) = normalize_axes(who, whole(who, "axis", axis), len(x.shape))
+    (k,) = normalize_axes(who, check_int(who, "axis", axis), len(x.shape))
     if targets.dtype.kind != "i" or targets.shape != x.shape:
         raise ShapeError(
             f"{who}: scores {x.shape} want lists of class numbers of that shape, integers with -1 "
@@ -364,5 +364,5 @@ def multilabel_soft_margin(
     x = float_operand(who, logits)
     t = targets_like(who, targets, x)
     require_same_shape(who, x, t)
-    (k,) = normalize_axes(who, whole(who, "axis", axis), len(x.shape))
+    (k,) = normalize_axes(who, check_int(who, "axis", axis), len(x.shape))
     return reduce_losses(who, ops.mean(ops.binary_entropy_with_logits(x, t), k), reduction, weights)

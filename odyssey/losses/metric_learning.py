@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.checks import flag, number
+from odyssey.checks import check_flag, check_number
 from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.declare import loss
 from odyssey.losses.margins import sign_targets
@@ -65,7 +65,7 @@ def cosine_embedding(
     array([1. , 0.6])
     """
     who = "cosine_embedding"
-    margin = number(who, "margin", margin, "[-1, 1]")
+    margin = check_number(who, "margin", margin, "[-1, 1]")
     x1, x2 = float_operand(who, x1), float_operand(who, x2)
     require_same_shape(who, x1, x2)
     _check_vectors(who, x1)
@@ -130,9 +130,9 @@ def triplet_margin(
     0.5
     """
     who = "triplet_margin"
-    margin = number(who, "margin", margin, "[0, inf)")
-    p, eps = number(who, "p", p, "[1, inf]"), number(who, "eps", eps)
-    swap = flag(who, "swap", swap)
+    margin = check_number(who, "margin", margin, "[0, inf)")
+    p, eps = check_number(who, "p", p, "[1, inf]"), check_number(who, "eps", eps)
+    swap = check_flag(who, "swap", swap)
     anchor, positives, negatives = (float_operand(who, x) for x in (anchor, positives, negatives))
     require_same_shape(who, anchor, positives)
     require_same_shape(who, anchor, negatives)

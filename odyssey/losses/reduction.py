@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.checks import shown, word
+from odyssey.checks import check_choice, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.structure.runtime_assert import demanded
@@ -47,8 +47,8 @@ def float_operand(who: str, value: Any, real: bool = True) -> Any:
         return value
     if kind == "c":
         raise DTypeError(
-            f"{who}: complex numbers came, {shown(value)}; this loss is of real ones: pass their "
-            "real and imaginary parts one by one"
+            f"{who}: complex numbers came, {format_value(value)}; this loss is of real ones: pass "
+            "their real and imaginary parts one by one"
         )
     return value.astype(np.float64)
 
@@ -79,7 +79,7 @@ def require_same_shape(who: str, predictions: Any, targets: Any) -> None:
 
 def reduce_losses(who: str, losses: Any, reduction: str, weights: Any, count: Any = None) -> Any:
     """Weight and reduce losses; a mean divides by ``count``, by default their number."""
-    word(who, "reduction", reduction, REDUCTIONS)
+    check_choice(who, "reduction", reduction, REDUCTIONS)
     if weights is not None:
         losses = _weigh_losses(who, losses, weights)
     if reduction == "none":

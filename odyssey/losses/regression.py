@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.checks import number
+from odyssey.checks import check_number
 from odyssey.errors import SettingError
 from odyssey.losses.declare import loss
 from odyssey.losses.reduction import float_operand, reduce_losses, require_same_shape, targets_like
@@ -113,7 +113,7 @@ def smooth_l1(
     >>> smooth_l1(np.array([0.5, -3.0]), np.zeros(2), reduction="none")
     array([0.125, 2.5  ])
     """
-    beta = number("smooth_l1", "beta", beta, "[0, inf)")
+    beta = check_number("smooth_l1", "beta", beta, "[0, inf)")
     d = _difference("smooth_l1", predictions, targets)
     return reduce_losses("smooth_l1", _quadratic_then_linear(d, beta), reduction, weights)
 
@@ -149,7 +149,7 @@ def huber(
     >>> huber(np.array([1.0, -3.0]), np.zeros(2), delta=2.0, reduction="none")
     array([0.5, 4. ])
     """
-    delta = number("huber", "delta", delta, "(0, inf)")
+    delta = check_number("huber", "delta", delta, "(0, inf)")
     d = _difference("huber", predictions, targets)
     return reduce_losses(
         "huber", ops.multiply(delta, _quadratic_then_linear(d, delta)), reduction, weights

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import word
+from odyssey.checks import check_choice
 from odyssey.ops.reductions.reduce import divide_by_size, mean_loss, row_sums
 from odyssey.spec import Spec
 
@@ -110,7 +110,7 @@ def reduce_row_losses(losses: Any, reduction: str) -> Any:
     """Reduce the losses of all rows."""
     if reduction == "mean":
         return mean_loss(losses, len(losses))
-    word("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))
+    check_choice("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))
     return losses if reduction == "none" else np.add.reduce(losses)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.checks import flag, shown, whole
+from odyssey.checks import check_flag, check_int, format_value
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.losses.declare import loss
 from odyssey.losses.reduction import (
@@ -109,10 +109,10 @@ def ctc(
     if single:
         x = ops.expand_dims(x, 1)
     times, samples, classes = x.shape
-    blank = whole("ctc", "blank", blank)
+    blank = check_int("ctc", "blank", blank)
     if not 0 <= blank < classes:
         raise ShapeError(f"ctc: blank={blank}, there are {classes} classes")
-    flag("ctc", "zero_infinity", zero_infinity)
+    check_flag("ctc", "zero_infinity", zero_infinity)
     label_counts = _sample_lengths("target_lengths", target_lengths, samples)
     labels, counts = _label_rows(targets, label_counts, samples, single, blank)
     labels = _mask_labels(labels, counts, classes, blank)
@@ -190,8 +190,8 @@ def _split_labels(targets: Any, counts: Any, samples: int, blank: int) -> Any:
         )
     if lengths.min(initial=0) < 0 or lengths.sum() != targets.shape[0]:
         raise ShapeError(
-            f"ctc: target_lengths {shown(lengths)} for {targets.shape[0]} labels on one axis; they "
-            "add up to as many"
+            f"ctc: target_lengths {format_value(lengths)} for {targets.shape[0]} labels on one "
+            "axis; they add up to as many"
         )
     width = int(lengths.max(initial=0))
     own = np.arange(width) < lengths[:, None]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number
+from odyssey.checks import check_number
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.nn.shared import as_operand
@@ -99,7 +99,7 @@ def cosine_similarity(
     array([0. , 0.8])
     """
     who = "cosine_similarity"
-    eps = number(who, "eps", eps, "[0, inf)")
+    eps = check_number(who, "eps", eps, "[0, inf)")
     x1, x2 = _broadcast_pair(who, x1, x2, tape)
     (k,) = normalize_axes(who, axis, len(x1.shape))
     if x1.dtype == x2.dtype == np.float16:
@@ -166,7 +166,7 @@ def pairwise_distance(
     array([5.        , 3.16227766])
     """
     who = "pairwise_distance"
-    p, eps = number(who, "p", p, "[1, inf]"), number(who, "eps", eps)
+    p, eps = check_number(who, "p", p, "[1, inf]"), check_number(who, "eps", eps)
     x1, x2 = _broadcast_pair(who, x1, x2, tape)
     if not x1.shape:
         raise ShapeError(f"{who}: numbers came; pass a vector or more, along the last axis")
@@ -248,7 +248,7 @@ def cdist(x1: Any, x2: Any, *, p: float = 2.0, tape: Any = None) -> Any:
             f"cdist: x1 {shape_of(x1)} and x2 {shape_of(x2)}; "
             "wanted are sets of vectors, (..., n, d)"
         )
-    p = number("cdist", "p", p, "[1, inf]")
+    p = check_number("cdist", "p", p, "[1, inf]")
     x1, x2 = expand_dims(x1, -2, tape=tape), expand_dims(x2, -3, tape=tape)
     return pairwise_distance(x1, x2, p=p, eps=0.0, tape=tape)
 
@@ -284,7 +284,7 @@ def pdist(x: Any, *, p: float = 2.0, tape: Any = None) -> Any:
     shape = shape_of(x)
     if len(shape) != 2:
         raise ShapeError(f"pdist: x has shape {shape}; wanted is a matrix, (n, d)")
-    p = number("pdist", "p", p, "[1, inf]")
+    p = check_number("pdist", "p", p, "[1, inf]")
     firsts, seconds = (take(x, rows, 0, tape=tape) for rows in np.triu_indices(shape[0], 1))
     return pairwise_distance(firsts, seconds, p=p, eps=0.0, tape=tape)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number
+from odyssey.checks import check_number
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.random.generator import check_generator, draw_state
@@ -19,7 +19,7 @@ from odyssey.table.samples import reject, sample
 def _dropout(
     who: str, x: Any, rate: Any, rng: Any, training: bool, tape: Any, shared: int = 0
 ) -> Any:
-    rate = number(who, "rate", rate, "[0, 1]")
+    rate = check_number(who, "rate", rate, "[0, 1]")
     x = x if hasattr(x, "dtype") else as_array(who, "x", x)
     if shared and x.ndim != shared + 2:
         wanted = ", ".join(["N", "C", *"DHW"[3 - shared :]] if shared > 1 else ["N", "C", "L"])

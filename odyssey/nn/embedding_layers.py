@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import whole, word
+from odyssey.checks import check_choice, check_int
 from odyssey.errors import DTypeError, OutOfRangeError, SettingError, ShapeError
 from odyssey.ops.elementwise.choice import keep_where, not_equal
 from odyssey.ops.reductions.reduce import max, mean, sum
@@ -21,7 +21,7 @@ from odyssey.table.samples import reject, sample
 
 def _embedding_options(padding_index: Any, *rest: Any) -> tuple[Any, ...]:
     if padding_index is not None:
-        padding_index = whole("embedding", "padding_index", padding_index)
+        padding_index = check_int("embedding", "padding_index", padding_index)
     return (padding_index, *rest)
 
 
@@ -274,7 +274,7 @@ def embedding_bag(indices: Any, weight: Any, *, mode: str = "mean", tape: Any = 
     array([[2., 3.]])
     """
     fold: Any = {"mean": mean, "sum": sum, "max": max}[
-        word("embedding_bag", "mode", mode, ("mean", "sum", "max"))
+        check_choice("embedding_bag", "mode", mode, ("mean", "sum", "max"))
     ]
     if np.ndim(indices) != 2:
         raise ShapeError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from odyssey.checks import shown, whole, word
+from odyssey.checks import check_choice, check_int, format_value
 from odyssey.errors import SettingError, ShapeError
 from odyssey.spec import Shape
 
@@ -108,12 +108,13 @@ def int_per_axis(who: str, name: str, value: Any, n: int, low: int = 1) -> Shape
     if type(value) is int and value >= low:
         return (value,) * n
     if not isinstance(value, (tuple, list)):
-        return (whole(who, name, value, low),) * n
+        return (check_int(who, name, value, low),) * n
     if len(value) != n:
         raise ShapeError(
-            f"{who}: {name}={shown(value)} for {n} spatial axes; pass an int, or a tuple of {n}"
+            f"{who}: {name}={format_value(value)} for {n} spatial axes; pass an int, or a tuple of "
+            f"{n}"
         )
-    return tuple([whole(who, name, part, low) for part in value])
+    return tuple([check_int(who, name, part, low) for part in value])
 
 
 def _read_padding(who: str, padding: Any, window: Shape, stride: Shape, dilation: Shape) -> Pads:
@@ -122,7 +123,7 @@ def _read_padding(who: str, padding: Any, window: Shape, stride: Shape, dilation
     if type(padding) is int and padding >= 0:
         return ((padding, padding),) * n
     if isinstance(padding, str):
-        word(who, "padding", padding, ("same", "valid"))
+        check_choice(who, "padding", padding, ("same", "valid"))
         if padding == "valid":
             return ((0, 0),) * n
         if set(stride) != {1}:
@@ -135,8 +136,8 @@ def _read_padding(who: str, padding: Any, window: Shape, stride: Shape, dilation
     if isinstance(padding, (tuple, list)) and any(isinstance(p, (tuple, list)) for p in padding):
         if len(padding) != n or not all(isinstance(p, (tuple, list)) for p in padding):
             raise ShapeError(
-                f"{who}: padding={shown(padding)} for {n} spatial axes; pass a pair (before, "
-                "after) for each"
+                f"{who}: padding={format_value(padding)} for {n} spatial axes; pass a pair "
+                "(before, after) for each"
             )
         pairs = [int_per_axis(who, "padding", p, 2, 0) for p in padding]
         return tuple([(before, after) for before, after in pairs])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.checks import flag, number, shown
+from odyssey.checks import check_flag, check_number, format_value
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.optim.rule import weak_factor
@@ -37,7 +37,7 @@ def clip_grad_value(params: Any, limit: float) -> None:
     >>> w.grad
     array([ 1. , -0.5])
     """
-    limit = number("clip_grad_value", "limit", limit, "[0, inf]")
+    limit = check_number("clip_grad_value", "limit", limit, "[0, inf]")
     found = _params_with_gradients("clip_grad_value", params)
     for p in found:
         if p.dtype.kind == "c":
@@ -65,8 +65,8 @@ def clip_grad_norm(params: Any, max_norm: float, *, norm_type: float = 2.0) -> N
     >>> a.grad.round(5), b.grad
     (array([0.6, 0.8]), array([0.5]))
     """
-    max_norm = number("clip_grad_norm", "max_norm", max_norm, "[0, inf]")
-    norm_type = number("clip_grad_norm", "norm_type", norm_type, "(0, inf]")
+    max_norm = check_number("clip_grad_norm", "max_norm", max_norm, "[0, inf]")
+    norm_type = check_number("clip_grad_norm", "norm_type", norm_type, "(0, inf]")
     found = _params_with_gradients("clip_grad_norm", params)
     _replace(
         found, [_scaled_gradient(p, _factor(_norm([p.grad], norm_type), max_norm)) for p in found]
@@ -102,9 +102,9 @@ def clip_grad_global_norm(
     (array([0.6]), array([0.8]))
     """
     who = "clip_grad_global_norm"
-    max_norm = number(who, "max_norm", max_norm, "[0, inf]")
-    norm_type = number(who, "norm_type", norm_type, "(0, inf]")
-    error_if_nonfinite = flag(who, "error_if_nonfinite", error_if_nonfinite)
+    max_norm = check_number(who, "max_norm", max_norm, "[0, inf]")
+    norm_type = check_number(who, "norm_type", norm_type, "(0, inf]")
+    error_if_nonfinite = check_flag(who, "error_if_nonfinite", error_if_nonfinite)
     found = _params_with_gradients(who, params)
     if not found:
         return 0.0
@@ -126,7 +126,7 @@ def _params_with_gradients(who: str, params: Any) -> list[Variable]:
     found = []
     for path, p in paths(params):
         if not isinstance(p, Variable):
-            raise DTypeError(f"{who}: {path or 'params'} is {shown(p)}; pass Variables")
+            raise DTypeError(f"{who}: {path or 'params'} is {format_value(p)}; pass Variables")
         if p.requires_grad and p.grad is not None:
             found.append(p)
     return found

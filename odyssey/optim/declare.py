@@ -7,7 +7,7 @@ from functools import partial
 from types import FunctionType, SimpleNamespace
 from typing import Any, Concatenate, ParamSpec
 
-from odyssey.checks import STUMBLES, flag, number, shown, sort_of
+from odyssey.checks import STUMBLES, check_flag, check_number, describe_type, format_value
 from odyssey.devices.arrays import ARRAYS
 from odyssey.errors import DTypeError, SettingError
 from odyssey.optim.rule import Rule
@@ -66,7 +66,9 @@ def rule_of(
     kind: Any = optimizer
     known = isinstance(optimizer, type) and hasattr(optimizer, "_declared")
     if not known:
-        raise DTypeError(f"rule_of: {shown(kind)} is not a class made from Optimizer; pass one")
+        raise DTypeError(
+            f"rule_of: {format_value(kind)} is not a class made from Optimizer; pass one"
+        )
     init = kind.__init__
     defaults = {p.name: p.default for p in parameters_of(init)[2:]}
     checks = {
@@ -79,7 +81,9 @@ def rule_of(
             given = _bind_settings(pure, defaults, args, named)
             made = make(Settings(**{name: check(given[name]) for name, check in checks.items()}))
             if not isinstance(made, Rule):
-                raise DTypeError(f"{make.__name__}: it returned {sort_of(made)}; return a Rule")
+                raise DTypeError(
+                    f"{make.__name__}: it returned {describe_type(made)}; return a Rule"
+                )
             return made
 
         pure.__name__, pure.__qualname__ = make.__name__, make.__qualname__
@@ -118,7 +122,7 @@ def _bind_settings(
 def _setting_check(who: str, name: str, default: Any, interval: str | None) -> Callable[[Any], Any]:
     """Return the check of a setting, which returns the setting as rules get it."""
     if isinstance(default, bool):
-        return partial(flag, who, name)
+        return partial(check_flag, who, name)
     if isinstance(default, tuple):
         return partial(_check_decay_factors, who, name, len(default))
     if default is REQUIRED or isinstance(default, (int, float)):
@@ -134,14 +138,14 @@ def _check_non_negative(who: str, name: str, interval: str | None, value: Any) -
     if isinstance(value, Symbol):
         return value
     try:
-        plain = number(who, name, value, "[0, inf)")
+        plain = check_number(who, name, value, "[0, inf)")
     except SettingError:
         raise SettingError(
-            f"{who}: {name}: {shown(value)} is negative, infinite or NaN; it must be finite, "
-            "and must not be negative"
+            f"{who}: {name}: {format_value(value)} is negative, infinite or NaN; it must be "
+            "finite, and must not be negative"
         ) from None
     if interval is not None:
-        number(who, name, plain, interval)
+        check_number(who, name, plain, interval)
     return value if isinstance(value, ARRAYS) else plain
 
 
@@ -154,11 +158,12 @@ def _check_decay_factors(who: str, name: str, count: int, values: Any) -> tuple[
             raise TypeError
     except STUMBLES:
         raise DTypeError(
-            f"{who}: {name}={shown(values)}; pass {wanted} numbers in [0, 1)"
+            f"{who}: {name}={format_value(values)}; pass {wanted} numbers in [0, 1)"
         ) from None
     try:
-        return tuple(number(who, name, part, "[0, 1)") for part in parts)
+        return tuple(check_number(who, name, part, "[0, 1)") for part in parts)
     except SettingError:
         raise SettingError(
-            f"{who}: {name}={shown(values)}; {'both' if count == 2 else 'all'} must lie in [0, 1)"
+            f"{who}: {name}={format_value(values)}; {'both' if count == 2 else 'all'} must lie in "
+            "[0, 1)"
         ) from None

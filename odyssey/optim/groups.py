@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from odyssey.checks import few_digits, shown
+from odyssey.checks import few_digits, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError, TapeError
@@ -216,7 +216,9 @@ def _as_tree(who: str, params: Any) -> Any:
         return params
     alone = isinstance(params, (str, bytes, *ARRAY_LIKE))
     if alone or not hasattr(type(params), "__iter__"):
-        raise DTypeError(f"{who}: the parameters are {shown(params)}; pass Variables in any tree")
+        raise DTypeError(
+            f"{who}: the parameters are {format_value(params)}; pass Variables in any tree"
+        )
     return list(params)
 
 
@@ -237,7 +239,8 @@ def _parameters(who: str, params: Any, prefix: str) -> tuple[list[Variable], lis
     for path, p in named:
         if not isinstance(p, Variable) or not is_trainable(p):
             raise DTypeError(
-                f"{who}: parameter {path} is {shown(p)}; pass Variables with requires_grad=True"
+                f"{who}: parameter {path} is {format_value(p)}; pass Variables with "
+                "requires_grad=True"
             )
         found.append(p)
     return found, [path for path, _ in named]
@@ -258,7 +261,9 @@ def check_form(saved: Any) -> None:
     form = _has_entries(saved, {"settings": dict, "groups": list, "state": list})
     form = form and all(_has_entries(group, entry) for group in saved["groups"])
     if not (form and all(isinstance(state, dict) for state in saved["state"])):
-        raise OdysseyError(f"load_state_dict: {shown(saved)} came; pass what state_dict() returned")
+        raise OdysseyError(
+            f"load_state_dict: {format_value(saved)} came; pass what state_dict() returned"
+        )
 
 
 def _has_entries(node: Any, form: dict[str, type]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, few_digits, flag, number, shown, whole
+from odyssey.checks import STUMBLES, check_flag, check_int, check_number, few_digits, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.write_guard import wait_for_programs, write_lock
@@ -120,10 +120,10 @@ class Optimizer:
         """Return the pure rule of a group with its present settings."""
         who = f"{type(self).__name__}.rule"
         try:
-            return self.groups[whole(who, "group", group)].rule()
+            return self.groups[check_int(who, "group", group)].rule()
         except IndexError:
             raise OutOfRangeError(
-                f"{who}: group={shown(group)}; there are {len(self.groups)}"
+                f"{who}: group={format_value(group)}; there are {len(self.groups)}"
             ) from None
 
     def __repr__(self) -> str:
@@ -155,7 +155,9 @@ class Optimizer:
                 With ``allow_missing`` such parameters stay where they are.
         """
         if allow_missing is not False:
-            allow_missing = flag(f"{type(self).__name__}.step", "allow_missing", allow_missing)
+            allow_missing = check_flag(
+                f"{type(self).__name__}.step", "allow_missing", allow_missing
+            )
         refuse = None if allow_missing else self._refuse_missing
         here = store()
         if here is not MEMORY:
@@ -329,7 +331,7 @@ class Optimizer:
         counts = [entry["count"] for entry in saved["groups"]]
         if counts != [len(group.params) for group in self.groups]:
             raise ShapeError(
-                f"load_state_dict: groups of {shown(counts)} parameters came for groups of "
+                f"load_state_dict: groups of {format_value(counts)} parameters came for groups of "
                 f"{[len(group.params) for group in self.groups]}"
             )
         settings = [saved["settings"] | entry["settings"] for entry in saved["groups"]]
@@ -355,7 +357,7 @@ class Optimizer:
                 if not np.can_cast(_dtype_of(name, value), dtype, "same_kind"):
                     raise DTypeError(
                         f"load_state_dict: {name} of parameter {self._param_name(k)} is "
-                        f"{shown(value)}; it must be of {dtype}"
+                        f"{format_value(value)}; it must be of {dtype}"
                     )
                 if np.shape(value) != expected:
                     raise ShapeError(
@@ -363,7 +365,7 @@ class Optimizer:
                         f"{np.shape(value)}, not {expected}"
                     )
                 if name == "steps":
-                    number("load_state_dict", "steps", value, "[0, 9e18]")
+                    check_number("load_state_dict", "steps", value, "[0, 9e18]")
 
     def _state_calls(
         self, saved: list[dict[str, Any]], rules: list[Rule], take: Callable[..., Any]
@@ -399,4 +401,4 @@ def _dtype_of(name: str, value: Any) -> np.dtype[Any]:
     try:
         return np.asarray(value).dtype
     except STUMBLES as error:
-        raise DTypeError(f"load_state_dict: {name} is {shown(value)}: {error}") from error
+        raise DTypeError(f"load_state_dict: {name} is {format_value(value)}: {error}") from error

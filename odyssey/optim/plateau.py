@@ -6,7 +6,7 @@ import math
 from copy import copy
 from typing import Any, ClassVar
 
-from odyssey.checks import number, shown, word
+from odyssey.checks import check_choice, check_number, format_value
 from odyssey.errors import OdysseyError, SettingError
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.schedules import Schedule
@@ -102,14 +102,14 @@ class ReduceLROnPlateau(Schedule):
         found = super()._check_settings(given)
         if "min_lrs" in found and len(found["min_lrs"]) != len(found["base_rates"]):
             raise OdysseyError(
-                f"ReduceLROnPlateau: min_lrs={shown(found['min_lrs'])} came for "
+                f"ReduceLROnPlateau: min_lrs={format_value(found['min_lrs'])} came for "
                 f"{len(found['base_rates'])} groups"
             )
         return found
 
     def _check_setting(self, name: str, value: Any) -> Any:
         if name in self._words:
-            return word("ReduceLROnPlateau", name, value, self._words[name])
+            return check_choice("ReduceLROnPlateau", name, value, self._words[name])
         found = super()._check_setting(name, value)
         if name == "factor" and found >= 1:
             raise SettingError(f"ReduceLROnPlateau: factor={found!r}; it must be below 1")
@@ -117,7 +117,7 @@ class ReduceLROnPlateau(Schedule):
 
     def step(self, measurement: Any) -> None:  # type: ignore[override]
         """Count one step whose outcome was ``measurement``, a loss for instance."""
-        measured = number("ReduceLROnPlateau.step", "measurement", measurement, "NaN")
+        measured = check_number("ReduceLROnPlateau.step", "measurement", measurement, "NaN")
         after = copy(self)
         rates = after._rates_after(measured)
         self._set_state(vars(after), rates)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.checks import shown, sort_of
+from odyssey.checks import describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError
 from odyssey.table.real_operands import real_dtype
@@ -68,7 +68,7 @@ class Rule:
         _check_arrays("update: gradients", gradients)
         if not isinstance(state, (list, tuple)) or len(state) != len(flat):
             raise DTypeError(
-                f"update: the state is {shown(state)}; pass what init(params) returned"
+                f"update: the state is {format_value(state)}; pass what init(params) returned"
             )
         columns = zip(gradients, state, flat, strict=True)
         results = [self._leaf(g, s, p) for g, s, p in columns]
@@ -80,7 +80,7 @@ class Rule:
         made = self.step(g, state, p)
         pair = isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], dict)
         if not pair or made[1].keys() != state.keys():
-            came = f"a state of {', '.join(map(repr, made[1]))}" if pair else sort_of(made)
+            came = f"a state of {', '.join(map(repr, made[1]))}" if pair else describe_type(made)
             raise DTypeError(
                 f"Rule: step returned {came}; return the pair (p, state), with a state of "
                 f"{', '.join(map(repr, state))}"
@@ -107,7 +107,9 @@ def _check_arrays(what: str, values: list[Any]) -> None:
     for value in values:
         known = isinstance(value, (*ARRAY_LIKE, Value, Symbol))
         if not known or value.dtype.kind not in "biufc":
-            raise DTypeError(f"{what}: {shown(value)} came; pass a tree of arrays or Variables")
+            raise DTypeError(
+                f"{what}: {format_value(value)} came; pass a tree of arrays or Variables"
+            )
 
 
 def _complex_from_parts(real: Any, imag: Any) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from copy import copy, deepcopy
 from typing import Any, ClassVar
 
-from odyssey.checks import few_digits, number, shown, whole
+from odyssey.checks import check_int, check_number, few_digits, format_value
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError, SettingError
 from odyssey.optim.groups import defaults_of
@@ -52,7 +52,9 @@ class Schedule:
 
     def __init__(self, optimizer: Optimizer, **settings: Any) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise DTypeError(f"{type(self).__name__}: pass an optimizer, not {shown(optimizer)}")
+            raise DTypeError(
+                f"{type(self).__name__}: pass an optimizer, not {format_value(optimizer)}"
+            )
         vars(self).update(self._check_settings(settings))
         self.optimizer = optimizer
         self.steps = 0
@@ -69,7 +71,7 @@ class Schedule:
         who = type(self).__name__
         if name in ("base_rates", "rates", "min_lrs"):
             if not isinstance(value, (list, tuple)):
-                raise DTypeError(f"{who}: {name}={shown(value)}; pass a list of numbers")
+                raise DTypeError(f"{who}: {name}={format_value(value)}; pass a list of numbers")
             return [_checked_number(who, name, one, "[0, inf)") for one in value]
         if name not in self._ranges:  # an attribute that a user's class added
             return value
@@ -151,7 +153,8 @@ class Schedule:
         wanted = self.state_dict()
         if not isinstance(saved, dict) or saved.keys() != wanted.keys():
             raise OdysseyError(
-                f"load_state_dict: came {shown(saved)}; wanted a dictionary of {sorted(wanted)}"
+                f"load_state_dict: came {format_value(saved)}; wanted a dictionary of "
+                f"{sorted(wanted)}"
             )
         saved = self._check_settings(saved)
         if not len(saved["rates"]) == len(saved["base_rates"]) == len(self.base_rates):
@@ -165,7 +168,7 @@ class Schedule:
 
 def _checked_number(who: str, name: str, value: Any, interval: str) -> Any:
     """Return a number in an interval; Python ints stay ints, others become floats."""
-    found = number(who, name, value, interval)
+    found = check_number(who, name, value, interval)
     return value if type(value) is int else found
 
 
@@ -212,12 +215,12 @@ class MultiStepLR(Schedule):
         who = type(self).__name__
         several = hasattr(type(value), "__iter__") and getattr(value, "ndim", 1) == 1
         if isinstance(value, str) or not several:
-            raise DTypeError(f"{who}: milestones={shown(value)}; pass a list of ints")
+            raise DTypeError(f"{who}: milestones={format_value(value)}; pass a list of ints")
         counted = isinstance(value, Counter)
         pairs = value.items() if counted else ((one, 1) for one in value)
         found: Counter[int] = Counter()
         for one, times in pairs:
-            found[whole(who, "milestones", one)] += whole(who, "milestones", times)
+            found[check_int(who, "milestones", one)] += check_int(who, "milestones", times)
         return found
 
     def _next(self, rate: float, base: float) -> float:
@@ -277,7 +280,7 @@ class _Warmup(Schedule):
         self, optimizer: Optimizer, warmup_steps: int, start_factor: float | None, **settings: Any
     ) -> None:
         if start_factor is None:
-            steps = number(type(self).__name__, "warmup_steps", warmup_steps, "[0, inf)")
+            steps = check_number(type(self).__name__, "warmup_steps", warmup_steps, "[0, inf)")
             start_factor = 1 / (steps + 1)
         super().__init__(
             optimizer, warmup_steps=warmup_steps, start_factor=start_factor, **settings

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import article, shown
+from odyssey.checks import format_value, with_article
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.saving.files import Archive, Members
@@ -144,7 +144,9 @@ def _encoded(path: str, value: Any, members: Members) -> Any:
 def _encoded_array(path: str, value: Any, members: Members) -> Any:
     kind = kind_of("save", path, value)
     if kind not in ("array", "scalar"):
-        raise DTypeError(f"save: {shown_path(path)} is {article(kind)}, in a state; keep numbers")
+        raise DTypeError(
+            f"save: {shown_path(path)} is {with_article(kind)}, in a state; keep numbers"
+        )
     name = _member(path, members)
     members[name], spec = _image(np.asarray(value))
     return {kind: {"member": name, **spec}}
@@ -182,7 +184,7 @@ class Contents:
                 "later one"
             )
         if type(version) is not int or version != _FORMAT:
-            raise archive.damage(f"its format is {shown(version)}")
+            raise archive.damage(f"its format is {format_value(version)}")
         self.entries: dict[str, Any] = text["entries"]
         if type(self.entries) is not dict or text["arrays"] != len(archive.names) - 1:
             raise archive.damage("it has other members than its text says")
@@ -194,7 +196,7 @@ class Contents:
             return path, node
         first = node["same"]
         if kind_of_node(self.entries[first]) == "same":
-            raise self._archive.damage(f"{shown(path)} stands for itself")
+            raise self._archive.damage(f"{format_value(path)} stands for itself")
         return first, self.entries[first]
 
     def refuse_others(self, wanted: dict[str, Any]) -> None:
@@ -234,7 +236,7 @@ class Contents:
         """The class and the state of an optimizer, a schedule or a generator."""
         ((name, state),) = node.values()
         if type(name) is not str:
-            raise self._archive.damage(f"{shown(name)} is not the name of a class")
+            raise self._archive.damage(f"{format_value(name)} is not the name of a class")
         return name, self.value(state)
 
     def value(self, node: Any) -> Any:
@@ -258,17 +260,18 @@ class Contents:
             return pairs if kind == "dict" else Counter(pairs)
         if kind in ("array", "scalar"):
             return self.array(body) if kind == "array" else self.array(body)[()]
-        raise self._archive.damage(f"{shown(kind)} is not a kind of entry")
+        raise self._archive.damage(f"{format_value(kind)} is not a kind of entry")
 
     def spec(self, body: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
         """The dtype and shape of an array, which is not read."""
         dtype, shape = _DTYPES.get(body["dtype"]), body["shape"]
         if dtype is None:
             raise self._archive.error(
-                f"has an array of dtype {shown(body['dtype'])}, which is not one of this machine"
+                f"has an array of dtype {format_value(body['dtype'])}, which is not one of this "
+                "machine"
             )
         if type(shape) is not list or not all(type(n) is int and n >= 0 for n in shape):
-            raise self._archive.damage(f"{shown(shape)} is not a shape")
+            raise self._archive.damage(f"{format_value(shape)} is not a shape")
         return dtype.newbyteorder(">") if body["big"] else dtype, tuple(shape)
 
     def array(self, body: Any) -> Array:
@@ -277,11 +280,13 @@ class Contents:
         fortran = bool(body["fortran"])
         head = _head(dtype, shape, fortran)
         if self._archive.size(body["member"]) - len(head) != math.prod(shape) * dtype.itemsize:
-            raise self._archive.damage(f"{shown(body['member'])} is of another size than it says")
+            raise self._archive.damage(
+                f"{format_value(body['member'])} is of another size than it says"
+            )
         order: Any = "F" if fortran else "C"
         array: Array = np.empty(shape, dtype, order)
         room = array.reshape(-1, order=order).view(np.uint8)
         self._archive.read_into(body["member"], head, room.data)
         if dtype.kind == "b" and room.size and room.max() > 1:
-            raise self._archive.damage(f"{shown(body['member'])} has flags that are neither")
+            raise self._archive.damage(f"{format_value(body['member'])} has flags that are neither")
         return array

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from odyssey.checks import STUMBLES, shown
+from odyssey.checks import STUMBLES, format_value
 from odyssey.errors import (
     DTypeError,
     FileError,
@@ -31,17 +31,22 @@ Members = dict[str, Any]
 def checked_path(who: str, path: Any) -> str:
     """The path of a file, as text."""
     if not isinstance(path, (str, bytes, os.PathLike)):
-        raise DTypeError(f"{who}: path={shown(path)} is not a path; pass a str or pathlib.Path")
+        raise DTypeError(
+            f"{who}: path={format_value(path)} is not a path; pass a str or pathlib.Path"
+        )
     try:
         text = os.fsdecode(path)
         os.fsencode(text)
     except UnicodeError as error:
-        raise SettingError(f"{who}: path={shown(path)} cannot be a file's name: {error}") from None
+        raise SettingError(
+            f"{who}: path={format_value(path)} cannot be a file's name: {error}"
+        ) from None
     if "\0" in text:
-        raise SettingError(f"{who}: path={shown(text)} has a null character; leave it out")
+        raise SettingError(f"{who}: path={format_value(text)} has a null character; leave it out")
     if not text.endswith(".npz"):
         raise SettingError(
-            f"{who}: path={shown(text)} does not end in .npz; pass {shown(text + '.npz')}"
+            f"{who}: path={format_value(text)} does not end in .npz; pass "
+            f"{format_value(text + '.npz')}"
         )
     return text
 
@@ -164,11 +169,11 @@ class Archive:
         """Bytes of a member, which are as many as the file has of it."""
         info = self._infos.get(name)
         if info is None:
-            raise self.damage(f"{shown(name)} is missing")
+            raise self.damage(f"{format_value(name)} is missing")
         if info.compress_type != ZIP_STORED or info.compress_size != info.file_size:
-            raise self.damage(f"{shown(name)} is compressed")
+            raise self.damage(f"{format_value(name)} is compressed")
         if info.file_size > self._bytes:
-            raise self.damage(f"{shown(name)} would be larger than the file")
+            raise self.damage(f"{format_value(name)} would be larger than the file")
         return info.file_size
 
     def read(self, name: str) -> bytes:
@@ -179,10 +184,12 @@ class Archive:
     def read_into(self, name: str, head: bytes, room: memoryview) -> None:
         """Read a member that begins with ``head``; the rest fills ``room``."""
         if self.size(name) != len(head) + room.nbytes:
-            raise self.damage(f"{shown(name)} is of another size than the array that it holds")
+            raise self.damage(
+                f"{format_value(name)} is of another size than the array that it holds"
+            )
         with self._zip.open(self._infos[name]) as source:
             if source.read(len(head)) != head:
-                raise self.damage(f"{shown(name)} begins as another array")
+                raise self.damage(f"{format_value(name)} begins as another array")
             start = 0
             while start < room.nbytes:
                 got = source.readinto(room[start : start + _PIECE])  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, article, shown
+from odyssey.checks import STUMBLES, format_value, with_article
 from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.write_guard import wait_for_programs, write_lock
@@ -142,13 +142,13 @@ def _refuse_other_kind(path: str, kind: str, leaf: Any, came: str) -> None:
     if kind != came:
         raise DTypeError(
             f"load: {shown_path(path)} was {_a(came)} when it was saved, and is {_a(kind)} in "
-            f"like, {shown(leaf)}; pass {_a(came)} there"
+            f"like, {format_value(leaf)}; pass {_a(came)} there"
         )
 
 
 def _a(kind: str) -> str:
     words = {"scalar": "a NumPy number", "NoneType": "None", "str": "a text"}
-    return words.get(kind) or article(kind)
+    return words.get(kind) or with_article(kind)
 
 
 def _refuse_two(path: str, leaf: Any, owner: tuple[str, str], first: str) -> None:

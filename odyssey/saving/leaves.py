@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown, sort_of
+from odyssey.checks import describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse_non_array
 from odyssey.errors import DTypeError, SettingError
 from odyssey.ops.random.generator import Generator
@@ -42,18 +42,18 @@ def named_leaves(who: str, tree: Any) -> dict[str, Any]:
     for path, leaf in paths(tree):
         if path in found:
             raise SettingError(
-                f"{who}: two leaves are called {shown(path)}, since different keys look the same; "
-                "use text or numbers for keys"
+                f"{who}: two leaves are called {format_value(path)}, since different keys look the "
+                "same; use text or numbers for keys"
             )
         if _ADDRESS.search(path):
             raise SettingError(
-                f"{who}: {shown(path)} has a key that is known by its address, which another "
-                "process does not have; use text or numbers for keys"
+                f"{who}: {format_value(path)} has a key that is known by its address, which "
+                "another process does not have; use text or numbers for keys"
             )
         if _SET.search(path):
             raise SettingError(
-                f"{who}: {shown(path)} has a set for a key, whose members another process lists in "
-                "another order; use text, numbers or tuples for keys"
+                f"{who}: {format_value(path)} has a set for a key, whose members another process "
+                "lists in another order; use text, numbers or tuples for keys"
             )
         found[path] = leaf
     return found
@@ -100,7 +100,7 @@ def kind_of(who: str, path: str, leaf: Any) -> str:
 
 
 def _refused(who: str, path: str, leaf: Any) -> str:
-    what = sort_of(leaf)
+    what = describe_type(leaf)
     if isinstance(leaf, ARRAY_LIKE):
         what += f" of dtype {leaf.dtype}"
     raise DTypeError(
@@ -114,7 +114,7 @@ def _refuse_own_state(who: str, path: str, leaf: Any, kind: Any) -> None:
     for name in ("state_dict", "load_state_dict"):
         if getattr(type(leaf), name) is not getattr(kind, name):
             raise DTypeError(
-                f"{who}: {shown_path(path)} is {sort_of(leaf)}, which has a {name} "
+                f"{who}: {shown_path(path)} is {describe_type(leaf)}, which has a {name} "
                 "of its own; save what its state_dict() returns, and give load_state_dict() that"
             )
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag
+from odyssey.checks import check_flag
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
@@ -103,7 +103,7 @@ def _modified_bessel(x: Any, order: int, scaled: bool, quotient: bool) -> Any:
 
 def _bessel_quotient_options(order: Any, scaled: Any) -> tuple[int, bool]:
     n = order_option("bessel_quotient", order, 0, _MAX_ORDER)
-    return n, flag("bessel_quotient", "scaled", scaled)
+    return n, check_flag("bessel_quotient", "scaled", scaled)
 
 
 def _i0_scalar(x: Any) -> Any:

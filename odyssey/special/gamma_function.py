@@ -12,7 +12,7 @@ import math
 import operator
 from typing import Any
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.errors import DTypeError, SettingError
 from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
@@ -155,12 +155,12 @@ def multigammaln(a: Any, d: int, *, tape: Any = None) -> Any:
     try:
         count = operator.index(d)
     except TypeError:
-        raise DTypeError(f"multigammaln: d is {shown(d)}; pass an int") from None
+        raise DTypeError(f"multigammaln: d is {format_value(d)}; pass an int") from None
     if count < 1:
         raise SettingError(f"multigammaln: d is {count}; dimensions start from 1")
     if count > _MAX_DIMENSIONS:
         raise SettingError(
-            f"multigammaln: d is {shown(count)}; a term is added for each of at most "
+            f"multigammaln: d is {format_value(count)}; a term is added for each of at most "
             f"{_MAX_DIMENSIONS:,} dimensions"
         )
     out = gammaln(a, tape=tape)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.table.samples import reject
@@ -67,7 +67,7 @@ def order_option(who: str, order: Any, least: int, most: int) -> int:
     try:
         n = operator.index(order)
     except TypeError:
-        raise DTypeError(f"{who}: order is {shown(order)}; pass an int") from None
+        raise DTypeError(f"{who}: order is {format_value(order)}; pass an int") from None
     if not least <= n <= most:
-        raise DTypeError(f"{who}: order is {shown(n)}; orders go from {least} to {most}")
+        raise DTypeError(f"{who}: order is {format_value(n)}; orders go from {least} to {most}")
     return n

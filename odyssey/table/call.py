@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, sort_of
+from odyssey.checks import STUMBLES, describe_type
 from odyssey.devices.arrays import NATIVE, ForeignContainerError, as_array, takes_precedence
 from odyssey.devices.ownership import is_shared, read_only_view
 from odyssey.errors import DTypeError
@@ -266,7 +266,7 @@ def check_tape(row: Row, tape: Any) -> None:
         import inspect
 
         raise DTypeError(
-            f"{row.name}: tape is not a GradientTape but {sort_of(tape)}; the signature "
+            f"{row.name}: tape is not a GradientTape but {describe_type(tape)}; the signature "
             f"is {format_call(row.name, inspect.signature(row.reference))}, and tape= by name"
         )
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, flag, function, label, shown
+from odyssey.checks import STUMBLES, check_callable, check_flag, check_name, format_value
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels.sizes import SIZES
 from odyssey.spec import Spec
@@ -323,18 +323,18 @@ def _make_layout_row(
 
 def _check_declaration(reference: Any, given: Mapping[str, Any]) -> None:
     """Refuse what cannot declare an op, before anything is made of it."""
-    function("op", reference)
+    check_callable("op", reference)
     who = f"op {getattr(reference, '__name__', '')}"
     for name in ("elementwise", "linear", "real"):
-        flag(who, name, given[name])
+        check_flag(who, name, given[name])
     with_rules = ["vjp", "jvp"]
     for name in ("selects", "rearranges"):
         if isinstance(given[name], Mapping):
             with_rules.append(name)
         else:
-            flag(who, name, given[name])
+            check_flag(who, name, given[name])
     if given["keeps_dtype"] is not None:
-        flag(who, "keeps_dtype", given["keeps_dtype"])
+        check_flag(who, "keeps_dtype", given["keeps_dtype"])
     for name in (
         "ufunc",
         "kernel",
@@ -345,25 +345,27 @@ def _check_declaration(reference: Any, given: Mapping[str, Any]) -> None:
         "scalar",
     ):
         if given[name] is not None:
-            function(f"{who}: {name}", given[name])
+            check_callable(f"{who}: {name}", given[name])
     for name in with_rules:
         rules = {} if given[name] is None else given[name]
         if not isinstance(rules, Mapping):
-            raise DTypeError(f"{who}: {name}={shown(rules)}; pass a dictionary of rules by array")
+            raise DTypeError(
+                f"{who}: {name}={format_value(rules)}; pass a dictionary of rules by array"
+            )
         for array, rule in rules.items():
             if rule is not None:
-                function(f"{who}: {name}[{shown(array)}]", rule)
+                check_callable(f"{who}: {name}[{format_value(array)}]", rule)
     for name in ("numpy", "aliases", "samples", "rejects"):
         if not isinstance(given[name], (list, tuple)):
-            raise DTypeError(f"{who}: {name}={shown(given[name])}; pass a list")
+            raise DTypeError(f"{who}: {name}={format_value(given[name])}; pass a list")
     for alias in given["aliases"]:
-        label(f"{who}: aliases", alias)
+        check_name(f"{who}: aliases", alias)
     names = getattr(given["results"], "_fields", given["results"])
     valid = isinstance(names, (list, tuple))
     if not valid or not all(isinstance(name, str) and name.isidentifier() for name in names):
         raise DTypeError(
-            f"{who}: results={shown(given['results'])}; pass the names of the results, or the "
-            "class of a named tuple"
+            f"{who}: results={format_value(given['results'])}; pass the names of the results, or "
+            "the class of a named tuple"
         )
     check_meaning(who, given)
 
@@ -497,16 +499,18 @@ def check_meaning(who: str, given: Mapping[str, Any]) -> None:
     """Refuse what is said of a meaning in values that it cannot have."""
     for name in ("decomposition", "lowering", "requires"):
         if given[name] is not None:
-            function(f"{who}: {name}", given[name])
+            check_callable(f"{who}: {name}", given[name])
     for name in ("raises", "has_side_effect"):
-        flag(who, name, given[name])
+        check_flag(who, name, given[name])
     if given["primitive"] is not None and not isinstance(given["primitive"], str):
         raise DTypeError(
-            f"{who}: primitive={shown(given['primitive'])}; pass a str, or leave it out"
+            f"{who}: primitive={format_value(given['primitive'])}; pass a str, or leave it out"
         )
     kernels = given["kernels"]
     if not isinstance(kernels, (list, tuple)) or not all(type(k) is Kernel for k in kernels):
-        raise DTypeError(f"{who}: kernels={shown(kernels)}; pass a list of Kernel(name, run, ...)")
+        raise DTypeError(
+            f"{who}: kernels={format_value(kernels)}; pass a list of Kernel(name, run, ...)"
+        )
 
 
 def read_meaning(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:

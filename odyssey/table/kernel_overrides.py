@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from odyssey.checks import word
+from odyssey.checks import check_choice
 from odyssey.devices.write_guard import FORK_WAITS, hold_during_forks
 from odyssey.table.kernel_selection import (
     DEFAULT_SIZE_FACTOR,
@@ -49,7 +49,7 @@ class use_kernels(ScopedBlock):
 
     def __init__(self, device: str = "cpu") -> None:
         super().__init__()
-        self.device = word("use_kernels", "device", device, ("cpu", "numpy", "cuda"))
+        self.device = check_choice("use_kernels", "device", device, ("cpu", "numpy", "cuda"))
 
     def _recreate_cm(self) -> use_kernels:
         return use_kernels(self.device)  # as a decorator: a block for each call

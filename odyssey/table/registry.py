@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from odyssey.checks import STUMBLES, flag, kind_of
+from odyssey.checks import STUMBLES, check_flag, error_class_of
 from odyssey.devices.commit import commit
 from odyssey.errors import DTypeError, LinAlgError, OdysseyError, SettingError, ShapeError
 from odyssey.suggestions import keyword_hint
@@ -226,10 +226,10 @@ def composite(
         def checked_call(*args: Any, **named: Any) -> Any:
             for name in flags:
                 if name in named:
-                    named[name] = flag(function.__name__, name, named[name])
+                    named[name] = check_flag(function.__name__, name, named[name])
             for k, name in places:
                 if k < len(args):
-                    args = (*args[:k], flag(function.__name__, name, args[k]), *args[k + 1 :])
+                    args = (*args[:k], check_flag(function.__name__, name, args[k]), *args[k + 1 :])
             try:
                 return function(*args, **named)
             except _OPERAND_ERRORS as error:
@@ -264,7 +264,7 @@ def _argument_error(
     name = function.__name__
     came = f"{error}{keyword_hint(named)}"
     shape = format_call(name, inspect.signature(function))
-    return kind_of(error)(f"{name}: {came}; the signature is {shape}")
+    return error_class_of(error)(f"{name}: {came}; the signature is {shape}")
 
 
 def is_library_function(function: Any) -> bool:

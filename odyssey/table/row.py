@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, flag, kind_of, shown
+from odyssey.checks import STUMBLES, check_flag, error_class_of, format_value
 from odyssey.devices.arrays import ARRAYS, NUMPY_SCALARS, conversion_error
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import spec_of
@@ -319,7 +319,7 @@ class Row:
             return options
         found = list(options)
         for k in self.flags:
-            found[k] = flag(self.name, self.options[k], options[k])
+            found[k] = check_flag(self.name, self.options[k], options[k])
         return tuple(found)
 
     def _are_free_options(self, named: Mapping[str, Any], given: int) -> bool:
@@ -401,9 +401,9 @@ class Row:
         except Exception as better:  # the shape rule may fail on these operands as well
             if isinstance(better, OdysseyError):
                 return better
-        came = [f"{n} {shown(s)}" for n, s in zip(self.arrays, specs, strict=False)]
-        came += [f"{n}={shown(o)}" for n, o in zip(self.options, options, strict=False)]
-        return kind_of(error)(f"{self.name}: {error}; came {', '.join(came)}")
+        came = [f"{n} {format_value(s)}" for n, s in zip(self.arrays, specs, strict=False)]
+        came += [f"{n}={format_value(o)}" for n, o in zip(self.options, options, strict=False)]
+        return error_class_of(error)(f"{self.name}: {error}; came {', '.join(came)}")
 
     @property
     def requested_names(self) -> tuple[str, ...]:

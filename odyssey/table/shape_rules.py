@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, shown
+from odyssey.checks import STUMBLES, format_value
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.spec import Shape, Spec
@@ -43,12 +43,16 @@ def normalize_axes(who: str, axis: Any, ndim: int) -> tuple[int, ...]:
     try:
         result = sorted({operator.index(a) % ndim if -ndim <= a < ndim else -1 for a in axes})
     except STUMBLES:
-        raise DTypeError(f"{who}: axis is {shown(axis)}; pass an int or a tuple of ints") from None
+        raise DTypeError(
+            f"{who}: axis is {format_value(axis)}; pass an int or a tuple of ints"
+        ) from None
     if -1 in result or len(result) != len(axes):
         if not ndim:
-            raise ShapeError(f"{who}: axis {shown(axis)} does not fit a number, which has no axes")
+            raise ShapeError(
+                f"{who}: axis {format_value(axis)} does not fit a number, which has no axes"
+            )
         raise ShapeError(
-            f"{who}: axis {shown(axis)} does not fit an array of {ndim} axes; "
+            f"{who}: axis {format_value(axis)} does not fit an array of {ndim} axes; "
             f"axes are distinct ints from {-ndim} to {ndim - 1}"
         )
     return tuple(result)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.table.numpy_signatures import call_with_numpy_signature
@@ -114,7 +114,7 @@ def _split_arguments(layout: Layout, args: Sequence[Any]) -> tuple[list[Any], li
     try:
         parts = [args[0], *rest] if rest else list(args[0]) if args else []
     except TypeError:
-        raise DTypeError(f"{name}: {shown(args[0])} came; pass a list of arrays") from None
+        raise DTypeError(f"{name}: {format_value(args[0])} came; pass a list of arrays") from None
     if not parts:
         raise ShapeError(f"{name}: no arrays came; pass one or more")
     return _numbers_to_arrays(name, parts), options

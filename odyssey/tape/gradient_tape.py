@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odyssey.checks import flag, function
+from odyssey.checks import check_callable, check_flag
 from odyssey.errors import TapeError
 from odyssey.ops.structure.shape import identity
 from odyssey.spec import Array, spec_of
@@ -71,9 +71,9 @@ class GradientTape(TapeBase, metaclass=_HideRecorders):
 
     def __init__(self, *, persistent: bool = False, check: bool = False) -> None:
         if persistent is not False:
-            persistent = flag("GradientTape", "persistent", persistent)
+            persistent = check_flag("GradientTape", "persistent", persistent)
         if check is not False:
-            check = flag("GradientTape", "check", check)
+            check = check_flag("GradientTape", "check", check)
         super().__init__(persistent, check)
 
     def no_recording(self) -> NoRecording:
@@ -312,7 +312,7 @@ class GradientTape(TapeBase, metaclass=_HideRecorders):
         """
         id = source_id(self, "on_gradient", variable)
         assert id is not None  # None stands for constants, which are refused here
-        given = unique_hook(function("on_gradient", fn))
+        given = unique_hook(check_callable("on_gradient", fn))
         self._hooks[id] = (*self._hooks.get(id, ()), given)
 
     # -------------------------------------------------------------- reports, loaded on first use

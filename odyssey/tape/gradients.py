@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import TapeError, UnreachedError
 from odyssey.table.value import Value
@@ -52,7 +52,8 @@ class Gradients(Mapping[Variable, Any]):
     def __getitem__(self, variable: Variable) -> Any:
         if variable not in self:
             raise UnreachedError(
-                f"{shown(variable)} was not reached by this sweep, or did not require a gradient"
+                f"{format_value(variable)} was not reached by this sweep, or did not require a "
+                "gradient"
             )
         leaf = variable in self._leaves
         id = variable._id if leaf else query_id_of(variable)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.spec import fits_kind
@@ -84,6 +84,6 @@ def _replacement_cotangent(new: Any, g: Any) -> Any:
     array = new if is_symbolic else as_array("on_gradient", "what the function returned", new)
     if not fits_kind(array.dtype, g.dtype):
         raise DTypeError(
-            f"on_gradient: the function returned {shown(new)} of {array.dtype} for {g.dtype}"
+            f"on_gradient: the function returned {format_value(new)} of {array.dtype} for {g.dtype}"
         )
     return array if is_symbolic else np.array(array, g.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, shown, sort_of
+from odyssey.checks import STUMBLES, describe_type, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError, TapeError, UnknownOpError
 from odyssey.floating_point_errors import isolate_errstate
@@ -30,7 +30,7 @@ def find_row(op: Any) -> Row:
     if isinstance(op, str):
         row = row_of(op)
     if not isinstance(row, Row):
-        raise UnknownOpError(f"record: there is no op {shown(op)} in the table od.ops.OPS")
+        raise UnknownOpError(f"record: there is no op {format_value(op)} in the table od.ops.OPS")
     return row
 
 
@@ -51,7 +51,7 @@ def record_node(tape: TapeBase, op: Any, inputs: Any, output: Any, saved: dict[s
     if not tape.enabled:
         raise TapeError(f"record: {r!r} records nothing now; enter or enable it")
     if not isinstance(inputs, (list, tuple)):
-        raise DTypeError(f"record: the inputs are {shown(inputs)}; pass a list of them")
+        raise DTypeError(f"record: the inputs are {format_value(inputs)}; pass a list of them")
     if len(inputs) != len(row.arrays):
         raise TapeError(
             f"record: {row.name} has the inputs {', '.join(row.arrays)}; {len(inputs)} came"
@@ -93,8 +93,8 @@ def _outputs_of(row: Row, output: Any) -> Sequence[Any]:
         return (output,)
     if not isinstance(output, (list, tuple)) or len(output) != len(row.results):
         raise TapeError(
-            f"record: {row.name} has the outputs {', '.join(row.results)}; {shown(output)} came, "
-            "pass a tuple of them"
+            f"record: {row.name} has the outputs {', '.join(row.results)}; {format_value(output)} "
+            "came, pass a tuple of them"
         )
     return output
 
@@ -127,7 +127,7 @@ def _input_operand(tape: TapeBase, row: Row, given: Any) -> tuple[int | None, An
     if not isinstance(given, Value):
         if not isinstance(given, int) or isinstance(given, bool):
             raise TapeError(
-                f"record: {row.name} got {sort_of(given)} as an input; make inputs with "
+                f"record: {row.name} got {describe_type(given)} as an input; make inputs with "
                 "tape.variable or tape.constant, and pass them or their ids"
             )
         known = r.value_of_id(given)
@@ -136,8 +136,9 @@ def _input_operand(tape: TapeBase, row: Row, given: Any) -> tuple[int | None, An
             made = next((node[1] for node in r.nodes if node[1] == given), None)
             if made is None:
                 raise TapeError(
-                    f"record: {row.name} names the input id {shown(given)}, which this tape does "
-                    "not know; make inputs with tape.variable or tape.constant, or pass Variables"
+                    f"record: {row.name} names the input id {format_value(given)}, which this tape "
+                    "does not know; make inputs with tape.variable or tape.constant, or pass "
+                    "Variables"
                 )
             return made, None, r.spec_of_id(made)
         given = known
@@ -152,7 +153,9 @@ def _output_node_id(tape: TapeBase, row: Row, inputs: set[Any], output: Any) -> 
     r = recording_of(tape)
     id = output._id if isinstance(output, Value) else output
     if not isinstance(id, int) or isinstance(id, bool):
-        raise TapeError(f"record: the output is {shown(output)}; pass a constant Variable or an id")
+        raise TapeError(
+            f"record: the output is {format_value(output)}; pass a constant Variable or an id"
+        )
     if id in inputs:
         raise TapeError(f"record: {row.name} would make a cycle, {id} is its input and its output")
     if id in r.leaves or r.is_result(id):
@@ -218,7 +221,7 @@ def _copied_saved(row: Row, saved: dict[str, Any]) -> dict[str, Any]:
         found[name] = np.array(as_array("record", name, value))
     for name in (f"{array}_spec" for array in row.arrays):
         if not isinstance(saved.get(name), (Spec, type(None))):
-            raise DTypeError(f"record: {name}={shown(saved[name])} is not a Spec")
+            raise DTypeError(f"record: {name}={format_value(saved[name])} is not a Spec")
     return found
 
 

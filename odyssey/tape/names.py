@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odyssey.checks import few_digits, sequence
+from odyssey.checks import few_digits, format_sequence
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.spec import Spec, spec_of
 from odyssey.table.value import Symbol, Value, array_of
@@ -166,7 +166,7 @@ def brief(value: Any) -> str:
         parts = ["" if part is None else brief(part) for part in (value.start, value.stop)]
         return ":".join(parts if value.step is None else [*parts, brief(value.step)])
     if type(value) in (tuple, list):
-        return sequence(value, brief)
+        return format_sequence(value, brief)
     text = value.__name__ if isinstance(value, _NAMED) else few_digits(value)
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 2]}.."
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from odyssey.checks import STUMBLES, flag, kind_of, word
+from odyssey.checks import STUMBLES, check_choice, check_flag, error_class_of
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.commit import run_all
 from odyssey.devices.ownership import owns_memory
@@ -128,7 +128,7 @@ def run_backward(tape: TapeBase, output: Any, grad: Any, retain: bool) -> Gradie
             f"backward: {output!r} depends on no trainable leaf of this tape; "
             "make parameters with requires_grad=True"
         )
-    keep = tape.persistent or (retain is not False and flag("backward", "retain", retain))
+    keep = tape.persistent or (retain is not False and check_flag("backward", "retain", retain))
     hooks = Hooks(tape) if tape._hooks else None
     reached: dict[int, Any] = {}
     visit = None if hooks is None else hooks.apply
@@ -158,8 +158,10 @@ def run_gradient(
 ) -> Any:
     """See ``GradientTape.gradient``."""
     if unused is not _DEFAULT_UNUSED:
-        word("gradient", "unused", unused, ("error", "zero", "none"), TapeError)
-    create_graph = create_graph is not False and flag("gradient", "create_graph", create_graph)
+        check_choice("gradient", "unused", unused, ("error", "zero", "none"), TapeError)
+    create_graph = create_graph is not False and check_flag(
+        "gradient", "create_graph", create_graph
+    )
     graph = create_graph or (bool(tape._outer_tapes) and tape._is_followed())
     if tape._consumed or tape._undelivered or recording_of(tape).dead:
         refuse_consumed(tape, "gradient")
@@ -255,7 +257,7 @@ def _collect_source(
 
 def run_jvp(tape: TapeBase, output: Any, sources: Any, tangents: Any, unused: str) -> Any:
     """See ``GradientTape.jvp``."""
-    word("jvp", "unused", unused, ("error", "zero", "none"), TapeError)
+    check_choice("jvp", "unused", unused, ("error", "zero", "none"), TapeError)
     refuse_consumed(tape, "jvp")
     graph = tape._is_followed()
     outputs, rebuild = flatten(output)
@@ -388,7 +390,7 @@ def _sweep_backward(
             r.verify_after(not trusted)
     except BaseException as error:
         if r.manual and isinstance(error, STUMBLES) and not isinstance(error, _OWN_ERRORS):
-            raise kind_of(error)(
+            raise error_class_of(error)(
                 f"a rule could not use what was recorded by hand: {error}; GradientTape(check=True)"
                 " compares manual records with what their ops compute"
             ) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any, NamedTuple
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.devices.ownership import owner_of
 from odyssey.errors import DTypeError
 from odyssey.spec import Spec
@@ -90,7 +90,9 @@ def explain_dependence(tape: TapeBase, output: Variable, source: Variable) -> st
     """See ``GradientTape.explain``."""
     for name, value in (("output", output), ("source", source)):
         if not isinstance(value, Variable):
-            raise DTypeError(f"explain: the {name} is {shown(value)}, which is not a Variable")
+            raise DTypeError(
+                f"explain: the {name} is {format_value(value)}, which is not a Variable"
+            )
     r = recording_of(tape)
     if tape.consumed:
         return "a sweep consumed this tape; ask before it, or make the tape persistent"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.devices.ownership import copy_with_layout
 from odyssey.errors import (
@@ -81,7 +81,7 @@ def id_on_tape(tape: TapeBase, who: str, value: Any, leaf_may_be_new: bool = Fal
     if isinstance(value, int) and not isinstance(value, bool):
         if value in r.leaves or r.is_result(value):
             return value
-        raise TapeError(f"{who}: this tape does not know the id {shown(value)}")
+        raise TapeError(f"{who}: this tape does not know the id {format_value(value)}")
     if not isinstance(value, Variable):
         raise TapeError(
             f"{who}: {_described(value)} is not a Variable; only Variables are on a tape"
@@ -183,7 +183,7 @@ def register_output_leaves(recording: Recording, output: Any) -> None:
 
 
 def _described(value: Any) -> str:
-    return f"{type(value).__name__} {shown(value)}"
+    return f"{type(value).__name__} {format_value(value)}"
 
 
 def seed_cotangents(

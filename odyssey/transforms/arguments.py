@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, function, shown, sort_of
+from odyssey.checks import STUMBLES, check_callable, describe_type, format_value
 from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.devices.ownership import owns_memory
 from odyssey.errors import DTypeError, IndependentWarning, ShapeError
@@ -66,7 +66,7 @@ def normalize_argnums(who: str, argnums: Argnums) -> tuple[int, ...]:
         numbers = tuple(operator.index(n) for n in (argnums if several else (argnums,)))  # type: ignore
     except STUMBLES:
         raise DTypeError(
-            f"{who}: argnums={shown(argnums)}; pass an int or a tuple of ints"
+            f"{who}: argnums={format_value(argnums)}; pass an int or a tuple of ints"
         ) from None
     if not numbers:
         raise DTypeError(f"{who}: argnums is empty; name at least one argument")
@@ -80,7 +80,8 @@ def argument_positions(who: str, argnums: tuple[int, ...], count: int) -> tuple[
     for n in argnums:
         if not -count <= n < count:
             raise DTypeError(
-                f"{who}: argnums names argument {shown(n)}, but {count} positional arguments came"
+                f"{who}: argnums names argument {format_value(n)}, but {count} positional "
+                "arguments came"
             )
     positions = tuple(n % count for n in argnums)
     if len(set(positions)) != len(positions):
@@ -159,7 +160,7 @@ class WatchedArguments:
 
     def _check_leaf(self, who: str, path: str, leaf: Any) -> Any:
         """Return a leaf of an argument as an array, Variable or Symbol that can be watched."""
-        came = sort_of(leaf)
+        came = describe_type(leaf)
         if not isinstance(leaf, (Variable, Symbol)):
             leaf = as_array(who, path, leaf)
         dtype = leaf.dtype
@@ -266,7 +267,7 @@ def split_aux(who: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
         raise DTypeError(
             f"{who}: with has_aux=True the function must return a pair (result, aux); "
-            f"it returned {sort_of(result)}"
+            f"it returned {describe_type(result)}"
         )
     return result
 
@@ -317,7 +318,7 @@ def zeros_like(value: Any) -> Any:
 
 def copy_metadata(fn: Callable[..., Any], wrapper: Callable[..., Any], prefix: str) -> Any:
     """Give ``made`` the name and the docstring of the function that it was wrapper from."""
-    name = getattr(function(prefix, fn), "__name__", type(fn).__name__)
+    name = getattr(check_callable(prefix, fn), "__name__", type(fn).__name__)
     wrapper.__name__ = wrapper.__qualname__ = f"{prefix}({name})"
     wrapper.__doc__ = getattr(fn, "__doc__", None)
     wrapper.__wrapped__ = fn  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import function, is_importable, sort_of
+from odyssey.checks import check_callable, describe_type, is_importable
 from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import is_referenced_elsewhere, is_writable
 from odyssey.errors import DTypeError, ShapeError, TapeError
@@ -93,7 +93,7 @@ class custom_vjp:
     """
 
     def __init__(self, fn: Callable[..., Any]) -> None:
-        self.__wrapped__ = function("custom_vjp", fn)
+        self.__wrapped__ = check_callable("custom_vjp", fn)
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
         self.__qualname__ = getattr(fn, "__qualname__", self.__name__)
         self.__module__ = getattr(fn, "__module__", __name__)
@@ -104,7 +104,7 @@ class custom_vjp:
         """Give the rules; see the class."""
         for rule in (forward, backward):
             if rule is not None:
-                function("defvjp", rule)
+                check_callable("defvjp", rule)
         self._rules = forward, backward
 
     def __repr__(self) -> str:
@@ -228,7 +228,7 @@ class _RecordedCall:
         if not isinstance(made, tuple) or len(made) != 2:
             raise DTypeError(
                 f"{self.name}: forward must return a pair (out, residuals); "
-                f"it returned {sort_of(made)}"
+                f"it returned {describe_type(made)}"
             )
         return made
 
@@ -309,7 +309,7 @@ class _RecordedCall:
         if not isinstance(given, (tuple, list)):
             raise DTypeError(
                 f"{self.name}: backward must return a tuple of gradients, one for each argument; "
-                f"it returned {sort_of(given)}"
+                f"it returned {describe_type(given)}"
             )
         if len(given) != len(self.args):
             raise ShapeError(

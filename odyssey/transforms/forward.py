@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odyssey.checks import flag, function
+from odyssey.checks import check_callable, check_flag
 from odyssey.tape import GradientTape
 from odyssey.tape.queries import Sources
 from odyssey.transforms.arguments import (
@@ -46,8 +46,8 @@ def jvp(fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fal
     >>> float(out), float(tangent)
     (5.0, 42.0)
     """
-    function("jvp", fn)
-    has_aux = flag("jvp", "has_aux", has_aux)
+    check_callable("jvp", fn)
+    has_aux = check_flag("jvp", "has_aux", has_aux)
     primals, tangents = paired_arguments("jvp", primals, tangents)
     primals = detach_recorded(primals)
     given = []
@@ -100,7 +100,7 @@ def hvp(fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fal
     >>> hvp(lambda x: (x**3).sum(), (np.array([1.0, 2.0]),), (np.array([1.0, 10.0]),))
     array([  6., 120.])
     """
-    has_aux = flag("hvp", "has_aux", has_aux)
+    has_aux = check_flag("hvp", "has_aux", has_aux)
     primals, tangents = paired_arguments("hvp", primals, tangents)
     numbers, single = tuple(range(len(primals))), len(primals) == 1
 

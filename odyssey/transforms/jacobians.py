@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, flag, shown
+from odyssey.checks import STUMBLES, check_flag, format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.joining import stack
@@ -99,7 +99,7 @@ def _jacobian(
     who: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, outer: bool = False
 ) -> Callable[..., Any]:
     """Return the Jacobian function; ``outer`` if ``fn`` is a Jacobian: forward, no warning."""
-    numbers, has_aux = normalize_argnums(who, argnums), flag(who, "has_aux", has_aux)
+    numbers, has_aux = normalize_argnums(who, argnums), check_flag(who, "has_aux", has_aux)
     single = not isinstance(argnums, (tuple, list))
 
     def matrix(*args: Any, **named: Any) -> Any:
@@ -134,7 +134,7 @@ def _check_real(who: str, path: str, leaf: Any) -> None:
         dtype = leaf.dtype if isinstance(leaf, _WITH_DTYPE) else np.asarray(leaf).dtype
     except STUMBLES as error:
         raise DTypeError(
-            f"{who}: {path} is {shown(leaf)}, which is not an array: {error}"
+            f"{who}: {path} is {format_value(leaf)}, which is not an array: {error}"
         ) from error
     if dtype.kind != "f" and type(leaf) is not int:
         raise DTypeError(

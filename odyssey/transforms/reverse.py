@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag, function, sort_of
+from odyssey.checks import check_callable, check_flag, describe_type
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.table.scope import recording_now
@@ -57,7 +57,7 @@ def grad(fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) ->
     >>> gradient({"w": np.array([1.0, 2.0]), "b": 3.0})
     {'w': array([2., 4.]), 'b': array(1.)}
     """
-    numbers, has_aux = normalize_argnums("grad", argnums), flag("grad", "has_aux", has_aux)
+    numbers, has_aux = normalize_argnums("grad", argnums), check_flag("grad", "has_aux", has_aux)
     single = not isinstance(argnums, (tuple, list))
 
     def gradient_of_fn(*args: Any, **named: Any) -> Any:
@@ -89,7 +89,7 @@ def value_and_grad(
     (10.0, [5.0, 2.0])
     """
     numbers = normalize_argnums("value_and_grad", argnums)
-    has_aux = flag("value_and_grad", "has_aux", has_aux)
+    has_aux = check_flag("value_and_grad", "has_aux", has_aux)
     single = not isinstance(argnums, (tuple, list))
 
     def with_gradient(*args: Any, **named: Any) -> Any:
@@ -131,7 +131,7 @@ def _check_scalar(who: str, out: Any) -> None:
         return
     if not isinstance(out, (Variable, Symbol, *ARRAY_LIKE)):
         raise DTypeError(
-            f"{who}: the function must return one number; it returned {sort_of(out)}; "
+            f"{who}: the function must return one number; it returned {describe_type(out)}; "
             "has_aux=True hands a second result through"
         )
     if int(np.prod(out.shape)) != 1:
@@ -180,8 +180,8 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     >>> pullback(np.array([1.0, 10.0]))
     (array([ 3., 30.]), array(21.))
     """
-    function("vjp", fn)
-    has_aux = flag("vjp", "has_aux", has_aux)
+    check_callable("vjp", fn)
+    has_aux = check_flag("vjp", "has_aux", has_aux)
     primals = detach_recorded(primals)
     with GradientTape(persistent=True) as tape:
         watched = WatchedArguments("vjp", tape, primals, range(len(primals)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, kind_of, shown
+from odyssey.checks import STUMBLES, error_class_of, format_value
 from odyssey.devices.arrays import (
     ARRAY_LIKE,
     ARRAYS,
@@ -126,7 +126,7 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
     except (OdysseyError, FloatingPointError):
         raise
     except STUMBLES as error:
-        raise kind_of(error)(f"{public_name(func)}: {error}") from error
+        raise error_class_of(error)(f"{public_name(func)}: {error}") from error
 
 
 def _call(func: Any, args: Any, kwargs: Any) -> Any:
@@ -328,7 +328,7 @@ def _with_dtype(row: Row, inputs: Any, dtype: Any) -> Any:
     try:
         dtype = np.dtype(dtype)
     except STUMBLES as error:
-        raise DTypeError(f"np.{row.name}: dtype={shown(dtype)}: {error}") from None
+        raise DTypeError(f"np.{row.name}: dtype={format_value(dtype)}: {error}") from None
     operands = [v if hasattr(v, "dtype") else as_array(row.name, "an operand", v) for v in inputs]
     for operand in operands:
         if not np.can_cast(operand.dtype, dtype, "same_kind"):

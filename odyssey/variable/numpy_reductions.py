@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, shown, sort_of
+from odyssey.checks import STUMBLES, describe_type, format_value
 from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise import arithmetic, choice, complex_numbers
@@ -124,7 +124,7 @@ def _cast_initial(who: str, initial: Any, dtype: np.dtype[Any]) -> Any:
             raise _not_a_scalar(who, initial)
         if initial.dtype.kind == "c" and dtype.kind != "c":
             raise DTypeError(
-                f"{who}: initial={shown(initial)} is complex in a reduction of {dtype}"
+                f"{who}: initial={format_value(initial)} is complex in a reduction of {dtype}"
             )
         return initial if initial.dtype == dtype else shape.astype(initial, dtype)
     if dtype.kind in "fc" and (type(initial) in (int, float) or isinstance(initial, Weak)):
@@ -134,7 +134,7 @@ def _cast_initial(who: str, initial: Any, dtype: np.dtype[Any]) -> Any:
     try:
         return np.array(initial, dtype)[()]
     except STUMBLES as error:
-        came = f"{who}: initial={shown(initial)} came for a reduction of {dtype}"
+        came = f"{who}: initial={format_value(initial)} came for a reduction of {dtype}"
         raise DTypeError(f"{came}: {error}") from None
 
 
@@ -146,7 +146,7 @@ def _not_a_scalar(who: str, initial: Any) -> ShapeError:
 def _mask_of(who: str, mask: Any, x: Any) -> Any:
     """Return the mask that ``where=`` gives; arrays must be boolean, as for NumPy."""
     if isinstance(mask, (Value, Symbol, *ARRAYS)) and mask.dtype.kind != "b":
-        came = f"{who}: where= is {sort_of(mask)} of {mask.dtype}"
+        came = f"{who}: where= is {describe_type(mask)} of {mask.dtype}"
         raise DTypeError(f"{came}; pass truths, where=mask != 0 for example")
     mask = mask if isinstance(mask, (Value, Symbol)) else as_array(who, "where", mask)
     given = shape.shape_of(mask)

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from odyssey import checks
-from odyssey.checks import STUMBLES, flag, is_called_by_user, kind_of, label, shown
+from odyssey.checks import (
+    STUMBLES,
+    check_flag,
+    check_name,
+    error_class_of,
+    format_value,
+    is_called_by_user,
+)
 from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
@@ -96,11 +103,11 @@ class Variable(Value, Operators):
             self._init_traced(data, requires_grad, tape, name, dtype)
             return
         if name is not None:
-            label("Variable", name)
+            check_name("Variable", name)
         if requires_grad is not False and requires_grad is not True:
-            requires_grad = flag("Variable", "requires_grad", requires_grad)
+            requires_grad = check_flag("Variable", "requires_grad", requires_grad)
         if tape is not None and not hasattr(type(tape), "_adopt"):
-            raise DTypeError(f"Variable: tape={shown(tape)} is not a GradientTape")
+            raise DTypeError(f"Variable: tape={format_value(tape)} is not a GradientTape")
         array = as_array("Variable", "the data", data)
         if dtype is not None:
             array = _cast_array("Variable", array, dtype)
@@ -171,7 +178,7 @@ class Variable(Value, Operators):
 
     @name.setter
     def name(self, name: str | None) -> None:
-        label("name", name)
+        check_name("name", name)
         if name != self.name:
             self._own_info()
             store().rename(self, name)
@@ -185,7 +192,7 @@ class Variable(Value, Operators):
     def requires_grad(self, flag: bool) -> None:
         if is_untracked(self) or not self.is_leaf:
             raise TapeError(f"requires_grad: {self!r} is not a leaf; detach() it first")
-        flag = checks.flag("Variable", "requires_grad", flag)
+        flag = checks.check_flag("Variable", "requires_grad", flag)
         if flag == self.requires_grad:
             return
         if flag:
@@ -261,7 +268,7 @@ class Variable(Value, Operators):
     def detach_into(self, tape: Tape) -> Variable:
         """Return a trainable leaf of another tape with this value; no gradient flows back."""
         if not hasattr(type(tape), "_adopt"):
-            raise DTypeError(f"detach_into: {shown(tape)} is not a GradientTape")
+            raise DTypeError(f"detach_into: {format_value(tape)} is not a GradientTape")
         moved: Variable = tape.variable(np.array(self.data), self.name)
         return moved
 
@@ -286,8 +293,8 @@ class Variable(Value, Operators):
         try:
             return np.asarray(self._array).item(*index)
         except STUMBLES as error:
-            came = ", ".join(map(shown, index))
-            raise kind_of(error)(
+            came = ", ".join(map(format_value, index))
+            raise error_class_of(error)(
                 f"item({came}) of a Variable of shape {self.shape}: {error}"
             ) from None
 
@@ -317,7 +324,7 @@ class Variable(Value, Operators):
             if isinstance(error, OdysseyError):
                 raise
             kind = SettingError if isinstance(error, ValueError) else DTypeError
-            raise kind(f"{self!r} as an array of dtype={shown(dtype)}: {error}") from None
+            raise kind(f"{self!r} as an array of dtype={format_value(dtype)}: {error}") from None
 
     def _would_lose_gradient(self) -> bool:
         """True if a copy of the data alone would lose a gradient."""
@@ -387,7 +394,7 @@ class Variable(Value, Operators):
     def __format__(self, spec: str) -> str:
         store().demand("format() asks for the value of", self)
         if not isinstance(spec, str):
-            raise DTypeError(f"format of {self!r}: {shown(spec)} is not text")
+            raise DTypeError(f"format of {self!r}: {format_value(spec)} is not text")
         if not spec:
             return str(self)
         try:
@@ -583,7 +590,9 @@ def _cast_array(who: str, array: Array, dtype: Any) -> Array:
     try:
         return array.astype(native_dtype(dtype), copy=False)
     except (TypeError, ValueError) as error:
-        raise DTypeError(f"{who}: dtype={shown(dtype)} is not one of numbers: {error}") from None
+        raise DTypeError(
+            f"{who}: dtype={format_value(dtype)} is not one of numbers: {error}"
+        ) from None
 
 
 def resolve_gradient(grad: Any) -> Any:
@@ -650,7 +659,7 @@ def check_trainable(dtype: np.dtype[Any]) -> None:
 def _check_device(device: str | None) -> None:
     if device is not None and not (isinstance(device, str) and device == "cpu"):
         raise DeviceError(
-            f"device {shown(device)} is not available: this version computes on 'cpu'; "
+            f"device {format_value(device)} is not available: this version computes on 'cpu'; "
             "leave device out, or pass 'cpu'"
         )
 

@@ -9,7 +9,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, losses, ops, optim
-from odyssey.checks import flag, number, shown, whole, word
+from odyssey.checks import check_choice, check_flag, check_int, check_number, format_value
 from odyssey.errors import (
     DTypeError,
     OdysseyError,
@@ -73,7 +73,7 @@ def test_a_flag_is_true_or_false_and_nothing_else(call, text):
 
 @pytest.mark.parametrize("value", [False, np.False_, np.array(False), 0], ids=repr)
 def test_what_numpy_calls_false_is_false(value):
-    assert flag("who", "flag", value) is False
+    assert check_flag("who", "flag", value) is False
     assert ops.sum(X, 0, keepdims=value).shape == (2,)
 
 
@@ -134,22 +134,22 @@ def test_a_setting_that_is_no_sensible_number_is_refused_by_name(call, value, re
 )
 def test_a_number_lies_in_its_interval_or_is_refused(value, interval, fits):
     if fits:
-        assert type(number("who", "name", value, interval)) is float
+        assert type(check_number("who", "name", value, interval)) is float
     else:
         with pytest.raises(SettingError, match="who: name="):
-            number("who", "name", value, interval)
+            check_number("who", "name", value, interval)
 
 
 def test_whole_numbers_and_words_are_checked_by_name():
-    assert whole("who", "n", np.int8(3), 1) == 3
+    assert check_int("who", "n", np.int8(3), 1) == 3
     for value in (1.5, "3", None, X):
         with pytest.raises(DTypeError, match=r"who: n=.* is not a whole number"):
-            whole("who", "n", value)
+            check_int("who", "n", value)
     with pytest.raises(SettingError, match="n=0; it must be at least 1"):
-        whole("who", "n", 0, 1)
+        check_int("who", "n", 0, 1)
     for value in ("c", 3, X, None):
         with pytest.raises(SettingError, match="choose 'a' or 'b'"):
-            word("who", "mode", value, ("a", "b"))
+            check_choice("who", "mode", value, ("a", "b"))
 
 
 def test_any_value_can_be_shown_on_one_short_line():
@@ -162,8 +162,8 @@ def test_any_value_can_be_shown_on_one_short_line():
             raise KeyError
 
     for value in (deep, 10**5000, Broken(), "a\nb" * 1000, X, None):
-        assert len(shown(value)) <= 80
-        assert "\n" not in shown(value)
+        assert len(format_value(value)) <= 80
+        assert "\n" not in format_value(value)
 
 
 # ------------------------------------------------------------------ words and names

@@ -23,7 +23,7 @@ import numpy as np
 
 import odyssey
 from odyssey import GradientTape, Variable
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.devices.array_locks import locked_bytes
 from odyssey.errors import OdysseyError
 from odyssey.table.scope import scopes
@@ -281,5 +281,7 @@ def storm(doors, count, seed):
         found, args, named = called(doors[name], rng)
         for wrong in found:
             if wrong not in faults:
-                faults[wrong] = f"{wrong}; call {k}, {name}(*{shown(args)}, **{shown(named)})"
+                faults[wrong] = (
+                    f"{wrong}; call {k}, {name}(*{format_value(args)}, **{format_value(named)})"
+                )
     return list(faults.values())

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import sort_of
+from odyssey.checks import describe_type
 from odyssey.compiler.guards import terms
 from odyssey.compiler.guards.bytecode import INERT_NAMES, ReachedNames, class_defines
 from odyssey.compiler.guards.effects import side_effect_of
@@ -134,7 +134,7 @@ class GuardDiscovery:
             return value
         self._visited[id(value)] = value
         if type(value) not in (np.ndarray, np.memmap):
-            kind = sort_of(value)
+            kind = describe_type(value)
             raise Unguardable(f"it reaches {guard.name}, {kind}, which is more than an array")
         if value.dtype.hasobject:
             raise Unguardable(f"it reaches {guard.name}, an array of Python objects")

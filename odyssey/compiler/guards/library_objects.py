@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from odyssey.checks import sort_of
+from odyssey.checks import describe_type
 from odyssey.compiler.guards import terms
 from odyssey.compiler.guards.discovery import GuardDiscovery, Namespace, Unguardable
 from odyssey.compiler.guards.functions import visit_user_contents
@@ -60,7 +60,7 @@ def visit_odyssey_object(discovery: GuardDiscovery, thing: Any, path: str) -> No
         for name in names:
             discovery.guard_and_visit(terms.attribute_guard(f"{path}.{name}", thing, name))
     elif not isinstance(thing, (Spec, Mark, BaseException)):
-        kind = sort_of(thing)
+        kind = describe_type(thing)
         raise Unguardable(f"it reaches {path}, {kind}, which cannot be guarded")
     if is_user_defined(type(thing)):
         discovery.visit_attributes(thing, path)

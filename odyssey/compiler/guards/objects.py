@@ -28,7 +28,7 @@ from weakref import ref
 
 import numpy as np
 
-from odyssey.checks import article
+from odyssey.checks import with_article
 from odyssey.compiler.guards import terms
 from odyssey.compiler.guards.discovery import GuardDiscovery, Unguardable
 from odyssey.compiler.guards.effects import defining_module
@@ -108,7 +108,9 @@ def _visit_other(discovery: GuardDiscovery, thing: Any, path: str) -> None:
     if hasattr(kind, "__next__"):
         raise Unguardable(f"it reaches {path}, an iterator, which goes on with each call")
     if isinstance(thing, (ref, ContextVar)) or not issubclass(c_base_of(kind), KNOWN_C_TYPES):
-        raise Unguardable(f"it reaches {path}, {article(kind.__name__)}, which cannot be guarded")
+        raise Unguardable(
+            f"it reaches {path}, {with_article(kind.__name__)}, which cannot be guarded"
+        )
     if not is_user_defined(kind):
         discovery.reject_side_effects(kind, defining_module(kind), kind.__name__)
     for container, visitor in _CONTAINER_VISITORS.items():

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from odyssey.checks import shown, sort_of
+from odyssey.checks import describe_type, format_value
 from odyssey.compiler.native_dispatch import cpython_layout
 from odyssey.compiler.native_dispatch.cpython_layout import MISSING, MemoryGuard
 from odyssey.devices.array_locks import is_locked
@@ -155,9 +155,9 @@ class ReferenceGuard(Guard):
 
 def _format_value(thing: Any) -> str:
     try:
-        return shown(thing)
+        return format_value(thing)
     except Exception:  # an object whose repr raises
-        return f"{sort_of(thing)}"
+        return f"{describe_type(thing)}"
 
 
 # ------------------------------------------------------------------ equivalent values

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.compiler.machine import disk_cache
 from odyssey.compiler.machine.elf_loader import is_known_here
 from odyssey.errors import SettingError
@@ -44,12 +44,12 @@ def _check_level(cpu: str, features: Mapping[str, bool]) -> None:
     # LLVM ends the process over a name that it does not know.
     levels = list(_LEVELS) if features.get("sse2") else []
     if cpu not in levels:
-        raise SettingError(f"load: cpu={shown(cpu)} is none of {levels} here; leave it out")
+        raise SettingError(f"load: cpu={format_value(cpu)} is none of {levels} here; leave it out")
     wanted = [name for level in levels[: levels.index(cpu) + 1] for name in _LEVELS[level]]
     if missing := [name for name in wanted if not features.get(name)]:
         raise SettingError(
-            f"load: cpu={shown(cpu)} needs {', '.join(missing)}, which this processor lacks; pass "
-            "a level below, or leave it out"
+            f"load: cpu={format_value(cpu)} needs {', '.join(missing)}, which this processor "
+            "lacks; pass a level below, or leave it out"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odyssey.checks import shown, whole
+from odyssey.checks import check_int, format_value
 from odyssey.errors import SettingError
 
 __all__ = ["MOST", "get_threads", "number_of_threads", "said", "set_threads", "tell"]
@@ -51,9 +51,9 @@ def get_threads() -> int:
 def number_of_threads(who: str, value: Any) -> int:
     """Check a number of threads."""
     name = "number" if who == "set_threads" else "threads"
-    found = whole(who, name, value, 1)
+    found = check_int(who, name, value, 1)
     if found > MOST:
-        raise SettingError(f"{who}: {name}={shown(found)}; it must be at most {MOST}")
+        raise SettingError(f"{who}: {name}={format_value(found)}; it must be at most {MOST}")
     return found
 
 

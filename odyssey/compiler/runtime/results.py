@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
-from odyssey.checks import sort_of
+from odyssey.checks import describe_type
 from odyssey.compiler.arguments import aliases_states
 from odyssey.compiler.native_dispatch.tables import (
     ARRAY_RESULT,
@@ -210,7 +210,7 @@ def _constant_leaf(leaf: Any, output: Any) -> ResultLeaf:
     """Return a leaf that is a constant of the trace."""
     plain = leaf is None or type(leaf) in (int, float, complex, bool, str)
     if not plain or type(output) is not type(leaf):
-        raise NotCompilableError(f"it returns {sort_of(leaf)}")
+        raise NotCompilableError(f"it returns {describe_type(leaf)}")
     return _captured_leaf(output)  # the eager call may have had other scalars
 
 
@@ -252,7 +252,7 @@ def _output_leaf(leaf: Any, at: int, symbol: Any) -> ResultLeaf:
     if type(leaf) is float and _is_real_number(symbol):  # such as the norm that clipping returns
         return ResultLeaf(lambda outs: float(outs[at]), None, at)
     if type(leaf) is not Variable:
-        raise NotCompilableError(f"it returns {sort_of(leaf)}")
+        raise NotCompilableError(f"it returns {describe_type(leaf)}")
     # The eager call may have had another size.
     where, info = leaf._recording, leaf._info
     spec = symbol._spec if isinstance(symbol, Value) else leaf._spec

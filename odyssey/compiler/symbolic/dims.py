@@ -13,7 +13,7 @@ from collections.abc import Callable
 from operator import add, floordiv, mod, mul, sub
 from typing import Any
 
-from odyssey.checks import shown, whole
+from odyssey.checks import check_int, format_value
 from odyssey.errors import OdysseyError, SettingError
 
 __all__ = ["Dim", "LostSizeError", "Varying"]
@@ -35,10 +35,12 @@ class Dim:
 
     def __init__(self, name: str, low: int = 1, high: int | None = None) -> None:
         if not isinstance(name, str) or not name:
-            raise SettingError(f"Dim: name={shown(name)} is not a name; pass a string, as 'batch'")
+            raise SettingError(
+                f"Dim: name={format_value(name)} is not a name; pass a string, as 'batch'"
+            )
         self.name = name
-        self.low = whole("Dim", "low", low, 0)
-        self.high = None if high is None else whole("Dim", "high", high, self.low)
+        self.low = check_int("Dim", "low", low, 0)
+        self.high = None if high is None else check_int("Dim", "high", high, self.low)
 
     def holds(self, size: int) -> bool:
         """Whether a size is within the bounds."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import shown, sort_of
+from odyssey.checks import describe_type, format_value
 from odyssey.compiler.arguments import cache_key, is_input
 from odyssey.compiler.symbolic.dims import Dim
 from odyssey.errors import DTypeError, SettingError, ShapeError
@@ -91,13 +91,13 @@ class Declared:
     def _checked(self, name: Any, axes: Any) -> dict[int, Dim]:
         if not isinstance(axes, Mapping):
             raise DTypeError(
-                f"compile: dynamic={{{name!r}: {shown(axes)}}} names no axes; "
+                f"compile: dynamic={{{name!r}: {format_value(axes)}}} names no axes; "
                 f"pass {{{name!r}: {{0: Dim('batch')}}}}"
             )
         for axis, dim in axes.items():
             if type(axis) is not int or not isinstance(dim, Dim):
                 raise DTypeError(
-                    f"compile: dynamic[{name!r}] has {shown(axis)}: {shown(dim)}; "
+                    f"compile: dynamic[{name!r}] has {format_value(axis)}: {format_value(dim)}; "
                     "pass whole numbers, and a Dim for each"
                 )
             if self.dims.setdefault(dim.name, dim) != dim:
@@ -150,7 +150,7 @@ class Declared:
 def _items(declared: Any) -> Sequence[tuple[Any, Any]]:
     if not isinstance(declared, Mapping):
         raise DTypeError(
-            f"compile: dynamic={shown(declared)} is {sort_of(declared)}; "
+            f"compile: dynamic={format_value(declared)} is {describe_type(declared)}; "
             "pass a dict, as {'x': {0: Dim('batch')}}"
         )
     return list(declared.items())
@@ -169,8 +169,8 @@ def _positional(fn: Callable[..., Any], named: Mapping[Any, Any]) -> list[str]:
     for name in named:
         if name not in names and not open_:
             raise SettingError(
-                f"compile: dynamic names {shown(name)}, which is not a parameter of the function; "
-                f"it has {', '.join(sorted(names)) or 'none'}"
+                f"compile: dynamic names {format_value(name)}, which is not a parameter of the "
+                f"function; it has {', '.join(sorted(names)) or 'none'}"
             )
     kinds = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     return [p.name for p in parameters if p.kind in kinds]

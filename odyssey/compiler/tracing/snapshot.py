@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import article, sort_of
+from odyssey.checks import describe_type, with_article
 from odyssey.compiler.guards.guards import discover_guards, named_objects
 from odyssey.compiler.guards.objects import KNOWN_C_TYPES, c_base_of
 from odyssey.devices.array_locks import lock_array
@@ -145,7 +145,7 @@ def _reason_against_tracing(
         if isinstance(thing, GradientTape):
             return "it reaches a tape from before"
         if hasattr(type(thing), "__next__"):
-            return f"it reaches {sort_of(thing)}, which goes on with each call"
+            return f"it reaches {describe_type(thing)}, which goes on with each call"
         if not allow_unknown and not _is_restorable(thing, unguardable is None):
             why = "" if unguardable is None else f"{unguardable}, so all counts that is there; "
             name = _display_name(thing)
@@ -157,7 +157,7 @@ def _reason_against_tracing(
 
 def _display_name(thing: Any) -> str:
     own = thing.__name__ if isinstance(thing, FunctionType) else None
-    return own or sort_of(thing)
+    return own or describe_type(thing)
 
 
 def _view_depth(array: Any) -> int:
@@ -217,14 +217,14 @@ def _save_object(thing: Any, enter: Callable[[Any], bool]) -> list[_SavedPart]:
     if isinstance(thing, type):
         name_of_part = f"an attribute of {thing.__name__}"
         return [(name_of_part, *_save_class_attributes(thing))] if enter(thing) else []
-    name_of_part = f"an attribute of {article(kind)}"
+    name_of_part = f"an attribute of {with_article(kind)}"
     parts = [(name_of_part, *_save_slot(slot, thing)) for slot in slot_descriptors(type(thing))]
     saves_dict = not isinstance(thing, ModuleType) or enter(thing)
     if saves_dict and isinstance(getattr(thing, "__dict__", None), dict):
         parts.append((name_of_part, *_save_dict_items(thing.__dict__)))
     for base, save in _SAVERS.items():
         if isinstance(thing, base):
-            parts.append((article(kind), *save(thing)))
+            parts.append((with_article(kind), *save(thing)))
     return parts
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import word
+from odyssey.checks import check_choice
 from odyssey.errors import DTypeError, SettingError
 from odyssey.kernels import T, select
 from odyssey.nn.activations.smooth import logistic, logistic_scalar, sigmoid, single_precision
@@ -30,7 +30,7 @@ _CUBIC = 0.044715
 
 
 def _gelu_options(approximate: Any) -> tuple[str]:
-    return (word("gelu", "approximate", approximate, ("none", "tanh")),)
+    return (check_choice("gelu", "approximate", approximate, ("none", "tanh")),)
 
 
 def _gelu_rule(g: Any, x: Any, approximate: str, residual: Any = None) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number
+from odyssey.checks import check_number
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels import T, select
@@ -398,7 +398,7 @@ def _shrink_options(who: str) -> Any:
 
     def check_lambd(lambd: Any) -> tuple[float, ...]:
         (far,) = real(lambd)
-        return (number(who, "lambd", far, "[0, inf)"),)
+        return (check_number(who, "lambd", far, "[0, inf)"),)
 
     return check_lambd
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import whole
+from odyssey.checks import check_int
 from odyssey.errors import ShapeError
 from odyssey.nn.attention.scaled_dot_product import scaled_dot_product_attention
 from odyssey.nn.linear_layers import linear
@@ -100,7 +100,7 @@ def multi_head_attention(
     >>> multi_head_attention(x, x, x, w, w, w, w, heads=2, causal=True).shape
     (5, 4)
     """
-    heads = whole("multi_head_attention", "heads", heads, 1)
+    heads = check_int("multi_head_attention", "heads", heads, 1)
     dim, width = _head_sizes(heads, *map(shape_of, (w_q, w_k, w_v, w_o)))
     queries = _split_heads(_project(q, w_q, b_q, tape), dim, tape)
     keys = _split_heads(_project(k, w_k, b_k, tape), dim, tape)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number
+from odyssey.checks import check_number
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.trigonometry import cos, sin
@@ -57,7 +57,7 @@ def _rope_decomposition(x: Any, positions: Any, base: float) -> Any:
 
 @op(
     real=True,
-    prepare=lambda base: (number("rope", "base", base, "(0, inf)"),),
+    prepare=lambda base: (check_number("rope", "base", base, "(0, inf)"),),
     infer=_infer_rope,
     decomposition=_rope_decomposition,
     vjp={

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import number, word
+from odyssey.checks import check_choice, check_number
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.linalg.matrix_products import matmul
 from odyssey.nn.shared import SharedPullback
@@ -568,7 +568,7 @@ def _masked_leading_shape(scores: Shape, mask: Any) -> Shape:
 
 
 def _attention_options(causal: bool, scale: Any) -> tuple[bool, float | None]:
-    return causal, None if scale is None else number(_WHO, "scale", scale)
+    return causal, None if scale is None else check_number(_WHO, "scale", scale)
 
 
 # ------------------------------------------------------------------ rules
@@ -796,7 +796,7 @@ def scaled_dot_product_attention(
 
 
 def _pullback_options(causal: bool, scale: Any, operand: Any) -> tuple[bool, float | None, str]:
-    return *_attention_options(causal, scale), word(
+    return *_attention_options(causal, scale), check_choice(
         _BACK, "operand", operand, ("q", "k", "v", "mask")
     )
 

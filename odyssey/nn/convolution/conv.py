@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import whole
+from odyssey.checks import check_int
 from odyssey.errors import SettingError, ShapeError
 from odyssey.linalg.matrix_products import matmul
 from odyssey.nn.convolution import im2col
@@ -75,7 +75,7 @@ def _shape_or_empty(x: Any) -> Shape:
 
 
 def _check_groups(who: str, groups: Any, out: int, channels: int) -> int:
-    groups = whole(who, "groups", groups, 1)
+    groups = check_int(who, "groups", groups, 1)
     if out % groups or channels % groups:
         raise ShapeError(
             f"{who}: {groups} groups do not divide {channels} channels and {out} of the result; "
@@ -96,7 +96,7 @@ def input_grid(
     shape, window = image_shape(who, "y", y), _shape_or_empty(weight)
     if len(window) != len(shape):
         raise ShapeError(f"{who}: y {shape} with weight {window}; wanted are as many axes")
-    groups = whole(who, "groups", options[-1], 1)
+    groups = check_int(who, "groups", options[-1], 1)
     size = int_per_axis(who, "size", size, len(shape) - 2, 0)
     whole_shape = (shape[0], window[1] * groups, *size)
     grid, groups = conv_grid(who, Spec(whole_shape, y.dtype), weight, None, options)

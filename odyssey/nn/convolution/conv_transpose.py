@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.errors import SettingError, ShapeError
 from odyssey.nn.convolution.conv import convolution_input
 from odyssey.nn.sliding_windows import int_per_axis, window_grid
@@ -59,7 +59,8 @@ def _output_size(
     more = int_per_axis(who, "output_padding", more, n, 0)
     if any(m >= s for m, s in zip(more, grid.stride, strict=True)):
         raise SettingError(
-            f"{who}: output_padding={shown(more)} for stride {grid.stride}; it must be smaller"
+            f"{who}: output_padding={format_value(more)} for stride {grid.stride}; it must be "
+            "smaller"
         )
     size = [
         (places - 1) * s + span - before - after + m

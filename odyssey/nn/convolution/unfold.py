@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.errors import ShapeError
 from odyssey.nn.convolution.im2col import col2im_accumulator, pad_images, single_block, window_view
 from odyssey.nn.pooling.window_plan import MAX_SLICES
@@ -43,7 +43,8 @@ def _infer_unfold(x: Spec, window: Any, stride: Any, padding: Any, dilation: Any
 def _read_size(who: str, size: Any) -> Shape:
     if not isinstance(size, (tuple, list)):
         raise ShapeError(
-            f"{who}: size={shown(size)}; pass the spatial size of the images, as (height, width)"
+            f"{who}: size={format_value(size)}; pass the spatial size of the images, as (height, "
+            "width)"
         )
     return int_per_axis(who, "size", size, len(size), 0)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number, shown
+from odyssey.checks import check_number, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.write_guard import wait_for_programs, write_lock
@@ -52,8 +52,8 @@ def _check_running(who: str, running: Any, name: str, training: bool) -> Any:
         return running
     if training:
         raise DTypeError(
-            f"{who}: {name} is {shown(running)}, and is to be updated; pass a Variable, or leave "
-            "running_mean and running_var out"
+            f"{who}: {name} is {format_value(running)}, and is to be updated; pass a Variable, or "
+            "leave running_mean and running_var out"
         )
     return as_array(who, name, running) if not hasattr(running, "dtype") else running
 
@@ -155,8 +155,8 @@ def batch_norm(
     check_channels(
         who, shape, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
     )
-    momentum = number(who, "momentum", momentum, "[0, 1]")
-    eps = number(who, "eps", eps, "[0, inf)")
+    momentum = check_number(who, "momentum", momentum, "[0, 1]")
+    eps = check_number(who, "eps", eps, "[0, inf)")
     absent = [running_mean is None, running_var is None]
     if any(absent) and not (all(absent) and training):
         raise ShapeError(

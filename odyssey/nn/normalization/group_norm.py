@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odyssey.checks import whole
+from odyssey.checks import check_int
 from odyssey.errors import SettingError
 from odyssey.nn.normalization.channels import (
     by_channel,
@@ -64,7 +64,7 @@ def group_norm(
     who = "group_norm"
     x, weight, bias = real_operands(who, x=x, weight=weight, bias=bias)
     channels = count_channels(who, x)
-    groups = whole(who, "groups", groups, 1)
+    groups = check_int(who, "groups", groups, 1)
     if channels % groups:
         raise SettingError(
             f"{who}: groups={groups}; {channels} channels cannot be divided into so many"

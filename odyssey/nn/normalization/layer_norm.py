@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number
+from odyssey.checks import check_number
 from odyssey.errors import DeviceError, DTypeError, OdysseyError, SettingError, ShapeError
 from odyssey.kernels.sizes import SIZES
 from odyssey.ops.elementwise.arithmetic import add, div, mul, square, sub
@@ -540,7 +540,7 @@ def _norm_options(who: str) -> Callable[..., tuple[Any, float]]:
         if type(eps) is float and 0.0 <= eps < math.inf:
             return axis, eps
         (static,) = plain(eps)
-        return axis, number(who, "eps", static, "[0, inf)")
+        return axis, check_number(who, "eps", static, "[0, inf)")
 
     return check_options
 

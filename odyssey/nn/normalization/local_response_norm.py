@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number, whole
+from odyssey.checks import check_int, check_number
 from odyssey.errors import SettingError, ShapeError
 from odyssey.nn.pooling.average_pooling import avg_pool1d
 from odyssey.nn.shared import as_operand
@@ -59,8 +59,10 @@ def local_response_norm(
     array([[1., 1.]])
     """
     who = "local_response_norm"
-    size = whole(who, "size", size, 1)
-    alpha, beta, k = (number(who, n, v) for n, v in (("alpha", alpha), ("beta", beta), ("k", k)))
+    size = check_int(who, "size", size, 1)
+    alpha, beta, k = (
+        check_number(who, n, v) for n, v in (("alpha", alpha), ("beta", beta), ("k", k))
+    )
     x = as_operand(who, "x", x)
     ndim = len(shape_of(x))
     if ndim < 2:

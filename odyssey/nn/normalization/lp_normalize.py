@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number
+from odyssey.checks import check_number
 from odyssey.errors import DTypeError, SettingError
 from odyssey.nn.distances import pairwise_distance
 from odyssey.nn.shared import as_operand
@@ -56,8 +56,8 @@ def normalize(
     x = as_operand("normalize", "x", x)
     if x.dtype.kind == "c":
         raise DTypeError(f"normalize: x is of {x.dtype}; pass real numbers")
-    eps = number("normalize", "eps", eps, "[0, inf)")
-    p = number("normalize", "p", p, "[1, inf]")
+    eps = check_number("normalize", "eps", eps, "[0, inf)")
+    p = check_number("normalize", "p", p, "[1, inf]")
     (k,) = normalize_axes("normalize", axis, len(shape_of(x)))
     if x.dtype == np.float16:
         single = astype(x, np.float32, tape=tape)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number
+from odyssey.checks import check_number
 from odyssey.errors import SettingError
 from odyssey.nn.pooling.average_pooling import avg_pool1d, avg_pool2d, avg_pool3d
 from odyssey.nn.pooling.window_plan import window_options
@@ -20,7 +20,7 @@ from odyssey.table.samples import reject, sample
 
 
 def _lp_pool(who: str, x: Any, p: Any, window: Any, stride: Any, dims: int, tape: Any) -> Any:
-    p = number(who, "p", p, "(0, inf)")
+    p = check_number(who, "p", p, "(0, inf)")
     sizes, steps, *_ = window_options(who, dims, window, stride, 0)
     pooled = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1]
     if getattr(x, "dtype", None) == np.float16:  # whose powers end at 65,504

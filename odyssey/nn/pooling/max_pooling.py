@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag
+from odyssey.checks import check_flag
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.kernels.sizes import SIZES
 from odyssey.nn.pooling.window_plan import (
@@ -524,7 +524,7 @@ def _with_indices_option(pooled: Any) -> Any:
     def call(*args: Any, **named: Any) -> Any:
         if "return_indices" not in named:
             return pooled(*args, **named)
-        wanted = flag(row.name, "return_indices", named.pop("return_indices"))
+        wanted = check_flag(row.name, "return_indices", named.pop("return_indices"))
         out = pooled(*args, **named)
         if not wanted:
             return out

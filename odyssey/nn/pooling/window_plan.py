@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import flag, shown
+from odyssey.checks import check_flag, format_value
 from odyssey.errors import ShapeError
 from odyssey.nn.sliding_windows import int_per_axis
 from odyssey.spec import Array, Shape
@@ -50,10 +50,10 @@ def window_options(
     pads = int_per_axis(who, "padding", padding, dims, 0)
     if padding and any(2 * p > n for p, n in zip(pads, sizes, strict=True)):
         raise ShapeError(
-            f"{who}: padding={shown(padding)} for a window of {shown(window)}; it may be half of "
-            "the window at most, so that no window has nothing but padding"
+            f"{who}: padding={format_value(padding)} for a window of {format_value(window)}; it "
+            "may be half of the window at most, so that no window has nothing but padding"
         )
-    beyond = ceil_mode if type(ceil_mode) is bool else flag(who, "ceil_mode", ceil_mode)
+    beyond = ceil_mode if type(ceil_mode) is bool else check_flag(who, "ceil_mode", ceil_mode)
     return sizes, steps, pads, int_per_axis(who, "dilation", dilation, dims), beyond
 
 

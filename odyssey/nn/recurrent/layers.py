@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import sort_of, word
+from odyssey.checks import check_choice, describe_type
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.nn.linear_layers import linear
 from odyssey.nn.recurrent.recurrence import CELLS, recurrent_states
@@ -71,13 +71,13 @@ def _read_state_pair(who: str, state: Any) -> list[Any]:
         return [None, None]
     if not isinstance(state, (tuple, list)) or len(state) != 2:
         raise DTypeError(
-            f"{who}: state is {sort_of(state)}; pass the pair (h, c), or None for zeros"
+            f"{who}: state is {describe_type(state)}; pass the pair (h, c), or None for zeros"
         )
     return list(state)
 
 
 def _activation_cell(who: str, activation: Any) -> str:
-    return word(who, "activation", activation, ("tanh", "relu"))
+    return check_choice(who, "activation", activation, ("tanh", "relu"))
 
 
 # ------------------------------------------------------------------ simple recurrent layer

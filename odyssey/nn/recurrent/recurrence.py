@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import word
+from odyssey.checks import check_choice
 from odyssey.errors import SettingError, ShapeError
 from odyssey.nn.activations.piecewise import relu
 from odyssey.nn.activations.smooth import sigmoid
@@ -334,7 +334,7 @@ def _infer_states(x: Any, state: Any, w: Any, b: Any, cell: str) -> Spec:
 
 
 def _cell_option(cell: Any) -> tuple[str]:
-    return (word("recurrent_states", "cell", cell, tuple(CELLS)),)
+    return (check_choice("recurrent_states", "cell", cell, tuple(CELLS)),)
 
 
 def _checked_states(x: Any, state: Any, w: Any, b: Any, cell: str) -> Array:
@@ -415,7 +415,7 @@ def _infer_recurrent_pullback(
     real=True,
     prepare=lambda cell, operand: (
         *_cell_option(cell),
-        word("recurrent_pullback", "operand", operand, ("x", "state", "w", "b")),
+        check_choice("recurrent_pullback", "operand", operand, ("x", "state", "w", "b")),
     ),
     infer=_infer_recurrent_pullback,
     decomposition=_pullback_decomposition,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import whole, word
+from odyssey.checks import check_choice, check_int
 from odyssey.errors import SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, mul
 from odyssey.ops.elementwise.choice import keep_where
@@ -72,9 +72,9 @@ def _taps(
     With ``back`` those of the transpose: the new elements that read each old one. A weight of 0
     means that nothing is read.
     """
-    word("sampled", "mode", mode, _MODES)
+    check_choice("sampled", "mode", mode, _MODES)
     for part in (length, count):
-        whole("sampled", "lengths", part, 1)
+        check_int("sampled", "lengths", part, 1)
     if mode == "area":
         places, weights = _area_taps(length, count)
     elif mode in ("nearest", "nearest-exact"):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag, shown, whole, word
+from odyssey.checks import check_choice, check_flag, check_int, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.linalg.matrix_products import matmul
@@ -110,8 +110,8 @@ def _check_grid(x: Any, grid: Any, mode: str, padding_mode: str) -> None:
     for name, array in (("x", x), ("grid", grid)):
         if array.dtype.kind != "f":
             raise DTypeError(f"grid_sample: {name} of {array.dtype}; pass real floating numbers")
-    word("grid_sample", "mode", mode, _MODES)
-    word("grid_sample", "padding_mode", padding_mode, _PADDINGS)
+    check_choice("grid_sample", "mode", mode, _MODES)
+    check_choice("grid_sample", "padding_mode", padding_mode, _PADDINGS)
 
 
 # Places inside, between elements, on them, at the border and outside.
@@ -184,7 +184,7 @@ def grid_sample(
     x = x if hasattr(x, "dtype") else as_array("grid_sample", "x", x)
     grid = grid if hasattr(grid, "dtype") else as_array("grid_sample", "grid", grid)
     _check_grid(x, grid, mode, padding_mode)
-    flag("grid_sample", "align_corners", align_corners)
+    check_flag("grid_sample", "align_corners", align_corners)
     samples, channels, *lengths = shape_of(x)
     size = shape_of(grid)[1:-1]
     count = math.prod(size)
@@ -230,10 +230,10 @@ def _axis_positions(length: int, align_corners: bool) -> Any:
 def _read_image_size(size: Any) -> Shape:
     if not isinstance(size, (tuple, list)) or len(size) not in (4, 5):
         raise ShapeError(
-            f"affine_grid: size={shown(size)}; pass that of the images, (samples, channels, "
+            f"affine_grid: size={format_value(size)}; pass that of the images, (samples, channels, "
             "height, width), or of volumes"
         )
-    return tuple([whole("affine_grid", "size", n, 0) for n in size])
+    return tuple([check_int("affine_grid", "size", n, 0) for n in size])
 
 
 @composite(
@@ -274,13 +274,13 @@ def affine_grid(theta: Any, size: Any, *, align_corners: bool = False, tape: Any
              [1., 0.]]]])
     """
     theta = theta if hasattr(theta, "dtype") else as_array("affine_grid", "theta", theta)
-    flag("affine_grid", "align_corners", align_corners)
+    check_flag("affine_grid", "align_corners", align_corners)
     samples, _, *lengths = _read_image_size(size)
     dims = len(lengths)
     if shape_of(theta) != (samples, dims, dims + 1):
         raise ShapeError(
-            f"affine_grid: theta has shape {shape_of(theta)}; for size={shown(size)} wanted is "
-            f"{(samples, dims, dims + 1)}"
+            f"affine_grid: theta has shape {shape_of(theta)}; for size={format_value(size)} wanted "
+            f"is {(samples, dims, dims + 1)}"
         )
     if theta.dtype.kind != "f":
         raise DTypeError(f"affine_grid: theta of {theta.dtype}; pass real floating numbers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import floor
 from typing import Any
 
-from odyssey.checks import number, shown, word
+from odyssey.checks import check_choice, check_number, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import SettingError, ShapeError
 from odyssey.nn.pooling.adaptive_pooling import (
@@ -39,7 +39,8 @@ def _new_lengths(given: Shape, size: Any, scale: Any) -> tuple[Shape, list[float
     dims = len(given)
     if (size is None) == (scale is None):
         raise SettingError(
-            f"interpolate: size={shown(size)} and scale={shown(scale)}; pass one of them"
+            f"interpolate: size={format_value(size)} and scale={format_value(scale)}; pass one of "
+            "them"
         )
     if size is not None:
         wanted = int_per_axis("interpolate", "size", size, dims)
@@ -47,19 +48,21 @@ def _new_lengths(given: Shape, size: Any, scale: Any) -> tuple[Shape, list[float
     scales = scale if isinstance(scale, (tuple, list)) else (scale,) * dims
     if len(scales) != dims:
         raise ShapeError(
-            f"interpolate: scale={shown(scale)} for {dims} spatial axes; pass a number, or a tuple "
-            f"of {dims}"
+            f"interpolate: scale={format_value(scale)} for {dims} spatial axes; pass a number, or "
+            f"a tuple of {dims}"
         )
-    factors = [number("interpolate", "scale", s, "(0, inf)") for s in scales]
+    factors = [check_number("interpolate", "scale", s, "(0, inf)") for s in scales]
     wanted = tuple([floor(n * s) for n, s in zip(given, factors, strict=True)])
     if 0 in wanted:
-        raise ShapeError(f"interpolate: scale={shown(scale)} leaves nothing of axes of {given}")
+        raise ShapeError(
+            f"interpolate: scale={format_value(scale)} leaves nothing of axes of {given}"
+        )
     return wanted, [1 / s for s in factors]
 
 
 def _check_mode(x: Any, mode: str, align_corners: bool) -> Shape:
     """Return the lengths of the spatial axes, if the mode supports so many."""
-    word("interpolate", "mode", mode, tuple(_MODES))
+    check_choice("interpolate", "mode", mode, tuple(_MODES))
     shape = shape_of(x)
     dims = len(shape) - 2
     if not 1 <= dims <= 3 or _MODES[mode] not in (None, dims):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.devices.arrays import as_array, refuse_non_array, to_native_order
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.kernels import T, select
@@ -44,7 +44,9 @@ def _static_bound(name: str, bound: Any) -> Any:
     refuse_non_array("clip", name, bound)
     array = to_native_order(np.array(bound))
     if array.dtype.kind not in "biuf":
-        raise DTypeError(f"clip: {name} is {shown(bound)}; pass a real number, or an array of them")
+        raise DTypeError(
+            f"clip: {name} is {format_value(bound)}; pass a real number, or an array of them"
+        )
     return array
 
 

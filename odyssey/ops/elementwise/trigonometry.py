@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.errors import DTypeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels import T, select
@@ -349,11 +349,11 @@ def _order_option(order: Any) -> tuple[int]:
     try:
         n = operator.index(order)
     except TypeError:
-        raise DTypeError(f"sine_quotient: order is {shown(order)}; pass an int") from None
+        raise DTypeError(f"sine_quotient: order is {format_value(order)}; pass an int") from None
     if n < 0:
-        raise DTypeError(f"sine_quotient: order is {shown(n)}; orders start from 0")
+        raise DTypeError(f"sine_quotient: order is {format_value(n)}; orders start from 0")
     if n > _MOST:  # each order needs its own number of terms
-        raise DTypeError(f"sine_quotient: order is {shown(n)}; orders go up to {_MOST}")
+        raise DTypeError(f"sine_quotient: order is {format_value(n)}; orders go up to {_MOST}")
     return (n,)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number
+from odyssey.checks import check_number
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
@@ -38,7 +38,7 @@ def _distribution_parameter(who: str, name: str, value: Any, shape: Shape) -> An
     elif not isinstance(value, (Value, Symbol)):
         if np.ndim(value):
             return _distribution_parameter(who, name, as_array(who, name, value), shape)
-        return number(who, name, value)
+        return check_number(who, name, value)
     if value.dtype.kind == "c":
         raise DTypeError(f"{who}: {name} is of {value.dtype}; pass real numbers")
     return value
@@ -163,7 +163,7 @@ def random_normal(
         _distribution_parameter(who, n, v, sizes) for n, v in (("mean", mean), ("std", std))
     )
     if type(std) is float:
-        number(who, "std", std, "[0, inf)")
+        check_number(who, "std", std, "[0, inf)")
     state = draw_state(who, rng, math.prod(sizes))
     z = philox_normal(state, shape=sizes, dtype=kind)
     if type(mean) is float and type(std) is float and (mean, std) == (0.0, 1.0):

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown, whole
+from odyssey.checks import check_int, format_value
 from odyssey.devices.commit import commit
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, SettingError
@@ -62,9 +62,9 @@ class Generator:
                 "Generator: seeded by the system", "make it outside, or give it a seed"
             )
             seed = int.from_bytes(os.urandom(16), "little")
-        key = whole("Generator", "seed", seed, 0)
+        key = check_int("Generator", "seed", seed, 0)
         if key >= _WORD**2:
-            raise SettingError(f"Generator: seed={shown(seed)}; it must be below 2**128")
+            raise SettingError(f"Generator: seed={format_value(seed)}; it must be below 2**128")
         self._state = _state_value(_initial_words(key, 0))
 
     # -------------------------------------------------------------- the state
@@ -100,7 +100,7 @@ class Generator:
         >>> [child.state["state"]["counter"] for child in od.Generator(7).split(2)]
         [0, 0]
         """
-        count = whole("split", "n", n, 0)
+        count = check_int("split", "n", n, 0)
         store().refuse_effect("Generator.split: called", "split the generator outside")
         before = np.asarray(_advance_counter(self, 4 * count))
         words = random_bits(before, 4 * count, _KEYS).reshape(count, 4)
@@ -136,7 +136,8 @@ def check_generator(who: str, rng: Any) -> None:
     """Raise DTypeError if ``rng`` is no generator; None stands for the generator of the process."""
     if rng is not None and not isinstance(rng, Generator):
         raise DTypeError(
-            f"{who}: rng is {shown(rng)}; pass an od.Generator(seed), or None for the process's own"
+            f"{who}: rng is {format_value(rng)}; pass an od.Generator(seed), or None for the "
+            "process's own"
         )
 
 
@@ -202,13 +203,16 @@ def _parse_state(state: Any) -> Array:
         inner = state["state"]
         if inner.keys() != {"key", "counter"}:
             raise ValueError
-        key, counter = (whole("state", name, inner[name]) for name in ("key", "counter"))
+        key, counter = (check_int("state", name, inner[name]) for name in ("key", "counter"))
     except (TypeError, ValueError, LookupError, AttributeError):
         raise DTypeError(
-            f"Generator: {shown(state)} is not a state; pass what the state of a Generator was"
+            f"Generator: {format_value(state)} is not a state; pass what the state of a Generator "
+            "was"
         ) from None
     if not (0 <= key < _WORD**2 and 0 <= counter < _WORD):
-        raise SettingError(f"Generator: {shown(state)}; key is below 2**128, counter below 2**64")
+        raise SettingError(
+            f"Generator: {format_value(state)}; key is below 2**128, counter below 2**64"
+        )
     return _initial_words(key, counter)
 
 

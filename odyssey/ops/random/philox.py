@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number, shown, whole
+from odyssey.checks import check_int, check_number, format_value
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import mul, sub
 from odyssey.ops.elementwise.choice import less, where
@@ -31,13 +31,13 @@ _STATE = np.array([1, 2, 3], np.uint64)
 def _check_state(who: str, state: Any) -> None:
     found = getattr(state, "shape", None), getattr(state, "dtype", None)
     if found != ((3,), np.uint64):
-        raise DTypeError(f"{who}: state is {shown(state)}; wanted are three words of uint64")
+        raise DTypeError(f"{who}: state is {format_value(state)}; wanted are three words of uint64")
 
 
 def shape_option(who: str, shape: Any) -> Shape:
     """Return a shape as a tuple of ints."""
     sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple(whole(who, "shape", n, 0) for n in sizes)
+    return tuple(check_int(who, "shape", n, 0) for n in sizes)
 
 
 def dtype_option(who: str, dtype: Any) -> np.dtype[Any]:
@@ -48,7 +48,7 @@ def dtype_option(who: str, dtype: Any) -> np.dtype[Any]:
         found = None
     if dtype is None or found is None or found.char not in "efd":
         raise DTypeError(
-            f"{who}: dtype={shown(dtype)}; choose float16, float32 or float64"
+            f"{who}: dtype={format_value(dtype)}; choose float16, float32 or float64"
         ) from None
     return found.newbyteorder("=")
 
@@ -154,8 +154,8 @@ def philox_normal(state: Any, /, *, shape: Any, dtype: Any = np.float64) -> Any:
 
 def _dropout_options(rate: Any, shared: Any) -> tuple[float, int]:
     return (
-        number("philox_dropout", "rate", rate, "[0, 1]"),
-        whole("philox_dropout", "shared", shared, 0),
+        check_number("philox_dropout", "rate", rate, "[0, 1]"),
+        check_int("philox_dropout", "shared", shared, 0),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
 from odyssey.ops.elementwise.choice import not_equal
@@ -29,7 +29,7 @@ def _one_axis(who: str, axis: Any, x: Any) -> int:
     axes = normalize_axes(who, axis, len(x.shape)) if axis is not None else ()
     if len(axes) != 1:
         raise ShapeError(
-            f"{who}: axis is {shown(axis)} for an array of shape {x.shape}; pass one axis"
+            f"{who}: axis is {format_value(axis)} for an array of shape {x.shape}; pass one axis"
         )
     return axes[0]
 
@@ -191,7 +191,7 @@ def gradient(
     f = as_operand("gradient", "f", f)
     axes = _gradient_axes(axis, len(f.shape))
     if edge_order not in (1, 2):
-        raise SettingError(f"gradient: edge_order is {shown(edge_order)}; pass 1 or 2")
+        raise SettingError(f"gradient: edge_order is {format_value(edge_order)}; pass 1 or 2")
     if f.dtype.kind in "biu":
         f = astype(f, np.float64, tape=tape)
     for k in axes:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import word
+from odyssey.checks import check_choice
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.ops.elementwise.complex_numbers import conj
@@ -89,7 +89,9 @@ def next_fast_length(n: int) -> int:
 
 
 def _mode_and_method(mode: Any, method: Any) -> tuple[str, str]:
-    return word("convolve", "mode", mode, _MODES), word("convolve", "method", method, _METHODS)
+    return check_choice("convolve", "mode", mode, _MODES), check_choice(
+        "convolve", "method", method, _METHODS
+    )
 
 
 def _convolve_spec(a: Spec, v: Spec, mode: str, method: str) -> Spec:
@@ -201,7 +203,7 @@ def correlate(
     >>> correlate(np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0, 0.5]), "full")
     array([0.5, 2. , 3.5, 3. , 0. ])
     """
-    mode = word("correlate", "mode", mode, _MODES)
+    mode = check_choice("correlate", "mode", mode, _MODES)
     a, v = _correlate_operand("a", a), _correlate_operand("v", v)
     if v.dtype.kind == "c":
         v = conj(v, tape=tape)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.kernels import scan
 from odyssey.ops.elementwise.arithmetic import mul
@@ -32,7 +32,7 @@ def _axis_option(axis: Any, reverse: bool) -> tuple[int, bool]:
     try:
         return operator.index(axis), reverse
     except TypeError:
-        raise DTypeError(f"linear_recurrence: axis is {shown(axis)}; pass an int") from None
+        raise DTypeError(f"linear_recurrence: axis is {format_value(axis)}; pass an int") from None
 
 
 def _recurrence_spec(x: Spec, factors: Spec, axis: int, reverse: bool) -> Spec:

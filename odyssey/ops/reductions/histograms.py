@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import shown, whole
+from odyssey.checks import check_int, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, sub
@@ -85,7 +85,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, tape: Any = Non
         raise ShapeError(f"bincount: x has shape {places.shape}; pass numbers on one axis")
     if places.size and places.min() < 0:
         raise ShapeError(f"bincount: x has {places.min()}; there are no negative bins")
-    least = whole("bincount", "minlength", minlength, 0)
+    least = check_int("bincount", "minlength", minlength, 0)
     length = max(least, int(places.max()) + 1 if places.size else 0)
     if weights is None:
         return _count_indices(x, places, length)
@@ -169,7 +169,7 @@ def histogram(
     numbers = _bin_values("histogram", "a", a)
     if isinstance(bins, Value) and recording_of("histogram", bins) is not None:
         raise DTypeError(
-            f"histogram: bins is {shown(bins)}, but bins are constants; pass bins.detach()"
+            f"histogram: bins is {format_value(bins)}, but bins are constants; pass bins.detach()"
         )
     bins = _as_plain_array(bins)
     _check_real(numbers, bins)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown, word
+from odyssey.checks import check_choice, format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, minimum, mul, neg, sub
@@ -38,7 +38,7 @@ from odyssey.table.value import NUMBERS, Symbol
 
 
 def _side_option(side: Any) -> tuple[str]:
-    return (word("searchsorted", "side", side, ("left", "right")),)
+    return (check_choice("searchsorted", "side", side, ("left", "right")),)
 
 
 def _searchsorted_spec(a: Spec, v: Any, side: str) -> Spec:
@@ -100,7 +100,7 @@ def _python_number(name: str, number: Any) -> Any:
         return number
     if isinstance(number, ARRAY_LIKE) and not number.ndim and number.dtype.kind in "iufc":
         return number.item()
-    raise DTypeError(f"interp: {name} is {shown(number)}; it is static, pass a number")
+    raise DTypeError(f"interp: {name} is {format_value(number)}; it is static, pass a number")
 
 
 def _interp_spec(x: Spec, xp: Spec, fp: Spec, left: Any, right: Any) -> Spec:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag
+from odyssey.checks import check_flag
 from odyssey.errors import DTypeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
@@ -108,7 +108,7 @@ def _with_weights(plain: Any) -> Any:
         *,
         tape: Any = None,
     ) -> Any:
-        if b is None and not flag("logsumexp", "return_sign", return_sign):
+        if b is None and not check_flag("logsumexp", "return_sign", return_sign):
             return plain(x, axis, keepdims=keepdims, tape=tape)
         options = {"keepdims": keepdims, "return_sign": return_sign, "tape": tape}
         return COMPOSITES["weighted_logsumexp"](x, 1.0 if b is None else b, axis, **options)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import whole
+from odyssey.checks import check_int
 from odyssey.errors import SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, mul, sub
 from odyssey.ops.elementwise.choice import not_equal
@@ -153,7 +153,7 @@ def _broadcast_weights(a: Any, axis: Any, w: Any, tape: Any) -> Any:
     ndim = len(a.shape)
     given = list(axis) if isinstance(axis, (tuple, list)) else [axis]
     normalize_axes("average", tuple(given), ndim)
-    places = [whole("average", "axis", k) % ndim for k in given]
+    places = [check_int("average", "axis", k) % ndim for k in given]
     wanted = tuple(a.shape[k] for k in places)
     if w.shape != wanted:
         raise ShapeError(

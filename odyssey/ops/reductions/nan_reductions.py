@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import word
+from odyssey.checks import check_choice
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, minimum, mul, square, sub
 from odyssey.ops.elementwise.choice import greater, isnan, logical_not, where
@@ -303,7 +303,7 @@ def nanmedian(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = N
 def _nan_quantile(
     who: str, a: Any, shares: Any, axis: Any, method: Any, keepdims: bool, tape: Any
 ) -> Any:
-    word(who, "method", method, ("linear",))
+    check_choice(who, "method", method, ("linear",))
     line, last = _sorted_lines(who, a, axis, tape)
     parts = []
     for share in shares.reshape(-1).tolist():

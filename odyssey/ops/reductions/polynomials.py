@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import whole
+from odyssey.checks import check_int
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.choice import equal, greater, less, logical_and, where
@@ -90,7 +90,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False, *, tape: Any 
     x = as_operand("vander", "x", x)
     if len(x.shape) != 1:
         raise ShapeError(f"vander: x has shape {x.shape}; pass numbers on one axis")
-    n = x.shape[0] if N is None else whole("vander", "N", N)
+    n = x.shape[0] if N is None else check_int("vander", "N", N)
     if n < 0:
         raise ShapeError(f"vander: N={n} is negative; pass how many powers")
     x = astype(x, np.promote_types(x.dtype, int), tape=tape)  # as in NumPy

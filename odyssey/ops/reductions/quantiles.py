@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
@@ -265,7 +265,9 @@ def _quantile_options(who: str, most: float) -> Callable[..., tuple[Any, ...]]:
 
     def prepare_quantile(q: Any, axis: Any, method: Any, keepdims: bool) -> tuple[Any, ...]:
         if method not in METHODS:
-            raise SettingError(f"{who}: method={shown(method)}; choose one of {', '.join(METHODS)}")
+            raise SettingError(
+                f"{who}: method={format_value(method)}; choose one of {', '.join(METHODS)}"
+            )
         return _nested_tuples(static_quantiles(who, q, most).tolist()), axis, method, keepdims
 
     return prepare_quantile
@@ -274,12 +276,12 @@ def _quantile_options(who: str, most: float) -> Callable[..., tuple[Any, ...]]:
 def static_quantiles(who: str, q: Any, most: float) -> Any:
     """Validate static quantiles and return them as a float64 array, from 0 to ``most``."""
     if isinstance(q, Symbol) or is_tracked(q):
-        raise DTypeError(f"{who}: q is {shown(q)}, but it is static; pass numbers")
+        raise DTypeError(f"{who}: q is {format_value(q)}, but it is static; pass numbers")
     given = numbers_of(who, q) if isinstance(q, Value) else as_array(who, "q", q)
     if given.dtype.kind not in "iuf":
         raise DTypeError(f"{who}: q has dtype {given.dtype}; pass real numbers")
     if not ((given >= 0) & (given <= most)).all():
-        raise SettingError(f"{who}: q={shown(q)}; it must lie between 0 and {most:g}")
+        raise SettingError(f"{who}: q={format_value(q)}; it must lie between 0 and {most:g}")
     return given.astype(np.float64)
 
 

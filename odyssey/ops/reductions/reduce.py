@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.errors import OdysseyError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, mul
 from odyssey.ops.elementwise.choice import (
@@ -231,7 +231,7 @@ def _argextreme_infer(name: str) -> Any:
     def infer(x: Spec, axis: Any, keepdims: bool) -> Spec:
         if isinstance(axis, (tuple, list)):
             raise ShapeError(
-                f"{name}: axis is {shown(axis)}; pass one int, or None for all elements"
+                f"{name}: axis is {format_value(axis)}; pass one int, or None for all elements"
             )
         _extremum_infer(name)(x, axis, keepdims)
         shape = reduced_shape(name, x.shape, axis, keepdims, lone=True)

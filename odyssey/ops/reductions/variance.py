@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number
+from odyssey.checks import check_number
 from odyssey.errors import DTypeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels import T, select
@@ -48,7 +48,7 @@ def ddof_option(who: str) -> Any:
         if correction is not None and type(ddof) in (int, float) and ddof:
             raise DTypeError(f"{who}: ddof and correction are two names of one number; pass one")
         if type(given) is not int:
-            given = number(who, name, given, "NaN")
+            given = check_number(who, name, given, "NaN")
         return axis, given, keepdims, None
 
     return prepare_moment

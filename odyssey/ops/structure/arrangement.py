@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown, whole
+from odyssey.checks import check_int, format_value
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
@@ -136,9 +136,9 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1), *, tape: Any = Non
     array([[2, 4],
            [1, 3]])
     """
-    ndim, quarters = len(shape_of(m)), whole("rot90", "k", k) % 4
+    ndim, quarters = len(shape_of(m)), check_int("rot90", "k", k) % 4
     if not isinstance(axes, (tuple, list)) or len(axes) != 2:
-        raise ShapeError(f"rot90: axes={shown(axes)}; a plane has two axes")
+        raise ShapeError(f"rot90: axes={format_value(axes)}; a plane has two axes")
     normalize_axes("rot90", tuple(axes), ndim)
     i, j = (operator.index(axis) % ndim for axis in axes)
     if quarters % 2 == 0:
@@ -176,7 +176,7 @@ def rollaxis(a: Any, axis: int, start: int = 0, *, tape: Any = None) -> Any:
     """
     ndim = len(shape_of(a))
     (k,) = normalize_axes("rollaxis", axis, ndim)
-    place = whole("rollaxis", "start", start)
+    place = check_int("rollaxis", "start", start)
     if not -ndim <= place <= ndim:
         raise ShapeError(f"rollaxis: start={place} for {ndim} axes; pass {-ndim} to {ndim}")
     place += ndim if place < 0 else 0
@@ -193,7 +193,8 @@ def _shift_options(shift: Any, axis: Any) -> tuple[Any, Any]:
         return operator.index(shift), axis
     except (TypeError, ValueError):
         raise DTypeError(
-            f"roll: shift={shown(shift)} with axis={shown(axis)}; pass an int, or as many as axes"
+            f"roll: shift={format_value(shift)} with axis={format_value(axis)}; pass an int, or as "
+            "many as axes"
         ) from None
 
 

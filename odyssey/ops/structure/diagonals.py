@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import whole
+from odyssey.checks import check_int
 from odyssey.devices.arrays import as_array
 from odyssey.errors import ShapeError
 from odyssey.ops.elementwise.choice import keep_where, where
@@ -65,7 +65,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, *, tape: A
 
 
 def _extract_diagonal(who: str, a: Any, offset: Any, axis1: Any, axis2: Any, tape: Any) -> Any:
-    shape, offset = shape_of(a), whole(who, "offset", offset)
+    shape, offset = shape_of(a), check_int(who, "offset", offset)
     if len(shape) < 2:
         raise ShapeError(f"{who}: needs two axes or more, a has shape {shape}; diag makes a matrix")
     normalize_axes(who, (axis1, axis2), len(shape))
@@ -111,7 +111,7 @@ def diag(v: Any, k: int = 0, *, tape: Any = None) -> Any:
            [1, 0, 0],
            [0, 2, 0]])
     """
-    shape, k = shape_of(v), whole("diag", "k", k)
+    shape, k = shape_of(v), check_int("diag", "k", k)
     if len(shape) == 2:
         return _extract_diagonal("diag", v, k, 0, 1, tape)
     if len(shape) != 1:
@@ -173,7 +173,7 @@ def trace(
 
 def _keep_triangle(who: str, m: Any, k: Any, lower: bool, tape: Any) -> Any:
     shape = shape_of(m)
-    k = whole(who, "k", k) - (not lower)
+    k = check_int(who, "k", k) - (not lower)
     if not shape:
         raise ShapeError(f"{who}: m is a number; pass a matrix, or an array of them")
     rows, columns = (*shape, *shape)[-2:] if len(shape) == 1 else shape[-2:]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, maximum, minimum
 from odyssey.ops.elementwise.choice import less, where
@@ -30,7 +30,8 @@ def _sizes_option(slice_sizes: Any) -> tuple[Shape]:
         sizes = tuple(operator.index(n) for n in slice_sizes)
     except TypeError:
         raise DTypeError(
-            f"dynamic_slice: slice_sizes is {shown(slice_sizes)}; pass ints, one for each axis"
+            f"dynamic_slice: slice_sizes is {format_value(slice_sizes)}; pass ints, one for each "
+            "axis"
         ) from None
     return (sizes,)
 

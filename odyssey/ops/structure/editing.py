@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag, shown, word
+from odyssey.checks import check_choice, check_flag, format_value
 from odyssey.devices.ownership import copy_if_shared
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.structure.creation import refuse_imaginary_parts, zeros_like
@@ -171,7 +171,7 @@ def resize(a: Any, new_shape: Any, *, tape: Any = None) -> Any:
         size *= n
         if n < 0:
             raise ShapeError(
-                f"resize: new_shape is {shown(new_shape)}; a length cannot be negative"
+                f"resize: new_shape is {format_value(new_shape)}; a length cannot be negative"
             )
     for n in a.shape:
         count *= n
@@ -249,8 +249,8 @@ def meshgrid(
            [1, 2]]), array([[3, 3],
            [4, 4]]))
     """
-    flag("meshgrid", "copy", copy)
-    word("meshgrid", "indexing", indexing, ("xy", "ij"))
+    check_flag("meshgrid", "copy", copy)
+    check_choice("meshgrid", "indexing", indexing, ("xy", "ij"))
     lines = [as_operand("meshgrid", "the numbers along an axis", x) for x in xi]
     if any(len(x.shape) > 1 for x in lines):
         came = [x.shape for x in lines]

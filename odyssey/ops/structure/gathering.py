@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown, word
+from odyssey.checks import check_choice, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.kernels import scatter
@@ -25,7 +25,7 @@ from odyssey.table.shape_rules import normalize_axes, spec_option_rule
 
 
 def _take_options(axis: Any, mode: str, *rest: Any) -> tuple[Any, ...]:
-    word("take", "mode", mode, ("raise", "wrap", "clip"))
+    check_choice("take", "mode", mode, ("raise", "wrap", "clip"))
     return (axis, mode, *rest)
 
 
@@ -248,7 +248,7 @@ def _take_along_axis(x: Any, indices: Any, axis: int | None) -> Any:
     flat = _last_axis_flat_indices(np.shape(x), axis, indices)
     if flat is None:
         if isinstance(axis, (tuple, list)):
-            raise DTypeError(f"take_along_axis: axis is {shown(axis)}; pass an int, or None")
+            raise DTypeError(f"take_along_axis: axis is {format_value(axis)}; pass an int, or None")
         return np.take_along_axis(x, indices, axis)
     return x.reshape(-1).take(flat).reshape(indices.shape)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE, as_array, is_array_like
 from odyssey.devices.ownership import copy_if_shared
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
@@ -60,7 +60,7 @@ def normalize_key(key: Any) -> Any:
         return np.asarray([normalize_key(part) for part in key], dtype=None if key else np.intp)
     if isinstance(key, Symbol):
         raise UnknownIndexError(
-            f"getitem: the index {shown(key)} has no value while a graph is traced"
+            f"getitem: the index {format_value(key)} has no value while a graph is traced"
         )
     key = normalize_key(numbers_of("an index", key)) if isinstance(key, Value) else key
     if isinstance(key, slice):
@@ -156,7 +156,7 @@ def _getitem_spec(spec: Spec, key: Any, who: str) -> Spec:
         return Spec(np.shape(stand_in[key]), spec.dtype)
     except IndexError as error:
         raise OutOfRangeError(
-            f"{who}: {error}; x has shape {spec.shape}, the index is {shown(key)}"
+            f"{who}: {error}; x has shape {spec.shape}, the index is {format_value(key)}"
         ) from None
 
 

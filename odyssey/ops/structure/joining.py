@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.indexing import add_at, getitem
@@ -46,7 +46,7 @@ def _canonical_axis_option(*specs_and_axis: Any) -> tuple[Any]:
 
 def _axis_option(axis: Any) -> tuple[Any]:
     if axis is not None and not isinstance(axis, (int, np.integer)):
-        raise DTypeError(f"concatenate: axis is {shown(axis)}; pass an int or None")
+        raise DTypeError(f"concatenate: axis is {format_value(axis)}; pass an int or None")
     return (axis,)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import word
+from odyssey.checks import check_choice
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.choice import where
@@ -217,7 +217,7 @@ def choose(a: Any, choices: Any, mode: str = "raise", *, tape: Any = None) -> An
     check_indices("choose", a)
     if a.dtype.kind == "b":
         a = astype(a, np.intp, tape=tape)
-    word("choose", "mode", mode, ("raise", "wrap", "clip"))
+    check_choice("choose", "mode", mode, ("raise", "wrap", "clip"))
     given = list(choices)
     parts = [as_operand("choose", "a choice", part) for part in given]
     shape = _common_shape("choose", a, *parts)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown, word
+from odyssey.checks import check_choice, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
@@ -108,8 +108,8 @@ def pad(
     array = as_operand("pad", "array", array)
     shape = array.shape
     widths = _widths(pad_width, len(shape))
-    word("pad", "mode", mode, _MODES)
-    word("pad", "reflect_type", reflect_type, ("even", "odd"))
+    check_choice("pad", "mode", mode, _MODES)
+    check_choice("pad", "reflect_type", reflect_type, ("even", "odd"))
     _refuse_unused_options(mode, constant_values, end_values, stat_length, reflect_type)
     if mode in ("constant", "empty"):
         return _pad_constant(array, widths, constant_values if mode == "constant" else 0, tape)
@@ -230,11 +230,11 @@ def _before_after_pairs(name: str, given: Any, ndim: int) -> list[Pair]:
         return [(None, None)] * ndim
     numbers = as_array("pad", name, given)
     if name == "stat_length" and numbers.dtype.kind not in "iu":
-        raise DTypeError(f"pad: stat_length {shown(given)} must hold ints only")
+        raise DTypeError(f"pad: stat_length {format_value(given)} must hold ints only")
     try:
         return [tuple(pair) for pair in np.broadcast_to(numbers, (ndim, 2)).tolist()]
     except ValueError:
-        raise ShapeError(f"pad: {name} {shown(given)} does not fit {ndim} axes") from None
+        raise ShapeError(f"pad: {name} {format_value(given)} does not fit {ndim} axes") from None
 
 
 def _refuse_unused_options(mode: str, *given: Any) -> None:
@@ -243,7 +243,8 @@ def _refuse_unused_options(mode: str, *given: Any) -> None:
         idle = type(value) is not type(default) or value != default
         if idle and mode not in modes:
             raise SettingError(
-                f"pad: {name}={shown(value)} with mode={mode!r}; it is for {' and '.join(modes)}"
+                f"pad: {name}={format_value(value)} with mode={mode!r}; it is for "
+                f"{' and '.join(modes)}"
             )
 
 
@@ -258,12 +259,14 @@ def _widths(pad_width: Any, ndim: int) -> tuple[tuple[int, int], ...]:
             pad_width = given
         widths = np.broadcast_to(np.asarray(pad_width, dtype=None if ndim else np.intp), (ndim, 2))
     except (ValueError, IndexError):
-        raise ShapeError(f"pad: pad_width {shown(pad_width)} does not fit {ndim} axes") from None
+        raise ShapeError(
+            f"pad: pad_width {format_value(pad_width)} does not fit {ndim} axes"
+        ) from None
     if widths.dtype.kind not in "iu":
-        raise DTypeError(f"pad: pad_width {shown(pad_width)} must hold ints only")
+        raise DTypeError(f"pad: pad_width {format_value(pad_width)} must hold ints only")
     if (widths < 0).any():
         raise ShapeError(
-            f"pad: pad_width {shown(pad_width)} is negative; cut with an index instead"
+            f"pad: pad_width {format_value(pad_width)} is negative; cut with an index instead"
         )
     return tuple((int(before), int(after)) for before, after in widths)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import word
+from odyssey.checks import check_choice
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, mul
 from odyssey.ops.elementwise.choice import equal, keep_where
@@ -458,7 +458,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise", *, tape: Any = None) -> A
            [0., 2.]])
     """
     a, ind = as_operand("put", "a", a), _integer_indices("put", ind)
-    word("put", "mode", mode, ("raise", "wrap", "clip"))
+    check_choice("put", "mode", mode, ("raise", "wrap", "clip"))
     if type(v) not in NUMBERS:
         v = as_operand("put", "v", v)
         check_values_shape("put", "v", v.shape, ind.shape)

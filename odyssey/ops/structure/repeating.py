@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.devices.ownership import copy_if_shared
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.indexing import getitem, normalize_key
@@ -58,9 +58,9 @@ def _repeat_counts(who: str, numbers: Any) -> tuple[int, ...]:
     try:
         counts = tuple(operator.index(n) for n in np.atleast_1d(normalize_key(numbers)).tolist())
     except TypeError:
-        raise DTypeError(f"{who}: {shown(numbers)} came where ints were wanted") from None
+        raise DTypeError(f"{who}: {format_value(numbers)} came where ints were wanted") from None
     if any(n < 0 for n in counts):
-        raise ShapeError(f"{who}: {shown(numbers)} came; a count cannot be negative")
+        raise ShapeError(f"{who}: {format_value(numbers)} came; a count cannot be negative")
     return counts
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.errors import DTypeError, SettingError
 from odyssey.spec import Spec
 from odyssey.table.declare import PASS, op, publish
@@ -37,7 +37,7 @@ def demanded(x: Any, holds: Any, /, message: str) -> Any:
         raise SettingError(message)
     values = np.array(x)
     if values.dtype.kind not in "biufc":
-        raise DTypeError(f"demanded: x is {shown(x)}; pass numbers of a dtype")
+        raise DTypeError(f"demanded: x is {format_value(x)}; pass numbers of a dtype")
     return values[()]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, maximum
 from odyssey.ops.elementwise.choice import (
@@ -69,7 +69,7 @@ def _num_segments_option(who: str, count: Any) -> int:
     try:
         count = operator.index(count)
     except TypeError:
-        raise DTypeError(f"{who}: num_segments is {shown(count)}; pass an int") from None
+        raise DTypeError(f"{who}: num_segments is {format_value(count)}; pass an int") from None
     if count < 0:
         raise ShapeError(f"{who}: num_segments is {count}; there cannot be fewer than none")
     return count

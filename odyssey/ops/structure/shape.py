@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.spec import Shape, Spec
@@ -87,7 +87,7 @@ def _resolve_shape(size: int, shape: Any) -> Shape | None:
 def _reshape_spec(x: Spec, shape: Any, order: str) -> Spec:
     full = _resolve_shape(x.size, shape)
     if full is None:
-        came = f"{x.shape} has {x.size} elements, which do not fill {shown(shape)}"
+        came = f"{x.shape} has {x.size} elements, which do not fill {format_value(shape)}"
         raise ShapeError(f"reshape: {came}; at most one length may be -1")
     return Spec(full, x.dtype)
 
@@ -101,7 +101,9 @@ def _canonical_shape(x: Spec, shape: Any, order: str) -> tuple[Any, str]:
 
 def _reshape_options(shape: Any, order: str) -> tuple[Any, str]:
     if order not in ("C", "F"):
-        raise SettingError(f"reshape: order={shown(order)}; 'C' is row-major, 'F' column-major")
+        raise SettingError(
+            f"reshape: order={format_value(order)}; 'C' is row-major, 'F' column-major"
+        )
     return shape, order
 
 
@@ -152,7 +154,7 @@ def _transpose_spec(x: Spec, axes: Any) -> Spec:
         return Spec(x.shape[::-1], x.dtype)
     normalize_axes("transpose", axes, x.ndim)
     if len(axes) != x.ndim:
-        came = shown(axes)
+        came = format_value(axes)
         raise ShapeError(f"transpose: axes {came} must name each of the {x.ndim} axes of x once")
     return Spec(tuple(x.shape[a] for a in axes), x.dtype)
 
@@ -309,7 +311,7 @@ def moveaxis(a: Any, source: Any, destination: Any, *, tape: Any = None) -> Any:
     normalize_axes("moveaxis", destination, ndim)
     sources, places = ([int(k) % ndim for k in np.atleast_1d(v)] for v in (source, destination))
     if len(sources) != len(places):
-        came = f"{shown(source)} to {shown(destination)}"
+        came = f"{format_value(source)} to {format_value(destination)}"
         raise ShapeError(f"moveaxis: {came}; give as many places as axes")
     order = [k for k in range(ndim) if k not in sources]
     for place, k in sorted(zip(places, sources, strict=True)):

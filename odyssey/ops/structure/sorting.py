@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import flag, shown, whole, word
+from odyssey.checks import check_choice, check_flag, check_int, format_value
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.structure.gathering import add_along_axis, take, take_along_axis
 from odyssey.ops.structure.shape import as_operand, reshape, squeeze
@@ -27,13 +27,13 @@ def _sort_options(who: str) -> Any:
 
     def prepare_sort(axis: Any, kind: Any, order: Any, stable: Any) -> tuple[Any, None, None, None]:
         if kind is not None:
-            word(who, "kind", kind, _KINDS)
+            check_choice(who, "kind", kind, _KINDS)
         if order is not None:
             raise DTypeError(
-                f"{who}: order={shown(order)} names fields, which arrays of numbers lack"
+                f"{who}: order={format_value(order)} names fields, which arrays of numbers lack"
             )
         if stable is not None:
-            flag(who, "stable", stable)
+            check_flag(who, "stable", stable)
         return axis, None, None, None
 
     return prepare_sort
@@ -114,7 +114,9 @@ def _sort_spec(x: Spec, axis: Any, kind: None, order: None, stable: None) -> Spe
     if axis is None:
         return Spec((x.size,), x.dtype)
     if not x.ndim:
-        raise ShapeError(f"sort: x is a number, without the axis {shown(axis)}; pass axis=None")
+        raise ShapeError(
+            f"sort: x is a number, without the axis {format_value(axis)}; pass axis=None"
+        )
     normalize_axes("sort", axis, x.ndim)
     return x
 
@@ -298,7 +300,7 @@ def _rank_option(who: str, k: Any, low: int, high: int) -> int:
     try:
         k = operator.index(k)
     except TypeError:
-        raise DTypeError(f"{who}: k is {shown(k)}; pass an int") from None
+        raise DTypeError(f"{who}: k is {format_value(k)}; pass an int") from None
     if not low <= k <= high:
         raise ShapeError(
             f"{who}: k is {k}; along the axis there are {high}, and {low} is the least"
@@ -354,9 +356,11 @@ def kthvalue(x: Any, k: int, axis: int = -1, *, keepdims: bool = False, tape: An
 
 def _check_partition(who: str, a: Any, kth: Any, axis: Any, kind: Any, order: Any) -> Any:
     a = as_operand(who, "a", a)
-    word(who, "kind", kind, ("introselect",))
+    check_choice(who, "kind", kind, ("introselect",))
     if order is not None:
-        raise DTypeError(f"{who}: order={shown(order)} names fields, which arrays of numbers lack")
+        raise DTypeError(
+            f"{who}: order={format_value(order)} names fields, which arrays of numbers lack"
+        )
     if axis is None:
         count = 1
         for n in a.shape:
@@ -364,7 +368,7 @@ def _check_partition(who: str, a: Any, kth: Any, axis: Any, kind: Any, order: An
     else:
         count = a.shape[normalize_axes(who, axis, len(a.shape))[0]]
     for k in np.atleast_1d(kth).tolist():
-        if not -count <= whole(who, "kth", k) < count:
+        if not -count <= check_int(who, "kth", k) < count:
             raise ShapeError(f"{who}: kth={k} for {count} elements; no element has that place")
     return a
 
@@ -510,8 +514,8 @@ def unique(
         "return_counts": return_counts,
     }
     for name, option in wanted.items():
-        flag("unique", name, option)
-    flag("unique", "equal_nan", equal_nan)
+        check_flag("unique", name, option)
+    check_flag("unique", "equal_nan", equal_nan)
     if axis is not None:
         (axis,) = normalize_axes("unique", axis, len(ar.shape))
     data = numbers_of("unique", ar)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import whole
+from odyssey.checks import check_int
 from odyssey.devices.arrays import refuse_non_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.indexing import getitem
@@ -114,8 +114,8 @@ def _sections_option(who: str, given: Any) -> int | list[int]:
     refuse_non_array(who, "indices_or_sections", given)
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
     if several and getattr(given, "shape", True) != ():
-        return [whole(who, "a place in indices_or_sections", place) for place in given]
-    return whole(who, "indices_or_sections", given)
+        return [check_int(who, "a place in indices_or_sections", place) for place in given]
+    return check_int(who, "indices_or_sections", given)
 
 
 _UNSTACK = [np.unstack] if hasattr(np, "unstack") else []  # exists from NumPy 2.1 on

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse_non_array
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops.structure.joining import stack
@@ -110,7 +110,9 @@ def spec_of_leaf(who: str, what: str, leaf: Any, weak: bool = False) -> Any:
     refuse_non_array(who, what, leaf)
     array = np.asarray(leaf) if isinstance(leaf, (*ARRAY_LIKE, *NUMBERS)) else None
     if array is None or array.dtype.kind not in "biufc":
-        raise DTypeError(f"{who}: {what} is {shown(leaf)}; pass arrays, Variables or numbers")
+        raise DTypeError(
+            f"{who}: {what} is {format_value(leaf)}; pass arrays, Variables or numbers"
+        )
     return spec_of(array)
 
 

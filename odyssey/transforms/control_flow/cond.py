@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import function
+from odyssey.checks import check_callable
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.graph.subgraphs import Loop
 from odyssey.table.store import store
@@ -71,8 +71,8 @@ def cond(
     >>> float(cond(np.array(2.0) > 1.0, lambda x: x + 1.0, lambda x: x * 0.0, 5.0))
     6.0
     """
-    function("cond", true_fn)
-    function("cond", false_fn)
+    check_callable("cond", true_fn)
+    check_callable("cond", false_fn)
     truth = scalar_condition("cond", "pred", pred)
     if isinstance(truth, Symbol):
         return _cond_symbolically(truth, (true_fn, false_fn), operands)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag, function, shown, sort_of, whole
+from odyssey.checks import check_callable, check_flag, check_int, describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, refuse_non_array
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.graph.subgraphs import Loop
@@ -94,7 +94,7 @@ def scan(
     >>> float(total), sums
     (6.0, array([1., 3., 6.]))
     """
-    f, reverse = function("scan", f), flag("scan", "reverse", reverse)
+    f, reverse = check_callable("scan", f), check_flag("scan", "reverse", reverse)
     steps = _step_count(xs, length)
     if store() is not MEMORY:
         return _scan_symbolically(f, init, xs, steps, reverse)
@@ -113,9 +113,9 @@ def scan(
 def _step_count(xs: Any, length: Any) -> int:
     """Return the number of steps of a scan."""
     if length is not None:
-        length = whole("scan", "length", length, 0)
+        length = check_int("scan", "length", length, 0)
         if length > sys.maxsize:
-            raise ShapeError(f"scan: length={shown(length)}; no range is as long")
+            raise ShapeError(f"scan: length={format_value(length)}; no range is as long")
     found, first = length, "length"
     for path, leaf in paths(xs, "xs"):
         if leaf is None:
@@ -123,7 +123,7 @@ def _step_count(xs: Any, length: Any) -> int:
         refuse_non_array("scan", path, leaf)
         if not isinstance(leaf, (Value, Symbol, *ARRAY_LIKE)):
             raise DTypeError(
-                f"scan: {path} is {sort_of(leaf)}; pass an array whose first axis goes "
+                f"scan: {path} is {describe_type(leaf)}; pass an array whose first axis goes "
                 "along the steps, as np.array(xs) makes one of a list"
             )
         if not leaf.shape:
@@ -131,7 +131,7 @@ def _step_count(xs: Any, length: Any) -> int:
         if found is not None and leaf.shape[0] != found:
             raise ShapeError(
                 f"scan: {path} has {leaf.shape[0]} steps along its first axis, shape "
-                f"{leaf.shape}, and {first} says {shown(found)}; all must have one length"
+                f"{leaf.shape}, and {first} says {format_value(found)}; all must have one length"
             )
         if found is None:
             found, first = int(leaf.shape[0]), path
@@ -143,7 +143,9 @@ def _step_count(xs: Any, length: Any) -> int:
 def _checked_pair(result: Any) -> tuple[Any, Any]:
     """Return the pair (carry, y) that a step returns; raise for anything else."""
     if type(result) not in (tuple, list) or len(result) != 2:
-        came = f"{len(result)} things" if type(result) in (tuple, list) else f"{shown(result)}"
+        came = (
+            f"{len(result)} things" if type(result) in (tuple, list) else f"{format_value(result)}"
+        )
         raise DTypeError(
             f"scan: f returned {came}; it must return a pair (carry, y), in which y may be None"
         )

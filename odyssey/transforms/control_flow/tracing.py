@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.graph.graph import Graph
@@ -313,7 +313,7 @@ def scalar_condition(who: str, what: str, value: Any) -> Any:
     if type(data) in NUMBERS and type(data) is not complex:
         return bool(data)
     if not isinstance(data, (Symbol, *ARRAY_LIKE)):
-        raise DTypeError(f"{who}: {what} is {shown(value)}; it must be a truth or a number")
+        raise DTypeError(f"{who}: {what} is {format_value(value)}; it must be a truth or a number")
     if data.shape:
         raise ShapeError(
             f"{who}: {what} has shape {data.shape}; it must be a scalar, as ops.all or ops.any "

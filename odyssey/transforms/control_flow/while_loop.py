@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from odyssey.checks import function
+from odyssey.checks import check_callable
 from odyssey.errors import DTypeError, NotDifferentiableError
 from odyssey.graph.subgraphs import Loop
 from odyssey.table.scope import no_grad
@@ -70,8 +70,8 @@ def while_loop(
     >>> int(while_loop(lambda n: n < 100, lambda n: n * 2, 3))
     192
     """
-    function("while_loop", cond_fun)
-    function("while_loop", body_fun)
+    check_callable("while_loop", cond_fun)
+    check_callable("while_loop", body_fun)
     if store() is not MEMORY:
         return _while_symbolically(cond_fun, body_fun, init_val)
     carry, k = Carry("while_loop", init_val), 0
