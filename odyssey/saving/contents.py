@@ -1,8 +1,7 @@
-"""What a file says: a text of nodes, and arrays as members.
+"""Format of saved files: nodes as JSON text, and arrays as members of the archive.
 
-A node is None, a flag, a number, a text or a list as JSON has them, or ``{kind: body}`` for all
-else. An array is a member in NumPy's own format, whose head follows from what the text says of it:
-nothing is ever evaluated.
+A node is None, a flag, a number, a text or a list in JSON, or ``{kind: body}`` for all else. An
+array is a member in NumPy's format, whose header follows from its node: nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _DTYPES = {name: np.dtype(dtype if "-" in name else name) for dtype, name in _NA
 
 
 def _head(dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> bytes:
-    """What comes before the elements in NumPy's format, version 1.0."""
+    """Return the header of an array in NumPy's format, version 1.0."""
     text = f"{{'descr': {dtype.str!r}, 'fortran_order': {fortran}, 'shape': {shape!r}, }}"
     text += " " * (-(10 + len(text) + 1) % 64) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode("latin1")
@@ -164,7 +163,7 @@ def kind_of_node(node: Any) -> str:
 
 
 class Contents:
-    """What a file says, read where it is asked for.
+    """Contents of a saved file, read on demand.
 
     Attributes:
         entries: The nodes by path.
@@ -240,7 +239,7 @@ class Contents:
         return name, self.value(state)
 
     def value(self, node: Any) -> Any:
-        """What a node stands for."""
+        """Return the value of a node."""
         if node is None or type(node) in (bool, int, float, str):
             return node
         if type(node) is list:

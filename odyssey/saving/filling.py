@@ -1,4 +1,4 @@
-"""Taking over what was read: all is checked first, then written by one call of C."""
+"""Restoring a tree from a file: all is checked first, then written by one commit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _POSITIONS = {"pos": 624, "buffer_pos": 4}
 
 
 class Filling:
-    """What will be written into the leaves of a tree."""
+    """Values to be written into the leaves of a tree."""
 
     def __init__(self) -> None:
         self._variables: list[tuple[str, Variable, Array]] = []
@@ -128,7 +128,7 @@ def _with_rates(path: str, schedule: Any, changes: Any, rates: list[float]) -> A
 
 
 def _named(path: str, check: Callable[..., Any], *args: Any) -> Any:
-    """What ``check`` returns; its errors say which leaf it was about."""
+    """Return the result of ``check``; name the leaf in its errors."""
     try:
         return check(*args)
     except OdysseyError as error:

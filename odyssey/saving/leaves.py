@@ -1,4 +1,4 @@
-"""What may stand in a tree that is saved: kinds of leaves, and where each of them is."""
+"""Leaves of a saved tree: supported kinds, and paths."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _refuse_own_state(who: str, path: str, leaf: Any, kind: Any) -> None:
 
 
 def class_of(leaf: Any) -> str:
-    """What an optimizer, a schedule or a generator calls itself, in a file."""
+    """Return the class name of an optimizer, a schedule or a generator in a file."""
     name = type(leaf).__name__
     if isinstance(leaf, np.random.Generator):
         return f"{name}({type(leaf.bit_generator).__name__})"
