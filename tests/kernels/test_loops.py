@@ -238,7 +238,7 @@ def test_a_block_for_numpy_says_that_no_kernel_runs_by_itself(sized):
 
 
 def test_a_process_may_say_that_no_kernel_runs_by_itself():
-    program = "from odyssey.table import kernel_selection; print(kernel_selection.FACTOR)"
+    program = "from odyssey.table import kernel_selection; print(kernel_selection.SIZE_FACTOR)"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={"ODYSSEY_KERNELS": "numpy", "PATH": ""},
