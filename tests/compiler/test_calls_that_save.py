@@ -7,7 +7,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.nn.attention import scaled_dot_product
 from odyssey.ops import OPS
-from odyssey.table import meaning
+from odyssey.table.kernel_selection import Kernel
 from support.cases import draw
 
 RNG = np.random.default_rng(31)
@@ -184,6 +184,6 @@ def test_calls_that_share_work_give_what_each_gives(row, kernel):
 
 
 def test_only_what_a_kernel_can_run_is_left_to_it():
-    left = meaning.Kernel("it", np.sin, when=lambda x: x > 1, within=lambda x: x < 5)
+    left = Kernel("it", np.sin, when=lambda x: x > 1, within=lambda x: x < 5)
     assert [left.is_left(x) for x in (0, 2, 6)] == [False, True, False]
-    assert not meaning.Kernel("it", np.sin).is_left(2)
+    assert not Kernel("it", np.sin).is_left(2)

@@ -101,7 +101,9 @@ def look(world):
 
 
 @pytest.mark.parametrize(
-    "stride", [pytest.param(7, marks=pytest.mark.soak), 83], ids=["many lines", "some lines"]
+    "stride",
+    [pytest.param(7, marks=pytest.mark.soak), pytest.param(83, marks=pytest.mark.slow)],
+    ids=["many lines", "some lines"],
 )
 def test_an_interrupt_at_any_line_of_the_first_call_changes_nothing_but_by_the_run(stride):
     x, y = batch()
@@ -126,7 +128,9 @@ def test_an_interrupt_at_any_line_of_the_first_call_changes_nothing_but_by_the_r
     assert n > 1000
 
 
-@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.soak), 7])
+@pytest.mark.parametrize(
+    "stride", [pytest.param(1, marks=pytest.mark.soak), pytest.param(7, marks=pytest.mark.slow)]
+)
 def test_an_interrupt_at_any_line_of_a_first_call_leaves_what_the_function_holds(stride):
     large, n, finished = np.zeros(20_000), 0, False
     while not finished:

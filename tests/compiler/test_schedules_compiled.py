@@ -327,7 +327,9 @@ def test_threads_that_step_together_lose_no_step():
 PACKAGE = str(Path(od.__file__).parent)
 
 
-@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.soak), 5])
+@pytest.mark.parametrize(
+    "stride", [pytest.param(1, marks=pytest.mark.soak), pytest.param(5, marks=pytest.mark.slow)]
+)
 def test_an_interrupt_leaves_the_parameters_and_the_schedule_together(stride):
     def fresh():
         net = Net(KINDS["exponential"])

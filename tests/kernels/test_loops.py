@@ -119,6 +119,7 @@ def test_machine_code_is_kept_on_disk(tmp_path):
     assert [(done.stdout.strip(), done.stderr) for done in found] == [("0", ""), ("1", "")]
 
 
+@pytest.mark.slow
 @needs_numba
 def test_what_is_made_of_a_scalar_is_kept_on_disk_and_another_process_takes_it_over(tmp_path):
     program = (
@@ -274,6 +275,7 @@ def test_blocks_for_numpy_and_for_kernels_nest_in_any_order(monkeypatch):
 # ------------------------------------------------------------------ python -m odyssey warmup
 
 
+@pytest.mark.slow
 @needs_numba
 def test_warmup_compiles_forward_and_backward_loops_of_both_dtypes(tmp_path):
     found = []

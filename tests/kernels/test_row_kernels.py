@@ -292,7 +292,9 @@ def test_an_interrupt_of_a_block_that_counts_leaves_the_usual_kernels(first):
 
 
 @pytest.mark.parametrize(
-    "first", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3, 4))]
+    "first",
+    [pytest.param(1, marks=pytest.mark.slow)]
+    + [pytest.param(n, marks=pytest.mark.soak) for n in (2, 3, 4)],
 )
 def test_an_interrupt_at_any_line_of_a_block_leaves_the_usual_kernels(numbered, first):
     usual = {row.name: row.kernel for row in OPS.values()}

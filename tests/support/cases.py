@@ -69,9 +69,9 @@ def tracked(row, sample):
     ]
 
 
-def walk(cases):
-    """Run a test on each of ``cases``, those of a row together."""
-    return each(("row", "sample"), cases)
+def walk(cases, slow=()):
+    """Run a test on each of ``cases``, those of a row together; rows named ``slow`` are slow."""
+    return each(("row", "sample"), cases, slow)
 
 
 SMOOTH = {name: case for name, case in CASES.items() if tracked(*case)}

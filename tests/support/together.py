@@ -6,12 +6,13 @@ from functools import wraps
 import pytest
 
 
-def each(names, cases):
+def each(names, cases, slow=()):
     """As ``pytest.mark.parametrize``, with one test for all cases whose names differ in a number.
 
     Args:
         names: Of the arguments.
         cases: Their values by name, as ``"sum-0"``, ``"sum-1"``.
+        slow: Names, without the numbers, of cases that are slow tests.
     """
     groups = {}
     for what, values in cases.items():
@@ -28,8 +29,11 @@ def each(names, cases):
                     raise
 
         _sign(run, test, names, "walked")
-        mark = pytest.mark.parametrize("walked", groups.values(), ids=list(groups))
-        return mark(run)
+        cases_of_test = [
+            pytest.param(group, id=what, marks=[pytest.mark.slow] if what in slow else [])
+            for what, group in groups.items()
+        ]
+        return pytest.mark.parametrize("walked", cases_of_test)(run)
 
     return decorate
 

@@ -120,6 +120,7 @@ def test_writing_to_a_saved_array_gives_the_value_at_record_time_or_an_error(siz
 # ------------------------------------------------------------------ rule 11: depth and lifetime
 
 
+@pytest.mark.slow
 def test_a_million_nodes_neither_recurse_nor_leak():
     x = wide(1.0)
     with GradientTape() as tape:

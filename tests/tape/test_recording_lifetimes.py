@@ -339,7 +339,11 @@ print(resident() - before)
 
 
 @pytest.mark.parametrize(
-    ("steps", "limit"), [(10_000, 2**20), pytest.param(100_000, 200_000, marks=pytest.mark.soak)]
+    ("steps", "limit"),
+    [
+        pytest.param(10_000, 2**20, marks=pytest.mark.slow),
+        pytest.param(100_000, 200_000, marks=pytest.mark.soak),
+    ],
 )
 def test_resident_memory_is_flat_over_thousands_of_steps_without_the_collector(steps, limit):
     result = subprocess.run(

@@ -29,7 +29,9 @@ def leaf(size=8):
 
 
 @pytest.mark.parametrize(
-    ("check", "steps"), [(False, 100_000), (True, 20_000)], ids=["plain", "careful"]
+    ("check", "steps"),
+    [(False, 100_000), pytest.param(True, 20_000, marks=pytest.mark.slow)],
+    ids=["plain", "careful"],
 )
 def test_dead_branches_are_pruned_from_a_long_recording(check, steps):
     w = leaf()
@@ -144,7 +146,9 @@ def test_pruning_during_a_recorded_sweep_keeps_what_the_sweep_still_needs():
 # ------------------------------------------------------------------ deep graphs
 
 
-@pytest.mark.parametrize("depth", [100_000, 1_000_000], ids=["1e5", "1e6"])
+@pytest.mark.parametrize(
+    "depth", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)], ids=["1e5", "1e6"]
+)
 def test_a_deep_chain_neither_recurses_nor_leaks(depth):
     a = 1.0 - 1.0 / depth
     x = Variable(1.0, requires_grad=True)

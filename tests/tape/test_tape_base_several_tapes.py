@@ -235,6 +235,7 @@ def test_an_error_in_the_inner_block_leaves_the_outer_recording_intact():
     assert float(outer.gradient(z, x)) == 27.0
 
 
+@pytest.mark.slow
 def test_a_training_loop_inside_an_outer_tape_does_not_grow():
     rng = np.random.default_rng(5)
     x, lengths = rng.normal(size=(4, 3)), []

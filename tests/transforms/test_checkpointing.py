@@ -304,6 +304,7 @@ def test_the_peak_of_a_chain_in_root_n_pieces_is_a_few_root_n_results(kind, more
     assert 16 + more <= results[True] < 16 + 8 + more
 
 
+@pytest.mark.slow
 def test_pieces_within_pieces_hold_a_logarithm():
     size = 20_000
     x = leaf(np.full(size, 0.1))

@@ -385,7 +385,7 @@ def test_a_container_that_answers_no_operator_is_refused_and_not_stripped():
 
 def test_a_function_of_ops_refuses_the_container_and_says_what_to_pass():
     with pytest.raises(
-        DTypeError, match=r"multiply: y is a test_foreign_arrays\.Labelled.*\.values"
+        DTypeError, match=r"multiply: y is a test_variable_foreign_arrays\.Labelled.*\.values"
     ):
         ops.multiply(leaf(), Labelled(np.ones(2)))
 

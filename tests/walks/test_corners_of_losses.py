@@ -271,9 +271,14 @@ def wrong_at_corners(call, reference, dtype):
     return wrong
 
 
+def with_marks(name):
+    """The case of a loss; those of the focal loss take 2 s, and are slow tests."""
+    return pytest.param(name, marks=pytest.mark.slow) if name.startswith("focal") else name
+
+
 @pytest.mark.share(4)
 @every_dtype
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", list(map(with_marks, LOSSES)))
 def test_losses_have_their_derivatives_at_the_corners(name, dtype):
     wrong = wrong_at_corners(*LOSSES[name], dtype)
     assert not wrong, complaint(wrong)

@@ -128,6 +128,7 @@ def test_what_a_row_equals_is_traced_to_other_rows_and_has_its_spec(row, case):
     check_trace(row, case)
 
 
+@pytest.mark.slow
 def test_every_row_comes_down_to_numbers_and_primitives():
     below = {
         row: {

@@ -196,7 +196,7 @@ def test_every_rule_runs_on_symbols_and_means_the_same_there(row, sample):
 
 
 @pytest.mark.share(1)
-@every_differentiable_sample
+@walk(SMOOTH, slow={"recurrent_states", "recurrent_pullback"})
 def test_gradients_to_second_order_agree_with_differences_in_both_modes(row, sample):
     operands = draw(sample)
     positions = tracked(row, sample)

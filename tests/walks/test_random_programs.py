@@ -93,6 +93,7 @@ def check_jacobians(program):
     assert_near(reverse, differences(lambda at: plain(program, at), x), 1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=250, **CALM)
 @given(programs())
 def test_reverse_mode_forward_mode_and_differences_give_one_jacobian(program):
@@ -106,6 +107,7 @@ def test_both_modes_and_differences_give_one_jacobian_of_many_programs(program):
     check_jacobians(program)
 
 
+@pytest.mark.slow
 @settings(max_examples=250, **CALM)
 @given(programs())
 def test_random_cotangents_and_tangents_meet_in_one_number(program):
@@ -126,6 +128,7 @@ def gradient_at(program, numbers, weights):
     return flat(tape.gradient(outputs, leaves, like(weights, outputs), unused="zero"))
 
 
+@pytest.mark.slow
 @settings(max_examples=250, **CALM)
 @given(programs())
 def test_three_ways_to_a_hessian_product_agree(program):
@@ -152,6 +155,7 @@ def test_three_ways_to_a_hessian_product_agree(program):
     assert_near(over_reverse, sum(slopes) / (12 * step), 1e-5 * scale)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, **CALM)
 @given(programs())
 def test_a_sweep_that_consumes_gives_the_bits_of_one_that_keeps(program):
@@ -184,6 +188,7 @@ tanh tensordot tile transpose unstack var vdot vstack where
 """
 
 
+@pytest.mark.slow
 def test_the_programs_cover_the_table_and_the_shapes():
     ops_seen, shapes, shared, empty = set(), set(), 0, 0
     for seed in range(500):
