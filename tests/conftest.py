@@ -135,9 +135,9 @@ MANY = 12
 def pytest_generate_tests(metafunc):
     """Make the cases that this run asks for, by its marks and its shard.
 
-    Of tests marked ``share(n)`` all but one case in n are soaks. Of other tests with many cases
-    two in three are slow, or soaks where the test is slow or compares with peers. Who asks for
-    tests by name gets all.
+    Of tests marked ``share(n)`` all but one case in n are soaks. Of other tests with many cases one
+    in six is ordinary, one in six slow, and the rest are soaks; of tests that are slow or compare
+    with peers one in three runs, and the rest are soaks. Asked for by name, all cases run.
     """
     yield
     cases, config = metafunc._calls, metafunc.config  # pytest has no public list of the cases
@@ -147,10 +147,12 @@ def pytest_generate_tests(metafunc):
     if not _asked_by_name(config) and KINDS.isdisjoint(marks):
         in_order = sorted(cases, key=lambda case: crc32(case.id.encode()))
         one_in = marks["share"].args[0] if "share" in marks else 3 if len(cases) >= MANY else 1
-        light = marks.keys().isdisjoint({"share", "slow", "peers"})
-        kind = pytest.mark.slow if light else pytest.mark.soak
-        for case in in_order[-(-len(cases) // one_in) :]:
-            case.marks.append(kind.mark)
+        few = -(-len(cases) // one_in)
+        for case in in_order[few:]:
+            case.marks.append(pytest.mark.soak.mark)
+        if one_in == 3 and marks.keys().isdisjoint({"share", "slow", "peers"}):
+            for case in in_order[-(-few // 2) : few]:
+                case.marks.append(pytest.mark.slow.mark)
     asked = Expression.compile(config.option.markexpr or "not nothing")
 
     def wanted(case):
