@@ -20,7 +20,7 @@ from typing import Any, overload
 
 from odyssey.compiler.compiled_function import CompiledFunction
 from odyssey.compiler.lowered import Lowered
-from odyssey.compiler.machine.thread_count import get_threads, number_of_threads, set_threads
+from odyssey.compiler.machine.thread_count import check_thread_count, get_threads, set_threads
 from odyssey.compiler.symbolic.dims import Dim
 
 __all__ = ["CompiledFunction", "Dim", "Lowered", "compile", "get_threads", "set_threads"]
@@ -122,7 +122,7 @@ def compile(
     settings: dict[str, Any] = {"check": check, "memory_limit": memory_limit, "threads": threads}
     settings |= {"memory_budget": memory_budget, "dynamic": dynamic}
     if threads is not None:
-        number_of_threads("compile", threads)
+        check_thread_count("compile", threads)
     if static is not None:
         from odyssey.compiler.static_arguments import CompiledByValue  # which imports inspect
 

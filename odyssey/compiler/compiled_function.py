@@ -31,8 +31,8 @@ from odyssey.compiler.dispatch.fast_path import (
     flattener_of_call,
 )
 from odyssey.compiler.inspection import InspectableFunction, function_name
-from odyssey.compiler.machine.jit import why_not
-from odyssey.compiler.machine.thread_count import number_of_threads
+from odyssey.compiler.machine.jit import unavailable_reason
+from odyssey.compiler.machine.thread_count import check_thread_count
 from odyssey.compiler.runtime.memory_limit import check_memory_limit
 from odyssey.compiler.tracing.attempt import TraceAttempt, describe_trace_error, try_trace
 from odyssey.table.kernel_selection import without_numba
@@ -104,13 +104,13 @@ class CompiledFunction(InspectableFunction):
             self._limit = check_int("compile", "memory_limit", memory_limit, 0)
         if memory_budget is not None:
             self._budget = check_int("compile", "memory_budget", memory_budget, 0)
-        self._threads = 0 if threads is None else number_of_threads("compile", threads)
+        self._threads = 0 if threads is None else check_thread_count("compile", threads)
         self._fn = fn
         self._dynamic = None
         if dynamic is not None:
-            from odyssey.compiler.symbolic_shapes.specialization import Dynamic
+            from odyssey.compiler.symbolic_shapes.specialization import DynamicShapes
 
-            self._dynamic = Dynamic(fn, dynamic)
+            self._dynamic = DynamicShapes(fn, dynamic)
         self._known: dict[Any, CacheEntry] = {}
         # Entries of the latest program called without keywords: native dispatch, and through
         # Python.
@@ -301,7 +301,12 @@ class CompiledFunction(InspectableFunction):
     ) -> None:
         """Keep a trace with its guards for a program, or note why none can be compiled."""
         case.attempts += 1
-        why = why_not() or unsupported_argument(args, named) or trial.effects or trial.graph.eager
+        why = (
+            unavailable_reason()
+            or unsupported_argument(args, named)
+            or trial.effects
+            or trial.graph.eager
+        )
         guards = trial.guards
         if why is None:
             why = "its reads cannot be guarded" if guards is None else guards.reason

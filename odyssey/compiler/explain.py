@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from odyssey.compiler.machine.blas import thread_setters
-from odyssey.compiler.machine.thread_count import said
+from odyssey.compiler.machine.thread_count import requested_threads
 from odyssey.compiler.runtime.kernel_work import format_count, kernel_work
 from odyssey.compiler.runtime.thread_pool import why_single_threaded
 
@@ -34,7 +34,9 @@ def explain_program(program: Any) -> str:
     for schedule in executable.graph.behind:
         lines.append(f"steps behind it: {schedule!r}")
     if executable.shares:
-        lines.append(_thread_line(executable.threads or said(), executable.module.text))
+        lines.append(
+            _thread_line(executable.threads or requested_threads(), executable.module.text)
+        )
     words = len(executable.words) // 3
     lines.append(f"guards: {len(program.guards)} of Python, {words} of memory")
     places = program.guards.guard_names()

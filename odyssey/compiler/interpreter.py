@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import MissingGradientError, ShapeError
-from odyssey.graph.graph import Filled, Given, Graph, Ref, State
+from odyssey.graph.graph import Graph, Ref, ScalarInput, Splat, State
 from odyssey.spec import spec_of
 from odyssey.table.value import array_of
 
@@ -43,7 +43,7 @@ def interpret(graph: Graph, arrays: list[Any]) -> tuple[list[Any], dict[str, Any
         made = row.kernel(*[_operand_value(slots, o) for o in operands], *options)
         slots.update(zip(ids, (made,) if row.pack_results is None else made, strict=True))
     outputs = [
-        np.array(_operand_value(slots, o)) if isinstance(o, (Ref, Filled)) else o
+        np.array(_operand_value(slots, o)) if isinstance(o, (Ref, Splat)) else o
         for o in graph.outputs
     ]
     left: dict[str, Any] = {
@@ -59,9 +59,9 @@ def _operand_value(slots: dict[int, Any], operand: Any) -> Any:
     """Return the value of an operand: of a reference, a scalar input, a splat, or a constant."""
     if isinstance(operand, Ref):
         return slots[operand.id]
-    if isinstance(operand, Given):
+    if isinstance(operand, ScalarInput):
         return operand.number
-    return operand.array() if isinstance(operand, Filled) else operand
+    return operand.array() if isinstance(operand, Splat) else operand
 
 
 def _state_value(state: State) -> Any:

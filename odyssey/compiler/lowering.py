@@ -22,11 +22,11 @@ from odyssey.compiler.ir.nodes import (
     scalar_program,
     type_code,
 )
-from odyssey.compiler.llvm.scalar_programs import has_code
+from odyssey.compiler.llvm.scalar_programs import has_native_code
 from odyssey.compiler.llvm.types import PARTS
 from odyssey.devices.ownership import is_uniform
 from odyssey.errors import DTypeError, OdysseyError
-from odyssey.graph.graph import Filled, Given, Graph, Ref
+from odyssey.graph.graph import Graph, Ref, ScalarInput, Splat
 from odyssey.kernels import T, select
 from odyssey.spec import Shape, Spec, spec_of
 from odyssey.table.canonical_options import plain_options
@@ -150,7 +150,7 @@ class Lowering:
             for truth in row.requires(*values, *options):
                 self.checks.append(self.node(truth))
         out: Any = NotImplemented
-        takes_inputs = any(isinstance(v, Given) for v in values)
+        takes_inputs = any(isinstance(v, ScalarInput) for v in values)
         if row.lowering is not None and not takes_inputs:
             out = self._lower_by_row(row, values, options)
         elif row.scalar is not None and len(results) == 1:
@@ -241,14 +241,14 @@ class Lowering:
             for v, s in zip(values, specs, strict=True)
         ]
         known = [(n.type, n.payload.item() if n.kind == "number" else None) for n in inputs]
-        if not has_code(program.body, tuple(known)):
+        if not has_native_code(program.body, tuple(known)):
             return NotImplemented
         node = self.builder.map(program, inputs, result.shape, type_code(result.dtype))
         return self.symbol(node)
 
     def _scalar_node(self, value: Any, type: str) -> Node:
         """Return a number as a literal, or as a leaf if it is a scalar input of each call."""
-        if not isinstance(value, Given):
+        if not isinstance(value, ScalarInput):
             return self.builder.literal(value, type)
         # Scalar inputs are real, and not float16.
         slot_type = "f8" if type == "f2" else PARTS.get(type, type)
@@ -275,7 +275,7 @@ class Lowering:
         inputs: list[Node] = []
         operands: list[Any] = []
         for value in values:
-            if isinstance(value, Given):
+            if isinstance(value, ScalarInput):
                 self.host_scalars.append(value.expression)
             if isinstance(value, Symbol):
                 operands.append((len(inputs),))
@@ -309,7 +309,9 @@ class Lowering:
         program, type = _program_and_type(scalar, len(values), (), result_type)
         shape = np.broadcast_shapes(*[node.shape for node in nodes])
         inputs = [self.builder.convert(node, type) for node in nodes]
-        if type in PARTS and not has_code(program.body, tuple([(n.type, None) for n in inputs])):
+        if type in PARTS and not has_native_code(
+            program.body, tuple([(n.type, None) for n in inputs])
+        ):
             raise DTypeError("no native code for this of complex numbers")
         return self.symbol(self.builder.map(program, inputs, shape, result_type))
 
@@ -505,7 +507,7 @@ def _dtype_kind(spec: Any) -> str:
 
 
 def _operand_spec(value: Any) -> Any:
-    if isinstance(value, Given):
+    if isinstance(value, ScalarInput):
         return value.number
     if isinstance(value, Symbol):
         return value.spec
@@ -552,7 +554,7 @@ def lower(graph: Graph, builder: IRBuilder | None = None) -> Lowered:
     def resolve(operand: Any) -> Any:
         if isinstance(operand, Ref):
             return symbols[operand.id]
-        if isinstance(operand, Filled):
+        if isinstance(operand, Splat):
             type = type_code(operand.number.dtype)
             if type not in ITEM_SIZES:
                 return operand.array()
@@ -567,7 +569,7 @@ def lower(graph: Graph, builder: IRBuilder | None = None) -> Lowered:
         symbols.update(zip(ids, results, strict=True))
     low.builder.op = ""
     outputs: list[Node | None] = [
-        low.node(resolve(o)) if isinstance(o, (Ref, Filled)) else None for o in graph.outputs
+        low.node(resolve(o)) if isinstance(o, (Ref, Splat)) else None for o in graph.outputs
     ]
     updates = {}
     for k, state in enumerate(graph.states):

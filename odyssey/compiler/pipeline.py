@@ -21,7 +21,7 @@ import numpy as np
 from odyssey.compiler.codegen.module import Module, generate_code
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.lowering import Lowered, lower
-from odyssey.compiler.machine.blas import blas
+from odyssey.compiler.machine.blas import blas_addresses
 from odyssey.compiler.native_dispatch.scalar_inputs import ScalarInputs
 from odyssey.compiler.passes.pass_manager import optimize
 from odyssey.compiler.schedule.buffer_assignment import Plan, assign_buffers
@@ -88,7 +88,7 @@ def lower_program(
     inputs = [*[spec for _, spec in graph.inputs], *before]
     writes = any(s.update is not None for s in graph.states) or bool(graph.cleared)
     numbers = ScalarInputs(graph.numbers or Arithmetic((), ()), low.scalar_slots, low.host_scalars)
-    module = generate_code(schedule, len(inputs), blas(), writes, clocks)
+    module = generate_code(schedule, len(inputs), blas_addresses(), writes, clocks)
     seconds = {
         "lower": lowered - begin,
         "plan": planned - lowered,

@@ -9,13 +9,13 @@ from odyssey.devices.ownership import copy_with_layout, is_referenced_elsewhere
 from odyssey.graph.traced_array import TracedArray
 from odyssey.table.value import Symbol
 
-__all__ = ["VIEWS", "Showing"]
+__all__ = ["VIEWS", "AliasAnalysis"]
 
 VIEWS = frozenset({"reshape", "transpose", "matrix_transpose", "broadcast_to"})
 """Rows whose result may lie in the memory of their operand; all others make arrays."""
 
 
-class _Array:
+class _AliasedArray:
     """What a leaf holds in a run: how it is called, and how often it was written to."""
 
     __slots__ = ("label", "writes")
@@ -24,7 +24,7 @@ class _Array:
         self.label, self.writes = label, 0
 
 
-class Showing:
+class AliasAnalysis:
     """The part of a trace that knows whose array a value is, or a view of."""
 
     only_eagerly: Callable[[str], None]
@@ -34,8 +34,8 @@ class Showing:
 
     def _begin_showing(self) -> None:
         # By id of a value, itself, the array that it shows, and what was written to that before.
-        self._shown: dict[int, tuple[Any, _Array, int]] = {}
-        self._held: dict[int, _Array] = {}  # by id of a leaf
+        self._shown: dict[int, tuple[Any, _AliasedArray, int]] = {}
+        self._held: dict[int, _AliasedArray] = {}  # by id of a leaf
 
     def copied(self, variable: Any) -> Any:
         """The same value, which nothing says to lie in the Variable's array."""
@@ -46,7 +46,7 @@ class Showing:
     def _hold(self, leaf: Any, value: Any, label: str) -> None:
         """Note that a value shows what a leaf holds, if nothing is known of it."""
         if isinstance(value, Symbol) and id(value) not in self._shown:
-            array = self._held.setdefault(leaf._id, _Array(label))
+            array = self._held.setdefault(leaf._id, _AliasedArray(label))
             self._shown[id(value)] = value, array, array.writes
 
     def _hold_another(self, leaf: Any) -> bool:

@@ -10,14 +10,14 @@ from typing import Any
 
 from odyssey.variable import Variable
 
-__all__ = ["captured_names", "names_of"]
+__all__ = ["captured_names", "captured_names_or_none"]
 
 # How something is spelled: a name, or how what holds it is spelled, and the key or the attribute.
 # It is written out for Variables alone: to spell all that a library holds took 0.2 s of a trace.
 _Path = str | tuple[Any, str, Any]
 
 # Of what a function reaches only so much is looked at: names are for reading.
-_MOST = 2000
+_MAX_OBJECTS = 2000
 
 
 def captured_names(fn: Any) -> dict[int, str]:
@@ -32,18 +32,18 @@ def captured_names(fn: Any) -> dict[int, str]:
     waiting: deque[tuple[_Path, Any]] = deque(
         [("", fn)]
     )  # in order of distance, so that the shortest spelling wins
-    while waiting and len(seen) < _MOST:
+    while waiting and len(seen) < _MAX_OBJECTS:
         path, thing = waiting.popleft()
         if isinstance(thing, Variable):
             if thing.id not in found:
-                found[thing.id] = _spelled(path)
+                found[thing.id] = _format_path(path)
         elif id(thing) not in seen:
             seen.add(id(thing))
-            waiting.extend(_parts(path, thing))
+            waiting.extend(_contents(path, thing))
     return found
 
 
-def names_of(fn: Any) -> dict[int, str]:
+def captured_names_or_none(fn: Any) -> dict[int, str]:
     """The same; none of an object that does not let itself be looked at."""
     try:
         return captured_names(fn)
@@ -51,7 +51,7 @@ def names_of(fn: Any) -> dict[int, str]:
         return {}
 
 
-def _spelled(path: _Path) -> str:
+def _format_path(path: _Path) -> str:
     ends = []
     while not isinstance(path, str):
         path, kind, key = path
@@ -59,7 +59,7 @@ def _spelled(path: _Path) -> str:
     return path + "".join(reversed(ends))
 
 
-def _parts(path: _Path, thing: Any) -> Iterator[tuple[_Path, Any]]:
+def _contents(path: _Path, thing: Any) -> Iterator[tuple[_Path, Any]]:
     """What a function, a container or an object holds, each as it is spelled."""
     if isinstance(thing, MethodType):
         yield "self", thing.__self__

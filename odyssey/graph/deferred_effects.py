@@ -13,10 +13,10 @@ from odyssey.errors import TapeError
 from odyssey.graph.graph import Graph
 from odyssey.variable import Variable
 
-__all__ = ["Behind"]
+__all__ = ["DeferredEffects"]
 
 
-class Behind:
+class DeferredEffects:
     """The part of a trace that notes it."""
 
     graph: Graph

@@ -14,7 +14,7 @@ from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Row
 from odyssey.variable import Variable
 
-__all__ = ["Filled", "Given", "Graph", "Instruction", "Ref", "State"]
+__all__ = ["Splat", "ScalarInput", "Graph", "Instruction", "Ref", "State"]
 
 
 class Ref(NamedTuple):
@@ -26,7 +26,7 @@ class Ref(NamedTuple):
         return f"%{self.id}"
 
 
-class Filled(NamedTuple):
+class Splat(NamedTuple):
     """A number of a certain dtype as an operand, repeated to a shape: seeds, zeros and the like."""
 
     number: np.generic
@@ -40,7 +40,7 @@ class Filled(NamedTuple):
         return np.full(self.shape, self.number)
 
 
-class Given(NamedTuple):
+class ScalarInput(NamedTuple):
     """A Python number as an operand, of which only a call knows what it is.
 
     Attributes:
@@ -86,17 +86,17 @@ class Instruction(NamedTuple):
         given = [repr(operand) for operand in self.operands]
         given += [f"{n}={o!r}" for n, o in zip(self.row.options, self.options, strict=True)]
         text = f"{made} = {self.row.name}({', '.join(given)})"
-        parts = "".join(f"\n{part}" for part in _parts(self)).replace("\n", "\n    ")
+        parts = "".join(f"\n{part}" for part in _subgraphs(self)).replace("\n", "\n    ")
         return f"{text}{'; has side effect' if self.row.has_side_effect else ''}{parts}"
 
 
-def _parts(instruction: Instruction) -> tuple[Graph, ...]:
+def _subgraphs(instruction: Instruction) -> tuple[Graph, ...]:
     """What a loop, or a branch, runs of the graph; nothing of other instructions."""
     loop = getattr(instruction.row, "loop", None)
     return () if loop is None else loop.parts
 
 
-class _Sealable:
+class _Sealed:
     """The part of a thing that nobody changes any more from some time on."""
 
     __slots__ = ("_sealed",)
@@ -111,7 +111,7 @@ class _Sealable:
         self._sealed = True
 
 
-class State(_Sealable):
+class State(_Sealed):
     """A Variable that outlives the graph's runs: read as number ``id``, left as ``update``.
 
     ``field`` says which of its arrays is meant, ``"data"`` or ``"grad"``; ``label`` is what the
@@ -128,11 +128,11 @@ class State(_Sealable):
         self.id = id
         self.spec = spec
         self.label = label
-        self.update: Ref | Filled | None = None
+        self.update: Ref | Splat | None = None
         self.anew = self.kept = False
 
 
-class Graph(_Sealable):
+class Graph(_Sealed):
     """What a traced function computes; print it to read it.
 
     Attributes:
@@ -189,7 +189,7 @@ class Graph(_Sealable):
             value = getattr(self, name)
             kinds: dict[type, Callable[[Any], Any]] = {list: tuple, dict: MappingProxyType}
             setattr(self, name, kinds.get(type(value), lambda same: same)(value))
-        inside: list[_Sealable] = [*chain.from_iterable(map(_parts, self.instructions))]
+        inside: list[_Sealed] = [*chain.from_iterable(map(_subgraphs, self.instructions))]
         for one in (*inside, *self.states):
             one.seal()
         super().seal()
@@ -197,10 +197,10 @@ class Graph(_Sealable):
     def captures(self) -> bool:
         """Whether arrays of the function's surroundings stand in it, as they were when traced."""
         operands = (o for one in self.instructions for o in one.operands)
-        parts = (part for one in self.instructions for part in _parts(one))
+        parts = (part for one in self.instructions for part in _subgraphs(one))
         return (
             bool(self.constants)
-            or any(isinstance(o, Filled) for o in chain(operands, self.outputs))
+            or any(isinstance(o, Splat) for o in chain(operands, self.outputs))
             or any(part.captures() for part in parts)
         )
 

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from odyssey.graph.graph import Instruction, Ref
 
-__all__ = ["last_uses", "needed"]
+__all__ = ["last_uses", "live_instructions"]
 
 
-def needed(instructions: Sequence[Instruction], kept: Iterable[int]) -> list[Instruction]:
+def live_instructions(
+    instructions: Sequence[Instruction], kept: Iterable[int]
+) -> list[Instruction]:
     """The instructions that the values ``kept`` are computed by, in order, and those that stay.
 
     Args:

@@ -10,15 +10,15 @@ import numpy as np
 
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import TapeError
-from odyssey.graph.graph import Filled, Given, Graph, Instruction, Ref
-from odyssey.graph.lifetimes import needed
+from odyssey.graph.graph import Graph, Instruction, Ref, ScalarInput, Splat
+from odyssey.graph.lifetimes import live_instructions
 from odyssey.graph.traced_array import TracedArray
 from odyssey.spec import Spec, intern, spec_of
 from odyssey.table.row import Row
 from odyssey.table.signature import Layout
 from odyssey.table.value import Symbol, free_id
 
-__all__ = ["Loop", "LoopRow", "Parts", "signature", "specs_of"]
+__all__ = ["Loop", "LoopRow", "SubgraphTracing", "subgraph_signature", "output_specs"]
 
 
 class Loop(NamedTuple):
@@ -41,7 +41,7 @@ class Loop(NamedTuple):
     columns: int = 0
     steps: int = 0
     reverse: bool = False
-    numbers: tuple[Given, ...] = ()
+    numbers: tuple[ScalarInput, ...] = ()
 
     @property
     def order(self) -> range:
@@ -50,7 +50,7 @@ class Loop(NamedTuple):
 
     def specs(self) -> tuple[Spec, ...]:
         """The specs of the results."""
-        found = specs_of(self.parts[-1])
+        found = output_specs(self.parts[-1])
         if self.kind != "scan":
             return found
         rows = [intern((self.steps, *s.shape), s.dtype) for s in found[self.carries :]]
@@ -101,7 +101,7 @@ def loop_row(loop: Loop, count: int) -> LoopRow:
 
     def call(k: int, values: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
         known = {one.expression: n for one, n in zip(loop.numbers, numbers, strict=True)}
-        return evaluate(loop.parts[k], values, known)
+        return evaluate_subgraph(loop.parts[k], values, known)
 
     row = LoopRow(
         layout,
@@ -117,7 +117,7 @@ def loop_row(loop: Loop, count: int) -> LoopRow:
     return row
 
 
-def part_of(
+def make_subgraph(
     inputs: Sequence[tuple[int, Spec]],
     instructions: Sequence[Instruction],
     outputs: Sequence[Any],
@@ -133,29 +133,33 @@ def part_of(
     """
     graph = Graph()
     graph.outputs = list(outputs)
-    graph.instructions = needed(instructions, [o.id for o in outputs if isinstance(o, Ref)])
+    graph.instructions = live_instructions(
+        instructions, [o.id for o in outputs if isinstance(o, Ref)]
+    )
     graph.inputs = list(inputs)
-    graph.constants = {id: constants[id] for id in outside([graph]) if id in constants}
+    graph.constants = {id: constants[id] for id in free_values([graph]) if id in constants}
     return graph
 
 
-def outside(parts: Iterable[Graph]) -> list[int]:
+def free_values(parts: Iterable[Graph]) -> list[int]:
     """The numbers of what parts take from outside, each once."""
     found: dict[int, None] = {}
     for part in parts:
         made = {id for id, _ in part.inputs}.union(part.constants)
-        found.update(dict.fromkeys(_free(part.instructions, part.outputs, made)))
+        found.update(dict.fromkeys(_free_ids(part.instructions, part.outputs, made)))
     return list(found)
 
 
-def leaks(graph: Graph) -> bool:
+def has_leaks(graph: Graph) -> bool:
     """Whether something that a loop's step made is read outside of it."""
     made = {id for id, _ in graph.inputs}.union(graph.constants, [s.id for s in graph.states])
     ends = [*graph.outputs, *[state.update for state in graph.states]]
-    return bool(_free(graph.instructions, ends, made))
+    return bool(_free_ids(graph.instructions, ends, made))
 
 
-def _free(instructions: Iterable[Instruction], ends: Iterable[Any], made: set[int]) -> list[int]:
+def _free_ids(
+    instructions: Iterable[Instruction], ends: Iterable[Any], made: set[int]
+) -> list[int]:
     """What is read, and neither among ``made`` nor computed before."""
     found: list[int] = []
     for one in instructions:
@@ -164,7 +168,7 @@ def _free(instructions: Iterable[Instruction], ends: Iterable[Any], made: set[in
     return found + [o.id for o in ends if isinstance(o, Ref) and o.id not in made]
 
 
-def signature(
+def subgraph_signature(
     instructions: Sequence[Instruction], inputs: Sequence[Any], outputs: Sequence[Any], trace: Any
 ) -> tuple[Any, ...]:
     """What a part computes, without the numbers that its values happen to have.
@@ -180,40 +184,42 @@ def signature(
     def named(operand: Any) -> Any:
         if isinstance(operand, Ref):
             array = trace.graph.constants.get(operand.id)
-            return names.get(operand.id, operand.id) if array is None else _content(array)
-        if isinstance(operand, Given):
+            return names.get(operand.id, operand.id) if array is None else _comparable(array)
+        if isinstance(operand, ScalarInput):
             return operand.expression
-        return _content(operand.array()) if isinstance(operand, Filled) else _content(operand)
+        return _comparable(operand.array()) if isinstance(operand, Splat) else _comparable(operand)
 
     found: list[Any] = []
-    for one in needed(instructions, [o.id for o in outputs if isinstance(o, (Symbol, Ref))]):
+    for one in live_instructions(
+        instructions, [o.id for o in outputs if isinstance(o, (Symbol, Ref))]
+    ):
         loop = getattr(one.row, "loop", None)
         what: Any = one.row
         if loop is not None:
-            parts = [_of_graph(part, trace) for part in loop.parts]
+            parts = [_graph_signature(part, trace) for part in loop.parts]
             what = (*loop._replace(parts=(), numbers=()), *parts)
         operands = tuple(map(named, one.operands))
-        found.append((what, tuple(map(_content, one.options)), operands))
+        found.append((what, tuple(map(_comparable, one.options)), operands))
         names.update((id, ("made", len(found), k)) for k, id in enumerate(one.ids))
     ends = [Ref(o.id) if isinstance(o, Symbol) else o for o in outputs]
     return (*found, tuple(map(named, ends)))
 
 
-def _of_graph(part: Graph, trace: Any) -> tuple[Any, ...]:
+def _graph_signature(part: Graph, trace: Any) -> tuple[Any, ...]:
     given = [TracedArray(spec, trace, id) for id, spec in part.inputs]
-    return signature(part.instructions, given, part.outputs, trace)
+    return subgraph_signature(part.instructions, given, part.outputs, trace)
 
 
-def _content(value: Any) -> Any:
+def _comparable(value: Any) -> Any:
     """A number, an array or an option, as what can be compared; NaN is NaN."""
     if isinstance(value, ARRAY_LIKE):
         return value.shape, value.dtype.str, value.tobytes()
     if isinstance(value, (list, tuple)):
-        return type(value), *map(_content, value)
+        return type(value), *map(_comparable, value)
     return type(value), repr(value)
 
 
-def evaluate(graph: Graph, arrays: Sequence[Any], numbers: dict[Any, Any]) -> list[Any]:
+def evaluate_subgraph(graph: Graph, arrays: Sequence[Any], numbers: dict[Any, Any]) -> list[Any]:
     """The outputs of a part, by the kernels of its rows."""
     slots = dict(graph.constants)
     slots.update((id, array) for (id, _), array in zip(graph.inputs, arrays, strict=True))
@@ -221,9 +227,9 @@ def evaluate(graph: Graph, arrays: Sequence[Any], numbers: dict[Any, Any]) -> li
     def value(operand: Any) -> Any:
         if isinstance(operand, Ref):
             return slots[operand.id]
-        if isinstance(operand, Given):
+        if isinstance(operand, ScalarInput):
             return numbers[operand.expression]
-        return operand.array() if isinstance(operand, Filled) else operand
+        return operand.array() if isinstance(operand, Splat) else operand
 
     for row, operands, options, ids, _ in graph.instructions:
         made = row.kernel(*map(value, operands), *options)
@@ -231,7 +237,7 @@ def evaluate(graph: Graph, arrays: Sequence[Any], numbers: dict[Any, Any]) -> li
     return list(map(value, graph.outputs))
 
 
-def specs_of(graph: Graph) -> tuple[Spec, ...]:
+def output_specs(graph: Graph) -> tuple[Spec, ...]:
     """The specs of the outputs of a part."""
     known = dict(graph.inputs)
     known.update((id, spec_of(a)) for id, a in graph.constants.items())
@@ -246,7 +252,7 @@ def specs_of(graph: Graph) -> tuple[Spec, ...]:
 # ------------------------------------------------------------------ while they are traced
 
 
-class Parts:
+class SubgraphTracing:
     """What a trace knows of the parts that its function runs in loops."""
 
     graph: Graph
@@ -289,12 +295,12 @@ class Parts:
         """What was emitted aside, as a graph; see ``bind``."""
         refs = [self._ref(o if isinstance(o, Symbol) else np.asarray(o)) for o in outputs]
         given = [(symbol.id, symbol.spec) for symbol in inputs]
-        return part_of(given, instructions, refs, self.graph.constants)
+        return make_subgraph(given, instructions, refs, self.graph.constants)
 
     def bind(self, loop: Loop, operands: Sequence[Any]) -> tuple[Any, ...]:
         """Append the call of a loop or of branches; what its parts take from outside is added."""
         trace: Any = self
-        taken = [TracedArray(self.specs[id], trace, id) for id in outside(loop.parts)]
+        taken = [TracedArray(self.specs[id], trace, id) for id in free_values(loop.parts)]
         for part in loop.parts:
             part.inputs += [(symbol.id, symbol.spec) for symbol in taken]
         self._loops = True
@@ -303,7 +309,7 @@ class Parts:
             for part in loop.parts
             for one in part.instructions
             for o in one.operands
-            if isinstance(o, Given)
+            if isinstance(o, ScalarInput)
         }
         loop = loop._replace(numbers=tuple(found.values()))
         given = [o if isinstance(o, Symbol) else np.asarray(o) for o in (*operands, *taken)]
@@ -326,7 +332,7 @@ class Parts:
 
     def refuse_leaks(self) -> None:
         """Raise where what a part made is read outside of it."""
-        if self._loops and leaks(self.graph):
+        if self._loops and has_leaks(self.graph):
             raise TapeError(
                 "a step of a loop, or a branch, lets a value out, through a Variable or another "
                 "object, and it is used outside; return it from the step instead"

@@ -14,20 +14,20 @@ from numpy import ndarray
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.ownership import copy_with_layout, is_uniform, same_bits, view_key
 from odyssey.errors import ShapeError, TapeError
-from odyssey.graph.alias_analysis import VIEWS, Showing
-from odyssey.graph.captured_names import names_of
-from odyssey.graph.deferred_effects import Behind
-from odyssey.graph.graph import Filled, Given, Graph, Instruction, Ref, State
+from odyssey.graph.alias_analysis import VIEWS, AliasAnalysis
+from odyssey.graph.captured_names import captured_names_or_none
+from odyssey.graph.deferred_effects import DeferredEffects
+from odyssey.graph.graph import Graph, Instruction, Ref, ScalarInput, Splat, State
 from odyssey.graph.refusals import Refusals
-from odyssey.graph.subgraphs import Parts
+from odyssey.graph.subgraphs import SubgraphTracing
 from odyssey.graph.traced_array import TracedArray
-from odyssey.graph.value_lists import joined
+from odyssey.graph.value_lists import array_of_nest
 from odyssey.graph.weak_types import (
+    concrete,
+    concrete_operands,
     is_weak,
-    seen_by_shape_rules,
-    settle_result,
-    settled,
-    settled_call,
+    make_result_concrete,
+    shape_rule_argument,
 )
 from odyssey.ops.structure.shape import astype, broadcast_to
 from odyssey.spec import Array, spec_of
@@ -57,7 +57,7 @@ from odyssey.variable.numpy_calls import call_ufunc
 __all__ = ["Trace", "TracedArray"]
 
 
-class Trace(Refusals, Parts, Showing, Behind):
+class Trace(Refusals, SubgraphTracing, AliasAnalysis, DeferredEffects):
     """A graph under construction, and what the function made of the Variables that it met.
 
     A trace is a trial: everything is noted here, and no Variable changes.
@@ -151,14 +151,14 @@ class Trace(Refusals, Parts, Showing, Behind):
         if value is None or type(value) in NUMBERS:
             return value
         if is_weak(value):
-            return Given(*type(value).told(value))
+            return ScalarInput(*type(value).told(value))
         return self._constant(as_array("compile", "a constant", value))
 
-    def _constant(self, array: Array) -> Ref | Filled:
+    def _constant(self, array: Array) -> Ref | Splat:
         """An array as an operand: one number, if it is no more, else a copy that is stored once."""
         if is_uniform(array):
             first = array[(0,) * array.ndim] if array.size else 0  # ``flat`` has up to 32 axes
-            return Filled(array.dtype.type(first), array.shape)
+            return Splat(array.dtype.type(first), array.shape)
         place = view_key(array)
         known = self._constants.get(place)
         # The function may have written to it since.
@@ -180,10 +180,10 @@ class Trace(Refusals, Parts, Showing, Behind):
                 f"{row.name}: an operand was left behind by a trace that is over; return it from "
                 "the compiled function, or keep it in a Variable, by assign"
             )
-        values, options = settled_call(row, values, options, self)
+        values, options = concrete_operands(row, values, options, self)
         if not any(isinstance(v, Traced) for v in values):  # all of them were numbers
             return run(row, values, options)
-        specs = list(map(seen_by_shape_rules, values))
+        specs = list(map(shape_rule_argument, values))
         options = plain_options(row, options)
         made = row.infer(*specs, *options)
         made = (made,) if row.pack_results is None else made
@@ -204,7 +204,7 @@ class Trace(Refusals, Parts, Showing, Behind):
         """What a ufunc of NumPy gives of numbers, and of arrays among them: then it is an op."""
         if any(isinstance(one, (Symbol, Value, *ARRAY_LIKE)) for one in inputs):
             return call_ufunc(ufunc, "__call__", inputs, {})
-        return ufunc(*[settled(one, f"np.{ufunc.__name__} takes its value") for one in inputs])
+        return ufunc(*[concrete(one, f"np.{ufunc.__name__} takes its value") for one in inputs])
 
     # -------------------------------------------------------------- Variables
 
@@ -228,7 +228,7 @@ class Trace(Refusals, Parts, Showing, Behind):
 
     def joined(self, nest: Any) -> Any:
         """A nest as NumPy would make an array of it, where values of the graph are in it."""
-        return joined(nest)
+        return array_of_nest(nest)
 
     def adopt(self, variable: Any) -> Any:
         """The Symbol of the data of a Variable that outlasts the run."""
@@ -327,7 +327,7 @@ class Trace(Refusals, Parts, Showing, Behind):
         set_store(self)
         enter_scope(Boundary())
         np.seterr(all="ignore")  # the run will warn
-        self._names = names_of(fn)
+        self._names = captured_names_or_none(fn)
         args, named = map_tree(self.argument, (args, named))
         given = list(containers((args, named)))
         result = fn(*args, **named)
@@ -341,7 +341,7 @@ class Trace(Refusals, Parts, Showing, Behind):
             now = next(containers(one))[1]
             if len(now) != len(held) or not all(map(is_, now, held)):
                 self.only_eagerly("it writes to an argument")
-        settle_result(result, self.stands.values())
+        make_result_concrete(result, self.stands.values())
         own = {id(one) for one, _ in given} - {id(())}  # which is one object, whoever made it
         if any(id(one) in own for one, _ in containers(result)):
             self.only_eagerly("it returns a container that it was given")
@@ -371,7 +371,7 @@ class Trace(Refusals, Parts, Showing, Behind):
         for value in outputs:
             if isinstance(value, Value):
                 value = self.read(value)
-            value = settled(value, "it is returned")
+            value = concrete(value, "it is returned")
             is_data = isinstance(value, (Symbol, *ARRAY_LIKE))
             self.graph.outputs.append(self._ref(value) if is_data else value)
             self._look_back([value])

@@ -11,10 +11,10 @@ from odyssey.table.store import store
 from odyssey.table.value import NUMBERS, Symbol, Value, is_constant
 from odyssey.tree import leaves, map_tree
 
-__all__ = ["joined"]
+__all__ = ["array_of_nest"]
 
 
-def joined(nest: Any) -> Any:
+def array_of_nest(nest: Any) -> Any:
     """A list or tuple that a function passes for an array, if values of the graph are in it.
 
     Its dtype is that of ``np.asarray``, to which Python's numbers are not weak. What an eager call
@@ -24,10 +24,10 @@ def joined(nest: Any) -> Any:
     own = [one for one in found if isinstance(one, Value)]
     if not any(isinstance(one, Symbol) for one in found) and not own:
         return nest
-    return array(map_tree(_plain, nest)) if all(map(is_constant, own)) else nest
+    return array(map_tree(_element, nest)) if all(map(is_constant, own)) else nest
 
 
-def _plain(one: Any) -> Any:
+def _element(one: Any) -> Any:
     if isinstance(one, Value):
         return store().operand(one)
     return np.asarray(one) if type(one) in NUMBERS else one

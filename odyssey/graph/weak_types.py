@@ -13,11 +13,11 @@ from odyssey.tree_rebuild import extra_attributes
 
 __all__ = [
     "is_weak",
-    "seen_by_shape_rules",
-    "settle_result",
-    "settled",
-    "settled_call",
-    "stays_weak",
+    "shape_rule_argument",
+    "make_result_concrete",
+    "concrete",
+    "concrete_operands",
+    "can_stay_weak",
 ]
 
 
@@ -26,18 +26,18 @@ def is_weak(value: Any) -> bool:
     return issubclass(type(value), Weak)
 
 
-def settled(thing: Any, question: str) -> Any:
+def concrete(thing: Any, question: str) -> Any:
     """Numbers, also those in nests and slices, as they are in this trace, and in every run."""
     if is_weak(thing):
         return type(thing).settled(thing, question)
     if type(thing) in (tuple, list):
-        return type(thing)([settled(part, question) for part in thing])
+        return type(thing)([concrete(part, question) for part in thing])
     if type(thing) is slice:
-        return slice(*[settled(part, question) for part in (thing.start, thing.stop, thing.step)])
+        return slice(*[concrete(part, question) for part in (thing.start, thing.stop, thing.step)])
     return thing
 
 
-def settle_result(result: Any, numbers: Iterable[Any]) -> None:
+def make_result_concrete(result: Any, numbers: Iterable[Any]) -> None:
     """Settle what containers of a result hold, and all numbers where they may hold more.
 
     Args:
@@ -45,12 +45,12 @@ def settle_result(result: Any, numbers: Iterable[Any]) -> None:
         numbers: All that stand for arguments.
     """
     for one, held in containers(result):
-        settled(held, "it is returned")
+        concrete(held, "it is returned")
         if extra_attributes(one):
-            settled(list(numbers), "an attribute of what is returned may hold it")
+            concrete(list(numbers), "an attribute of what is returned may hold it")
 
 
-def seen_by_shape_rules(value: Any) -> Any:
+def shape_rule_argument(value: Any) -> Any:
     """What a shape rule gets of an operand: the spec of an array, and a number as it is."""
     if isinstance(value, Symbol):
         return value.spec
@@ -59,7 +59,7 @@ def seen_by_shape_rules(value: Any) -> Any:
     return spec_of(value) if hasattr(value, "dtype") else value
 
 
-def stays_weak(row: Any, values: Sequence[Any], trace: Any) -> bool:
+def can_stay_weak(row: Any, values: Sequence[Any], trace: Any) -> bool:
     """Whether a call's numbers may be others in each run.
 
     They may where they meet arrays, element by element: then none but their class says what comes
@@ -72,17 +72,17 @@ def stays_weak(row: Any, values: Sequence[Any], trace: Any) -> bool:
     return all(value.graph is trace for value in values if is_weak(value))
 
 
-def settled_call(
+def concrete_operands(
     row: Any, values: Sequence[Any], options: tuple[Any, ...], trace: Any
 ) -> tuple[Sequence[Any], tuple[Any, ...]]:
     """Operands and options of a call, with numbers left that may be others in each run."""
-    options = tuple([settled(o, f"{row.name} has it as an option") for o in options])
+    options = tuple([concrete(o, f"{row.name} has it as an option") for o in options])
     if not any(map(is_weak, values)):
         return values, options
-    if stays_weak(row, values, trace):
+    if can_stay_weak(row, values, trace):
         looked_at = trace.looked_at(row, values, options)
         return [
-            settled(v, f"{row.name} looks at it") if k in looked_at else v
+            concrete(v, f"{row.name} looks at it") if k in looked_at else v
             for k, v in enumerate(values)
         ], options
-    return [settled(v, f"{row.name} takes its value") for v in values], options
+    return [concrete(v, f"{row.name} takes its value") for v in values], options

@@ -17,7 +17,7 @@ import numpy as np
 from odyssey.checks import STUMBLES
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph, Instruction, Ref
-from odyssey.graph.lifetimes import last_uses, needed
+from odyssey.graph.lifetimes import last_uses, live_instructions
 from odyssey.graph.trace import Trace
 from odyssey.optim.inplace_program import Call, InPlaceProgram, Location
 from odyssey.optim.rule import Rule
@@ -137,7 +137,7 @@ class _Codegen:
         # The final value of the parameter and of each slot, and the final location of each value.
         self._left = dict(zip(homes, kept, strict=True))
         self._homes = {id: home for home, id in reversed(self._left.items())}
-        self._instructions = needed(instructions, kept)
+        self._instructions = live_instructions(instructions, kept)
         self._last = last_uses(self._instructions, kept)
         self._made = {one.id: k for k, one in enumerate(self._instructions)}
         # Locations of parameter and slots whose value is still read; free scratch arrays.

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from odyssey.compiler.machine import blas as module
-from odyssey.compiler.machine.blas import COLUMNS, PLAIN, ROWS, TRANSPOSED, blas, largest_size
+from odyssey.compiler.machine.blas import (
+    COLUMNS,
+    NOT_TRANSPOSED,
+    ROWS,
+    TRANSPOSED,
+    blas_addresses,
+    max_blas_size,
+)
 from odyssey.compiler.machine.jit import load
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
@@ -24,7 +31,7 @@ def _own_cache(tmp_path, monkeypatch):
 
 
 def numpys():
-    return next(iter(module._sources()))
+    return next(iter(module._candidate_sources()))
 
 
 def scipys_c():
@@ -41,7 +48,7 @@ def scipys_c():
 
 def scipys_fortran():
     pytest.importorskip("scipy.linalg.cython_blas", reason="scipy is missing")
-    return module._scipy()
+    return module._scipy_source()
 
 
 @pytest.fixture(
@@ -51,13 +58,13 @@ def functions(request, monkeypatch):
     """Functions of each source; those of 32 bits as where integers may share eight bytes, too."""
     if request.param == "packed":
         monkeypatch.setattr(module, "_EIGHT_BYTES", False)
-        return module._Functions(scipys_c())
-    return module._Functions(request.param())
+        return module._BlasFunctions(scipys_c())
+    return module._BlasFunctions(request.param())
 
 
 def test_a_library_is_found_here_which_has_all_functions():
-    assert set(blas()) == {f"ody_{name}" for name in NAMES}
-    assert largest_size() in (2**31 - 1, 2**63 - 1)
+    assert set(blas_addresses()) == {f"ody_{name}" for name in NAMES}
+    assert max_blas_size() in (2**31 - 1, 2**63 - 1)
 
 
 def test_every_kind_of_library_passes_the_trial(functions):
@@ -77,13 +84,13 @@ def by_hand(a, b):
 
 def stored(rng, rows, columns, dtype, order, turned):
     """Whole numbers with a wide step between lines; as they lie there, and as they are meant."""
-    shape = (rows, columns) if turned == PLAIN else (columns, rows)
+    shape = (rows, columns) if turned == NOT_TRANSPOSED else (columns, rows)
     whole = np.full((shape[0] + 3, shape[1] + 3), 77, dtype, "C" if order == ROWS else "F")
     part = whole[: shape[0], : shape[1]]
     part[...] = rng.integers(-9, 9, shape)
     if dtype in "cz":
         part += 1j * rng.integers(-9, 9, shape)
-    meant = {PLAIN: part, TRANSPOSED: part.T, CONJUGATED: part.conj().T}[turned]
+    meant = {NOT_TRANSPOSED: part, TRANSPOSED: part.T, CONJUGATED: part.conj().T}[turned]
     return part, max(part.strides) // part.itemsize, meant
 
 
@@ -124,12 +131,12 @@ def test_a_program_multiplies_matrices_of_any_order_turned_or_conjugated(functio
     )(program.address("run"))
     dtype = {"s": "f", "d": "d", "c": "F", "z": "D"}[letter]
     rng = np.random.default_rng(3)
-    kinds = (PLAIN, TRANSPOSED, CONJUGATED)
+    kinds = (NOT_TRANSPOSED, TRANSPOSED, CONJUGATED)
     for order, ta, tb in itertools.product((ROWS, COLUMNS), kinds, kinds):
         m, n, k = rng.integers(1, 7, 3).tolist()
         a, lda, meant_a = stored(rng, m, k, dtype, order, ta)
         b, ldb, meant_b = stored(rng, k, n, dtype, order, tb)
-        c, ldc, before = stored(rng, m, n, dtype, order, PLAIN)
+        c, ldc, before = stored(rng, m, n, dtype, order, NOT_TRANSPOSED)
         scalars = np.array([2, -3], dtype)
         expected = 2 * by_hand(meant_a, meant_b) - 3 * before
         edge = c.base[m:].copy(), c.base[:, n:].copy()
@@ -142,9 +149,9 @@ def test_a_program_multiplies_matrices_of_any_order_turned_or_conjugated(functio
 
 @pytest.mark.parametrize("letter", "sdcz")
 def test_matrices_times_vectors_with_steps(functions, letter):
-    call = module._callable(f"{letter}gemv", functions.addresses[f"ody_{letter}gemv"])
+    call = module._ctypes_function(f"{letter}gemv", functions.addresses[f"ody_{letter}gemv"])
     rng = np.random.default_rng(4)
-    for order, ta in itertools.product((ROWS, COLUMNS), (PLAIN, TRANSPOSED, CONJUGATED)):
+    for order, ta in itertools.product((ROWS, COLUMNS), (NOT_TRANSPOSED, TRANSPOSED, CONJUGATED)):
         m, k = rng.integers(2, 7, 2).tolist()
         dtype = "fdFD"["sdcz".index(letter)]
         a, lda, meant = stored(rng, m, k, dtype, order, ta)
@@ -154,7 +161,7 @@ def test_matrices_times_vectors_with_steps(functions, letter):
             x += 1j * rng.integers(-9, 9, k)
             y += 1j * rng.integers(-9, 9, m)
         expected = 2 * by_hand(meant, x[:, None])[:, 0] - 3 * y
-        first, second = module._given(np.array([2, -3], a.dtype))
+        first, second = module._scalar_arguments(np.array([2, -3], a.dtype))
         given = (first, a.ctypes.data, lda, x.ctypes.data, 3, second, y.ctypes.data, 2)
         call(order, ta, *a.shape, *given)
         assert np.array_equal(y, expected), (order, ta)
@@ -166,10 +173,10 @@ def finding(monkeypatch):
 
     def only(*chosen):
         monkeypatch.setattr(module, "_sources", lambda: iter(chosen))
-        module._found.cache_clear()
+        module._library_functions.cache_clear()
 
     yield only
-    module._found.cache_clear()
+    module._library_functions.cache_clear()
 
 
 def test_a_library_that_multiplies_wrongly_is_passed_over(finding):
@@ -178,20 +185,20 @@ def test_a_library_that_multiplies_wrongly_is_passed_over(finding):
     nothing = ctypes.cast(silent, ctypes.c_void_p).value
     for name in NAMES:
         wrong = module._Source(right.addresses | {name: nothing}, right.kind, silent)
-        assert not module._Functions(wrong).multiply()
+        assert not module._BlasFunctions(wrong).multiply()
         finding(wrong, right)
-        assert blas() == {f"ody_{n}": a for n, a in right.addresses.items()}
+        assert blas_addresses() == {f"ody_{n}": a for n, a in right.addresses.items()}
 
 
 def test_without_any_library_nothing_is_found(finding):
     finding()
-    assert blas() == {}
-    assert largest_size() == 0
+    assert blas_addresses() == {}
+    assert max_blas_size() == 0
 
 
 def test_what_stands_between_lives_as_long_as_the_process(finding):
     finding(scipys_fortran())
-    addresses = dict(blas())
+    addresses = dict(blas_addresses())
     gc.collect()
-    assert largest_size() == 2**31 - 1
-    assert all(module._right(name[4:], address) for name, address in addresses.items())
+    assert max_blas_size() == 2**31 - 1
+    assert all(module._is_correct(name[4:], address) for name, address in addresses.items())

@@ -276,9 +276,9 @@ def test_complex_states_are_written_in_place():
 
 
 def test_words_refuse_what_has_no_code_for_complex_numbers():
-    from odyssey.compiler.llvm.builder import Code
+    from odyssey.compiler.llvm.builder import FunctionBuilder
 
-    x = Code().const("c16", 1 + 2j)
+    x = FunctionBuilder().const("c16", 1 + 2j)
     for call in (
         lambda: x < x,
         lambda: x // x,

@@ -8,13 +8,13 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler.machine.jit import why_not
+from odyssey.compiler.machine.jit import unavailable_reason
 from odyssey.compiler.schedule import work_partition
 from odyssey.errors import DTypeError, MissingGradientError, SettingError, ShapeError
 
 pytestmark = [
     pytest.mark.share(14),
-    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason())),
 ]
 
 BATCH = od.Dim("batch", 1, 4096)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey.compiler.machine.jit import why_not
+from odyssey.compiler.machine.jit import unavailable_reason
 from support.bounded import within_bounds
 from support.cases import EVERY, every_row
 from support.chosen import BY_ROW, DERIVED, FLOATS, ONE, picked, some_rows
@@ -15,7 +15,7 @@ from support.programs import seeded
 from support.seeds import SEED
 from support.stated_steps import StatedStep
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
 
 DTYPES = ("float16", "float32", "complex128", "int64", "uint8", "bool", "float64", "complex64")
 # Units of rounding, of numbers of about 1, some dozen steps after they were.

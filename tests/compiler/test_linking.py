@@ -13,7 +13,7 @@ from odyssey.compiler.machine import elf_loader, jit
 from odyssey.compiler.machine.jit import MissingSymbolError, load
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
-here = pytest.mark.skipif(not elf_loader.is_known_here(), reason="LLVM links all programs here")
+here = pytest.mark.skipif(not elf_loader.is_supported(), reason="LLVM links all programs here")
 
 TEXT = """
 @table = global [4 x i64] [i64 1, i64 2, i64 3, i64 4]
@@ -97,7 +97,7 @@ def test_code_does_what_its_text_says_whoever_links_it(by, monkeypatch):
         monkeypatch.setattr(jit, "link", lambda code, symbols: None)
     for _ in range(2):  # made, and read from the disk
         loaded = load(TEXT, OTHER)
-        assert (loaded._engine is None) is (by == "here" and elf_loader.is_known_here())
+        assert (loaded._engine is None) is (by == "here" and elf_loader.is_supported())
         check(loaded.address)
         with pytest.raises(MissingSymbolError, match="'nothing' cannot be had"):
             loaded.address("nothing")
@@ -105,14 +105,14 @@ def test_code_does_what_its_text_says_whoever_links_it(by, monkeypatch):
 
 @here
 def test_programs_share_no_globals(code):
-    one, other = (elf_loader.link(code, OTHER) for _ in range(2))
+    one, other = (elf_loader.link_object(code, OTHER) for _ in range(2))
     check(one.places.__getitem__)
     check(other.places.__getitem__)
 
 
 @here
 def test_code_cannot_be_written_and_data_cannot_be_run(code):
-    linked = elf_loader.link(code, OTHER)
+    linked = elf_loader.link_object(code, OTHER)
     places = linked.places
     rights = {}
     with open("/proc/self/maps") as file:
@@ -141,14 +141,14 @@ def test_memory_is_given_back():
 
 @here
 def test_what_is_damaged_or_strange_is_left_to_llvm(code):
-    assert elf_loader.link(code, OTHER) is not None
-    assert elf_loader.link(code, {}) is None  # a name that is nowhere
-    assert elf_loader.link(b"", OTHER) is None
+    assert elf_loader.link_object(code, OTHER) is not None
+    assert elf_loader.link_object(code, {}) is None  # a name that is nowhere
+    assert elf_loader.link_object(b"", OTHER) is None
     for end in range(0, len(code), 37):
-        elf_loader.link(code[:end], OTHER)  # nothing is run, and nothing raised
-    assert elf_loader.link(code[: len(code) // 2], OTHER) is None
+        elf_loader.link_object(code[:end], OTHER)  # nothing is run, and nothing raised
+    assert elf_loader.link_object(code[: len(code) // 2], OTHER) is None
     other_machine = code[:18] + struct.pack("<H", 183) + code[20:]
-    assert elf_loader.link(other_machine, OTHER) is None
+    assert elf_loader.link_object(other_machine, OTHER) is None
     kinds = set()
     (sections,) = struct.unpack_from("<Q", code, 0x28)
     for k in range(struct.unpack_from("<H", code, 0x3C)[0]):
@@ -161,7 +161,7 @@ def test_what_is_damaged_or_strange_is_left_to_llvm(code):
             changed = bytearray(code)
             kinds.add(struct.unpack_from("<I", code, at)[0])
             struct.pack_into("<I", changed, at, 2)  # a difference of 32 bits
-            assert elf_loader.link(bytes(changed), OTHER) is None
+            assert elf_loader.link_object(bytes(changed), OTHER) is None
     assert kinds == {1}
 
 
@@ -227,7 +227,7 @@ def test_programs_are_the_same_by_whichever_linker(monkeypatch):
     x = np.linspace(-2.0, 2.0, 1000)
     fn = lambda x: od.ops.sum(od.ops.sin(x * 1e6) * od.ops.exp(x))  # noqa: E731
     found = []
-    for link in (jit.link, lambda code, symbols: None):
+    for link in (jit.link_object, lambda code, symbols: None):
         monkeypatch.setattr(jit, "link", link)
         compiled = od.compile(fn)
         found.append([float(compiled(x)) for _ in range(3)][-1])

@@ -5,9 +5,9 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler.machine.jit import why_not
+from odyssey.compiler.machine.jit import unavailable_reason
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
 
 
 def compiled(fn, *args):

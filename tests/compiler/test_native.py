@@ -12,8 +12,14 @@ import weakref
 import pytest
 
 from odyssey.compiler.machine import jit, target
-from odyssey.compiler.machine.elf_loader import is_known_here
-from odyssey.compiler.machine.jit import MissingSymbolError, available, builtin, load, why_not
+from odyssey.compiler.machine.elf_loader import is_supported
+from odyssey.compiler.machine.jit import (
+    MissingSymbolError,
+    available,
+    builtin,
+    load,
+    unavailable_reason,
+)
 from odyssey.errors import DeviceError, OdysseyError, SettingError
 from support.native_text import SCALED, check_scaled
 
@@ -262,7 +268,7 @@ def test_processes_that_compile_the_same_at_once_are_right_and_leave_quietly(cac
     said = [child.communicate(timeout=120) for child in children]
     assert [child.returncode for child in children] == [0, 0], said
     assert [errors for _, errors in said] == ["", ""]
-    assert len(list(cache.iterdir())) == 12 + is_known_here()  # and what LLVM says of this machine
+    assert len(list(cache.iterdir())) == 12 + is_supported()  # and what LLVM says of this machine
 
 
 # ------------------------------------------------------------------ where it cannot be
@@ -272,7 +278,7 @@ def test_a_child_left_in_the_middle_of_llvm_says_so(monkeypatch):
     loaded = load(BUILTIN)
     place = loaded.address("count")
     monkeypatch.setattr(jit, "_lost", [])
-    jit._lose()
+    jit._mark_fork_failure()
     assert not available()
     for ask in (lambda: load(BUILTIN), lambda: loaded.address("g"), loaded.assembly):
         with pytest.raises(DeviceError, match=r"was forked while .*; all else works"):
@@ -322,11 +328,11 @@ def test_an_llvmlite_that_does_not_work_is_a_reason_too(monkeypatch, name, error
         monkeypatch.delattr(binding, name)
     else:
         monkeypatch.setattr(binding, name, fail)
-    known = jit._reason, jit._broken, target.remembered
+    known = jit._static_unavailable_reason, jit._llvm_failure, target.host_fingerprint
     for one in known:
         one.cache_clear()
     try:
-        assert re.search(said, why_not())
+        assert re.search(said, unavailable_reason())
         assert not available()
     finally:
         for one in known:
@@ -340,5 +346,5 @@ def test_importing_the_package_and_its_compiler_does_not_import_llvmlite():
 
 
 def test_here_it_can_be():
-    assert why_not() is None
+    assert unavailable_reason() is None
     assert available()

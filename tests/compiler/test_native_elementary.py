@@ -7,8 +7,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from odyssey.compiler.llvm.elementary import BOUNDS, definitions, name_of
-from odyssey.compiler.llvm.scalar_programs import function
+from odyssey.compiler.llvm.elementary import BOUNDS, define_formulas, formula_symbol
+from odyssey.compiler.llvm.scalar_programs import call_math
 
 # Ordinary runs take one case in fourteen, and soaks the others.
 pytestmark = pytest.mark.share(14)
@@ -35,7 +35,7 @@ def computed(name, *arrays):
 
 @cache
 def made(name, dtype, count):
-    return support.native(lambda *w: function(w[0].code, name, *w), [dtype] * count, dtype)
+    return support.native(lambda *w: call_math(w[0].code, name, *w), [dtype] * count, dtype)
 
 
 def numbers(dtype, count, seed):
@@ -158,7 +158,7 @@ def test_special_values_are_those_of_c(name, dtype):
 def test_no_function_keeps_a_loop_from_vectorizing(name, dtype):
     kind = "f4" if dtype is np.float32 else "f8"
     kinds = [kind] * (1 + (name in OF_TWO))
-    text = support.text_of(lambda *w: function(w[0].code, name, *w), kinds, kind)
+    text = support.text_of(lambda *w: call_math(w[0].code, name, *w), kinds, kind)
     optimized = support.optimized(text)
     body = optimized[optimized.index("@run(") :].split("\n}")[0]
     assert "vector.body" in body
@@ -175,8 +175,8 @@ def test_a_number_has_one_result_wherever_it_stands(name, dtype):
 
 
 def test_definitions_are_of_what_is_called_alone():
-    assert definitions("call double @sin(double %x)") == ""
-    text = definitions("%a = call float @odyssey.exp.f4(float %x)")
+    assert define_formulas("call double @sin(double %x)") == ""
+    text = define_formulas("%a = call float @odyssey.exp.f4(float %x)")
     assert text.count("define ") == 1
     assert "define internal float @odyssey.exp.f4(float %x0) alwaysinline" in text
-    assert name_of("lgamma", "f8") is None
+    assert formula_symbol("lgamma", "f8") is None

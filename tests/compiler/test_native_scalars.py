@@ -8,8 +8,8 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from odyssey.compiler.llvm.ir import Code, Word
-from odyssey.compiler.llvm.scalar_programs import evaluate, function
+from odyssey.compiler.llvm.ir import FunctionBuilder, LLVMValue
+from odyssey.compiler.llvm.scalar_programs import call_math, emit_scalar_program
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels.scalars import T, program, select
 from support import scalar_cases
@@ -33,7 +33,9 @@ OTHERWISE = {"rad2deg", "direction"}
 def by_native(written, operands, result):
     """What a program gives on arrays, by LLVM."""
     run = native(
-        lambda *words: evaluate(words[0].code, written, words), [x.dtype for x in operands], result
+        lambda *words: emit_scalar_program(words[0].code, written, words),
+        [x.dtype for x in operands],
+        result,
     )
     return run(*operands)
 
@@ -170,29 +172,29 @@ def walk_pairs(dtypes, chosen):
 
 
 def test_powers_of_integers_are_left_to_numpy_unless_they_are_known():
-    code = Code()
-    x, y = Word(code, "i8", "%x"), Word(code, "i8", "%y")
+    code = FunctionBuilder()
+    x, y = LLVMValue(code, "i8", "%x"), LLVMValue(code, "i8", "%y")
     with pytest.raises(DTypeError, match="known and not negative"):
-        function(code, "pow", x, y)
-    assert function(code, "pow", x, code.const("i8", 3)).type == "i8"
+        call_math(code, "pow", x, y)
+    assert call_math(code, "pow", x, code.const("i8", 3)).type == "i8"
 
 
 def test_what_has_no_native_code_is_refused():
-    code = Code()
+    code = FunctionBuilder()
     with pytest.raises(DTypeError, match=r"math\.nextafter_of: no native code"):
-        function(code, "nextafter_of", Word(code, "f8", "%x"))
+        call_math(code, "nextafter_of", LLVMValue(code, "f8", "%x"))
 
 
 def test_a_choice_between_numbers_has_the_dtype_of_the_program():
     written = program(lambda x: select(x > T(0), 1.0, 0.5), 1, (), np.float32)
-    code = Code()
-    assert evaluate(code, written, [Word(code, "f4", "%x")]).type == "f4"
+    code = FunctionBuilder()
+    assert emit_scalar_program(code, written, [LLVMValue(code, "f4", "%x")]).type == "f4"
 
 
 def test_a_number_alone_has_the_dtype_of_the_program():
     written = program(lambda x: 0.5, 1, (), np.float32)
-    code = Code()
-    found = evaluate(code, written, [Word(code, "f4", "%x")])
+    code = FunctionBuilder()
+    found = emit_scalar_program(code, written, [LLVMValue(code, "f4", "%x")])
     assert (found.type, found.number) == ("f4", 0.5)
 
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from odyssey.compiler.symbolic.expressions import computing
-from odyssey.compiler.symbolic.scalars import Quantities, expression_of, number_of
+from odyssey.compiler.symbolic.expressions import compile_expressions
+from odyssey.compiler.symbolic.scalars import SymbolicScalars, concrete_number, expression_of
 
 # Ordinary runs take one case in fourteen, and soaks the others.
 pytestmark = pytest.mark.share(14)
@@ -76,7 +76,7 @@ def test_arithmetic_of_other_numbers_is_what_python_computes_of_these(
     lines: list[tuple[str, int, int]], traced: Any, later: Any, fixed: Any
 ) -> None:
     asked: list[str] = []
-    room = Quantities(lambda one, question: asked.append(question))
+    room = SymbolicScalars(lambda one, question: asked.append(question))
     first = [room.named("a", traced[0]), room.named("b", traced[1]), fixed]
     try:
         _run(lines, [*traced, fixed])
@@ -93,26 +93,26 @@ def test_arithmetic_of_other_numbers_is_what_python_computes_of_these(
             room.evaluated({"a": later[0], "b": later[1]})
         return
     symbolic = [r for r in results if type(r) not in (int, float)]
-    compute = computing(room.steps, ["a", "b"], list(map(expression_of, symbolic)))
+    compute = compile_expressions(room.steps, ["a", "b"], list(map(expression_of, symbolic)))
     found = compute(*later)
     known = [w for r, w in zip(results, wanted, strict=True) if type(r) not in (int, float)]
     assert all(map(_same, found, known))
 
 
 def test_powers_are_computed_anew_and_tell_where_their_class_changes() -> None:
-    room = Quantities()
+    room = SymbolicScalars()
     b, t = room.named("b", 0.9), room.named("t", 3)
     rate = 1 - b**t
     assert repr(expression_of(rate)) == "1 - (b ** t)"
     assert room.evaluated({"b": 0.5, "t": 7}) == [0.5**7, 1 - 0.5**7]
-    n = Quantities()
+    n = SymbolicScalars()
     two = 2 ** n.named("n", 3)
     assert expression_of(two).kind is int
     assert n.evaluated({"n": -1}) == [0.5]
 
 
 def test_equal_expressions_are_one_and_keep_zeros_and_classes_apart() -> None:
-    room = Quantities()
+    room = SymbolicScalars()
     a = room.named("a", 2.0)
     assert expression_of(a * 2) == expression_of(a * 2)
     for one, other in [(1, 1.0), (1, True), (0.0, -0.0)]:
@@ -121,7 +121,7 @@ def test_equal_expressions_are_one_and_keep_zeros_and_classes_apart() -> None:
 
 
 def test_deep_expressions_are_told_and_compared_in_little_time() -> None:
-    room = Quantities()
+    room = SymbolicScalars()
     a = b = room.named("a", 1.0)
     for _ in range(3000):
         a, b = a + a * 0.0, b + b * 0.0
@@ -198,7 +198,7 @@ def _matched(q: Any) -> str:
 @pytest.mark.parametrize("name", list(_QUESTIONS))
 def test_questions_are_told_and_answered_as_the_number_answers(name: str, number: Any) -> None:
     asked: list[str] = []
-    quantity = Quantities(lambda one, question: asked.append(question)).named("q", number)
+    quantity = SymbolicScalars(lambda one, question: asked.append(question)).named("q", number)
     ask = _QUESTIONS[name]
     found, wanted = ask(quantity), ask(number)
     assert asked
@@ -213,12 +213,12 @@ def test_questions_are_told_and_answered_as_the_number_answers(name: str, number
 )
 def test_whole_numbers_that_count_are_told(ask: Any) -> None:
     asked: list[str] = []
-    ask(Quantities(lambda one, question: asked.append(question)).named("q", 2))
+    ask(SymbolicScalars(lambda one, question: asked.append(question)).named("q", 2))
     assert asked
 
 
 def test_a_float_is_no_index_as_ever() -> None:
-    for q in (2.0, Quantities().named("q", 2.0)):
+    for q in (2.0, SymbolicScalars().named("q", 2.0)):
         with pytest.raises(TypeError):
             [1, 2, 3][q]
         with pytest.raises(TypeError):
@@ -231,7 +231,7 @@ def test_a_float_is_no_index_as_ever() -> None:
 
 def test_what_any_number_of_a_class_answers_alike_is_not_told() -> None:
     asked: list[str] = []
-    q = Quantities(lambda one, question: asked.append(question)).named("q", 2.0)
+    q = SymbolicScalars(lambda one, question: asked.append(question)).named("q", 2.0)
     assert isinstance(q, float)
     assert not isinstance(q, (int, str, np.ndarray))
     assert not hasattr(q, "shape")
@@ -239,13 +239,13 @@ def test_what_any_number_of_a_class_answers_alike_is_not_told() -> None:
     assert q is not None
     assert [abs(q), q**2, pow(q, 3)]
     assert not asked
-    assert number_of(q, "it is stored") == 2.0
+    assert concrete_number(q, "it is stored") == 2.0
     assert asked == ["it is stored"]
 
 
 def test_what_is_asked_of_a_result_names_all_that_it_is_computed_from() -> None:
     asked: list[Any] = []
-    room = Quantities(lambda one, question: asked.append((sorted(one.names), question)))
+    room = SymbolicScalars(lambda one, question: asked.append((sorted(one.names), question)))
     a, b = room.named("a", 1.0), room.named("b", 2)
     assert a + b * 2 > 4
     assert asked == [(["a", "b"], "gt")]
@@ -253,6 +253,6 @@ def test_what_is_asked_of_a_result_names_all_that_it_is_computed_from() -> None:
 
 def test_roots_that_are_complex_are_told() -> None:
     asked: list[str] = []
-    q = Quantities(lambda one, question: asked.append(question)).named("q", -2.0)
+    q = SymbolicScalars(lambda one, question: asked.append(question)).named("q", -2.0)
     assert q**0.5 == (-2.0) ** 0.5
     assert asked == ["pow"]

@@ -11,7 +11,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler.machine.state_locks import locks_of, root_of
+from odyssey.compiler.machine.state_locks import memory_owner, state_locks
 from odyssey.devices import write_guard
 from odyssey.optim import SGD
 from support.faults import in_its_thread, interrupt
@@ -207,20 +207,20 @@ def test_states_that_are_views_of_one_array_are_one_set():
     for k, v in enumerate(pair):
         v._array = whole[2 * k]
     programs = [native(lambda v=v: v.assign(ops.tanh(v) + 1.0)) for v in pair]
-    assert root_of(pair[0]._array) is root_of(pair[1]._array) is whole
+    assert memory_owner(pair[0]._array) is memory_owner(pair[1]._array) is whole
     assert set(locks(programs[0])) & set(locks(programs[1]))
 
 
 def test_memory_of_others_is_one_set():
     memory = bytearray(6400)
     pair = [np.frombuffer(memoryview(memory)[k : k + 3200]) for k in (0, 3200)]
-    found = [locks_of([root_of(array)]) for array in pair]
+    found = [state_locks([memory_owner(array)]) for array in pair]
     assert found[0] == found[1]
-    own = locks_of([root_of(np.ones(3))])
+    own = state_locks([memory_owner(np.ones(3))])
     assert own != found[0]
-    roots = [root_of(np.ones(3)), root_of(pair[0])]
-    assert set(locks_of(roots)) > set(found[0])
-    assert len(locks_of(roots)) == 2
+    roots = [memory_owner(np.ones(3)), memory_owner(pair[0])]
+    assert set(state_locks(roots)) > set(found[0])
+    assert len(state_locks(roots)) == 2
 
 
 def test_a_program_whose_state_was_given_memory_of_another_set_has_its_lock_from_then_on():

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey.compiler.llvm.ir import LLVM, MEMORY, TYPES, Code, Word, code_of, declarations
+from odyssey.compiler.llvm.ir import (
+    LLVM,
+    MEMORY,
+    TYPES,
+    FunctionBuilder,
+    LLVMValue,
+    declarations,
+    type_code,
+)
 from odyssey.errors import DTypeError
 
 # Ordinary runs take one case in fourteen, and soaks the others.
@@ -115,13 +123,13 @@ def test_shifts_by_known_numbers_are_numpys(by):
 
 
 def test_two_types_meet_in_that_of_numpy():
-    code = Code()
+    code = FunctionBuilder()
     for x in TYPES[:-1]:
         for y in TYPES[:-1]:
             if x == y == "b1":
                 continue
-            found = Word(code, x, "%x") + Word(code, y, "%y")
-            assert found.type == code_of(np.result_type(dtype_of(x), dtype_of(y)))
+            found = LLVMValue(code, x, "%x") + LLVMValue(code, y, "%y")
+            assert found.type == type_code(np.result_type(dtype_of(x), dtype_of(y)))
 
 
 @pytest.mark.parametrize(
@@ -129,29 +137,29 @@ def test_two_types_meet_in_that_of_numpy():
     [("f4", 1e300, "f4"), ("i4", 2, "i4"), ("i4", 0.5, "f8"), ("b1", 2, "i8"), ("b1", True, "b1")],
 )
 def test_a_number_of_pythons_takes_the_type_beside_it(kind, number, wanted):
-    word = Word(Code(), kind, "%x")
+    word = LLVMValue(FunctionBuilder(), kind, "%x")
     assert (word * number).type == (number * word).type == wanted
 
 
 def test_numpys_numbers_leave_arithmetic_to_words():
-    word = Word(Code(), "f4", "%x")
+    word = LLVMValue(FunctionBuilder(), "f4", "%x")
     for found in (np.float32(2) * word, word * np.float32(2), np.float64(2) + word):
-        assert isinstance(found, Word)
+        assert isinstance(found, LLVMValue)
         assert found.type == "f4"
 
 
 def test_constants_are_known_and_wrap():
-    code = Code()
+    code = FunctionBuilder()
     assert code.const("f4", 0.1).number == float(np.float32(0.1))
     assert code.const("i1", 255).number == -1
     assert code.const("u1", -1).number == 255
     assert code.const("b1", 2).number is True
     assert code.const("f4", 1e300).number == np.inf
-    assert Word(code, "f4", "%x").number is None
+    assert LLVMValue(code, "f4", "%x").number is None
 
 
 def test_a_word_has_no_truth_and_no_hash():
-    word = Word(Code(), "f4", "%x")
+    word = LLVMValue(FunctionBuilder(), "f4", "%x")
     with pytest.raises(TypeError, match="choose by select"):
         bool(word)
     with pytest.raises(TypeError, match="unhashable"):
@@ -159,8 +167,8 @@ def test_a_word_has_no_truth_and_no_hash():
 
 
 def test_truth_values_have_no_difference_and_no_powers_of_integers_are_unknown():
-    code = Code()
-    truth, whole = Word(code, "b1", "%x"), Word(code, "i4", "%y")
+    code = FunctionBuilder()
+    truth, whole = LLVMValue(code, "b1", "%x"), LLVMValue(code, "i4", "%y")
     with pytest.raises(DTypeError, match="truth values have no difference"):
         truth - truth
     with pytest.raises(DTypeError, match="known and not negative"):
@@ -187,7 +195,7 @@ def test_known_small_powers_are_those_of_numpy(by):
 @pytest.mark.parametrize("kind", FLOATING)
 @pytest.mark.parametrize("name", ["add", "sub", "mul"])
 def test_what_known_numbers_give_is_known_where_it_is_small_and_is_numpys(name, kind):
-    apply, code, some = getattr(operator, name), Code(), numbers(kind)
+    apply, code, some = getattr(operator, name), FunctionBuilder(), numbers(kind)
     known = 0
     for one in some:
         for other in some[::3]:
@@ -234,7 +242,7 @@ def test_bits_are_those_of_the_number():
 def test_code_of_refuses_what_no_word_is():
     for dtype in (np.clongdouble, np.dtype(">f4"), "M8[s]", object):
         with pytest.raises(DTypeError, match="no native code for"):
-            code_of(dtype)
+            type_code(dtype)
 
 
 def test_types_have_names_in_registers_and_in_memory():

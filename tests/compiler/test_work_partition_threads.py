@@ -12,7 +12,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.compiler.codegen import loops
 from odyssey.compiler.machine import blas
-from odyssey.compiler.machine.thread_count import said
+from odyssey.compiler.machine.thread_count import requested_threads
 from odyssey.compiler.runtime import executable
 from odyssey.compiler.runtime.thread_pool import why_single_threaded
 from odyssey.compiler.schedule import work_partition
@@ -279,7 +279,7 @@ def test_a_state_that_is_read_as_a_number_and_written_over_is_read_before():
 
 def test_one_thread_is_what_is_said_first():
     assert od.get_threads() == 1
-    assert said() == 0
+    assert requested_threads() == 0
     od.set_threads(5)
     assert od.get_threads() == 5
     od.set_threads(None)

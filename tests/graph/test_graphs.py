@@ -7,7 +7,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.graph.graph import Filled
+from odyssey.graph.graph import Splat
 
 X = np.array([3.0, 4.0])
 
@@ -123,7 +123,7 @@ def test_what_a_sweep_begins_with_and_what_is_missing_are_numbers():
 
 
 def test_a_number_in_a_graph_prints_with_its_type():
-    assert repr(Filled(np.float32(1.0), (2, 3))) == "1.0: float32[2, 3]"
+    assert repr(Splat(np.float32(1.0), (2, 3))) == "1.0: float32[2, 3]"
     assert str(lowered(lambda x: x * np.ones(2), X).graph) == (
         "graph(%0: float64[2]):\n  %1: float64[2] = multiply(%0, 1.0: float64[2])\n  return %1"
     )

@@ -11,7 +11,7 @@ import pytest
 import odyssey as od
 from odyssey import Variable, ops, optim
 from odyssey.graph.graph import Instruction, Ref
-from odyssey.graph.lifetimes import last_uses, needed
+from odyssey.graph.lifetimes import last_uses, live_instructions
 from odyssey.optim.fused_step import fused_update
 from odyssey.optim.inplace_codegen import compile_in_place
 from odyssey.spec import Spec
@@ -421,7 +421,7 @@ def test_lifetimes_leave_out_what_nobody_reads_and_tell_the_last_use():
         Instruction(row, tuple(map(Ref, operands)), (), ids, (spec,) * len(ids))
         for operands, ids in calls
     ]
-    live = needed(graph, [7])
+    live = live_instructions(graph, [7])
     assert [one.ids for one in live] == [(2,), (4,), (5, 6), (7,)]
     assert last_uses(live, [7, 0]) == {0: 4, 1: 3, 2: 1, 4: 2, 6: 3, 7: 4}
 

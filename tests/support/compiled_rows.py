@@ -14,7 +14,7 @@ import numpy as np
 import odyssey as od
 from odyssey import GradientTape, Variable
 from odyssey.errors import DTypeError, OdysseyError
-from odyssey.graph.graph import Filled, Ref
+from odyssey.graph.graph import Ref, Splat
 from odyssey.kernels.scalars import program
 from odyssey.spec import spec_of
 from support.cases import Graph, draw, random_like, tracked
@@ -161,7 +161,7 @@ def ways_to_outputs(graph, arrays, states=None):
     def read(operand, known):
         if isinstance(operand, Ref):
             return known[operand.id]
-        operand = operand.array() if isinstance(operand, Filled) else operand
+        operand = operand.array() if isinstance(operand, Splat) else operand
         return operand if known is values else way_of(0.0 if operand is None else operand)
 
     for row, operands, options, ids, _ in graph.instructions:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import odyssey as od
-from odyssey.compiler.machine.state_locks import PROGRAMS
+from odyssey.compiler.machine.state_locks import PROGRAM_LOCKS
 from odyssey.compiler.tracing.attempt import _TRACE_LOCK
 from odyssey.devices.write_guard import _all_locks
 from odyssey.table.declare import OPS
@@ -57,7 +57,7 @@ def interrupt(n, event="line", within=PACKAGE):
         # A tracer can raise between the body of a ``with`` and the call of ``__exit__``, where no
         # handler of a signal runs: there, and nowhere else, the lock is left held.
         known = "with write_lock():", "with GUARD:", "with lock:", "try:"
-        for lock in [*_all_locks(), *PROGRAMS.living()]:
+        for lock in [*_all_locks(), *PROGRAM_LOCKS.living()]:
             while lock._is_owned():
                 lock.release()
                 assert lines[0] in known, (fired, lines)

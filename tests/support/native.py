@@ -5,7 +5,7 @@ import ctypes
 import llvmlite.binding as llvm
 import numpy as np
 
-from odyssey.compiler.llvm.ir import MEMORY, Code, code_of, declarations
+from odyssey.compiler.llvm.ir import MEMORY, FunctionBuilder, declarations, type_code
 
 
 def _machine():
@@ -21,7 +21,7 @@ def _machine():
 
 def text_of(function, kinds, result):
     """A module whose function ``run`` writes what ``function`` gives for each element."""
-    code = Code()
+    code = FunctionBuilder()
     words = []
     for k, kind in enumerate(kinds):
         place = code.op("ptr", f"getelementptr inbounds {MEMORY[kind]}, ptr %x{k}, i64 %i")
@@ -74,8 +74,8 @@ def _optimized(text):
 
 def native(function, dtypes, result):
     """``run(*arrays)`` that gives an array; ``function`` takes and gives Words."""
-    kinds = [code_of(d) for d in dtypes]
-    address, engine = compiled(text_of(function, kinds, code_of(result)))
+    kinds = [type_code(d) for d in dtypes]
+    address, engine = compiled(text_of(function, kinds, type_code(result)))
     entry = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(kinds) + 1), ctypes.c_int64)(address)
 
     def run(*arrays):

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from odyssey.compiler.ir.nodes import ITEM_SIZES, Node
-from odyssey.compiler.llvm.ir import LLVM, MEMORY, Code, Word
-from odyssey.compiler.llvm.scalar_programs import evaluate
+from odyssey.compiler.llvm.ir import LLVM, MEMORY, FunctionBuilder, LLVMValue
+from odyssey.compiler.llvm.scalar_programs import emit_scalar_program
 from odyssey.compiler.schedule.buffer_assignment import Buffer, Plan
 from odyssey.compiler.schedule.fusion import Kernel
-from odyssey.compiler.symbolic.dims import Varying
+from odyssey.compiler.symbolic.dims import SymbolicDim
 
 __all__ = ["LOOP_METADATA", "KernelFunction"]
 
@@ -68,7 +68,7 @@ class KernelFunction:
 
     def __init__(self, plan: Plan, kernel: Kernel, single_threaded: bool = False) -> None:
         self.plan, self.kernel, self.single_threaded = plan, kernel, single_threaded
-        self.code = Code()
+        self.code = FunctionBuilder()
         self.buffers: list[Buffer] = []
         # By parameter, the byte offset in its buffer at which it points: that of its first access.
         # So the unrolled steps of a loop have equal texts and share one function.
@@ -77,7 +77,7 @@ class KernelFunction:
         self._entry: list[str] = []
         self._labels = 0
         self._first_loop_line: int | None = None
-        self._scalars: dict[int, Word] = {}
+        self._scalars: dict[int, LLVMValue] = {}
         self._shared_types: list[str] = []
         self._block_body: str | None = None
 
@@ -121,7 +121,7 @@ class KernelFunction:
         self,
         length: int,
         size: int,
-        body: Callable[[Word, Word, int | Word], None],
+        body: Callable[[LLVMValue, LLVMValue, int | LLVMValue], None],
         mergeable: bool,
     ) -> None:
         """Split indices into blocks for the thread pool; at most once in a function.
@@ -139,16 +139,16 @@ class KernelFunction:
             self._first_loop_line = len(self.code.lines)
         limit = self.thread_limit()
         # Both numbers depend on the size if the length is symbolic, so mark them for the template.
-        symbolic = isinstance(length, Varying)
+        symbolic = isinstance(length, SymbolicDim)
         blocks = -(-int(length) // size)
         count, step = [f"~{n}~" if symbolic else str(n) for n in (blocks, size)]
         self.code.line(
             f"call void @ody_parallel(ptr @self.take, ptr %given, i64 {count}, i64 {limit.text})"
         )
         with self._separate_function() as code:
-            begin, end = (Word(code, "i8", name) for name in ("%first", "%end"))
+            begin, end = (LLVMValue(code, "i8", name) for name in ("%first", "%end"))
 
-            def emit_range(k: Word, after: Word) -> None:
+            def emit_range(k: LLVMValue, after: LLVMValue) -> None:
                 first = code.op("i8", f"mul nuw nsw i64 {k.text}, {step}")
                 last = code.op("i8", f"mul nuw nsw i64 {after.text}, {step}")
                 if symbolic or length % size:
@@ -162,15 +162,20 @@ class KernelFunction:
                 self.emit_loop(end - begin, lambda i: emit_range(begin + i, begin + i + 1))
             self._block_body = self._body()
 
-    def thread_limit(self) -> Word:
+    def thread_limit(self) -> LLVMValue:
         """Load the program's own number of threads; 0 if it has none."""
         return self.code.op("i8", "load i64, ptr @ody_own")
 
     @contextmanager
-    def _separate_function(self) -> Iterator[Code]:
+    def _separate_function(self) -> Iterator[FunctionBuilder]:
         """Generate code into a new function within the block."""
         outer = self.code, self._entry, self._first_loop_line, self._scalars
-        self.code, self._entry, self._first_loop_line, self._scalars = Code(), [], None, {}
+        self.code, self._entry, self._first_loop_line, self._scalars = (
+            FunctionBuilder(),
+            [],
+            None,
+            {},
+        )
         try:
             yield self.code
         finally:
@@ -215,15 +220,15 @@ class KernelFunction:
         self._entry.append(f"  {name} = alloca {llvm_type}")
         return name
 
-    def store_local(self, word: Word, pointer: str) -> None:
+    def store_local(self, word: LLVMValue, pointer: str) -> None:
         """Store to a local, where a truth value has one bit."""
         self.code.line(f"store {LLVM[word.type]} {word.text}, ptr {pointer}")
 
-    def load_local(self, type: str, pointer: str) -> Word:
+    def load_local(self, type: str, pointer: str) -> LLVMValue:
         """Load a value that ``store_local`` stored."""
         return self.code.op(type, f"load {LLVM[type]}, ptr {pointer}")
 
-    def emit_loop(self, length: int | Word, body: Callable[[Word], None]) -> None:
+    def emit_loop(self, length: int | LLVMValue, body: Callable[[LLVMValue], None]) -> None:
         """Generate a loop: ``body(index)`` generates its body, for each index below ``length``."""
         code = self.code
         if isinstance(length, int) and length == 1:
@@ -234,7 +239,7 @@ class KernelFunction:
         if self._first_loop_line is None:
             self._first_loop_line = len(code.lines)
         counter = self.alloca("i8")
-        end = length.text if isinstance(length, Word) else length
+        end = length.text if isinstance(length, LLVMValue) else length
         code.line(f"store i64 0, ptr {counter}")
         code.line(f"br label %head{k}")
         code.label(f"head{k}")
@@ -254,10 +259,10 @@ class KernelFunction:
         code.line(f"br label %head{k}{f', !llvm.loop !{metadata}' if metadata > 1 else ''}")
         code.label(f"exit{k}")
 
-    def emit_loops(self, lengths: Sequence[int], body: Callable[[list[Word]], None]) -> None:
+    def emit_loops(self, lengths: Sequence[int], body: Callable[[list[LLVMValue]], None]) -> None:
         """Generate nested loops: ``body(indices)`` generates the innermost body."""
 
-        def emit_axis(axis: int, indices: list[Word]) -> None:
+        def emit_axis(axis: int, indices: list[LLVMValue]) -> None:
             if axis == len(lengths):
                 body(indices)
             else:
@@ -266,7 +271,7 @@ class KernelFunction:
         emit_axis(0, [])
 
     def element_pointer(
-        self, type: str, pointer: str, terms: Sequence[tuple[Word, int]], start: int
+        self, type: str, pointer: str, terms: Sequence[tuple[LLVMValue, int]], start: int
     ) -> str:
         """Return the pointer to the element at ``start`` plus the sum of index times stride."""
         code = self.code
@@ -297,7 +302,7 @@ class KernelFunction:
 
     # -------------------------------------------------------------- values
 
-    def scalar_value(self, node: Node) -> Word:
+    def scalar_value(self, node: Node) -> LLVMValue:
         """Return the value of a node of one element, computed or loaded before the loops."""
         cached = self._scalars.get(node.id)
         if cached is not None:
@@ -321,9 +326,9 @@ class KernelFunction:
         self._scalars[node.id] = value
         return value
 
-    def evaluate_map(self, node: Node, values: Sequence[Word]) -> Word:
+    def evaluate_map(self, node: Node, values: Sequence[LLVMValue]) -> LLVMValue:
         """Generate the scalar program of a map for the values of its inputs."""
-        return self.code.cast(evaluate(self.code, node.payload, values), node.type)
+        return self.code.cast(emit_scalar_program(self.code, node.payload, values), node.type)
 
 
 def _computes_truths(lines: Sequence[str]) -> bool:
@@ -334,14 +339,14 @@ def _computes_truths(lines: Sequence[str]) -> bool:
     return sums <= {match[1] for match in map(_ANY_ORDER.search, lines) if match}
 
 
-def _has_partial_vectors(length: int | Word) -> bool:
+def _has_partial_vectors(length: int | LLVMValue) -> bool:
     """Return whether a loop is short and its length no power of 2, so that vectors are masked."""
     return type(length) is int and length < _SHORT_LOOP and length & (length - 1) != 0
 
 
-def _interleave_count(length: int | Word) -> int:
+def _interleave_count(length: int | LLVMValue) -> int:
     """Return how many vectors a loop with long iterations should process at a time."""
-    known = max(_INTERLEAVED_LENGTHS.values()) if isinstance(length, Word) else length
+    known = max(_INTERLEAVED_LENGTHS.values()) if isinstance(length, LLVMValue) else length
     return max((n for n, least in _INTERLEAVED_LENGTHS.items() if known >= least), default=1)
 
 

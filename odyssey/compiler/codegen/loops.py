@@ -22,7 +22,7 @@ import numpy as np
 from odyssey.compiler.codegen.kernel_function import KernelFunction
 from odyssey.compiler.ir.nodes import Node, random_access_inputs
 from odyssey.compiler.ir.views import View
-from odyssey.compiler.llvm.ir import LLVM, Code, Word
+from odyssey.compiler.llvm.ir import LLVM, FunctionBuilder, LLVMValue
 from odyssey.compiler.llvm.types import FLOATING, SUFFIXES
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.compiler.schedule.fusion import Kernel, is_expensive, loop_levels, loop_role
@@ -35,7 +35,7 @@ from odyssey.compiler.schedule.work_partition import (
     partition_symbolic_loop,
     reads_own_output,
 )
-from odyssey.compiler.symbolic.dims import Varying
+from odyssey.compiler.symbolic.dims import SymbolicDim
 
 __all__ = ["LoopNest"]
 
@@ -45,9 +45,9 @@ BLOCK = 4096
 # Python's stack otherwise, and the caller may have used most of it.
 _MAX_RECURSION = 50
 
-_Terms = list[tuple[Word, int]]
+_Terms = list[tuple[LLVMValue, int]]
 # An index of an outer loop, and by node the stride of that loop.
-_OuterIndices = list[tuple[Word, dict[int, int]]]
+_OuterIndices = list[tuple[LLVMValue, dict[int, int]]]
 
 
 class LoopNest(KernelFunction):
@@ -68,7 +68,7 @@ class LoopNest(KernelFunction):
         # Nodes computed once after the loops, from full reductions.
         self._epilogue: list[Node] = []
         # The partitioned loop while its block is generated: tiling, first index and length.
-        self._block: tuple[Tiling, Word, int | Word] | None = None
+        self._block: tuple[Tiling, LLVMValue, int | LLVMValue] | None = None
         self._find_epilogue()
         self._last_level = max(
             self._levels[n.id] + (self._roles[n.id] == "row_reduce") for n in self._nest_nodes()
@@ -81,7 +81,7 @@ class LoopNest(KernelFunction):
         self._totals: dict[int, str] = {}
         self._row_buffers: dict[int, str] = {}
         # The first index of the row slice that is generated, if it is not the whole row.
-        self._row_start: Word | None = None
+        self._row_start: LLVMValue | None = None
         self._collect_views()
         self._loops = self._merge_loops()
         self._initialize_outputs()
@@ -150,7 +150,7 @@ class LoopNest(KernelFunction):
         if self._is_symbolic:  # the text must be the same at each size
             length = self._loops[0][0]
             totals = any(map(self._is_total, nodes))
-            if not (isinstance(length, Varying) and divisible[0]) or totals:
+            if not (isinstance(length, SymbolicDim) and divisible[0]) or totals:
                 return None
             return partition_symbolic_loop(length, seconds, len(self._loops) == 1)
         step = BLOCK if any(map(self._is_total, nodes)) else 1
@@ -162,7 +162,7 @@ class LoopNest(KernelFunction):
         partials = {n.id: self.shared_alloca(self._total_type(n), tiling.blocks) for n in totals}
         length = self._loops[tiling.depth][0]
 
-        def emit_block(k: Word, first: Word, count: int | Word) -> None:
+        def emit_block(k: LLVMValue, first: LLVMValue, count: int | LLVMValue) -> None:
             self._block = tiling, first, count
             self._initialize_totals()
             self._emit_nest(0, [])
@@ -180,7 +180,7 @@ class LoopNest(KernelFunction):
             add = partial(self._add_partial, n, self._total_type(n), partials[n.id])
             self.emit_loop(tiling.blocks, add)
 
-    def _add_partial(self, n: Node, kind: str, partials: str, k: Word) -> None:
+    def _add_partial(self, n: Node, kind: str, partials: str, k: LLVMValue) -> None:
         pointer = self.element_pointer(kind, partials, [(k, 1)], 0)
         self._accumulate(n, self.load_local(kind, pointer))
 
@@ -246,7 +246,7 @@ class LoopNest(KernelFunction):
                     _identity_element(self.code, n.detail[0], kind), self._totals[n.id]
                 )
 
-    def _fill_output(self, n: Node, value: Word) -> None:
+    def _fill_output(self, n: Node, value: LLVMValue) -> None:
         pointer, start, strides = self._views[n.id]
         axes = [(length, strides[a]) for a, length in enumerate(n.shape) if length != 1]
 
@@ -287,7 +287,7 @@ class LoopNest(KernelFunction):
         copy_axis(0, [], [])
 
     def _emit_epilogue(self) -> None:
-        values: dict[int, Word] = {}
+        values: dict[int, LLVMValue] = {}
         for n in self.kernel.nodes:
             if n.id in self._totals:
                 total = self.load_local(self._total_type(n), self._totals[n.id])
@@ -331,13 +331,13 @@ class LoopNest(KernelFunction):
     def _emit_nest(self, depth: int, outer: _OuterIndices) -> None:
         """Generate the loops from a depth on, within outer loops."""
         length, strides = self._loops[depth]
-        first: Word | None = None
-        count: int | Word = length
+        first: LLVMValue | None = None
+        count: int | LLVMValue = length
         if self._block is not None and self._block[0].depth == depth:
             _, first, count = self._block
         if depth < len(self._loops) - 1:
 
-            def emit_body(i: Word) -> None:
+            def emit_body(i: LLVMValue) -> None:
                 i = i if first is None else first + i
                 self._emit_nest(depth + 1, [*outer, (i, strides)])
 
@@ -356,25 +356,25 @@ class LoopNest(KernelFunction):
 
     def _emit_split_row(
         self,
-        begin: Word | None,
-        length: int | Word,
+        begin: LLVMValue | None,
+        length: int | LLVMValue,
         strides: dict[int, int],
         outer: _OuterIndices,
     ) -> None:
-        def emit_slice(done: Word, count: Word) -> None:
+        def emit_slice(done: LLVMValue, count: LLVMValue) -> None:
             first = done if begin is None else begin + done
             self._emit_row_slice(first, count, strides, outer)
 
         self._emit_chunks(BLOCK, length, emit_slice)
 
     def _emit_chunks(
-        self, size: int, length: int | Word, body: Callable[[Word, Word], None]
+        self, size: int, length: int | LLVMValue, body: Callable[[LLVMValue, LLVMValue], None]
     ) -> None:
         """Generate a loop over chunks: ``body(first index, length)`` for each."""
         code = self.code
-        end = length.text if isinstance(length, Word) else length
+        end = length.text if isinstance(length, LLVMValue) else length
 
-        def emit_chunk(k: Word) -> None:
+        def emit_chunk(k: LLVMValue) -> None:
             first = code.op("i8", f"mul nuw nsw i64 {k.text}, {size}")
             rest = code.op("i8", f"sub nsw i64 {end}, {first.text}")
             body(first, code.op("i8", f"call i64 @llvm.smin.i64(i64 {rest.text}, i64 {size})"))
@@ -387,8 +387,8 @@ class LoopNest(KernelFunction):
 
     def _emit_row_slice(
         self,
-        first: Word,
-        count: int | Word,
+        first: LLVMValue,
+        count: int | LLVMValue,
         strides: dict[int, int],
         outer: _OuterIndices,
     ) -> None:
@@ -396,9 +396,11 @@ class LoopNest(KernelFunction):
         self._emit_row(count, strides, [*outer, (first, strides)])
         self._row_start = None
 
-    def _emit_row(self, length: int | Word, strides: dict[int, int], outer: _OuterIndices) -> None:
+    def _emit_row(
+        self, length: int | LLVMValue, strides: dict[int, int], outer: _OuterIndices
+    ) -> None:
         """Generate the loops along a row, for one choice of the outer indices."""
-        self._row_values: dict[int, Word] = {}
+        self._row_values: dict[int, LLVMValue] = {}
         self._inner_strides, self._outer_indices = strides, outer
         self._row_pointers: dict[int, str] = {}
         for id, (pointer, start, _) in self._views.items():
@@ -427,7 +429,7 @@ class LoopNest(KernelFunction):
         if n.id in self._row_pointers:
             self.code.store(self._row_values[n.id], self._row_pointers[n.id])
 
-    def _row_value(self, n: Node) -> Word:
+    def _row_value(self, n: Node) -> LLVMValue:
         """Return a value that a row has once."""
         if n.id in self._row_values:
             return self._row_values[n.id]
@@ -437,7 +439,7 @@ class LoopNest(KernelFunction):
             return self._axis_index(n, None)
         return self.scalar_value(n)
 
-    def _axis_index(self, n: Node, inner: Word | None) -> Word:
+    def _axis_index(self, n: Node, inner: LLVMValue | None) -> LLVMValue:
         """Return the index along an axis of the space; axes are not merged where it is read."""
         axis = len(self._space) - len(n.owner.shape) + n.owner.detail
         if n.owner.size == 1:
@@ -458,7 +460,7 @@ class LoopNest(KernelFunction):
 
     # -------------------------------------------------------------- one loop along a row
 
-    def _emit_row_loop(self, level: int, roots: list[Node], length: int | Word) -> None:
+    def _emit_row_loop(self, level: int, roots: list[Node], length: int | LLVMValue) -> None:
         code = self.code
         accumulators: dict[int, str] = {}
         for n in roots:
@@ -467,9 +469,9 @@ class LoopNest(KernelFunction):
                 neutral = _identity_element(code, n.detail[0], n.type)
                 self.store_local(neutral, accumulators[n.id])
 
-        def emit_body(j: Word) -> None:
-            values: dict[int, Word] = {}
-            stores: list[tuple[Word, str]] = []
+        def emit_body(j: LLVMValue) -> None:
+            values: dict[int, LLVMValue] = {}
+            stores: list[tuple[LLVMValue, str]] = []
             for n in self._nodes_in_order(level):
                 self._element(n, j, level, values)
             for n in roots:
@@ -496,7 +498,7 @@ class LoopNest(KernelFunction):
         sums = [
             (n, accumulators[n.id]) for n in roots if n.id in accumulators and _is_rounded_sum(n)
         ]
-        pairwise: dict[int, Word] = {}
+        pairwise: dict[int, LLVMValue] = {}
         if sums and isinstance(length, int) and length > 2 * BLOCK:
             pairwise = self._emit_sums_of_sums(BLOCK, length, sums, emit_body)
         else:
@@ -513,8 +515,8 @@ class LoopNest(KernelFunction):
         size: int,
         length: int,
         sums: Sequence[tuple[Node, str]],
-        body: Callable[[Word], None],
-    ) -> dict[int, Word]:
+        body: Callable[[LLVMValue], None],
+    ) -> dict[int, LLVMValue]:
         """Generate a loop in chunks, whose sums are added in float64.
 
         Args:
@@ -531,7 +533,7 @@ class LoopNest(KernelFunction):
         for total in totals:
             self.store_local(code.const("f8", 0), total)
 
-        def emit_chunk(first: Word, count: Word) -> None:
+        def emit_chunk(first: LLVMValue, count: LLVMValue) -> None:
             for n, accumulator in sums:
                 self.store_local(_identity_element(code, "sum", n.type), accumulator)
             self.emit_loop(count, lambda j: body(first + j))
@@ -558,7 +560,7 @@ class LoopNest(KernelFunction):
             return True
         return self._roles[n.id] == "reduce" and len(self._space) - 1 in n.detail[1]
 
-    def _finish_row_reduction(self, n: Node, value: Word) -> None:
+    def _finish_row_reduction(self, n: Node, value: LLVMValue) -> None:
         if self._roles[n.id] != "row_reduce":
             self._accumulate(n, value)
             return
@@ -566,7 +568,7 @@ class LoopNest(KernelFunction):
         if n.id in self._row_pointers:
             self.code.store(value, self._row_pointers[n.id])
 
-    def _accumulate(self, n: Node, value: Word) -> None:
+    def _accumulate(self, n: Node, value: LLVMValue) -> None:
         """Combine the value of a row with a reduction that goes on over rows."""
         code, how = self.code, n.detail[0]
         if n.id in self._totals:
@@ -578,11 +580,11 @@ class LoopNest(KernelFunction):
             old = code.load(n.type, self._row_pointers[n.id])
             code.store(_combine(code, how, old, value, strictly=True), self._row_pointers[n.id])
 
-    def _row_element_pointer(self, n: Node, j: Word) -> str:
+    def _row_element_pointer(self, n: Node, j: LLVMValue) -> str:
         terms = [(j, self._inner_strides[n.id])]
         return self.element_pointer(n.type, self._row_pointers[n.id], terms, 0)
 
-    def _stores(self, n: Node, value: Word, j: Word) -> list[tuple[Word, str]]:
+    def _stores(self, n: Node, value: LLVMValue, j: LLVMValue) -> list[tuple[LLVMValue, str]]:
         """Return where the value at index ``j`` is stored: memory, or a buffer for later loops."""
         if n.id in self._views:
             return [(value, self._row_element_pointer(n, j))]
@@ -592,7 +594,9 @@ class LoopNest(KernelFunction):
             self._row_buffers[n.id] = self.alloca(n.type, self._space[-1])
         return [(value, self.element_pointer(n.type, self._row_buffers[n.id], [(j, 1)], 0))]
 
-    def _element(self, n: Node, j: Word, level: int, values: dict[int, Word]) -> Word:
+    def _element(
+        self, n: Node, j: LLVMValue, level: int, values: dict[int, LLVMValue]
+    ) -> LLVMValue:
         """Return the value of a node at index ``j`` of the row."""
         if n.id in values:
             return values[n.id]
@@ -614,7 +618,7 @@ class LoopNest(KernelFunction):
         values[n.id] = value
         return value
 
-    def _compute(self, n: Node, get: Callable[[Node], Word]) -> Word:
+    def _compute(self, n: Node, get: Callable[[Node], LLVMValue]) -> LLVMValue:
         """Generate a map or a gather whose inputs ``get`` returns."""
         if n.kind == "gather":
             indices = list(map(get, n.inputs[1:]))
@@ -623,7 +627,7 @@ class LoopNest(KernelFunction):
 
     # -------------------------------------------------------------- gathers and scatters
 
-    def _indexed_pointer(self, n: Node, array: Node, indices: list[Word]) -> str:
+    def _indexed_pointer(self, n: Node, array: Node, indices: list[LLVMValue]) -> str:
         """Return the pointer to an element at indices, which are clamped to the array."""
         pointer, view = self._arrays[array.id]
         terms = []
@@ -636,7 +640,7 @@ class LoopNest(KernelFunction):
             terms.append((index, stride))
         return self.element_pointer(n.type, pointer, terms, view.offset)
 
-    def _scattered(self, n: Node, value: Word, pointer: str) -> Word:
+    def _scattered(self, n: Node, value: LLVMValue, pointer: str) -> LLVMValue:
         """Return the value to store where a scatter writes an element."""
         if n.detail == "set":
             return value
@@ -650,7 +654,7 @@ def _is_rounded_sum(n: Node) -> bool:
     return bool(n.detail[0] == "sum" and n.type in FLOATING)
 
 
-def _identity_element(code: Code, how: str, type: str) -> Word:
+def _identity_element(code: FunctionBuilder, how: str, type: str) -> LLVMValue:
     """Return the result of a reduction of no elements."""
     if how in ("sum", "any"):
         return code.const(type, 0)
@@ -665,8 +669,13 @@ def _identity_element(code: Code, how: str, type: str) -> Word:
 
 
 def _combine(
-    code: Code, how: str, a: Word, b: Word, strictly: bool = False, hidden: bool = False
-) -> Word:
+    code: FunctionBuilder,
+    how: str,
+    a: LLVMValue,
+    b: LLVMValue,
+    strictly: bool = False,
+    hidden: bool = False,
+) -> LLVMValue:
     """Combine two elements of a reduction.
 
     Args:
@@ -701,12 +710,12 @@ def _combine(
     return code.intrinsic(f"{sign}{how}", a, b)
 
 
-def _hide_factors(code: Code, x: Word) -> Word:
+def _hide_factors(code: FunctionBuilder, x: LLVMValue) -> LLVMValue:
     """Hide the factors of an element: LLVM turns c * x and c * y into c**2 * (x * y)."""
     return x * _opaque(code, code.const(x.type, 1))
 
 
-def _opaque(code: Code, x: Word) -> Word:
+def _opaque(code: FunctionBuilder, x: LLVMValue) -> LLVMValue:
     """Return a constant that LLVM cannot see, to keep it from reassociating within elements.
 
     A fence around each element would keep loops from being vectorized; this one stands before the

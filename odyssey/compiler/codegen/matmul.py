@@ -8,9 +8,9 @@ from collections.abc import Callable
 from odyssey.compiler.codegen.kernel_function import KernelFunction
 from odyssey.compiler.codegen.register_tiles import Operand, RegisterTiles, Result, Sizes
 from odyssey.compiler.ir.views import View
-from odyssey.compiler.llvm.ir import LLVM, Word
+from odyssey.compiler.llvm.ir import LLVM, LLVMValue
 from odyssey.compiler.llvm.types import PARTS
-from odyssey.compiler.machine.blas import largest_size
+from odyssey.compiler.machine.blas import max_blas_size
 from odyssey.compiler.passes.windows import VECTOR_STRIDES, ProductAxes, product_axes
 from odyssey.compiler.schedule.buffer_assignment import Allocation, Plan
 from odyssey.compiler.schedule.fusion import Kernel
@@ -56,7 +56,7 @@ class Matmul(KernelFunction):
         # Whether the BLAS library's threads are limited already.
         self._in_blas_scope = False
         # The batch axis of which a block is generated, its first index and its length.
-        self._batch_block: tuple[int, Word, int | Word] | None = None
+        self._batch_block: tuple[int, LLVMValue, int | LLVMValue] | None = None
         left, right = (plan.allocation(i) for i in node.inputs[:2])
         out = plan.allocations[node.id]
         a, b, c = left.view, right.view, out.view
@@ -82,7 +82,7 @@ class Matmul(KernelFunction):
             return
         self._in_blas_scope = True
 
-        def emit_block(k: Word, first: Word, count: int | Word) -> None:
+        def emit_block(k: LLVMValue, first: LLVMValue, count: int | LLVMValue) -> None:
             self._batch_block = tiling.depth, first, count
             self._emit_batch(0, [], operands)
             self._batch_block = None
@@ -106,7 +106,7 @@ class Matmul(KernelFunction):
         length: int,
         size: int,
         emit_all: Callable[[], None],
-        emit_block: Callable[[Word, Word, int | Word], None],
+        emit_block: Callable[[LLVMValue, LLVMValue, int | LLVMValue], None],
         mergeable: bool,
     ) -> None:
         """Generate one call if the library chooses its threads; else blocks for the thread pool.
@@ -179,7 +179,7 @@ class Matmul(KernelFunction):
             across.append((1, 1, 1))
         tiles = RegisterTiles(self, self._type, self._beta)
 
-        def emit_product(indices: list[Word]) -> None:
+        def emit_product(indices: list[LLVMValue]) -> None:
             starts = [
                 self.element_pointer(
                     self._type, p, list(zip(indices, v.strides, strict=False)), v.offset
@@ -201,8 +201,8 @@ class Matmul(KernelFunction):
             return
         depth = tiling.depth
 
-        def emit_block(k: Word, first: Word, count: int | Word) -> None:
-            def emit_inner(before: list[Word], i: Word) -> None:
+        def emit_block(k: LLVMValue, first: LLVMValue, count: int | LLVMValue) -> None:
+            def emit_inner(before: list[LLVMValue], i: LLVMValue) -> None:
                 self.emit_loops(
                     batch[depth + 1 :], lambda after: emit_product([*before, first + i, *after])
                 )
@@ -248,18 +248,18 @@ class Matmul(KernelFunction):
     def _emit_batch(
         self,
         axis: int,
-        indices: list[Word],
+        indices: list[LLVMValue],
         operands: list[tuple[str, View]],
     ) -> None:
         """Generate the loops over batch axes from ``axis`` on, with a product inside."""
         batch = operands[2][1].shape[:-2]
         if axis < len(batch):
-            first: Word | None = None
-            count: int | Word = batch[axis]
+            first: LLVMValue | None = None
+            count: int | LLVMValue = batch[axis]
             if self._batch_block is not None and self._batch_block[0] == axis:
                 _, first, count = self._batch_block
 
-            def emit_body(i: Word) -> None:
+            def emit_body(i: LLVMValue) -> None:
                 i = i if first is None else first + i
                 self._emit_batch(axis + 1, [*indices, i], operands)
 
@@ -278,7 +278,7 @@ class Matmul(KernelFunction):
             return
         small = m * n * k <= SMALL and k <= LONGEST
         largest = max(map(int, (m, n, k, *(step for pair in strides for step in pair))))
-        if small or k <= 1 or not self._blas or largest > largest_size():
+        if small or k <= 1 or not self._blas or largest > max_blas_size():
             self._emit_product_loops([start(0), start(1), start(2)], (m, n, k), strides)
         elif self._type in PARTS and min(m, n) == 1:
             self._emit_gemv(start, (m, n, k), strides)
@@ -313,9 +313,9 @@ class Matmul(KernelFunction):
         def emit_all() -> None:
             emit_call(m, n, start(a), start(b), start(c))
 
-        def emit_block(k: Word, i: Word, count: int | Word) -> None:
+        def emit_block(k: LLVMValue, i: LLVMValue, count: int | LLVMValue) -> None:
             out = start(c)
-            length = count.text if isinstance(count, Word) else count
+            length = count.text if isinstance(count, LLVMValue) else count
             if m > n:
                 first = self.element_pointer(self._type, start(a), [(i, sa[0])], 0)
                 right = start(b)
@@ -373,12 +373,12 @@ class Matmul(KernelFunction):
             sa, sb, sc = sb[::-1], sa[::-1], sc[::-1]
         code, kind = self.code, self._type
 
-        def factors(i: Word, j: Word, x: int) -> tuple[Word, Word]:
+        def factors(i: LLVMValue, j: LLVMValue, x: int) -> tuple[LLVMValue, LLVMValue]:
             left = self.element_pointer(kind, a, [(i, sa[0])], x * sa[1])
             right = self.element_pointer(kind, b, [(j, sb[1])], x * sb[0])
             return code.load(kind, left), code.load(kind, right)
 
-        def emit_element(i: Word, j: Word) -> None:
+        def emit_element(i: LLVMValue, j: LLVMValue) -> None:
             total = code.const(kind, 0.0)
             for x in range(k):
                 u, v = factors(i, j, x)

@@ -14,14 +14,14 @@ from functools import cache
 from typing import NamedTuple
 
 from odyssey.compiler.codegen.kernel_function import KernelFunction
-from odyssey.compiler.llvm.ir import LLVM, Code, Word
+from odyssey.compiler.llvm.ir import LLVM, FunctionBuilder, LLVMValue
 from odyssey.compiler.llvm.types import SUFFIXES
 from odyssey.compiler.passes.windows import MAX_SUM_LENGTH
 from odyssey.spec import Shape
 
 __all__ = ["Operand", "Registers", "Result", "Sizes", "RegisterTiles", "registers"]
 
-_Terms = list[tuple[Word, int]]
+_Terms = list[tuple[LLVMValue, int]]
 
 # Vectors of a row and rows of a tile; columns of a tile that sums along vectors.
 _TILE_VECTORS, _TILE_ROWS, _DOT_COLUMNS = 4, 16, 5
@@ -105,7 +105,7 @@ class RegisterTiles:
         self._function, self._type, self._beta = function, type, beta
 
     @property
-    def _code(self) -> Code:
+    def _code(self) -> FunctionBuilder:
         return self._function.code
 
     def emit_across(self, a: Operand, b: Operand, c: Result, sizes: Sizes) -> None:
@@ -220,7 +220,7 @@ class RegisterTiles:
         code, type, (columns, vectors) = self._code, self._type, tile
         sums = [[self._vector_alloca() for _ in vectors] for _ in range(rows.length)]
 
-        def step(ks: list[Word]) -> None:
+        def step(ks: list[LLVMValue]) -> None:
             terms = [*columns.source, *zip(ks, b.inner, strict=True)]
             right = [
                 self._load_strided(b.at, terms, v.source, v.length, b.outer[-1]) for v in vectors
@@ -250,7 +250,7 @@ class RegisterTiles:
         type = self._type
         sums = [[self._vector_alloca() for _ in range(columns.length)] for _ in range(rows.length)]
 
-        def step(ks: list[Word], chunk: _Slice) -> None:
+        def step(ks: list[LLVMValue], chunk: _Slice) -> None:
             size, start = chunk.length, chunk.first
             terms = [*rows.source, *zip(ks, a.inner, strict=False), *chunk.source]
             left = [
@@ -265,7 +265,7 @@ class RegisterTiles:
                 for r in range(rows.length):
                     self._emit_fma(sums[r][q], left[r], vector)
 
-        def emit_line(ks: list[Word]) -> None:
+        def emit_line(ks: list[LLVMValue]) -> None:
             axis = inner[-1], 1, b.inner[-1]
             self._emit_slices(axis, self._lanes, ([], []), lambda chunk: step(ks, chunk))
 
@@ -284,7 +284,7 @@ class RegisterTiles:
         lengths: Shape,
         count: int,
         sums: list[list[str]],
-        body: Callable[[list[Word]], None],
+        body: Callable[[list[LLVMValue]], None],
     ) -> None:
         """Generate the inner loops; long sums are sums of partial sums.
 
@@ -302,7 +302,7 @@ class RegisterTiles:
         for total in totals:
             self._store_accumulator("zeroinitializer", total)
 
-        def emit_partial_sums(ks: list[Word]) -> None:
+        def emit_partial_sums(ks: list[LLVMValue]) -> None:
             if not inside:
                 self._function.emit_loops(lengths, body)
                 return
@@ -350,7 +350,7 @@ class RegisterTiles:
         result = self._code.op("ptr", f"call {v} @llvm.fma.{self._suffix}({operands})").text
         self._store_accumulator(result, accumulator)
 
-    def _splat(self, x: Word) -> str:
+    def _splat(self, x: LLVMValue) -> str:
         v, kind, code = self._vector, LLVM[self._type], self._code
         one = code.op("ptr", f"insertelement {v} poison, {kind} {x.text}, i64 0").text
         lanes = f"<{self._lanes} x i32> zeroinitializer"
@@ -408,13 +408,13 @@ class RegisterTiles:
         name = f"llvm.masked.store.{self._suffix}.p0"
         code.line(f"call void @{name}({v} {value}, ptr {at}, i32 {align}, {mask})")
 
-    def _store_element(self, total: Word, at: str) -> None:
+    def _store_element(self, total: LLVMValue, at: str) -> None:
         """Store one element, added to beta times what is there."""
         if self._beta:
             total = self._code.load(self._type, at) * self._beta + total
         self._code.store(total, at)
 
-    def _reduce_vector(self, value: str) -> Word:
+    def _reduce_vector(self, value: str) -> LLVMValue:
         kind, v = LLVM[self._type], self._vector
         name = f"llvm.vector.reduce.fadd.{self._suffix}"
         zero = self._code.const(self._type, 0).text

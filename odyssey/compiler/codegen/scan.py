@@ -12,8 +12,8 @@ from typing import NamedTuple
 from odyssey.compiler.codegen.kernel_function import KernelFunction
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.ir.views import View
-from odyssey.compiler.llvm.ir import Word
-from odyssey.compiler.llvm.scalar_programs import evaluate
+from odyssey.compiler.llvm.ir import LLVMValue
+from odyssey.compiler.llvm.scalar_programs import emit_scalar_program
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.compiler.schedule.fusion import Kernel
 from odyssey.compiler.schedule.work_partition import Tiling, estimated_seconds, partition_loop
@@ -30,7 +30,7 @@ class _Index(NamedTuple):
     """An index along an axis: the sum of a value at run time and a constant."""
 
     axis: int
-    value: Word | None
+    value: LLVMValue | None
     constant: int = 0
 
 
@@ -63,14 +63,14 @@ class Scan(KernelFunction):
         self._outer_axes = [a for a in long if a < self._axis]
         self._inner_axes = [a for a in long if a > self._axis]
         # By axis of which only a block is generated, the first index and the length of the block.
-        self._ranges: dict[int, tuple[Word, int | Word]] = {}
+        self._ranges: dict[int, tuple[LLVMValue, int | LLVMValue]] = {}
         tiling = None if single_threaded else self._tiling()
         if tiling is None:
             self._emit_scan()
             return
         axis = [*self._outer_axes, *self._inner_axes][tiling.depth]
 
-        def emit_block(k: Word, first: Word, count: int | Word) -> None:
+        def emit_block(k: LLVMValue, first: LLVMValue, count: int | LLVMValue) -> None:
             self._ranges[axis] = first, count
             self._emit_scan()
 
@@ -116,19 +116,21 @@ class Scan(KernelFunction):
         start = operand.view.offset + sum(i.constant * strides[i.axis] for i in indices)
         return self.element_pointer(operand.type, operand.pointer, terms, start)
 
-    def _load_element(self, operand: _Operand, indices: list[_Index]) -> Word:
+    def _load_element(self, operand: _Operand, indices: list[_Index]) -> LLVMValue:
         return self.code.load(operand.type, self._indexed_pointer(operand, indices))
 
-    def _store_result(self, value: Word, indices: list[_Index]) -> None:
+    def _store_result(self, value: LLVMValue, indices: list[_Index]) -> None:
         self.code.store(value, self._indexed_pointer(self._output, indices))
 
-    def _step(self, before: Word, indices: list[_Index], k: Word) -> tuple[Word, list[_Index]]:
+    def _step(
+        self, before: LLVMValue, indices: list[_Index], k: LLVMValue
+    ) -> tuple[LLVMValue, list[_Index]]:
         """Return the result after index ``k`` of the scanned axis, and its indices."""
         first, *others = self._inputs
         after = [*indices, _Index(self._axis, k, 1)]
         steps = [self._load_element(x, [*indices, _Index(self._axis, k)]) for x in others]
         operands = [before, self._load_element(first, after), *steps]
-        value = evaluate(self.code, self._node.payload, operands)
+        value = emit_scalar_program(self.code, self._node.payload, operands)
         return self.code.cast(value, self._node.type), after
 
     # -------------------------------------------------------------- loops
@@ -142,13 +144,13 @@ class Scan(KernelFunction):
             return
         first, count = self._range(axes[0])
 
-        def emit_body(i: Word) -> None:
+        def emit_body(i: LLVMValue) -> None:
             value = i if first is None else first + i
             self._emit_axes(axes[1:], [*indices, _Index(axes[0], value)], body)
 
         self.emit_loop(count, emit_body)
 
-    def _range(self, axis: int) -> tuple[Word | None, int | Word]:
+    def _range(self, axis: int) -> tuple[LLVMValue | None, int | LLVMValue]:
         """Return the first index and the number of indices along an axis."""
         return self._ranges.get(axis, (None, self._node.shape[axis]))
 
@@ -158,7 +160,7 @@ class Scan(KernelFunction):
         def copy_first(at: list[_Index]) -> None:
             self._store_result(self._load_element(self._inputs[0], at), at)
 
-        def emit_step(k: Word) -> None:
+        def emit_step(k: LLVMValue) -> None:
             def emit_element(at: list[_Index]) -> None:
                 before = self._load_element(self._output, [*at, _Index(self._axis, k)])
                 self._store_result(*self._step(before, at, k))
@@ -177,15 +179,15 @@ class Scan(KernelFunction):
         begin, length = self._range(axis)
         code, group = self.code, self._line_count
 
-        def emit_group(k: Word) -> None:
+        def emit_group(k: LLVMValue) -> None:
             first = k * group if begin is None else begin + k * group
             self._emit_lines([[*indices, _Index(axis, first, line)] for line in range(group)])
 
-        def emit_line(k: Word) -> None:
+        def emit_line(k: LLVMValue) -> None:
             value = k if begin is None else begin + k
             self._emit_lines([[*indices, _Index(axis, value, done)]])
 
-        if isinstance(length, Word):
+        if isinstance(length, LLVMValue):
             done = 0
             groups = code.op("i8", f"udiv i64 {length.text}, {group}")
             self.emit_loop(groups, emit_group)
@@ -209,7 +211,7 @@ class Scan(KernelFunction):
             self.store_local(value, result)
             self._store_result(value, first)
 
-        def emit_step(k: Word) -> None:
+        def emit_step(k: LLVMValue) -> None:
             for result, indices in zip(results, lines, strict=True):
                 value, after = self._step(self.load_local(type, result), indices, k)
                 self.store_local(value, result)

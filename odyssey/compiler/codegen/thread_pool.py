@@ -14,7 +14,7 @@ the library chooses its threads.
 
 from __future__ import annotations
 
-from odyssey.compiler.machine.thread_count import MOST
+from odyssey.compiler.machine.thread_count import MAX_THREADS
 
 __all__ = ["BLAS_THREADS", "SINGLE_THREADED", "thread_pool_text"]
 
@@ -424,7 +424,7 @@ def thread_pool_text(machine: str, set_mask: int) -> str:
         machine: Name of the processor, as ``platform.machine()`` returns it.
         set_mask: Value of ``SIG_SETMASK`` on this system.
     """
-    text = _POOL.replace("@MOST", str(MOST)).replace("@LOOKS", str(_SPINS))
+    text = _POOL.replace("@MOST", str(MAX_THREADS)).replace("@LOOKS", str(_SPINS))
     text = text.replace("@SETMASK", str(set_mask))
     pause = _PAUSES.get(machine.lower(), "")
     declared = [

@@ -21,25 +21,25 @@ from odyssey.floating_point_errors import ignore_fp_errors
 
 __all__ = [
     "bitwise",
-    "compared",
-    "divided",
-    "floor_and_rest",
-    "inverted",
-    "negated",
-    "plain",
+    "compare",
+    "divide",
+    "floor_divmod",
+    "invert",
+    "negate",
+    "add_sub_mul",
     "power",
-    "shifted",
-    "size",
+    "shift",
+    "absolute",
 ]
 
 Word = TypeVar("Word", bound=Any)  # that of ``ir``, which imports this file
 
-_OF_TRUTHS = {"add": "or", "mul": "and"}
-_ORDERED = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
+_BOOLEAN_OPS = {"add": "or", "mul": "and"}
+_FCMP = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
 # Numbers from here on may be infinite in a type.
-_FAR = 1e4
+_FOLD_LIMIT = 1e4
 # Up to here a power is as few products of the number with itself.
-_MOST_PRODUCTS = 4
+_MAX_POWER_BY_MULTIPLY = 4
 
 
 def _refuse_complex(name: str, x: Word) -> None:
@@ -47,30 +47,30 @@ def _refuse_complex(name: str, x: Word) -> None:
         raise DTypeError(f"{name}: no native code for complex numbers")
 
 
-def _two(instruction: str, x: Word, y: Word) -> Word:
+def _binary(instruction: str, x: Word, y: Word) -> Word:
     text = f"{instruction} {LLVM[x.type]} {x.text}, {y.text}"
     return x.code.rounded(x.code.op(x.type, text))
 
 
-def plain(name: str, x: Word, y: Word) -> Word:
+def add_sub_mul(name: str, x: Word, y: Word) -> Word:
     """``add``, ``sub`` or ``mul``; the sum of truth values is ``or``, their product ``and``.
 
     Raises:
         DTypeError: the difference of truth values, which NumPy has none of either.
     """
     if x.type in PARTS:
-        return complex.plain(name, x, y)
+        return complex.complex_add_sub_mul(name, x, y)
     if x.type == "b1":
-        if name not in _OF_TRUTHS:
+        if name not in _BOOLEAN_OPS:
             raise DTypeError("sub: truth values have no difference; use ^, or cast them first")
-        name = _OF_TRUTHS[name]
+        name = _BOOLEAN_OPS[name]
     if x.type not in FLOATING:
-        return _two(name, x, y)
-    known = _of_known(name, x, y)
-    return _two(f"f{name}", x, y) if known is None else known
+        return _binary(name, x, y)
+    known = _fold_constants(name, x, y)
+    return _binary(f"f{name}", x, y) if known is None else known
 
 
-def _of_known(name: str, x: Word, y: Word) -> Word | None:
+def _fold_constants(name: str, x: Word, y: Word) -> Word | None:
     """What numbers that are known give, known too: ``power`` has products for such exponents.
 
     Rounded to float64 first, where it is exact or rounds as the type does. Only what is written
@@ -79,19 +79,19 @@ def _of_known(name: str, x: Word, y: Word) -> Word | None:
     if not (x.text.startswith("0x") and y.text.startswith("0x")):
         return None
     value = getattr(operator, name)(x.number, y.number)
-    return x.code.const(x.type, value) if abs(value) < _FAR else None
+    return x.code.const(x.type, value) if abs(value) < _FOLD_LIMIT else None
 
 
-def divided(x: Word, y: Word) -> Word:
+def divide(x: Word, y: Word) -> Word:
     """The quotient; of integers, as float64."""
     if x.type in PARTS:
-        return complex.divided(x, y)
+        return complex.complex_divide(x, y)
     if x.type not in FLOATING:
         x, y = x.code.cast(x, "f8"), y.code.cast(y, "f8")
-    return _two("fdiv", x, y)
+    return _binary("fdiv", x, y)
 
 
-def floor_and_rest(x: Word, y: Word) -> tuple[Word, Word]:
+def floor_divmod(x: Word, y: Word) -> tuple[Word, Word]:
     """The quotient, rounded towards minus infinity, and what is left, of the sign of ``y``.
 
     Raises:
@@ -101,15 +101,15 @@ def floor_and_rest(x: Word, y: Word) -> tuple[Word, Word]:
     if x.type == "b1":
         raise DTypeError("floordiv, mod: truth values have none here; cast them to integers first")
     if x.type == "f2":
-        wide = floor_and_rest(x.code.cast(x, "f4"), x.code.cast(y, "f4"))
+        wide = floor_divmod(x.code.cast(x, "f4"), x.code.cast(y, "f4"))
         return x.code.cast(wide[0], "f2"), x.code.cast(wide[1], "f2")
-    return _of_floating(x, y) if x.type in FLOATING else _of_integers(x, y)
+    return _floating_divmod(x, y) if x.type in FLOATING else _integer_divmod(x, y)
 
 
-def _of_floating(x: Word, y: Word) -> tuple[Word, Word]:
+def _floating_divmod(x: Word, y: Word) -> tuple[Word, Word]:
     code = x.code
     none = code.const(x.type, 0)
-    rest = _two("frem", x, y)
+    rest = _binary("frem", x, y)
     quotient = (x - rest) / y
     turned = (rest != 0) & ((y < 0) ^ (rest < 0))
     quotient = code.select(turned, quotient - 1, quotient)
@@ -122,18 +122,18 @@ def _of_floating(x: Word, y: Word) -> tuple[Word, Word]:
     return code.select(by_none, x / y, floor), code.select(by_none, rest, left)
 
 
-def _of_integers(x: Word, y: Word) -> tuple[Word, Word]:
+def _integer_divmod(x: Word, y: Word) -> tuple[Word, Word]:
     code = x.code
     none = code.const(x.type, 0)
     by_none = y == 0
     if x.type[0] == "u":
         safe = code.select(by_none, code.const(x.type, 1), y)
-        quotient, rest = _two("udiv", x, safe), _two("urem", x, safe)
+        quotient, rest = _binary("udiv", x, safe), _binary("urem", x, safe)
     else:
         least = code.const(x.type, -(1 << 8 * int(x.type[1]) - 1))
         # The least number by -1 is itself, for it wraps; by 1, too.
         safe = code.select(by_none | ((y == -1) & (x == least)), code.const(x.type, 1), y)
-        quotient, rest = _two("sdiv", x, safe), _two("srem", x, safe)
+        quotient, rest = _binary("sdiv", x, safe), _binary("srem", x, safe)
         turned = (rest != 0) & ((rest ^ safe) < 0)
         quotient = quotient - code.cast(turned, x.type)
         rest = rest + code.select(turned, safe, none)
@@ -148,7 +148,7 @@ def power(x: Word, y: Word) -> Word:
             complex numbers by another than 2.
     """
     if x.type in PARTS:
-        return complex.power(x, y)
+        return complex.complex_power(x, y)
     code, known = x.code, y.number
     if x.type == "f2":
         return code.cast(power(code.cast(x, "f4"), code.cast(y, "f4")), "f2")
@@ -158,12 +158,12 @@ def power(x: Word, y: Word) -> Word:
                 f"pow: {x.type} by {y!r}; native code has powers of integers by numbers that are "
                 "known and not negative; cast to a floating dtype, or call NumPy"
             )
-        return _product(x, int(known))
-    if known is not None and abs(known) <= _MOST_PRODUCTS and known == int(known):
+        return _integer_power(x, int(known))
+    if known is not None and abs(known) <= _MAX_POWER_BY_MULTIPLY and known == int(known):
         base = code.const(x.type, 1) / x if known < 0 else x
-        return _product(base, abs(int(known)))
+        return _integer_power(base, abs(int(known)))
     if known is not None and abs(known) == 0.5:
-        if known > 0 and _roots_for_halves():
+        if known > 0 and _numpy_uses_sqrt():
             return code.intrinsic("sqrt", x)
         # The power gives inf for -inf, and 0 for -0.0.
         root = code.intrinsic("sqrt", x + 0)
@@ -174,12 +174,12 @@ def power(x: Word, y: Word) -> Word:
 
 @cache
 @ignore_fp_errors("invalid")
-def _roots_for_halves() -> bool:
+def _numpy_uses_sqrt() -> bool:
     """Whether NumPy takes the root where the exponent is one half; not all versions do."""
     return bool(np.isnan(np.power(np.array([-np.inf]), 0.5))[0])
 
 
-def _product(x: Word, times: int) -> Word:
+def _integer_power(x: Word, times: int) -> Word:
     """``x`` times itself, by squares."""
     found: Any = None
     while times:
@@ -198,10 +198,10 @@ def bitwise(name: str, x: Word, y: Word) -> Word:
     """
     if x.type in FLOATING or x.type in PARTS:
         raise DTypeError(f"{name}: bits of {x.type}; want integers or truth values")
-    return _two(name, x, y)
+    return _binary(name, x, y)
 
 
-def shifted(way: str, x: Word, y: Word) -> Word:
+def shift(way: str, x: Word, y: Word) -> Word:
     """Bits moved left or right; by more than there are, and by less than none, all of them.
 
     Raises:
@@ -216,39 +216,39 @@ def shifted(way: str, x: Word, y: Word) -> Word:
     inside = known is not None and 0 <= known < bits
     within = code.op("b1", f"icmp ult {LLVM[x.type]} {y.text}, {bits}")
     if way == "right" and signed:
-        return _two("ashr", x, y if inside else code.select(within, y, last))
-    moved = _two(
+        return _binary("ashr", x, y if inside else code.select(within, y, last))
+    moved = _binary(
         "shl" if way == "left" else "lshr", x, y if inside else code.select(within, y, none)
     )
     return moved if inside else code.select(within, moved, none)
 
 
-def compared(name: str, x: Word, y: Word) -> Word:
+def compare(name: str, x: Word, y: Word) -> Word:
     """``lt``, ``le``, ``gt``, ``ge``, ``eq`` or ``ne``; nothing is equal to NaN, or in order."""
     if x.type in PARTS:
-        return complex.equal(name, x, y)
+        return complex.complex_equal(name, x, y)
     if x.type in FLOATING:
-        text = f"fcmp {_ORDERED[name]}"
+        text = f"fcmp {_FCMP[name]}"
     else:
         sign = "" if name in ("eq", "ne") else "s" if x.type[0] == "i" else "u"
         text = f"icmp {sign}{name}"
     return x.code.op("b1", f"{text} {LLVM[x.type]} {x.text}, {y.text}")
 
 
-def negated(x: Word) -> Word:
+def negate(x: Word) -> Word:
     """``-x``.
 
     Raises:
         DTypeError: it is a truth value.
     """
     if x.type in PARTS:
-        return complex.negated(x)
+        return complex.complex_negative(x)
     if x.type in FLOATING:
         return x.code.op(x.type, f"fneg {LLVM[x.type]} {x.text}")
     return x.code.const(x.type, 0) - x
 
 
-def size(x: Word) -> Word:
+def absolute(x: Word) -> Word:
     """``abs(x)``; the least integer is its own.
 
     Raises:
@@ -260,7 +260,7 @@ def size(x: Word) -> Word:
     return x.code.select(x < 0, -x, x) if x.type[0] == "i" else x
 
 
-def inverted(x: Word) -> Word:
+def invert(x: Word) -> Word:
     """``~x``: each bit turned.
 
     Raises:

@@ -21,11 +21,16 @@ from typing import Any
 import numpy as np
 
 from odyssey.compiler.llvm import arithmetic
-from odyssey.compiler.llvm.complex import behind, known, paired, part
-from odyssey.compiler.llvm.types import FLOATING, LLVM, MEMORY, PARTS, SUFFIXES, code_of
+from odyssey.compiler.llvm.complex import (
+    complex_component,
+    complex_constant,
+    imaginary_address,
+    make_complex,
+)
+from odyssey.compiler.llvm.types import FLOATING, LLVM, MEMORY, PARTS, SUFFIXES, type_code
 from odyssey.floating_point_errors import ignore_fp_errors
 
-__all__ = ["Code", "Word", "alike"]
+__all__ = ["FunctionBuilder", "LLVMValue", "promote"]
 
 
 @ignore_fp_errors()
@@ -33,7 +38,7 @@ def _rounded(type: str, value: Any) -> float:
     return float(np.dtype(type).type(value))
 
 
-class Code:
+class FunctionBuilder:
     """The lines of one function's body.
 
     Attributes:
@@ -52,27 +57,27 @@ class Code:
         """Begin a block."""
         self.lines.append(f"{name}:")
 
-    def op(self, type: str, text: str) -> Word:
+    def op(self, type: str, text: str) -> LLVMValue:
         """Append an instruction, and give what it computes."""
         self._count += 1
         name = f"%v{self._count}"
         self.lines.append(f"  {name} = {text}")
-        return Word(self, type, name)
+        return LLVMValue(self, type, name)
 
-    def const(self, type: str, value: Any) -> Word:
+    def const(self, type: str, value: Any) -> LLVMValue:
         """A number that is known now, rounded or wrapped into the type."""
         if type == "b1":
-            return Word(self, type, "true" if value else "false")
+            return LLVMValue(self, type, "true" if value else "false")
         if type in PARTS:
-            return Word(self, type, known(self, type, complex(value)))
+            return LLVMValue(self, type, complex_constant(self, type, complex(value)))
         if type not in FLOATING:
             bits = 8 * int(type[1])
             wrapped = (int(value) + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
-            return Word(self, type, str(wrapped))
+            return LLVMValue(self, type, str(wrapped))
         number = _rounded(type, value)
-        return Word(self, type, f"0x{struct.pack('>d', number).hex().upper()}")
+        return LLVMValue(self, type, f"0x{struct.pack('>d', number).hex().upper()}")
 
-    def load(self, type: str, pointer: str, notes: str = "") -> Word:
+    def load(self, type: str, pointer: str, notes: str = "") -> LLVMValue:
         """Read a number.
 
         Args:
@@ -83,17 +88,19 @@ class Code:
         if type in PARTS:  # one by one, as loops of vectors want it
             one = PARTS[type]
             real = self.load(one, pointer, notes)
-            return self.pair(type, real, self.load(one, behind(self, one, pointer), notes))
+            return self.pair(
+                type, real, self.load(one, imaginary_address(self, one, pointer), notes)
+            )
         found = self.op(type, f"load {MEMORY[type]}, ptr {pointer}{notes}")
         if type == "b1":
             return self.op(type, f"icmp ne i8 {found.text}, 0")
         return self.op(type, f"fpext half {found.text} to float") if type == "f2" else found
 
-    def store(self, word: Word, pointer: str, notes: str = "") -> None:
+    def store(self, word: LLVMValue, pointer: str, notes: str = "") -> None:
         """Write a number, as ``load`` reads it."""
         if word.type in PARTS:
             self.store(word.real, pointer, notes)
-            self.store(word.imag, behind(self, PARTS[word.type], pointer), notes)
+            self.store(word.imag, imaginary_address(self, PARTS[word.type], pointer), notes)
             return
         text = word.text
         if word.type == "b1":
@@ -102,24 +109,24 @@ class Code:
             text = self.op("f2", f"fptrunc float {text} to half").text
         self.line(f"store {MEMORY[word.type]} {text}, ptr {pointer}{notes}")
 
-    def pair(self, type: str, real: Word, imaginary: Word) -> Word:
+    def pair(self, type: str, real: LLVMValue, imaginary: LLVMValue) -> LLVMValue:
         """A complex number of two parts."""
-        found: Word = paired(type, real, imaginary)
+        found: LLVMValue = make_complex(type, real, imaginary)
         return found
 
-    def call(self, type: str, name: str, *words: Word) -> Word:
+    def call(self, type: str, name: str, *words: LLVMValue) -> LLVMValue:
         """What a function of this name gives."""
         given = ", ".join(f"{LLVM[w.type]} {w.text}" for w in words)
         return self.op(type, f"call {LLVM[type]} @{name}({given})")
 
-    def intrinsic(self, name: str, *words: Word) -> Word:
+    def intrinsic(self, name: str, *words: LLVMValue) -> LLVMValue:
         """What LLVM's own function gives: ``fma`` is ``llvm.fma.f32`` of float32."""
         kind = words[0].type
         return self.rounded(self.call(kind, f"llvm.{name}.{SUFFIXES[kind]}", *words))
 
-    def select(self, condition: Word, x: Any, y: Any) -> Word:
+    def select(self, condition: LLVMValue, x: Any, y: Any) -> LLVMValue:
         """One of two numbers, both of which are computed."""
-        first, second = alike(self, x, y)
+        first, second = promote(self, x, y)
         condition = self.cast(condition, "b1")
         if first.type in PARTS:
             real = self.select(condition, first.real, second.real)
@@ -129,13 +136,13 @@ class Code:
         text = f"select i1 {question}, {kind} {first.text}, {kind} {second.text}"
         return self.op(first.type, text)
 
-    def bitcast(self, word: Word, type: str) -> Word:
+    def bitcast(self, word: LLVMValue, type: str) -> LLVMValue:
         """The same bits as a number of another type of this size."""
         if LLVM[type] == LLVM[word.type]:
-            return Word(self, type, word.text)
+            return LLVMValue(self, type, word.text)
         return self.op(type, f"bitcast {LLVM[word.type]} {word.text} to {LLVM[type]}")
 
-    def cast(self, word: Word, type: str) -> Word:
+    def cast(self, word: LLVMValue, type: str) -> LLVMValue:
         """What NumPy's ``astype`` makes of a number.
 
         Floating numbers that no integer is near, and NaN, become what the processor makes of them
@@ -156,31 +163,31 @@ class Code:
         if given in FLOATING:
             return self._to_whole(word, type)
         if LLVM[given] == LLVM[type]:
-            return Word(self, type, word.text)
+            return LLVMValue(self, type, word.text)
         narrower = given != "b1" and int(given[1]) > int(type[1])
         extended = "sext" if given[0] == "i" else "zext"
         return self._converted("trunc" if narrower else extended, word, type)
 
-    def _converted(self, how: str, word: Word, type: str) -> Word:
+    def _converted(self, how: str, word: LLVMValue, type: str) -> LLVMValue:
         return self.op(type, f"{how} {LLVM[word.type]} {word.text} to {LLVM[type]}")
 
-    def _to_floating(self, word: Word, type: str) -> Word:
+    def _to_floating(self, word: LLVMValue, type: str) -> LLVMValue:
         given = word.type
         if given == "f2" and type == "f4":
-            return Word(self, type, word.text)
+            return LLVMValue(self, type, word.text)
         if given not in FLOATING:
             found = self._converted("sitofp" if given[0] == "i" else "uitofp", word, type)
         elif type == "f8":
             found = self._converted("fpext", word, type)
         elif given == "f4":
-            found = Word(self, type, word.text)
+            found = LLVMValue(self, type, word.text)
         else:
             found = self._converted("fptrunc", word, "f4")
             if type == "f2":
-                found = Word(self, type, self._odd(found, word).text)
+                found = LLVMValue(self, type, self._odd(found, word).text)
         return self.rounded(found)
 
-    def _odd(self, found: Word, exact: Word) -> Word:
+    def _odd(self, found: LLVMValue, exact: LLVMValue) -> LLVMValue:
         """A float32 of a float64, with the last bit set if it is not exact: it can be rounded on.
 
         See S. Boldo and G. Melquiond, When double rounding is odd, 2005.
@@ -192,14 +199,14 @@ class Code:
         bits = bits - self.cast(off & (abs(back) > abs(exact)), "i4")
         return self.bitcast(bits | self.cast(off, "i4"), "f4")
 
-    def rounded(self, word: Word) -> Word:
+    def rounded(self, word: LLVMValue) -> LLVMValue:
         """A number of ``f2`` in the digits that it has."""
         if word.type != "f2":
             return word
         half = self.op("f2", f"fptrunc float {word.text} to half")
         return self.op("f2", f"fpext half {half.text} to float")
 
-    def _to_whole(self, word: Word, type: str) -> Word:
+    def _to_whole(self, word: LLVMValue, type: str) -> LLVMValue:
         if type == "u8":
             end = self.const(word.type, 2.0**63)
             above = word >= end
@@ -213,7 +220,7 @@ class Code:
         return self.cast(self._converted("fptosi", safe, wide), type)
 
 
-class Word:
+class LLVMValue:
     """A scalar while code is made.
 
     Attributes:
@@ -228,7 +235,7 @@ class Word:
     __array_ufunc__ = None
     __hash__ = None  # type: ignore[assignment]  # equality is a Word
 
-    def __init__(self, code: Code, type: str, text: str) -> None:
+    def __init__(self, code: FunctionBuilder, type: str, text: str) -> None:
         self.code = code
         self.type = type
         self.text = text
@@ -256,136 +263,136 @@ class Word:
         found = int(self.text)
         return found % (1 << 8 * int(self.type[1])) if self.type[0] == "u" else found
 
-    def view(self, type: Any) -> Word:
+    def view(self, type: Any) -> LLVMValue:
         """The same bits as a number of another type, named by letters or as NumPy names it."""
-        return self.code.bitcast(self, type if isinstance(type, str) else code_of(type))
+        return self.code.bitcast(self, type if isinstance(type, str) else type_code(type))
 
     @property
-    def real(self) -> Word:
+    def real(self) -> LLVMValue:
         """The first part of a complex number; another is its own."""
-        return part(self, 0) if self.type in PARTS else self
+        return complex_component(self, 0) if self.type in PARTS else self
 
     @property
-    def imag(self) -> Word:
+    def imag(self) -> LLVMValue:
         """The second part of a complex number; 0 of another, in its type."""
-        return part(self, 1) if self.type in PARTS else self.code.const(self.type, 0)
+        return complex_component(self, 1) if self.type in PARTS else self.code.const(self.type, 0)
 
-    def conjugate(self) -> Word:
+    def conjugate(self) -> LLVMValue:
         """The number with the other sign of its second part."""
         one = self.type
         return self.code.pair(one, self.real, -self.imag) if one in PARTS else self
 
     # ------------------------------------------------------------------ arithmetic
 
-    def __add__(self, other: Any) -> Word:
-        return arithmetic.plain("add", *alike(self.code, self, other))
+    def __add__(self, other: Any) -> LLVMValue:
+        return arithmetic.add_sub_mul("add", *promote(self.code, self, other))
 
-    def __radd__(self, other: Any) -> Word:
-        return arithmetic.plain("add", *alike(self.code, other, self))
+    def __radd__(self, other: Any) -> LLVMValue:
+        return arithmetic.add_sub_mul("add", *promote(self.code, other, self))
 
-    def __sub__(self, other: Any) -> Word:
-        return arithmetic.plain("sub", *alike(self.code, self, other))
+    def __sub__(self, other: Any) -> LLVMValue:
+        return arithmetic.add_sub_mul("sub", *promote(self.code, self, other))
 
-    def __rsub__(self, other: Any) -> Word:
-        return arithmetic.plain("sub", *alike(self.code, other, self))
+    def __rsub__(self, other: Any) -> LLVMValue:
+        return arithmetic.add_sub_mul("sub", *promote(self.code, other, self))
 
-    def __mul__(self, other: Any) -> Word:
-        return arithmetic.plain("mul", *alike(self.code, self, other))
+    def __mul__(self, other: Any) -> LLVMValue:
+        return arithmetic.add_sub_mul("mul", *promote(self.code, self, other))
 
-    def __rmul__(self, other: Any) -> Word:
-        return arithmetic.plain("mul", *alike(self.code, other, self))
+    def __rmul__(self, other: Any) -> LLVMValue:
+        return arithmetic.add_sub_mul("mul", *promote(self.code, other, self))
 
-    def __truediv__(self, other: Any) -> Word:
-        return arithmetic.divided(*alike(self.code, self, other))
+    def __truediv__(self, other: Any) -> LLVMValue:
+        return arithmetic.divide(*promote(self.code, self, other))
 
-    def __rtruediv__(self, other: Any) -> Word:
-        return arithmetic.divided(*alike(self.code, other, self))
+    def __rtruediv__(self, other: Any) -> LLVMValue:
+        return arithmetic.divide(*promote(self.code, other, self))
 
-    def __floordiv__(self, other: Any) -> Word:
-        return arithmetic.floor_and_rest(*alike(self.code, self, other))[0]
+    def __floordiv__(self, other: Any) -> LLVMValue:
+        return arithmetic.floor_divmod(*promote(self.code, self, other))[0]
 
-    def __rfloordiv__(self, other: Any) -> Word:
-        return arithmetic.floor_and_rest(*alike(self.code, other, self))[0]
+    def __rfloordiv__(self, other: Any) -> LLVMValue:
+        return arithmetic.floor_divmod(*promote(self.code, other, self))[0]
 
-    def __mod__(self, other: Any) -> Word:
-        return arithmetic.floor_and_rest(*alike(self.code, self, other))[1]
+    def __mod__(self, other: Any) -> LLVMValue:
+        return arithmetic.floor_divmod(*promote(self.code, self, other))[1]
 
-    def __rmod__(self, other: Any) -> Word:
-        return arithmetic.floor_and_rest(*alike(self.code, other, self))[1]
+    def __rmod__(self, other: Any) -> LLVMValue:
+        return arithmetic.floor_divmod(*promote(self.code, other, self))[1]
 
-    def __pow__(self, other: Any) -> Word:
-        return arithmetic.power(*alike(self.code, self, other))
+    def __pow__(self, other: Any) -> LLVMValue:
+        return arithmetic.power(*promote(self.code, self, other))
 
-    def __rpow__(self, other: Any) -> Word:
-        return arithmetic.power(*alike(self.code, other, self))
+    def __rpow__(self, other: Any) -> LLVMValue:
+        return arithmetic.power(*promote(self.code, other, self))
 
-    def __and__(self, other: Any) -> Word:
-        return arithmetic.bitwise("and", *alike(self.code, self, other))
+    def __and__(self, other: Any) -> LLVMValue:
+        return arithmetic.bitwise("and", *promote(self.code, self, other))
 
-    def __rand__(self, other: Any) -> Word:
-        return arithmetic.bitwise("and", *alike(self.code, other, self))
+    def __rand__(self, other: Any) -> LLVMValue:
+        return arithmetic.bitwise("and", *promote(self.code, other, self))
 
-    def __or__(self, other: Any) -> Word:
-        return arithmetic.bitwise("or", *alike(self.code, self, other))
+    def __or__(self, other: Any) -> LLVMValue:
+        return arithmetic.bitwise("or", *promote(self.code, self, other))
 
-    def __ror__(self, other: Any) -> Word:
-        return arithmetic.bitwise("or", *alike(self.code, other, self))
+    def __ror__(self, other: Any) -> LLVMValue:
+        return arithmetic.bitwise("or", *promote(self.code, other, self))
 
-    def __xor__(self, other: Any) -> Word:
-        return arithmetic.bitwise("xor", *alike(self.code, self, other))
+    def __xor__(self, other: Any) -> LLVMValue:
+        return arithmetic.bitwise("xor", *promote(self.code, self, other))
 
-    def __rxor__(self, other: Any) -> Word:
-        return arithmetic.bitwise("xor", *alike(self.code, other, self))
+    def __rxor__(self, other: Any) -> LLVMValue:
+        return arithmetic.bitwise("xor", *promote(self.code, other, self))
 
-    def __lshift__(self, other: Any) -> Word:
-        return arithmetic.shifted("left", *alike(self.code, self, other))
+    def __lshift__(self, other: Any) -> LLVMValue:
+        return arithmetic.shift("left", *promote(self.code, self, other))
 
-    def __rlshift__(self, other: Any) -> Word:
-        return arithmetic.shifted("left", *alike(self.code, other, self))
+    def __rlshift__(self, other: Any) -> LLVMValue:
+        return arithmetic.shift("left", *promote(self.code, other, self))
 
-    def __rshift__(self, other: Any) -> Word:
-        return arithmetic.shifted("right", *alike(self.code, self, other))
+    def __rshift__(self, other: Any) -> LLVMValue:
+        return arithmetic.shift("right", *promote(self.code, self, other))
 
-    def __rrshift__(self, other: Any) -> Word:
-        return arithmetic.shifted("right", *alike(self.code, other, self))
+    def __rrshift__(self, other: Any) -> LLVMValue:
+        return arithmetic.shift("right", *promote(self.code, other, self))
 
-    def __lt__(self, other: Any) -> Word:
-        return arithmetic.compared("lt", *alike(self.code, self, other))
+    def __lt__(self, other: Any) -> LLVMValue:
+        return arithmetic.compare("lt", *promote(self.code, self, other))
 
-    def __le__(self, other: Any) -> Word:
-        return arithmetic.compared("le", *alike(self.code, self, other))
+    def __le__(self, other: Any) -> LLVMValue:
+        return arithmetic.compare("le", *promote(self.code, self, other))
 
-    def __gt__(self, other: Any) -> Word:
-        return arithmetic.compared("gt", *alike(self.code, self, other))
+    def __gt__(self, other: Any) -> LLVMValue:
+        return arithmetic.compare("gt", *promote(self.code, self, other))
 
-    def __ge__(self, other: Any) -> Word:
-        return arithmetic.compared("ge", *alike(self.code, self, other))
+    def __ge__(self, other: Any) -> LLVMValue:
+        return arithmetic.compare("ge", *promote(self.code, self, other))
 
-    def __eq__(self, other: Any) -> Word:  # type: ignore[override]
-        return arithmetic.compared("eq", *alike(self.code, self, other))
+    def __eq__(self, other: Any) -> LLVMValue:  # type: ignore[override]
+        return arithmetic.compare("eq", *promote(self.code, self, other))
 
-    def __ne__(self, other: Any) -> Word:  # type: ignore[override]
-        return arithmetic.compared("ne", *alike(self.code, self, other))
+    def __ne__(self, other: Any) -> LLVMValue:  # type: ignore[override]
+        return arithmetic.compare("ne", *promote(self.code, self, other))
 
-    def __neg__(self) -> Word:
-        return arithmetic.negated(self)
+    def __neg__(self) -> LLVMValue:
+        return arithmetic.negate(self)
 
-    def __abs__(self) -> Word:
-        return arithmetic.size(self)
+    def __abs__(self) -> LLVMValue:
+        return arithmetic.absolute(self)
 
-    def __invert__(self) -> Word:
-        return arithmetic.inverted(self)
+    def __invert__(self) -> LLVMValue:
+        return arithmetic.invert(self)
 
 
-def alike(code: Code, x: Any, y: Any) -> tuple[Word, Word]:
+def promote(code: FunctionBuilder, x: Any, y: Any) -> tuple[LLVMValue, LLVMValue]:
     """Two numbers in the type to which NumPy promotes them; Python's take that of the other."""
-    if not isinstance(x, Word):
-        if not isinstance(y, Word):  # numbers both: the first has the type that NumPy gives it
-            x = code.const(code_of(np.asarray(x).dtype), x)
-            return alike(code, x, y)
-        y_, x_ = alike(code, y, x)
+    if not isinstance(x, LLVMValue):
+        if not isinstance(y, LLVMValue):  # numbers both: the first has the type that NumPy gives it
+            x = code.const(type_code(np.asarray(x).dtype), x)
+            return promote(code, x, y)
+        y_, x_ = promote(code, y, x)
         return x_, y_
-    if not isinstance(y, Word):
+    if not isinstance(y, LLVMValue):
         kind = x.type
         if isinstance(y, (complex, np.complexfloating)) and kind not in PARTS:
             kind = "c8" if kind in ("f2", "f4") else "c16"
@@ -396,5 +403,5 @@ def alike(code: Code, x: Any, y: Any) -> tuple[Word, Word]:
         return code.cast(x, kind), code.const(kind, y)
     if x.type == y.type:
         return x, y
-    kind = code_of(np.result_type(x.type, y.type))
+    kind = type_code(np.result_type(x.type, y.type))
     return code.cast(x, kind), code.cast(y, kind)

@@ -14,25 +14,29 @@ from typing import Any
 
 from odyssey.kernels.formulas import World, two_parts
 
-__all__ = ["FARTHEST", "circular", "inverse_circular"]
+__all__ = ["FARTHEST", "circular_formulas", "inverse_circular_formulas"]
 
 FARTHEST: Mapping[str, float] = MappingProxyType({"f4": 2.0**16, "f8": 2.0**30})
 """Up to which size an angle is reduced here, by the type of the number."""
 
 # pi / 2 is these two and the third part.
-_HALF_PI, _REST, _REST_OF_REST = 1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33
+_HALF_PI, _HALF_PI_LOW, _HALF_PI_LOWEST = (
+    1.5707963267948966,
+    6.123233995736766e-17,
+    -1.4973849048591833e-33,
+)
 
 Formula = Callable[..., Any]
 
 
 def _parts_of_half_pi(w: World) -> tuple[Any, Any, Any]:
-    first, second = two_parts(w, _HALF_PI, _REST)
+    first, second = two_parts(w, _HALF_PI, _HALF_PI_LOW)
     if not w.single:
-        return first, second, w.number(_REST_OF_REST)
-    return first, second, w.number((_HALF_PI - float(first)) + _REST - float(second))
+        return first, second, w.number(_HALF_PI_LOWEST)
+    return first, second, w.number((_HALF_PI - float(first)) + _HALF_PI_LOW - float(second))
 
 
-def circular(w: World, mended: Callable[[str, Any, Any], Any]) -> dict[str, Formula]:
+def circular_formulas(w: World, mended: Callable[[str, Any, Any], Any]) -> dict[str, Formula]:
     """``sin``, ``cos`` and ``tan``; and ``sine``, ``cosine`` and ``tangent`` of reduced angles.
 
     Args:
@@ -105,7 +109,7 @@ def circular(w: World, mended: Callable[[str, Any, Any], Any]) -> dict[str, Form
     return made | {"sine": sine, "cosine": cosine, "tangent": tangent}
 
 
-def inverse_circular(w: World, root: Formula, copysign: Formula) -> dict[str, Formula]:
+def inverse_circular_formulas(w: World, root: Formula, copysign: Formula) -> dict[str, Formula]:
     """``asin``, ``acos``, ``atan`` and ``atan2``.
 
     Args:

@@ -18,58 +18,58 @@ from odyssey.compiler.llvm.types import LLVM, PARTS
 from odyssey.errors import DTypeError
 
 __all__ = [
-    "FUNCTIONS",
-    "behind",
-    "divided",
-    "equal",
-    "known",
-    "negated",
-    "paired",
-    "part",
-    "plain",
-    "power",
+    "COMPLEX_FUNCTIONS",
+    "imaginary_address",
+    "complex_divide",
+    "complex_equal",
+    "complex_constant",
+    "complex_negative",
+    "make_complex",
+    "complex_component",
+    "complex_add_sub_mul",
+    "complex_power",
 ]
 
 Word = Any  # that of ``words``, which imports this file
 
 
-def part(x: Word, k: int) -> Word:
+def complex_component(x: Word, k: int) -> Word:
     """The real part, 0, or the imaginary one, 1."""
     return x.code.op(PARTS[x.type], f"extractvalue {LLVM[x.type]} {x.text}, {k}")
 
 
-def paired(type: str, real: Word, imaginary: Word) -> Word:
+def make_complex(type: str, real: Word, imaginary: Word) -> Word:
     """A number of two parts, which have the type of such."""
     code, whole, one = real.code, LLVM[type], LLVM[PARTS[type]]
     half = code.op(type, f"insertvalue {whole} poison, {one} {real.text}, 0")
     return code.op(type, f"insertvalue {whole} {half.text}, {one} {imaginary.text}, 1")
 
 
-def known(code: Any, type: str, number: complex) -> str:
+def complex_constant(code: Any, type: str, number: complex) -> str:
     """How LLVM spells a number that is known now."""
     one = PARTS[type]
     real, imaginary = (code.const(one, part).text for part in (number.real, number.imag))
     return f"{{ {LLVM[one]} {real}, {LLVM[one]} {imaginary} }}"
 
 
-def behind(code: Any, type: str, pointer: str) -> str:
+def imaginary_address(code: Any, type: str, pointer: str) -> str:
     """Where the second part lies, by where the first one does."""
     found: str = code.op("ptr", f"getelementptr inbounds {LLVM[type]}, ptr {pointer}, i64 1").text
     return found
 
 
 def _parts(x: Word) -> tuple[Word, Word]:
-    return part(x, 0), part(x, 1)
+    return complex_component(x, 0), complex_component(x, 1)
 
 
-def plain(name: str, x: Word, y: Word) -> Word:
+def complex_add_sub_mul(name: str, x: Word, y: Word) -> Word:
     """``add``, ``sub`` or ``mul``."""
     (a, b), (c, d) = _parts(x), _parts(y)
     if name == "mul":
-        return paired(x.type, *_products_and_sums(x.type, a, b, c, d))
+        return make_complex(x.type, *_products_and_sums(x.type, a, b, c, d))
     if name == "add":
-        return paired(x.type, a + c, b + d)
-    return paired(x.type, a - c, b - d)
+        return make_complex(x.type, a + c, b + d)
+    return make_complex(x.type, a - c, b - d)
 
 
 def _products_and_sums(type: str, a: Word, b: Word, c: Word, d: Word) -> tuple[Word, Word]:
@@ -87,7 +87,7 @@ def _rounds_once(type: str) -> bool:
     return bool((x * x)[0].real > 2 * little)
 
 
-def divided(x: Word, y: Word) -> Word:
+def complex_divide(x: Word, y: Word) -> Word:
     """The quotient; by 0 parts are divided by 0."""
     code = x.code
     (a, b), (c, d) = _parts(x), _parts(y)
@@ -100,27 +100,27 @@ def divided(x: Word, y: Word) -> Word:
     real = code.select(wide, a + b * ratio, a * ratio + b) * scale
     imaginary = code.select(wide, b - a * ratio, b * ratio - a) * scale
     real = code.select(none, a / size_c, real)
-    return paired(x.type, real, code.select(none, b / size_c, imaginary))
+    return make_complex(x.type, real, code.select(none, b / size_c, imaginary))
 
 
-def power(x: Word, y: Word) -> Word:
+def complex_power(x: Word, y: Word) -> Word:
     """``x ** 2``, which is NumPy's square.
 
     Raises:
         DTypeError: of another exponent.
     """
-    if y.text != known(x.code, y.type, 2):
+    if y.text != complex_constant(x.code, y.type, 2):
         raise DTypeError("pow: native code has squares of complex numbers, and no other power")
-    return plain("mul", x, x)
+    return complex_add_sub_mul("mul", x, x)
 
 
-def negated(x: Word) -> Word:
+def complex_negative(x: Word) -> Word:
     """``-x``."""
     a, b = _parts(x)
-    return paired(x.type, -a, -b)
+    return make_complex(x.type, -a, -b)
 
 
-def equal(name: str, x: Word, y: Word) -> Word:
+def complex_equal(name: str, x: Word, y: Word) -> Word:
     """``eq`` or ``ne``.
 
     Raises:
@@ -155,8 +155,8 @@ def _exp(x: Word, of: Callable[..., Any]) -> Any:
     nothing = lost & (a == -math.inf)
     real = code.select(lost & (a == math.inf), a, code.select(nothing, none, real))
     signed = code.intrinsic("copysign", none, b)
-    return paired(x.type, real, code.select(nothing, signed, imaginary))
+    return make_complex(x.type, real, code.select(nothing, signed, imaginary))
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {"fabs": _size, "exp": _exp}
+COMPLEX_FUNCTIONS: dict[str, Callable[..., Any]] = {"fabs": _size, "exp": _exp}
 """By their names in ``math``; each is given what writes down functions of the parts."""

@@ -17,15 +17,19 @@ from typing import Any
 import numpy as np
 
 from odyssey.compiler.llvm import far_angles, vector_fallbacks
-from odyssey.compiler.llvm.builder import Code, Word
-from odyssey.compiler.llvm.circular import circular, inverse_circular
-from odyssey.compiler.llvm.hyperbolic import hyperbolic, hypotenuse, inverse_hyperbolic
-from odyssey.compiler.llvm.powers import cornered, powers, powers_of_single
-from odyssey.compiler.llvm.types import LLVM, code_of
+from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
+from odyssey.compiler.llvm.circular import circular_formulas, inverse_circular_formulas
+from odyssey.compiler.llvm.hyperbolic import (
+    hyperbolic_formulas,
+    hypot_formula,
+    inverse_hyperbolic_formulas,
+)
+from odyssey.compiler.llvm.powers import positive_pow, positive_pow_float32, pow_special_cases
+from odyssey.compiler.llvm.types import LLVM, type_code
 from odyssey.kernels import elementary
 from odyssey.kernels.formulas import World, errors, exponentials, logarithms
 
-__all__ = ["BOUNDS", "definitions", "name_of"]
+__all__ = ["BOUNDS", "define_formulas", "formula_symbol"]
 
 BOUNDS: Mapping[str, float] = MappingProxyType(
     {
@@ -40,13 +44,13 @@ BOUNDS: Mapping[str, float] = MappingProxyType(
 What is not named here is libm's.
 """
 
-Formula = Callable[..., Word]
+Formula = Callable[..., LLVMValue]
 
-_NAME = re.compile(r"@(odyssey\.(\w+)\.(f4|f8))\(")
-_FAR = re.compile(r"@odyssey_far_(\w+)\(")
+_FORMULA_CALL = re.compile(r"@(odyssey\.(\w+)\.(f4|f8))\(")
+_FAR_CALL = re.compile(r"@odyssey_far_(\w+)\(")
 
 
-def name_of(function: str, kind: str) -> str | None:
+def formula_symbol(function: str, kind: str) -> str | None:
     """What code calls a function of ``math`` by; None if it has no formula.
 
     >>> name_of("exp", "f4")
@@ -55,7 +59,7 @@ def name_of(function: str, kind: str) -> str | None:
     return f"odyssey.{function}.{kind}" if function in BOUNDS else None
 
 
-def definitions(text: str) -> str:
+def define_formulas(text: str) -> str:
     """Define what the code calls by such names.
 
     Args:
@@ -64,21 +68,23 @@ def definitions(text: str) -> str:
     Returns:
         Text that goes into the same module; what it calls in turn is to be declared.
     """
-    found = sorted(set(_NAME.findall(text)))
+    found = sorted(set(_FORMULA_CALL.findall(text)))
     made = "\n".join(_definition(function, kind) for _, function, kind in found)
-    made += vector_fallbacks.definitions(made)
-    far = sorted(set(_FAR.findall(made)))
-    return made + (far_angles.TABLE if far else "") + "\n".join(map(_far_definition, far))
+    made += vector_fallbacks.define_fallbacks(made)
+    far = sorted(set(_FAR_CALL.findall(made)))
+    return (
+        made + (far_angles.TWO_OVER_PI_TABLE if far else "") + "\n".join(map(_far_definition, far))
+    )
 
 
 @lru_cache(maxsize=8)
 def _far_definition(function: str) -> str:
     """A function of float64 that takes an angle of any size."""
-    code = Code()
-    x = Word(code, "f8", "%x")
+    code = FunctionBuilder()
+    x = LLVMValue(code, "f8", "%x")
     size = abs(x)
     of_rest = _formulas(code, "f8")[{"sin": "sine", "cos": "cosine", "tan": "tangent"}[function]]
-    found = of_rest(*far_angles.reduced(code, size))
+    found = of_rest(*far_angles.reduce_far_angle(code, size))
     if function != "cos":
         found = code.select(x < 0, -found, found)
     found = code.select(size < math.inf, found, x - x)
@@ -88,75 +94,82 @@ def _far_definition(function: str) -> str:
 
 @lru_cache(maxsize=128)
 def _definition(function: str, kind: str) -> str:
-    code = Code()
+    code = FunctionBuilder()
     formula = _formulas(code, kind)[function]
     count = formula.__code__.co_argcount
-    result = formula(*[Word(code, kind, f"%x{k}") for k in range(count)])
+    result = formula(*[LLVMValue(code, kind, f"%x{k}") for k in range(count)])
     given = ", ".join(f"{LLVM[kind]} %x{k}" for k in range(count))
     head = f"define internal {LLVM[kind]} @odyssey.{function}.{kind}({given}) alwaysinline {{"
     return "\n".join([head, *code.lines, f"  ret {LLVM[kind]} {result.text}", "}"])
 
 
-class _Made:
+class _Converter:
     """What makes words of one type: of numbers, and of other words."""
 
-    def __init__(self, code: Code, dtype: Any) -> None:
+    def __init__(self, code: FunctionBuilder, dtype: Any) -> None:
         self.code = code
         self.dtype = np.dtype(dtype)
-        self.kind = code_of(dtype)
+        self.kind = type_code(dtype)
 
     def __call__(self, value: Any) -> Any:
         return (
-            self.code.cast(value, self.kind) if isinstance(value, Word) else self.dtype.type(value)
+            self.code.cast(value, self.kind)
+            if isinstance(value, LLVMValue)
+            else self.dtype.type(value)
         )
 
 
-def _world(code: Code, kind: str) -> World:
+def _world(code: FunctionBuilder, kind: str) -> World:
     """What formulas compute with."""
     dtype = np.dtype(kind)
-    number, whole = _Made(code, dtype), _Made(code, np.int32 if kind == "f4" else np.int64)
+    number, whole = (
+        _Converter(code, dtype),
+        _Converter(code, np.int32 if kind == "f4" else np.int64),
+    )
 
-    def fma(*factors: Any) -> Word:
-        words = [w if isinstance(w, Word) else code.const(kind, w) for w in factors]
+    def fma(*factors: Any) -> LLVMValue:
+        words = [w if isinstance(w, LLVMValue) else code.const(kind, w) for w in factors]
         return code.intrinsic("fma", *words)
 
     return World(number, whole, dtype, lambda formula: formula, code.select, fma)
 
 
-def _formulas(code: Code, kind: str) -> dict[str, Formula]:
+def _formulas(code: FunctionBuilder, kind: str) -> dict[str, Formula]:
     """Formulas that write into code."""
 
-    def root(x: Word) -> Word:
+    def root(x: LLVMValue) -> LLVMValue:
         return code.intrinsic("sqrt", x)
 
-    def copysign(x: Word, y: Word) -> Word:
+    def copysign(x: LLVMValue, y: LLVMValue) -> LLVMValue:
         return code.intrinsic("copysign", x, y)
 
-    def mended(name: str, x: Word, result: Word) -> Word:
-        return code.op(kind, vector_fallbacks.call(name, kind, x.text, result.text))
+    def mended(name: str, x: LLVMValue, result: LLVMValue) -> LLVMValue:
+        return code.op(kind, vector_fallbacks.fallback_call(name, kind, x.text, result.text))
 
     world = _world(code, kind)
     made = exponentials(world) | logarithms(world)
     made |= errors(world, made["exp_of"])
-    made |= circular(world, mended) | inverse_circular(world, root, copysign)
-    made |= hyperbolic(world, made) | inverse_hyperbolic(world, made, root, copysign)
-    made |= hypotenuse(world, root)
+    made |= circular_formulas(world, mended) | inverse_circular_formulas(world, root, copysign)
+    made |= hyperbolic_formulas(world, made) | inverse_hyperbolic_formulas(
+        world, made, root, copysign
+    )
+    made |= hypot_formula(world, root)
     made["pow"] = _power(code, kind, world, made)
     return made
 
 
-def _power(code: Code, kind: str, world: World, made: Mapping[str, Formula]) -> Formula:
+def _power(code: FunctionBuilder, kind: str, world: World, made: Mapping[str, Formula]) -> Formula:
     """``pow``: of float32, by way of float64."""
 
-    def floor(x: Word) -> Word:
+    def floor(x: LLVMValue) -> LLVMValue:
         return code.intrinsic("floor", x)
 
-    def copysign(x: Word, y: Word) -> Word:
+    def copysign(x: LLVMValue, y: LLVMValue) -> LLVMValue:
         return code.intrinsic("copysign", x, y)
 
-    corner: Formula = cornered(world, floor, copysign)
+    corner: Formula = pow_special_cases(world, floor, copysign)
 
-    def power(x: Word, y: Word) -> Word:
+    def power(x: LLVMValue, y: LLVMValue) -> LLVMValue:
         if not world.single:
             return corner(x, y, of_positive(abs(x), y))
         wide = of_positive(code.cast(abs(x), "f8"), code.cast(y, "f8"))
@@ -166,7 +179,7 @@ def _power(code: Code, kind: str, world: World, made: Mapping[str, Formula]) -> 
     if world.single:
         wide_world = _world(code, "f8")
         known = exponentials(wide_world) | logarithms(wide_world)
-        of_positive = powers_of_single(wide_world, known)
+        of_positive = positive_pow_float32(wide_world, known)
     else:
-        of_positive = powers(world, made)
+        of_positive = positive_pow(world, made)
     return power

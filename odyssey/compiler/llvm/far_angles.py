@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from odyssey.compiler.llvm.builder import Code, Word
+from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
 
-__all__ = ["TABLE", "reduced"]
+__all__ = ["TWO_OVER_PI_TABLE", "reduce_far_angle"]
 
 _DIGITS = (
     "a2f9836e4e441529fc2757d1f534ddc0db6295993c439041fe5163abdebbc561b7246e3a424dd2e0"
@@ -22,14 +22,14 @@ _DIGITS = (
 # 64 zeros stand before the point, for angles that need them.
 _WORDS = [0, *(int(_DIGITS[k : k + 16], 16) for k in range(0, len(_DIGITS), 16))]
 
-TABLE = (
+TWO_OVER_PI_TABLE = (
     f"@odyssey_two_over_pi = internal constant [{len(_WORDS)} x i64] "
     f"[{', '.join(f'i64 {word}' for word in _WORDS)}]\n"
 )
 """The global of LLVM's that the code reads."""
 
 
-def reduced(code: Code, x: Word) -> tuple[Word, Word, Word]:
+def reduce_far_angle(code: FunctionBuilder, x: LLVMValue) -> tuple[LLVMValue, LLVMValue, LLVMValue]:
     """Of a positive float64 from 2**-10 on: how many quarters of a turn, modulo 4, and the rest.
 
     Args:
@@ -42,28 +42,34 @@ def reduced(code: Code, x: Word) -> tuple[Word, Word, Word]:
     bits = x.view("i8")
     fraction = (bits & ((1 << 52) - 1)) | (1 << 52)
     start = ((bits >> 52) & 2047) - (1075 - 62)  # of the digits that matter
-    turns = _turns(code, fraction, _window(code, start))  # 2 bits, and 126 behind the point
-    quarter = _word(code, f"lshr i128 {_wide(code, f'add i128 {turns}, {1 << 125}')}, 126")
-    whole = _wide(code, f"shl i128 {_wide(code, f'zext i64 {quarter.text} to i128')}, 126")
-    left = _wide(code, f"sub i128 {turns}, {whole}")
+    turns = _quarter_turns(
+        code, fraction, _two_over_pi_digits(code, start)
+    )  # 2 bits, and 126 behind the point
+    quarter = _emit_low_word(
+        code, f"lshr i128 {_emit_i128(code, f'add i128 {turns}, {1 << 125}')}, 126"
+    )
+    whole = _emit_i128(
+        code, f"shl i128 {_emit_i128(code, f'zext i64 {quarter.text} to i128')}, 126"
+    )
+    left = _emit_i128(code, f"sub i128 {turns}, {whole}")
     below = code.op("b1", f"icmp slt i128 {left}, 0")
-    turned = _wide(code, f"sub i128 0, {left}")
-    size = _wide(code, f"select i1 {below.text}, i128 {turned}, i128 {left}")
-    first, second = _in_radians(code, *_two_numbers(code, size))
+    turned = _emit_i128(code, f"sub i128 0, {left}")
+    size = _emit_i128(code, f"select i1 {below.text}, i128 {turned}, i128 {left}")
+    first, second = _in_radians(code, *_to_float_pair(code, size))
     return quarter, code.select(below, -first, first), code.select(below, -second, second)
 
 
-def _wide(code: Code, text: str) -> str:
+def _emit_i128(code: FunctionBuilder, text: str) -> str:
     """The name of an integer of 128 bits, which no Word is."""
     return code.op("i8", text).text
 
 
-def _word(code: Code, text: str) -> Word:
+def _emit_low_word(code: FunctionBuilder, text: str) -> LLVMValue:
     """The last 64 bits of one."""
-    return code.op("i8", f"trunc i128 {_wide(code, text)} to i64")
+    return code.op("i8", f"trunc i128 {_emit_i128(code, text)} to i64")
 
 
-def _window(code: Code, start: Word) -> list[Word]:
+def _two_over_pi_digits(code: FunctionBuilder, start: LLVMValue) -> list[LLVMValue]:
     """192 digits of 2 / pi, in three words."""
     place, surplus = start >> 6, start & 63
     words = []
@@ -74,31 +80,33 @@ def _window(code: Code, start: Word) -> list[Word]:
     return [code.call("i8", "llvm.fshl.i64", x, y, surplus) for x, y in pairwise(words)]
 
 
-def _turns(code: Code, fraction: Word, window: list[Word]) -> str:
+def _quarter_turns(code: FunctionBuilder, fraction: LLVMValue, window: list[LLVMValue]) -> str:
     """The product with the fraction of the angle, of which the last 64 bits are left out."""
-    factor = _wide(code, f"zext i64 {fraction.text} to i128")
+    factor = _emit_i128(code, f"zext i64 {fraction.text} to i128")
     first, second, third = (
-        _wide(code, f"mul i128 {factor}, {_wide(code, f'zext i64 {word.text} to i128')}")
+        _emit_i128(code, f"mul i128 {factor}, {_emit_i128(code, f'zext i64 {word.text} to i128')}")
         for word in window
     )
-    first = _wide(code, f"shl i128 {first}, 64")
-    third = _wide(code, f"lshr i128 {third}, 64")
-    return _wide(code, f"add i128 {_wide(code, f'add i128 {first}, {second}')}, {third}")
+    first = _emit_i128(code, f"shl i128 {first}, 64")
+    third = _emit_i128(code, f"lshr i128 {third}, 64")
+    return _emit_i128(code, f"add i128 {_emit_i128(code, f'add i128 {first}, {second}')}, {third}")
 
 
-def _two_numbers(code: Code, size: str) -> tuple[Word, Word]:
+def _to_float_pair(code: FunctionBuilder, size: str) -> tuple[LLVMValue, LLVMValue]:
     """An integer, divided by 2**126, as the sum of two numbers."""
-    zeros = _wide(code, f"call i128 @llvm.ctlz.i128(i128 {size}, i1 false)")
-    leading = _wide(code, f"shl i128 {size}, {zeros}")
-    high = _word(code, f"lshr i128 {leading}, 64")
-    low = _word(code, f"lshr i128 {leading}, 11")  # 11 bits of the first word, and 53
+    zeros = _emit_i128(code, f"call i128 @llvm.ctlz.i128(i128 {size}, i1 false)")
+    leading = _emit_i128(code, f"shl i128 {size}, {zeros}")
+    high = _emit_low_word(code, f"lshr i128 {leading}, 64")
+    low = _emit_low_word(code, f"lshr i128 {leading}, 11")  # 11 bits of the first word, and 53
     count = code.op("i8", f"trunc i128 {zeros} to i64")
     scale = ((1023 - 62) - count << 52).view("f8")
     rest = code.cast(low.view("u8"), "f8") * (scale * 2.0**-53)
     return code.cast((high & ~2047).view("u8"), "f8") * scale, rest
 
 
-def _in_radians(code: Code, high: Word, low: Word) -> tuple[Word, Word]:
+def _in_radians(
+    code: FunctionBuilder, high: LLVMValue, low: LLVMValue
+) -> tuple[LLVMValue, LLVMValue]:
     """Quarters of a turn, times pi / 2."""
     half_pi, rest = (code.const("f8", v) for v in (1.5707963267948966, 6.123233995736766e-17))
     first = high * half_pi

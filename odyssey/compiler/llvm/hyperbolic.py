@@ -11,12 +11,12 @@ from typing import Any
 
 from odyssey.kernels.formulas import World
 
-__all__ = ["hyperbolic", "hypotenuse", "inverse_hyperbolic"]
+__all__ = ["hyperbolic_formulas", "hypot_formula", "inverse_hyperbolic_formulas"]
 
 Formula = Callable[..., Any]
 
 
-def hyperbolic(w: World, known: Mapping[str, Formula]) -> dict[str, Formula]:
+def hyperbolic_formulas(w: World, known: Mapping[str, Formula]) -> dict[str, Formula]:
     """``sinh`` and ``cosh``; ``known`` has the exponential."""
     F, I, fma, select = w.number, w.whole, w.fma, w.select  # noqa: E741
     one, none, quarter, down = F(1), F(0), F(0.25), I(1)
@@ -38,7 +38,7 @@ def hyperbolic(w: World, known: Mapping[str, Formula]) -> dict[str, Formula]:
     return {"sinh": sinh, "cosh": cosh}
 
 
-def inverse_hyperbolic(
+def inverse_hyperbolic_formulas(
     w: World, known: Mapping[str, Formula], root: Formula, copysign: Formula
 ) -> dict[str, Formula]:
     """``asinh``, ``acosh`` and ``atanh``; ``known`` has the logarithm."""
@@ -84,7 +84,7 @@ def inverse_hyperbolic(
     return {"asinh": asinh, "acosh": acosh, "atanh": atanh}
 
 
-def hypotenuse(w: World, root: Formula) -> dict[str, Formula]:
+def hypot_formula(w: World, root: Formula) -> dict[str, Formula]:
     """``hypot``."""
     F, fma, select = w.number, w.fma, w.select
     one, infinity = F(1), F(math.inf)

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from odyssey.compiler.llvm.builder import Code, Word
-from odyssey.compiler.llvm.elementary import definitions
-from odyssey.compiler.llvm.types import LLVM, MEMORY, TYPES, code_of, declared
+from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
+from odyssey.compiler.llvm.elementary import define_formulas
+from odyssey.compiler.llvm.types import LLVM, MEMORY, TYPES, declare_functions, type_code
 
-__all__ = ["LLVM", "MEMORY", "TYPES", "Code", "Word", "code_of", "declarations"]
+__all__ = ["LLVM", "MEMORY", "TYPES", "FunctionBuilder", "LLVMValue", "type_code", "declarations"]
 
 
 def declarations(text: str) -> str:
@@ -24,5 +24,5 @@ def declarations(text: str) -> str:
     >>> declarations("%y = call float @sinf(float %x)")
     'declare float @sinf(float) nounwind willreturn memory(none)'
     """
-    made = definitions(text)
-    return "\n".join(filter(None, [declared(text + made), made]))
+    made = define_formulas(text)
+    return "\n".join(filter(None, [declare_functions(text + made), made]))

@@ -14,26 +14,31 @@ from typing import Any
 from odyssey.kernels.formulas import World, polynomial
 from odyssey.kernels.series import SERIES
 
-__all__ = ["cornered", "powers", "powers_of_single"]
+__all__ = ["pow_special_cases", "positive_pow", "positive_pow_float32"]
 
 Formula = Callable[..., Any]
 
 # log(2), of which the first part has 42 bits, and a third
-_OF_TWO, _OF_TWO_LOW = 0.6931471805598903, 5.497923018708371e-14
+_LOG_TWO, _LOG_TWO_LOW = 0.6931471805598903, 5.497923018708371e-14
 _THIRD, _THIRD_LOW = 1 / 3, 1.850371707708594e-17
 # ((atanh(s) / s - 1) / s**2 - 1/3) / s**2, of s**2; s <= (sqrt(2) - 1) / (sqrt(2) + 1); 2**-70
-_REST = (
+_ATANH_SERIES = (
     *(0.2, 0.14285714285714693, 0.11111111110822655, 0.09090909168893319),
     *(0.07692297353566649, 0.0666740928118603, 0.05852932762575816, 0.05863525165318467),
 )
 
 
 # (atanh(s) / s - 1) / s**2, of s**2, likewise; 2**-43
-_FEW = (0.33333333333693205, 0.19999999390972328, 0.14285878836922353, 0.11095600957478867)
-_FEW_LAST = 0.09683256270952247
+_ATANH_SERIES_FLOAT32 = (
+    0.33333333333693205,
+    0.19999999390972328,
+    0.14285878836922353,
+    0.11095600957478867,
+)
+_ATANH_LAST_FLOAT32 = 0.09683256270952247
 
 
-def powers(w: World, known: Mapping[str, Formula]) -> Formula:
+def positive_pow(w: World, known: Mapping[str, Formula]) -> Formula:
     """``pow`` of positive numbers, in float64.
 
     Args:
@@ -42,9 +47,9 @@ def powers(w: World, known: Mapping[str, Formula]) -> Formula:
     """
     F, fma, select = w.number, w.fma, w.select
     two, none, nothing = F(2), F(0), w.whole(0)
-    of_two, of_two_low = F(_OF_TWO), F(_OF_TWO_LOW)
+    of_two, of_two_low = F(_LOG_TWO), F(_LOG_TWO_LOW)
     third, third_low = F(_THIRD), F(_THIRD_LOW)
-    rest = polynomial(w, _REST)
+    rest = polynomial(w, _ATANH_SERIES)
 
     def log_of_fraction(f: Any) -> tuple[Any, Any]:
         """``log(1 + f)``, in two parts."""
@@ -81,7 +86,7 @@ def powers(w: World, known: Mapping[str, Formula]) -> Formula:
     return power
 
 
-def powers_of_single(w: World, known: Mapping[str, Formula]) -> Formula:
+def positive_pow_float32(w: World, known: Mapping[str, Formula]) -> Formula:
     """``pow`` of positive numbers that are float32, in float64, as ``powers`` has it.
 
     The logarithm in base 2 errs by 2**-43 of itself, and of what is below 2**8 by less than the
@@ -90,7 +95,7 @@ def powers_of_single(w: World, known: Mapping[str, Formula]) -> Formula:
     F, fma, select = w.number, w.fma, w.select
     two = F(2)
     least, most, magic = F(-200), F(200), w.magic
-    series = polynomial(w, (*_FEW, _FEW_LAST))
+    series = polynomial(w, (*_ATANH_SERIES_FLOAT32, _ATANH_LAST_FLOAT32))
     series_of_two = polynomial(w, SERIES["exp2"][0])
     of_two, twice_of_e = F(math.log(2)), F(2 / math.log(2))
 
@@ -110,7 +115,7 @@ def powers_of_single(w: World, known: Mapping[str, Formula]) -> Formula:
     return power
 
 
-def cornered(w: World, floor: Formula, copysign: Formula) -> Formula:
+def pow_special_cases(w: World, floor: Formula, copysign: Formula) -> Formula:
     """What ``pow`` of any numbers is, as C has it, of ``x``, ``y`` and the power of ``abs(x)``."""
     F, select = w.number, w.select
     one, none, half, infinity, nan = F(1), F(0), F(0.5), F(math.inf), F(math.nan)

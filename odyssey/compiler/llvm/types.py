@@ -23,8 +23,8 @@ __all__ = [
     "PARTS",
     "SUFFIXES",
     "TYPES",
-    "code_of",
-    "declared",
+    "type_code",
+    "declare_functions",
 ]
 
 PARTS: Mapping[str, str] = MappingProxyType({"c8": "f4", "c16": "f8"})
@@ -67,7 +67,7 @@ _TYPE = r"<[^>]*>|\w+"
 _CALL = re.compile(rf"call (?:\w+ )*?({_TYPE}) @([\w.]+)\((.*)\)")
 
 
-def code_of(dtype: DTypeLike) -> str:
+def type_code(dtype: DTypeLike) -> str:
     """The letters of a dtype.
 
     Raises:
@@ -83,7 +83,7 @@ def code_of(dtype: DTypeLike) -> str:
     return found
 
 
-def declared(text: str) -> str:
+def declare_functions(text: str) -> str:
     """Declare what code calls: functions of libm, and those that are LLVM's own.
 
     Args:

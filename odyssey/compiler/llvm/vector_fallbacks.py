@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import re
 
-from odyssey.compiler.llvm.builder import Code
+from odyssey.compiler.llvm.builder import FunctionBuilder
 from odyssey.compiler.llvm.circular import FARTHEST
 from odyssey.compiler.llvm.types import LLVM, SUFFIXES
 
-__all__ = ["call", "definitions"]
+__all__ = ["fallback_call", "define_fallbacks"]
 
 _LANES = {"f4": (2, 4, 8, 16), "f8": (2, 4, 8)}
 _NAME = re.compile(r"@(odyssey_mend_(\w+)_(f4|f8))\(")
 
-_ONE = """
+_SCALAR_FALLBACK = """
 define internal {t} @{name}({t} %x, {t} %found) noinline optsize nounwind willreturn memory(none) {{
   %size = call {t} @llvm.fabs.{s}({t} %x)
   %far = fcmp ogt {t} %size, {limit}
@@ -29,7 +29,7 @@ end:
   ret {t} %found
 }}
 """
-_EXACT = {
+_EXACT_RESULT = {
     "f4": """%wide = fpext float %x to double
   %exact = call double @odyssey_far_{function}(double %wide)
   %mended = fptrunc double %exact to float
@@ -37,7 +37,7 @@ _EXACT = {
     "f8": """%exact = call double @odyssey_far_{function}(double %x)
   ret double %exact""",
 }
-_EACH = """
+_LANE_LOOP = """
 define internal void @{name}_each(ptr %xs, ptr %founds, i64 %n) noinline optsize nounwind {{
 begin:
   br label %each
@@ -57,7 +57,7 @@ end:
 }}
 """
 # Looking is a function of its own, without a stack: it is called for each vector.
-_SEVERAL = """
+_VECTOR_FALLBACK = """
 define internal {v} @{name}_{n}({v} %x, {v} %found) noinline nounwind willreturn memory(none) {{
   %size = call {v} @llvm.fabs.v{n}{s}({v} %x)
   %far = fcmp ogt {v} %size, splat ({t} {limit})
@@ -82,7 +82,7 @@ define internal {v} @{name}_all_{n}({v} %x, {v} %found) noinline optsize nounwin
 """
 
 
-def call(function: str, kind: str, x: str, found: str) -> str:
+def fallback_call(function: str, kind: str, x: str, found: str) -> str:
     """The instruction that gives the function of ``x`` where ``x`` is far, and else ``found``.
 
     >>> call("sin", "f8", "%x", "%y")[:49]
@@ -93,17 +93,19 @@ def call(function: str, kind: str, x: str, found: str) -> str:
     return f'call {t} @{name}({t} {x}, {t} {found}) "vector-function-abi-variant"="{variants}"'
 
 
-def definitions(text: str) -> str:
+def define_fallbacks(text: str) -> str:
     """Define what such instructions in the text call; it calls ``@odyssey_far_sin`` and so on."""
     lines, kept = [], []
     for name, function, kind in sorted(set(_NAME.findall(text))):
         t, s = LLVM[kind], SUFFIXES[kind]
-        limit = Code().const(kind, FARTHEST[kind]).text
+        limit = FunctionBuilder().const(kind, FARTHEST[kind]).text
         known = {"t": t, "s": s, "name": name, "limit": limit}
-        lines.append(_ONE.format(exact=_EXACT[kind].format(function=function), **known))
-        lines.append(_EACH.format(**known))
+        lines.append(
+            _SCALAR_FALLBACK.format(exact=_EXACT_RESULT[kind].format(function=function), **known)
+        )
+        lines.append(_LANE_LOOP.format(**known))
         for n in _LANES[kind]:
-            lines.append(_SEVERAL.format(v=f"<{n} x {t}>", n=n, **known))
+            lines.append(_VECTOR_FALLBACK.format(v=f"<{n} x {t}>", n=n, **known))
             kept.append(f"ptr @{name}_{n}")
     if kept:  # nothing calls them yet: LLVM is to keep them until it vectorizes
         array = f"[{len(kept)} x ptr] [{', '.join(kept)}]"

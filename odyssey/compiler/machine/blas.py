@@ -29,12 +29,20 @@ import numpy as np
 
 from odyssey.compiler.machine.jit import Loaded, load
 
-__all__ = ["COLUMNS", "PLAIN", "ROWS", "TRANSPOSED", "blas", "largest_size", "thread_setters"]
+__all__ = [
+    "COLUMNS",
+    "NOT_TRANSPOSED",
+    "ROWS",
+    "TRANSPOSED",
+    "blas_addresses",
+    "max_blas_size",
+    "thread_setters",
+]
 
 ROWS, COLUMNS = 101, 102
 """What ``order`` may be: which of its neighbours an element lies beside."""
 
-PLAIN, TRANSPOSED = 111, 112
+NOT_TRANSPOSED, TRANSPOSED = 111, 112
 """What ``ta`` and ``tb`` may be: whether a matrix is turned."""
 
 _NAMES = tuple(f"{letter}{what}" for what in ("gemm", "gemv") for letter in "sdcz")
@@ -50,19 +58,19 @@ class _Source(NamedTuple):
     keep: object
 
 
-def blas() -> Mapping[str, int]:
+def blas_addresses() -> Mapping[str, int]:
     """Addresses by name, such as ``"ody_sgemm"``; none where no library is found.
 
     Raises:
         DeviceError: The library needs a program between, and none can be compiled here.
     """
-    found = _found()
+    found = _library_functions()
     return MappingProxyType(found.addresses if found else {})
 
 
-def largest_size() -> int:
+def max_blas_size() -> int:
     """What sizes and steps may be at most; beyond it, the library would read other numbers."""
-    found = _found()
+    found = _library_functions()
     return found.largest if found else 0
 
 
@@ -72,11 +80,11 @@ def thread_setters() -> tuple[int, int]:
 
     Zeros where it has none, or is not OpenBLAS.
     """
-    found = _found()
+    found = _library_functions()
     library = found.library if found else None
     if library is None:
         return 0, 0
-    for before, after in _SETTERS:
+    for before, after in _SETTER_AFFIXES:
         get = _symbol(library, f"{before}openblas_get_num_threads{after}")
         put = _symbol(library, f"{before}openblas_set_num_threads{after}")
         if get and put:
@@ -84,29 +92,31 @@ def thread_setters() -> tuple[int, int]:
     return 0, 0
 
 
-_SETTERS = (("scipy_", "64_"), ("", "64_"), ("", "_64"), ("scipy_", ""), ("", ""))
+_SETTER_AFFIXES = (("scipy_", "64_"), ("", "64_"), ("", "_64"), ("scipy_", ""), ("", ""))
 
 
 @cache
-def _found() -> _Functions | None:
+def _library_functions() -> _BlasFunctions | None:
     """What is called, for as long as the process lives."""
-    return next((made for made in map(_Functions, _sources()) if made.multiply()), None)
+    return next(
+        (made for made in map(_BlasFunctions, _candidate_sources()) if made.multiply()), None
+    )
 
 
-def _sources() -> Iterator[_Source]:
+def _candidate_sources() -> Iterator[_Source]:
     """What may be there, NumPy's own first."""
     for library in _libraries():
-        for before, after, kind in _SPELLINGS:
+        for before, after, kind in _SYMBOL_AFFIXES:
             found = {name: _symbol(library, f"{before}{name}{after}") for name in _NAMES}
             if all(found.values()):
                 yield _Source({n: a for n, a in found.items() if a}, kind, library)
-    fortran = _scipy()
+    fortran = _scipy_source()
     if fortran is not None:
         yield fortran
 
 
 # Before and behind the name of a function, and how it is called.
-_SPELLINGS = (
+_SYMBOL_AFFIXES = (
     ("scipy_cblas_", "64_", "long"),  # OpenBLAS of NumPy's wheels
     ("cblas_", "64_", "long"),
     ("cblas_", "_64", "long"),
@@ -143,18 +153,18 @@ def _symbol(library: ctypes.CDLL, name: str) -> int | None:
         return None
 
 
-def _scipy() -> _Source | None:
+def _scipy_source() -> _Source | None:
     """What SciPy gives to Cython: functions of Fortran with integers of 32 bits."""
     try:
         module: Any = import_module("scipy.linalg.cython_blas")
         capsules = module.__pyx_capi__
-        found = {name: _pointer(capsules[name]) for name in _NAMES}
+        found = {name: _capsule_pointer(capsules[name]) for name in _NAMES}
     except (ImportError, OSError, AttributeError, KeyError, ValueError):
         return None
     return _Source(found, "fortran", module)
 
 
-def _pointer(capsule: object) -> int:
+def _capsule_pointer(capsule: object) -> int:
     """What a capsule holds, by the name that it has itself."""
     name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
         ("PyCapsule_GetName", ctypes.pythonapi)
@@ -166,7 +176,7 @@ def _pointer(capsule: object) -> int:
     return found
 
 
-class _Functions:
+class _BlasFunctions:
     """The functions of a source, under one signature."""
 
     def __init__(self, source: _Source) -> None:
@@ -176,7 +186,7 @@ class _Functions:
         self.addresses = {f"ody_{name}": a for name, a in source.addresses.items()}
         if source.kind == "long" or (source.kind == "short" and _EIGHT_BYTES):
             return
-        shim = _short_text if source.kind == "short" else _fortran_text
+        shim = _int32_text if source.kind == "short" else _fortran_text
         outside = {f"blas_{name}": a for name, a in source.addresses.items()}
         program: Loaded = load("\n".join(shim(name) for name in _NAMES), outside)
         self._keep.append(program)
@@ -184,13 +194,13 @@ class _Functions:
 
     def multiply(self) -> bool:
         """Whether they do that rightly."""
-        return all(_right(name[4:], address) for name, address in self.addresses.items())
+        return all(_is_correct(name[4:], address) for name, address in self.addresses.items())
 
 
 # ------------------------------------------------------------------ other signatures
 
 
-def _head(name: str) -> str:
+def _signature_text(name: str) -> str:
     """How a function is defined here."""
     real = _TYPES[name[0]]
     if name.endswith("gemm"):
@@ -210,7 +220,7 @@ def _sizes(name: str) -> tuple[str, ...]:
     return "m", "n", "lda", "incx", "incy"
 
 
-def _short_text(name: str) -> str:
+def _int32_text(name: str) -> str:
     """A function of 64 bits that calls one of 32."""
     real = _TYPES[name[0]]
     lines = [f"  %{size}.32 = trunc i64 %{size} to i32" for size in _sizes(name)]
@@ -225,13 +235,13 @@ def _short_text(name: str) -> str:
             f"i32 %order, i32 %ta, i32 %m.32, i32 %n.32, {real} %alpha, ptr %a, i32 %lda.32, "
             f"ptr %x, i32 %incx.32, {real} %beta, ptr %y, i32 %incy.32"
         )
-    return _defined(name, given, lines)
+    return _forwarding_text(name, given, lines)
 
 
-def _defined(name: str, given: str, lines: list[str]) -> str:
+def _forwarding_text(name: str, given: str, lines: list[str]) -> str:
     types = ", ".join(part.split()[0] for part in given.split(", "))
     body = "\n".join([*lines, f"  call void @blas_{name}({given})", "  ret void"])
-    return f"declare void @blas_{name}({types})\n{_head(name)} {{\n{body}\n}}"
+    return f"declare void @blas_{name}({types})\n{_signature_text(name)} {{\n{body}\n}}"
 
 
 def _fortran_text(name: str) -> str:
@@ -246,7 +256,7 @@ def _fortran_text(name: str) -> str:
         lines.append(f"  %{size}.32 = trunc i64 %{size} to i32")
         lines += [f"  %{size}.at = alloca i32", f"  store i32 %{size}.32, ptr %{size}.at"]
     for letter in ("ta", "tb") if name.endswith("gemm") else ("ta",):
-        lines += _letter(letter)
+        lines += _transpose_letter(letter)
     for scalar in ("alpha", "beta"):
         if real == "ptr":
             lines.append(f"  %{scalar}.at = getelementptr i8, ptr %{scalar}, i64 0")
@@ -270,13 +280,13 @@ def _fortran_text(name: str) -> str:
         lines.append(f"  %{one}~ = select i1 %rows, ptr %{other}, ptr %{one}")
         lines.append(f"  %{other}~ = select i1 %rows, ptr %{one}, ptr %{other}")
     given = ", ".join(f"ptr %{operand}" for operand in order.split())
-    return _defined(name, given, lines).replace("~", ".chosen")
+    return _forwarding_text(name, given, lines).replace("~", ".chosen")
 
 
-def _letter(name: str) -> list[str]:
+def _transpose_letter(name: str) -> list[str]:
     """The letter for one of C's numbers: N, T or C."""
     return [
-        f"  %{name}.plain = icmp eq i32 %{name}, {PLAIN}",
+        f"  %{name}.plain = icmp eq i32 %{name}, {NOT_TRANSPOSED}",
         f"  %{name}.turned = icmp eq i32 %{name}, {TRANSPOSED}",
         f"  %{name}.other = select i1 %{name}.turned, i8 84, i8 67",
         f"  %{name}.letter = select i1 %{name}.plain, i8 78, i8 %{name}.other",
@@ -291,29 +301,29 @@ def _letter(name: str) -> list[str]:
 _M, _N, _K = 3, 2, 4
 
 # For each order: the product alone, written over NaN; and twice the product, added to numbers.
-_ROUNDS = {ROWS: (1, 0, np.nan), COLUMNS: (2, 1, 3)}
+_TEST_SCALARS = {ROWS: (1, 0, np.nan), COLUMNS: (2, 1, 3)}
 
 
-def _right(name: str, address: int) -> bool:
+def _is_correct(name: str, address: int) -> bool:
     """Whether the function multiplies parts of larger arrays."""
-    call = _callable(name, address)
+    call = _ctypes_function(name, address)
     dtype = np.dtype(_DTYPES[name[0]])
-    turns = (PLAIN, TRANSPOSED)
+    turns = (NOT_TRANSPOSED, TRANSPOSED)
     if name.endswith("gemv"):
-        return all(_vectors(call, dtype, *choice) for choice in product(_ROUNDS, turns))
-    return all(_matrices(call, dtype, *choice) for choice in product(_ROUNDS, turns, turns))
+        return all(_check_gemv(call, dtype, *choice) for choice in product(_TEST_SCALARS, turns))
+    return all(_check_gemm(call, dtype, *choice) for choice in product(_TEST_SCALARS, turns, turns))
 
 
-def _matrices(
+def _check_gemm(
     call: Callable[..., None], dtype: np.dtype[Any], order: int, ta: int, tb: int
 ) -> bool:
-    a, lda = _part(_M, _K, dtype, order, ta)
-    b, ldb = _part(_K, _N, dtype, order, tb)
-    out, ldc = _part(_M, _N, dtype, order, PLAIN)
-    alpha, beta, onto = _ROUNDS[order]
+    a, lda = _test_matrix(_M, _K, dtype, order, ta)
+    b, ldb = _test_matrix(_K, _N, dtype, order, tb)
+    out, ldc = _test_matrix(_M, _N, dtype, order, NOT_TRANSPOSED)
+    alpha, beta, onto = _TEST_SCALARS[order]
     out[...] = onto
     scalars = np.array([alpha, beta], dtype)
-    first, second = _given(scalars)
+    first, second = _scalar_arguments(scalars)
     call(
         *(order, ta, tb, _M, _N, _K, first, a.ctypes.data, lda),
         *(b.ctypes.data, ldb, second, out.ctypes.data, ldc),
@@ -321,17 +331,17 @@ def _matrices(
     return np.array_equal(out, alpha * (a @ b) + (onto if beta else 0))
 
 
-def _vectors(call: Callable[..., None], dtype: np.dtype[Any], order: int, ta: int) -> bool:
-    a, lda = _part(_M, _K, dtype, order, ta)
+def _check_gemv(call: Callable[..., None], dtype: np.dtype[Any], order: int, ta: int) -> bool:
+    a, lda = _test_matrix(_M, _K, dtype, order, ta)
     x = np.arange(1, 1 + 2 * _K).astype(dtype)[::2]
     if dtype.kind == "c":
         x.imag = 2 - np.arange(_K)
     out = np.zeros(3 * _M, dtype)[::3]
-    alpha, beta, onto = _ROUNDS[order]
+    alpha, beta, onto = _TEST_SCALARS[order]
     out[...] = onto
-    sizes = (_M, _K) if ta == PLAIN else (_K, _M)
+    sizes = (_M, _K) if ta == NOT_TRANSPOSED else (_K, _M)
     scalars = np.array([alpha, beta], dtype)
-    first, second = _given(scalars)
+    first, second = _scalar_arguments(scalars)
     call(
         *(order, ta, *sizes, first, a.ctypes.data, lda),
         *(x.ctypes.data, 2, second, out.ctypes.data, 3),
@@ -339,20 +349,20 @@ def _vectors(call: Callable[..., None], dtype: np.dtype[Any], order: int, ta: in
     return np.array_equal(out, alpha * (a @ x) + (onto if beta else 0))
 
 
-def _part(
+def _test_matrix(
     rows: int, columns: int, dtype: np.dtype[Any], order: int, turned: int
 ) -> tuple[np.ndarray[Any, Any], int]:
     """A matrix that is stored in this order, turned or not, within a larger one; and its step."""
-    shape = (rows, columns) if turned == PLAIN else (columns, rows)
+    shape = (rows, columns) if turned == NOT_TRANSPOSED else (columns, rows)
     whole = np.zeros([size + 2 for size in shape], dtype, "C" if order == ROWS else "F")
     part = whole[: shape[0], : shape[1]]
     part[...] = np.arange(1, 1 + part.size).reshape(shape)
     if dtype.kind == "c":
         part.imag = np.arange(part.size).reshape(shape)[::-1] - 2
-    return (part if turned == PLAIN else part.T), max(whole.strides) // dtype.itemsize
+    return (part if turned == NOT_TRANSPOSED else part.T), max(whole.strides) // dtype.itemsize
 
 
-def _given(scalars: np.ndarray[Any, Any]) -> list[Any]:
+def _scalar_arguments(scalars: np.ndarray[Any, Any]) -> list[Any]:
     if scalars.dtype.kind != "c":
         return scalars.tolist()  # type: ignore[no-any-return]
     return [scalars[k:].ctypes.data_as(ctypes.c_void_p) for k in range(2)]
@@ -367,9 +377,9 @@ _C_TYPES: dict[str, Any] = {
 }
 
 
-def _callable(name: str, address: int) -> Callable[..., None]:
+def _ctypes_function(name: str, address: int) -> Callable[..., None]:
     """The function for Python, by the signature that programs call it with."""
-    head = _head(name)
+    head = _signature_text(name)
     parameters = head[head.index("(") + 1 : -1].split(", ")
     types = [_C_TYPES[parameter.split()[0]] for parameter in parameters]
     return ctypes.CFUNCTYPE(None, *types)(address)

@@ -24,7 +24,7 @@ from pathlib import Path
 from odyssey.kernels.generated import cache_folder
 from odyssey.saving.replacing import DRAFTS, replace
 
-__all__ = ["clear_cache", "folder", "key_of", "read", "write"]
+__all__ = ["clear_cache", "code_folder", "entry_key", "read_entry", "write_entry"]
 
 # Of the files, and of what the programs in them expect of the library.
 _FORMAT = 1
@@ -34,19 +34,19 @@ _HEADER = struct.Struct("<8sQ32s32s")  # magic, length, the key, the contents' d
 _SUFFIX = ".code"
 _NAME = re.compile(r"[0-9a-f]{64}\.code")
 
-_LIMIT = 256 << 20
+_DEFAULT_LIMIT = 256 << 20
 
 # Seconds after which a draft is nobody's any more.
-_ABANDONED = 3600.0
+_DRAFT_LIFETIME = 3600.0
 
 # Of how many keys one has the files counted.
-_SELDOM = 64
+_EVICTION_INTERVAL = 64
 
 # What was warned of.
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
-def key_of(words: Iterable[str]) -> bytes:
+def entry_key(words: Iterable[str]) -> bytes:
     """The key of what is made from ``words`` alone."""
     digest = sha256(str(_FORMAT).encode())
     for word in words:
@@ -55,7 +55,7 @@ def key_of(words: Iterable[str]) -> bytes:
     return digest.digest()
 
 
-def folder() -> Path | None:
+def code_folder() -> Path | None:
     """Where machine code is kept; None if nowhere."""
     given = os.environ.get("ODYSSEY_CACHE", "")
     if given.strip().lower() == "off":
@@ -66,16 +66,16 @@ def folder() -> Path | None:
         return None
 
 
-def read(key: bytes) -> bytes | None:
+def read_entry(key: bytes) -> bytes | None:
     """What was written under ``key``; None if that is not there, or not as it was written."""
-    home = folder()
+    home = code_folder()
     if home is None:
         return None
     path = home / (key.hex() + _SUFFIX)
     try:
         if not _is_private(home):
             return None
-        contents = _contents(path, key)
+        contents = _read_verified(path, key)
     except (OSError, ValueError):
         return None
     if contents is not None:
@@ -84,12 +84,12 @@ def read(key: bytes) -> bytes | None:
     return contents
 
 
-def _contents(path: Path, key: bytes) -> bytes | None:
+def _read_verified(path: Path, key: bytes) -> bytes | None:
     # A link is not followed, and a pipe not waited for.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     with open(path, "rb", opener=lambda name, _: os.open(name, flags | _BINARY)) as file:
         found = os.fstat(file.fileno())
-        if not (stat.S_ISREG(found.st_mode) and _is_ours(found)):
+        if not (stat.S_ISREG(found.st_mode) and _is_owned_by_user(found)):
             return None
         head = file.read(_HEADER.size)
         if len(head) != _HEADER.size:
@@ -104,10 +104,10 @@ def _contents(path: Path, key: bytes) -> bytes | None:
 _BINARY: int = getattr(os, "O_BINARY", 0)
 
 
-def write(key: bytes, contents: bytes) -> None:
+def write_entry(key: bytes, contents: bytes) -> None:
     """Keep ``contents`` under ``key``, where that can be."""
-    home = folder()
-    limit = _limit()
+    home = code_folder()
+    limit = _size_limit()
     if home is None or _HEADER.size + len(contents) > limit:
         return
     head = _HEADER.pack(_MAGIC, len(contents), key, sha256(contents).digest())
@@ -118,10 +118,10 @@ def write(key: bytes, contents: bytes) -> None:
         path = home / (key.hex() + _SUFFIX)
         # Nobody waits for the disk: what it loses with the power has another digest.
         replace(str(path), lambda file: file.write(head + contents), 0o600, durable=False)
-        _make_room(home, key, len(head) + len(contents), limit)
+        _evict(home, key, len(head) + len(contents), limit)
 
 
-def _is_ours(found: os.stat_result) -> bool:
+def _is_owned_by_user(found: os.stat_result) -> bool:
     """Whether only who runs this could have written it."""
     if not hasattr(os, "geteuid"):
         return True
@@ -132,47 +132,48 @@ def _is_ours(found: os.stat_result) -> bool:
 
 def _is_private(home: Path) -> bool:
     """Whether the folder is there and ours alone; a warning, once, of one that is not."""
-    if _is_ours(os.stat(home)):
+    if _is_owned_by_user(os.stat(home)):
         return True
-    _tell(
+    _warn_once(
         f"compile: others may write to {str(home)!r}, and so machine code is not kept there; "
         "make it yours alone (chmod 700), or name another folder in ODYSSEY_CACHE"
     )
     return False
 
 
-def _tell(message: str) -> None:
-    if message not in _told:
-        _told.add(message)
+def _warn_once(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
         warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 # ------------------------------------------------------------------ room
 
 
-def _limit() -> int:
+def _size_limit() -> int:
     """How many bytes may lie in the folder."""
     given = os.environ.get("ODYSSEY_CACHE_BYTES", "")
     if not given:
-        return _LIMIT
+        return _DEFAULT_LIMIT
     with suppress(ValueError):
         if (limit := int(given)) >= 0:
             return limit
-    _tell(
-        f"compile: ODYSSEY_CACHE_BYTES={given!r} is not a number of bytes, and so {_LIMIT} is used"
+    _warn_once(
+        f"compile: ODYSSEY_CACHE_BYTES={given!r} is not a number of bytes, and so "
+        f"{_DEFAULT_LIMIT} is used"
     )
-    return _LIMIT
+    return _DEFAULT_LIMIT
 
 
-def _make_room(home: Path, key: bytes, added: int, limit: int) -> None:
+def _evict(home: Path, key: bytes, added: int, limit: int) -> None:
     """Delete what was not used for longest, where there is more than ``limit``.
 
     To count a thousand files takes 10 ms, and so that is done for large files, and for every 64th
     key, wherever it is written: nobody needs to know what others wrote.
     """
-    if added * _SELDOM < limit and key[0] >= 256 // _SELDOM:
+    if added * _EVICTION_INTERVAL < limit and key[0] >= 256 // _EVICTION_INTERVAL:
         return
-    files = sorted(_files(home))
+    files = sorted(_cache_files(home))
     total = sum(size for _, size, _ in files)
     if total <= limit:
         return
@@ -184,7 +185,7 @@ def _make_room(home: Path, key: bytes, added: int, limit: int) -> None:
             total -= size
 
 
-def _files(home: Path) -> list[tuple[float, int, str]]:
+def _cache_files(home: Path) -> list[tuple[float, int, str]]:
     """When each file was last used, its bytes and its path; abandoned drafts are deleted."""
     found = []
     now = time.time()
@@ -194,7 +195,7 @@ def _files(home: Path) -> list[tuple[float, int, str]]:
                 about = entry.stat(follow_symlinks=False)
                 if _NAME.fullmatch(entry.name):
                     found.append((about.st_mtime, about.st_size, entry.path))
-                elif fnmatch(entry.name, DRAFTS) and now - about.st_mtime > _ABANDONED:
+                elif fnmatch(entry.name, DRAFTS) and now - about.st_mtime > _DRAFT_LIFETIME:
                     os.unlink(entry.path)
     return found
 
@@ -207,11 +208,11 @@ def clear_cache() -> int:
     Returns:
         How many bytes that was.
     """
-    home = folder()
+    home = code_folder()
     freed = 0
     if home is not None:
         with suppress(OSError, ValueError):
-            for _, size, path in _files(home):
+            for _, size, path in _cache_files(home):
                 with suppress(OSError):
                     os.unlink(path)
                     freed += size

@@ -15,19 +15,19 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-__all__ = ["Linked", "is_known_here", "link"]
+__all__ = ["LinkedCode", "is_supported", "link_object"]
 
 _HEADER = b"\x7fELF\x02\x01\x01"  # 64 bits, the least byte first
 _RELOCATABLE, _X86_64 = 1, 62
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _REFERENCE = struct.Struct("<QQq")
-_WORD = struct.Struct("<Q")
+_ADDRESS64 = struct.Struct("<Q")
 
 _CONTENTS, _SYMBOLS, _REFERENCES, _ZEROS, _UNWINDING = 1, 2, 4, 8, 0x70000001
 _IN_MEMORY, _EXECUTABLE, _OF_THREADS = 0x2, 0x4, 0x400
 _RESERVED = 0xFF00
-_ADDRESS = 1  # the kind of a reference that is a whole address
+_ABSOLUTE64 = 1  # the kind of a reference that is a whole address
 
 _READ, _EXECUTE = 1, 4
 
@@ -45,7 +45,7 @@ class _Section(NamedTuple):
     entry: int
 
 
-class Linked:
+class LinkedCode:
     """Machine code in memory.
 
     Attributes:
@@ -58,36 +58,36 @@ class Linked:
 
 
 @cache
-def is_known_here() -> bool:
+def is_supported() -> bool:
     """Whether there is a chance that code is linked here."""
     return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
-def link(code: bytes, symbols: Mapping[str, int]) -> Linked | None:
+def link_object(code: bytes, symbols: Mapping[str, int]) -> LinkedCode | None:
     """Put an object file into memory; None where that is for LLVM to do.
 
     Args:
         code: The file.
         symbols: Addresses of what it refers to; what is not here is looked for in the process.
     """
-    if not is_known_here():
+    if not is_supported():
         return None
     try:
-        return _Linker(code, symbols).linked()
-    except (_StrangeError, OSError, IndexError, struct.error, UnicodeDecodeError):
+        return _ObjectLoader(code, symbols).linked()
+    except (_UnsupportedError, OSError, IndexError, struct.error, UnicodeDecodeError):
         return None
 
 
-class _StrangeError(Exception):
+class _UnsupportedError(Exception):
     """The file has what is not known here."""
 
 
 def _require(truth: bool) -> None:
     if not truth:
-        raise _StrangeError
+        raise _UnsupportedError
 
 
-class _Linker:
+class _ObjectLoader:
     """One object file on its way into memory."""
 
     def __init__(self, code: bytes, symbols: Mapping[str, int]) -> None:
@@ -100,7 +100,7 @@ class _Linker:
         places = range(start, start + size * count, size)
         self._sections = [_Section(*_SECTION.unpack_from(code, place)) for place in places]
 
-    def linked(self) -> Linked:
+    def linked(self) -> LinkedCode:
         """All of it."""
         import mmap
 
@@ -119,13 +119,13 @@ class _Linker:
             if section.kind == _REFERENCES and section.info in offsets:
                 self._refer(section, memory, offsets[section.info], symbols)
             # References of another form, and tables of more sections than fit.
-            _require(section.kind in _KNOWN)
+            _require(section.kind in _SECTION_KINDS)
         if executable:
             protect = _process().mprotect
             protect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
             if protect(start, executable, _READ | _EXECUTE):
                 raise OSError("memory cannot be made executable")
-        return Linked(memory, names)
+        return LinkedCode(memory, names)
 
     def _arranged(self, page: int) -> tuple[dict[int, int], int, int]:
         """Where each section is to lie, how much of it is code, and how much there is."""
@@ -171,7 +171,7 @@ class _Linker:
 
     def _find(self, name: str) -> int | None:
         found = self._symbols.get(name)
-        return _of_process(name) if found is None else found
+        return _process_symbol(name) if found is None else found
 
     def _refer(
         self, section: _Section, memory: Any, to: int, symbols: Mapping[int, list[int | None]]
@@ -181,14 +181,14 @@ class _Linker:
         for at in range(section.offset, section.offset + section.size, _REFERENCE.size):
             offset, info, more = _REFERENCE.unpack_from(self._code, at)
             address = known[info >> 32]
-            _require(info & 0xFFFFFFFF == _ADDRESS and address is not None)
-            _require(offset + _WORD.size <= size)
-            _WORD.pack_into(memory, to + offset, ((address or 0) + more) % (1 << 64))
+            _require(info & 0xFFFFFFFF == _ABSOLUTE64 and address is not None)
+            _require(offset + _ADDRESS64.size <= size)
+            _ADDRESS64.pack_into(memory, to + offset, ((address or 0) + more) % (1 << 64))
 
 
 # What sections may be: nothing, contents, symbols, names, references, zeros, notes, groups'
 # marks and unwinding.
-_KNOWN = {0, _CONTENTS, _SYMBOLS, 3, _REFERENCES, 7, _ZEROS, 0x6FFF4C03, _UNWINDING}
+_SECTION_KINDS = {0, _CONTENTS, _SYMBOLS, 3, _REFERENCES, 7, _ZEROS, 0x6FFF4C03, _UNWINDING}
 
 
 @cache
@@ -197,7 +197,7 @@ def _process() -> Any:
 
 
 @cache
-def _of_process(name: str) -> int | None:
+def _process_symbol(name: str) -> int | None:
     """Where this process has a function of C."""
     try:
         return ctypes.cast(getattr(_process(), name), ctypes.c_void_p).value

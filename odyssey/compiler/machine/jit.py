@@ -23,19 +23,19 @@ import numpy as np
 
 from odyssey.compiler.llvm import float16
 from odyssey.compiler.machine import disk_cache
-from odyssey.compiler.machine.elf_loader import link
+from odyssey.compiler.machine.elf_loader import link_object
 from odyssey.compiler.machine.target import (
     SPEED,
     Target,
-    remember,
-    remembered,
+    host_fingerprint,
+    store_host_fingerprint,
+    target_fingerprint,
     target_of,
-    words_of,
 )
 from odyssey.devices.write_guard import hold_during_forks
 from odyssey.errors import DeviceError, OdysseyError
 
-__all__ = ["Loaded", "MissingSymbolError", "available", "builtin", "load", "why_not"]
+__all__ = ["Loaded", "MissingSymbolError", "available", "builtin", "load", "unavailable_reason"]
 
 _NO_SYMBOLS: Mapping[str, int] = MappingProxyType({})
 
@@ -79,7 +79,7 @@ class Loaded:
         self._addresses: dict[str, int] = {}
         self._engine: Any = None
         self._trackers: list[Any] = []
-        linked = link(code, symbols)
+        linked = link_object(code, symbols)
         if linked is None:
             self._link(code, symbols)
         else:
@@ -118,14 +118,14 @@ class Loaded:
         if known is not None:
             return known
         start = perf_counter()
-        _demand("address")
+        _require_available("address")
         if self._engine is None:
-            raise _missing(name, "it defines nothing of this name")
+            raise _missing_symbol(name, "it defines nothing of this name")
         with _LOCK:
             try:
                 tracker = self._engine.lookup(_LIBRARY, name)
             except RuntimeError as error:
-                raise _missing(name, str(error)) from None
+                raise _missing_symbol(name, str(error)) from None
             self._trackers.append(tracker)
             self.seconds["link"] += perf_counter() - start
             found: int = tracker[name]
@@ -133,16 +133,16 @@ class Loaded:
 
     def assembly(self) -> str:
         """The program in the processor's own language, for who wants to read it; made anew."""
-        _demand("assembly")
+        _require_available("assembly")
         _check_llvm("assembly")
         with _LOCK:
             target = target_of(self._cpu)
-            with _optimised(self.text, target, {}) as module:
+            with _OptimizedModule(self.text, target, {}) as module:
                 made: str = target.machine.emit_assembly(module)
         return made
 
 
-def _missing(name: str, why: str) -> MissingSymbolError:
+def _missing_symbol(name: str, why: str) -> MissingSymbolError:
     return MissingSymbolError(
         f"address: {name!r} cannot be had of this program ({why}); ask for what its text defines, "
         "and pass load the symbols that it declares and calls"
@@ -155,27 +155,27 @@ def _unload(*held: object) -> None:
 
 def available() -> bool:
     """Whether programs can be compiled and run here."""
-    return why_not() is None
+    return unavailable_reason() is None
 
 
-def why_not() -> str | None:
+def unavailable_reason() -> str | None:
     """What keeps programs from being compiled here; None if nothing does."""
-    return _lost[0] if _lost else _reason()
+    return _fork_failures[0] if _fork_failures else _static_unavailable_reason()
 
 
 @cache
-def _reason() -> str | None:
+def _static_unavailable_reason() -> str | None:
     """The same, of what stays as it is."""
     if sys.implementation.name != "cpython":
         return f"it calls CPython, and this is {sys.implementation.name}"
     if sys.maxsize <= 2**32:
         return "this Python has addresses of 32 bits, and programs are made for those of 64"
     try:
-        if remembered() is not None:
+        if host_fingerprint() is not None:
             return None
     except ImportError as error:
         return _missing_library(error)
-    return _broken()
+    return _llvm_failure()
 
 
 def _missing_library(error: ImportError) -> str:
@@ -183,7 +183,7 @@ def _missing_library(error: ImportError) -> str:
 
 
 @cache
-def _broken() -> str | None:
+def _llvm_failure() -> str | None:
     """What keeps llvmlite from working, which takes long to import."""
     try:
         from llvmlite import binding as llvm
@@ -193,7 +193,7 @@ def _broken() -> str | None:
         llvm.check_jit_execution()
         _ = llvm.create_lljit_compiler, llvm.create_pass_builder  # older ones lack them
         target_of("")
-        remember()
+        store_host_fingerprint()
     except ImportError as error:
         return _missing_library(error)
     except AttributeError as error:
@@ -218,59 +218,59 @@ def load(text: str, symbols: Mapping[str, int] = _NO_SYMBOLS, *, cpu: str = "") 
         SettingError: There is no such level, or this processor is below it.
         OdysseyError: LLVM refuses the text.
     """
-    _demand("load")
+    _require_available("load")
     with _LOCK:
         if "half" in text:
-            symbols = {**_halves(cpu), **symbols}
+            symbols = {**_float16_symbols(cpu), **symbols}
         return _loaded(text, symbols, cpu)
 
 
 def _loaded(text: str, symbols: Mapping[str, int], cpu: str) -> Loaded:
     seconds: dict[str, float] = {}
     start = perf_counter()
-    key = disk_cache.key_of([*words_of(cpu), text])
-    code = disk_cache.read(key)
+    key = disk_cache.entry_key([*target_fingerprint(cpu), text])
+    code = disk_cache.read_entry(key)
     if code is not None:
         seconds["read"] = perf_counter() - start
     else:
         _check_llvm("load")
         target = target_of(cpu)
-        with _optimised(text, target, seconds) as module:
+        with _OptimizedModule(text, target, seconds) as module:
             start = perf_counter()
             code = bytes(target.machine.emit_object(module))
         seconds["emit"] = perf_counter() - start
         start = perf_counter()
-        disk_cache.write(key, code)
+        disk_cache.write_entry(key, code)
         seconds["write"] = perf_counter() - start
     return Loaded(text, code, symbols, cpu, seconds)
 
 
 # By level: functions that lie in memory as long as the process lives.
-_kept: dict[str, Loaded] = {}
+_float16_programs: dict[str, Loaded] = {}
 
 
-def _halves(cpu: str) -> dict[str, int]:
+def _float16_symbols(cpu: str) -> dict[str, int]:
     """Conversions of half precision, for where the processor has none."""
-    if cpu not in _kept:
-        _kept[cpu] = _loaded(float16.TEXT, _NO_SYMBOLS, cpu)
-    return {name: _kept[cpu].address(name) for name in float16.NAMES}
+    if cpu not in _float16_programs:
+        _float16_programs[cpu] = _loaded(float16.TEXT, _NO_SYMBOLS, cpu)
+    return {name: _float16_programs[cpu].address(name) for name in float16.NAMES}
 
 
-def _demand(who: str) -> None:
-    _refuse(who, why_not())
+def _require_available(who: str) -> None:
+    _raise_unavailable(who, unavailable_reason())
 
 
 def _check_llvm(who: str) -> None:
     """Raise where LLVM itself is needed, and does not work."""
-    _refuse(who, _broken())
+    _raise_unavailable(who, _llvm_failure())
 
 
-def _refuse(who: str, why: str | None) -> None:
+def _raise_unavailable(who: str, why: str | None) -> None:
     if why is not None:
         raise DeviceError(f"{who}: no machine code can be made: {why}; all else works without it")
 
 
-class _optimised:
+class _OptimizedModule:
     """A module that was parsed and optimised, for a block."""
 
     def __init__(self, text: str, target: Target, seconds: dict[str, float]) -> None:
@@ -349,18 +349,20 @@ def builtin(address: int, name: str, *keep: object) -> Callable[..., object]:
 _FORK_WAITS = 10.0
 
 # In a child: what its parent's other threads were in the middle of.
-_lost: list[str] = []
+_fork_failures: list[str] = []
 
 
-def _lose() -> None:
-    _lost.append("this process was forked while another thread of its parent was within LLVM")
+def _mark_fork_failure() -> None:
+    _fork_failures.append(
+        "this process was forked while another thread of its parent was within LLVM"
+    )
 
 
-def _locks() -> list[threading.RLock]:
+def _compiler_locks() -> list[threading.RLock]:
     """That of who compiles here, and that of all who use llvmlite, such as numba."""
     known: Any = sys.modules.get("llvmlite.binding.ffi")
     lock: Any = getattr(getattr(getattr(known, "lib", None), "_lock", None), "_lock", None)
     return [_LOCK, lock] if hasattr(lock, "_at_fork_reinit") else [_LOCK]
 
 
-hold_during_forks(_locks, _FORK_WAITS, _lose)
+hold_during_forks(_compiler_locks, _FORK_WAITS, _mark_fork_failure)

@@ -11,12 +11,12 @@ from numpy import ndarray
 
 from odyssey.devices.write_guard import STATES, LockRegistry, hold_during_forks
 
-__all__ = ["PROGRAMS", "locks_of", "root_of"]
+__all__ = ["PROGRAM_LOCKS", "state_locks", "memory_owner"]
 
 # Of the memory that is a program's own. What one was in the middle of nobody in a child sees: there
 # is no need to wait for it.
-PROGRAMS = LockRegistry()
-hold_during_forks(PROGRAMS.living, 0.0)
+PROGRAM_LOCKS = LockRegistry()
+hold_during_forks(PROGRAM_LOCKS.living, 0.0)
 
 
 # ------------------------------------------------------------------ states
@@ -24,24 +24,24 @@ hold_during_forks(PROGRAMS.living, 0.0)
 # By id of a Variable, or of an array that has memory, both of which programs keep. An id that comes
 # again has the lock of others, which costs time alone.
 _by_id: WeakValueDictionary[int, RLock] = WeakValueDictionary()
-_finding = RLock()
-hold_during_forks(lambda: (_finding,), 1.0)
+_registry_lock = RLock()
+hold_during_forks(lambda: (_registry_lock,), 1.0)
 
 # Memory of others, of which two arrays may tell nothing of each other.
-_FOREIGN: Any = object()
-_foreign = STATES.new()
+_UNKNOWN_OWNER: Any = object()
+_unknown_owner_lock = STATES.new()
 
 
-def root_of(array: Any) -> Any:
+def memory_owner(array: Any) -> Any:
     """The array whose memory an array is a view of."""
     while isinstance(array, ndarray):
         if array.base is None:
-            return array if array.flags.owndata else _FOREIGN
+            return array if array.flags.owndata else _UNKNOWN_OWNER
         array = array.base
-    return _FOREIGN
+    return _UNKNOWN_OWNER
 
 
-def locks_of(things: Sequence[Any], had: Sequence[RLock] = ()) -> tuple[RLock, ...]:
+def state_locks(things: Sequence[Any], had: Sequence[RLock] = ()) -> tuple[RLock, ...]:
     """The locks of sets of states, in the order in which they are taken.
 
     States that a program uses together are one set, but where they are in others already.
@@ -50,13 +50,17 @@ def locks_of(things: Sequence[Any], had: Sequence[RLock] = ()) -> tuple[RLock, .
         things: Variables, and ``root_of`` their arrays; who has the locks keeps these alive.
         had: What a program has had for its states, whose arrays are others now.
     """
-    with _finding:
-        known = {id(thing): _by_id.get(id(thing)) for thing in things if thing is not _FOREIGN}
+    with _registry_lock:
+        known = {
+            id(thing): _by_id.get(id(thing)) for thing in things if thing is not _UNKNOWN_OWNER
+        }
         found = {id(lock): lock for lock in known.values() if lock is not None}
-        if any(thing is _FOREIGN for thing in things):
-            found[id(_foreign)] = _foreign
+        if any(thing is _UNKNOWN_OWNER for thing in things):
+            found[id(_unknown_owner_lock)] = _unknown_owner_lock
         if None in known.values():
-            own = next((one for one in (*found.values(), *had) if one is not _foreign), None)
+            own = next(
+                (one for one in (*found.values(), *had) if one is not _unknown_owner_lock), None
+            )
             own = own or STATES.new()
             found[id(own)] = own
             _by_id.update({place: own for place, lock in known.items() if lock is None})

@@ -14,10 +14,17 @@ from typing import Any, NamedTuple
 
 from odyssey.checks import format_value
 from odyssey.compiler.machine import disk_cache
-from odyssey.compiler.machine.elf_loader import is_known_here
+from odyssey.compiler.machine.elf_loader import is_supported
 from odyssey.errors import SettingError
 
-__all__ = ["SPEED", "Target", "remember", "remembered", "target_of", "words_of"]
+__all__ = [
+    "SPEED",
+    "Target",
+    "store_host_fingerprint",
+    "host_fingerprint",
+    "target_of",
+    "target_fingerprint",
+]
 
 # What is asked of LLVM; code on disk was made by the same.
 SPEED = 2
@@ -76,39 +83,39 @@ def target_of(cpu: str) -> Target:
 # ------------------------------------------------------------------ what LLVM said before
 
 # Of the first processor, what tells one kind from another.
-_TELLING = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+_CPUINFO_FIELDS = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
 
 
-def words_of(cpu: str) -> tuple[str, ...]:
+def target_fingerprint(cpu: str) -> tuple[str, ...]:
     """What decides, beside the text, which code on disk is a program's."""
-    known = None if cpu else remembered()
+    known = None if cpu else host_fingerprint()
     return target_of(cpu).words if known is None else known
 
 
 @cache
-def remembered() -> tuple[str, ...] | None:
+def host_fingerprint() -> tuple[str, ...] | None:
     """The words of this machine, as LLVM said them to an earlier process; None if it did not.
 
     Raises:
         ImportError: There is no llvmlite.
     """
-    key = _key()
-    found = None if key is None else disk_cache.read(key)
+    key = _host_key()
+    found = None if key is None else disk_cache.read_entry(key)
     return None if found is None else tuple(found.decode().split("\0"))
 
 
-def remember() -> None:
+def store_host_fingerprint() -> None:
     """Keep the words of this machine for later processes."""
-    key = _key()
+    key = _host_key()
     if key is not None:
-        disk_cache.write(key, "\0".join(target_of("").words).encode())
+        disk_cache.write_entry(key, "\0".join(target_of("").words).encode())
 
 
-def _key() -> bytes | None:
+def _host_key() -> bytes | None:
     """Of the machine and the library; None where they cannot be told from others."""
     import llvmlite
 
-    if not is_known_here():
+    if not is_supported():
         return None
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
@@ -118,8 +125,10 @@ def _key() -> bytes | None:
         marks = [(one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in libraries]
     except OSError:
         return None
-    told = [line for line in lines if line.partition(":")[0].strip() in _TELLING]
+    told = [line for line in lines if line.partition(":")[0].strip() in _CPUINFO_FIELDS]
     known = {line.partition(":")[0].strip() for line in told}
-    if not marks or not known.issuperset(_TELLING):
+    if not marks or not known.issuperset(_CPUINFO_FIELDS):
         return None
-    return disk_cache.key_of(["machine", platform.node(), llvmlite.__version__, repr(marks), *told])
+    return disk_cache.entry_key(
+        ["machine", platform.node(), llvmlite.__version__, repr(marks), *told]
+    )

@@ -8,14 +8,21 @@ from typing import Any
 from odyssey.checks import check_int, format_value
 from odyssey.errors import SettingError
 
-__all__ = ["MOST", "get_threads", "number_of_threads", "said", "set_threads", "tell"]
+__all__ = [
+    "MAX_THREADS",
+    "get_threads",
+    "check_thread_count",
+    "requested_threads",
+    "set_threads",
+    "subscribe",
+]
 
-MOST = 256
+MAX_THREADS = 256
 """Threads that there can be."""
 
 # What was said; and who is told of it, which is the native pool, once there is one.
-_said: list[int] = [0]
-_told: list[Callable[[int], object]] = []
+_requested: list[int] = [0]
+_subscribers: list[Callable[[int], object]] = []
 
 
 def set_threads(number: int | None) -> None:
@@ -38,31 +45,31 @@ def set_threads(number: int | None) -> None:
     2
     >>> set_threads(None)
     """
-    _said[0] = 0 if number is None else number_of_threads("set_threads", number)
-    for tell_one in _told:
-        tell_one(_said[0])
+    _requested[0] = 0 if number is None else check_thread_count("set_threads", number)
+    for tell_one in _subscribers:
+        tell_one(_requested[0])
 
 
 def get_threads() -> int:
     """In how many threads compiled functions run: what ``set_threads`` said, else 1."""
-    return _said[0] or 1
+    return _requested[0] or 1
 
 
-def number_of_threads(who: str, value: Any) -> int:
+def check_thread_count(who: str, value: Any) -> int:
     """Check a number of threads."""
     name = "number" if who == "set_threads" else "threads"
     found = check_int(who, name, value, 1)
-    if found > MOST:
-        raise SettingError(f"{who}: {name}={format_value(found)}; it must be at most {MOST}")
+    if found > MAX_THREADS:
+        raise SettingError(f"{who}: {name}={format_value(found)}; it must be at most {MAX_THREADS}")
     return found
 
 
-def said() -> int:
+def requested_threads() -> int:
     """What was said; 0 where nothing was."""
-    return _said[0]
+    return _requested[0]
 
 
-def tell(who: Callable[[int], object]) -> None:
+def subscribe(who: Callable[[int], object]) -> None:
     """Tell somebody what is said, now and whenever it changes."""
-    _told.append(who)
-    who(_said[0])
+    _subscribers.append(who)
+    who(_requested[0])

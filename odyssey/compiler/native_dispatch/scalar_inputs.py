@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.compiler.ir.nodes import scalar_program
-from odyssey.compiler.llvm.builder import Code, Word
-from odyssey.compiler.llvm.scalar_programs import evaluate
+from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
+from odyssey.compiler.llvm.scalar_programs import emit_scalar_program
 from odyssey.compiler.native_dispatch.tables import (
     DOUBLE_TO_FLOAT,
     INT_TO_DOUBLE,
@@ -25,7 +25,7 @@ from odyssey.compiler.native_dispatch.tables import (
     STORE_DOUBLE,
     STORE_INT,
 )
-from odyssey.compiler.symbolic.expressions import Arithmetic, Expression, computing
+from odyssey.compiler.symbolic.expressions import Arithmetic, Expression, compile_expressions
 from odyssey.errors import OdysseyError
 
 __all__ = [
@@ -85,7 +85,7 @@ class ScalarInputs:
         self._compute: Callable[..., tuple[Any, ...]] | None = None
         if arithmetic.steps or self._called:
             names = [one.operands[0] for one in arithmetic.inputs]
-            self._compute = computing(arithmetic.steps, names, [*computed, *self._called])
+            self._compute = compile_expressions(arithmetic.steps, names, [*computed, *self._called])
 
     @property
     def computes(self) -> bool:
@@ -183,10 +183,10 @@ def to_dtype_exactly(number: Any, type_: str) -> Any:
 # ------------------------------------------------------------------ operands read during codegen
 
 
-class _ObservedValue(Word):
+class _ObservedValue(LLVMValue):
     """A value that records whether code generation asks for its number."""
 
-    def __init__(self, code: Code, type: str) -> None:
+    def __init__(self, code: FunctionBuilder, type: str) -> None:
         super().__init__(code, type, "%x")
         self.was_read = False
 
@@ -213,12 +213,12 @@ def _value_dependent_operands(scalar: Any, count: int, options: tuple[Any, ...])
     found: set[int] = set()
     for type in ("f8", "i8"):
         for k in range(count):
-            code = Code()
+            code = FunctionBuilder()
             observed = _ObservedValue(code, type)
-            words = [Word(code, type, "%y") for _ in range(count)]
+            words = [LLVMValue(code, type, "%y") for _ in range(count)]
             words[k] = observed
             with suppress(OdysseyError):  # an op without code: its kernel is called
-                evaluate(code, scalar_program(scalar, count, options, type).body, words)
+                emit_scalar_program(code, scalar_program(scalar, count, options, type).body, words)
             if observed.was_read:
                 found.add(k)
     return frozenset(found)

@@ -19,7 +19,7 @@ from numpy import empty, ndarray
 
 from odyssey.compiler.dispatch.fast_path import CACHE_MISS, FastPath, always_miss
 from odyssey.compiler.guards.guards import GuardSet
-from odyssey.compiler.machine.state_locks import PROGRAMS
+from odyssey.compiler.machine.state_locks import PROGRAM_LOCKS
 from odyssey.compiler.native_dispatch.entry import GUARD_FAILED, RAN
 from odyssey.compiler.pipeline import LoweredProgram, output_specs
 from odyssey.compiler.runtime.binding import array_layout
@@ -159,7 +159,7 @@ class CompiledCall:
         # Without native entry points Python fills the table of addresses, which takes the lock too.
         releases = self._has_host_calls or self.executable.module.releases_gil
         needs_lock = releases or bool(self.executable.locks) or array_layout() is None
-        self._lock: RLock | None = PROGRAMS.new() if needs_lock else None
+        self._lock: RLock | None = PROGRAM_LOCKS.new() if needs_lock else None
 
     # -------------------------------------------------------------- running
 

@@ -19,8 +19,8 @@ from odyssey.compiler.native_dispatch.entry import GUARD_FAILED, RAN
 from odyssey.compiler.runtime.binding import address_of
 from odyssey.compiler.symbolic.expressions import Arithmetic, Expression
 from odyssey.errors import OdysseyError
-from odyssey.graph.graph import Given, Graph
-from odyssey.graph.subgraphs import Loop, LoopRow, specs_of
+from odyssey.graph.graph import Graph, ScalarInput
+from odyssey.graph.subgraphs import Loop, LoopRow, output_specs
 from odyssey.spec import Array
 from odyssey.table.row import Row
 
@@ -132,7 +132,7 @@ class _Subprogram:
     """
 
     def __init__(
-        self, graph: Graph, numbers: Sequence[Given], make: Callable[[Graph], Any]
+        self, graph: Graph, numbers: Sequence[ScalarInput], make: Callable[[Graph], Any]
     ) -> None:
         self.program = program = make(_lift_scalar_inputs(graph, numbers))
         self.slots, self.table = program.module.slots, program.table
@@ -186,7 +186,7 @@ class _Subprogram:
         return None if slot is None else address_of(self.table) + 8 * slot
 
 
-def _lift_scalar_inputs(graph: Graph, numbers: Sequence[Given]) -> Graph:
+def _lift_scalar_inputs(graph: Graph, numbers: Sequence[ScalarInput]) -> Graph:
     """Return a subgraph whose scalar inputs are named inputs of its own."""
     if not numbers:
         return graph
@@ -199,7 +199,7 @@ def _lift_scalar_inputs(graph: Graph, numbers: Sequence[Given]) -> Graph:
     made.instructions = [
         one._replace(
             operands=tuple(
-                o._replace(expression=own[o.expression]) if isinstance(o, Given) else o
+                o._replace(expression=own[o.expression]) if isinstance(o, ScalarInput) else o
                 for o in one.operands
             )
         )
@@ -237,7 +237,7 @@ class NativeLoop:
         self._parts = [_Subprogram(graph, loop.numbers, make) for graph in loop.parts]
         whole = loop.kind != "cond" and all(part.is_one_segment for part in self._parts)
         if loop.kind == "while_loop":
-            (truth,) = specs_of(loop.parts[0])
+            (truth,) = output_specs(loop.parts[0])
             whole = whole and truth.dtype == np.bool_
         self._driven = _NativeLoopState(loop, self._parts) if whole else None
 
@@ -270,7 +270,7 @@ class _NativeLoopState:
         self._loop, self._parts = loop, parts
         last = parts[-1]
         # Double buffering: a step reads one set and writes the other.
-        specs = specs_of(loop.parts[-1])[: loop.carries]
+        specs = output_specs(loop.parts[-1])[: loop.carries]
         self._here = [np.empty(spec.shape, spec.dtype) for spec in specs]
         self._there = [np.empty(spec.shape, spec.dtype) for spec in specs]
         moves: list[tuple[int | None, int, int, int]] = []
@@ -283,7 +283,7 @@ class _NativeLoopState:
         self._along: list[tuple[int | None, int]] = []
         self._rows = loop.specs()[loop.carries :] if loop.kind == "scan" else ()
         columns = [spec for _, spec in loop.parts[-1].inputs[loop.carries :][: loop.columns]]
-        steps = specs_of(loop.parts[-1])[loop.carries :] if self._rows else ()
+        steps = output_specs(loop.parts[-1])[loop.carries :] if self._rows else ()
         for kind, parts_of in (("input", columns), ("output", steps)):
             for k, spec in enumerate(parts_of, loop.carries):
                 size, place = spec.size * spec.dtype.itemsize, last.slot_address(kind, k)

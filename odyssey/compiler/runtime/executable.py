@@ -20,9 +20,9 @@ from numpy import ndarray
 from odyssey.compiler.codegen.module import EXTRA_COUNTERS, Module
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.lowering import lower
-from odyssey.compiler.machine.blas import blas
+from odyssey.compiler.machine.blas import blas_addresses
 from odyssey.compiler.machine.jit import Loaded, builtin, load
-from odyssey.compiler.machine.state_locks import locks_of, root_of
+from odyssey.compiler.machine.state_locks import memory_owner, state_locks
 from odyssey.compiler.native_dispatch.entry import CHECK_FAILED, GUARD_FAILED, RAN
 from odyssey.compiler.native_dispatch.scalar_inputs import ScalarInputs
 from odyssey.compiler.native_dispatch.tables import BLOCK_FIELDS, PROGRAM_BLOCK_SIZE
@@ -123,7 +123,7 @@ class Executable:
         self.module: Module = written.module
         self.shares = "@ody_own" in self.module.text
         outside = {
-            **blas(),
+            **blas_addresses(),
             **(thread_pool_symbols() if self.shares else {}),
         }
         self.loaded: Loaded = load(self.module.text, outside)
@@ -272,8 +272,8 @@ class Executable:
         refuse_overlap(spans)
         # Locks of Variables and of the arrays that own the memory; adds no reference to an array.
         involved = [*(s.variable for s in self.graph.states), *cleared]
-        involved += [root_of(held.array) for _, held in arrays]
-        had, self.locks = self.locks, locks_of(involved, self.locks)
+        involved += [memory_owner(held.array) for _, held in arrays]
+        had, self.locks = self.locks, state_locks(involved, self.locks)
         if had and not {*had}.issuperset(self.locks):  # the next run takes them all
             raise BindingError("states lie in memory that other programs may be writing to")
         # Up to here nothing was changed: a refused binding keeps the words and the table.

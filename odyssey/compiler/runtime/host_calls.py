@@ -14,7 +14,7 @@ from odyssey.compiler.runtime.binding import address_of
 from odyssey.compiler.runtime.control_flow import host_call_kernel, subprograms_of
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.errors import ShapeError
-from odyssey.graph.graph import Given, Graph
+from odyssey.graph.graph import Graph, ScalarInput
 from odyssey.graph.subgraphs import LoopRow
 from odyssey.spec import Array, Spec, spec_of
 
@@ -77,7 +77,7 @@ class HostCall:
 
     def _argument(self, operand: Any) -> Any:
         """Return an operand that is no buffer: a scalar input or a constant."""
-        if isinstance(operand, Given):
+        if isinstance(operand, ScalarInput):
             return self._executable.numbers.known[operand.expression]
         return operand
 

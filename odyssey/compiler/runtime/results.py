@@ -22,7 +22,7 @@ from odyssey.compiler.native_dispatch.tables import (
 from odyssey.compiler.pipeline import LoweredProgram
 from odyssey.compiler.runtime.executable import Executable
 from odyssey.errors import OdysseyError
-from odyssey.graph.graph import Filled, Graph, Ref
+from odyssey.graph.graph import Graph, Ref, Splat
 from odyssey.table.value import (
     Info,
     Mark,
@@ -104,7 +104,7 @@ class ResultBuilder:
         if aliases_states(found, executable.graph):
             raise NotCompilableError("it returns a view of a Variable's array")
         for k, (symbol, leaf, output) in enumerate(zip(symbols, found, outputs, strict=True)):
-            if not isinstance(output, (Ref, Filled)):
+            if not isinstance(output, (Ref, Splat)):
                 self.leaves.append(_constant_leaf(leaf, output))
                 continue
             at = next(place)

@@ -23,7 +23,7 @@ from typing import Any
 from odyssey.compiler.codegen.thread_pool import SINGLE_THREADED, thread_pool_text
 from odyssey.compiler.machine.blas import thread_setters
 from odyssey.compiler.machine.jit import Loaded, load
-from odyssey.compiler.machine.thread_count import tell
+from odyssey.compiler.machine.thread_count import subscribe
 from odyssey.compiler.runtime.binding import write_words
 from odyssey.devices.commit import commit
 from odyssey.devices.write_guard import hold_during_forks
@@ -71,7 +71,7 @@ def _start_pool() -> None:
     get, put = thread_setters()
     write_words(loaded.address("ody_get"), [get])
     write_words(loaded.address("ody_set"), [put])
-    tell(lambda number: write_words(loaded.address("ody_said"), [number]))
+    subscribe(lambda number: write_words(loaded.address("ody_said"), [number]))
     _Pool.loaded = loaded
     if not lone:
         atexit.register(_c_function(loaded, "ody_hold"))  # never reopened

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.compiler.schedule.fusion import Kernel, is_expensive
-from odyssey.compiler.symbolic.dims import Varying
+from odyssey.compiler.symbolic.dims import SymbolicDim
 
 __all__ = [
     "Tiling",
@@ -81,7 +81,7 @@ def estimated_seconds(kernel: Kernel) -> float:
 def has_symbolic_sizes(kernel: Kernel) -> bool:
     """Return whether the loops, inputs or results of a kernel have a symbolic size."""
     shapes = [kernel.space, *[i.shape for n in kernel.nodes for i in (n, *n.inputs)]]
-    return any(isinstance(length, Varying) for shape in shapes for length in shape)
+    return any(isinstance(length, SymbolicDim) for shape in shapes for length in shape)
 
 
 def is_worth_threads(kernel: Kernel) -> bool:

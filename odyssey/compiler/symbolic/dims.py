@@ -16,7 +16,7 @@ from typing import Any
 from odyssey.checks import check_int, format_value
 from odyssey.errors import OdysseyError, SettingError
 
-__all__ = ["Dim", "LostSizeError", "Varying"]
+__all__ = ["Dim", "SymbolicDimError", "SymbolicDim"]
 
 
 class Dim:
@@ -59,11 +59,11 @@ class Dim:
         return hash((self.name, self.low, self.high))
 
 
-class LostSizeError(OdysseyError):
+class SymbolicDimError(OdysseyError):
     """A number that varies met itself as one that does not know so."""
 
 
-class Varying(int):
+class SymbolicDim(int):
     """A size here, and what it is at other sizes.
 
     Attributes:
@@ -72,7 +72,7 @@ class Varying(int):
 
     seen: tuple[int, ...]
 
-    def __new__(cls, value: int, seen: tuple[int, ...]) -> Varying:
+    def __new__(cls, value: int, seen: tuple[int, ...]) -> SymbolicDim:
         """A size that is ``value`` here."""
         made = super().__new__(cls, value)
         made.seen = seen
@@ -81,14 +81,14 @@ class Varying(int):
     def _with(self, other: Any, how: Callable[[int, int], int], swapped: bool = False) -> Any:
         if not isinstance(other, int):
             return NotImplemented
-        others = other.seen if isinstance(other, Varying) else (int(other),) * len(self.seen)
+        others = other.seen if isinstance(other, SymbolicDim) else (int(other),) * len(self.seen)
         pairs = [(int(self), int(other)), *zip(self.seen, others, strict=True)]
         value, *seen = [how(b, a) if swapped else how(a, b) for a, b in pairs]
         # A share may be 1 at each size that was planned, and not at the next.
-        share = how is floordiv and not isinstance(other, Varying)
+        share = how is floordiv and not isinstance(other, SymbolicDim)
         if not share and all(s == value for s in seen):
             return value
-        return Varying(value, tuple(seen))
+        return SymbolicDim(value, tuple(seen))
 
     def __add__(self, other: int) -> Any:
         return self._with(other, add)
@@ -122,7 +122,7 @@ class Varying(int):
     # -------------------------------------------------------------- questions
 
     def _is_below(self, other: int) -> bool:
-        if isinstance(other, Varying):
+        if isinstance(other, SymbolicDim):
             return self.seen[0] < other.seen[0]
         return self.seen[0] < 0
 
@@ -139,11 +139,11 @@ class Varying(int):
         return not self <= other
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Varying):
+        if isinstance(other, SymbolicDim):
             return self.seen == other.seen
         # A share or what a division leaves may well be 1, or 0.
         if isinstance(other, int) and int(self) == other > 1 and self._is_planned():
-            raise LostSizeError(f"a plan compares a size that varies with {int(other)}")
+            raise SymbolicDimError(f"a plan compares a size that varies with {int(other)}")
         return False
 
     def _is_planned(self) -> bool:

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["BINARY", "OPERATORS", "UNARY", "Arithmetic", "Expression", "computing"]
+__all__ = ["BINARY", "OPERATORS", "UNARY", "Arithmetic", "Expression", "compile_expressions"]
 
 BINARY = {
     **{"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//"},
@@ -51,10 +51,10 @@ class Expression:
         return self._hash
 
     def __repr__(self) -> str:
-        return _text(self, 4)
+        return _format_expression(self, 4)
 
 
-def _text(one: Expression, depth: int) -> str:
+def _format_expression(one: Expression, depth: int) -> str:
     """An expression as Python writes it; a deep one is told by what it is computed from."""
     if one.op == "named":
         return str(one.operands[0])
@@ -62,7 +62,7 @@ def _text(one: Expression, depth: int) -> str:
         return repr(one.operands[0])
     if not depth:
         return f"a number of {', '.join(sorted(one.names))}"
-    texts = [_text(o, depth - 1) for o in one.operands]
+    texts = [_format_expression(o, depth - 1) for o in one.operands]
     if one.op == "abs":
         return f"abs({texts[0]})"
     texts = [f"({t})" if o.op in OPERATORS else t for o, t in zip(one.operands, texts, strict=True)]
@@ -84,7 +84,7 @@ class Arithmetic(NamedTuple):
     bound: tuple[Expression, ...] = ()
 
 
-def computing(
+def compile_expressions(
     steps: Iterable[Expression], names: Sequence[str], wanted: Sequence[Expression]
 ) -> Callable[..., tuple[Any, ...]]:
     """A function of inputs, by place, that takes all steps in order and returns what is wanted.

@@ -27,22 +27,22 @@ from odyssey.compiler.symbolic.expressions import (
     UNARY,
     Arithmetic,
     Expression,
-    computing,
+    compile_expressions,
 )
 from odyssey.table.value import Traced, Weak
 
 __all__ = [
-    "Quantities",
-    "Quantity",
+    "SymbolicScalars",
+    "SymbolicScalar",
     "expression_of",
-    "number_of",
+    "concrete_number",
 ]
 
 # With what else a quantity stays one. What the operators of other classes do nobody knows.
-_PLAIN = frozenset({int, float, bool})
+_NUMBER_CLASSES = frozenset({int, float, bool})
 
 
-class Quantities:
+class SymbolicScalars:
     """The quantities of one trace: its inputs, and all that was computed of them, in order.
 
     Args:
@@ -80,9 +80,9 @@ class Quantities:
         self._inputs.append(expression)
         return self._made(expression, number)
 
-    def _made(self, expression: Expression, number: Any) -> Quantity:
-        made = object.__new__(Quantity)
-        for put, value in zip(_PUT, (expression, number, self, self.graph), strict=True):
+    def _made(self, expression: Expression, number: Any) -> SymbolicScalar:
+        made = object.__new__(SymbolicScalar)
+        for put, value in zip(_SETTERS, (expression, number, self, self.graph), strict=True):
             put(made, value)
         return made
 
@@ -102,14 +102,16 @@ class Quantities:
     def evaluated(self, values: Mapping[str, Any]) -> list[Any]:
         """What all ``steps`` give, in their order, of other numbers; or what Python raises."""
         names = list(values)
-        found = computing(self.steps, names, list(self.steps))(*[values[name] for name in names])
+        found = compile_expressions(self.steps, names, list(self.steps))(
+            *[values[name] for name in names]
+        )
         return list(found)
 
 
 # ------------------------------------------------------------------ what stands for a number
 
 
-class Quantity(Weak):
+class SymbolicScalar(Weak):
     """What stands for a number while a function is traced; see ``Quantities``."""
 
     __slots__ = ("_expression", "_number", "_room")
@@ -121,15 +123,15 @@ class Quantity(Weak):
         if name == "graph":  # where ops on it are recorded
             return _graph_of(self)
         if name == "__array__":  # which NumPy asks of what is no number to it
-            _note(self, name)
+            _record_query(self, name)
             return lambda *args, **named: _as_array(self, args, named)
         if not hasattr(kind, name):
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
-        _note(self, name)
+        _record_query(self, name)
         return getattr(_number_of(self), name)
 
     def __array__(self, *args: Any, **named: Any) -> Any:
-        _note(self, "__array__")
+        _record_query(self, "__array__")
         return _as_array(self, args, named)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
@@ -137,8 +139,8 @@ class Quantity(Weak):
         if method == "__call__" and not named:
             return _graph_of(self).ufunc_of_numbers(ufunc, inputs)
         for one in inputs:
-            if type(one) is Quantity:
-                _note(one, ufunc.__name__)
+            if type(one) is SymbolicScalar:
+                _record_query(one, ufunc.__name__)
         return getattr(ufunc, method)(*map(_number, inputs), **named)
 
     @staticmethod
@@ -149,7 +151,7 @@ class Quantity(Weak):
     @staticmethod
     def settled(weak: Any, question: str) -> Any:
         """The number of this trace, which is told to be asked for."""
-        return number_of(weak, question)
+        return concrete_number(weak, question)
 
     @staticmethod
     def bound(weak: Any) -> None:
@@ -158,46 +160,46 @@ class Quantity(Weak):
 
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
         if modulus is None:
-            return _combined("pow", self, self, other)
+            return _apply_binary("pow", self, self, other)
         for one in (self, other, modulus):
-            if type(one) is Quantity:
-                _note(one, "pow")
+            if type(one) is SymbolicScalar:
+                _record_query(one, "pow")
         return pow(_number_of(self), _number(other), _number(modulus))
 
     def __rpow__(self, other: Any) -> Any:
-        return _combined("pow", self, other, self)
+        return _apply_binary("pow", self, other, self)
 
     def __abs__(self) -> Any:
         return _room_of(self).applied("abs", self)
 
 
-_SLOTS: dict[str, Any] = {**vars(Traced), **vars(Quantity)}
+_SLOTS: dict[str, Any] = {**vars(Traced), **vars(SymbolicScalar)}
 _number_of: Callable[[Any], Any] = _SLOTS["_number"].__get__
-_room_of: Callable[[Any], Quantities] = _SLOTS["_room"].__get__
+_room_of: Callable[[Any], SymbolicScalars] = _SLOTS["_room"].__get__
 _graph_of: Callable[[Any], Any] = _SLOTS["graph"].__get__
 expression_of: Callable[[Any], Expression] = _SLOTS["_expression"].__get__
 """How the number is computed that a quantity stands for."""
 
-_PUT = [_SLOTS[name].__set__ for name in ("_expression", "_number", "_room", "graph")]
+_SETTERS = [_SLOTS[name].__set__ for name in ("_expression", "_number", "_room", "graph")]
 
 
-def number_of(quantity: Any, question: str) -> Any:
+def concrete_number(quantity: Any, question: str) -> Any:
     """The number of this trace; whoever made the quantity is told that it is asked for."""
-    _note(quantity, question)
+    _record_query(quantity, question)
     return _number_of(quantity)
 
 
 def _number(operand: Any) -> Any:
-    return _number_of(operand) if type(operand) is Quantity else operand
+    return _number_of(operand) if type(operand) is SymbolicScalar else operand
 
 
 def _expression(operand: Any) -> Expression:
-    if type(operand) is Quantity:
+    if type(operand) is SymbolicScalar:
         return expression_of(operand)
     return Expression("known", (operand,), type(operand))
 
 
-def _note(quantity: Any, question: str) -> None:
+def _record_query(quantity: Any, question: str) -> None:
     _room_of(quantity).asked(expression_of(quantity), question)
 
 
@@ -227,22 +229,22 @@ def _is_array(thing: Any) -> bool:
     return hasattr(type(thing), "__array_ufunc__")
 
 
-def _combined(name: str, self: Any, x: Any, y: Any) -> Any:
+def _apply_binary(name: str, self: Any, x: Any, y: Any) -> Any:
     """What an operator gives of a quantity and something else."""
     other = y if x is self else x
-    if type(other) is Quantity or type(other) in _PLAIN:
+    if type(other) is SymbolicScalar or type(other) in _NUMBER_CLASSES:
         return _room_of(self).applied(name, x, y)
     if _is_array(other):  # whose own operators know what to do
         return NotImplemented
-    _note(self, name)
+    _record_query(self, name)
     return OPERATORS[name](_number(x), _number(y))
 
 
 def _binary(name: str) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not _is_operator():
-            _note(self, name)
-        return _combined(name, self, self, other)
+            _record_query(self, name)
+        return _apply_binary(name, self, self, other)
 
     return method
 
@@ -250,8 +252,8 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
 def _reflected(name: str) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not _is_operator():
-            _note(self, name)
-        return _combined(name, self, other, self)
+            _record_query(self, name)
+        return _apply_binary(name, self, other, self)
 
     return method
 
@@ -259,49 +261,49 @@ def _reflected(name: str) -> Callable[[Any, Any], Any]:
 def _unary(name: str) -> Callable[[Any], Any]:
     def method(self: Any) -> Any:
         if not _is_operator():
-            _note(self, name)
+            _record_query(self, name)
         return _room_of(self).applied(name, self)
 
     return method
 
 
 for _name in set(BINARY) - {"pow"}:
-    setattr(Quantity, f"__{_name}__", _binary(_name))
-    setattr(Quantity, f"__r{_name}__", _reflected(_name))
+    setattr(SymbolicScalar, f"__{_name}__", _binary(_name))
+    setattr(SymbolicScalar, f"__r{_name}__", _reflected(_name))
 for _name in set(UNARY) - {"abs"}:
-    setattr(Quantity, f"__{_name}__", _unary(_name))
+    setattr(SymbolicScalar, f"__{_name}__", _unary(_name))
 
 
 # ------------------------------------------------------------------ all other questions
 
 
-def _asking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _query_method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, *others: Any) -> Any:
-        if others and type(others[0]) is not Quantity and _is_array(others[0]):
+        if others and type(others[0]) is not SymbolicScalar and _is_array(others[0]):
             return NotImplemented  # the array answers
         for one in (self, *others):
-            if type(one) is Quantity:
-                _note(one, name)
+            if type(one) is SymbolicScalar:
+                _record_query(one, name)
         return function(_number_of(self), *map(_number, others))
 
     return method
 
 
-def _swapped(function: Callable[..., Any]) -> Callable[..., Any]:
+def _swap_operands(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, y: function(y, x)
 
 
 _CONVERSIONS = (bool, int, float, complex, hash, repr, str, format, round)
-_ANSWERS: dict[str, Callable[..., Any]] = {
+_QUERIES: dict[str, Callable[..., Any]] = {
     **{function.__name__: function for function in _CONVERSIONS},
     **{name: getattr(math, name) for name in ("trunc", "floor", "ceil")},
     **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{name: getattr(operator, name) for name in ("index", "invert")},
 }
-for _name, _function in _ANSWERS.items():
-    setattr(Quantity, f"__{_name}__", _asking(_name, _function))
-_OF_BITS = ("and_", "or_", "xor", "lshift", "rshift", "matmul")
-for _name, _function in {"divmod": divmod, **{n: getattr(operator, n) for n in _OF_BITS}}.items():
+for _name, _function in _QUERIES.items():
+    setattr(SymbolicScalar, f"__{_name}__", _query_method(_name, _function))
+_BITWISE = ("and_", "or_", "xor", "lshift", "rshift", "matmul")
+for _name, _function in {"divmod": divmod, **{n: getattr(operator, n) for n in _BITWISE}}.items():
     _name = _name.rstrip("_")
-    setattr(Quantity, f"__{_name}__", _asking(_name, _function))
-    setattr(Quantity, f"__r{_name}__", _asking(_name, _swapped(_function)))
+    setattr(SymbolicScalar, f"__{_name}__", _query_method(_name, _function))
+    setattr(SymbolicScalar, f"__r{_name}__", _query_method(_name, _swap_operands(_function)))

@@ -17,17 +17,17 @@ from odyssey.table.value import array_of, free_id, make_value
 from odyssey.tree import leaves, map_tree
 from odyssey.variable import Variable
 
-__all__ = ["Declared", "Found", "Spot"]
+__all__ = ["DynamicAxes", "CallSizes", "SizeSource"]
 
 
-class Spot(NamedTuple):
+class SizeSource(NamedTuple):
     """Where a size that varies is to be read: which input, and which axis of it."""
 
     input: int
     axis: int
 
 
-class Found(NamedTuple):
+class CallSizes(NamedTuple):
     """The sizes in a call.
 
     Attributes:
@@ -39,7 +39,7 @@ class Found(NamedTuple):
 
     key: Any
     sizes: dict[str, int]
-    spots: dict[str, Spot]
+    spots: dict[str, SizeSource]
     axes: dict[int, dict[int, str]]
 
     def stand_ins(
@@ -72,7 +72,7 @@ class Found(NamedTuple):
         return made_args, made_named
 
 
-class Declared:
+class DynamicAxes:
     """Which sizes of a function's arguments vary.
 
     Args:
@@ -85,8 +85,8 @@ class Declared:
 
     def __init__(self, fn: Callable[..., Any], declared: Any) -> None:
         self.dims: dict[str, Dim] = {}
-        self._axes = {name: self._checked(name, axes) for name, axes in _items(declared)}
-        self._positional = _positional(fn, self._axes)
+        self._axes = {name: self._checked(name, axes) for name, axes in _declared_items(declared)}
+        self._positional = _positional_names(fn, self._axes)
 
     def _checked(self, name: Any, axes: Any) -> dict[int, Dim]:
         if not isinstance(axes, Mapping):
@@ -106,10 +106,10 @@ class Declared:
                 )
         return dict(axes)
 
-    def find(self, args: tuple[Any, ...], named: dict[str, Any]) -> Found | None:
+    def find(self, args: tuple[Any, ...], named: dict[str, Any]) -> CallSizes | None:
         """The sizes in a call; None where no program for all sizes is for them."""
         sizes: dict[str, int] = {}
-        spots: dict[str, Spot] = {}
+        spots: dict[str, SizeSource] = {}
         axes_of: dict[int, dict[int, str]] = {}
         tokens: list[Any] = []
         for k, (name, leaf, declared) in enumerate(self._inputs(args, named)):
@@ -124,7 +124,7 @@ class Declared:
                 size = shape[place]
                 if size < 2 or not dim.holds(size) or sizes.setdefault(dim.name, size) != size:
                     return None
-                spots.setdefault(dim.name, Spot(k, place))
+                spots.setdefault(dim.name, SizeSource(k, place))
                 axes_of.setdefault(k, {})[place] = dim.name
             for place, dim_name in axes_of.get(k, {}).items():
                 shape[place] = dim_name
@@ -132,10 +132,10 @@ class Declared:
         if not sizes:
             return None
         try:
-            key = cache_key(*Found(None, sizes, spots, axes_of).stand_ins(None, args, named))
+            key = cache_key(*CallSizes(None, sizes, spots, axes_of).stand_ins(None, args, named))
         except Exception:  # a container that holds itself, or lets nobody look: the run will say so
             return None
-        return Found((key, tuple(tokens)), sizes, spots, axes_of)
+        return CallSizes((key, tuple(tokens)), sizes, spots, axes_of)
 
     def _inputs(
         self, args: tuple[Any, ...], named: dict[str, Any]
@@ -147,7 +147,7 @@ class Declared:
                 yield name, leaf, self._axes.get(name, {})
 
 
-def _items(declared: Any) -> Sequence[tuple[Any, Any]]:
+def _declared_items(declared: Any) -> Sequence[tuple[Any, Any]]:
     if not isinstance(declared, Mapping):
         raise DTypeError(
             f"compile: dynamic={format_value(declared)} is {describe_type(declared)}; "
@@ -156,7 +156,7 @@ def _items(declared: Any) -> Sequence[tuple[Any, Any]]:
     return list(declared.items())
 
 
-def _positional(fn: Callable[..., Any], named: Mapping[Any, Any]) -> list[str]:
+def _positional_names(fn: Callable[..., Any], named: Mapping[Any, Any]) -> list[str]:
     """The names of the parameters that may be passed by position, in order."""
     from inspect import Parameter, signature
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.compiler.ir.nodes import Node
-from odyssey.compiler.machine.state_locks import PROGRAMS
+from odyssey.compiler.machine.state_locks import PROGRAM_LOCKS
 from odyssey.compiler.native_dispatch.scalar_inputs import ScalarInputs
 from odyssey.compiler.pipeline import LoweredProgram, lower_program
 from odyssey.compiler.runtime.binding import address_of
@@ -27,9 +27,14 @@ from odyssey.compiler.runtime.executable import ArgumentTable, BindingError
 from odyssey.compiler.runtime.host_calls import HostCall
 from odyssey.compiler.runtime.profile import Profile
 from odyssey.compiler.schedule.verify import verify
-from odyssey.compiler.symbolic_shapes.declarations import Spot
-from odyssey.compiler.symbolic_shapes.templates import SIZES, Template, UnlikeError, template
-from odyssey.compiler.symbolic_shapes.trace_alignment import Lead
+from odyssey.compiler.symbolic_shapes.declarations import SizeSource
+from odyssey.compiler.symbolic_shapes.templates import (
+    SIZES,
+    ProgramText,
+    TemplateMismatchError,
+    align_texts,
+)
+from odyssey.compiler.symbolic_shapes.trace_alignment import TraceAlignment
 from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.devices.ownership import same_bits
 from odyssey.errors import SettingError
@@ -37,13 +42,13 @@ from odyssey.graph.graph import Graph
 from odyssey.spec import Array
 from odyssey.table.value import array_of
 
-__all__ = ["Pattern", "SizedProgram"]
+__all__ = ["ProgramTemplate", "SizedProgram"]
 
 # Of how many sizes a program keeps the numbers.
-_KEPT = 4096
+_MAX_SIZES = 4096
 
 
-class _Sized(NamedTuple):
+class _SizeEntry(NamedTuple):
     """What a program needs for one size.
 
     Attributes:
@@ -67,7 +72,7 @@ class _Sized(NamedTuple):
     arena: int
 
 
-class Pattern:
+class ProgramTemplate:
     """The text of a function's programs, as several trials have it.
 
     Args:
@@ -84,14 +89,14 @@ class Pattern:
         self.graph: Graph = trials[0].graph
         for trial in trials[1:]:
             self._compare(trial)
-        self._lead = Lead([trial.graph for trial in trials])
+        self._lead = TraceAlignment([trial.graph for trial in trials])
         self.written = [
             lower_program(trial.graph, low, varies=True)
             for trial, low in zip(trials, self._lead.lows, strict=True)
         ]
         for written in self.written[1:]:
             self._compare_plans(written)
-        self.template: Template = template([written.module.text for written in self.written])
+        self.template: ProgramText = align_texts([written.module.text for written in self.written])
 
     def write_down(self, trial: TraceAttempt) -> tuple[LoweredProgram, Array]:
         """The program of a trial at a further size, and the numbers with which it is this one.
@@ -108,29 +113,29 @@ class Pattern:
 
     def _compare(self, trial: TraceAttempt) -> None:
         if trial.scalar_inputs != self._free:
-            raise UnlikeError("it asks of other numbers what they are")
-        mine, others = _outline(self.graph), _outline(trial.graph)
+            raise TemplateMismatchError("it asks of other numbers what they are")
+        mine, others = _graph_outline(self.graph), _graph_outline(trial.graph)
         for name, wanted in mine.items():
             if others[name] != wanted:
-                raise UnlikeError(f"its {name} are others")
+                raise TemplateMismatchError(f"its {name} are others")
 
     def _compare_plans(self, written: LoweredProgram) -> None:
         first = self.written[0]
         if written.module.slots != first.module.slots or written.sources != first.sources:
-            raise UnlikeError("its results lie elsewhere")
-        if _steps(written) != _steps(first):
-            raise UnlikeError("it calls others")
+            raise TemplateMismatchError("its results lie elsewhere")
+        if _program_outline(written) != _program_outline(first):
+            raise TemplateMismatchError("it calls others")
         if written.numbers.slots != first.numbers.slots:
-            raise UnlikeError("it takes other numbers")
+            raise TemplateMismatchError("it takes other numbers")
 
 
-def _steps(written: LoweredProgram) -> list[Any]:
+def _program_outline(written: LoweredProgram) -> list[Any]:
     """What a program does between what it computes, and which nodes it returns."""
     steps = [one.id if isinstance(one, Node) else one for one in written.module.steps]
     return [*steps, *[node and node.id for node in written.plan.outputs]]
 
 
-def _outline(graph: Graph) -> dict[str, Any]:
+def _graph_outline(graph: Graph) -> dict[str, Any]:
     """What must be the same at all sizes beside what a program's text says."""
     made = {id(variable): k for k, (variable, _) in enumerate(graph.made)}
 
@@ -166,11 +171,11 @@ class SizedProgram(CompiledCall):
 
     def __init__(
         self,
-        pattern: Pattern,
+        pattern: ProgramTemplate,
         trial: TraceAttempt,
         result: Any,
         bare: bool,
-        spots: Sequence[Spot],
+        spots: Sequence[SizeSource],
         calls: Array,
         threads: int,
     ) -> None:
@@ -179,10 +184,10 @@ class SizedProgram(CompiledCall):
         assert trial.guards is not None
         text = written._replace(module=module)
         super().__init__(trial, trial.guards, result, bare, calls, threads, text=text)
-        self._lock = self._lock or PROGRAMS.new()
+        self._lock = self._lock or PROGRAM_LOCKS.new()
         self._pattern = pattern
         self._spots = list(spots)
-        self._sized: dict[tuple[int, ...], _Sized] = {}
+        self._sized: dict[tuple[int, ...], _SizeEntry] = {}
         place = self.executable.loaded.address(SIZES)
         self._place = ctypes.c_int64.from_address(place)
         self._arena_bytes = int(written.plan.arena)
@@ -234,14 +239,16 @@ class SizedProgram(CompiledCall):
         taken = written.numbers
         taken.cells = self.executable.numbers.cells  # which the code knows
         given = self.executable.argument_table(written.inputs, taken)
-        found = _Sized(numbers, address_of(numbers), shape, constants, calling, taken, given, arena)
+        found = _SizeEntry(
+            numbers, address_of(numbers), shape, constants, calling, taken, given, arena
+        )
         assert self._lock is not None
         with self._lock:
             if found.arena > self._arena_bytes:
                 self._arena_bytes = self.executable.grow_arena(
                     max(found.arena, 2 * self._arena_bytes)
                 )
-            for old in list(self._sized)[: len(self._sized) + 1 - _KEPT]:
+            for old in list(self._sized)[: len(self._sized) + 1 - _MAX_SIZES]:
                 del self._sized[old]
             self._sized[self._sizes_in(trial)] = found
 

@@ -21,9 +21,9 @@ from odyssey.compiler.arguments import (
 )
 from odyssey.compiler.dispatch.cache import CompileLock
 from odyssey.compiler.dispatch.fast_path import CACHE_MISS
-from odyssey.compiler.symbolic_shapes.declarations import Declared, Found, Spot
-from odyssey.compiler.symbolic_shapes.probe_sizes import NEAR, probes
-from odyssey.compiler.symbolic_shapes.templates import UnlikeError
+from odyssey.compiler.symbolic_shapes.declarations import CallSizes, DynamicAxes, SizeSource
+from odyssey.compiler.symbolic_shapes.probe_sizes import PROBE_SIZE, choose_probe_sizes
+from odyssey.compiler.symbolic_shapes.templates import TemplateMismatchError
 from odyssey.compiler.tracing.attempt import (
     TraceAttempt,
     clear_traceback,
@@ -35,24 +35,24 @@ from odyssey.spec import Array
 from odyssey.table.scope import scopes
 
 if TYPE_CHECKING:
-    from odyssey.compiler.symbolic_shapes.sized_program import Pattern, SizedProgram
+    from odyssey.compiler.symbolic_shapes.sized_program import ProgramTemplate, SizedProgram
 
-__all__ = ["Dynamic", "Host"]
+__all__ = ["DynamicShapes", "Host"]
 
 # Of how many combinations of arguments it is known what becomes of them.
-_LIMIT = 256
+_MAX_SPECIALIZATIONS = 256
 # How many programs one combination may have for what else differs; and how many sizes may have
 # programs of their own.
-_MOST = 8
+_MAX_PROGRAMS = 8
 # After so many sizes that no program is for none is sought any more.
-_TRIES = 3
+_MAX_FAILED_SIZES = 3
 # What sizes may have to be multiples of.
-_STEPS = 64
+_MAX_STEP = 64
 # Why there is no program for a size; whatever else is raised is a fault of ours.
-_NO_PROGRAM = (OdysseyError,)
+_MISMATCHES = (OdysseyError,)
 
 
-class _UnseenError(OdysseyError):
+class _UnknownResultError(OdysseyError):
     """No run for such arguments has been seen; it has the ``standings`` of what a trial returns."""
 
     def __init__(self, traced: list[Any]) -> None:
@@ -60,7 +60,7 @@ class _UnseenError(OdysseyError):
         self.traced = traced
 
 
-class _FailedError(OdysseyError):
+class _TraceFailedError(OdysseyError):
     """A trial failed, as the run may: what no program is for is not known then."""
 
 
@@ -77,24 +77,29 @@ class Host(Protocol):
     def _note_compiled(self, program: Any) -> None: ...
 
 
-class _Made:
+class _SizedProgramEntry:
     """The text of a program, and the program when there is a size that it is for.
 
     Attributes:
         known: The fixed arguments that it is for.
     """
 
-    def __init__(self, known: Any, pattern: Pattern) -> None:
+    def __init__(self, known: Any, pattern: ProgramTemplate) -> None:
         self.known = known
         self.pattern = pattern
         self.program: SizedProgram | None = None
 
     def holds(self) -> bool:
         """Whether what it read of Python is as it was."""
-        return self.program is None or _holds(self.program)
+        return self.program is None or _guards_hold(self.program)
 
     def take_up(
-        self, compiled: Host, trial: TraceAttempt, seen: Any, bare: bool, spots: Sequence[Spot]
+        self,
+        compiled: Host,
+        trial: TraceAttempt,
+        seen: Any,
+        bare: bool,
+        spots: Sequence[SizeSource],
     ) -> SizedProgram:
         """The program, which knows the sizes of a trial.
 
@@ -112,7 +117,7 @@ class _Made:
         return self.program
 
 
-class _Family:
+class Specialization:
     """What is known of one combination of arguments, but for sizes that vary.
 
     Attributes:
@@ -128,7 +133,7 @@ class _Family:
 
     def __init__(self) -> None:
         self.seen: list[tuple[Any, Any, list[Any]]] = []
-        self.made: list[_Made] = []
+        self.made: list[_SizedProgramEntry] = []
         self.why: str | None = None
         self.misfits: dict[tuple[int, ...], str] = {}
         self.asked: dict[str, str] = {}
@@ -136,7 +141,7 @@ class _Family:
         self.making = CompileLock()
 
 
-class Dynamic:
+class DynamicShapes:
     """Which sizes of a function's arguments vary.
 
     Args:
@@ -146,8 +151,8 @@ class Dynamic:
 
     def __init__(self, fn: Callable[..., Any], declared: Any) -> None:
         self._fn = fn
-        self._declared = Declared(fn, declared)
-        self._families: dict[Any, _Family] = {}
+        self._declared = DynamicAxes(fn, declared)
+        self._families: dict[Any, Specialization] = {}
 
     def clear(self) -> None:
         """Forget all programs."""
@@ -174,57 +179,61 @@ class Dynamic:
         sizes = tuple(found.sizes.values())
         fitting = [m for m in family.made if m.known.items() <= known.items() and m.holds()]
         program = next((m.program for m in fitting if m.program and m.program.knows(sizes)), None)
-        lacking: _UnseenError | _FailedError | None = None
+        lacking: _UnknownResultError | _TraceFailedError | None = None
         if program is None and sizes not in family.misfits:
             try:
                 given = compiled, family, fitting, found, args, named
                 program = family.making.call_if_free(self._taken_up, len(family.made), *given)
                 if program is CACHE_MISS:  # another thread makes one
                     return compiled._run_eagerly(args, named)
-            except (_UnseenError, _FailedError) as error:
+            except (_UnknownResultError, _TraceFailedError) as error:
                 clear_traceback(error)
                 lacking = error
             except Exception as error:
-                if compiled._check and not isinstance(error, _NO_PROGRAM):
+                if compiled._check and not isinstance(error, _MISMATCHES):
                     raise
                 clear_traceback(error)
                 self._note(family, sizes, str(error), fitting)
         if lacking is not None:
             result = compiled._run_eagerly(args, named)  # where it raises, nothing is learnt
-            if isinstance(lacking, _UnseenError):
+            if isinstance(lacking, _UnknownResultError):
                 self._see(family, known, result, lacking.traced, input_leaves(args, named))
             else:
                 self._note(family, sizes, str(lacking), fitting)
             return result
         if program is None:
-            few = list(family.misfits).index(sizes) < _MOST
+            few = list(family.misfits).index(sizes) < _MAX_PROGRAMS
             return CACHE_MISS if few else compiled._run_eagerly(args, named)
         result = program.call_any(program_arguments(program.places, args, named))
         if result is not CACHE_MISS:
             return compiled._prefer(program, result)
         # A program that fits, and refuses, leaves an error to the function.
-        return compiled._run_eagerly(args, named) if _holds(program) else CACHE_MISS
+        return compiled._run_eagerly(args, named) if _guards_hold(program) else CACHE_MISS
 
     def _see(
-        self, family: _Family, known: Any, result: Any, traced: list[Any], given: list[Any]
+        self, family: Specialization, known: Any, result: Any, traced: list[Any], given: list[Any]
     ) -> None:
         """Remember what a run returned of such arguments."""
         family.unseen += 1
-        if family.unseen > _MOST:
-            family.why = f"numbers that are fixed differed {_MOST} times"
-        family.seen = [*family.seen[1 - _MOST :], (known, result, traced)]
+        if family.unseen > _MAX_PROGRAMS:
+            family.why = f"numbers that are fixed differed {_MAX_PROGRAMS} times"
+        family.seen = [*family.seen[1 - _MAX_PROGRAMS :], (known, result, traced)]
         family.why = family.why or alias_refusal(result, given)
 
     def _note(
-        self, family: _Family, sizes: tuple[int, ...], why: str, fitting: Sequence[_Made]
+        self,
+        family: Specialization,
+        sizes: tuple[int, ...],
+        why: str,
+        fitting: Sequence[_SizedProgramEntry],
     ) -> None:
         """Note that no program for other sizes is for these."""
         family.misfits[sizes] = why
-        if not fitting and len(family.misfits) >= _TRIES:
+        if not fitting and len(family.misfits) >= _MAX_FAILED_SIZES:
             family.why = why
 
     def _first_call(
-        self, compiled: Host, family: _Family, args: tuple[Any, ...], named: dict[str, Any]
+        self, compiled: Host, family: Specialization, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
         """Run the function as if nothing varied, and remember what it returned.
 
@@ -240,12 +249,12 @@ class Dynamic:
                 family.seen = [(*case.result, [])]
         return result
 
-    def _family(self, key: Any) -> _Family:
+    def _family(self, key: Any) -> Specialization:
         family = self._families.get(key)
         if family is None:
-            for old in list(self._families)[: len(self._families) + 1 - _LIMIT]:
+            for old in list(self._families)[: len(self._families) + 1 - _MAX_SPECIALIZATIONS]:
                 self._families.pop(old, None)
-            family = self._families[key] = _Family()
+            family = self._families[key] = Specialization()
         return family
 
     def told(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, str]:
@@ -276,9 +285,9 @@ class Dynamic:
         self,
         looked: int,
         compiled: Host,
-        family: _Family,
-        fitting: Sequence[_Made],
-        found: Found,
+        family: Specialization,
+        fitting: Sequence[_SizedProgramEntry],
+        found: CallSizes,
         args: tuple[Any, ...],
         named: dict[str, Any],
     ) -> Any:
@@ -299,7 +308,7 @@ class Dynamic:
         traced = variable_kinds(trial.result)
         runs = [run for run in family.seen if known.items() <= run[0].items()]
         if not runs or traced not in (variable_kinds(runs[-1][1]), runs[-1][2]):
-            raise _UnseenError(traced)
+            raise _UnknownResultError(traced)
         seen = runs[-1][1]
         bare = is_flat(trial.scalar_inputs.values(), args, named)
         spots = [found.spots[name] for name in found.sizes]
@@ -307,47 +316,51 @@ class Dynamic:
         for made in fitting:
             try:
                 return made.take_up(compiled, trial, seen, bare, spots)
-            except _NO_PROGRAM as error:
+            except _MISMATCHES as error:
                 failed = failed or error
         # Others are planned at sizes that are as this one.
-        nears = [dict.fromkeys(found.sizes, NEAR), found.sizes]
+        nears = [dict.fromkeys(found.sizes, PROBE_SIZE), found.sizes]
         for near in nears[bool(fitting) :]:
-            if len(family.made) >= _MOST:
-                raise UnlikeError(f"{_MOST} programs were made, and something differs again")
+            if len(family.made) >= _MAX_PROGRAMS:
+                raise TemplateMismatchError(
+                    f"{_MAX_PROGRAMS} programs were made, and something differs again"
+                )
             try:
-                made = _Made(
+                made = _SizedProgramEntry(
                     known, self._pattern(compiled, family, found, near, trial, args, named)
                 )
                 family.made.append(made)
                 return made.take_up(compiled, trial, seen, bare, spots)
-            except _NO_PROGRAM as error:
+            except _MISMATCHES as error:
                 failed = failed or error
         assert failed is not None
         raise failed
 
-    def _tried(self, family: _Family, args: tuple[Any, ...], named: dict[str, Any]) -> TraceAttempt:
+    def _tried(
+        self, family: Specialization, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> TraceAttempt:
         trial = try_trace(self._fn, args, named, family.asked)
         if trial.error is not None:
-            raise _FailedError(describe_trace_error(trial.error))
+            raise _TraceFailedError(describe_trace_error(trial.error))
         why = unsupported_argument(args, named) or trial.effects or trial.graph.eager
         if why is None:
             guards = trial.guards
             why = "nothing is known of what it reads" if guards is None else guards.reason
         if why is not None:
-            raise UnlikeError(why)
+            raise TemplateMismatchError(why)
         return trial
 
     def _pattern(
         self,
         compiled: Host,
-        family: _Family,
-        found: Found,
+        family: Specialization,
+        found: CallSizes,
         near: Mapping[str, int],
         trial: TraceAttempt,
         args: tuple[Any, ...],
         named: dict[str, Any],
-    ) -> Pattern:
-        from odyssey.compiler.symbolic_shapes.sized_program import Pattern
+    ) -> ProgramTemplate:
+        from odyssey.compiler.symbolic_shapes.sized_program import ProgramTemplate
 
         graph = trial.graph
         specs = [spec for _, spec in graph.inputs] + [s.spec for s in graph.states]
@@ -357,18 +370,18 @@ class Dynamic:
         dims = self._declared.dims
         # What is divided by 4, say, must be a multiple of it at each size.
         common = min((size & -size for size in found.sizes.values()), default=1)
-        for step in dict.fromkeys((1, min(common, _STEPS))):
+        for step in dict.fromkeys((1, min(common, _MAX_STEP))):
             try:
-                sizes = probes(dims, near, taken, step, near is not found.sizes)
+                sizes = choose_probe_sizes(dims, near, taken, step, near is not found.sizes)
                 given = [found.stand_ins(probe, args, named) for probe in sizes]
                 trials = [self._tried(family, *one) for one in given]
-                return Pattern(trials, compiled._check)
-            except _NO_PROGRAM as error:
+                return ProgramTemplate(trials, compiled._check)
+            except _MISMATCHES as error:
                 clear_traceback(error)
                 failed = failed or error
         assert failed is not None
         raise failed
 
 
-def _holds(program: SizedProgram) -> bool:
+def _guards_hold(program: SizedProgram) -> bool:
     return program.guards.holds() or program.guards.refresh()

@@ -17,7 +17,7 @@ import numpy as np
 from odyssey.errors import OdysseyError
 from odyssey.spec import Array
 
-__all__ = ["SIZES", "Template", "UnlikeError", "template"]
+__all__ = ["SIZES", "ProgramText", "TemplateMismatchError", "align_texts"]
 
 SIZES = "sizes"
 """The global of a program that holds the address of its numbers."""
@@ -30,7 +30,7 @@ _KERNEL = re.compile(r"define internal void @(k\d+)\(")
 _CALLED = re.compile(r"(call void @)(k\d+)\(")
 
 
-class UnlikeError(OdysseyError):
+class TemplateMismatchError(OdysseyError):
     """Programs for several sizes differ in more than numbers; the message says where."""
 
 
@@ -49,7 +49,7 @@ class _Line(NamedTuple):
     holes: list[_Hole]
 
 
-class Template:
+class ProgramText:
     """A text whose numbers are read from a list.
 
     Attributes:
@@ -72,27 +72,31 @@ class Template:
         """
         lines = text.split("\n")
         if len(lines) != self._length:
-            raise UnlikeError(f"of {len(lines)} lines, others of {self._length}")
+            raise TemplateMismatchError(f"of {len(lines)} lines, others of {self._length}")
         for k, wanted in self._fixed.items():
             if lines[k] != wanted:
-                raise UnlikeError(f"{lines[k].strip()!r}, others have {wanted.strip()!r}")
+                raise TemplateMismatchError(f"{lines[k].strip()!r}, others have {wanted.strip()!r}")
         found: list[str | None] = [None] * self.count
         for k, line in self._lines.items():
             parts = _NUMBER.split(lines[k])
-            numbers = list(map(_plain, parts[1::2]))
+            numbers = list(map(_strip_markers, parts[1::2]))
             wanted_numbers = list(line.numbers)
             if parts[::2] == line.between:
                 for at, index in line.holes:
                     wanted_numbers[at] = numbers[at]
                     before, found[index] = found[index], numbers[at]
                     if before is not None and before != numbers[at]:
-                        raise UnlikeError(f"{before} and {numbers[at]}, which others have equal")
+                        raise TemplateMismatchError(
+                            f"{before} and {numbers[at]}, which others have equal"
+                        )
             if parts[::2] != line.between or numbers != wanted_numbers:
-                raise UnlikeError(f"{lines[k].strip()!r}, others have {''.join(line.between)!r}")
-        return np.array([_bits(number or "0") for number in found], np.int64)
+                raise TemplateMismatchError(
+                    f"{lines[k].strip()!r}, others have {''.join(line.between)!r}"
+                )
+        return np.array([_encode_number(number or "0") for number in found], np.int64)
 
 
-def template(texts: Sequence[str]) -> Template:
+def align_texts(texts: Sequence[str]) -> ProgramText:
     """The template of a program's texts at several sizes.
 
     Raises:
@@ -100,7 +104,7 @@ def template(texts: Sequence[str]) -> Template:
     """
     columns = [text.split("\n") for text in texts]
     if len(set(map(len, columns))) > 1:
-        raise UnlikeError(f"they have {sorted(set(map(len, columns)))} lines")
+        raise TemplateMismatchError(f"they have {sorted(set(map(len, columns)))} lines")
     fixed: dict[int, str] = {}
     lines: dict[int, _Line] = {}
     known: dict[tuple[str, tuple[str, ...]], int] = {}
@@ -110,17 +114,17 @@ def template(texts: Sequence[str]) -> Template:
             fixed[k] = row[0]
             made.append(row[0])
         else:
-            lines[k] = _line(row, known)
-            made.append(_with_loads(lines[k]))
+            lines[k] = _align_line(row, known)
+            made.append(_line_with_loads(lines[k]))
     types = {index: type for (type, _), index in known.items()}
-    return Template(_with_lists(made, types), fixed, lines, len(types))
+    return ProgramText(_functions_with_loads(made, types), fixed, lines, len(types))
 
 
-def _plain(number: str) -> str:
+def _strip_markers(number: str) -> str:
     return number.strip("$~")
 
 
-def _bits(number: str) -> int:
+def _encode_number(number: str) -> int:
     """What stands in the list: a whole number, or the bits of a floating one, as they are."""
     if number.startswith("0x"):
         (found,) = struct.unpack(">q", bytes.fromhex(number[2:]))
@@ -128,11 +132,11 @@ def _bits(number: str) -> int:
     return int(number)
 
 
-def _line(row: Sequence[str], known: dict[tuple[str, tuple[str, ...]], int]) -> _Line:
+def _align_line(row: Sequence[str], known: dict[tuple[str, tuple[str, ...]], int]) -> _Line:
     split = [_NUMBER.split(line) for line in row]
     between = split[0][::2]
     if any(parts[::2] != between for parts in split):
-        raise UnlikeError(f"{row[0].strip()!r} and {row[-1].strip()!r}")
+        raise TemplateMismatchError(f"{row[0].strip()!r} and {row[-1].strip()!r}")
     holes = []
     for at, numbers in enumerate(zip(*[parts[1::2] for parts in split], strict=True)):
         if len(set(numbers)) > 1 or numbers[0][0] in "$~":
@@ -140,15 +144,15 @@ def _line(row: Sequence[str], known: dict[tuple[str, tuple[str, ...]], int]) -> 
             types = _TYPE.findall(before)
             floating = numbers[0].startswith("0x")
             if not types or floating != (types[-1] in ("float", "double")):
-                raise UnlikeError(f"a number of no known type in {row[0].strip()!r}")
-            key = types[-1], tuple(map(_plain, numbers))
+                raise TemplateMismatchError(f"a number of no known type in {row[0].strip()!r}")
+            key = types[-1], tuple(map(_strip_markers, numbers))
             if numbers[0][0] == "~":  # equal here for no reason
                 key = types[-1], (f"~{len(known)}",)
             holes.append(_Hole(at, known.setdefault(key, len(known))))
-    return _Line(between, list(map(_plain, split[0][1::2])), holes)
+    return _Line(between, list(map(_strip_markers, split[0][1::2])), holes)
 
 
-def _with_loads(line: _Line) -> str:
+def _line_with_loads(line: _Line) -> str:
     """A line whose numbers that vary are values."""
     numbers = list(line.numbers)
     for at, index in line.holes:
@@ -160,7 +164,7 @@ def _with_loads(line: _Line) -> str:
 # ------------------------------------------------------------------ functions
 
 
-def _with_lists(lines: Sequence[str], types: dict[int, str]) -> str:
+def _functions_with_loads(lines: Sequence[str], types: dict[int, str]) -> str:
     """The text in which every function loads the numbers that it uses; like kernels are one."""
     made = [f"@{SIZES} = global ptr null"]
     kernels: dict[str, str] = {}
@@ -170,7 +174,7 @@ def _with_lists(lines: Sequence[str], types: dict[int, str]) -> str:
         if line.startswith("define "):
             start = k
         elif line == "}" and start >= 0:
-            whole = _loading(lines[start : k + 1], types)
+            whole = _function_with_loads(lines[start : k + 1], types)
             found = _KERNEL.match(whole)
             start = -1
             if found:
@@ -182,13 +186,13 @@ def _with_lists(lines: Sequence[str], types: dict[int, str]) -> str:
             made.append(whole)
         elif start < 0:
             if "%z." in line:
-                raise UnlikeError(f"{line.strip()!r} is not a part of a function")
+                raise TemplateMismatchError(f"{line.strip()!r} is not a part of a function")
             made.append(line)
     text = "\n".join(made)
     return _CALLED.sub(lambda m: f"{m.group(1)}{same.get(m.group(2), m.group(2))}(", text)
 
 
-def _loading(lines: Sequence[str], types: dict[int, str]) -> str:
+def _function_with_loads(lines: Sequence[str], types: dict[int, str]) -> str:
     body = "\n".join(lines[1:])
     used = sorted(set(map(int, re.findall(r"%z\.(\d+)\b", body))))
     if not used:
@@ -196,12 +200,12 @@ def _loading(lines: Sequence[str], types: dict[int, str]) -> str:
     loads = [f"  %z = load ptr, ptr @{SIZES}"]
     for k in used:
         loads.append(f"  %z.a{k} = getelementptr inbounds i64, ptr %z, i64 {k}")
-        loads += _load(k, types[k])
+        loads += _load_number(k, types[k])
     head = 2 if lines[1] == "entry:" else 1
     return "\n".join([*lines[:head], *loads, *lines[head:]])
 
 
-def _load(k: int, type: str) -> list[str]:
+def _load_number(k: int, type: str) -> list[str]:
     place = f"ptr %z.a{k}"
     if type in ("i64", "double"):
         return [f"  %z.{k} = load {type}, {place}"]

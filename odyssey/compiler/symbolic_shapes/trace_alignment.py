@@ -12,17 +12,17 @@ from typing import Any
 
 from odyssey.compiler.ir.nodes import IRBuilder, Node
 from odyssey.compiler.lowering import Lowered, lower
-from odyssey.compiler.symbolic.dims import Varying
-from odyssey.compiler.symbolic_shapes.templates import UnlikeError
+from odyssey.compiler.symbolic.dims import SymbolicDim
+from odyssey.compiler.symbolic_shapes.templates import TemplateMismatchError
 from odyssey.graph.graph import Graph
 
-__all__ = ["Lead"]
+__all__ = ["TraceAlignment"]
 
 # By number of a node, what each of its axes is at several sizes; None where that is fixed.
 _Lengths = list[tuple[tuple[int, ...] | None, ...]]
 
 
-class _Following(IRBuilder):
+class _AlignedBuilder(IRBuilder):
     """Makes nodes, and notes for each call which it gave; or gives those that were noted.
 
     Args:
@@ -49,7 +49,7 @@ class _Following(IRBuilder):
         if lead is None:
             made = super().make_node(kind, inputs, shape, type, detail, work)
         elif place >= len(lead) or lead[place] > len(self.nodes):
-            raise UnlikeError(f"its graph has more of {kind}")
+            raise TemplateMismatchError(f"its graph has more of {kind}")
         elif lead[place] == len(self.nodes):
             of = self.op or (inputs[0].op if inputs else "")
             made = Node(kind, inputs, shape, type, detail, work, len(self.nodes), of)
@@ -58,7 +58,7 @@ class _Following(IRBuilder):
             made = self.nodes[lead[place]]
             own = made.kind, made.inputs, made.shape, made.type, made.detail
             if own != (kind, inputs, shape, type, detail):
-                raise UnlikeError(f"{made} of its graph is not {kind}{list(shape)}")
+                raise TemplateMismatchError(f"{made} of its graph is not {kind}{list(shape)}")
         self.order.append(made.id)
         return made
 
@@ -69,7 +69,7 @@ class _Following(IRBuilder):
         for node, seen in zip(self.nodes, lengths, strict=True):
             if any(seen):
                 pairs = zip(node.shape, seen, strict=True)
-                node.shape = tuple(Varying(n, s) if s else n for n, s in pairs)
+                node.shape = tuple(SymbolicDim(n, s) if s else n for n, s in pairs)
                 node.size = math.prod(node.shape)
             if node.kind == "view" and node.detail[0] in ("reshape", "broadcast"):
                 node.detail = node.detail[0], node.shape
@@ -77,7 +77,7 @@ class _Following(IRBuilder):
             self._unique.setdefault((node.kind, ids, node.shape, node.type, node.detail), node)
 
 
-class Lead:
+class TraceAlignment:
     """What graphs of several sizes have in common, for those of further sizes to follow.
 
     Args:
@@ -91,12 +91,12 @@ class Lead:
     """
 
     def __init__(self, graphs: Sequence[Graph]) -> None:
-        first = _Following()
+        first = _AlignedBuilder()
         self.lows = [lower(graphs[0], first)]
         self._order = list(first.order)
-        self._first = list(map(_outline, first.nodes))
+        self._first = list(map(_node_outline, first.nodes))
         self._shapes = [node.shape for node in first.nodes]
-        self._ends = _ends(self.lows[0])
+        self._ends = _result_ids(self.lows[0])
         self.lows += [self._follow(graph) for graph in graphs[1:]]
         rows = zip(*[[node.shape for node in low.builder.nodes] for low in self.lows], strict=True)
         self._lengths: _Lengths = [
@@ -115,31 +115,31 @@ class Lead:
         for shape, node, seen in zip(self._shapes, low.builder.nodes, self._lengths, strict=True):
             pairs = zip(shape, node.shape, seen, strict=True)
             if any(s is None and m != n for m, n, s in pairs):
-                raise UnlikeError(f"{node} is of shape {shape} elsewhere")
+                raise TemplateMismatchError(f"{node} is of shape {shape} elsewhere")
         self._vary(low)
         return low
 
     def _follow(self, graph: Graph) -> Lowered:
-        low = lower(graph, _Following(self._order))
+        low = lower(graph, _AlignedBuilder(self._order))
         for node, wanted in zip(low.builder.nodes, self._first, strict=False):
-            if _outline(node) != wanted:
-                raise UnlikeError(f"{node} is another elsewhere")
-        if len(low.builder.nodes) != len(self._first) or _ends(low) != self._ends:
-            raise UnlikeError("it computes less, or returns another part of it")
+            if _node_outline(node) != wanted:
+                raise TemplateMismatchError(f"{node} is another elsewhere")
+        if len(low.builder.nodes) != len(self._first) or _result_ids(low) != self._ends:
+            raise TemplateMismatchError("it computes less, or returns another part of it")
         return low
 
     def _vary(self, low: Lowered) -> None:
-        assert isinstance(low.builder, _Following)
+        assert isinstance(low.builder, _AlignedBuilder)
         low.builder.vary(self._lengths)
 
 
-def _outline(node: Node) -> tuple[Any, ...]:
+def _node_outline(node: Node) -> tuple[Any, ...]:
     # What repeats a number at other sizes is a view of another kind where it has one element.
     how = node.detail[0] if node.kind == "view" else None
     return node.kind, how, node.type, len(node.shape), [i.id for i in node.inputs]
 
 
-def _ends(low: Lowered) -> tuple[Any, ...]:
+def _result_ids(low: Lowered) -> tuple[Any, ...]:
     return (
         [node and node.id for node in low.outputs],
         {k: node.id for k, node in low.updates.items()},

@@ -15,7 +15,7 @@ from odyssey.compiler.guards.effects import is_own_or_numpy
 from odyssey.compiler.guards.guards import GuardSet
 from odyssey.compiler.native_dispatch.scalar_inputs import value_dependent_operands
 from odyssey.compiler.symbolic.expressions import Expression
-from odyssey.compiler.symbolic.scalars import Quantities
+from odyssey.compiler.symbolic.scalars import SymbolicScalars
 from odyssey.compiler.tracing.snapshot import Snapshot
 from odyssey.errors import OdysseyError, TapeError
 from odyssey.graph.trace import Trace
@@ -63,7 +63,7 @@ class TraceAttempt:
             allow_unknown: Whether to trace where not all can be undone.
             fixed_numbers: The numbers that are fixed, by path, and why; None for all.
         """
-        self.numbers = Quantities(self._record_question, trace := Trace())
+        self.numbers = SymbolicScalars(self._record_question, trace := Trace())
         self.scalar_inputs: dict[str, int] = {}
         self.fixed_numbers: dict[str, str] = {}
         self._fixed = fixed_numbers

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.errors import TapeError
-from odyssey.graph.subgraphs import signature
+from odyssey.graph.subgraphs import subgraph_signature
 from odyssey.ops.structure.shape import broadcast_to
 from odyssey.table.scope import no_grad
 from odyssey.table.store import store
@@ -108,7 +108,7 @@ class ReplayedBody(NamedTuple):
             outputs = self.body(given)
         inputs = [v if v is None or is_number(v) else graph_value(v) for v in given]
         ends = [None if o is None else graph_value(o) for o in outputs]
-        if signature(instructions, inputs, ends, trace) != self.done:
+        if subgraph_signature(instructions, inputs, ends, trace) != self.done:
             raise TapeError(
                 f"{self.who}: run again for its derivative, the function does something else than "
                 "at first, or with other values: what it closes over was written to or bound anew "

@@ -17,7 +17,7 @@ from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.graph.graph import Graph
-from odyssey.graph.subgraphs import signature
+from odyssey.graph.subgraphs import subgraph_signature
 from odyssey.graph.weak_types import is_weak
 from odyssey.ops.elementwise.arithmetic import multiply
 from odyssey.ops.structure.shape import astype
@@ -176,7 +176,7 @@ class TracedBody(NamedTuple):
     def ops_signature(self) -> tuple[Any, ...]:
         """Return a signature of the computation, to be compared with that of another run."""
         outputs = [None if o is None else graph_value(o) for o in self.outputs]
-        return signature(self.instructions, self.symbols, outputs, store())
+        return subgraph_signature(self.instructions, self.symbols, outputs, store())
 
     def graph(self, more: Sequence[Any] = ()) -> Graph:
         """Return the body as a graph, whose outputs are those that are not None, then ``more``."""
