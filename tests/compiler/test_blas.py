@@ -172,7 +172,7 @@ def finding(monkeypatch):
     """Let only these sources be found."""
 
     def only(*chosen):
-        monkeypatch.setattr(module, "_sources", lambda: iter(chosen))
+        monkeypatch.setattr(module, "_candidate_sources", lambda: iter(chosen))
         module._library_functions.cache_clear()
 
     yield only

@@ -71,7 +71,7 @@ def code(monkeypatch):
         kept.append(code)
 
     with monkeypatch.context() as patch:
-        patch.setattr(jit, "link", link)
+        patch.setattr(jit, "link_object", link)
         load(TEXT, OTHER)
     return kept[0]
 
@@ -94,7 +94,7 @@ def check(place):
 @pytest.mark.parametrize("by", ["here", "llvm"])
 def test_code_does_what_its_text_says_whoever_links_it(by, monkeypatch):
     if by == "llvm":
-        monkeypatch.setattr(jit, "link", lambda code, symbols: None)
+        monkeypatch.setattr(jit, "link_object", lambda code, symbols: None)
     for _ in range(2):  # made, and read from the disk
         loaded = load(TEXT, OTHER)
         assert (loaded._engine is None) is (by == "here" and elf_loader.is_supported())
@@ -228,7 +228,7 @@ def test_programs_are_the_same_by_whichever_linker(monkeypatch):
     fn = lambda x: od.ops.sum(od.ops.sin(x * 1e6) * od.ops.exp(x))  # noqa: E731
     found = []
     for link in (jit.link_object, lambda code, symbols: None):
-        monkeypatch.setattr(jit, "link", link)
+        monkeypatch.setattr(jit, "link_object", link)
         compiled = od.compile(fn)
         found.append([float(compiled(x)) for _ in range(3)][-1])
         assert compiled.statistics().native == 2

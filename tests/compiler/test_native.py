@@ -277,7 +277,7 @@ def test_processes_that_compile_the_same_at_once_are_right_and_leave_quietly(cac
 def test_a_child_left_in_the_middle_of_llvm_says_so(monkeypatch):
     loaded = load(BUILTIN)
     place = loaded.address("count")
-    monkeypatch.setattr(jit, "_lost", [])
+    monkeypatch.setattr(jit, "_fork_failures", [])
     jit._mark_fork_failure()
     assert not available()
     for ask in (lambda: load(BUILTIN), lambda: loaded.address("g"), loaded.assembly):

@@ -22,7 +22,7 @@ CODE = bytes(random.Random(0).randbytes(3000))
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ODYSSEY_CACHE", str(tmp_path))
-    monkeypatch.setattr(disk_cache, "_told", set())
+    monkeypatch.setattr(disk_cache, "_warned", set())
     return tmp_path / "native"
 
 
@@ -286,7 +286,7 @@ def test_small_files_are_counted_now_and_then(monkeypatch, cache):
     monkeypatch.setenv("ODYSSEY_CACHE_BYTES", "500000")
     counted, highest = [], 0
     look = disk_cache._cache_files
-    monkeypatch.setattr(disk_cache, "_files", lambda home: counted.append(home) or look(home))
+    monkeypatch.setattr(disk_cache, "_cache_files", lambda home: counted.append(home) or look(home))
     for k in range(1000):
         write_entry(entry_key([str(k)]), CODE)
         if k % 50 == 0:
