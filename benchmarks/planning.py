@@ -19,7 +19,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.compiler.codegen.module import generate_code
 from odyssey.compiler.lowering import lower
-from odyssey.compiler.machine.blas_addresses import blas_addresses
+from odyssey.compiler.machine.blas import blas_addresses
 from odyssey.compiler.pipeline import plan
 from odyssey.compiler.schedule.verify import verify
 
