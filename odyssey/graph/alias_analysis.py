@@ -16,7 +16,7 @@ VIEWS = frozenset({"reshape", "transpose", "matrix_transpose", "broadcast_to"})
 
 
 class _AliasedArray:
-    """What a leaf holds in a run: how it is called, and how often it was written to."""
+    """Array that a leaf holds in a run: its name, and its number of writes."""
 
     __slots__ = ("label", "writes")
 
@@ -38,7 +38,7 @@ class AliasAnalysis:
         self._held: dict[int, _AliasedArray] = {}  # by id of a leaf
 
     def copied(self, variable: Any) -> Any:
-        """The same value, which nothing says to lie in the Variable's array."""
+        """Return an equal value that aliases no Variable."""
         data, trace = self.read(variable), cast(Any, self)
         symbol = isinstance(data, Symbol)
         return TracedArray(data.spec, trace, data.id) if symbol else copy_with_layout(data)

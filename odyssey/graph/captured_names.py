@@ -1,4 +1,4 @@
-"""What a function calls the Variables that it captures, for reading its graph."""
+"""Names of captured Variables, as the function's source spells them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def captured_names(fn: Any) -> dict[int, str]:
 
 
 def captured_names_or_none(fn: Any) -> dict[int, str]:
-    """The same; none of an object that does not let itself be looked at."""
+    """Return ``captured_names``; empty for an object that refuses to be inspected."""
     try:
         return captured_names(fn)
     except Exception:
@@ -60,7 +60,7 @@ def _format_path(path: _Path) -> str:
 
 
 def _contents(path: _Path, thing: Any) -> Iterator[tuple[_Path, Any]]:
-    """What a function, a container or an object holds, each as it is spelled."""
+    """Yield the contents of a function, container or object with their spelled paths."""
     if isinstance(thing, MethodType):
         yield "self", thing.__self__
         yield "", thing.__func__

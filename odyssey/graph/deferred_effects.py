@@ -1,4 +1,4 @@
-"""What a traced function does behind its run: schedules step there, once the program is through.
+"""Deferred effects: schedules whose step runs after the program.
 
 A step of a schedule changes Python's numbers, which no graph holds. As long as nothing of the trace
 asks for these afterwards, it makes no difference that it comes last.

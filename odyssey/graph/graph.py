@@ -36,7 +36,7 @@ class Splat(NamedTuple):
         return f"{self.number.item()!r}: {Spec(self.shape, self.number.dtype)}"
 
     def array(self) -> Array:
-        """What it stands for, as an array of its own."""
+        """Return the splat as an array of its own."""
         return np.full(self.shape, self.number)
 
 
@@ -91,7 +91,7 @@ class Instruction(NamedTuple):
 
 
 def _subgraphs(instruction: Instruction) -> tuple[Graph, ...]:
-    """What a loop, or a branch, runs of the graph; nothing of other instructions."""
+    """Return the subgraphs of control flow; empty for other instructions."""
     loop = getattr(instruction.row, "loop", None)
     return () if loop is None else loop.parts
 
@@ -133,7 +133,7 @@ class State(_Sealed):
 
 
 class Graph(_Sealed):
-    """What a traced function computes; print it to read it.
+    """A traced function as a list of instructions; print it to read it.
 
     Attributes:
         inputs: Numbers and specs of the array arguments, in order.

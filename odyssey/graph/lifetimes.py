@@ -28,7 +28,7 @@ def live_instructions(
 
 
 def last_uses(instructions: Sequence[Instruction], kept: Iterable[int]) -> dict[int, int]:
-    """By number of a value, the place of the last instruction that reads it.
+    """Return the position of the last instruction that reads each value (liveness).
 
     Values that are ``kept`` are read by one more, behind the last. From its last use on, an
     array's memory may hold something else; an elementwise op may write over what it reads last.

@@ -1,4 +1,4 @@
-"""What no graph can hold: errors for it, and notes that a function must run as it was written."""
+"""Refusals: errors for operations that no graph can hold, and fallbacks to eager runs."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ __all__ = ["Loop", "LoopRow", "SubgraphTracing", "subgraph_signature", "output_s
 
 
 class Loop(NamedTuple):
-    """What one instruction does that runs parts of the graph.
+    """Control flow as one instruction over subgraphs.
 
     Attributes:
         kind: ``scan``, ``cond`` or ``while_loop``.
@@ -160,7 +160,7 @@ def has_leaks(graph: Graph) -> bool:
 def _free_ids(
     instructions: Iterable[Instruction], ends: Iterable[Any], made: set[int]
 ) -> list[int]:
-    """What is read, and neither among ``made`` nor computed before."""
+    """Return the values that are read, but neither defined here nor in ``made``."""
     found: list[int] = []
     for one in instructions:
         found += [o.id for o in one.operands if isinstance(o, Ref) and o.id not in made]
@@ -171,7 +171,7 @@ def _free_ids(
 def subgraph_signature(
     instructions: Sequence[Instruction], inputs: Sequence[Any], outputs: Sequence[Any], trace: Any
 ) -> tuple[Any, ...]:
-    """What a part computes, without the numbers that its values happen to have.
+    """Return a signature of a subgraph that does not depend on the ids of its values.
 
     Two runs of a function have equal ones if they did the same with the same values from outside.
     What nobody reads does not count: a sweep inside may leave out what it made at first, as the
@@ -253,7 +253,7 @@ def output_specs(graph: Graph) -> tuple[Spec, ...]:
 
 
 class SubgraphTracing:
-    """What a trace knows of the parts that its function runs in loops."""
+    """Tracing of the subgraphs of control flow."""
 
     graph: Graph
     symbol: Callable[[Spec], TracedArray]
@@ -269,7 +269,7 @@ class SubgraphTracing:
         self._loops = False
 
     def aside(self, fn: Callable[[], Any]) -> tuple[list[Instruction], Any]:
-        """What ``fn`` emits, apart from the graph, and what it returns."""
+        """Trace ``fn`` apart from the graph; return its instructions and its result."""
         outer, self._writing = self._writing, []
         self._parts.append(free_id())
         try:
@@ -292,7 +292,7 @@ class SubgraphTracing:
         instructions: Sequence[Instruction],
         outputs: Sequence[Any],
     ) -> Graph:
-        """What was emitted aside, as a graph; see ``bind``."""
+        """Return instructions that were traced aside as a graph; see ``bind``."""
         refs = [self._ref(o if isinstance(o, Symbol) else np.asarray(o)) for o in outputs]
         given = [(symbol.id, symbol.spec) for symbol in inputs]
         return make_subgraph(given, instructions, refs, self.graph.constants)

@@ -124,7 +124,7 @@ class Trace(Refusals, SubgraphTracing, AliasAnalysis, DeferredEffects):
         return made
 
     def kind_of(self, symbol: TracedArray) -> Any:
-        """Of which class a run will find a value to be."""
+        """Return the class that a value will have in an eager run."""
         if symbol.shape:
             return ndarray
         for value, made in self._given.values():
@@ -201,7 +201,7 @@ class Trace(Refusals, SubgraphTracing, AliasAnalysis, DeferredEffects):
         return results[0] if row.pack_results is None else row.pack_results(results)
 
     def ufunc_of_numbers(self, ufunc: Any, inputs: Sequence[Any]) -> Any:
-        """What a ufunc of NumPy gives of numbers, and of arrays among them: then it is an op."""
+        """Apply a NumPy ufunc to numbers; with arrays among them it becomes an op."""
         if any(isinstance(one, (Symbol, Value, *ARRAY_LIKE)) for one in inputs):
             return call_ufunc(ufunc, "__call__", inputs, {})
         return ufunc(*[concrete(one, f"np.{ufunc.__name__} takes its value") for one in inputs])
@@ -246,7 +246,7 @@ class Trace(Refusals, SubgraphTracing, AliasAnalysis, DeferredEffects):
         return symbol
 
     def _label(self, variable: Any, field: str) -> str:
-        """What a Variable is called: by its name, or as the function spells it; no two alike."""
+        """Return a unique label of a Variable: its name, or its spelling in the function."""
         if variable._id not in self._labels:
             name = variable.name or self._names.get(variable._id) or "unnamed"
             choice = chain((name,), (f"{name}#{k}" for k in count(2)))
@@ -378,7 +378,7 @@ class Trace(Refusals, SubgraphTracing, AliasAnalysis, DeferredEffects):
         self.refuse_leaks()
 
     def _gradients_among(self, outputs: list[Any]) -> dict[int, Variable]:
-        """Of what the function returned, whose gradients are the arrays that the leaves hold."""
+        """Return the results that are gradient arrays of leaves, by position."""
         grads = [(leaf, left) for leaf, left in self._grads.values() if left is not None]
         held = {id(left): leaf for leaf, left in grads if not self.is_own(leaf)}
         return {k: held[id(out)] for k, out in enumerate(outputs) if id(out) in held}

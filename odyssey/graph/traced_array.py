@@ -1,4 +1,4 @@
-"""What an array is to a function that is traced."""
+"""Traced arrays: array arguments during a trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["TracedArray"]
 
 
 class TracedArray(Symbol, Operators):
-    """What an array argument is while its function is traced: a Symbol with operators."""
+    """Array argument during a trace: a Symbol with operators."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ class TracedArray(Symbol, Operators):
         raise self.graph.no_value("Python asks for the value of", self)
 
     def _in_place(self, name: str, other: Any) -> Any:
-        """What an array does to itself is done to a new one; the run will write to the old."""
+        """Apply an in-place operator to a new value; an eager run writes to the old one."""
         self.graph.only_eagerly(f"it computes in place, by {name}")
         return NotImplemented
 

@@ -51,7 +51,7 @@ def make_result_concrete(result: Any, numbers: Iterable[Any]) -> None:
 
 
 def shape_rule_argument(value: Any) -> Any:
-    """What a shape rule gets of an operand: the spec of an array, and a number as it is."""
+    """Return an operand as shape rules take it: a spec for an array, a number as it is."""
     if isinstance(value, Symbol):
         return value.spec
     if is_weak(value):

@@ -1,4 +1,4 @@
-"""What operators between Words write down: NumPy's arithmetic, bit by bit.
+"""Arithmetic of LLVM values: NumPy's semantics, bit by bit.
 
 Two operands have one type already. Integers wrap, and are divided towards minus infinity; what is
 divided by zero, or shifted by more bits than there are, is what NumPy makes of it. LLVM promises
@@ -71,7 +71,7 @@ def add_sub_mul(name: str, x: Word, y: Word) -> Word:
 
 
 def _fold_constants(name: str, x: Word, y: Word) -> Word | None:
-    """What numbers that are known give, known too: ``power`` has products for such exponents.
+    """Fold an operator over known numbers; ``power`` becomes products for small exponents.
 
     Rounded to float64 first, where it is exact or rounds as the type does. Only what is written
     down is asked for its number: an argument that is asked would be fixed by it.

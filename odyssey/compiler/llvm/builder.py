@@ -1,6 +1,6 @@
 """LLVM IR as text: the lines of a function, and the scalars in it, which are computed with.
 
-A ``Word`` is a number that will be known when the code runs. Arithmetic with it appends lines::
+A ``LLVMValue`` is a number that will be known when the code runs. Arithmetic with it appends lines::
 
     code = Code()
     x = Word(code, "f4", "%x")
@@ -115,12 +115,12 @@ class FunctionBuilder:
         return found
 
     def call(self, type: str, name: str, *words: LLVMValue) -> LLVMValue:
-        """What a function of this name gives."""
+        """Append a call of a function and return its result."""
         given = ", ".join(f"{LLVM[w.type]} {w.text}" for w in words)
         return self.op(type, f"call {LLVM[type]} @{name}({given})")
 
     def intrinsic(self, name: str, *words: LLVMValue) -> LLVMValue:
-        """What LLVM's own function gives: ``fma`` is ``llvm.fma.f32`` of float32."""
+        """Append a call of an LLVM intrinsic: ``fma`` is ``llvm.fma.f32`` for float32."""
         kind = words[0].type
         return self.rounded(self.call(kind, f"llvm.{name}.{SUFFIXES[kind]}", *words))
 
@@ -137,13 +137,13 @@ class FunctionBuilder:
         return self.op(first.type, text)
 
     def bitcast(self, word: LLVMValue, type: str) -> LLVMValue:
-        """The same bits as a number of another type of this size."""
+        """Reinterpret the bits of a value as another type of its size."""
         if LLVM[type] == LLVM[word.type]:
             return LLVMValue(self, type, word.text)
         return self.op(type, f"bitcast {LLVM[word.type]} {word.text} to {LLVM[type]}")
 
     def cast(self, word: LLVMValue, type: str) -> LLVMValue:
-        """What NumPy's ``astype`` makes of a number.
+        """Convert a value as NumPy's ``astype`` does.
 
         Floating numbers that no integer is near, and NaN, become what the processor makes of them
         in NumPy's loops: the least integer of 32 or 64 bits, cut to size.
@@ -250,7 +250,7 @@ class LLVMValue:
     def number(self) -> float | int | bool | None:
         """Its value, if that is known now, and real.
 
-        >>> Code().const("f4", 0.5).number
+        >>> FunctionBuilder().const("f4", 0.5).number
         0.5
         """
         if self.text.startswith(("%", "@")) or self.type in PARTS:
@@ -264,7 +264,7 @@ class LLVMValue:
         return found % (1 << 8 * int(self.type[1])) if self.type[0] == "u" else found
 
     def view(self, type: Any) -> LLVMValue:
-        """The same bits as a number of another type, named by letters or as NumPy names it."""
+        """Reinterpret the bits as another type, named by letters or as NumPy names it."""
         return self.code.bitcast(self, type if isinstance(type, str) else type_code(type))
 
     @property

@@ -53,7 +53,7 @@ def complex_constant(code: Any, type: str, number: complex) -> str:
 
 
 def imaginary_address(code: Any, type: str, pointer: str) -> str:
-    """Where the second part lies, by where the first one does."""
+    """Return the address of the imaginary part, given that of the real part."""
     found: str = code.op("ptr", f"getelementptr inbounds {LLVM[type]}, ptr {pointer}, i64 1").text
     return found
 

@@ -51,9 +51,9 @@ _FAR_CALL = re.compile(r"@odyssey_far_(\w+)\(")
 
 
 def formula_symbol(function: str, kind: str) -> str | None:
-    """What code calls a function of ``math`` by; None if it has no formula.
+    """Return the symbol of a function of ``math``; None if it has no formula.
 
-    >>> name_of("exp", "f4")
+    >>> formula_symbol("exp", "f4")
     'odyssey.exp.f4'
     """
     return f"odyssey.{function}.{kind}" if function in BOUNDS else None
@@ -104,7 +104,7 @@ def _definition(function: str, kind: str) -> str:
 
 
 class _Converter:
-    """What makes words of one type: of numbers, and of other words."""
+    """Converter of numbers and of other values to values of one type."""
 
     def __init__(self, code: FunctionBuilder, dtype: Any) -> None:
         self.code = code
@@ -120,7 +120,7 @@ class _Converter:
 
 
 def _world(code: FunctionBuilder, kind: str) -> World:
-    """What formulas compute with."""
+    """Return the operations that formulas compute with."""
     dtype = np.dtype(kind)
     number, whole = (
         _Converter(code, dtype),

@@ -30,7 +30,7 @@ TWO_OVER_PI_TABLE = (
 
 
 def reduce_far_angle(code: FunctionBuilder, x: LLVMValue) -> tuple[LLVMValue, LLVMValue, LLVMValue]:
-    """Of a positive float64 from 2**-10 on: how many quarters of a turn, modulo 4, and the rest.
+    """Reduce an angle of 2**-10 or more to quarter turns, modulo 4, and a remainder.
 
     Args:
         code: Where it is written down.

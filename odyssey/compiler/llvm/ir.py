@@ -1,6 +1,6 @@
 """LLVM IR as text: lines of functions, numbers in them, and what they call.
 
-``Code`` and ``Word`` are those of ``words``, types those of ``ir_types``.
+``FunctionBuilder`` and ``LLVMValue`` are those of ``words``, types those of ``ir_types``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["LLVM", "MEMORY", "TYPES", "FunctionBuilder", "LLVMValue", "type_code
 
 
 def declarations(text: str) -> str:
-    """What code calls: functions of LLVM's and of libm, declared, and those of ours, defined.
+    """Declare the LLVM and libm functions that a text calls, and define our own.
 
     Args:
         text: Of functions; what it declares or defines itself is left out.

@@ -116,7 +116,7 @@ def positive_pow_float32(w: World, known: Mapping[str, Formula]) -> Formula:
 
 
 def pow_special_cases(w: World, floor: Formula, copysign: Formula) -> Formula:
-    """What ``pow`` of any numbers is, as C has it, of ``x``, ``y`` and the power of ``abs(x)``."""
+    """Return C's ``pow(x, y)`` for all numbers, from the power of ``abs(x)``."""
     F, select = w.number, w.select
     one, none, half, infinity, nan = F(1), F(0), F(0.5), F(math.inf), F(math.nan)
 

@@ -73,7 +73,7 @@ def type_code(dtype: DTypeLike) -> str:
     Raises:
         DTypeError: there is no such Word.
 
-    >>> code_of(np.float32), code_of(bool)
+    >>> type_code(np.float32), type_code(bool)
     ('f4', 'b1')
     """
     given = np.dtype(dtype)
@@ -92,7 +92,7 @@ def declare_functions(text: str) -> str:
     Returns:
         A line for each; what the text itself declares or defines is left out.
 
-    >>> declared("%y = call float @sinf(float %x)")
+    >>> declare_functions("%y = call float @sinf(float %x)")
     'declare float @sinf(float) nounwind willreturn memory(none)'
     """
     known = set(re.findall(r"^ *(?:declare|define).*?@([\w.]+)\(", text, re.MULTILINE))

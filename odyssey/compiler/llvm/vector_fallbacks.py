@@ -85,7 +85,7 @@ define internal {v} @{name}_all_{n}({v} %x, {v} %found) noinline optsize nounwin
 def fallback_call(function: str, kind: str, x: str, found: str) -> str:
     """The instruction that gives the function of ``x`` where ``x`` is far, and else ``found``.
 
-    >>> call("sin", "f8", "%x", "%y")[:49]
+    >>> fallback_call("sin", "f8", "%x", "%y")[:49]
     'call double @odyssey_mend_sin_f8(double %x, doubl'
     """
     name, t = f"odyssey_mend_{function}_{kind}", LLVM[kind]

@@ -69,7 +69,7 @@ def blas_addresses() -> Mapping[str, int]:
 
 
 def max_blas_size() -> int:
-    """What sizes and steps may be at most; beyond it, the library would read other numbers."""
+    """Return the largest size or stride that the library's integers hold."""
     found = _library_functions()
     return found.largest if found else 0
 
@@ -97,14 +97,14 @@ _SETTER_AFFIXES = (("scipy_", "64_"), ("", "64_"), ("", "_64"), ("scipy_", ""), 
 
 @cache
 def _library_functions() -> _BlasFunctions | None:
-    """What is called, for as long as the process lives."""
+    """Return the library's functions; cached for the life of the process."""
     return next(
         (made for made in map(_BlasFunctions, _candidate_sources()) if made.multiply()), None
     )
 
 
 def _candidate_sources() -> Iterator[_Source]:
-    """What may be there, NumPy's own first."""
+    """Return the sources to try, NumPy's own library first."""
     for library in _libraries():
         for before, after, kind in _SYMBOL_AFFIXES:
             found = {name: _symbol(library, f"{before}{name}{after}") for name in _NAMES}
@@ -154,7 +154,7 @@ def _symbol(library: ctypes.CDLL, name: str) -> int | None:
 
 
 def _scipy_source() -> _Source | None:
-    """What SciPy gives to Cython: functions of Fortran with integers of 32 bits."""
+    """Return the functions that SciPy exports to Cython: Fortran's, with 32-bit integers."""
     try:
         module: Any = import_module("scipy.linalg.cython_blas")
         capsules = module.__pyx_capi__
@@ -165,7 +165,7 @@ def _scipy_source() -> _Source | None:
 
 
 def _capsule_pointer(capsule: object) -> int:
-    """What a capsule holds, by the name that it has itself."""
+    """Return the pointer in a capsule, read by the capsule's own name."""
     name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
         ("PyCapsule_GetName", ctypes.pythonapi)
     )(capsule)

@@ -56,7 +56,7 @@ def entry_key(words: Iterable[str]) -> bytes:
 
 
 def code_folder() -> Path | None:
-    """Where machine code is kept; None if nowhere."""
+    """Return the folder of the machine code cache; None if there is none."""
     given = os.environ.get("ODYSSEY_CACHE", "")
     if given.strip().lower() == "off":
         return None
@@ -67,7 +67,7 @@ def code_folder() -> Path | None:
 
 
 def read_entry(key: bytes) -> bytes | None:
-    """What was written under ``key``; None if that is not there, or not as it was written."""
+    """Return the entry stored under ``key``; None if it is absent or was changed since."""
     home = code_folder()
     if home is None:
         return None

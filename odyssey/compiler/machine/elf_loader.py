@@ -128,7 +128,7 @@ class _ObjectLoader:
         return LinkedCode(memory, names)
 
     def _arranged(self, page: int) -> tuple[dict[int, int], int, int]:
-        """Where each section is to lie, how much of it is code, and how much there is."""
+        """Return the offset of each section, the size of the code, and the total size."""
         offsets: dict[int, int] = {}
         size = executable = 0
         for wanted in (_EXECUTABLE, 0):  # code first, on pages of its own
@@ -148,7 +148,7 @@ class _ObjectLoader:
     def _read_symbols(
         self, places: Mapping[int, int]
     ) -> tuple[dict[int, list[int | None]], dict[str, int]]:
-        """By section of symbols their addresses; and of those that the file defines, by name."""
+        """Return addresses by symbol index and section, and those of defined symbols by name."""
         found: dict[int, list[int | None]] = {}
         names: dict[str, int] = {}
         for k, section in enumerate(self._sections):
@@ -198,7 +198,7 @@ def _process() -> Any:
 
 @cache
 def _process_symbol(name: str) -> int | None:
-    """Where this process has a function of C."""
+    """Return the address of a C function in this process."""
     try:
         return ctypes.cast(getattr(_process(), name), ctypes.c_void_p).value
     except AttributeError:

@@ -109,7 +109,7 @@ class Loaded:
             raise OdysseyError(f"load: LLVM cannot link the program: {error}") from error
 
     def address(self, name: str) -> int:
-        """Where a function or a global of the program lies.
+        """Return the address of a function or a global of the program.
 
         Raises:
             MissingSymbolError: The program does not define it, or calls what is nowhere.
@@ -159,13 +159,13 @@ def available() -> bool:
 
 
 def unavailable_reason() -> str | None:
-    """What keeps programs from being compiled here; None if nothing does."""
+    """Return why programs cannot be compiled here; None if they can."""
     return _fork_failures[0] if _fork_failures else _static_unavailable_reason()
 
 
 @cache
 def _static_unavailable_reason() -> str | None:
-    """The same, of what stays as it is."""
+    """Return the part of ``unavailable_reason`` that cannot change while the process runs."""
     if sys.implementation.name != "cpython":
         return f"it calls CPython, and this is {sys.implementation.name}"
     if sys.maxsize <= 2**32:
@@ -184,7 +184,7 @@ def _missing_library(error: ImportError) -> str:
 
 @cache
 def _llvm_failure() -> str | None:
-    """What keeps llvmlite from working, which takes long to import."""
+    """Return why llvmlite does not work; its import takes long."""
     try:
         from llvmlite import binding as llvm
 
@@ -359,7 +359,7 @@ def _mark_fork_failure() -> None:
 
 
 def _compiler_locks() -> list[threading.RLock]:
-    """That of who compiles here, and that of all who use llvmlite, such as numba."""
+    """Return our compiler lock, and the one that all users of llvmlite share, such as numba."""
     known: Any = sys.modules.get("llvmlite.binding.ffi")
     lock: Any = getattr(getattr(getattr(known, "lib", None), "_lock", None), "_lock", None)
     return [_LOCK, lock] if hasattr(lock, "_at_fork_reinit") else [_LOCK]

@@ -87,7 +87,7 @@ _CPUINFO_FIELDS = ("vendor_id", "cpu family", "model", "model name", "stepping",
 
 
 def target_fingerprint(cpu: str) -> tuple[str, ...]:
-    """What decides, beside the text, which code on disk is a program's."""
+    """Return the key of code on disk beside its text: processor and versions."""
     known = None if cpu else host_fingerprint()
     return target_of(cpu).words if known is None else known
 
@@ -112,7 +112,7 @@ def store_host_fingerprint() -> None:
 
 
 def _host_key() -> bytes | None:
-    """Of the machine and the library; None where they cannot be told from others."""
+    """Return a key of the machine and the library; None if they cannot be identified."""
     import llvmlite
 
     if not is_supported():

@@ -65,7 +65,7 @@ def check_thread_count(who: str, value: Any) -> int:
 
 
 def requested_threads() -> int:
-    """What was said; 0 where nothing was."""
+    """Return the number of threads that was set; 0 if none was."""
     return _requested[0]
 
 

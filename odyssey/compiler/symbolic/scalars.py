@@ -66,7 +66,7 @@ class SymbolicScalars:
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """What was computed, of which inputs."""
+        """Return the computed expressions with their inputs."""
         whole = [s for s in (*self._inputs, *self.steps) if self._bound and s.kind is int]
         return Arithmetic(tuple(self._inputs), tuple(self.steps), tuple(whole))
 
@@ -87,7 +87,7 @@ class SymbolicScalars:
         return made
 
     def applied(self, name: str, *operands: Any) -> Any:
-        """What an operator gives of quantities and numbers; it raises what Python raises."""
+        """Apply an operator to symbolic scalars and numbers; raise what Python raises."""
         number = OPERATORS[name](*map(_number, operands))
         given = tuple(map(_expression, operands))
         if type(number) not in (int, float):  # a complex root
@@ -100,7 +100,7 @@ class SymbolicScalars:
         return self._made(self.steps.setdefault(expression, expression), number)
 
     def evaluated(self, values: Mapping[str, Any]) -> list[Any]:
-        """What all ``steps`` give, in their order, of other numbers; or what Python raises."""
+        """Evaluate all ``steps`` in order for other numbers; or return what Python raises."""
         names = list(values)
         found = compile_expressions(self.steps, names, list(self.steps))(
             *[values[name] for name in names]
@@ -112,7 +112,7 @@ class SymbolicScalars:
 
 
 class SymbolicScalar(Weak):
-    """What stands for a number while a function is traced; see ``Quantities``."""
+    """A Python number while a function is traced; see ``SymbolicScalars``."""
 
     __slots__ = ("_expression", "_number", "_room")
 
@@ -230,7 +230,7 @@ def _is_array(thing: Any) -> bool:
 
 
 def _apply_binary(name: str, self: Any, x: Any, y: Any) -> Any:
-    """What an operator gives of a quantity and something else."""
+    """Apply a binary operator to a symbolic scalar and another operand."""
     other = y if x is self else x
     if type(other) is SymbolicScalar or type(other) in _NUMBER_CLASSES:
         return _room_of(self).applied(name, x, y)

@@ -21,7 +21,7 @@ __all__ = ["DynamicAxes", "CallSizes", "SizeSource"]
 
 
 class SizeSource(NamedTuple):
-    """Where a size that varies is to be read: which input, and which axis of it."""
+    """Source of a symbolic dimension: the number of an input, and an axis."""
 
     input: int
     axis: int

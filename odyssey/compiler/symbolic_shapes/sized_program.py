@@ -49,7 +49,7 @@ _MAX_SIZES = 4096
 
 
 class _SizeEntry(NamedTuple):
-    """What a program needs for one size.
+    """Data of a program for one size.
 
     Attributes:
         numbers: What its code reads.
@@ -80,7 +80,7 @@ class ProgramTemplate:
         check: Whether to look at each plan once more.
 
     Raises:
-        UnlikeError: they differ in more than numbers.
+        TemplateMismatchError: they differ in more than numbers.
     """
 
     def __init__(self, trials: Sequence[TraceAttempt], check: bool) -> None:
@@ -102,7 +102,7 @@ class ProgramTemplate:
         """The program of a trial at a further size, and the numbers with which it is this one.
 
         Raises:
-            UnlikeError: it is another program.
+            TemplateMismatchError: it is another program.
         """
         self._compare(trial)
         written = lower_program(trial.graph, self._lead.follow(trial.graph), varies=True)
@@ -130,13 +130,13 @@ class ProgramTemplate:
 
 
 def _program_outline(written: LoweredProgram) -> list[Any]:
-    """What a program does between what it computes, and which nodes it returns."""
+    """Return the host calls between native segments, and the nodes of the results."""
     steps = [one.id if isinstance(one, Node) else one for one in written.module.steps]
     return [*steps, *[node and node.id for node in written.plan.outputs]]
 
 
 def _graph_outline(graph: Graph) -> dict[str, Any]:
-    """What must be the same at all sizes beside what a program's text says."""
+    """Return what graphs of all sizes must share beside the text of the program."""
     made = {id(variable): k for k, (variable, _) in enumerate(graph.made)}
 
     def known(variable: Any) -> tuple[str, int]:
@@ -165,8 +165,8 @@ class SizedProgram(CompiledCall):
         threads: How many it has; 0 for what is said of all.
 
     Raises:
-        UnlikeError: the first size is another program.
-        UnsuitedError: no program can do what the function does.
+        TemplateMismatchError: the first size is another program.
+        NotCompilableError: no program can do what the function does.
     """
 
     def __init__(
@@ -214,8 +214,8 @@ class SizedProgram(CompiledCall):
             result: What a run for any size returned.
 
         Raises:
-            UnlikeError: its program is another.
-            UnsuitedError: no program can do what the function does there.
+            TemplateMismatchError: its program is another.
+            NotCompilableError: no program can do what the function does there.
         """
         written, numbers = self._pattern.write_down(trial)
         self._enter(trial, written, numbers, result)
@@ -257,7 +257,7 @@ class SizedProgram(CompiledCall):
         return tuple([specs[k].shape[axis] for k, axis in self._spots])
 
     def profile(self, given: Sequence[Any], runs: int) -> Profile:
-        """What kernels take; of the size alone that came first."""
+        """Time the kernels, at the first size only."""
         if tuple(spec.shape for _, spec in self.executable.graph.inputs) != tuple(
             np.shape(array_of(one)) for one in given
         ):
@@ -293,7 +293,7 @@ class SizedProgram(CompiledCall):
         return super()._check_guards_and_run(arrays, sized.shape)
 
     def specialization_for(self, arrays: Sequence[Any]) -> ShapeSpecialization:
-        """What hangs on the sizes of arguments; UnfitError where it is for none of them."""
+        """Return the specialization for arguments' sizes; BindingError if there is none."""
         sized = self._sized.get(self.sizes_of(arrays))
         if sized is None:
             raise BindingError("a size that the program does not know")

@@ -118,7 +118,7 @@ class _SizedProgramEntry:
 
 
 class Specialization:
-    """What is known of one combination of arguments, but for sizes that vary.
+    """Programs and traces of one signature whose declared sizes may vary.
 
     Attributes:
         seen: Of the latest runs the fixed arguments, what they returned, and the ``standings`` of
@@ -159,13 +159,13 @@ class DynamicShapes:
         self._families.clear()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy begins with: no programs."""
+        """Return the state of a copy, which begins without programs."""
         return {**vars(self), "_families": {}}
 
     # -------------------------------------------------------------- calls
 
     def call(self, compiled: Host, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """What a program for all sizes makes of a call; CACHE_MISS where none is for it."""
+        """Run a call by a program for all sizes; CACHE_MISS if there is none."""
         found = self._declared.find(args, named)
         if found is None or scopes()[0] is not None:
             return CACHE_MISS

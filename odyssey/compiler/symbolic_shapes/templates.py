@@ -68,7 +68,7 @@ class ProgramText:
         """The numbers with which this is another text.
 
         Raises:
-            UnlikeError: there are none.
+            TemplateMismatchError: there are none.
         """
         lines = text.split("\n")
         if len(lines) != self._length:
@@ -100,7 +100,7 @@ def align_texts(texts: Sequence[str]) -> ProgramText:
     """The template of a program's texts at several sizes.
 
     Raises:
-        UnlikeError: they differ in more than numbers.
+        TemplateMismatchError: they differ in more than numbers.
     """
     columns = [text.split("\n") for text in texts]
     if len(set(map(len, columns))) > 1:
@@ -125,7 +125,7 @@ def _strip_markers(number: str) -> str:
 
 
 def _encode_number(number: str) -> int:
-    """What stands in the list: a whole number, or the bits of a floating one, as they are."""
+    """Encode a number for the list: an integer, or the bits of a float."""
     if number.startswith("0x"):
         (found,) = struct.unpack(">q", bytes.fromhex(number[2:]))
         return int(found)

@@ -78,7 +78,7 @@ class _AlignedBuilder(IRBuilder):
 
 
 class TraceAlignment:
-    """What graphs of several sizes have in common, for those of further sizes to follow.
+    """Traces of one function at several sizes, aligned node by node.
 
     Args:
         graphs: Of one function, at several sizes.
@@ -87,7 +87,7 @@ class TraceAlignment:
         lows: Their nodes, whose sizes vary.
 
     Raises:
-        UnlikeError: they differ in more than sizes.
+        TemplateMismatchError: they differ in more than sizes.
     """
 
     def __init__(self, graphs: Sequence[Graph]) -> None:
@@ -109,7 +109,7 @@ class TraceAlignment:
         """The nodes of a graph at a further size, which vary as the others do.
 
         Raises:
-            UnlikeError: it is another graph.
+            TemplateMismatchError: it is another graph.
         """
         low = self._follow(graph)
         for shape, node, seen in zip(self._shapes, low.builder.nodes, self._lengths, strict=True):
