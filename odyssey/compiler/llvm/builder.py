@@ -1,6 +1,7 @@
 """LLVM IR as text: the lines of a function, and the scalars in it, which are computed with.
 
-A ``LLVMValue`` is a number that will be known when the code runs. Arithmetic with it appends lines::
+A ``LLVMValue`` is a number that will be known when the code runs. Arithmetic with it appends
+lines::
 
     code = Code()
     x = Word(code, "f4", "%x")

@@ -1,10 +1,10 @@
 """Sizes that vary from call to call: how they are declared, and what they are to a plan.
 
 A program for all sizes is made by planning it at several sizes at once. There a size that varies is
-a ``SymbolicDim``: a whole number that knows what it is at the other sizes. Plans ask sizes which of two
-ways is faster, as whether a row fits on the stack. A varying size answers as if it were larger than
-all that are fixed, and is equal to what is equal to it at every size: so plans of all sizes are
-alike, and only the numbers in them differ.
+a ``SymbolicDim``: a whole number that knows what it is at the other sizes. Plans ask sizes which of
+two ways is faster, as whether a row fits on the stack. A varying size answers as if it were larger
+than all that are fixed, and is equal to what is equal to it at every size: so plans of all sizes
+are alike, and only the numbers in them differ.
 """
 
 from __future__ import annotations
