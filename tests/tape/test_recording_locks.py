@@ -79,14 +79,14 @@ def test_a_lock_that_ends_while_another_is_looked_for_leaves_the_array_open(monk
     array, first, second = np.zeros(3), {}, {}
     lock_array(array, first)
     moments = itertools.count(1)
-    real = array_locks._moment
+    real = array_locks._lock_count
 
     def end_the_first():
         if next(moments) == moment:
             first.clear()
         return real()
 
-    monkeypatch.setattr(array_locks, "_moment", end_the_first)
+    monkeypatch.setattr(array_locks, "_lock_count", end_the_first)
     lock_array(array, second)
     assert not array.flags.writeable
     first.clear()
