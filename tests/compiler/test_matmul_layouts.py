@@ -226,7 +226,7 @@ def test_sizes_that_the_library_cannot_be_told_are_multiplied_by_loops(monkeypat
     x, y = (rng.integers(-5, 6, s).astype("f") for s in ((20, 50), (50, 30)))
     called = []
     for largest in (50, 49):
-        monkeypatch.setattr(matmul, "largest_size", lambda largest=largest: largest)
+        monkeypatch.setattr(matmul, "max_blas_size", lambda largest=largest: largest)
         program = Executable(od.compile(lambda x, y: x @ y).lower(x, y).graph)
         results = emptied(program)
         assert program.start(*program.canonical_args([x, y]), *results) == RAN

@@ -290,11 +290,11 @@ WITHOUT = """
 import sys
 
 sys.modules["llvmlite"] = None
-from odyssey.compiler.machine.jit import available, load, why_not
+from odyssey.compiler.machine.jit import available, load, unavailable_reason
 from odyssey.errors import DeviceError
 
 assert not available()
-assert "pip install llvmlite" in why_not()
+assert "pip install llvmlite" in unavailable_reason()
 try:
     load("")
 except DeviceError as error:

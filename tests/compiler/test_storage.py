@@ -242,13 +242,13 @@ def test_a_limit_on_the_size_of_files_is_no_error(cache):
     pytest.importorskip("resource")
     program = f"""
 import os, resource
-from odyssey.compiler.machine.disk_cache import read, write
+from odyssey.compiler.machine.disk_cache import read_entry, write_entry
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-write({KEY!r}, bytes(3000))
-assert read({KEY!r}) is None
-write({KEY!r}, bytes(300))
-assert read({KEY!r}) == bytes(300)
+write_entry({KEY!r}, bytes(3000))
+assert read_entry({KEY!r}) is None
+write_entry({KEY!r}, bytes(300))
+assert read_entry({KEY!r}) == bytes(300)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
     assert only_file(cache).stat().st_size < 1000
@@ -354,17 +354,17 @@ def test_a_kill_at_any_moment_leaves_what_was_or_what_is(cache):
 
 MANY = """
 import random, sys
-from odyssey.compiler.machine.disk_cache import clear_cache, key_of, read, write
+from odyssey.compiler.machine.disk_cache import clear_cache, entry_key, read_entry, write_entry
 
 rng = random.Random(int(sys.argv[1]))
 hits = 0
 for turn in range(400):
     k = rng.randrange(40)
     code = bytes([k]) * (1000 + 100 * k)
-    found = read(key_of([str(k)]))
+    found = read_entry(entry_key([str(k)]))
     assert found in (None, code)
     hits += found is not None
-    write(key_of([str(k)]), code)
+    write_entry(entry_key([str(k)]), code)
     if turn % 150 == 149:
         clear_cache()
 print(hits)
