@@ -71,7 +71,7 @@ def c_base_of(kind: type) -> type:
     return type(None)
 
 
-# The longest list that is guarded item by item, which is faster than to iterate iterate it.
+# The longest list that is guarded item by item, which is faster than to iterate over it.
 _MAX_ITEMWISE = 32
 
 # Immutable objects that hold nothing mutable.
