@@ -352,6 +352,7 @@ def _counted(call, disk):
     return counting
 
 
+@pytest.mark.slow
 @needs_fork
 def test_a_kill_at_any_write_leaves_the_old_file_or_the_new_one(path):
     world = World(0)

@@ -365,6 +365,7 @@ print(stops)
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_any_line_of_a_first_use_of_a_room_leaves_it_to_the_next():
     stops = ast.literal_eval(run(INTERRUPTED_ROOMS))
     assert min(stops) > 0

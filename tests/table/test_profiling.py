@@ -117,6 +117,7 @@ def test_what_is_no_number_of_ops_is_told_of_and_times_nothing(value):
     assert "op  " not in err
 
 
+@pytest.mark.slow
 def test_results_are_the_same_bits_while_ops_are_timed():
     out, err = _run(STEPS, ODYSSEY_PROFILE="20")
     assert out == _run(STEPS)[0]

@@ -162,6 +162,7 @@ def test_an_interrupt_at_any_place_of_what_runs_before_a_fork_leaves_no_lock_hel
     assert n > 100
 
 
+@pytest.mark.slow
 def test_threads_that_fork_at_once_release_each_its_own():
     def fork(codes):
         for _ in range(20):

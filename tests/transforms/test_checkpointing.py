@@ -277,6 +277,7 @@ def peak_of(fn):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 # A sweep that may be refused, as that of a piece may, keeps the cotangents between the pieces.
 @pytest.mark.parametrize(("kind", "more"), [("gradient", 0), ("backward", 8)])
 def test_the_peak_of_a_chain_in_root_n_pieces_is_a_few_root_n_results(kind, more):
