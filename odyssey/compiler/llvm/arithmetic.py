@@ -32,7 +32,7 @@ __all__ = [
     "absolute",
 ]
 
-Word = TypeVar("Word", bound=Any)  # that of ``ir``, which imports this file
+Value = TypeVar("Value", bound=Any)  # LLVMValue of ``builder``, which imports this file
 
 _BOOLEAN_OPS = {"add": "or", "mul": "and"}
 _FCMP = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
@@ -42,17 +42,17 @@ _FOLD_LIMIT = 1e4
 _MAX_POWER_BY_MULTIPLY = 4
 
 
-def _refuse_complex(name: str, x: Word) -> None:
+def _refuse_complex(name: str, x: Value) -> None:
     if x.type in PARTS:
         raise DTypeError(f"{name}: no native code for complex numbers")
 
 
-def _binary(instruction: str, x: Word, y: Word) -> Word:
+def _binary(instruction: str, x: Value, y: Value) -> Value:
     text = f"{instruction} {LLVM[x.type]} {x.text}, {y.text}"
     return x.code.rounded(x.code.op(x.type, text))
 
 
-def add_sub_mul(name: str, x: Word, y: Word) -> Word:
+def add_sub_mul(name: str, x: Value, y: Value) -> Value:
     """``add``, ``sub`` or ``mul``; the sum of truth values is ``or``, their product ``and``.
 
     Raises:
@@ -70,11 +70,11 @@ def add_sub_mul(name: str, x: Word, y: Word) -> Word:
     return _binary(f"f{name}", x, y) if known is None else known
 
 
-def _fold_constants(name: str, x: Word, y: Word) -> Word | None:
-    """Fold an operator over known numbers; ``power`` becomes products for small exponents.
+def _fold_constants(name: str, x: Value, y: Value) -> Value | None:
+    """Fold an operator over two constants; None if one is no constant.
 
-    Rounded to float64 first, where it is exact or rounds as the type does. Only what is written
-    down is asked for its number: an argument that is asked would be fixed by it.
+    The result is computed in float64, where it is exact or rounds as the type does. Constants are
+    recognized by their text, since reading the number of a scalar input would fix it.
     """
     if not (x.text.startswith("0x") and y.text.startswith("0x")):
         return None
@@ -82,7 +82,7 @@ def _fold_constants(name: str, x: Word, y: Word) -> Word | None:
     return x.code.const(x.type, value) if abs(value) < _FOLD_LIMIT else None
 
 
-def divide(x: Word, y: Word) -> Word:
+def divide(x: Value, y: Value) -> Value:
     """The quotient; of integers, as float64."""
     if x.type in PARTS:
         return complex.complex_divide(x, y)
@@ -91,7 +91,7 @@ def divide(x: Word, y: Word) -> Word:
     return _binary("fdiv", x, y)
 
 
-def floor_divmod(x: Word, y: Word) -> tuple[Word, Word]:
+def floor_divmod(x: Value, y: Value) -> tuple[Value, Value]:
     """The quotient, rounded towards minus infinity, and what is left, of the sign of ``y``.
 
     Raises:
@@ -106,7 +106,7 @@ def floor_divmod(x: Word, y: Word) -> tuple[Word, Word]:
     return _floating_divmod(x, y) if x.type in FLOATING else _integer_divmod(x, y)
 
 
-def _floating_divmod(x: Word, y: Word) -> tuple[Word, Word]:
+def _floating_divmod(x: Value, y: Value) -> tuple[Value, Value]:
     code = x.code
     none = code.const(x.type, 0)
     rest = _binary("frem", x, y)
@@ -122,7 +122,7 @@ def _floating_divmod(x: Word, y: Word) -> tuple[Word, Word]:
     return code.select(by_none, x / y, floor), code.select(by_none, rest, left)
 
 
-def _integer_divmod(x: Word, y: Word) -> tuple[Word, Word]:
+def _integer_divmod(x: Value, y: Value) -> tuple[Value, Value]:
     code = x.code
     none = code.const(x.type, 0)
     by_none = y == 0
@@ -140,7 +140,7 @@ def _integer_divmod(x: Word, y: Word) -> tuple[Word, Word]:
     return code.select(by_none, none, quotient), code.select(by_none, none, rest)
 
 
-def power(x: Word, y: Word) -> Word:
+def power(x: Value, y: Value) -> Value:
     """``x ** y``: products and roots for exponents that are known and small, else ``pow``.
 
     Raises:
@@ -179,7 +179,7 @@ def _numpy_uses_sqrt() -> bool:
     return bool(np.isnan(np.power(np.array([-np.inf]), 0.5))[0])
 
 
-def _integer_power(x: Word, times: int) -> Word:
+def _integer_power(x: Value, times: int) -> Value:
     """``x`` times itself, by squares."""
     found: Any = None
     while times:
@@ -190,7 +190,7 @@ def _integer_power(x: Word, times: int) -> Word:
     return x.code.const(x.type, 1) if found is None else found
 
 
-def bitwise(name: str, x: Word, y: Word) -> Word:
+def bitwise(name: str, x: Value, y: Value) -> Value:
     """``and``, ``or`` or ``xor`` of integers or truth values.
 
     Raises:
@@ -201,7 +201,7 @@ def bitwise(name: str, x: Word, y: Word) -> Word:
     return _binary(name, x, y)
 
 
-def shift(way: str, x: Word, y: Word) -> Word:
+def shift(way: str, x: Value, y: Value) -> Value:
     """Bits moved left or right; by more than there are, and by less than none, all of them.
 
     Raises:
@@ -223,7 +223,7 @@ def shift(way: str, x: Word, y: Word) -> Word:
     return moved if inside else code.select(within, moved, none)
 
 
-def compare(name: str, x: Word, y: Word) -> Word:
+def compare(name: str, x: Value, y: Value) -> Value:
     """``lt``, ``le``, ``gt``, ``ge``, ``eq`` or ``ne``; nothing is equal to NaN, or in order."""
     if x.type in PARTS:
         return complex.complex_equal(name, x, y)
@@ -235,7 +235,7 @@ def compare(name: str, x: Word, y: Word) -> Word:
     return x.code.op("b1", f"{text} {LLVM[x.type]} {x.text}, {y.text}")
 
 
-def negate(x: Word) -> Word:
+def negate(x: Value) -> Value:
     """``-x``.
 
     Raises:
@@ -248,7 +248,7 @@ def negate(x: Word) -> Word:
     return x.code.const(x.type, 0) - x
 
 
-def absolute(x: Word) -> Word:
+def absolute(x: Value) -> Value:
     """``abs(x)``; the least integer is its own.
 
     Raises:
@@ -260,7 +260,7 @@ def absolute(x: Word) -> Word:
     return x.code.select(x < 0, -x, x) if x.type[0] == "i" else x
 
 
-def invert(x: Word) -> Word:
+def invert(x: Value) -> Value:
     """``~x``: each bit turned.
 
     Raises:

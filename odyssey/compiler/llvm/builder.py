@@ -1,10 +1,10 @@
-"""LLVM IR as text: the lines of a function, and the scalars in it, which are computed with.
+"""LLVM IR as text: the builder of a function, and the values in it.
 
 A ``LLVMValue`` is a number that will be known when the code runs. Arithmetic with it appends
 lines::
 
-    code = Code()
-    x = Word(code, "f4", "%x")
+    code = FunctionBuilder()
+    x = LLVMValue(code, "f4", "%x")
     y = x * x + 1  # "%v1 = fmul float %x, %x", "%v2 = fadd float %v1, 0x3FF0000000000000"
 
 Types have the letters that NumPy gives them: ``f4`` is float32, ``u1`` uint8, ``b1`` a truth
@@ -232,9 +232,9 @@ class LLVMValue:
 
     __slots__ = ("code", "text", "type")
 
-    # NumPy's numbers leave arithmetic with a Word to the Word.
+    # NumPy's scalars leave arithmetic with an LLVMValue to it.
     __array_ufunc__ = None
-    __hash__ = None  # type: ignore[assignment]  # equality is a Word
+    __hash__ = None  # type: ignore[assignment]  # equality is an LLVMValue
 
     def __init__(self, code: FunctionBuilder, type: str, text: str) -> None:
         self.code = code

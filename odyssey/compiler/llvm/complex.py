@@ -1,4 +1,4 @@
-"""Complex numbers as Words: what operators and functions of two parts write down.
+"""Complex LLVM values: operators and functions of two components.
 
 Products are those of NumPy, which rounds a product and a sum once where the processor can;
 quotients are Smith's (Algorithm 116, 1962), as NumPy's are. What has no code here raises, and its
@@ -30,15 +30,15 @@ __all__ = [
     "complex_power",
 ]
 
-Word = Any  # that of ``words``, which imports this file
+Value = Any  # LLVMValue of ``builder``, which imports this file
 
 
-def complex_component(x: Word, k: int) -> Word:
+def complex_component(x: Value, k: int) -> Value:
     """The real part, 0, or the imaginary one, 1."""
     return x.code.op(PARTS[x.type], f"extractvalue {LLVM[x.type]} {x.text}, {k}")
 
 
-def make_complex(type: str, real: Word, imaginary: Word) -> Word:
+def make_complex(type: str, real: Value, imaginary: Value) -> Value:
     """A number of two parts, which have the type of such."""
     code, whole, one = real.code, LLVM[type], LLVM[PARTS[type]]
     half = code.op(type, f"insertvalue {whole} poison, {one} {real.text}, 0")
@@ -58,11 +58,11 @@ def imaginary_address(code: Any, type: str, pointer: str) -> str:
     return found
 
 
-def _parts(x: Word) -> tuple[Word, Word]:
+def _parts(x: Value) -> tuple[Value, Value]:
     return complex_component(x, 0), complex_component(x, 1)
 
 
-def complex_add_sub_mul(name: str, x: Word, y: Word) -> Word:
+def complex_add_sub_mul(name: str, x: Value, y: Value) -> Value:
     """``add``, ``sub`` or ``mul``."""
     (a, b), (c, d) = _parts(x), _parts(y)
     if name == "mul":
@@ -72,7 +72,7 @@ def complex_add_sub_mul(name: str, x: Word, y: Word) -> Word:
     return make_complex(x.type, a - c, b - d)
 
 
-def _products_and_sums(type: str, a: Word, b: Word, c: Word, d: Word) -> tuple[Word, Word]:
+def _products_and_sums(type: str, a: Value, b: Value, c: Value, d: Value) -> tuple[Value, Value]:
     """``a c - b d`` and ``a d + b c``, as NumPy rounds them."""
     if not _rounds_once(type):
         return a * c - b * d, a * d + b * c
@@ -87,7 +87,7 @@ def _rounds_once(type: str) -> bool:
     return bool((x * x)[0].real > 2 * little)
 
 
-def complex_divide(x: Word, y: Word) -> Word:
+def complex_divide(x: Value, y: Value) -> Value:
     """The quotient; by 0 parts are divided by 0."""
     code = x.code
     (a, b), (c, d) = _parts(x), _parts(y)
@@ -103,7 +103,7 @@ def complex_divide(x: Word, y: Word) -> Word:
     return make_complex(x.type, real, code.select(none, b / size_c, imaginary))
 
 
-def complex_power(x: Word, y: Word) -> Word:
+def complex_power(x: Value, y: Value) -> Value:
     """``x ** 2``, which is NumPy's square.
 
     Raises:
@@ -114,13 +114,13 @@ def complex_power(x: Word, y: Word) -> Word:
     return complex_add_sub_mul("mul", x, x)
 
 
-def complex_negative(x: Word) -> Word:
+def complex_negative(x: Value) -> Value:
     """``-x``."""
     a, b = _parts(x)
     return make_complex(x.type, -a, -b)
 
 
-def complex_equal(name: str, x: Word, y: Word) -> Word:
+def complex_equal(name: str, x: Value, y: Value) -> Value:
     """``eq`` or ``ne``.
 
     Raises:
@@ -134,11 +134,11 @@ def complex_equal(name: str, x: Word, y: Word) -> Word:
     raise DTypeError(f"{name}: native code has no order of complex numbers")
 
 
-def _size(x: Word, of: Callable[..., Any]) -> Any:
+def _size(x: Value, of: Callable[..., Any]) -> Any:
     return of("hypot", *_parts(x))
 
 
-def _exp(x: Word, of: Callable[..., Any]) -> Any:
+def _exp(x: Value, of: Callable[..., Any]) -> Any:
     """With infinities and NaN as C has them (C17, G.6.3.1)."""
     code, kind = x.code, PARTS[x.type]
     a, b = _parts(x)

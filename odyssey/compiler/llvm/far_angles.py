@@ -60,7 +60,7 @@ def reduce_far_angle(code: FunctionBuilder, x: LLVMValue) -> tuple[LLVMValue, LL
 
 
 def _emit_i128(code: FunctionBuilder, text: str) -> str:
-    """The name of an integer of 128 bits, which no Word is."""
+    """Return the name of a 128-bit integer, a type that no LLVMValue has."""
     return code.op("i8", text).text
 
 

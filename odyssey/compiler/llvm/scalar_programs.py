@@ -1,4 +1,4 @@
-"""Programs of scalars as LLVM IR: their steps, one after the other, on Words.
+"""Scalar programs as LLVM IR: their steps in order, on LLVM values.
 
 What comes out is what NumPy's kernels give, where these are made of + - * / and roots; functions
 are those of ``elementary``, or libm's.

@@ -31,7 +31,7 @@ PARTS: Mapping[str, str] = MappingProxyType({"c8": "f4", "c16": "f8"})
 """By the type of a complex number that of its two parts."""
 
 TYPES = ("f2", "f4", "f8", "c8", "c16", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1", "ptr")
-"""What a Word may be."""
+"""Types of LLVM values."""
 
 _WIDE = {f"{kind}{size}": f"i{8 * size}" for kind in "iu" for size in (1, 2, 4, 8)}
 
@@ -71,7 +71,7 @@ def type_code(dtype: DTypeLike) -> str:
     """The letters of a dtype.
 
     Raises:
-        DTypeError: there is no such Word.
+        DTypeError: no LLVM value has such a type.
 
     >>> type_code(np.float32), type_code(bool)
     ('f4', 'b1')

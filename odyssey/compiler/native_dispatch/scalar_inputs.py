@@ -115,7 +115,7 @@ class ScalarInputs:
         return numbers[:count]
 
     def rows(self, first: int) -> list[int]:
-        """Return the rows of ``takes`` in the block of a program, which describe each number.
+        """Return the rows of ``scalars`` in the block of a program, which describe each number.
 
         Args:
             first: The index of the first number among the arguments of the entry point.

@@ -1,16 +1,16 @@
-"""Quantities: numbers that only a call knows, and what stands for them while a function is traced.
+"""Symbolic scalars: Python numbers that only a call knows, during a trace.
 
 Arithmetic with a quantity gives a quantity, whose ``Expression`` says how Python computed it. It is
 computed anew when the numbers are known, by the same operators in the same order::
 
-    room = Quantities()
+    room = SymbolicScalars()
     b, t = room.named("b", 0.9), room.named("t", 3)
     rate = 1 - b**t
     room.evaluated({"b": 0.9, "t": 4})  # [0.9**4, 1 - 0.9**4]
 
-All else that is asked of a quantity, a comparison, ``float(q)``, its hash, its text, an attribute,
-is told to whoever made it, and answered as the number of this trace answers. Its class is no
-secret: a trace is made for numbers of one class.
+Any other use of a symbolic scalar (a comparison, ``float(q)``, its hash, its text, an attribute)
+is reported to its creator, and answered with the number of this trace. Its class may be used: a
+trace is specialized to the class.
 """
 
 from __future__ import annotations
