@@ -113,6 +113,7 @@ def forks_beside_busy_threads(count):
     assert (w.numpy() == 1.0).all()
 
 
+@pytest.mark.slow
 def test_forks_beside_busy_threads_leave_children_that_train():
     forks_beside_busy_threads(20)
 
