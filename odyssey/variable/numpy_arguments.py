@@ -16,7 +16,7 @@ __all__ = [
     "is_default_option",
     "options_of",
     "public_name",
-    "signature_error",
+    "numpy_signature_error",
     "signature_of",
     "without_default_options",
 ]
@@ -112,7 +112,7 @@ def public_name(func: Any) -> str:
     return ".".join([*public, name]).replace("numpy", "np", 1)
 
 
-def signature_error(func: Any, function: Any, args: Any, kwargs: Any) -> DTypeError | None:
+def numpy_signature_error(func: Any, function: Any, args: Any, kwargs: Any) -> DTypeError | None:
     """Return the error for arguments that the op does not share with NumPy's function, or None."""
     signature = signature_of(function)
     try:

@@ -30,9 +30,9 @@ from odyssey.tree import map_tree
 from odyssey.variable.numpy_arguments import (
     given_arguments,
     is_default_option,
+    numpy_signature_error,
     options_of,
     public_name,
-    signature_error,
     signature_of,
     without_default_options,
 )
@@ -151,10 +151,10 @@ def _call(func: Any, args: Any, kwargs: Any) -> Any:
     try:
         return function(*args, **kwargs)
     except TypeError as error:
-        if signature_error(func, function, args, kwargs) is None:
+        if numpy_signature_error(func, function, args, kwargs) is None:
             raise error from None
         args, kwargs = without_default_options(func, args, kwargs)
-        if misfit := signature_error(func, function, args, kwargs):
+        if misfit := numpy_signature_error(func, function, args, kwargs):
             raise misfit from None
     return function(*args, **kwargs)
 

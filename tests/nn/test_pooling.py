@@ -204,7 +204,7 @@ def test_the_compiled_way_back_of_maxima_is_the_usual_one(options, dtype):
     row = OPS["max_pool_pullback"]
     for image in images(8):
         x = np.stack([image, image[::-1]]).astype(dtype)
-        options_of = OPS["max_pool2d"].bind((x,), options)[1]
+        options_of = OPS["max_pool2d"].bind_arguments((x,), options)[1]
         shape = ops.max_pool2d(x, **options).shape
         g = np.random.default_rng(9).normal(size=shape).astype(dtype)
         (kernel,) = row.kernels
