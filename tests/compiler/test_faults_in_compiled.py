@@ -12,6 +12,7 @@ from odyssey.table.declare import OPS
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
 from support import faults
+from support.faults import in_its_thread
 from support.two_worlds import World
 
 COMPILER = str(Path(od.__file__).parent / "compiler")
@@ -133,6 +134,7 @@ def test_an_interrupt_at_any_line_of_the_first_call_changes_nothing_but_by_the_r
 @pytest.mark.parametrize(
     "stride", [pytest.param(1, marks=pytest.mark.soak), pytest.param(7, marks=pytest.mark.slow)]
 )
+@in_its_thread
 def test_an_interrupt_at_any_line_of_a_first_call_leaves_what_the_function_holds(stride):
     large, n, finished = np.zeros(20_000), 0, False
     while not finished:
