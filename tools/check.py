@@ -25,6 +25,7 @@ def main(arguments: list[str]) -> int:
     target = find_target(arguments[0])
     # A folder that stays, so that the second check of a room compiles next to nothing.
     environment = {"ODYSSEY_TEST_CACHE": str(ROOT / ".pytest_cache" / "odyssey")} | os.environ
+    environment["ODYSSEY_TEST_STRICT"] = "1"  # a test that takes too long fails
     shares = {"ODYSSEY_TEST_SHARES": "1"} if len(rows_of(target)) > FEW else {}
     failed = []
     for command in commands(target):
