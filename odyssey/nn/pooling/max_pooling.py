@@ -19,6 +19,7 @@ from odyssey.nn.pooling.window_plan import (
     shapes_fit,
     window_options,
 )
+from odyssey.nn.spatial_families import with_spatial_terms
 from odyssey.ops.elementwise.arithmetic import add, div, maximum
 from odyssey.ops.elementwise.choice import (
     equal,
@@ -35,7 +36,7 @@ from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Shape, Spec, spec_of
 from odyssey.table.declare import Kernel, op, publish
-from odyssey.table.samples import reject, sample
+from odyssey.table.samples import Sample, reject, sample
 
 
 def least_value(dtype: np.dtype[Any]) -> Any:
@@ -459,47 +460,6 @@ def _x_rule(
     return spread_to_maxima(g, x, *options, peak=residual)
 
 
-def _max_row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
-    """Return the table columns that max pooling over ``dims`` spatial axes declares."""
-    who = f"max_pool{dims}d"
-
-    def infer(x: Spec, *options: Any) -> Spec:
-        return Spec(pooled_shape(who, x.shape, *options), x.dtype)
-
-    def with_residual(x: Any, *options: Any) -> tuple[Any, Any] | None:
-        if x.size >= _RESIDUAL_SIZE or x.dtype.kind != "f":
-            return None
-        out = max_pool(who, x, *options)
-        return out, out
-
-    return {
-        "real": True,
-        "selects": True,
-        "with_residual": with_residual,
-        "prepare": lambda *options: window_options(who, dims, *options),
-        "kernel": lambda x, *options: max_pool(who, x, *options),
-        "decomposition": max_pool_decomposition,
-        "infer": infer,
-        "vjp": {"x": _x_rule},
-        "jvp": {
-            "x": lambda t, x, window, stride, padding, dilation, ceil_mode: max_pool_pushforward(
-                t, x, window, stride, padding, dilation, ceil_mode
-            )
-        },
-        "kinks": _TIES,
-        "samples": [*samples, sample((0, *small), window=2)],
-        "rejects": [
-            reject(small, window=9, match="does not fit"),
-            reject(small, window=3, padding=2, match="half of the window"),
-            reject((), window=2, match="wanted is"),
-            reject(small, window=(2,) * 4, match="spatial axes"),
-            reject(small, window=0, error=SettingError, match="at least 1"),
-            reject(small, window=2.5, error=DTypeError, match="whole number"),
-            reject(small, window=2, ceil_mode="x", error=DTypeError, match="not a flag"),
-        ],
-    }
-
-
 def _max_pool_signature(
     x: Any,
     /,
@@ -540,77 +500,114 @@ def _with_indices_option(pooled: Any) -> Any:
     return call
 
 
-@_with_indices_option
-@op(
-    **_max_row(
-        1,
+def _declare_max_pool(
+    n: int, samples: list[Sample], small: Shape, example: str = "", **columns: Any
+) -> Any:
+    """Declare max pooling over ``n`` spatial axes.
+
+    Args:
+        n: The number of spatial axes.
+        samples: Cases to test it on.
+        small: A shape on which windows of 2 fit, and windows of 9 do not.
+        example: A doctest.
+        columns: Columns of the table that the ops for other ``n`` lack.
+    """
+    who = f"max_pool{n}d"
+
+    def infer(x: Spec, *options: Any) -> Spec:
+        return Spec(pooled_shape(who, x.shape, *options), x.dtype)
+
+    def with_residual(x: Any, *options: Any) -> tuple[Any, Any] | None:
+        if x.size >= _RESIDUAL_SIZE or x.dtype.kind != "f":
+            return None
+        out = max_pool(who, x, *options)
+        return out, out
+
+    @_with_indices_option
+    @op(
+        real=True,
+        selects=True,
+        with_residual=with_residual,
+        prepare=lambda *options: window_options(who, n, *options),
+        kernel=lambda x, *options: max_pool(who, x, *options),
+        decomposition=max_pool_decomposition,
+        infer=infer,
+        vjp={"x": _x_rule},
+        jvp={
+            "x": lambda t, x, window, stride, padding, dilation, ceil_mode: max_pool_pushforward(
+                t, x, window, stride, padding, dilation, ceil_mode
+            )
+        },
+        kinks=_TIES,
+        samples=[*samples, sample((0, *small), window=2)],
+        rejects=[
+            reject(small, window=9, match="does not fit"),
+            reject(small, window=3, padding=2, match="half of the window"),
+            reject((), window=2, match="wanted is"),
+            reject(small, window=(2,) * 4, match="spatial axes"),
+            reject(small, window=0, error=SettingError, match="at least 1"),
+            reject(small, window=2.5, error=DTypeError, match="whole number"),
+            reject(small, window=2, ceil_mode="x", error=DTypeError, match="not a flag"),
+        ],
+        **columns,
+    )
+    @with_spatial_terms(who, n, example)
+    def max_pool_nd(
+        x: Any,
+        /,
+        *,
+        window: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> Any:
+        """Largest element of each window over the last {axes}; NaN if one is NaN.
+
+        Args:
+            x: {Images}, (..., {sizes}).
+            window: The size of the windows, an int, or one for each axis; so are the three below.
+            stride: The distance between windows; the window by default, so that they do not
+                overlap.
+            padding: The number of elements of value -inf on each side.
+            dilation: The distance between elements of a window.
+            ceil_mode: Whether a last window may go beyond the padding, if it begins before its end.
+            return_indices: Return a pair: the result, and the index of the first largest element of
+                each window in its {image}, flattened in row-major order.
+
+        Returns:
+            {Images} with an element for each window, or the pair.
+
+        Raises:
+            ShapeError: If no window fits, or the padding is more than half of the window.
+        """
+        return max_pool(who, x, window, stride, padding, dilation, ceil_mode)
+
+    return max_pool_nd
+
+
+max_pool1d = _declare_max_pool(
+    1,
+    samples=[
         sample((2, 3, 6), window=2, spread=True),
         sample((2, 7), window=3, stride=2, padding=1, spread=True),
         sample((5,), window=2, stride=1, dilation=2, spread=True),
         sample((6,), window=3, stride=2, ceil_mode=True, spread=True),
-        small=(2, 4),
-    )
+    ],
+    small=(2, 4),
 )
-def max_pool1d(
-    x: Any,
-    /,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> Any:
-    """Largest element of each window over the last axis; NaN if one is NaN.
-
-    As ``max_pool2d``, over one spatial axis.
-    """
-    return max_pool("max_pool1d", x, window, stride, padding, dilation, ceil_mode)
-
-
-@_with_indices_option
-@op(
-    aliases=["maxpool2d"],
-    kernels=[Kernel("a loop over windows", _compiled_max_pool, when=_fits_forward_loop)],
-    **_max_row(
-        2,
+max_pool2d = _declare_max_pool(
+    2,
+    samples=[
         sample((2, 1, 4, 4), window=2, spread=True),
         sample((2, 6), window=2, spread=True),
         sample((1, 5, 4), window=(3, 2), stride=(2, 1), padding=(1, 0), spread=True),
         sample((2, 5, 6), window=2, stride=1, dilation=(1, 3), spread=True),
         sample((1, 5, 5), window=2, spread=True),
         sample((1, 6, 5), window=(3, 2), stride=2, padding=(1, 0), ceil_mode=True, spread=True),
-        small=(2, 4, 4),
-    ),
-)
-def max_pool2d(
-    x: Any,
-    /,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> Any:
-    """Largest element of each window over the last two axes; NaN if one is NaN.
-
-    Args:
-        x: Images, (..., height, width).
-        window: Height and width of the windows, or a number for both.
-        stride: The distance between windows; the window by default, so that they do not overlap.
-        padding: The number of elements of value -inf on each side.
-        dilation: The distance between elements of a window.
-        ceil_mode: Whether a last window may go beyond the padding, if it begins before its end.
-        return_indices: Return a pair: the result, and the index of the first largest element of
-            each window in its image, flattened in row-major order.
-
-    Returns:
-        Images with an element for each window, or the pair.
-
-    Raises:
-        ShapeError: If no window fits, or the padding is more than half of the window.
-
+    ],
+    small=(2, 4, 4),
+    example="""
     >>> x = np.arange(16.0).reshape(1, 4, 4)
     >>> max_pool2d(x, window=2)
     array([[[ 5.,  7.],
@@ -618,35 +615,18 @@ def max_pool2d(
     >>> max_pool2d(x, window=2, return_indices=True)[1]
     array([[[ 5,  7],
             [13, 15]]])
-    """
-    return max_pool("max_pool2d", x, window, stride, padding, dilation, ceil_mode)
-
-
-@_with_indices_option
-@op(
-    **_max_row(
-        3,
+    """,
+    aliases=["maxpool2d"],
+    kernels=[Kernel("a loop over windows", _compiled_max_pool, when=_fits_forward_loop)],
+)
+max_pool3d = _declare_max_pool(
+    3,
+    samples=[
         sample((1, 2, 4, 2), window=2, spread=True),
         sample((2, 3, 2, 3), window=2, stride=1, padding=(1, 0, 1), spread=True),
         sample((3, 2, 3), window=2, ceil_mode=True, spread=True),
-        small=(4, 4, 4),
-    )
+    ],
+    small=(4, 4, 4),
 )
-def max_pool3d(
-    x: Any,
-    /,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> Any:
-    """Largest element of each window over the last three axes; NaN if one is NaN.
-
-    As ``max_pool2d``, over three spatial axes.
-    """
-    return max_pool("max_pool3d", x, window, stride, padding, dilation, ceil_mode)
-
 
 publish(globals())

@@ -11,6 +11,7 @@ import numpy as np
 from odyssey.checks import check_flag, format_value
 from odyssey.errors import ShapeError
 from odyssey.nn.sliding_windows import int_per_axis
+from odyssey.nn.spatial_families import axis_letters
 from odyssey.spec import Array, Shape
 
 Key = tuple[Any, ...]
@@ -60,8 +61,7 @@ def window_options(
 def spatial_shape(who: str, shape: Shape, dims: int) -> Shape:
     """Return the spatial part of the shape of images, or of signals if ``dims`` is 1."""
     if len(shape) < dims:
-        axes = ", ".join("DHW"[3 - dims :]) if dims > 1 else "L"
-        raise ShapeError(f"{who}: x has shape {shape}; wanted is (..., {axes})")
+        raise ShapeError(f"{who}: x has shape {shape}; wanted is (..., {axis_letters(dims)})")
     return shape[len(shape) - dims :]
 
 

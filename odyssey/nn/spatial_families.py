@@ -1,0 +1,56 @@
+"""Families of ops over one to three spatial axes: names and docstrings from one declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from textwrap import dedent
+from typing import Any
+
+__all__ = ["axis_letters", "with_spatial_terms"]
+
+_TERMS = (
+    {"n": 1, "image": "signal", "axes": "axis", "sizes": "length"},
+    {"n": 2, "image": "image", "axes": "two axes", "sizes": "height, width"},
+    {"n": 3, "image": "volume", "axes": "three axes", "sizes": "depth, height, width"},
+)
+
+
+def axis_letters(n: int) -> str:
+    """Return the letters of the spatial axes, as messages write a shape.
+
+    >>> axis_letters(2)
+    'H, W'
+    """
+    return ", ".join("DHW"[3 - n :]) if n > 1 else "L"
+
+
+def with_spatial_terms(
+    name: str, n: int, example: str = ""
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that names a function and fills the template of its docstring.
+
+    Terms in braces are those of ``n`` spatial axes: ``{image}``, ``{images}``, ``{Images}``,
+    ``{axes}``, ``{sizes}`` and ``{n}``.
+
+    Args:
+        name: The public name of the op.
+        n: The number of spatial axes.
+        example: A doctest, added to the docstring.
+
+    >>> @with_spatial_terms("blur2d", 2)
+    ... def blur_nd(x, /):
+    ...     '''Blur {images} over the last {axes}, (..., {sizes}).'''
+    >>> blur_nd.__name__, blur_nd.__doc__
+    ('blur2d', 'Blur images over the last two axes, (..., height, width).')
+    """
+    terms = _TERMS[n - 1]
+    images = f"{terms['image']}s"
+
+    def fill(function: Callable[..., Any]) -> Callable[..., Any]:
+        first, _, rest = (function.__doc__ or "").strip().partition("\n")
+        text = f"{first}\n{dedent(rest)}".format(images=images, Images=images.capitalize(), **terms)
+        function.__name__ = function.__qualname__ = name
+        function.__doc__ = f"{text.strip()}\n\n{dedent(example)}".strip()
+        return function
+
+    return fill
