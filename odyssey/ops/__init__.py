@@ -20,8 +20,9 @@ def __getattr__(name: str) -> Callable[..., Any]:
     if found is not None:
         globals()[name] = found
         return found
-    if f"{__name__}.{name}" in _registry.OP_MODULES:  # whoever imports a family looks for it here
-        raise AttributeError(name)
+    # An import of a family looks for it here, and test runners and editors for private names.
+    if f"{__name__}.{name}" in _registry.OP_MODULES or name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import difflib
 
     from odyssey.suggestions import MISSING_OPS
