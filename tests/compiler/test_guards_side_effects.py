@@ -1,12 +1,20 @@
 """Side effects keep a function from being guarded and compiled; pure library functions do not."""
 
+import dataclasses
+import datetime
+import enum
 import functools
 import math
+import operator
+import pathlib
 import random
+import re
+import statistics
 import sys
 import threading
 import time
 import warnings
+import zoneinfo
 from contextlib import suppress
 from itertools import count
 from typing import NamedTuple
@@ -155,6 +163,144 @@ def test_what_is_pure_can_be_watched(name):
     guards = discover_guards(PURE[name])
     assert guards.reason is None
     assert guards.holds()
+
+
+class Dates(enum.Enum):
+    FIRST = datetime.date(2020, 1, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dated:
+    when: datetime.datetime
+
+
+class UserDate(datetime.datetime):
+    pass
+
+
+class UserPath(type(pathlib.Path())):
+    pass
+
+
+class UserDistribution(statistics.NormalDist):
+    pass
+
+
+day, moment = datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1, 12)
+dated, held = Dated(moment), {"when": [moment]}
+user_moment, user_path = UserDate(2020, 1, 1), UserPath(".")
+zone = zoneinfo.ZoneInfo("UTC")
+numpy_moment = np.array("2020-01-01T12:00:00", "M8[us]")[()]
+numpy_moments = np.array(["2020-01-01T12:00:00"], "M8[us]")
+normal, user_normal = statistics.NormalDist(), UserDistribution()
+bound_now, bound_timestamp, bound_samples = moment.now, moment.timestamp, normal.samples
+plain_timestamp, now_of_class = datetime.datetime.timestamp, vars(datetime.datetime)["now"]
+write_array, plain_write = np.zeros(3).tofile, np.ndarray.tofile
+local_pattern = re.compile(rb"\w", re.LOCALE)
+
+# Attributes of immutable objects that read the clock, the local time zone, the locale, files or
+# random numbers, by the ways that lead to them.
+IMPURE_METHODS = {
+    "now": (lambda x: x * moment.now().microsecond, "now"),
+    "utcnow": (lambda x: x * moment.utcnow().microsecond, "utcnow"),
+    "today": (lambda x: x * day.today().toordinal(), "today"),
+    "timestamp": (lambda x: x * moment.timestamp(), "timestamp"),
+    "fromtimestamp": (lambda x: x * moment.fromtimestamp(0.0).hour, "fromtimestamp"),
+    "astimezone": (lambda x: x * moment.astimezone().hour, "astimezone"),
+    "strftime": (lambda x: x * len(day.strftime("%A")), "strftime"),
+    "strftime of a time": (lambda x: x * len(moment.time().strftime("%p")), "strftime"),
+    "strptime": (lambda x: x * moment.strptime("1 May", "%d %b").month, "strptime"),
+    "f-string": (lambda x: x * len(f"{day:%A}"), "__format__"),
+    "format": (lambda x: x * len(format(day, "%A")), "__format__"),
+    "str.format": (lambda x: x * len("{:%A}".format(day)), "may use"),  # noqa: UP032
+    "getattr": (lambda x: x * getattr(moment, "now")().microsecond, "now"),  # noqa: B009
+    "name in a variable": (lambda x, name="now": x * getattr(moment, name)().hour, "may use"),
+    "methodcaller": (lambda x: x * operator.methodcaller("now")(moment).hour, "may use"),
+    "class of an object": (lambda x: x * moment.__class__.now().microsecond, "now"),
+    "type of an object": (lambda x: x * type(moment).now().microsecond, "now"),
+    "object in containers": (lambda x: x * held["when"][0].now().microsecond, "now"),
+    "object in a dataclass": (lambda x: x * dated.when.now().microsecond, "now"),
+    "object in an enumeration": (lambda x: x * Dates.FIRST.value.today().day, "today"),
+    "object of a subclass": (lambda x: x * user_moment.now().microsecond, "now"),
+    "subclass": (lambda x: x * UserDate.now().microsecond, "now"),
+    "bound method of the class": (lambda x: x * bound_now().microsecond, "now"),
+    "bound method": (lambda x: x * bound_timestamp(), "timestamp"),
+    "unbound method": (lambda x: x * plain_timestamp(moment), "timestamp"),
+    "descriptor": (lambda x: x * now_of_class.__get__(None, UserDate)().hour, "now"),
+    "time zone": (lambda x: x * len(zone.no_cache("UTC").key), "no_cache"),
+    "date of numpy": (lambda x: x * numpy_moment.item().now().microsecond, "now"),
+    "dates of numpy": (lambda x: x * numpy_moments[0].item().now().microsecond, "now"),
+    "clock of numpy": (lambda x: x * np.datetime64("now").astype(int), "datetime64"),
+    "random numbers": (lambda x: x * normal.samples(1)[0], "samples"),
+    "random numbers of a subclass": (lambda x: x * user_normal.samples(1)[0], "samples"),
+    "random numbers of a class": (lambda x: x * statistics.NormalDist().samples(1)[0], "samples"),
+    "random numbers, bound": (lambda x: x * bound_samples(1)[0], "samples"),
+    "file of a subclass": (lambda x: x * user_path.exists(), "exists"),
+    "path": ((lambda p: lambda x: x * p.exists())(pathlib.Path(".")), "pathlib"),
+    "pattern of a locale": (lambda x: x * len(local_pattern.findall(b"a")), "locale"),
+    "file of an array": (lambda x: write_array("a") and x, "tofile"),
+    "file of an array, unbound": (lambda x: plain_write(x, "a") and x, "tofile"),
+}
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("name", IMPURE_METHODS)
+def test_a_method_of_an_object_that_reads_more_than_the_object_is_a_reason(name):
+    fn, told = IMPURE_METHODS[name]
+    assert told in discover_guards(fn).reason
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x * moment.year * (moment - user_moment).total_seconds() + day.weekday(),
+        lambda x: x * len(f"{day} {moment}") * (moment.replace(tzinfo=zone).utcoffset().days + 1),
+        lambda x: x * normal.mean * user_normal.cdf(0.5) * user_path.name.count("."),
+        lambda x: x * (Dates.FIRST.value < day) * zone.key.count("U") * dated.when.hour,
+        lambda x: x * len(re.compile(r"\w").findall("ab")) * int(numpy_moment.astype(int)),
+    ],
+    ids=["dates", "texts", "subclasses", "enumerations", "patterns"],
+)
+def test_a_method_that_depends_on_its_object_alone_can_be_guarded(fn):
+    assert discover_guards(fn).reason is None
+
+
+IMPURE_ATTRIBUTES = {
+    datetime.date: {"today", "fromtimestamp", "strftime", "__format__"},
+    datetime.time: {"strftime", "__format__"},
+    datetime.datetime: {
+        *("now", "utcnow", "timestamp", "astimezone", "strptime"),
+        *("today", "fromtimestamp", "strftime", "__format__"),
+    },
+    datetime.timedelta: set(),
+    datetime.timezone: set(),
+    zoneinfo.ZoneInfo: {"no_cache", "clear_cache", "from_file"},
+    statistics.NormalDist: {"samples"},
+    np.float64: set(),
+    np.datetime64: set(),
+    np.dtype: set(),
+}
+
+
+@pytest.mark.parametrize("kind", IMPURE_ATTRIBUTES, ids=lambda kind: kind.__name__)
+def test_the_impure_attributes_of_immutable_classes_are_these(kind):
+    found = {
+        name
+        for name in effects.impure_attributes(kind)
+        if not name.startswith("_") or name == "__format__"
+    }
+    later = {"strptime"} if sys.version_info >= (3, 14) else set()  # of dates and times too
+    assert IMPURE_ATTRIBUTES[kind] <= found <= IMPURE_ATTRIBUTES[kind] | later
+
+
+@pytest.mark.parametrize("as_argument", [False, True], ids=["captured", "argument"])
+def test_a_compiled_function_reads_the_clock_at_each_call_by_way_of_an_object(as_argument):
+    compiled = od.compile(lambda x, when=moment: x * when.now().timestamp())
+    seen = []
+    for _ in range(5):
+        seen.append(float(compiled(X, moment)[0] if as_argument else compiled(X)[0]))
+        time.sleep(1e-3)
+    assert seen == sorted(set(seen))
 
 
 def test_what_a_trial_changed_is_told_before_it_is_put_back():

@@ -33,6 +33,7 @@ _FUSED_PAIRS = {
     "LOAD_FAST_BORROW_LOAD_FAST_BORROW": ("LOAD_FAST_BORROW", "LOAD_FAST_BORROW"),
 }
 _FORMATS = {"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE"}
+_HAS_FORMAT_SPEC = 4  # flag in the argument of FORMAT_VALUE, until Python 3.12
 
 # Builtins and attributes that read attributes whose names are nowhere in the code.
 _DYNAMIC_BUILTINS = {"getattr", "hasattr", "setattr", "delattr", "vars", "dir"}
@@ -67,6 +68,7 @@ class CodeNames:
         uses_dynamic_names: Whether attributes may be read whose names are not in the code.
         catches_errors: Whether code goes on after an error, so that a missing name may matter.
         formats_objects: Whether objects are written as text.
+        uses_format_spec: Whether that is by a format specification, as in ``f"{x:.3f}"``.
         uses_classes: Whether classes are defined, or asked for: ``type(x)``, ``x.__class__``.
         asks_type_of_values: Whether ``type`` is asked of an argument but ``self``, or of a result.
         compares_identity: Whether objects are compared by ``is``, but for None.
@@ -84,6 +86,7 @@ class CodeNames:
     catches_errors: bool = False
     assigns_attributes: bool = False
     formats_objects: bool = False
+    uses_format_spec: bool = False
     uses_classes: bool = False
     asks_type_of_values: bool = False
     compares_identity: bool = False
@@ -101,6 +104,7 @@ def names_of_code(code: CodeType) -> CodeNames:
     named = names.globals
     names.uses_dynamic_names |= not names.attributes.isdisjoint(_DYNAMIC_ATTRIBUTES)
     names.formats_objects |= not named.isdisjoint({"str", "repr", "format", "ascii"})
+    names.uses_format_spec |= "format" in named
     names.uses_classes |= "__func__" in names.attributes
     names.checks_instances |= not named.isdisjoint({"isinstance", "issubclass"})
     return names
@@ -128,6 +132,9 @@ def _scan_code(code: CodeType, names: CodeNames, first: str | None) -> None:
         elif opname == "WITH_EXCEPT_START":
             handlers -= 1
         names.formats_objects |= opname in _FORMATS
+        names.uses_format_spec |= opname == "FORMAT_WITH_SPEC" or (
+            opname == "FORMAT_VALUE" and op.arg & _HAS_FORMAT_SPEC != 0
+        )
         names.uses_classes |= opname == "LOAD_BUILD_CLASS"
         names.uses_dynamic_names |= opname in _MATCHES
         names.checks_instances |= opname == "MATCH_CLASS"
@@ -292,6 +299,7 @@ class ReachedNames:
         passed: Names that chains go through, but for the last of each.
         uses_dynamic_names: Whether the code may read attributes by names that are not in it.
         catches_errors: Whether it goes on after errors, so that a missing name matters.
+        uses_format_spec: Whether it formats objects by a specification, as in ``f"{x:.3f}"``.
         compares_identity: Whether it compares objects by ``is``.
         checks_instances: Whether it calls ``isinstance`` or its like.
         owners: By id of a function that is a method and nothing else, its class.
@@ -310,6 +318,7 @@ class ReachedNames:
         self.objects: list[tuple[Any, set[tuple[str, ...]]]] = []
         self.instantiated: set[int] = set()
         self._assigned: set[str] = set()
+        self.uses_format_spec = False
         self._formats_objects = self._uses_classes = self._assigns_attributes = False
 
     def add_code(self, code: CodeNames) -> None:
@@ -321,6 +330,7 @@ class ReachedNames:
         self.catches_errors |= code.catches_errors
         self.compares_identity |= code.compares_identity
         self.checks_instances |= code.checks_instances
+        self.uses_format_spec |= code.uses_format_spec
         self._formats_objects |= code.formats_objects
         self._uses_classes |= code.uses_classes
         self._assigns_attributes |= code.assigns_attributes

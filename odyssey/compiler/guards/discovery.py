@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from enum import EnumMeta
 from types import FunctionType
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 from odyssey.checks import describe_type
 from odyssey.compiler.guards import terms
 from odyssey.compiler.guards.bytecode import INERT_NAMES, ReachedNames, class_defines
-from odyssey.compiler.guards.effects import side_effect_of
+from odyssey.compiler.guards.effects import impure_attributes, side_effect_of
 from odyssey.devices.arrays import ARRAYS
 from odyssey.optim.groups import Group
 from odyssey.transforms.reachability import MAX_REACHED, is_user_defined, slot_descriptors
@@ -102,6 +103,7 @@ class GuardDiscovery:
         self._namespaces: list[Namespace] = []
         self._guard_keys: set[Any] = set()
         self._classes: dict[int, type] = {}
+        self._impure_attributes: dict[str, str] = {}
 
     # -------------------------------------------------------------- the walk
 
@@ -136,8 +138,7 @@ class GuardDiscovery:
         if type(value) not in (np.ndarray, np.memmap):
             kind = describe_type(value)
             raise Unguardable(f"it reaches {guard.name}, {kind}, which is more than an array")
-        if value.dtype.hasobject:
-            raise Unguardable(f"it reaches {guard.name}, an array of Python objects")
+        self.note_dtype(value.dtype, guard.name)
         if self.guarding:
             self._append_guard(terms.array_layout_guard(guard))
             self._append_guard(terms.array_elements_guard(guard))
@@ -162,11 +163,35 @@ class GuardDiscovery:
         if reason is not None:
             raise Unguardable(reason)
 
+    def note_impure_attributes(self, kind: type) -> None:
+        """Note that the code reaches objects of a class, some of whose methods may be impure."""
+        self._impure_attributes.update(impure_attributes(kind))
+
+    def note_dtype(self, dtype: np.dtype[Any], path: str) -> None:
+        """Note the Python objects that elements of an array may become, dates for example."""
+        if dtype.hasobject:
+            raise Unguardable(f"it reaches {path}, an array of Python objects")
+        if dtype.kind in "MV" and "datetime64" in str(dtype):
+            self.note_impure_attributes(datetime)
+
+    def _reject_impure_attributes(self) -> None:
+        """Raise Unguardable where the code may use an impure method of an object it reaches."""
+        used = self.names.names | self.names.mentioned
+        if self.names.uses_format_spec:
+            used.add("__format__")
+        for name, owner in sorted(self._impure_attributes.items()):
+            if name in used or self.names.uses_dynamic_names:
+                verb = "uses" if name in used else "may use"
+                raise Unguardable(
+                    f"it {verb} {name} of {owner}, which may do something else at each call"
+                )
+
     def complete(self) -> list[terms.Guard]:
         """Walk until nothing new is reached; return all guards."""
         while self._queue or self._search_namespaces():
             while self._queue:
                 self._visitor(self, *self._queue.pop())
+        self._reject_impure_attributes()
         if not self.names.mentioned.isdisjoint(_ARRAY_FLAG_NAMES):
             used = ", ".join(sorted(self.names.mentioned & _ARRAY_FLAG_NAMES))
             raise Unguardable(f"it uses {used}, by which arrays change in ways that nobody sees")
@@ -217,6 +242,7 @@ class GuardDiscovery:
             path: Its name.
             instantiated: Whether the code may make objects of it.
         """
+        self.note_impure_attributes(kind)
         for base in kind.__mro__:
             if is_user_defined(base):
                 if instantiated:

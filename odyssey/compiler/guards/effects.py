@@ -13,7 +13,13 @@ from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-__all__ = ["side_effect_of", "defining_module", "is_library", "is_own_or_numpy"]
+__all__ = [
+    "defining_module",
+    "impure_attributes",
+    "is_library",
+    "is_own_or_numpy",
+    "side_effect_of",
+]
 
 
 # Pure modules of the standard library, and the modules in C behind them, as ``_operator``.
@@ -27,6 +33,27 @@ _PURE = {
 _PURE_NAMES = {
     "sys": {"byteorder", "float_info", "int_info", "maxsize", "version_info"},
     "time": set[str](),
+}
+
+# Functions and methods of pure modules that draw random numbers.
+_IMPURE_NAMES = {"statistics": {"samples", "kde_random"}}
+# Attributes of immutable objects of impure modules that depend on nothing but the object. Others
+# read the clock, the local time zone, the locale or files of time zones.
+_PURE_ATTRIBUTES = {
+    "datetime": {
+        *("year", "month", "day", "hour", "minute", "second", "microsecond", "fold", "tzinfo"),
+        *("days", "seconds", "microseconds", "total_seconds", "max", "min", "resolution", "utc"),
+        *("weekday", "isoweekday", "isocalendar", "isoformat", "ctime", "toordinal", "replace"),
+        *("date", "time", "timetz", "timetuple", "utctimetuple", "combine", "fromordinal"),
+        *("fromisoformat", "fromisocalendar", "utcfromtimestamp"),
+        *("utcoffset", "dst", "tzname", "fromutc"),
+    },
+    "pathlib": {
+        *("name", "stem", "suffix", "suffixes", "parts", "parent", "parents", "anchor", "drive"),
+        *("root", "joinpath", "with_name", "with_stem", "with_suffix", "match", "as_posix"),
+        *("is_absolute", "is_relative_to", "relative_to"),
+    },
+    "zoneinfo": {"key", "utcoffset", "dst", "tzname", "fromutc"},
 }
 
 _PURE_BUILTINS = {
@@ -47,6 +74,7 @@ _IMPURE_NUMPY_MODULES = {
     *("numpy._core.memmap", "numpy.core.memmap", "numpy._core.printoptions"),
 }
 _IMPURE_NUMPY_NAMES = {
+    "datetime64",  # np.datetime64("now") reads the clock
     *("errstate", "f2py", "fromfile", "fromregex", "genfromtxt", "geterr", "geterrcall", "info"),
     *("load", "loadtxt", "memmap", "random", "save", "savetxt", "savez", "savez_compressed"),
     *("set_printoptions", "setbufsize", "seterr", "seterrcall", "show_config", "show_runtime"),
@@ -112,10 +140,42 @@ def side_effect_of(thing: Any, module: str, name: str) -> str | None:
         return None
     if top == "builtins":
         return None if _is_pure_builtin(thing, name) else f"it uses {name}"
-    known = top.lstrip("_") in {one.lstrip("_") for one in _PURE}
+    known = _is_pure_module(top) and name not in _IMPURE_NAMES.get(top, ())
     if known or name in _PURE_NAMES.get(top, ()):
         return None
     return f"it uses {name} of {module}, which may do something else at each call"
+
+
+def _is_pure_module(top: str) -> bool:
+    return top.lstrip("_") in {one.lstrip("_") for one in _PURE}
+
+
+@lru_cache(maxsize=512)
+def impure_attributes(kind: type) -> dict[str, str]:
+    """Return the attributes of a class that may differ between two calls on one object.
+
+    Only Python's own classes among its bases count: the code of others is walked. Special methods
+    are taken to be pure, but for the ``__format__`` of dates, which reads the locale.
+
+    Returns:
+        By name of the attribute, the module and the name of the class that defines it.
+    """
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        module = base.__module__
+        top = module.partition(".")[0]
+        if top == "builtins" or is_own_or_numpy(module) or not is_library(module):
+            continue
+        if _is_pure_module(top):
+            names = set(vars(base)) & _IMPURE_NAMES.get(top, set())
+        else:
+            names = {
+                name
+                for name in vars(base)
+                if not name.startswith("__") or (top == "datetime" and name == "__format__")
+            } - _PURE_ATTRIBUTES.get(top, set())
+        found.update(dict.fromkeys(names, f"{module}.{base.__name__}"))
+    return found
 
 
 def _is_pure_builtin(thing: Any, name: str) -> bool:

@@ -262,6 +262,7 @@ def _visit_module_attribute(
             _visit_named(discovery, thing, path_of_name, {rest}, name)
         elif isinstance(thing, type) and is_library(module_name):
             discovery.note_abstract_class(thing)
+            discovery.note_impure_attributes(thing)
         elif not is_library(module_name):
             discovery.visit(thing, path_of_name)
             discovery.names.resolve_chain(thing, rest)
@@ -325,6 +326,7 @@ def visit_builtin(discovery: GuardDiscovery, function: BuiltinFunctionType, path
         discovery.reject_side_effects(function, defining_module(function), function.__name__)
     else:
         discovery.names.names.add(function.__name__)
+        discovery.names.mentioned.add(function.__name__)
         discovery.visit(owner, f"{path}.__self__")
 
 

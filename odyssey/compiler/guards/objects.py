@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import date, time, timedelta, tzinfo
 from functools import partial
+from re import LOCALE, Pattern
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -74,7 +75,8 @@ def c_base_of(kind: type) -> type:
 # The longest list that is guarded item by item, which is faster than to iterate over it.
 _MAX_ITEMWISE = 32
 
-# Immutable objects that hold nothing mutable.
+# Immutable objects that hold nothing mutable. Some of their methods depend on more than the object:
+# ``effects.impure_attributes`` names these.
 _IMMUTABLE_TYPES = (
     *(np.generic, np.dtype, date, time, timedelta, tzinfo, Symbol),
     *(CodeType, MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType),
@@ -97,10 +99,22 @@ def visit_object(discovery: GuardDiscovery, thing: Any, path: str) -> None:
         if is_user_defined(type(thing)):
             discovery.visit_attributes(thing, path)
     elif isinstance(thing, _IMMUTABLE_TYPES):
+        _note_impure_methods(discovery, thing, path)
         if is_user_defined(type(thing)):
             discovery.visit_attributes(thing, path)
     else:
         _visit_other(discovery, thing, path)
+
+
+def _note_impure_methods(discovery: GuardDiscovery, thing: Any, path: str) -> None:
+    """Note the methods of an immutable object that read the clock or its like."""
+    if isinstance(thing, (MethodDescriptorType, ClassMethodDescriptorType)):
+        discovery.names.mentioned.add(thing.__name__)
+        discovery.note_impure_attributes(thing.__objclass__)
+    elif isinstance(thing, np.generic):
+        discovery.note_dtype(thing.dtype, path)
+    else:
+        discovery.note_impure_attributes(type(thing))
 
 
 def _visit_other(discovery: GuardDiscovery, thing: Any, path: str) -> None:
@@ -111,7 +125,10 @@ def _visit_other(discovery: GuardDiscovery, thing: Any, path: str) -> None:
         raise Unguardable(
             f"it reaches {path}, {with_article(kind.__name__)}, which cannot be guarded"
         )
+    if isinstance(thing, Pattern) and thing.flags & LOCALE:
+        raise Unguardable(f"it reaches {path}, a pattern that depends on the locale")
     if not is_user_defined(kind):
+        discovery.note_impure_attributes(kind)
         discovery.reject_side_effects(kind, defining_module(kind), kind.__name__)
     for container, visitor in _CONTAINER_VISITORS.items():
         if isinstance(thing, container):
@@ -241,6 +258,7 @@ def _visit_class(discovery: GuardDiscovery, kind: type, path: str) -> None:
     if is_user_defined(kind):
         discovery.visit_class(kind, path, instantiated=True)
     else:
+        discovery.note_impure_attributes(kind)
         discovery.reject_side_effects(kind, defining_module(kind), kind.__name__)
 
 
