@@ -507,7 +507,7 @@ def conv1d(
     groups: int = 1,
     tape: Tape | None = None,
 ) -> V:
-    """Convolution along one axis; see ``conv2d``."""
+    """Convolution of signals: at each position, the sum of a window times a weight."""
 @overload
 def conv1d(
     x: Plain,
@@ -615,7 +615,7 @@ def conv3d(
     groups: int = 1,
     tape: Tape | None = None,
 ) -> V:
-    """Convolution along three axes; see ``conv2d``."""
+    """Convolution of volumes: at each position, the sum of a window times a weight."""
 @overload
 def conv3d(
     x: Plain,

@@ -8,10 +8,11 @@ from typing import Any
 
 __all__ = ["axis_letters", "with_spatial_terms"]
 
+# For each number of axes: an operand, the axes and their lengths.
 _TERMS = (
-    {"n": 1, "image": "signal", "axes": "axis", "sizes": "length"},
-    {"n": 2, "image": "image", "axes": "two axes", "sizes": "height, width"},
-    {"n": 3, "image": "volume", "axes": "three axes", "sizes": "depth, height, width"},
+    ("signal", "axis", "length"),
+    ("image", "two axes", "height, width"),
+    ("volume", "three axes", "depth, height, width"),
 )
 
 
@@ -30,7 +31,7 @@ def with_spatial_terms(
     """Return a decorator that names a function and fills the template of its docstring.
 
     Terms in braces are those of ``n`` spatial axes: ``{image}``, ``{images}``, ``{Images}``,
-    ``{axes}``, ``{sizes}`` and ``{n}``.
+    ``{axes}``, ``{sizes}``, ``{window_sizes}`` and ``{n}``.
 
     Args:
         name: The public name of the op.
@@ -43,12 +44,20 @@ def with_spatial_terms(
     >>> blur_nd.__name__, blur_nd.__doc__
     ('blur2d', 'Blur images over the last two axes, (..., height, width).')
     """
-    terms = _TERMS[n - 1]
-    images = f"{terms['image']}s"
+    image, axes, sizes = _TERMS[n - 1]
+    terms = {
+        "n": n,
+        "axes": axes,
+        "sizes": sizes,
+        "window_sizes": ", ".join(f"window {size}" for size in sizes.split(", ")),
+        "image": image,
+        "images": f"{image}s",
+        "Images": f"{image}s".capitalize(),
+    }
 
     def fill(function: Callable[..., Any]) -> Callable[..., Any]:
         first, _, rest = (function.__doc__ or "").strip().partition("\n")
-        text = f"{first}\n{dedent(rest)}".format(images=images, Images=images.capitalize(), **terms)
+        text = f"{first}\n{dedent(rest)}".format(**terms)
         function.__name__ = function.__qualname__ = name
         function.__doc__ = f"{text.strip()}\n\n{dedent(example)}".strip()
         return function

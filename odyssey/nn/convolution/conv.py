@@ -26,6 +26,7 @@ from odyssey.nn.sliding_windows import (
     prefers_winograd,
     window_grid,
 )
+from odyssey.nn.spatial_families import with_spatial_terms
 from odyssey.nn.unbatched import accept_unbatched
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.elementwise.choice import isfinite
@@ -37,7 +38,7 @@ from odyssey.ops.structure.shape import matrix_transpose, reshape, transpose
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.kernel_selection import are_kernels_compiled
-from odyssey.table.samples import reject, sample
+from odyssey.table.samples import Sample, reject, sample
 
 # ------------------------------------------------------------------ shapes
 
@@ -384,39 +385,7 @@ def _conv_without_bias(x: Any, weight: Any, *options: Any) -> Any:
 # ------------------------------------------------------------------ convolutions
 
 
-def _conv_row(n: int) -> dict[str, Any]:
-    """Return the table columns that convolutions over n spatial axes declare."""
-    who = f"conv{n}d"
-
-    def infer(x: Spec, weight: Spec, bias: Spec | None, *options: Any) -> Spec:
-        grid, _ = conv_grid(who, x, weight, bias, options, n)
-        return Spec((x.shape[0], weight.shape[0], *grid.counts), common_dtype(x, weight, bias))
-
-    def canonical(x: Spec, weight: Spec, bias: Spec | None, *options: Any) -> tuple[Any, ...]:
-        grid, groups = conv_grid(who, x, weight, bias, options, n)
-        return (*grid_options(grid), groups)
-
-    return {
-        "kernel": lambda x, weight, bias, *options: convolve_arrays(
-            who, x, weight, bias, *options, n=n
-        ),
-        "kernels": [compiled_kernel(convolve_arrays, who, n=n)],
-        "infer": infer,
-        "canonical": canonical,
-        "decomposition": conv_decomposition,
-        "lowering": lower_conv,
-        "vjp": {"x": x_rule, "weight": weight_rule, "bias": bias_rule},
-        "jvp": {
-            "x": lambda t, weight, stride, padding, dilation, groups: _conv_without_bias(
-                t, weight, stride, padding, dilation, groups
-            ),
-            "weight": lambda t, x, stride, padding, dilation, groups: _conv_without_bias(
-                x, t, stride, padding, dilation, groups
-            ),
-            "bias": lambda t: expand_bias(t, n),
-        },
-        "rejects": _conv_rejects(n),
-    }
+_SETTING: dict[str, Any] = {"error": SettingError}
 
 
 def _conv_rejects(n: int) -> list[Any]:
@@ -439,49 +408,97 @@ def _conv_rejects(n: int) -> list[Any]:
     ]
 
 
-_SETTING: dict[str, Any] = {"error": SettingError}
+def _declare_conv(n: int, samples: list[Sample], example: str) -> Any:
+    """Declare convolution over ``n`` spatial axes."""
+    who = f"conv{n}d"
+
+    def infer(x: Spec, weight: Spec, bias: Spec | None, *options: Any) -> Spec:
+        grid, _ = conv_grid(who, x, weight, bias, options, n)
+        return Spec((x.shape[0], weight.shape[0], *grid.counts), common_dtype(x, weight, bias))
+
+    def canonical(x: Spec, weight: Spec, bias: Spec | None, *options: Any) -> tuple[Any, ...]:
+        grid, groups = conv_grid(who, x, weight, bias, options, n)
+        return (*grid_options(grid), groups)
+
+    @accept_unbatched
+    @op(
+        kernel=lambda x, weight, bias, *options: convolve_arrays(
+            who, x, weight, bias, *options, n=n
+        ),
+        kernels=[compiled_kernel(convolve_arrays, who, n=n)],
+        infer=infer,
+        canonical=canonical,
+        decomposition=conv_decomposition,
+        lowering=lower_conv,
+        vjp={"x": x_rule, "weight": weight_rule, "bias": bias_rule},
+        jvp={
+            "x": lambda t, weight, stride, padding, dilation, groups: _conv_without_bias(
+                t, weight, stride, padding, dilation, groups
+            ),
+            "weight": lambda t, x, stride, padding, dilation, groups: _conv_without_bias(
+                x, t, stride, padding, dilation, groups
+            ),
+            "bias": lambda t: expand_bias(t, n),
+        },
+        samples=samples,
+        rejects=_conv_rejects(n),
+    )
+    @with_spatial_terms(who, n, example)
+    def conv_nd(
+        x: Any,
+        weight: Any,
+        bias: Any = None,
+        /,
+        *,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Any:
+        """Convolution of {images}: at each position, the sum of a window times a weight.
+
+        The weight is not flipped, as in other neural network libraries: this is a
+        cross-correlation.
+
+        Args:
+            x: {Images} (samples, channels, {sizes}), or one without the first axis.
+            weight: Array (out, channels / groups, {window_sizes}).
+            bias: A number for each of the ``out`` channels, or None.
+            stride: The distance between windows, an int, or one for each axis.
+            padding: Zeros around the {images}: an int; one for each axis; a pair (before, after)
+                for each axis; ``"valid"`` for none; or ``"same"``, for a result of the size of the
+                {images}, which needs stride 1; the larger half of an odd number comes after.
+            dilation: The distance between the elements of a window, an int, or one for each axis.
+            groups: The number of groups that channels are divided into; each group of the result
+                depends on its group of the {images}.
+
+        Returns:
+            {Images} (samples, out, {sizes}); an axis of ``n`` elements becomes one of
+            ``(n + padding - dilation * (window - 1) - 1) // stride + 1``.
+
+        Raises:
+            ShapeError: If shapes do not fit, or no window fits on the {images}.
+            SettingError: If an option is out of its range.
+        """
+        return convolve_arrays(who, x, weight, bias, stride, padding, dilation, groups, n=n)
+
+    return conv_nd
 
 
-@accept_unbatched
-@op(
-    **_conv_row(1),
+conv1d = _declare_conv(
+    1,
     samples=[
         sample((2, 3, 6), (4, 3, 2), (4,)),
         sample((1, 4, 7), (4, 2, 3), None, stride=2, padding=((2, 0),), groups=2),
         sample((0, 2, 4), (1, 2, 4), (1,)),
     ],
-)
-def conv1d(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Any:
-    """Convolution along one axis; see ``conv2d``.
-
-    Args:
-        x: Signals (samples, channels, length).
-        weight: Array (out, channels / groups, window).
-        bias: A number for each of the ``out`` channels, or None.
-        stride: As for ``conv2d``, an int or a tuple of one; so are the others.
-        padding: Zeros around each signal.
-        dilation: The distance between the elements of a window.
-        groups: The number of groups of channels.
-
+    example="""
     >>> conv1d(np.arange(4.0).reshape(1, 1, 4), np.array([[[1.0, 10.0]]]))
     array([[[10., 21., 32.]]])
-    """
-    return convolve_arrays("conv1d", x, weight, bias, stride, padding, dilation, groups, n=1)
-
-
-@accept_unbatched
-@op(
-    **_conv_row(2),
+    """,
+)
+conv2d = _declare_conv(
+    2,
     samples=[
         sample((2, 3, 4, 5), (4, 3, 2, 3), (4,)),
         sample((1, 4, 5, 4), (4, 2, 3, 2), None, padding="same", groups=2),
@@ -490,84 +507,24 @@ def conv1d(
         sample((2, 3, 2, 2), (2, 3, 1, 1), None),
         sample((2, 0, 3, 3), (2, 0, 2, 2), (2,)),
     ],
-)
-def conv2d(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Any:
-    """Convolution of images: at each position, the sum of a window times a weight.
-
-    The weight is not flipped, as in other neural network libraries: this is a cross-correlation.
-
-    Args:
-        x: Images (samples, channels, height, width), or one without the first axis.
-        weight: Array (out, channels / groups, window height, window width).
-        bias: A number for each of the ``out`` channels, or None.
-        stride: The distance between windows, an int or a pair.
-        padding: Zeros around the images: an int; one for each axis; a pair (before, after) for
-            each axis; ``"valid"`` for none; or ``"same"``, for a result of the size of the images,
-            which needs stride 1; the larger half of an odd number comes after.
-        dilation: The distance between the elements of a window, an int or a pair.
-        groups: The number of groups that channels are divided into; each group of the result
-            depends on its group of the images.
-
-    Returns:
-        Images (samples, out, height, width); an axis of ``n`` elements becomes one of
-        ``(n + padding - dilation * (window - 1) - 1) // stride + 1``.
-
-    Raises:
-        ShapeError: If shapes do not fit, or no window fits on an image.
-        SettingError: If an option is out of its range.
-
+    example="""
     >>> image = np.arange(9.0).reshape(1, 1, 3, 3)
     >>> conv2d(image, np.array([[[[1.0, 0.0], [0.0, 1.0]]]]))
     array([[[[ 4.,  6.],
              [10., 12.]]]])
-    """
-    return convolve_arrays("conv2d", x, weight, bias, stride, padding, dilation, groups, n=2)
-
-
-@accept_unbatched
-@op(
-    **_conv_row(3),
+    """,
+)
+conv3d = _declare_conv(
+    3,
     samples=[
         sample((1, 2, 3, 4, 3), (2, 2, 2, 3, 2), (2,)),
         sample((1, 2, 2, 3, 2), (2, 1, 2, 1, 2), None, stride=(1, 2, 1), padding=1, groups=2),
     ],
-)
-def conv3d(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Any:
-    """Convolution along three axes; see ``conv2d``.
-
-    Args:
-        x: Volumes (samples, channels, depth, height, width).
-        weight: Array (out, channels / groups, *window).
-        bias: A number for each of the ``out`` channels, or None.
-        stride: As for ``conv2d``, an int or a tuple of three; so are the others.
-        padding: Zeros around each volume.
-        dilation: The distance between the elements of a window.
-        groups: The number of groups of channels.
-
+    example="""
     >>> conv3d(np.ones((1, 1, 2, 2, 2)), np.ones((1, 1, 2, 2, 2)))
     array([[[[[8.]]]]])
-    """
-    return convolve_arrays("conv3d", x, weight, bias, stride, padding, dilation, groups, n=3)
+    """,
+)
 
 
 # ------------------------------------------------------------------ transposes

@@ -17,6 +17,7 @@ from odyssey.nn.pooling.window_plan import (
     shapes_fit,
     window_options,
 )
+from odyssey.nn.spatial_families import with_spatial_terms
 from odyssey.ops.elementwise.arithmetic import add, div
 from odyssey.ops.elementwise.choice import where
 from odyssey.ops.reductions.broadcast_back import broadcast_back
@@ -27,7 +28,7 @@ from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.real_operands import real_dtype
-from odyssey.table.samples import reject, sample
+from odyssey.table.samples import Sample, reject, sample
 from odyssey.table.shape_rules import result_dtype_of
 
 MEAN_DTYPE = result_dtype_of(np.mean)
@@ -260,6 +261,28 @@ def _infer_pullback(
     return Spec(spec.shape, MEAN_DTYPE(g.dtype))
 
 
+def _pullback_case(
+    pooled: Shape,
+    images: Shape,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    count_include_pad: bool,
+    case: Any = sample,
+    **others: Any,
+) -> Any:
+    """Return a case of the pullback for a cotangent of shape ``pooled``."""
+    return case(
+        pooled,
+        window=window,
+        stride=stride,
+        padding=padding,
+        count_include_pad=count_include_pad,
+        spec=Spec(images, np.dtype(np.float64)),
+        **others,
+    )
+
+
 _OPTIONS = ("window", "stride", "padding", "count_include_pad", "ceil_mode")
 
 
@@ -282,81 +305,18 @@ def _average_pool(g: Any, window: Shape, *others: Any) -> Any:
         )
     },
     samples=[
-        sample(
-            (2, 2, 2),
-            window=(2, 2),
-            stride=(2, 2),
-            padding=(0, 0),
-            count_include_pad=True,
-            spec=Spec((2, 4, 4), np.dtype(np.float64)),
-        ),
-        sample(
-            (1, 3),
-            window=(2, 2),
-            stride=(2, 2),
-            padding=(0, 0),
-            count_include_pad=False,
-            spec=Spec((2, 6), np.dtype(np.float64)),
-        ),
-        sample(
-            (2, 2, 2),
-            window=(2, 2),
-            stride=(2, 2),
-            padding=(0, 0),
-            count_include_pad=True,
-            spec=Spec((2, 4, 5), np.dtype(np.float64)),
-        ),
-        sample(
-            (2, 3, 3),
-            window=(3, 2),
-            stride=(2, 1),
-            padding=(1, 0),
-            count_include_pad=False,
-            spec=Spec((2, 5, 4), np.dtype(np.float64)),
-        ),
-        sample(
-            (4,),
-            window=(3,),
-            stride=(2,),
-            padding=(1,),
-            count_include_pad=True,
-            spec=Spec((6,), np.dtype(np.float64)),
-            ceil_mode=True,
-        ),
-        sample(
-            (2, 1, 2),
-            window=(5, 5),
-            stride=(5, 5),
-            padding=(0, 0),
-            count_include_pad=True,
-            spec=Spec((2, 5, 10), np.dtype(np.float64)),
-        ),
-        sample(
-            (3, 3),
-            window=(5, 4),
-            stride=(2, 2),
-            padding=(2, 1),
-            count_include_pad=False,
-            spec=Spec((6, 7), np.dtype(np.float64)),
-        ),
-        sample(
-            (0, 3),
-            window=(2,),
-            stride=(1,),
-            padding=(0,),
-            count_include_pad=True,
-            spec=Spec((0, 4), np.dtype(np.float64)),
-        ),
+        _pullback_case((2, 2, 2), (2, 4, 4), (2, 2), (2, 2), (0, 0), True),
+        _pullback_case((1, 3), (2, 6), (2, 2), (2, 2), (0, 0), False),
+        _pullback_case((2, 2, 2), (2, 4, 5), (2, 2), (2, 2), (0, 0), True),
+        _pullback_case((2, 3, 3), (2, 5, 4), (3, 2), (2, 1), (1, 0), False),
+        _pullback_case((4,), (6,), (3,), (2,), (1,), True, ceil_mode=True),
+        _pullback_case((2, 1, 2), (2, 5, 10), (5, 5), (5, 5), (0, 0), True),
+        _pullback_case((3, 3), (6, 7), (5, 4), (2, 2), (2, 1), False),
+        _pullback_case((0, 3), (0, 4), (2,), (1,), (0,), True),
     ],
     rejects=[
-        reject(
-            (2, 3),
-            window=(2,),
-            stride=(2,),
-            padding=(0,),
-            count_include_pad=True,
-            spec=Spec((2, 4), np.dtype(np.float64)),
-            match="the cotangent has shape",
+        _pullback_case(
+            *((2, 3), (2, 4), (2,), (2,), (0,), True), case=reject, match="the cotangent has shape"
         )
     ],
 )
@@ -374,14 +334,27 @@ def avg_pool_pullback(
     return average_pullback(cotangent, window, stride, padding, count_include_pad, spec, ceil_mode)
 
 
-def _average_row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
-    """Return the table columns that average pooling over ``dims`` spatial axes declares."""
-    who = f"avg_pool{dims}d"
+# ------------------------------------------------------------------ average pooling
+
+
+def _declare_average_pool(
+    n: int, samples: list[Sample], small: Shape, example: str = "", **columns: Any
+) -> Any:
+    """Declare average pooling over ``n`` spatial axes.
+
+    Args:
+        n: The number of spatial axes.
+        samples: Cases to test it on.
+        small: A shape on which windows of 2 fit, and windows of 9 do not.
+        example: A doctest.
+        columns: Columns of the table that the ops for other ``n`` lack.
+    """
+    who = f"avg_pool{n}d"
 
     def average_options(
         window: Any, stride: Any, padding: Any, count_include_pad: Any, ceil_mode: Any
     ) -> Any:
-        *places, _, beyond = window_options(who, dims, window, stride, padding, 1, ceil_mode)
+        *places, _, beyond = window_options(who, n, window, stride, padding, 1, ceil_mode)
         return *places, count_include_pad, beyond
 
     def infer(
@@ -392,22 +365,22 @@ def _average_row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
         count_include_pad: bool,
         ceil_mode: bool,
     ) -> Spec:
-        shape = pooled_shape(who, x.shape, window, stride, padding, (1,) * dims, ceil_mode)
+        shape = pooled_shape(who, x.shape, window, stride, padding, (1,) * n, ceil_mode)
         return Spec(shape, MEAN_DTYPE(x.dtype))
 
-    return {
-        "linear": True,
-        "prepare": average_options,
-        "kernel": lambda x, *options: average_windows(who, x, *options),
-        "decomposition": compute_in_float32(average_decomposition),
-        "infer": infer,
-        "vjp": {
+    @op(
+        linear=True,
+        prepare=average_options,
+        kernel=lambda x, *options: average_windows(who, x, *options),
+        decomposition=compute_in_float32(average_decomposition),
+        infer=infer,
+        vjp={
             "x": lambda g, x_spec, window, stride, padding, count_include_pad, ceil_mode: (
                 avg_pool_pullback(g, window, stride, padding, count_include_pad, x_spec, ceil_mode)
             )
         },
-        "samples": [*samples, sample((0, *small), window=2)],
-        "rejects": [
+        samples=[*samples, sample((0, *small), window=2)],
+        rejects=[
             reject(small, window=9, match="does not fit"),
             reject(small, window=3, padding=2, match="half of the window"),
             reject((), window=2, match="wanted is"),
@@ -416,42 +389,56 @@ def _average_row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
             reject(small, window="2", error=DTypeError, match="whole number"),
             reject(small, window=2, ceil_mode="x", error=DTypeError, match="not a flag"),
         ],
-    }
+        **columns,
+    )
+    @with_spatial_terms(who, n, example)
+    def avg_pool_nd(
+        x: Any,
+        /,
+        *,
+        window: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        count_include_pad: bool = True,
+        ceil_mode: bool = False,
+    ) -> Any:
+        """Mean of each window over the last {axes}.
+
+        Args:
+            x: {Images}, (..., {sizes}).
+            window: The size of the windows, an int, or one for each axis; so are the two below.
+            stride: The distance between windows; the window by default, so that they do not
+                overlap.
+            padding: The number of zeros on each side.
+            count_include_pad: Whether the zeros count in the divisor.
+            ceil_mode: Whether a last window may go beyond the padding, if it begins before its end;
+                what is beyond does not count.
+
+        Returns:
+            {Images} with an element for each window.
+
+        Raises:
+            ShapeError: If no window fits, or the padding is more than half of the window.
+        """
+        return average_windows(who, x, window, stride, padding, count_include_pad, ceil_mode)
+
+    return avg_pool_nd
 
 
-@op(
-    **_average_row(
-        1,
+avg_pool1d = _declare_average_pool(
+    1,
+    samples=[
         sample((2, 3, 6), window=2),
         sample((2, 7), window=3, stride=2, padding=1, count_include_pad=False),
         sample((5,), window=2, stride=1),
         sample((6,), window=3, stride=2, padding=1, ceil_mode=True),
         sample((2, 36), window=18),
-        small=(2, 4),
-    )
+    ],
+    small=(2, 4),
 )
-def avg_pool1d(
-    x: Any,
-    /,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    count_include_pad: bool = True,
-    ceil_mode: bool = False,
-) -> Any:
-    """Mean of each window over the last axis.
-
-    As ``avg_pool2d``, over one spatial axis.
-    """
-    return average_windows("avg_pool1d", x, window, stride, padding, count_include_pad, ceil_mode)
-
-
-@op(
-    aliases=["avgpool2d"],
-    kernels=[Kernel("a loop over windows of four", _mean_2x2, when=_fits_2x2)],
-    **_average_row(
-        2,
+avg_pool2d = _declare_average_pool(
+    2,
+    samples=[
         sample((2, 1, 4, 4), window=2),
         sample((2, 6), window=2),
         sample((1, 5, 4), window=(3, 2), stride=(2, 1), padding=(1, 0)),
@@ -461,66 +448,24 @@ def avg_pool1d(
         sample((6, 5), window=3, stride=2, padding=1, count_include_pad=False, ceil_mode=True),
         sample((2, 5, 10), window=5),
         sample((6, 7), window=(5, 4), stride=(2, 1), padding=2, count_include_pad=False),
-        small=(2, 4, 4),
-    ),
-)
-def avg_pool2d(
-    x: Any,
-    /,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    count_include_pad: bool = True,
-    ceil_mode: bool = False,
-) -> Any:
-    """Mean of each window over the last two axes.
-
-    Args:
-        x: Images, (..., height, width).
-        window: Height and width of the windows, or a number for both.
-        stride: The distance between windows; the window by default, so that they do not overlap.
-        padding: The number of zeros on each side.
-        count_include_pad: Whether the zeros count in the divisor.
-        ceil_mode: Whether a last window may go beyond the padding, if it begins before its end;
-            what is beyond does not count.
-
-    Returns:
-        Images with an element for each window.
-
-    Raises:
-        ShapeError: If no window fits, or the padding is more than half of the window.
-
+    ],
+    small=(2, 4, 4),
+    example="""
     >>> avg_pool2d(np.arange(16.0).reshape(1, 4, 4), window=2)
     array([[[ 2.5,  4.5],
             [10.5, 12.5]]])
-    """
-    return average_windows("avg_pool2d", x, window, stride, padding, count_include_pad, ceil_mode)
-
-
-@op(
-    **_average_row(
-        3,
+    """,
+    aliases=["avgpool2d"],
+    kernels=[Kernel("a loop over windows of four", _mean_2x2, when=_fits_2x2)],
+)
+avg_pool3d = _declare_average_pool(
+    3,
+    samples=[
         sample((1, 2, 4, 2), window=2),
         sample((2, 3, 2, 3), window=2, stride=1, padding=(1, 0, 1), count_include_pad=False),
-        small=(4, 4, 4),
-    )
+    ],
+    small=(4, 4, 4),
 )
-def avg_pool3d(
-    x: Any,
-    /,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    count_include_pad: bool = True,
-    ceil_mode: bool = False,
-) -> Any:
-    """Mean of each window over the last three axes.
-
-    As ``avg_pool2d``, over three spatial axes.
-    """
-    return average_windows("avg_pool3d", x, window, stride, padding, count_include_pad, ceil_mode)
 
 
 # ------------------------------------------------------------------ global average pooling
