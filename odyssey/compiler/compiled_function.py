@@ -305,7 +305,7 @@ class CompiledFunction(InspectableFunction):
             unavailable_reason()
             or unsupported_argument(args, named)
             or trial.effects
-            or trial.graph.eager
+            or trial.graph.eager_reason
         )
         guards = trial.guards
         if why is None:
@@ -318,7 +318,7 @@ class CompiledFunction(InspectableFunction):
                 guards,
             )
         # A first run may create what a later trace only reads.
-        elif why != trial.graph.eager or case.attempts >= _MOST_ATTEMPTS:
+        elif why != trial.graph.eager_reason or case.attempts >= _MOST_ATTEMPTS:
             case.refusal = why
 
     def _insert_entry(self, key: Any, case: CacheEntry) -> CacheEntry:

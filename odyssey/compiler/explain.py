@@ -31,7 +31,7 @@ def explain_program(program: Any) -> str:
     lines.append(f"arena: {plan.arena:,} bytes; results: {outputs:,} elements")
     for row, why in executable.calls.items():
         lines.append(f"not lowered: {row}, since {why}")
-    for schedule in executable.graph.behind:
+    for schedule in executable.graph.deferred_steps:
         lines.append(f"steps behind it: {schedule!r}")
     if executable.shares:
         lines.append(

@@ -51,7 +51,7 @@ def interpret(graph: Graph, arrays: list[Any]) -> tuple[list[Any], dict[str, Any
         for state in graph.states
         if state.update is not None
     }
-    left |= dict.fromkeys(graph.clears)
+    left |= dict.fromkeys(graph.cleared_labels)
     return outputs, left
 
 

@@ -82,7 +82,7 @@ def lower_program(
     schedule = plan(low, noncontiguous_strides(graph), budget)
     schedule.is_symbolic = varies
     # Otherwise another thread could take a reference to an exclusive buffer while it is written.
-    schedule.holds_gil = any(state.anew for state in graph.states)
+    schedule.holds_gil = any(state.gets_new_array for state in graph.states)
     planned = perf_counter()
     before = [s.spec for s in graph.states if s.field == "grad" and s.id >= 0]
     inputs = [*[spec for _, spec in graph.inputs], *before]

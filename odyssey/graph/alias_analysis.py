@@ -1,22 +1,20 @@
-"""Which values of a trace show the array of a leaf, and so what is written to that later."""
+"""Alias analysis: which values of a trace show the array of a leaf, and writes to that array."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any
 
-from odyssey.devices.ownership import copy_with_layout, is_referenced_elsewhere
-from odyssey.graph.traced_array import TracedArray
 from odyssey.table.value import Symbol
 
 __all__ = ["VIEWS", "AliasAnalysis"]
 
 VIEWS = frozenset({"reshape", "transpose", "matrix_transpose", "broadcast_to"})
-"""Rows whose result may lie in the memory of their operand; all others make arrays."""
+"""Rows whose result may be a view of their operand; the results of all others are new arrays."""
 
 
 class _AliasedArray:
-    """Array that a leaf holds in a run: its name, and its number of writes."""
+    """Array that a leaf holds in a run: the label of the leaf, and the number of writes to it."""
 
     __slots__ = ("label", "writes")
 
@@ -25,61 +23,59 @@ class _AliasedArray:
 
 
 class AliasAnalysis:
-    """The part of a trace that knows whose array a value is, or a view of."""
+    """Record of the values that are, or are views of, the array of a leaf.
 
-    only_eagerly: Callable[[str], None]
-    read: Callable[[Any], Any]
-    _current: dict[int, Any]
-    _constants: dict[Any, tuple[Any, Any]]
+    A trace gives each value the numbers that it has when it is computed. A program may compute it
+    later, or find it overwritten, so a value that is read after a write to its array is refused.
+    """
 
-    def _begin_showing(self) -> None:
-        # By id of a value, itself, the array that it shows, and what was written to that before.
+    def __init__(self, only_eagerly: Callable[[str], None]) -> None:
+        """Start without values.
+
+        Args:
+            only_eagerly: Called with the reason where a value is read after a write to its array.
+        """
+        self._only_eagerly = only_eagerly
+        # By id of a value: the value, the array that it shows, and the writes before it.
         self._shown: dict[int, tuple[Any, _AliasedArray, int]] = {}
-        self._held: dict[int, _AliasedArray] = {}  # by id of a leaf
+        self._arrays: dict[int, _AliasedArray] = {}  # by id of a leaf
 
-    def copied(self, variable: Any) -> Any:
-        """Return an equal value that aliases no Variable."""
-        data, trace = self.read(variable), cast(Any, self)
-        symbol = isinstance(data, Symbol)
-        return TracedArray(data.spec, trace, data.id) if symbol else copy_with_layout(data)
-
-    def _hold(self, leaf: Any, value: Any, label: str) -> None:
-        """Note that a value shows what a leaf holds, if nothing is known of it."""
+    def note(self, leaf: Any, value: Any, label: str) -> None:
+        """Record that a value is the array of a leaf, if nothing is recorded of it."""
         if isinstance(value, Symbol) and id(value) not in self._shown:
-            array = self._held.setdefault(leaf._id, _AliasedArray(label))
+            array = self._arrays.setdefault(leaf._id, _AliasedArray(label))
             self._shown[id(value)] = value, array, array.writes
 
-    def _hold_another(self, leaf: Any) -> bool:
-        """Note that a leaf gets another array; return whether that of before was written to.
+    def rebind(self, leaf: Any) -> bool:
+        """Record that a leaf gets a new array; return whether the old one was written to.
 
-        Who shows the one of before sees nothing of what is written to the other.
+        Values that show the old array are not affected by writes to the new one.
         """
-        array = self._held.pop(leaf._id, None)
+        array = self._arrays.pop(leaf._id, None)
         return array is not None and array.writes > 0
 
-    def _write_over(self, leaf: Any) -> None:
-        """Note a write to what a leaf holds, which all see that show it."""
-        array = self._held.get(leaf._id)
+    def write(self, leaf: Any) -> None:
+        """Record a write to the array of a leaf, which affects all values that show it."""
+        array = self._arrays.get(leaf._id)
         if array is not None:
             array.writes += 1
-        box = [self._current.get(leaf._id, leaf._array)]
-        # Known numbers: who has them, or a view of them, is not asked again.
-        known = sum(one is box[0] for one, _ in self._constants.values())
-        if is_referenced_elsewhere(box, 0, 1 + known):
-            self.only_eagerly("it writes to an array that it has, or has a view of")
 
-    def _show_too(self, operands: Iterable[Any], result: Any) -> None:
-        """Note that a result shows what an operand does."""
+    def propagate(self, operands: Iterable[Any], result: Any) -> None:
+        """Record that a result is a view of its operands."""
         for value in operands:
-            known = self._shown.get(id(value))
-            if known is not None:
-                self._shown[id(result)] = result, *known[1:]
+            shown = self._shown.get(id(value))
+            if shown is not None:
+                self._shown[id(result)] = result, *shown[1:]
 
-    def _look_back(self, values: Iterable[Any]) -> None:
-        """Note where a value is used behind a write to what it shows: a run finds new numbers."""
+    def check_reads(self, values: Iterable[Any]) -> None:
+        """Note a value that is read after a write to its array: a run would read new numbers."""
         for value in values:
-            known = self._shown.get(id(value))
-            if known is not None and known[1].writes != known[2]:
-                self.only_eagerly(
-                    f"it writes to {known[1].label}, of which it took the data before"
+            shown = self._shown.get(id(value))
+            if shown is not None and shown[1].writes != shown[2]:
+                self._only_eagerly(
+                    f"it writes to {shown[1].label}, of which it took the data before"
                 )
+
+    def clear(self) -> None:
+        """Release the values."""
+        self._shown.clear()

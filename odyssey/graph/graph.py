@@ -1,8 +1,8 @@
-"""Graphs: flat lists of table ops on numbered values, with inputs, state and outputs."""
+"""Graphs: flat lists of ops on numbered values, with inputs, states and outputs; liveness."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,7 +14,18 @@ from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Row
 from odyssey.variable import Variable
 
-__all__ = ["Splat", "ScalarInput", "Graph", "Instruction", "Ref", "State"]
+__all__ = [
+    "Graph",
+    "Instruction",
+    "Ref",
+    "ScalarInput",
+    "Splat",
+    "State",
+    "free_values",
+    "last_uses",
+    "live_instructions",
+    "undefined_ids",
+]
 
 
 class Ref(NamedTuple):
@@ -27,7 +38,7 @@ class Ref(NamedTuple):
 
 
 class Splat(NamedTuple):
-    """A number of a certain dtype as an operand, repeated to a shape: seeds, zeros and the like."""
+    """Uniform array as an operand: a number of a dtype, and a shape."""
 
     number: np.generic
     shape: Shape
@@ -36,16 +47,16 @@ class Splat(NamedTuple):
         return f"{self.number.item()!r}: {Spec(self.shape, self.number.dtype)}"
 
     def array(self) -> Array:
-        """Return the splat as an array of its own."""
+        """Return a new array of that number."""
         return np.full(self.shape, self.number)
 
 
 class ScalarInput(NamedTuple):
-    """A Python number as an operand, of which only a call knows what it is.
+    """Python number as an operand that each call computes anew.
 
     Attributes:
-        expression: How it is computed of the arguments; equal ones are equal.
-        number: What it was when the graph was traced.
+        expression: Its computation from the arguments; equal expressions have equal values.
+        number: Its value when the graph was traced.
     """
 
     expression: Any
@@ -56,11 +67,16 @@ class ScalarInput(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One call of an op; its results have the numbers ``ids``: one, but for ops of several results.
+    """One call of an op.
 
-    Its operands are Refs, Filled, None, or Python's numbers, which adopt the dtype of others: known
-    now, or Given. Where nothing reads a result, the call can be left out, unless its row says that
-    it ``stays``.
+    A call whose results nobody reads is dead code, unless its row is impure.
+
+    Attributes:
+        row: The op.
+        operands: Refs, Splats, None, Python's numbers, which are weakly typed, and ScalarInputs.
+        options: The values of the row's options.
+        ids: The ids of its results.
+        specs: The specs of its results.
     """
 
     row: Row
@@ -71,23 +87,23 @@ class Instruction(NamedTuple):
 
     @property
     def id(self) -> int:
-        """The number of the result, of an op that has one; ValueError of others."""
+        """Return the id of the only result; raise ValueError if there are several."""
         (id,) = self.ids
         return id
 
     @property
     def spec(self) -> Spec:
-        """The spec of the result; likewise."""
+        """Return the spec of the only result; raise ValueError if there are several."""
         (spec,) = self.specs
         return spec
 
     def __str__(self) -> str:
-        made = ", ".join(f"%{id}: {spec}" for id, spec in zip(self.ids, self.specs, strict=True))
-        given = [repr(operand) for operand in self.operands]
-        given += [f"{n}={o!r}" for n, o in zip(self.row.options, self.options, strict=True)]
-        text = f"{made} = {self.row.name}({', '.join(given)})"
-        parts = "".join(f"\n{part}" for part in _subgraphs(self)).replace("\n", "\n    ")
-        return f"{text}{'; has side effect' if self.row.has_side_effect else ''}{parts}"
+        results = [f"%{id}: {spec}" for id, spec in zip(self.ids, self.specs, strict=True)]
+        inputs = [repr(operand) for operand in self.operands]
+        inputs += [f"{n}={o!r}" for n, o in zip(self.row.options, self.options, strict=True)]
+        text = f"{', '.join(results)} = {self.row.name}({', '.join(inputs)})"
+        inner = "".join(f"\n{graph}" for graph in _subgraphs(self)).replace("\n", "\n    ")
+        return f"{text}{'; has side effect' if self.row.has_side_effect else ''}{inner}"
 
 
 def _subgraphs(instruction: Instruction) -> tuple[Graph, ...]:
@@ -97,7 +113,7 @@ def _subgraphs(instruction: Instruction) -> tuple[Graph, ...]:
 
 
 class _Sealed:
-    """The part of a thing that nobody changes any more from some time on."""
+    """Mixin of objects that become immutable."""
 
     __slots__ = ("_sealed",)
 
@@ -107,20 +123,35 @@ class _Sealed:
         object.__setattr__(self, name, value)
 
     def seal(self) -> None:
-        """Let nobody change it any more, nor what is in it."""
+        """Make this object immutable."""
         self._sealed = True
 
 
 class State(_Sealed):
-    """A Variable that outlives the graph's runs: read as number ``id``, left as ``update``.
+    """Array of a Variable that the graph reads or writes.
 
-    ``field`` says which of its arrays is meant, ``"data"`` or ``"grad"``; ``label`` is what the
-    Variable is called, and the field where it is not the data. ``anew`` says whether a run gives it
-    a new array, so that who has the one of before sees none of it; ``kept``, whether it writes to
-    that one as well.
+    Attributes:
+        variable: The Variable, which outlives the runs.
+        field: Its array: ``"data"`` or ``"grad"``.
+        id: The id of the value that the graph reads; -1 if it only writes.
+        spec: The spec of that value.
+        label: The name of the Variable, with the field if that is the gradient.
+        update: The value that a run leaves; None if it is not written.
+        gets_new_array: Whether a run gives the Variable a new array, so that others that hold the
+            old one do not see the update.
+        updates_old_array: Whether a run writes to the old array before that.
     """
 
-    __slots__ = ("anew", "field", "id", "kept", "label", "spec", "update", "variable")
+    __slots__ = (
+        "field",
+        "gets_new_array",
+        "id",
+        "label",
+        "spec",
+        "update",
+        "updates_old_array",
+        "variable",
+    )
 
     def __init__(self, variable: Variable, field: str, id: int, spec: Spec, label: str) -> None:
         self.variable = variable
@@ -129,41 +160,42 @@ class State(_Sealed):
         self.spec = spec
         self.label = label
         self.update: Ref | Splat | None = None
-        self.anew = self.kept = False
+        self.gets_new_array = self.updates_old_array = False
 
 
 class Graph(_Sealed):
     """A traced function as a list of instructions; print it to read it.
 
     Attributes:
-        inputs: Numbers and specs of the array arguments, in order.
-        states: Variables that the function captured: what it reads, and what it leaves in them.
-        constants: Arrays that the function captured, each once.
-        instructions: In order of execution.
-        outputs: The leaves of the result: Refs, Filled, or values that no input reaches.
-        clears: Labels of the gradients that the function leaves at None.
-        cleared: Whose they are.
-        asked: Variables whose gradient the function found to be None.
-        eager: Why no program can do what the function does; None where one can.
-        behind: Schedules that step behind each run, in order.
-        made: Variables that hold what Python knows, as learning rates, and what makes them anew.
-        shown: By place among the outputs, whose gradient it is: the array that the leaf is left.
-        numbers: How numbers are computed that are Given; None where there are none.
+        inputs: Ids and specs of the array arguments, in order.
+        states: Variables that the function captured, with the values that it leaves in them.
+        constants: Arrays that the function captured, by id.
+        instructions: The instructions, in order of execution.
+        outputs: The leaves of the result: Refs, Splats, or values that depend on no input.
+        cleared: Variables whose gradient the function leaves at None.
+        cleared_labels: Labels of these gradients.
+        missing_gradients: Variables whose gradient was None when the function read it.
+        eager_reason: Why no program can do what the function does; None if one can.
+        deferred_steps: Schedules that step after each run, in order.
+        hyperparameters: Variables that hold Python's numbers, as learning rates; each with a
+            function that returns the Variable anew.
+        returned_gradients: By position of an output, the leaf whose gradient array it is.
+        numbers: The computation of the ScalarInputs; None if there are none.
     """
 
     __slots__ = (
-        "asked",
-        "behind",
         "cleared",
-        "clears",
+        "cleared_labels",
         "constants",
-        "eager",
+        "deferred_steps",
+        "eager_reason",
+        "hyperparameters",
         "inputs",
         "instructions",
-        "made",
+        "missing_gradients",
         "numbers",
         "outputs",
-        "shown",
+        "returned_gradients",
         "states",
     )
 
@@ -173,35 +205,35 @@ class Graph(_Sealed):
         self.constants: dict[int, Any] = {}
         self.instructions: list[Instruction] = []
         self.outputs: list[Any] = []
-        self.clears: list[str] = []
+        self.cleared_labels: list[str] = []
         self.cleared: list[Variable] = []
-        self.asked: list[Variable] = []
-        self.eager: str | None = None
-        self.behind: list[Any] = []
-        self.made: list[tuple[Variable, Callable[[], Variable]]] = []
-        self.shown: dict[int, Variable] = {}
+        self.missing_gradients: list[Variable] = []
+        self.eager_reason: str | None = None
+        self.deferred_steps: list[Any] = []
+        self.hyperparameters: list[tuple[Variable, Callable[[], Variable]]] = []
+        self.returned_gradients: dict[int, Variable] = {}
         self.numbers: Any = None
 
     def seal(self) -> None:
-        """Likewise: lists become tuples."""
+        """Make the graph and its subgraphs immutable; its lists become tuples."""
         self.constants = {id: read_only_view(array) for id, array in self.constants.items()}
         for name in Graph.__slots__:
             value = getattr(self, name)
             kinds: dict[type, Callable[[Any], Any]] = {list: tuple, dict: MappingProxyType}
             setattr(self, name, kinds.get(type(value), lambda same: same)(value))
-        inside: list[_Sealed] = [*chain.from_iterable(map(_subgraphs, self.instructions))]
-        for one in (*inside, *self.states):
-            one.seal()
+        subgraphs: list[_Sealed] = [*chain.from_iterable(map(_subgraphs, self.instructions))]
+        for item in (*subgraphs, *self.states):
+            item.seal()
         super().seal()
 
     def captures(self) -> bool:
-        """Whether arrays of the function's surroundings stand in it, as they were when traced."""
-        operands = (o for one in self.instructions for o in one.operands)
-        parts = (part for one in self.instructions for part in _subgraphs(one))
+        """Return whether the graph holds copies of arrays that the function captured."""
+        operands = (o for instruction in self.instructions for o in instruction.operands)
+        subgraphs = chain.from_iterable(map(_subgraphs, self.instructions))
         return (
             bool(self.constants)
             or any(isinstance(o, Splat) for o in chain(operands, self.outputs))
-            or any(part.captures() for part in parts)
+            or any(graph.captures() for graph in subgraphs)
         )
 
     def __str__(self) -> str:
@@ -214,12 +246,12 @@ class Graph(_Sealed):
         ]
         lines += [f"  {instruction}" for instruction in self.instructions]
         lines += [f"  {s.label} <- {s.update!r}" for s in self.states if s.update is not None]
-        lines += [f"  then {type(schedule).__name__}.step()" for schedule in self.behind]
+        lines += [f"  then {type(schedule).__name__}.step()" for schedule in self.deferred_steps]
         lines.append(f"  return {', '.join(map(repr, self.outputs))}")
         return "\n".join(lines)
 
     def to_dot(self) -> str:
-        r"""The graph in Graphviz' language: boxes are arrays that are there, ellipses are calls.
+        r"""Return the graph in Graphviz' language: boxes are existing arrays, ellipses are calls.
 
         >>> import odyssey as od
         >>> print(od.compile(lambda x: x * 2.0).lower(np.zeros(3)).graph.to_dot())
@@ -233,27 +265,27 @@ class Graph(_Sealed):
         }
         """
         lines = ["digraph graph_ {", "  rankdir=LR;"]
-        made: dict[int, str] = {}
+        nodes: dict[int, str] = {}
 
         def node(name: str, label: str, shape: str) -> None:
             quoted = label.replace('"', '\\"')
             lines.append(f'  {name} [label="{quoted}", shape={shape}];')
 
-        given = [(id, str(spec)) for id, spec in self.inputs]
-        given += [(s.id, f"{s.label}\\n{s.spec}") for s in self.states if s.id >= 0]
-        given += [
+        sources = [(id, str(spec)) for id, spec in self.inputs]
+        sources += [(s.id, f"{s.label}\\n{s.spec}") for s in self.states if s.id >= 0]
+        sources += [
             (id, f"constant\\n{Spec(np.shape(a), np.asarray(a).dtype)}")
             for id, a in self.constants.items()
         ]
-        for id, label in given:
-            made[id] = f"v{id}"
-            node(made[id], label, "box")
-        for k, one in enumerate(self.instructions):
-            plain = [repr(o) for o in one.operands if not isinstance(o, Ref)]
-            made.update(dict.fromkeys(one.ids, f"i{k}"))
-            specs = ", ".join(map(str, one.specs))
-            node(f"i{k}", f"{one.row.name}({', '.join(plain)})\\n{specs}", "ellipse")
-            reads = {made[o.id]: None for o in one.operands if isinstance(o, Ref)}
+        for id, label in sources:
+            nodes[id] = f"v{id}"
+            node(nodes[id], label, "box")
+        for k, call in enumerate(self.instructions):
+            literals = [repr(o) for o in call.operands if not isinstance(o, Ref)]
+            nodes.update(dict.fromkeys(call.ids, f"i{k}"))
+            specs = ", ".join(map(str, call.specs))
+            node(f"i{k}", f"{call.row.name}({', '.join(literals)})\\n{specs}", "ellipse")
+            reads = {nodes[o.id]: None for o in call.operands if isinstance(o, Ref)}
             lines += [f"  {source} -> i{k};" for source in reads]
         node("end", "results", "plaintext")
         ends = [("end", o) for o in self.outputs]
@@ -261,8 +293,72 @@ class Graph(_Sealed):
             if state.update is not None:
                 node(f"s{k}", f"{state.label} <-", "box")
                 ends.append((f"s{k}", state.update))
-        lines += [f"  {made[o.id]} -> {end};" for end, o in ends if isinstance(o, Ref)]
+        lines += [f"  {nodes[o.id]} -> {end};" for end, o in ends if isinstance(o, Ref)]
         return "\n".join([*lines, "}"])
 
     def __len__(self) -> int:
         return len(self.instructions)
+
+
+# ------------------------------------------------------------------ liveness
+
+
+def live_instructions(
+    instructions: Sequence[Instruction], live_ids: Iterable[int]
+) -> list[Instruction]:
+    """Return the instructions that are not dead code, in order.
+
+    Args:
+        instructions: Instructions in order of execution.
+        live_ids: Ids of the values that are read after the last instruction.
+    """
+    needed = set(live_ids)
+    live: list[Instruction] = []
+    for instruction in reversed(instructions):
+        if instruction.row.impure or not needed.isdisjoint(instruction.ids):
+            live.append(instruction)
+            needed.update(o.id for o in instruction.operands if isinstance(o, Ref))
+    return live[::-1]
+
+
+def last_uses(instructions: Sequence[Instruction], live_ids: Iterable[int]) -> dict[int, int]:
+    """Return the position of the last instruction that reads each value.
+
+    The position of ``live_ids``, which are read later, is the number of instructions. After its
+    last use the memory of a value may be reused; an elementwise op may overwrite an operand that it
+    reads last.
+    """
+    uses = {
+        operand.id: position
+        for position, instruction in enumerate(instructions)
+        for operand in instruction.operands
+        if isinstance(operand, Ref)
+    }
+    return uses | dict.fromkeys(live_ids, len(instructions))
+
+
+def free_values(graphs: Iterable[Graph]) -> list[int]:
+    """Return the ids of the values that subgraphs read from the graph around them."""
+    free: dict[int, None] = {}
+    for graph in graphs:
+        defined = {id for id, _ in graph.inputs}.union(graph.constants)
+        free.update(dict.fromkeys(undefined_ids(graph.instructions, graph.outputs, defined)))
+    return list(free)
+
+
+def undefined_ids(
+    instructions: Iterable[Instruction], outputs: Iterable[Any], defined: set[int]
+) -> list[int]:
+    """Return the ids that are read before an instruction defines them.
+
+    Args:
+        instructions: Instructions in order of execution.
+        outputs: Operands that are read after the last instruction.
+        defined: Ids of the values that exist before the first; those of the results are added.
+    """
+    undefined: list[int] = []
+    for instruction in instructions:
+        operands = instruction.operands
+        undefined += [o.id for o in operands if isinstance(o, Ref) and o.id not in defined]
+        defined.update(instruction.ids)
+    return undefined + [o.id for o in outputs if isinstance(o, Ref) and o.id not in defined]

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
-from itertools import chain, count
 from operator import is_
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from odyssey.checks import user_line
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
-from odyssey.devices.ownership import copy_with_layout, is_uniform, same_bits, view_key
+from odyssey.devices.ownership import (
+    copy_with_layout,
+    is_referenced_elsewhere,
+    is_uniform,
+    same_bits,
+    view_key,
+)
 from odyssey.errors import ShapeError, TapeError
 from odyssey.graph.alias_analysis import VIEWS, AliasAnalysis
-from odyssey.graph.captured_names import captured_names_or_none
-from odyssey.graph.deferred_effects import DeferredEffects
-from odyssey.graph.graph import Graph, Instruction, Ref, ScalarInput, Splat, State
-from odyssey.graph.refusals import Refusals
-from odyssey.graph.subgraphs import SubgraphTracing
+from odyssey.graph.captured_names import UniqueLabels, captured_names_or_none
+from odyssey.graph.graph import Graph, Instruction, Ref, ScalarInput, Splat, State, free_values
+from odyssey.graph.subgraphs import Loop, has_leaks, loop_row, make_subgraph
 from odyssey.graph.traced_array import TracedArray
-from odyssey.graph.value_lists import array_of_nest
 from odyssey.graph.weak_types import (
     concrete,
     concrete_operands,
@@ -29,10 +33,12 @@ from odyssey.graph.weak_types import (
     make_result_concrete,
     shape_rule_argument,
 )
+from odyssey.ops.structure.joining import array
 from odyssey.ops.structure.shape import astype, broadcast_to
-from odyssey.spec import Array, spec_of
+from odyssey.spec import Array, Spec, spec_of
 from odyssey.table.call import run
 from odyssey.table.canonical_options import plain_options
+from odyssey.table.protocols import Recording
 from odyssey.table.scope import Boundary, enter_scope
 from odyssey.table.store import MEMORY, set_store, store
 from odyssey.table.value import (
@@ -45,6 +51,7 @@ from odyssey.table.value import (
     Weak,
     array_of,
     free_id,
+    is_constant,
     is_trainable,
     is_untracked,
     make_value,
@@ -57,56 +64,81 @@ from odyssey.variable.numpy_calls import call_ufunc
 __all__ = ["Trace", "TracedArray"]
 
 
-class Trace(Refusals, SubgraphTracing, AliasAnalysis, DeferredEffects):
-    """A graph under construction, and what the function made of the Variables that it met.
+class Trace:
+    """A graph under construction: the store of the Variables that the traced function uses.
 
-    A trace is a trial: everything is noted here, and no Variable changes.
+    Reads, writes and gradients of Variables are recorded here; no Variable that existed before the
+    trace changes.
 
     Attributes:
-        graph: What was traced so far.
-        refusal: The error of something that no graph can hold, also where the function caught it.
+        graph: The graph that was traced so far.
+        refusal: The first error of an operation that no graph can hold, also if the function
+            caught it.
+        specs: The specs of the values that are not constants, by id.
+        scalar_inputs: By index of a leaf of the arguments, the symbolic scalar that replaces it.
+        value_dependent: Returns the positions of the operands of a call whose values its row needs.
     """
 
     def __init__(self) -> None:
         self.graph = Graph()
-        self.refusal = None
-        # Marked Variables with a later id were made by the traced function: they are not state.
+        self.refusal: TapeError | None = None
+        # Trainable Variables with a later id were made by the traced function: they are no states.
         self._first_own_id = free_id()
-        self._count = 0
-        self._begin_parts()
-        self._begin_showing()
-        self._begin_behind()
+        self._value_count = 0
+        self.specs: dict[int, Spec] = {}
+        self._constants: dict[Any, tuple[Array, Ref]] = {}
+        # Arguments: by id, the argument and the value that replaces it.
+        self._arguments: dict[int, tuple[Any, Any]] = {}
+        self._argument_index = -1
+        self.scalar_inputs: dict[int, Weak] = {}
+        self.value_dependent: Callable[..., Any] = lambda row, values, options: ()
+        # Variables: states, current values and gradients by id of the Variable.
         self._states: dict[tuple[int, str], State] = {}
         self._current: dict[int, Any] = {}
         self._grads: dict[int, tuple[Variable, Any]] = {}
-        self._constants: dict[Any, tuple[Array, Ref]] = {}
-        # By id of an argument, itself and what stands for it.
-        self._given: dict[int, tuple[Any, Any]] = {}
-        # By place among the leaves of the arguments, what stands for a number.
-        self.stands: dict[int, Weak] = {}
-        self.looked_at: Callable[..., Any] = lambda row, values, options: ()
-        self._place = -1
-        self._labels: dict[int, str] = {}
-        self._taken: set[str] = set()  # by labels, and by those of their gradients
-        self._names: dict[int, str] = {}
+        self._labels = UniqueLabels()
+        self._aliases = AliasAnalysis(self.only_eagerly)
+        # Subgraphs: the list that instructions are appended to; for each subgraph that is being
+        # traced, the first id of its Variables.
+        self._instructions = self.graph.instructions
+        self._subgraph_ids: list[int] = []
+        self._has_loops = False
+        # Objects that are made once a run, and parameter groups whose schedule has stepped, by id.
+        self._made_once: dict[int, tuple[Any, Any]] = {}
+        self._deferred_groups: dict[int, Any] = {}
 
-    # -------------------------------------------------------------- values
+    # -------------------------------------------------------------- the run of the function
 
-    def _number(self) -> int:
-        self._count += 1
-        return self._count - 1
+    def run(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Call ``fn`` on Symbols, in a context of its own, so that no setting must be restored."""
+        return copy_context().run(self._run, fn, args, named)
 
-    def symbol(self, spec: Any) -> TracedArray:
-        """A new value of the graph."""
-        id = self._number()
-        self.specs[id] = spec
-        return TracedArray(spec, self, id)
+    def _run(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        set_store(self)
+        enter_scope(Boundary())
+        np.seterr(all="ignore")  # the run will warn
+        self._labels.names = captured_names_or_none(fn)
+        args, named = map_tree(self._argument, (args, named))
+        before = list(containers((args, named)))
+        result = fn(*args, **named)
+        self._finish(leaves(result))
+        self._check_containers(before, result)
+        return result
 
-    def argument(self, value: Any) -> Any:
-        """Replace an array argument by a Symbol, a Variable by one of a Symbol; leave the rest."""
-        self._place += 1
-        if self._place in self.stands:
-            return self.stands[self._place]
+    def close(self) -> None:
+        """Release the values, which refer to this trace."""
+        for held in (self._states, self._current, self._grads, self._made_once, self._constants):
+            held.clear()
+        self._deferred_groups.clear()
+        self._arguments.clear()
+        self._aliases.clear()
+        self.scalar_inputs.clear()
+
+    def _argument(self, value: Any) -> Any:
+        """Replace an array argument by a Symbol, a Variable by one of a Symbol; keep the rest."""
+        self._argument_index += 1
+        if self._argument_index in self.scalar_inputs:
+            return self.scalar_inputs[self._argument_index]
         if isinstance(value, Variable) and is_trainable(value):
             return value
         data = array_of(value)
@@ -114,33 +146,87 @@ class Trace(Refusals, SubgraphTracing, AliasAnalysis, DeferredEffects):
             return value
         symbol = self.symbol(spec_of(data))
         self.graph.inputs.append((symbol.id, symbol.spec))
-        if id(value) in self._given:  # to the function the two are the same
-            return self._given[id(value)][1]
-        made: Any = symbol
+        if id(value) in self._arguments:  # one object that is passed twice stays one object
+            return self._arguments[id(value)][1]
+        replacement: Any = symbol
         if isinstance(value, Variable):
-            where = UNTRACKED if is_untracked(value) else CONSTANT
-            made = make_value(Variable, symbol, where, free_id(), value._spec, value._info)
-        self._given[id(value)] = (value, made)
-        return made
+            mark = UNTRACKED if is_untracked(value) else CONSTANT
+            replacement = make_value(Variable, symbol, mark, free_id(), value._spec, value._info)
+        self._arguments[id(value)] = (value, replacement)
+        return replacement
 
-    def kind_of(self, symbol: TracedArray) -> Any:
-        """Return the class that a value will have in an eager run."""
-        if symbol.shape:
-            return ndarray
-        for value, made in self._given.values():
-            if made is symbol:
-                return type(value)
-        self.only_eagerly("it asks of which class a result is")
-        return symbol.dtype.type
+    def _is_argument(self, variable: Any) -> bool:
+        return any(replacement is variable for _, replacement in self._arguments.values())
 
-    def _refuse_written(self, variable: Any) -> None:
-        """Note where an argument is written to, which is nobody's state; raise within a loop."""
-        if any(made is variable for _, made in self._given.values()):
-            self.only_eagerly("it writes to an argument")
-        self.refuse_from_part(variable)
+    def _check_containers(self, before: list[tuple[Any, list[Any]]], result: Any) -> None:
+        """Note where the containers of arguments were written to, or are returned."""
+        for container, held in before:
+            now = next(containers(container))[1]
+            if len(now) != len(held) or not all(map(is_, now, held)):
+                self.only_eagerly("it writes to an argument")
+        make_result_concrete(result, self.scalar_inputs.values())
+        own = {id(container) for container, _ in before} - {
+            id(())
+        }  # the empty tuple is a singleton
+        if any(id(container) in own for container, _ in containers(result)):
+            self.only_eagerly("it returns a container that it was given")
 
-    def _ref(self, value: Any) -> Any:
-        """A value as an operand: Symbols and arrays by number, Python numbers as they are."""
+    def _finish(self, outputs: list[Any]) -> None:
+        """Record the outputs, and the final values and gradients of the Variables."""
+        hyperparameters = {variable._id for variable, _ in self.graph.hyperparameters}
+        for (id, field), state in self._states.items():
+            if self.is_own(state.variable) and id not in hyperparameters:
+                self.only_eagerly(f"{state.label} is made by a first run")
+            if field == "data":
+                ref = self._operand(self._current[id])
+                state.update = ref if ref != Ref(state.id) else None
+        for variable, grad in self._grads.values():
+            if not self.is_own(variable):
+                self._finish_gradient(variable, grad)
+        self.graph.returned_gradients = self._gradients_among(outputs)
+        for value in outputs:
+            if isinstance(value, Value):
+                value = self.read(value)
+            value = concrete(value, "it is returned")
+            is_data = isinstance(value, (Symbol, *ARRAY_LIKE))
+            self.graph.outputs.append(self._operand(value) if is_data else value)
+            self._aliases.check_reads([value])
+        self._refuse_leaks()
+
+    def _finish_gradient(self, variable: Variable, grad: Any) -> None:
+        state = self._states.get((variable._id, "grad"))
+        if grad is None:
+            self.graph.cleared_labels.append(self._labels.label(variable, "grad"))
+            self.graph.cleared.append(variable)
+            return
+        if state is None:
+            label = self._labels.label(variable, "grad")
+            state = State(variable, "grad", -1, variable._spec, label)
+            self._states[variable._id, "grad"] = state
+            self.graph.states.append(state)
+        ref = self._operand(self.read(grad) if isinstance(grad, Value) else grad)
+        state.update = ref if ref != Ref(state.id) else None
+
+    def _gradients_among(self, outputs: list[Any]) -> dict[int, Variable]:
+        """Return the outputs that are gradient arrays of leaves, by position."""
+        grads = [(leaf, grad) for leaf, grad in self._grads.values() if grad is not None]
+        held = {id(grad): leaf for leaf, grad in grads if not self.is_own(leaf)}
+        return {k: held[id(out)] for k, out in enumerate(outputs) if id(out) in held}
+
+    # -------------------------------------------------------------- values and instructions
+
+    def _next_value_id(self) -> int:
+        self._value_count += 1
+        return self._value_count - 1
+
+    def symbol(self, spec: Any) -> TracedArray:
+        """Return a new value of the graph."""
+        id = self._next_value_id()
+        self.specs[id] = spec
+        return TracedArray(spec, self, id)
+
+    def _operand(self, value: Any) -> Any:
+        """Return a value as an operand: Symbols and arrays as Refs, Python numbers unchanged."""
         if isinstance(value, Symbol):
             if value.graph is not self:
                 raise TapeError(
@@ -154,26 +240,26 @@ class Trace(Refusals, SubgraphTracing, AliasAnalysis, DeferredEffects):
             return ScalarInput(*type(value).told(value))
         return self._constant(as_array("compile", "a constant", value))
 
-    def _constant(self, array: Array) -> Ref | Splat:
-        """An array as an operand: one number, if it is no more, else a copy that is stored once."""
-        if is_uniform(array):
-            first = array[(0,) * array.ndim] if array.size else 0  # ``flat`` has up to 32 axes
-            return Splat(array.dtype.type(first), array.shape)
-        place = view_key(array)
-        known = self._constants.get(place)
-        # The function may have written to it since.
-        if known is not None and same_bits(self.graph.constants[known[1].id], array):
-            return known[1]
-        ref = Ref(self._number())
-        self.graph.constants[ref.id] = copy_with_layout(array)
-        self._constants[place] = (array, ref)  # which keeps the array, and so its place
+    def _constant(self, data: Array) -> Ref | Splat:
+        """Return an array as an operand: a Splat if it is uniform, else a copy stored once."""
+        if is_uniform(data):
+            first = data[(0,) * data.ndim] if data.size else 0  # ``flat`` has up to 32 axes
+            return Splat(data.dtype.type(first), data.shape)
+        key = view_key(data)
+        stored = self._constants.get(key)
+        # The function may have written to the array since.
+        if stored is not None and same_bits(self.graph.constants[stored[1].id], data):
+            return stored[1]
+        ref = Ref(self._next_value_id())
+        self.graph.constants[ref.id] = copy_with_layout(data)
+        self._constants[key] = (data, ref)  # keeps the array alive, and so the key valid
         return ref
 
     def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
-        """Append a call of ``row``; its shape rule says what comes out.
+        """Append a call of ``row``; its shape rule gives the specs of the results.
 
         Returns:
-            The result, or for an op of several results what it makes of them.
+            The result, or the packed results of an op that has several.
         """
         if store() is not self:
             raise TapeError(
@@ -185,19 +271,19 @@ class Trace(Refusals, SubgraphTracing, AliasAnalysis, DeferredEffects):
             return run(row, values, options)
         specs = list(map(shape_rule_argument, values))
         options = plain_options(row, options)
-        made = row.infer(*specs, *options)
-        made = (made,) if row.pack_results is None else made
+        inferred = row.infer(*specs, *options)
+        result_specs = (inferred,) if row.pack_results is None else inferred
         if row.canonical is not None:
             options = row.canonical(*specs, *options)
         if row.has_side_effect:
             self.only_eagerly(f"{row.name} is ordered: it does something beside its result")
-        operands = tuple(self._ref(v) for v in values)
-        self._look_back(values)
-        results = [self.symbol(spec) for spec in made]
+        operands = tuple(self._operand(v) for v in values)
+        self._aliases.check_reads(values)
+        results = [self.symbol(spec) for spec in result_specs]
         if row.name in VIEWS:
-            self._show_too(values, results[0])
+            self._aliases.propagate(values, results[0])
         ids = tuple(result.id for result in results)
-        self._writing.append(Instruction(row, operands, options, ids, made))
+        self._instructions.append(Instruction(row, operands, options, ids, result_specs))
         return results[0] if row.pack_results is None else row.pack_results(results)
 
     def ufunc_of_numbers(self, ufunc: Any, inputs: Sequence[Any]) -> Any:
@@ -206,76 +292,90 @@ class Trace(Refusals, SubgraphTracing, AliasAnalysis, DeferredEffects):
             return call_ufunc(ufunc, "__call__", inputs, {})
         return ufunc(*[concrete(one, f"np.{ufunc.__name__} takes its value") for one in inputs])
 
-    # -------------------------------------------------------------- Variables
+    def joined(self, nest: Any) -> Any:
+        """Return a list or tuple operand as one value if values of the graph are in it.
+
+        Its dtype is that of ``np.asarray``, in which Python's numbers are not weak. Nests that an
+        eager call refuses, as with a Variable whose gradient would be lost, are returned unchanged.
+        """
+        items = leaves(nest)
+        variables = [item for item in items if isinstance(item, Value)]
+        if not any(isinstance(item, Symbol) for item in items) and not variables:
+            return nest
+        return array(map_tree(_element, nest)) if all(map(is_constant, variables)) else nest
+
+    def eager_class(self, symbol: TracedArray) -> Any:
+        """Return the class that a value will have in an eager run."""
+        if symbol.shape:
+            return ndarray
+        for value, replacement in self._arguments.values():
+            if replacement is symbol:
+                return type(value)
+        self.only_eagerly("it asks of which class a result is")
+        return symbol.dtype.type
+
+    # -------------------------------------------------------------- data of Variables
 
     def is_own(self, variable: Any) -> bool:
-        """Whether the traced function made this Variable."""
+        """Return whether the traced function made this Variable."""
         if variable.is_leaf:
             return bool(variable._id > self._first_own_id)
         return bool(recording_attribute(variable).traced)
 
     def read(self, variable: Any) -> Any:
-        """The Symbol of a captured Variable's data; an array for one that the function made."""
-        array = variable._array
-        if isinstance(array, Symbol) and (not variable.is_leaf or not self.is_own(variable)):
-            return array
+        """Return the data of a Variable: a Symbol if it was captured, else perhaps an array."""
+        data = variable._array
+        if isinstance(data, Symbol) and (not variable.is_leaf or not self.is_own(variable)):
+            return data
         if self.is_own(variable) and variable._id not in self._current:
-            self._hold(variable, array, "a Variable that it made")
-            return array
+            self._aliases.note(variable, data, "a Variable that it made")
+            return data
         return self.adopt(variable)
 
     operand = read
 
-    def joined(self, nest: Any) -> Any:
-        """A nest as NumPy would make an array of it, where values of the graph are in it."""
-        return array_of_nest(nest)
+    def copied(self, variable: Any) -> Any:
+        """Return the data of a Variable as a value that aliases no Variable."""
+        data = self.read(variable)
+        if isinstance(data, Symbol):
+            return TracedArray(data.spec, self, data.id)
+        return copy_with_layout(data)
 
     def adopt(self, variable: Any) -> Any:
-        """The Symbol of the data of a Variable that outlasts the run."""
+        """Return the Symbol of the data of a Variable that outlives the run."""
         if variable._id not in self._current:
-            symbol = self._state(variable, "data", variable._spec)
-            self._hold(variable, symbol, self._labels[variable._id])
+            symbol = self._add_state(variable, "data", variable._spec)
+            self._aliases.note(variable, symbol, self._labels.label(variable))
             self._current[variable._id] = symbol
         return self._current[variable._id]
 
-    def _state(self, variable: Any, field: str, spec: Any) -> TracedArray:
+    def _add_state(self, variable: Any, field: str, spec: Any) -> TracedArray:
         symbol = self.symbol(spec)
-        state = State(variable, field, symbol.id, spec, self._label(variable, field))
+        state = State(variable, field, symbol.id, spec, self._labels.label(variable, field))
         self._states[variable._id, field] = state
         self.graph.states.append(state)
         return symbol
 
-    def _label(self, variable: Any, field: str) -> str:
-        """Return a unique label of a Variable: its name, or its spelling in the function."""
-        if variable._id not in self._labels:
-            name = variable.name or self._names.get(variable._id) or "unnamed"
-            choice = chain((name,), (f"{name}#{k}" for k in count(2)))
-            label = next(o for o in choice if self._taken.isdisjoint((o, f"{o}.grad")))
-            self._labels[variable._id] = label
-            self._taken |= {label, f"{label}.grad"}
-        name = self._labels[variable._id]
-        return name if field == "data" else f"{name}.{field}"
-
     def become(self, variable: Any, result: Any) -> None:
-        """Note what a constant becomes; those that the function made change themselves."""
+        """Record the new value of a constant; one that the function made is changed itself."""
         self._refuse_written(variable)
         if self.is_own(variable) and variable._id not in self._current:
-            self._hold_another(variable)
+            self._aliases.rebind(variable)
             MEMORY.become(variable, result)
             return
         self.adopt(variable)
         state = self._states[variable._id, "data"]
-        written = self._hold_another(variable)
-        state.kept = state.kept or (written and not state.anew)
-        state.anew = True
-        self._put(variable, result._array)
+        written = self._aliases.rebind(variable)
+        state.updates_old_array = state.updates_old_array or (written and not state.gets_new_array)
+        state.gets_new_array = True
+        self._set_data(variable, result._array)
 
     def write(self, variable: Any, value: Any) -> None:
-        """Note what a Variable's data becomes; later reads see it."""
+        """Record the new data of a Variable; later reads return it."""
         self._refuse_written(variable)
         self.read(variable)
         if isinstance(value, Symbol):
-            self._look_back([value])
+            self._aliases.check_reads([value])
         else:
             value = as_array("assign", "the value", value)
         try:
@@ -286,113 +386,221 @@ class Trace(Refusals, SubgraphTracing, AliasAnalysis, DeferredEffects):
             ) from None
         if value.dtype != variable.dtype:
             value = astype(value, variable.dtype)
-        self._write_over(variable)
-        self._put(variable, value)
+        self._aliases.write(variable)
+        self._check_unaliased(variable)
+        self._set_data(variable, value)
 
-    def _put(self, variable: Any, value: Any) -> None:
-        """Let a Variable have a value, which lies in an array of its own."""
-        symbol = isinstance(value, Symbol)
-        value = TracedArray(value.spec, self, value.id) if symbol else copy_with_layout(value)
+    def _check_unaliased(self, variable: Any) -> None:
+        """Note a write to an array that the function holds itself, or a view of it."""
+        box = [self._current.get(variable._id, variable._array)]
+        # Constants hold a reference each, which no user can see.
+        constants = sum(data is box[0] for data, _ in self._constants.values())
+        if is_referenced_elsewhere(box, 0, 1 + constants):
+            self.only_eagerly("it writes to an array that it has, or has a view of")
+
+    def _set_data(self, variable: Any, value: Any) -> None:
+        """Give a Variable a value, in an array that no other Variable shares."""
+        is_symbol = isinstance(value, Symbol)
+        value = TracedArray(value.spec, self, value.id) if is_symbol else copy_with_layout(value)
         if variable._id in self._current:
-            self._hold(variable, value, self._labels[variable._id])
+            self._aliases.note(variable, value, self._labels.label(variable))
             self._current[variable._id] = value
         else:
             variable._array = value
 
+    def require(self, variable: Any, flag: bool) -> None:
+        """Set ``requires_grad`` of a Variable of the function; others would stay changed."""
+        if not self.is_own(variable) or variable._id in self._current:
+            self.refuse_effect(
+                f"requires_grad: set to {flag} of {self._labels.label(variable)}",
+                "set it outside of what is compiled, or ask for the gradients of the others "
+                "alone, by tape.gradient",
+            )
+        self._refuse_written(variable)
+        MEMORY.require(variable, flag)
+
+    def rename(self, variable: Any, name: str | None) -> None:
+        """Name a Variable that the function made; naming others is left to the eager run."""
+        if self.is_own(variable) and not self._is_argument(variable):
+            MEMORY.rename(variable, name)
+        else:
+            self.only_eagerly(f"it calls a Variable {name!r} that was there before")
+
+    # -------------------------------------------------------------- gradients
+
     def gradient(self, variable: Any) -> Any:
-        """A leaf's gradient: what the function made of it, or that from before, as a state."""
+        """Return the gradient of a leaf: as set in this trace, or a state of the graph."""
         if variable._id not in self._grads:
             grad = variable._info and variable._info.grad
             if grad is None and not self.is_own(variable):
-                self.graph.asked.append(variable)
+                self.graph.missing_gradients.append(variable)
             if grad is not None and not self.is_own(variable):
-                grad = self._state(variable, "grad", spec_of(grad))
+                grad = self._add_state(variable, "grad", spec_of(grad))
             self._grads[variable._id] = (variable, grad)
         return self._grads[variable._id][1]
 
     def set_gradient(self, variable: Any, grad: Any) -> None:
-        """Note what a leaf's gradient becomes."""
+        """Record the new gradient of a leaf."""
         self._refuse_written(variable)
-        if type(grad) is TracedArray:  # of what was given the leaf has an array of its own
+        if type(grad) is TracedArray:  # the leaf gets an array of its own
             grad = TracedArray(grad.spec, self, grad.id)
         self._grads[variable._id] = (variable, grad)
 
-    # -------------------------------------------------------------- beginning and end
+    # -------------------------------------------------------------- optimizers and schedules
 
-    def run(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Call ``fn`` on Symbols, in a context of its own: nothing is left to be undone."""
-        return copy_context().run(self._run, fn, args, named)
+    def step_behind(self, schedule: Any) -> bool:
+        """Defer the step of a schedule to the end of each run; return False where it cannot be.
 
-    def _run(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        set_store(self)
-        enter_scope(Boundary())
-        np.seterr(all="ignore")  # the run will warn
-        self._names = captured_names_or_none(fn)
-        args, named = map_tree(self.argument, (args, named))
-        given = list(containers((args, named)))
-        result = fn(*args, **named)
-        self.finish(leaves(result))
-        self._look_at_containers(given, result)
-        return result
+        A schedule changes Python's numbers, which no graph holds. As long as the trace does not
+        read them afterwards, the order makes no difference. Steps within a loop, and a second
+        schedule of one parameter group, are not deferred.
+        """
+        groups = {id(group): group for group in schedule.optimizer.groups}
+        if self._subgraph_ids or not self._deferred_groups.keys().isdisjoint(groups):
+            return False
+        self._deferred_groups |= groups
+        self.graph.deferred_steps.append(schedule)
+        return True
 
-    def _look_at_containers(self, given: list[tuple[Any, list[Any]]], result: Any) -> None:
-        """Note where the containers of arguments were written to, or are returned."""
-        for one, held in given:
-            now = next(containers(one))[1]
-            if len(now) != len(held) or not all(map(is_, now, held)):
-                self.only_eagerly("it writes to an argument")
-        make_result_concrete(result, self.stands.values())
-        own = {id(one) for one, _ in given} - {id(())}  # which is one object, whoever made it
-        if any(id(one) in own for one, _ in containers(result)):
-            self.only_eagerly("it returns a container that it was given")
+    def once(self, owner: Any, make: Callable[[], Any]) -> Any:
+        """Return the value of ``make()``, called once per ``owner`` in a run."""
+        if id(owner) in self._deferred_groups:
+            self.only_eagerly("it steps an optimizer behind its schedule")
+            raise TapeError(
+                "step: the optimizer steps behind its schedule, whose rate only Python knows; step "
+                "the schedule last"
+            )
+        if id(owner) not in self._made_once:
+            value = make()
+            self._made_once[id(owner)] = (owner, value)
+            if isinstance(value, Variable):
+                self.graph.hyperparameters.append((value, make))
+        return self._made_once[id(owner)][1]
 
-    def close(self) -> None:
-        """Let go of the values, which point here."""
-        for held in (self._states, self._current, self._grads, self._made, self._constants):
-            held.clear()
-        self._moved.clear()
-        self._given.clear()
-        self._shown.clear()
-        self.stands.clear()
+    # -------------------------------------------------------------- subgraphs
 
-    def finish(self, outputs: list[Any]) -> None:
-        """Settle what the function returned and what it left in the Variables."""
-        given = {variable._id for variable, _ in self.graph.made}
-        for (id, field), state in self._states.items():
-            if self.is_own(state.variable) and id not in given:
-                self.only_eagerly(f"{state.label} is made by a first run")
-            if field == "data":
-                ref = self._ref(self._current[id])
-                state.update = ref if ref != Ref(state.id) else None
-        for variable, left in self._grads.values():
-            if not self.is_own(variable):
-                self._finish_grad(variable, left)
-        self.graph.shown = self._gradients_among(outputs)
-        for value in outputs:
-            if isinstance(value, Value):
-                value = self.read(value)
-            value = concrete(value, "it is returned")
-            is_data = isinstance(value, (Symbol, *ARRAY_LIKE))
-            self.graph.outputs.append(self._ref(value) if is_data else value)
-            self._look_back([value])
-        self.refuse_leaks()
+    def trace_subgraph(self, fn: Callable[[], Any]) -> tuple[list[Instruction], Any]:
+        """Call ``fn``; return its instructions, not added to the graph, and its result."""
+        outer, self._instructions = self._instructions, []
+        self._subgraph_ids.append(free_id())
+        try:
+            return self._instructions, fn()
+        finally:
+            self._subgraph_ids.pop()
+            self._instructions = outer
 
-    def _gradients_among(self, outputs: list[Any]) -> dict[int, Variable]:
-        """Return the results that are gradient arrays of leaves, by position."""
-        grads = [(leaf, left) for leaf, left in self._grads.values() if left is not None]
-        held = {id(left): leaf for leaf, left in grads if not self.is_own(leaf)}
-        return {k: held[id(out)] for k, out in enumerate(outputs) if id(out) in held}
+    @contextmanager
+    def emitted_instructions(self) -> Iterator[list[Instruction]]:
+        """Yield a list, which gets the instructions that the block emits when it ends."""
+        emitted: list[Instruction] = []
+        instructions, start = self._instructions, len(self._instructions)
+        yield emitted
+        emitted += instructions[start:]
 
-    def _finish_grad(self, variable: Variable, left: Any) -> None:
-        state = self._states.get((variable._id, "grad"))
-        if left is None:
-            self.graph.clears.append(self._label(variable, "grad"))
-            self.graph.cleared.append(variable)
-            return
-        if state is None:
-            label = self._label(variable, "grad")
-            state = State(variable, "grad", -1, variable._spec, label)
-            self._states[variable._id, "grad"] = state
-            self.graph.states.append(state)
-        ref = self._ref(self.read(left) if isinstance(left, Value) else left)
-        state.update = ref if ref != Ref(state.id) else None
+    def subgraph(
+        self,
+        inputs: Sequence[TracedArray],
+        instructions: Sequence[Instruction],
+        outputs: Sequence[Any],
+    ) -> Graph:
+        """Return the instructions of ``trace_subgraph`` as a graph; see ``emit_loop``."""
+        refs = [self._operand(o if isinstance(o, Symbol) else np.asarray(o)) for o in outputs]
+        numbered = [(symbol.id, symbol.spec) for symbol in inputs]
+        return make_subgraph(numbered, instructions, refs, self.graph.constants)
+
+    def emit_loop(self, loop: Loop, operands: Sequence[Any]) -> tuple[Any, ...]:
+        """Append control flow; values that its subgraphs capture become further operands."""
+        captured = [TracedArray(self.specs[id], self, id) for id in free_values(loop.parts)]
+        for subgraph in loop.parts:
+            subgraph.inputs += [(symbol.id, symbol.spec) for symbol in captured]
+        self._has_loops = True
+        numbers = {
+            o.expression: o
+            for subgraph in loop.parts
+            for instruction in subgraph.instructions
+            for o in instruction.operands
+            if isinstance(o, ScalarInput)
+        }
+        loop = loop._replace(numbers=tuple(numbers.values()))
+        values = [o if isinstance(o, Symbol) else np.asarray(o) for o in (*operands, *captured)]
+        self._aliases.check_reads(values)
+        refs = (*map(self._operand, values), *loop.numbers)
+        specs = loop.specs()
+        results = tuple(map(self.symbol, specs))
+        ids = tuple(symbol.id for symbol in results)
+        self._instructions.append(Instruction(loop_row(loop, len(refs)), refs, (), ids, specs))
+        return results
+
+    def _refuse_leaks(self) -> None:
+        """Raise TapeError if a value of a subgraph is read outside of it."""
+        if self._has_loops and has_leaks(self.graph):
+            raise TapeError(
+                "a step of a loop, or a branch, lets a value out, through a Variable or another "
+                "object, and it is used outside; return it from the step instead"
+            )
+
+    # -------------------------------------------------------------- refusals and fallbacks
+
+    def refuse(self, message: str) -> TapeError:
+        """Return the error of an operation that no graph can hold; kept, as NumPy may wrap it."""
+        error = TapeError(f"{message} ({user_line()})")
+        self.refusal = self.refusal or error
+        return error
+
+    def refuse_effect(self, what: str, instead: str) -> None:
+        """Raise TapeError for an effect that would happen now, and not at every run."""
+        raise self.refuse(
+            f"{what} while a graph is traced, which would happen once and not at every run; "
+            f"{instead}"
+        )
+
+    def only_eagerly(self, why: str) -> None:
+        """Note why no program can do what the function does."""
+        self.graph.eager_reason = self.graph.eager_reason or why
+
+    def no_value(self, who: str, value: Any) -> TapeError:
+        """Return the error of reading a value that is known only at run time."""
+        use = "ops.where"
+        if getattr(value, "dtype", None) is not None and value.dtype.kind in "iu":
+            # NumPy's indexing reads the value of an index, and of the bounds of a slice.
+            use = "ops.take(array, indices) and ops.dynamic_slice(array, starts, sizes)"
+        return self.refuse(
+            f"{who} {value!r}, which has none while a graph is traced; what is compiled cannot "
+            f"branch on values, print them or copy them into arrays: use ops, such as {use}, "
+            "return the value, or leave this part uncompiled"
+        )
+
+    def demand(self, who: str, value: Any) -> None:
+        """Raise unless the value of a Variable is known, and equal in every run."""
+        if not self.is_own(value) or isinstance(value._array, Symbol):
+            raise self.no_value(who, value)
+
+    def look(self, who: str, value: Any) -> None:
+        """Note that ``who`` reads the value of a Variable, which may differ in another run."""
+        if not self.is_own(value):
+            self.only_eagerly(f"{who} takes the numbers of {self._labels.label(value)}")
+
+    def check_inside(self, recording: Recording) -> None:
+        """Raise TapeError for a recording that was made before the trace."""
+        if not recording.traced:
+            raise TapeError(
+                "while a graph is traced, a tape from before would record or be swept; lower the "
+                "function where that tape is not enabled"
+            )
+
+    def _refuse_written(self, variable: Any) -> None:
+        """Note a write to an argument, which is no state; raise TapeError within a subgraph."""
+        if self._is_argument(variable):
+            self.only_eagerly("it writes to an argument")
+        if self._subgraph_ids and variable._id <= self._subgraph_ids[-1]:
+            self.only_eagerly("a step of a loop, or a branch, writes to a Variable")
+            raise TapeError(
+                f"a step of a loop, or a branch, writes to {variable!r}, which a graph cannot do; "
+                "let it return what the Variable is to become, and assign that outside"
+            )
+
+
+def _element(item: Any) -> Any:
+    if isinstance(item, Value):
+        return store().operand(item)
+    return np.asarray(item) if type(item) in NUMBERS else item

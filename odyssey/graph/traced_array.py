@@ -18,12 +18,12 @@ class TracedArray(Symbol, Operators):
 
     __slots__ = ()
 
-    graph: Any  # the trace that it belongs to
+    graph: Any  # the Trace
 
-    # What ``isinstance`` asks where the type does not answer.
+    # Read by ``isinstance``, if the type does not decide.
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        return self.graph.kind_of(self) if is_called_by_user() else TracedArray
+        return self.graph.eager_class(self) if is_called_by_user() else TracedArray
 
     def __getattr__(self, name: str) -> Any:
         if is_called_by_user():

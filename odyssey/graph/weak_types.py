@@ -1,4 +1,4 @@
-"""Python's numbers in a graph that is traced: where ops take them, and where only their values."""
+"""Weak types: Python's numbers in a traced graph, as inputs where possible, else as constants."""
 
 from __future__ import annotations
 
@@ -22,31 +22,36 @@ __all__ = [
 
 
 def is_weak(value: Any) -> bool:
-    """Whether this stands for a Python number."""
+    """Return whether a value stands for a Python number."""
     return issubclass(type(value), Weak)
 
 
 def concrete(thing: Any, question: str) -> Any:
-    """Numbers, also those in nests and slices, as they are in this trace, and in every run."""
+    """Return a number as it is in this trace, and so fix it; also within nests and slices.
+
+    Args:
+        thing: A number, or a list, tuple or slice of numbers; other objects are returned unchanged.
+        question: The reason, for ``explain``.
+    """
     if is_weak(thing):
         return type(thing).settled(thing, question)
     if type(thing) in (tuple, list):
-        return type(thing)([concrete(part, question) for part in thing])
+        return type(thing)([concrete(item, question) for item in thing])
     if type(thing) is slice:
-        return slice(*[concrete(part, question) for part in (thing.start, thing.stop, thing.step)])
+        return slice(*[concrete(end, question) for end in (thing.start, thing.stop, thing.step)])
     return thing
 
 
 def make_result_concrete(result: Any, numbers: Iterable[Any]) -> None:
-    """Settle what containers of a result hold, and all numbers where they may hold more.
+    """Fix the numbers that a result holds, and all numbers if its containers have attributes.
 
     Args:
         result: A tree.
-        numbers: All that stand for arguments.
+        numbers: The symbolic scalars of the arguments.
     """
-    for one, held in containers(result):
-        concrete(held, "it is returned")
-        if extra_attributes(one):
+    for container, items in containers(result):
+        concrete(items, "it is returned")
+        if extra_attributes(container):
             concrete(list(numbers), "an attribute of what is returned may hold it")
 
 
@@ -60,10 +65,10 @@ def shape_rule_argument(value: Any) -> Any:
 
 
 def can_stay_weak(row: Any, values: Sequence[Any], trace: Any) -> bool:
-    """Whether a call's numbers may be others in each run.
+    """Return whether the numbers of a call may differ in each run.
 
-    They may where they meet arrays, element by element: then none but their class says what comes
-    out. What ops from outside make of them nobody knows, and those of no array give a number.
+    They may if they meet arrays element by element: then the type of the result depends on their
+    class alone. A user's op may depend on their values, and an op without arrays returns a number.
     """
     if not row.elementwise or row.foreign:
         return False
@@ -75,14 +80,14 @@ def can_stay_weak(row: Any, values: Sequence[Any], trace: Any) -> bool:
 def concrete_operands(
     row: Any, values: Sequence[Any], options: tuple[Any, ...], trace: Any
 ) -> tuple[Sequence[Any], tuple[Any, ...]]:
-    """Operands and options of a call, with numbers left that may be others in each run."""
+    """Return operands and options of a call, with all numbers fixed that cannot stay weak."""
     options = tuple([concrete(o, f"{row.name} has it as an option") for o in options])
     if not any(map(is_weak, values)):
         return values, options
     if can_stay_weak(row, values, trace):
-        looked_at = trace.looked_at(row, values, options)
+        needed = trace.value_dependent(row, values, options)
         return [
-            concrete(v, f"{row.name} looks at it") if k in looked_at else v
+            concrete(v, f"{row.name} looks at it") if k in needed else v
             for k, v in enumerate(values)
         ], options
     return [concrete(v, f"{row.name} takes its value") for v in values], options

@@ -16,8 +16,7 @@ import numpy as np
 
 from odyssey.checks import STUMBLES
 from odyssey.errors import OdysseyError
-from odyssey.graph.graph import Graph, Instruction, Ref
-from odyssey.graph.lifetimes import last_uses, live_instructions
+from odyssey.graph.graph import Graph, Instruction, Ref, last_uses, live_instructions
 from odyssey.graph.trace import Trace
 from odyssey.optim.inplace_program import Call, InPlaceProgram, Location
 from odyssey.optim.rule import Rule

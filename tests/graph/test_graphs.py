@@ -266,7 +266,7 @@ def test_a_graph_that_was_lowered_is_not_changed_nor_what_is_in_it():
         for name in ("inputs", "states", "instructions", "outputs", "made", "eager"):
             with pytest.raises(AttributeError, match=f"{name}: a graph .* is not changed"):
                 setattr(one, name, [])
-        for held in (one.inputs, one.states, one.instructions, one.outputs, one.clears):
+        for held in (one.inputs, one.states, one.instructions, one.outputs, one.cleared_labels):
             assert type(held) is tuple
         with pytest.raises(TypeError, match="mappingproxy"):
             one.constants[99] = k

@@ -10,8 +10,7 @@ import pytest
 
 import odyssey as od
 from odyssey import Variable, ops, optim
-from odyssey.graph.graph import Instruction, Ref
-from odyssey.graph.lifetimes import last_uses, live_instructions
+from odyssey.graph.graph import Instruction, Ref, last_uses, live_instructions
 from odyssey.optim.fused_step import fused_update
 from odyssey.optim.inplace_codegen import compile_in_place
 from odyssey.spec import Spec

@@ -102,7 +102,6 @@ STILL_PRIVATE = {
     "kept": 1,
     "known": 1,
     "made": 1,
-    "part": 1,
     "settled": 2,
     "told": 3,
 }

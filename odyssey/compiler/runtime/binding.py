@@ -108,7 +108,7 @@ def state_guard_words(state: State, array: Array, written: bool) -> list[int]:
             words += [slot_offset(Info, "shared") + id(variable._info), -1, id(shared)]
     if written:
         words += [id(array) + found.flags, _WRITEABLE, _WRITEABLE]
-    if state.anew:
+    if state.gets_new_array:
         words += [id(array), _COUNT, _EXCLUSIVE_COUNT]
     return words
 
@@ -147,7 +147,7 @@ def ensure_exclusive(state: State) -> None:
     held = lease_of(variable._array)
     if held.array.flags.owndata and is_exclusive(held):
         return
-    if state.kept:
+    if state.updates_old_array:
         raise BindingError(f"another owner holds the array of {state.label}")
     variable._array = np.array(held.array)
 

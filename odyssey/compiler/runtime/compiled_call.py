@@ -123,7 +123,8 @@ class CompiledCall:
         self._specialization = specialize_to_shape(trial, self.executable, result, passed or {})
         self._passes = self._specialization.results.passes
         self._hyperparameters: list[Any] = [
-            (getattr(make, "__self__", None), variable, make) for variable, make in graph.made
+            (getattr(make, "__self__", None), variable, make)
+            for variable, make in graph.hyperparameters
         ]
         # Read at the first run: settings may have been assigned since the trace.
         self._settings: list[Any] = [None for _ in self._hyperparameters]
@@ -139,7 +140,7 @@ class CompiledCall:
         self._calls = bool(self.executable.calls)
         own = [*guards.variables, *[state.variable for state in states]]
         self._captured_ids = set(map(id, own))
-        self._deferred = graph.behind
+        self._deferred = graph.deferred_steps
         plain = bare and not (self._accumulated or self._calls or self._deferred)
         given = self.executable, self._specialization.results, guards, CACHE_MISS, calls
         self.native = (

@@ -256,7 +256,7 @@ class Executable:
         arrays: list[tuple[State, BufferLease]] = []
         spans: list[tuple[int, int, bool]] = []
         for k, state in self._states:
-            if state.anew:
+            if state.gets_new_array:
                 ensure_exclusive(state)
             array = state.variable._array
             check_state_layout(state, array, planned_strides(self.plan, k))
@@ -282,7 +282,7 @@ class Executable:
             slot = self.module.slots.get(("state", k))
             if slot is not None:
                 self.table[slot] = address_of(state.variable._array)
-        for variable in {id(v): v for v in (*self.graph.asked, *self.clear)}.values():
+        for variable in {id(v): v for v in (*self.graph.missing_gradients, *self.clear)}.values():
             words += absent_gradient_words(variable)
         self._written = [(start, end) for start, end, written in spans if written and end > start]
         if array_layout() is not None:
@@ -297,7 +297,9 @@ class Executable:
 
     def exclusivity_checks(self) -> list[tuple[Any, ...]]:
         """Return calls that raise BindingError if a state's new buffer has another owner."""
-        return [(assert_exclusive, s.variable, held) for s, held in self._arrays if s.anew]
+        return [
+            (assert_exclusive, s.variable, held) for s, held in self._arrays if s.gets_new_array
+        ]
 
     # -------------------------------------------------------------- running
 
@@ -362,9 +364,9 @@ class Executable:
     def _is_bound(self) -> bool:
         """Return whether the states have their arrays, exclusively where that is needed."""
         return all(
-            state.variable._array is held.array and (not state.anew or is_exclusive(held))
+            state.variable._array is held.array and (not state.gets_new_array or is_exclusive(held))
             for state, held in self._arrays
-        ) and all(variable._info.grad is None for variable in self.graph.asked)
+        ) and all(variable._info.grad is None for variable in self.graph.missing_gradients)
 
     def run_middle_steps(self) -> int:
         """Run the steps between the first and the last."""

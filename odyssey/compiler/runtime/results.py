@@ -117,8 +117,10 @@ class ResultBuilder:
             if k in passed:
                 self.leaves.append(_argument_leaf(executable, output, passed[k]))
                 continue
-            if k in executable.graph.shown:
-                self.leaves.append(_gradient_leaf(executable, executable.graph.shown[k], leaf))
+            if k in executable.graph.returned_gradients:
+                self.leaves.append(
+                    _gradient_leaf(executable, executable.graph.returned_gradients[k], leaf)
+                )
                 continue
             # According to the graph, before copies separated aliased results.
             there = executable.sources[k] < 0 and getattr(output, "id", None) not in anew

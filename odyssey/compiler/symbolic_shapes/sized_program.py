@@ -137,7 +137,7 @@ def _program_outline(written: LoweredProgram) -> list[Any]:
 
 def _graph_outline(graph: Graph) -> dict[str, Any]:
     """Return what graphs of all sizes must share beside the text of the program."""
-    made = {id(variable): k for k, (variable, _) in enumerate(graph.made)}
+    made = {id(variable): k for k, (variable, _) in enumerate(graph.hyperparameters)}
 
     def known(variable: Any) -> tuple[str, int]:
         k = made.get(id(variable))
@@ -145,9 +145,11 @@ def _graph_outline(graph: Graph) -> dict[str, Any]:
 
     return {
         "Variables": [(known(s.variable), s.field, s.spec, s.update is None) for s in graph.states],
-        "gradients": [[known(v) for v in held] for held in (graph.cleared, graph.asked)],
-        "settings": [make for _, make in graph.made],
-        "schedules": [id(schedule) for schedule in graph.behind],
+        "gradients": [
+            [known(v) for v in held] for held in (graph.cleared, graph.missing_gradients)
+        ],
+        "settings": [make for _, make in graph.hyperparameters],
+        "schedules": [id(schedule) for schedule in graph.deferred_steps],
         "arguments": [(len(spec.shape), spec.dtype) for _, spec in graph.inputs],
     }
 

@@ -342,7 +342,7 @@ class DynamicShapes:
         trial = try_trace(self._fn, args, named, family.asked)
         if trial.error is not None:
             raise _TraceFailedError(describe_trace_error(trial.error))
-        why = unsupported_argument(args, named) or trial.effects or trial.graph.eager
+        why = unsupported_argument(args, named) or trial.effects or trial.graph.eager_reason
         if why is None:
             guards = trial.guards
             why = "nothing is known of what it reads" if guards is None else guards.reason

@@ -102,8 +102,8 @@ class TraceAttempt:
         for path, index, number in found:
             if path not in self._fixed:
                 self.scalar_inputs[path] = index
-                trace.stands[index] = self.numbers.named(path, number)
-        trace.looked_at = value_dependent_operands
+                trace.scalar_inputs[index] = self.numbers.named(path, number)
+        trace.value_dependent = value_dependent_operands
 
     def _record_question(self, expression: Expression, question: str) -> None:
         for path in expression.names:
@@ -135,7 +135,7 @@ class TraceAttempt:
                 changed = snapshot.describe_change()
                 self.effects = changed and f"it writes to {changed}"
                 known = set(map(id, self.guards.schedules))
-                if not known.issuperset(map(id, self.graph.behind)):
+                if not known.issuperset(map(id, self.graph.deferred_steps)):
                     self.effects = "it steps a schedule that it makes, or asks where one stands"
             except Exception as error:
                 self.error = error
@@ -193,7 +193,7 @@ def try_trace(
 
 def _is_unusable(attempt: TraceAttempt) -> bool:
     """Return whether no program can be made of a trace, perhaps because of symbolic scalars."""
-    return bool(attempt.error or attempt.effects or attempt.graph.eager)
+    return bool(attempt.error or attempt.effects or attempt.graph.eager_reason)
 
 
 # How Python writes the questions that methods of these names ask a number.

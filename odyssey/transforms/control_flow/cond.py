@@ -109,7 +109,7 @@ def traced_cond(
     graphs = tuple(t._replace(outputs=o).graph() for t, o in zip(traced, outputs, strict=True))
     given = [o for o in operands if not is_number(o)]
     trace: Any = store()
-    made = trace.bind(Loop("cond", graphs), [graph_value(pred), *present_arrays(given)])
+    made = trace.emit_loop(Loop("cond", graphs), [graph_value(pred), *present_arrays(given)])
     results = fill_like(made, outputs[0])
     live = [k for k, kind in enumerate(joined) if kind == LIVE]
     if live:

@@ -104,7 +104,7 @@ class ReplayedBody(NamedTuple):
     def call_and_verify(self, given: Flat) -> Flat:
         """Return the outputs of the body; raise TapeError if it computes something else."""
         trace: Any = store()
-        with trace.watched() as instructions:
+        with trace.emitted_instructions() as instructions:
             outputs = self.body(given)
         inputs = [v if v is None or is_number(v) else graph_value(v) for v in given]
         ends = [None if o is None else graph_value(o) for o in outputs]

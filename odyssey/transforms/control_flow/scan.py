@@ -290,7 +290,9 @@ class _TracedScan:
             self.reverse,
         )
         trace: Any = store()
-        made = list(trace.bind(loop, [*present_arrays(self.init), *present_arrays(self.columns)]))
+        made = list(
+            trace.emit_loop(loop, [*present_arrays(self.init), *present_arrays(self.columns)])
+        )
         results = fill_like(made, self.outs)
         # The carry before each step.
         self.carries = fill_like(made[len(made) - len(before) :], self.init) if live else []

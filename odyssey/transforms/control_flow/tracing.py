@@ -183,7 +183,7 @@ class TracedBody(NamedTuple):
         trace: Any = store()
         given = [s for s in self.symbols if isinstance(s, Symbol)]
         outputs = [graph_value(o) for o in self.outputs if o is not None]
-        return trace.part(given, self.instructions, [*outputs, *more])  # type: ignore[no-any-return]
+        return trace.subgraph(given, self.instructions, [*outputs, *more])  # type: ignore[no-any-return]
 
 
 def trace_body(
@@ -218,7 +218,7 @@ def trace_body(
         live = [v._id for v, kind in zip(given, kinds, strict=True) if kind == LIVE]
         return symbols, outputs, (tape, live)
 
-    instructions, (symbols, outputs, followed) = trace.aside(run)
+    instructions, (symbols, outputs, followed) = trace.trace_subgraph(run)
     if followed is None:
         found = [kind_of(o, False) for o in outputs]
         return TracedBody(symbols, instructions, outputs, found, {}, False, False)

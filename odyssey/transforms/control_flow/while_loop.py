@@ -123,7 +123,7 @@ def traced_while(
         traced_condition = trace_body(condition, init, untracked_kinds, None)
     trace: Any = store()
     loop = Loop("while_loop", (traced_condition.graph(), traced.graph()), len(present_arrays(init)))
-    results = fill_like(trace.bind(loop, present_arrays(init)), init)
+    results = fill_like(trace.emit_loop(loop, present_arrays(init)), init)
     live = [k for k, kind in enumerate(kinds) if kind == LIVE]
     if live:
         tracked, ids = tracked_positions(init, kinds), list(traced.sources)
