@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 # Also in ``threading``, whose import takes longer than that of this package.
-from _thread import RLock, _local
+from _thread import LockType, RLock, _local
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import compress, repeat
@@ -20,9 +20,11 @@ from typing import Any
 from weakref import ref
 
 __all__ = [
+    "BINDINGS",
     "FORK_WAITS",
     "GUARD",
     "STATES",
+    "STATE_LOCKS_LOCK",
     "WAIT",
     "LockRegistry",
     "hold_during_forks",
@@ -62,7 +64,7 @@ class _Token:
 
 
 def hold_during_forks(
-    locks: Callable[[], Sequence[RLock]],
+    locks: Callable[[], Sequence[RLock | LockType]],
     seconds: float,
     lost: Callable[[], object] = lambda: None,
 ) -> None:
@@ -128,10 +130,17 @@ class LockRegistry:
 # Locks of states that programs use.
 STATES = LockRegistry()
 
+# Locks of the tables by which a program finds its states, which are filled in with these held.
+BINDINGS = LockRegistry()
+
+# Lock of the table in which a binding looks up the locks of states.
+STATE_LOCKS_LOCK = RLock()
+
 
 def _all_locks() -> list[RLock]:
-    """Return ``GUARD``, and the locks of states in the order of ``locks_of``."""
-    return [GUARD, *sorted(STATES.living(), key=id)]
+    """Return all locks in the order in which a run acquires them."""
+    states = sorted(STATES.living(), key=id)  # the order of ``state_locks``
+    return [GUARD, *states, *BINDINGS.living(), STATE_LOCKS_LOCK]
 
 
 hold_during_forks(_all_locks, FORK_WAITS)

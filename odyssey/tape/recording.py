@@ -22,6 +22,7 @@ from odyssey.devices.ownership import (
     sample_bytes,
     view_key,
 )
+from odyssey.devices.write_guard import FORK_WAITS, hold_during_forks
 from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
 from odyssey.spec import Spec
 from odyssey.table import protocols
@@ -71,6 +72,7 @@ _KEPT_CUTS = 64
 
 # Two threads that record on one tape must not prune its nodes at the same time.
 _PRUNING = allocate_lock()
+hold_during_forks(lambda: (_PRUNING,), FORK_WAITS)
 
 # With at most this many references to the id of a result, only its node holds it.
 _UNHELD_REFERENCES = measured_refcount(unheld_refcount_in_list, places=2)

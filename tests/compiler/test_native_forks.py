@@ -2,7 +2,6 @@
 
 import gc
 import itertools
-import os
 import sys
 import threading
 import time
@@ -13,6 +12,7 @@ from odyssey.compiler.machine import jit
 from odyssey.compiler.machine.jit import load
 from odyssey.devices.write_guard import hold_during_forks
 from support.faults import in_its_thread, interrupt
+from support.forks import forks, in_a_child
 from support.native_text import SCALED, check_scaled
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
@@ -73,30 +73,6 @@ def test_threads_that_load_at_once_get_each_their_own():
     for thread in threads:
         thread.join()
     assert not failed
-
-
-forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-
-
-def in_a_child(check):
-    """Whether ``check()`` comes to its end in a forked process."""
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            check()
-            code = 0
-        finally:
-            os._exit(code)
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return status == 0
-        time.sleep(0.01)
-    os.kill(child, 9)
-    os.waitpid(child, 0)
-    return False
 
 
 @forks

@@ -22,10 +22,10 @@ from odyssey.compiler.codegen.thread_pool import thread_pool_text
 from odyssey.compiler.machine.jit import load
 from odyssey.compiler.runtime import thread_pool
 from odyssey.optim import SGD
+from support.forks import forks, in_a_child
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 
-forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 LONG = 500_000
 
 
@@ -349,27 +349,6 @@ def test_an_interrupt_comes_when_a_step_is_done_as_a_whole(interruptible):
 # ------------------------------------------------------------------ forks and ends
 
 
-def in_a_child(check):
-    """Whether ``check()`` comes to its end in a forked process."""
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            check()
-            code = 0
-        finally:
-            os._exit(code)
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return status == 0
-        time.sleep(0.01)
-    os.kill(child, 9)
-    os.waitpid(child, 0)
-    return False
-
-
 @pytest.mark.slow
 @forks
 def test_a_child_has_a_pool_of_its_own_and_so_has_its_child():
@@ -461,6 +440,41 @@ def test_a_child_makes_the_program_that_another_thread_of_its_parent_was_making(
         assert in_a_child(check)
     finally:
         let_go.set()
+        other.join()
+    check()
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("which", ["binding", "dispatch"])
+def test_a_child_runs_a_program_that_another_thread_of_its_parent_was_binding(which):
+    w = Variable(np.zeros(5), requires_grad=True)
+    compiled = made(lambda: w.assign(w + 1.0))
+    program = next(iter(compiled._known.values())).programs[0][1]
+    if program.native is None:
+        pytest.skip("Python dispatches every call here")
+    lock = program.executable._binding if which == "binding" else program.native._lock
+    acquired, release = threading.Event(), threading.Event()
+
+    def bind():
+        with lock:
+            acquired.set()
+            release.wait(0.1)
+            time.sleep(0.05)
+
+    def check():
+        w._array = w._array.copy()  # which is bound anew
+        compiled()
+        compiled()
+        assert w.numpy().min() == 5.0
+
+    other = threading.Thread(target=bind)
+    other.start()
+    acquired.wait(60)
+    try:
+        assert in_a_child(check)
+    finally:
+        release.set()
         other.join()
     check()
 

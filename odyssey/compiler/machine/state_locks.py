@@ -9,7 +9,12 @@ from weakref import WeakValueDictionary
 
 from numpy import ndarray
 
-from odyssey.devices.write_guard import STATES, LockRegistry, hold_during_forks
+from odyssey.devices.write_guard import (
+    STATE_LOCKS_LOCK,
+    STATES,
+    LockRegistry,
+    hold_during_forks,
+)
 
 __all__ = ["PROGRAM_LOCKS", "state_locks", "memory_owner"]
 
@@ -24,8 +29,6 @@ hold_during_forks(PROGRAM_LOCKS.living, 0.0)
 # By id of a Variable, or of an array that has memory, both of which programs keep. An id that comes
 # again has the lock of others, which costs time alone.
 _by_id: WeakValueDictionary[int, RLock] = WeakValueDictionary()
-_registry_lock = RLock()
-hold_during_forks(lambda: (_registry_lock,), 1.0)
 
 # Memory of others, of which two arrays may tell nothing of each other.
 _UNKNOWN_OWNER: Any = object()
@@ -50,7 +53,7 @@ def state_locks(things: Sequence[Any], had: Sequence[RLock] = ()) -> tuple[RLock
         things: Variables, and ``root_of`` their arrays; who has the locks keeps these alive.
         had: What a program has had for its states, whose arrays are others now.
     """
-    with _registry_lock:
+    with STATE_LOCKS_LOCK:
         known = {
             id(thing): _by_id.get(id(thing)) for thing in things if thing is not _UNKNOWN_OWNER
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple
 
 from odyssey.compiler.ir.nodes import IRBuilder, Node, rewrite, topological_order
@@ -22,11 +22,14 @@ class Context:
     def __init__(self, builder: IRBuilder, roots: Sequence[Node]) -> None:
         self.builder = builder
         self._roots = roots
+        self._users: dict[int, list[Node]] | None = None
 
-    @cached_property
+    @property
     def users(self) -> dict[int, list[Node]]:
         """Readers of each node, by number; a root counts as its own reader."""
-        return users_of(self._roots)
+        if self._users is None:  # a cached_property of Python 3.11 has a lock, also at a fork
+            self._users = users_of(self._roots)
+        return self._users
 
 
 class Rewrite(NamedTuple):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ from odyssey.compiler.runtime.binding import (
 )
 from odyssey.compiler.runtime.executable import Executable
 from odyssey.compiler.runtime.results import ResultBuilder
-from odyssey.devices.write_guard import GUARD
+from odyssey.devices.write_guard import BINDINGS, GUARD
 from odyssey.optim.groups import Group
 from odyssey.optim.step_runner import error_treatment
 from odyssey.spec import Array
@@ -100,7 +99,7 @@ class NativeDispatch:
         self._guards = guards
         self._own = executable
         self._of_leaves = bool(executable.graph.states or executable.graph.cleared)
-        self._lock = RLock()
+        self._lock = BINDINGS.new()
         self._able = False
         self._asked: Any = None
         # Objects that outlive the function: of the latest words, of the states, of all calls.

@@ -59,6 +59,7 @@ from odyssey.compiler.state_layout import (
     noncontiguous_strides,
 )
 from odyssey.devices.ownership import has_overlapping_elements
+from odyssey.devices.write_guard import BINDINGS
 from odyssey.graph.graph import Graph, State
 from odyssey.graph.subgraphs import LoopRow
 from odyssey.spec import Array, Spec
@@ -130,7 +131,7 @@ class Executable:
         self.counters = self._counters() if clocks else None
         if self.shares:
             write_words(self.loaded.address("ody_own"), [threads])
-        self._binding = RLock()
+        self._binding = BINDINGS.new()
         self.locks: tuple[RLock, ...] = ()
         self.block = np.zeros(PROGRAM_BLOCK_SIZE, np.int64)
         self.words = np.zeros(3, np.int64)

@@ -17,12 +17,15 @@ from odyssey.compiler.native_dispatch.scalar_inputs import value_dependent_opera
 from odyssey.compiler.symbolic.expressions import Expression
 from odyssey.compiler.symbolic.scalars import SymbolicScalars
 from odyssey.compiler.tracing.snapshot import Snapshot
+from odyssey.devices.write_guard import FORK_WAITS, hold_during_forks
 from odyssey.errors import OdysseyError, TapeError
 from odyssey.graph.trace import Trace
 
 __all__ = ["TraceAttempt", "clear_traceback", "describe_trace_error", "try_trace"]
 
 _TRACE_LOCK = RLock()
+# A child would see what the function changed, and nobody there to undo it.
+hold_during_forks(lambda: (_TRACE_LOCK,), FORK_WAITS)
 _LOCK_TIMEOUT = 1.0  # seconds that an attempt waits for that of another thread
 
 # The most attempts with scalar inputs: fixing one number may show that another must be fixed.
