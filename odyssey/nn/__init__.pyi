@@ -131,13 +131,13 @@ def adaptive_avg_pool1d(x: Plain, *, size: Any, tape: Tape | None = None) -> Arr
 
 @overload
 def adaptive_avg_pool2d(x: V, *, size: Any, tape: Tape | None = None) -> V:
-    """Adaptive average pooling over the last axes: the mean of each of ``size`` windows."""
+    """Adaptive average pooling over the last two axes: the mean of each of ``size`` windows."""
 @overload
 def adaptive_avg_pool2d(x: Plain, *, size: Any, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def adaptive_avg_pool3d(x: V, *, size: Any, tape: Tape | None = None) -> V:
-    """Adaptive average pooling over the last axes: the mean of each of ``size`` windows."""
+    """Adaptive average pooling over the last three axes: the mean of each of ``size`` windows."""
 @overload
 def adaptive_avg_pool3d(x: Plain, *, size: Any, tape: Tape | None = None) -> ArrayOrScalar: ...
 
@@ -155,7 +155,7 @@ def adaptive_max_pool1d(
 def adaptive_max_pool2d(
     x: V, *, size: Any, return_indices: bool = False, tape: Tape | None = None
 ) -> V:
-    """Adaptive max pooling over the last axes: the maximum of each of ``size`` windows."""
+    """Adaptive max pooling over the last two axes: the maximum of each of ``size`` windows."""
 @overload
 def adaptive_max_pool2d(
     x: Plain, *, size: Any, return_indices: bool = False, tape: Tape | None = None
@@ -165,7 +165,7 @@ def adaptive_max_pool2d(
 def adaptive_max_pool3d(
     x: V, *, size: Any, return_indices: bool = False, tape: Tape | None = None
 ) -> V:
-    """Adaptive max pooling over the last axes: the maximum of each of ``size`` windows."""
+    """Adaptive max pooling over the last three axes: the maximum of each of ``size`` windows."""
 @overload
 def adaptive_max_pool3d(
     x: Plain, *, size: Any, return_indices: bool = False, tape: Tape | None = None
@@ -670,7 +670,7 @@ def conv_transpose1d(
     groups: int = 1,
     tape: Tape | None = None,
 ) -> V:
-    """Transposed convolution along one axis; see ``conv_transpose2d``."""
+    """Transposed convolution: each element adds the window, times itself, to the result."""
 @overload
 def conv_transpose1d(
     x: Plain,
@@ -786,7 +786,7 @@ def conv_transpose3d(
     groups: int = 1,
     tape: Tape | None = None,
 ) -> V:
-    """Transposed convolution along three axes; see ``conv_transpose2d``."""
+    """Transposed convolution: each element adds the window, times itself, to the result."""
 @overload
 def conv_transpose3d(
     x: Plain,
@@ -1515,7 +1515,7 @@ def lp_pool1d(
 
 @overload
 def lp_pool2d(x: V, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None) -> V:
-    """Lp pooling over the last axes: ``sum(x**p)**(1 / p)`` of each window."""
+    """Lp pooling over the last two axes: ``sum(x**p)**(1 / p)`` of each window."""
 @overload
 def lp_pool2d(
     x: Plain, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None
@@ -1523,7 +1523,7 @@ def lp_pool2d(
 
 @overload
 def lp_pool3d(x: V, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None) -> V:
-    """Lp pooling over the last axes: ``sum(x**p)**(1 / p)`` of each window."""
+    """Lp pooling over the last three axes: ``sum(x**p)**(1 / p)`` of each window."""
 @overload
 def lp_pool3d(
     x: Plain, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None
@@ -1761,7 +1761,7 @@ def max_unpool1d(
     output_size: Any = None,
     tape: Tape | None = None,
 ) -> V:
-    """Max unpooling of signals: zeros, and ``x`` at ``indices``; the inverse of ``max_pool1d``."""
+    """Max unpooling of signals: ``x`` at ``indices``, else 0; the inverse of ``max_pool1d``."""
 @overload
 def max_unpool1d(
     x: Plain,
@@ -1796,7 +1796,7 @@ def max_unpool2d(
     output_size: Any = None,
     tape: Tape | None = None,
 ) -> V:
-    """Max unpooling of images: zeros, and ``x`` at ``indices``; the inverse of ``max_pool2d``."""
+    """Max unpooling of images: ``x`` at ``indices``, else 0; the inverse of ``max_pool2d``."""
 @overload
 def max_unpool2d(
     x: Plain,
@@ -1831,7 +1831,7 @@ def max_unpool3d(
     output_size: Any = None,
     tape: Tape | None = None,
 ) -> V:
-    """Max unpooling of volumes: zeros, and ``x`` at ``indices``; the inverse of ``max_pool3d``."""
+    """Max unpooling of volumes: ``x`` at ``indices``, else 0; the inverse of ``max_pool3d``."""
 @overload
 def max_unpool3d(
     x: Plain,

@@ -10,10 +10,11 @@ import numpy as np
 from odyssey.checks import check_number
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.nn.spatial_families import axis_letters, with_spatial_terms
 from odyssey.ops.random.generator import check_generator, draw_state
 from odyssey.ops.random.philox import drawn_shape, philox_dropout
 from odyssey.table.declare import composite, publish
-from odyssey.table.samples import reject, sample
+from odyssey.table.samples import Reject, Sample, reject, sample
 
 
 def _dropout(
@@ -22,8 +23,7 @@ def _dropout(
     rate = check_number(who, "rate", rate, "[0, 1]")
     x = x if hasattr(x, "dtype") else as_array(who, "x", x)
     if shared and x.ndim != shared + 2:
-        wanted = ", ".join(["N", "C", *"DHW"[3 - shared :]] if shared > 1 else ["N", "C", "L"])
-        raise ShapeError(f"{who}: x has shape {x.shape}; wanted is ({wanted})")
+        raise ShapeError(f"{who}: x has shape {x.shape}; wanted is (N, C, {axis_letters(shared)})")
     count = math.prod(drawn_shape(x.shape, shared))
     check_generator(who, rng)
     if training and rate > 0:
@@ -67,51 +67,52 @@ def dropout(
     return _dropout("dropout", x, rate, rng, training, tape)
 
 
-@composite(
+def _declare_channel_dropout(
+    n: int, samples: list[Sample], rejects: list[Reject], example: str = ""
+) -> Any:
+    """Declare dropout of channels with ``n`` spatial axes."""
+    who = f"dropout{n}d"
+
+    @composite(samples=samples, rejects=rejects)
+    @with_spatial_terms(who, n, example)
+    def channel_dropout(
+        x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Any = None
+    ) -> Any:
+        """Dropout of whole channels of ``x``, of shape (N, C, {letters}).
+
+        Args:
+            x: {Images}, whose channels are zeroed or scaled.
+            rate: The probability of a zero channel, from 0 to 1.
+            rng: The ``od.Generator`` to draw from; that of the process by default.
+            training: If False, the result is ``x``.
+            tape: The tape to record on.
+        """
+        return _dropout(who, x, rate, rng, training, tape, n)
+
+    return channel_dropout
+
+
+dropout1d = _declare_channel_dropout(
+    1,
     samples=[sample((2, 3, 2), training=False), sample((2, 3, 2), rate=1)],
     rejects=[reject((2, 3), match=r"wanted is \(N, C, L\)")],
 )
-def dropout1d(
-    x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Any = None
-) -> Any:
-    """Dropout of whole channels of ``x``, of shape (N, C, L)."""
-    return _dropout("dropout1d", x, rate, rng, training, tape, 1)
-
-
-@composite(
+dropout2d = _declare_channel_dropout(
+    2,
     samples=[sample((2, 3, 2, 2), training=False), sample((2, 3, 1, 2), rate=1)],
     rejects=[*_REJECTS, reject((2, 3, 4), match=r"wanted is \(N, C, H, W\)")],
-)
-def dropout2d(
-    x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Any = None
-) -> Any:
-    """Dropout of whole channels of ``x``, of shape (N, C, H, W).
-
-    Args:
-        x: Images, whose channels are zeroed or scaled.
-        rate: The probability of a zero channel, from 0 to 1.
-        rng: The ``od.Generator`` to draw from; that of the process by default.
-        training: If False, the result is ``x``.
-        tape: The tape to record on.
-
+    example="""
     >>> import odyssey as od
     >>> dropout2d(np.ones((1, 3, 1, 2)), rng=od.Generator(7))[0, :, 0]
     array([[2., 2.],
            [2., 2.],
            [2., 2.]])
-    """
-    return _dropout("dropout2d", x, rate, rng, training, tape, 2)
-
-
-@composite(
+    """,
+)
+dropout3d = _declare_channel_dropout(
+    3,
     samples=[sample((2, 3, 1, 2, 2), training=False), sample((2, 2, 1, 1, 2), rate=1)],
     rejects=[reject((2, 3), match=r"wanted is \(N, C, D, H, W\)")],
 )
-def dropout3d(
-    x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Any = None
-) -> Any:
-    """Dropout of whole channels of ``x``, of shape (N, C, D, H, W)."""
-    return _dropout("dropout3d", x, rate, rng, training, tape, 3)
-
 
 publish(globals())

@@ -31,7 +31,7 @@ def with_spatial_terms(
     """Return a decorator that names a function and fills the template of its docstring.
 
     Terms in braces are those of ``n`` spatial axes: ``{image}``, ``{images}``, ``{Images}``,
-    ``{axes}``, ``{sizes}``, ``{window_sizes}`` and ``{n}``.
+    ``{axes}``, ``{letters}``, ``{sizes}``, ``{window_sizes}`` and ``{n}``.
 
     Args:
         name: The public name of the op.
@@ -48,6 +48,7 @@ def with_spatial_terms(
     terms = {
         "n": n,
         "axes": axes,
+        "letters": axis_letters(n),
         "sizes": sizes,
         "window_sizes": ", ".join(f"window {size}" for size in sizes.split(", ")),
         "image": image,

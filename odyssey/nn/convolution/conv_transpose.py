@@ -8,11 +8,12 @@ from odyssey.checks import format_value
 from odyssey.errors import SettingError, ShapeError
 from odyssey.nn.convolution.conv import convolution_input
 from odyssey.nn.sliding_windows import int_per_axis, window_grid
+from odyssey.nn.spatial_families import with_spatial_terms
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.structure.shape import reshape, shape_of
 from odyssey.spec import Shape
 from odyssey.table.declare import composite, publish
-from odyssey.table.samples import reject, sample
+from odyssey.table.samples import Reject, Sample, reject, sample
 
 
 def _conv_transpose(
@@ -75,7 +76,55 @@ def _output_size(
     return tuple(size)
 
 
-@composite(
+def _declare_conv_transpose(
+    n: int, samples: list[Sample], rejects: list[Reject], example: str
+) -> Any:
+    """Declare transposed convolution over ``n`` spatial axes."""
+
+    @composite(samples=samples, rejects=rejects)
+    @with_spatial_terms(f"conv_transpose{n}d", n, example)
+    def conv_transpose_nd(
+        x: Any,
+        weight: Any,
+        bias: Any = None,
+        /,
+        *,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        tape: Any = None,
+    ) -> Any:
+        """Transposed convolution: each element adds the window, times itself, to the result.
+
+        The transpose, not the inverse, of ``conv{n}d`` with the same weight and options.
+
+        Args:
+            x: {Images} (samples, channels, {sizes}).
+            weight: Array (channels, out / groups, {window_sizes}).
+            bias: A number for each channel of the result, or None.
+            stride: The distance between the windows of neighbours, an int, or one for each axis.
+            padding: The elements cut off: an int; one for each axis; a pair (before, after) for
+                each axis; or ``"valid"`` or ``"same"``, as for ``conv{n}d``.
+            output_padding: The number of elements after the last window, less than the stride:
+                {images} of several sizes have as many windows.
+            dilation: The distance between the elements of a window.
+            groups: The number of groups of channels.
+            tape: The tape to record on.
+
+        Returns:
+            {Images} (samples, out, {sizes}); an axis has
+            ``(n - 1) * stride - padding + dilation * (window - 1) + output_padding + 1`` elements.
+        """
+        options = (stride, padding, dilation, groups)
+        return _conv_transpose(n, x, weight, bias, options, output_padding, tape)
+
+    return conv_transpose_nd
+
+
+conv_transpose1d = _declare_conv_transpose(
+    1,
     samples=[
         sample((2, 2, 3), (2, 3, 2), (3,)),
         sample((1, 4, 3), (4, 1, 2), stride=2, padding=((1, 0),), output_padding=1, groups=2),
@@ -84,41 +133,13 @@ def _output_size(
         reject((1, 2, 3), (3, 2, 2), match="and weight"),
         reject((1, 2, 3), (2, 3, 2), (2,), match=r"bias \(2,\) for 3 channels"),
     ],
-)
-def conv_transpose1d(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Any = None,
-) -> Any:
-    """Transposed convolution along one axis; see ``conv_transpose2d``.
-
-    Args:
-        x: Signals (samples, channels, length).
-        weight: Array (channels, out / groups, window).
-        bias: A number for each channel of the result, or None.
-        stride: As for ``conv_transpose2d``, an int or a tuple of one; so are the others.
-        padding: The elements cut off on both sides.
-        output_padding: The number of elements after the last window.
-        dilation: The distance between the elements of a window.
-        groups: The number of groups of channels.
-        tape: The tape to record on.
-
+    example="""
     >>> conv_transpose1d(np.array([[[1.0, 2.0]]]), np.array([[[1.0, 10.0]]]), stride=2)
     array([[[ 1., 10.,  2., 20.]]])
-    """
-    options = (stride, padding, dilation, groups)
-    return _conv_transpose(1, x, weight, bias, options, output_padding, tape)
-
-
-@composite(
+    """,
+)
+conv_transpose2d = _declare_conv_transpose(
+    2,
     samples=[
         sample((1, 2, 2, 3), (2, 2, 2, 3), (2,)),
         sample((2, 2, 3, 2), (2, 1, 3, 2), stride=2, padding=1, output_padding=(1, 0)),
@@ -136,85 +157,22 @@ def conv_transpose1d(
             match="must be smaller",
         ),
     ],
-)
-def conv_transpose2d(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Any = None,
-) -> Any:
-    """Transposed convolution: each element adds the window, times itself, to the result.
-
-    The transpose, not the inverse, of ``conv2d`` with the same weight and options.
-
-    Args:
-        x: Images (samples, channels, height, width).
-        weight: Array (channels, out / groups, window height, window width).
-        bias: A number for each channel of the result, or None.
-        stride: The distance between the windows of neighbours, an int or a pair.
-        padding: The elements cut off: an int; one for each axis; a pair (before, after) for each
-            axis; or ``"valid"`` or ``"same"``, as for ``conv2d``.
-        output_padding: The number of elements after the last window, less than the stride: images
-            of several sizes have as many windows.
-        dilation: The distance between the elements of a window.
-        groups: The number of groups of channels.
-        tape: The tape to record on.
-
-    Returns:
-        Images (samples, out, height, width); an axis has
-        ``(n - 1) * stride - padding + dilation * (window - 1) + output_padding + 1`` elements.
-
+    example="""
     >>> conv_transpose2d(np.ones((1, 1, 2, 2)), np.ones((1, 1, 2, 2)))
     array([[[[1., 2., 1.],
              [2., 4., 2.],
              [1., 2., 1.]]]])
-    """
-    options = (stride, padding, dilation, groups)
-    return _conv_transpose(2, x, weight, bias, options, output_padding, tape)
-
-
-@composite(
+    """,
+)
+conv_transpose3d = _declare_conv_transpose(
+    3,
     samples=[sample((1, 2, 1, 2, 2), (2, 1, 2, 1, 2), (1,), stride=(2, 1, 1))],
     rejects=[reject((1, 2, 3, 3), (2, 2, 2, 2), match="and weight")],
-)
-def conv_transpose3d(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Any = None,
-) -> Any:
-    """Transposed convolution along three axes; see ``conv_transpose2d``.
-
-    Args:
-        x: Volumes (samples, channels, depth, height, width).
-        weight: Array (channels, out / groups, *window).
-        bias: A number for each channel of the result, or None.
-        stride: As for ``conv_transpose2d``, an int or a tuple of three; so are the others.
-        padding: The elements cut off on both sides.
-        output_padding: The number of elements after the last window.
-        dilation: The distance between the elements of a window.
-        groups: The number of groups of channels.
-        tape: The tape to record on.
-
+    example="""
     >>> conv_transpose3d(np.ones((1, 1, 1, 1, 2)), np.ones((1, 1, 1, 1, 2)))
     array([[[[[1., 2., 1.]]]]])
-    """
-    options = (stride, padding, dilation, groups)
-    return _conv_transpose(3, x, weight, bias, options, output_padding, tape)
+    """,
+)
 
 
 publish(globals())

@@ -14,6 +14,7 @@ from odyssey.nn.pooling.window_plan import spatial_shape
 from odyssey.nn.resampling.axis_resampling import sampled
 from odyssey.nn.shared import as_operand
 from odyssey.nn.sliding_windows import int_per_axis
+from odyssey.nn.spatial_families import with_spatial_terms
 from odyssey.ops.elementwise.choice import where
 from odyssey.ops.reductions.reduce import argmax, max
 from odyssey.ops.structure.gathering import take, take_along_axis
@@ -88,238 +89,135 @@ def _adaptive_max(who: str, x: Any, size: Any, return_indices: bool, dims: int, 
     return out, reshape(take_along_axis(every, places, -1, tape=tape), shape_of(out), tape=tape)
 
 
-@composite(
-    samples=[
-        sample((2, 7), size=3),
-        sample((2, 7), size=7),
-        sample((2, 7), size=1),
-        sample((0, *(7,)), size=1),
-    ],
-    rejects=[
-        reject((2, 7), size=(1, 1), match="spatial axes"),
-        reject((2, 0), size=1, match="needs an element"),
-        reject((), size=1, match="wanted is"),
-        reject((2, 7), size=0, error=SettingError, match="at least 1"),
-    ],
-)
-def adaptive_avg_pool1d(x: Any, *, size: Any, tape: Any = None) -> Any:
-    """Adaptive average pooling over the last axis: the mean of each of ``size`` windows.
+# By the number of spatial axes: the shape of operands, and two sizes.
+_CASES: dict[int, tuple[Shape, Any, Any]] = {
+    1: ((2, 7), 3, 7),
+    2: ((2, 5, 6), (3, 2), (None, 4)),
+    3: ((1, 4, 3, 2), 2, (4, 1, 3)),
+}
 
-    Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n, as
-    in PyTorch; windows may overlap.
 
-    Args:
-        x: Signals, (..., length).
-        size: How many windows.
-        tape: The tape to record on.
+def _adaptive_cases(n: int, spread: bool) -> dict[str, Any]:
+    """Return the samples and rejects of adaptive pooling over ``n`` spatial axes."""
+    shape, *sizes = _CASES[n]
+    return {
+        "samples": [
+            *[sample(shape, size=size, spread=spread) for size in (*sizes, 1)],
+            sample((0, *shape[1:]), size=1),
+        ],
+        "rejects": [
+            reject(shape, size=(1,) * (n + 1), match="spatial axes"),
+            reject((2, *(0,) * n), size=1, match="needs an element"),
+            reject((), size=1, match="wanted is"),
+            reject(shape, size=0, error=SettingError, match="at least 1"),
+        ],
+    }
 
-    Returns:
-        Signals of that size.
 
-    Raises:
-        ShapeError: If x has no elements, or ``size`` does not fit its axes.
+def _declare_adaptive_average(n: int, example: str) -> Any:
+    """Declare adaptive average pooling over ``n`` spatial axes."""
+    who = f"adaptive_avg_pool{n}d"
 
+    @composite(**_adaptive_cases(n, spread=False))
+    @with_spatial_terms(who, n, example)
+    def adaptive_avg_pool_nd(x: Any, *, size: Any, tape: Any = None) -> Any:
+        """Adaptive average pooling over the last {axes}: the mean of each of ``size`` windows.
+
+        Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n,
+        as in PyTorch; windows may overlap.
+
+        Args:
+            x: {Images}, (..., {sizes}).
+            size: The number of windows, by axis; one number for all axes; None keeps an axis.
+            tape: The tape to record on.
+
+        Returns:
+            {Images} of that size.
+
+        Raises:
+            ShapeError: If x has no elements, or ``size`` does not fit its axes.
+        """
+        return _adaptive_average(who, x, size, n, tape)
+
+    return adaptive_avg_pool_nd
+
+
+adaptive_avg_pool1d = _declare_adaptive_average(
+    1,
+    example="""
     >>> adaptive_avg_pool1d(np.arange(5.0), size=3)
     array([0.5, 2. , 3.5])
-    """
-    return _adaptive_average("adaptive_avg_pool1d", x, size, 1, tape)
-
-
-@composite(
-    samples=[
-        sample((2, 5, 6), size=(3, 2)),
-        sample((2, 5, 6), size=(None, 4)),
-        sample((2, 5, 6), size=1),
-        sample((0, *(5, 6)), size=1),
-    ],
-    rejects=[
-        reject((2, 5, 6), size=(1, 1, 1), match="spatial axes"),
-        reject((2, 0, 0), size=1, match="needs an element"),
-        reject((), size=1, match="wanted is"),
-        reject((2, 5, 6), size=0, error=SettingError, match="at least 1"),
-    ],
+    """,
 )
-def adaptive_avg_pool2d(x: Any, *, size: Any, tape: Any = None) -> Any:
-    """Adaptive average pooling over the last axes: the mean of each of ``size`` windows.
-
-    Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n, as
-    in PyTorch; windows may overlap.
-
-    Args:
-        x: Images, (..., height, width).
-        size: The number of windows, by axis; one number for all axes; None keeps an axis.
-        tape: The tape to record on.
-
-    Returns:
-        Images of that size.
-
-    Raises:
-        ShapeError: If x has no elements, or ``size`` does not fit its axes.
-
+adaptive_avg_pool2d = _declare_adaptive_average(
+    2,
+    example="""
     >>> adaptive_avg_pool2d(np.arange(6.0).reshape(2, 3), size=(1, 3))
     array([[1.5, 2.5, 3.5]])
-    """
-    return _adaptive_average("adaptive_avg_pool2d", x, size, 2, tape)
-
-
-@composite(
-    samples=[
-        sample((1, 4, 3, 2), size=2),
-        sample((1, 4, 3, 2), size=(4, 1, 3)),
-        sample((1, 4, 3, 2), size=1),
-        sample((0, *(4, 3, 2)), size=1),
-    ],
-    rejects=[
-        reject((1, 4, 3, 2), size=(1, 1, 1, 1), match="spatial axes"),
-        reject((2, 0, 0, 0), size=1, match="needs an element"),
-        reject((), size=1, match="wanted is"),
-        reject((1, 4, 3, 2), size=0, error=SettingError, match="at least 1"),
-    ],
+    """,
 )
-def adaptive_avg_pool3d(x: Any, *, size: Any, tape: Any = None) -> Any:
-    """Adaptive average pooling over the last axes: the mean of each of ``size`` windows.
-
-    Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n, as
-    in PyTorch; windows may overlap.
-
-    Args:
-        x: Volumes, (..., depth, height, width).
-        size: The number of windows, by axis; one number for all axes; None keeps an axis.
-        tape: The tape to record on.
-
-    Returns:
-        Volumes of that size.
-
-    Raises:
-        ShapeError: If x has no elements, or ``size`` does not fit its axes.
-
+adaptive_avg_pool3d = _declare_adaptive_average(
+    3,
+    example="""
     >>> adaptive_avg_pool3d(np.arange(8.0).reshape(2, 2, 2), size=1)
     array([[[3.5]]])
-    """
-    return _adaptive_average("adaptive_avg_pool3d", x, size, 3, tape)
-
-
-@composite(
-    samples=[
-        sample((2, 7), size=3, spread=True),
-        sample((2, 7), size=7, spread=True),
-        sample((2, 7), size=1, spread=True),
-        sample((0, *(7,)), size=1),
-    ],
-    rejects=[
-        reject((2, 7), size=(1, 1), match="spatial axes"),
-        reject((2, 0), size=1, match="needs an element"),
-        reject((), size=1, match="wanted is"),
-        reject((2, 7), size=0, error=SettingError, match="at least 1"),
-    ],
+    """,
 )
-def adaptive_max_pool1d(
-    x: Any, *, size: Any, return_indices: bool = False, tape: Any = None
-) -> Any:
-    """Adaptive max pooling over the last axis: the maximum of each of ``size`` windows.
 
-    Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n, as
-    in PyTorch; windows may overlap. Ties share the gradient evenly.
 
-    Args:
-        x: Signals, (..., length).
-        size: How many windows.
-        return_indices: Return a pair: the result, and the index of the first largest element of
-            each window in its image, flattened in row-major order.
-        tape: The tape to record on.
+def _declare_adaptive_max(n: int, example: str) -> Any:
+    """Declare adaptive max pooling over ``n`` spatial axes."""
+    who = f"adaptive_max_pool{n}d"
 
-    Returns:
-        Signals of that size, or the pair.
+    @composite(**_adaptive_cases(n, spread=True))
+    @with_spatial_terms(who, n, example)
+    def adaptive_max_pool_nd(
+        x: Any, *, size: Any, return_indices: bool = False, tape: Any = None
+    ) -> Any:
+        """Adaptive max pooling over the last {axes}: the maximum of each of ``size`` windows.
 
-    Raises:
-        ShapeError: If x has no elements, or ``size`` does not fit its axes.
+        Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n,
+        as in PyTorch; windows may overlap. Ties share the gradient evenly.
 
+        Args:
+            x: {Images}, (..., {sizes}).
+            size: The number of windows, by axis; one number for all axes; None keeps an axis.
+            return_indices: Return a pair: the result, and the index of the first largest element of
+                each window in its {image}, flattened in row-major order.
+            tape: The tape to record on.
+
+        Returns:
+            {Images} of that size, or the pair.
+
+        Raises:
+            ShapeError: If x has no elements, or ``size`` does not fit its axes.
+        """
+        return _adaptive_max(who, x, size, return_indices, n, tape)
+
+    return adaptive_max_pool_nd
+
+
+adaptive_max_pool1d = _declare_adaptive_max(
+    1,
+    example="""
     >>> adaptive_max_pool1d(np.arange(5.0), size=3)
     array([1., 3., 4.])
-    """
-    return _adaptive_max("adaptive_max_pool1d", x, size, return_indices, 1, tape)
-
-
-@composite(
-    samples=[
-        sample((2, 5, 6), size=(3, 2), spread=True),
-        sample((2, 5, 6), size=(None, 4), spread=True),
-        sample((2, 5, 6), size=1, spread=True),
-        sample((0, *(5, 6)), size=1),
-    ],
-    rejects=[
-        reject((2, 5, 6), size=(1, 1, 1), match="spatial axes"),
-        reject((2, 0, 0), size=1, match="needs an element"),
-        reject((), size=1, match="wanted is"),
-        reject((2, 5, 6), size=0, error=SettingError, match="at least 1"),
-    ],
+    """,
 )
-def adaptive_max_pool2d(
-    x: Any, *, size: Any, return_indices: bool = False, tape: Any = None
-) -> Any:
-    """Adaptive max pooling over the last axes: the maximum of each of ``size`` windows.
-
-    Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n, as
-    in PyTorch; windows may overlap. Ties share the gradient evenly.
-
-    Args:
-        x: Images, (..., height, width).
-        size: The number of windows, by axis; one number for all axes; None keeps an axis.
-        return_indices: Return a pair: the result, and the index of the first largest element of
-            each window in its image, flattened in row-major order.
-        tape: The tape to record on.
-
-    Returns:
-        Images of that size, or the pair.
-
-    Raises:
-        ShapeError: If x has no elements, or ``size`` does not fit its axes.
-
+adaptive_max_pool2d = _declare_adaptive_max(
+    2,
+    example="""
     >>> adaptive_max_pool2d(np.arange(6.0).reshape(2, 3), size=(1, 3))
     array([[3., 4., 5.]])
-    """
-    return _adaptive_max("adaptive_max_pool2d", x, size, return_indices, 2, tape)
-
-
-@composite(
-    samples=[
-        sample((1, 4, 3, 2), size=2, spread=True),
-        sample((1, 4, 3, 2), size=(4, 1, 3), spread=True),
-        sample((1, 4, 3, 2), size=1, spread=True),
-        sample((0, *(4, 3, 2)), size=1),
-    ],
-    rejects=[
-        reject((1, 4, 3, 2), size=(1, 1, 1, 1), match="spatial axes"),
-        reject((2, 0, 0, 0), size=1, match="needs an element"),
-        reject((), size=1, match="wanted is"),
-        reject((1, 4, 3, 2), size=0, error=SettingError, match="at least 1"),
-    ],
+    """,
 )
-def adaptive_max_pool3d(
-    x: Any, *, size: Any, return_indices: bool = False, tape: Any = None
-) -> Any:
-    """Adaptive max pooling over the last axes: the maximum of each of ``size`` windows.
-
-    Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n, as
-    in PyTorch; windows may overlap. Ties share the gradient evenly.
-
-    Args:
-        x: Volumes, (..., depth, height, width).
-        size: The number of windows, by axis; one number for all axes; None keeps an axis.
-        return_indices: Return a pair: the result, and the index of the first largest element of
-            each window in its image, flattened in row-major order.
-        tape: The tape to record on.
-
-    Returns:
-        Volumes of that size, or the pair.
-
-    Raises:
-        ShapeError: If x has no elements, or ``size`` does not fit its axes.
-
+adaptive_max_pool3d = _declare_adaptive_max(
+    3,
+    example="""
     >>> adaptive_max_pool3d(np.arange(8.0).reshape(2, 2, 2), size=1)
     array([[[7.]]])
-    """
-    return _adaptive_max("adaptive_max_pool3d", x, size, return_indices, 3, tape)
+    """,
+)
 
 
 publish(globals())

@@ -11,10 +11,12 @@ from odyssey.checks import check_number
 from odyssey.errors import SettingError
 from odyssey.nn.pooling.average_pooling import avg_pool1d, avg_pool2d, avg_pool3d
 from odyssey.nn.pooling.window_plan import window_options
+from odyssey.nn.spatial_families import with_spatial_terms
 from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.ops.elementwise.choice import equal, where
 from odyssey.ops.elementwise.elementary import power
 from odyssey.ops.structure.shape import astype
+from odyssey.spec import Shape
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 
@@ -34,106 +36,68 @@ def _lp_pool(who: str, x: Any, p: Any, window: Any, stride: Any, dims: int, tape
     return where(nothing, 0.0, root, tape=tape)
 
 
-@composite(
-    samples=[
-        sample((2, 5), p=2, window=2),
-        sample((2, 5), p=3.5, window=2, stride=1, low=0.5),
-        sample((2, 5), p=1, window=2, low=0.5),
-    ],
-    rejects=[
-        reject((2, 5), p=0, window=2, error=SettingError, match="positive"),
-        reject((2, 5), p=2, window=9, match="does not fit"),
-    ],
-)
-def lp_pool1d(x: Any, *, p: float, window: Any, stride: Any = None, tape: Any = None) -> Any:
-    """Lp pooling over the last axis: ``sum(x**p)**(1 / p)`` of each window.
+def _declare_lp_pool(n: int, shape: Shape, example: str) -> Any:
+    """Declare Lp pooling over ``n`` spatial axes, with cases for operands of ``shape``."""
+    who = f"lp_pool{n}d"
 
-    Powers keep their sign, as in PyTorch: pass the absolute value for a norm. The derivative is 0
-    where a sum is 0.
+    @composite(
+        samples=[
+            sample(shape, p=2, window=2),
+            sample(shape, p=3.5, window=2, stride=1, low=0.5),
+            sample(shape, p=1, window=2, low=0.5),
+        ],
+        rejects=[
+            reject(shape, p=0, window=2, error=SettingError, match="positive"),
+            reject(shape, p=2, window=9, match="does not fit"),
+        ],
+    )
+    @with_spatial_terms(who, n, example)
+    def lp_pool_nd(x: Any, *, p: float, window: Any, stride: Any = None, tape: Any = None) -> Any:
+        """Lp pooling over the last {axes}: ``sum(x**p)**(1 / p)`` of each window.
 
-    Args:
-        x: Signals, (..., length).
-        p: The power.
-        window: Length of the windows.
-        stride: The distance between windows; the window by default.
-        tape: The tape to record on.
+        Powers keep their sign, as in PyTorch: pass the absolute value for a norm. The derivative is
+        0 where a sum is 0.
 
-    Raises:
-        ShapeError: If no window fits.
-        SettingError: If the power is not positive.
+        Args:
+            x: {Images}, (..., {sizes}).
+            p: The power.
+            window: The size of the windows, an int, or one for each axis.
+            stride: The distance between windows; the window by default.
+            tape: The tape to record on.
 
+        Raises:
+            ShapeError: If no window fits.
+            SettingError: If the power is not positive.
+        """
+        return _lp_pool(who, x, p, window, stride, n, tape)
+
+    return lp_pool_nd
+
+
+lp_pool1d = _declare_lp_pool(
+    1,
+    shape=(2, 5),
+    example="""
     >>> lp_pool1d(np.array([3.0, 4.0, 0.0, 0.0]), p=2, window=2)
     array([5., 0.])
-    """
-    return _lp_pool("lp_pool1d", x, p, window, stride, 1, tape)
-
-
-@composite(
-    samples=[
-        sample((1, 4, 5), p=2, window=2),
-        sample((1, 4, 5), p=3.5, window=2, stride=1, low=0.5),
-        sample((1, 4, 5), p=1, window=2, low=0.5),
-    ],
-    rejects=[
-        reject((1, 4, 5), p=0, window=2, error=SettingError, match="positive"),
-        reject((1, 4, 5), p=2, window=9, match="does not fit"),
-    ],
+    """,
 )
-def lp_pool2d(x: Any, *, p: float, window: Any, stride: Any = None, tape: Any = None) -> Any:
-    """Lp pooling over the last axes: ``sum(x**p)**(1 / p)`` of each window.
-
-    Powers keep their sign, as in PyTorch: pass the absolute value for a norm. The derivative is 0
-    where a sum is 0.
-
-    Args:
-        x: Images, (..., height, width).
-        p: The power.
-        window: Lengths of the windows.
-        stride: The distance between windows; the window by default.
-        tape: The tape to record on.
-
-    Raises:
-        ShapeError: If no window fits.
-        SettingError: If the power is not positive.
-
+lp_pool2d = _declare_lp_pool(
+    2,
+    shape=(1, 4, 5),
+    example="""
     >>> lp_pool2d(np.array([[3.0, 0.0], [0.0, 4.0]]), p=2, window=2)
     array([[5.]])
-    """
-    return _lp_pool("lp_pool2d", x, p, window, stride, 2, tape)
-
-
-@composite(
-    samples=[
-        sample((1, 2, 3, 2), p=2, window=2),
-        sample((1, 2, 3, 2), p=3.5, window=2, stride=1, low=0.5),
-        sample((1, 2, 3, 2), p=1, window=2, low=0.5),
-    ],
-    rejects=[
-        reject((1, 2, 3, 2), p=0, window=2, error=SettingError, match="positive"),
-        reject((1, 2, 3, 2), p=2, window=9, match="does not fit"),
-    ],
+    """,
 )
-def lp_pool3d(x: Any, *, p: float, window: Any, stride: Any = None, tape: Any = None) -> Any:
-    """Lp pooling over the last axes: ``sum(x**p)**(1 / p)`` of each window.
-
-    Powers keep their sign, as in PyTorch: pass the absolute value for a norm. The derivative is 0
-    where a sum is 0.
-
-    Args:
-        x: Volumes, (..., depth, height, width).
-        p: The power.
-        window: Lengths of the windows.
-        stride: The distance between windows; the window by default.
-        tape: The tape to record on.
-
-    Raises:
-        ShapeError: If no window fits.
-        SettingError: If the power is not positive.
-
+lp_pool3d = _declare_lp_pool(
+    3,
+    shape=(1, 2, 3, 2),
+    example="""
     >>> lp_pool3d(np.array([[[3.0, 0.0], [0.0, 4.0]]]), p=2, window=(1, 2, 2))
     array([[[5.]]])
-    """
-    return _lp_pool("lp_pool3d", x, p, window, stride, 3, tape)
+    """,
+)
 
 
 publish(globals())

@@ -12,14 +12,15 @@ from odyssey.nn.pooling.average_pooling import MEAN_DTYPE
 from odyssey.nn.pooling.window_plan import spatial_shape, window_options
 from odyssey.nn.shared import as_operand
 from odyssey.nn.sliding_windows import int_per_axis
+from odyssey.nn.spatial_families import with_spatial_terms
 from odyssey.ops.elementwise.arithmetic import div, maximum
 from odyssey.ops.structure.creation import ones_like
 from odyssey.ops.structure.gathering import add_along_axis
 from odyssey.ops.structure.shape import astype, reshape, shape_of
-from odyssey.spec import Spec
+from odyssey.spec import Shape, Spec
 from odyssey.table.declare import composite, publish
 from odyssey.table.real_operands import real_dtype
-from odyssey.table.samples import reject, sample
+from odyssey.table.samples import Sample, reject, sample
 
 
 def _max_unpool(
@@ -52,155 +53,94 @@ def _max_unpool(
     return reshape(out, (*head, *wanted), tape=tape)
 
 
-@composite(
+def _declare_max_unpool(n: int, samples: list[Sample], shape: Shape, example: str) -> Any:
+    """Declare max unpooling over ``n`` spatial axes, with rejects of operands of ``shape``."""
+    who = f"max_unpool{n}d"
+
+    @composite(
+        samples=[
+            *samples,
+            sample((0, *shape[1:]), np.zeros((0, *shape[1:]), int), window=2),
+        ],
+        rejects=[
+            reject(shape, np.zeros((3, 1), int), window=2, match="max pooling gives both"),
+            reject(shape, shape, window=2, error=DTypeError, match="pass integers"),
+            reject(shape, np.full(shape, 99), window=2, error=OdysseyError, match="out of bounds"),
+        ],
+    )
+    @with_spatial_terms(who, n, example)
+    def max_unpool_nd(
+        x: Any,
+        indices: Any,
+        *,
+        window: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        output_size: Any = None,
+        tape: Any = None,
+    ) -> Any:
+        """Max unpooling of {images}: ``x`` at ``indices``, else 0; the inverse of ``max_pool{n}d``.
+
+        If windows overlapped, an index may come several times: the result is the mean of its
+        elements, which are equal.
+
+        Args:
+            x: {Images}, (..., {sizes}).
+            indices: For each element its index in the result, flattened in row-major order, as
+                ``max_pool{n}d(..., return_indices=True)`` gives it.
+            window: The window of the pooling.
+            stride: The stride of the pooling; the window by default.
+            padding: The padding of the pooling, on each side.
+            output_size: The {sizes} of the result, if pooling dropped a remainder.
+            tape: The tape to record on.
+
+        Raises:
+            ShapeError: If ``x`` and ``indices`` differ in shape.
+            DTypeError: If the indices are not integers.
+        """
+        return _max_unpool(who, x, indices, (window, stride, padding), output_size, n, tape)
+
+    return max_unpool_nd
+
+
+max_unpool1d = _declare_max_unpool(
+    1,
     samples=[
         sample((2, 2), np.array([[0, 3], [4, 1]]), window=2, stride=3),
         sample((2, 2), np.array([[0, 3], [4, 1]]), window=3, stride=2, padding=1, output_size=6),
-        sample((0, *(2, 2)[1:]), np.zeros((0, *(2, 2)[1:]), int), window=2),
     ],
-    rejects=[
-        reject((2, 2), np.zeros((3, 1), int), window=2, match="max pooling gives both"),
-        reject((2, 2), (2, 2), window=2, error=DTypeError, match="pass integers"),
-        reject((2, 2), np.full((2, 2), 99), window=2, error=OdysseyError, match="bounds"),
-    ],
-)
-def max_unpool1d(
-    x: Any,
-    indices: Any,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-    tape: Any = None,
-) -> Any:
-    """Max unpooling of signals: zeros, and ``x`` at ``indices``; the inverse of ``max_pool1d``.
-
-    If windows overlapped, an index may come several times: the result is the mean of its elements,
-    which are equal.
-
-    Args:
-        x: Signals, (..., length).
-        indices: For each element its index in the result, flattened in row-major order, as
-            ``max_pool1d(..., return_indices=True)`` gives it.
-        window: The window of the pooling.
-        stride: The stride of the pooling; the window by default.
-        padding: The padding of the pooling, on each side.
-        output_size: The length of the result, if pooling dropped a remainder.
-        tape: The tape to record on.
-
-    Raises:
-        ShapeError: If ``x`` and ``indices`` differ in shape.
-        DTypeError: If the indices are not integers.
-
+    shape=(2, 2),
+    example="""
     >>> max_unpool1d(np.array([5.0, 7.0]), np.array([1, 2]), window=2)
     array([0., 5., 7., 0.])
-    """
-    return _max_unpool("max_unpool1d", x, indices, (window, stride, padding), output_size, 1, tape)
-
-
-@composite(
+    """,
+)
+max_unpool2d = _declare_max_unpool(
+    2,
     samples=[
         sample((1, 2, 2), np.array([[[0, 3], [9, 15]]]), window=2),
         sample((1, 2, 2), np.array([[[5, 5], [5, 0]]]), window=2, stride=1, output_size=(3, 3)),
-        sample((0, *(1, 2, 2)[1:]), np.zeros((0, *(1, 2, 2)[1:]), int), window=2),
     ],
-    rejects=[
-        reject((1, 2, 2), np.zeros((3, 1), int), window=2, match="max pooling gives both"),
-        reject((1, 2, 2), (1, 2, 2), window=2, error=DTypeError, match="pass integers"),
-        reject(
-            (1, 2, 2), np.full((1, 2, 2), 99), window=2, error=OdysseyError, match="out of bounds"
-        ),
-    ],
-)
-def max_unpool2d(
-    x: Any,
-    indices: Any,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-    tape: Any = None,
-) -> Any:
-    """Max unpooling of images: zeros, and ``x`` at ``indices``; the inverse of ``max_pool2d``.
-
-    If windows overlapped, an index may come several times: the result is the mean of its elements,
-    which are equal.
-
-    Args:
-        x: Images, (..., height, width).
-        indices: For each element its index in the result, flattened in row-major order, as
-            ``max_pool2d(..., return_indices=True)`` gives it.
-        window: The window of the pooling.
-        stride: The stride of the pooling; the window by default.
-        padding: The padding of the pooling, on each side.
-        output_size: The lengths of the result, if pooling dropped a remainder.
-        tape: The tape to record on.
-
-    Raises:
-        ShapeError: If ``x`` and ``indices`` differ in shape.
-        DTypeError: If the indices are not integers.
-
+    shape=(1, 2, 2),
+    example="""
     >>> max_unpool2d(np.array([[5.0]]), np.array([[2]]), window=2)
     array([[0., 0.],
            [5., 0.]])
-    """
-    return _max_unpool("max_unpool2d", x, indices, (window, stride, padding), output_size, 2, tape)
-
-
-@composite(
+    """,
+)
+max_unpool3d = _declare_max_unpool(
+    3,
     samples=[
         sample((1, 2, 1, 1), np.array([[[[7]], [[9]]]]), window=(1, 4, 2)),
         sample((1, 2, 1, 1), np.array([[[[7]], [[9]]]]), window=1, output_size=(2, 3, 4)),
-        sample((0, *(1, 2, 1, 1)[1:]), np.zeros((0, *(1, 2, 1, 1)[1:]), int), window=2),
     ],
-    rejects=[
-        reject((1, 2, 1, 1), np.zeros((3, 1), int), window=2, match="max pooling gives both"),
-        reject((1, 2, 1, 1), (1, 2, 1, 1), window=2, error=DTypeError, match="pass integers"),
-        reject(
-            (1, 2, 1, 1),
-            np.full((1, 2, 1, 1), 99),
-            window=2,
-            error=OdysseyError,
-            match="out of bounds",
-        ),
-    ],
-)
-def max_unpool3d(
-    x: Any,
-    indices: Any,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-    tape: Any = None,
-) -> Any:
-    """Max unpooling of volumes: zeros, and ``x`` at ``indices``; the inverse of ``max_pool3d``.
-
-    If windows overlapped, an index may come several times: the result is the mean of its elements,
-    which are equal.
-
-    Args:
-        x: Volumes, (..., depth, height, width).
-        indices: For each element its index in the result, flattened in row-major order, as
-            ``max_pool3d(..., return_indices=True)`` gives it.
-        window: The window of the pooling.
-        stride: The stride of the pooling; the window by default.
-        padding: The padding of the pooling, on each side.
-        output_size: The lengths of the result, if pooling dropped a remainder.
-        tape: The tape to record on.
-
-    Raises:
-        ShapeError: If ``x`` and ``indices`` differ in shape.
-        DTypeError: If the indices are not integers.
-
+    shape=(1, 2, 1, 1),
+    example="""
     >>> max_unpool3d(np.array([[[5.0]]]), np.array([[[3]]]), window=(1, 2, 2))
     array([[[0., 0.],
             [0., 5.]]])
-    """
-    return _max_unpool("max_unpool3d", x, indices, (window, stride, padding), output_size, 3, tape)
+    """,
+)
 
 
 publish(globals())
