@@ -14,6 +14,7 @@ from test_guards_random_changes import change, function, put_back, tree
 
 import odyssey as od
 from odyssey.compiler.dispatch.fast_path import CACHE_MISS
+from odyssey.compiler.machine.addresses import read_word
 from odyssey.compiler.native_dispatch import NATIVE_DISPATCH, cpython_layout
 
 # Ordinary runs take one case in fourteen, and soaks the others.
@@ -479,7 +480,7 @@ def test_no_change_of_a_dictionary_keeps_its_version(way):
     rng, seen = random.Random(0), set()
     for room in rooms:
         for k in range(3000):
-            before, version = dict(room), cpython_layout.read_word(id(room) + place)
+            before, version = dict(room), read_word(id(room) + place)
             order = [*room]
             key = rng.choice([*room, f"new{k}"])
             if way == "items":
@@ -503,7 +504,7 @@ def test_no_change_of_a_dictionary_keeps_its_version(way):
                     del thing.scale
             else:
                 exec(f"a = {k}\nif {k} % 7 == 0: new{k} = 1\nif {k} % 11 == 0: del a", room)
-            now = cpython_layout.read_word(id(room) + place)
+            now = read_word(id(room) + place)
             same = order == [*room] and all(room[key] is before[key] for key in order)
             if not same:
                 assert now != version

@@ -12,7 +12,7 @@ import pytest
 import odyssey as od
 from odyssey.compiler.dispatch.fast_path import CACHE_MISS
 from odyssey.compiler.native_dispatch import NATIVE_DISPATCH
-from odyssey.compiler.runtime.binding import load_entry_points
+from odyssey.compiler.native_dispatch.loader import load_entry_points
 from odyssey.errors import MutationError
 
 pytestmark = pytest.mark.skipif(not NATIVE_DISPATCH, reason="ODYSSEY_NATIVE_DISPATCH=off")

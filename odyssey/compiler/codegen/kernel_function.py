@@ -11,7 +11,7 @@ from odyssey.compiler.llvm.ir import LLVM, MEMORY, FunctionBuilder, LLVMValue
 from odyssey.compiler.llvm.scalar_programs import emit_scalar_program
 from odyssey.compiler.schedule.buffer_assignment import Buffer, Plan
 from odyssey.compiler.schedule.fusion import Kernel
-from odyssey.compiler.symbolic.dims import SymbolicDim
+from odyssey.compiler.symbolic.dims import SymbolicDim, mark_derived
 
 __all__ = ["LOOP_METADATA", "KernelFunction"]
 
@@ -141,7 +141,7 @@ class KernelFunction:
         # Both numbers depend on the size if the length is symbolic, so mark them for the template.
         symbolic = isinstance(length, SymbolicDim)
         blocks = -(-int(length) // size)
-        count, step = [f"~{n}~" if symbolic else str(n) for n in (blocks, size)]
+        count, step = [mark_derived(n) if symbolic else str(n) for n in (blocks, size)]
         self.code.line(
             f"call void @ody_parallel(ptr @self.take, ptr %given, i64 {count}, i64 {limit.text})"
         )

@@ -25,6 +25,7 @@ from odyssey.compiler.native_dispatch.entry import CHECK_FAILED, RAN
 from odyssey.compiler.schedule.buffer_assignment import Buffer, Plan, is_fully_covered
 from odyssey.compiler.schedule.fusion import Kernel
 from odyssey.compiler.schedule.work_partition import estimated_seconds, has_symbolic_sizes
+from odyssey.compiler.symbolic.dims import mark_derived
 from odyssey.errors import DeviceError
 
 __all__ = ["EXTRA_COUNTERS", "Instrumentation", "Module", "generate_code", "profiling_functions"]
@@ -197,7 +198,7 @@ class _ModuleWriter:
 
     def size_constant(self, number: int) -> str:
         """Format a number that depends on buffer sizes; marked for the template if symbolic."""
-        return f"~{number}~" if self.plan.is_symbolic else str(number)
+        return mark_derived(number) if self.plan.is_symbolic else str(number)
 
     def call(self, kernel: Kernel, function: KernelFunction) -> None:
         """Append a call of a kernel's function, which equal kernels share."""

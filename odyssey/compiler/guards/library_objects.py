@@ -9,12 +9,12 @@ from odyssey.checks import describe_type
 from odyssey.compiler.guards import terms
 from odyssey.compiler.guards.discovery import GuardDiscovery, Namespace, Unguardable
 from odyssey.compiler.guards.functions import visit_user_contents
+from odyssey.compiler.machine.addresses import read_word
 from odyssey.compiler.native_dispatch.cpython_layout import (
     ALL_BITS,
     MemoryGuard,
     attribute_memory_guard,
     list_field_offsets,
-    read_word,
     slot_offset,
 )
 from odyssey.ops.random.generator import Generator

@@ -268,7 +268,7 @@ def absence_guard(name: str, namespace: Any, key: str) -> Guard:
     guard = Guard(name, expression, lambda: namespace.get(key, MISSING), lambda _: (namespace,))
     return guard.with_memory_guard(
         lambda expected: (
-            cpython_layout.key_absent_guard(namespace, key) if expected is MISSING else None
+            cpython_layout.key_absent_memory_guard(namespace, key) if expected is MISSING else None
         )
     )
 
@@ -318,7 +318,7 @@ def names_guard(
         is_equivalent,
     )
     of_instance = expression != "{0}"
-    return guard.with_memory_guard(cpython_layout.dict_names_guard, thing, of_instance)
+    return guard.with_memory_guard(cpython_layout.dict_names_memory_guard, thing, of_instance)
 
 
 def _is_dunder(word: str) -> bool:
@@ -332,7 +332,7 @@ def length_guard(name: str, thing: Any) -> Guard:
         "len({0}) == {1}",
         lambda: len(thing),
         lambda expected: (thing, expected),
-    ).with_memory_guard(cpython_layout.list_length_guard, thing)
+    ).with_memory_guard(cpython_layout.list_length_memory_guard, thing)
 
 
 def members_guard(name: str, thing: Any, iterate: Callable[[Any], Iterable[Any]]) -> Guard:

@@ -1,7 +1,9 @@
 """Memory guards: where CPython keeps the fields of guarded objects, for checks in native code.
 
-Offsets are probed, once for each kind of object. An object of unknown layout gets no memory guard
-and is checked in Python. Where storage may move, the word that points to it is guarded as well.
+Called by ``guards``, whose terms attach a memory guard to each guard that has one, and by
+``runtime.dispatch_tables``. Offsets are probed, once for each kind of object. An object of unknown
+layout gets no memory guard and is checked in Python. Where storage may move, the pointer to it is
+guarded as well. A *word* here is always 64 bits of memory.
 """
 
 from __future__ import annotations
@@ -11,27 +13,31 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from gc import get_referents
+from threading import RLock, get_ident
 from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType
 from typing import Any, NamedTuple
+
+from odyssey.compiler.machine.addresses import read_word
 
 __all__ = [
     "ALL_BITS",
     "MISSING",
+    "REFERENCE_COUNT_MASK",
     "MemoryGuard",
-    "key_absent_guard",
+    "key_absent_memory_guard",
     "attribute_memory_guard",
     "cell_memory_guard",
     "item_memory_guard",
     "class_memory_guard",
-    "list_length_guard",
-    "dict_names_guard",
+    "list_length_memory_guard",
+    "dict_names_memory_guard",
     "dict_attribute_memory_guard",
     "slot_offset",
     "list_field_offsets",
     "slot_memory_guard",
     "unshadowed_memory_guard",
     "dict_version_offset",
-    "read_word",
+    "lock_owner_offset",
 ]
 
 MISSING = type("Missing", (), {"__repr__": lambda self: "nothing"})()
@@ -40,8 +46,16 @@ MISSING = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 ALL_BITS = -1
 """The mask that compares all bits of a word."""
 
+REFERENCE_COUNT_MASK = 0xFFFFFFFF
+"""The mask of the reference count in the first word of an object, which is all or half of it."""
+
 _MANAGED_DICT = 1 << 4  # flag of a class whose objects are preceded by their dictionaries
 _OBJECT, _OBJECT_OR_ERROR = 6, 16  # type codes of members that are references
+_CLASS_OFFSET = 8  # of any object: the address of its class
+# Of an object of a class with ``_MANAGED_DICT``: the pointer to its dictionary.
+_MANAGED_DICT_OFFSET = -24
+# The version of a dictionary up to Python 3.12, confirmed by ``dict_version_offset``.
+_DICT_VERSION_OFFSET = 24
 
 
 class MemoryGuard(NamedTuple):
@@ -63,11 +77,6 @@ class MemoryGuard(NamedTuple):
     held: tuple[Any, ...] = ()
 
 
-def read_word(address: int) -> int:
-    """Read the 64-bit word at an address."""
-    return int(ctypes.c_int64.from_address(address).value)
-
-
 # ------------------------------------------------------------------ offsets of fields
 
 
@@ -77,15 +86,15 @@ def slot_offset(kind: Any, name: str) -> int:
     thing = kind.__new__(kind)
     mark = object()
     getattr(kind, name).__set__(thing, mark)
-    found = _offsets_of(thing, mark)
-    assert len(found) == 1, "a slot is one word"
-    return found[0]
+    offsets = _offsets_of(thing, mark)
+    assert len(offsets) == 1, "a slot is one word"
+    return offsets[0]
 
 
-def _offsets_of(thing: Any, part: Any) -> list[int]:
+def _offsets_of(thing: Any, referent: Any) -> list[int]:
     """Return the offsets at which an object holds the address of another."""
     words = (ctypes.c_int64 * (type(thing).__basicsize__ // 8)).from_address(id(thing))
-    return [8 * k for k, word in enumerate(words) if k > 1 and word == id(part)]
+    return [8 * k for k, word in enumerate(words) if k > 1 and word == id(referent)]
 
 
 def _single_offset(offsets: list[int]) -> int | None:
@@ -120,7 +129,7 @@ def dict_version_offset() -> int | None:
     dictionaries: list[dict[Any, Any]] = [{}, {"a": 1, "b": 2}, {1: 2}, probe.__dict__]
     seen: set[int] = set()
     for dictionary in dictionaries:
-        address = id(dictionary) + 24
+        address = id(dictionary) + _DICT_VERSION_OFFSET
         for change in _dict_mutations(dictionary, probe if dictionary is probe.__dict__ else None):
             before = read_word(address)
             _ = dictionary.get("x"), len(dictionary), [*dictionary]
@@ -131,19 +140,19 @@ def dict_version_offset() -> int | None:
             if now == before or now in seen or now in (0, -1):
                 return None
             seen.add(now)
-    return 24
+    return _DICT_VERSION_OFFSET
 
 
 def _dict_mutations(dictionary: dict[Any, Any], owner: Any) -> list[Callable[[], object]]:
     """Return functions that change a dictionary, that of an object if ``owner`` is given."""
-    found: list[Callable[[], object]] = []
+    attribute_changes: list[Callable[[], object]] = []
     if owner is not None:
-        found.append(partial(setattr, owner, "x", object()))
-        found.append(partial(setattr, owner, "x", object()))
-        found.append(partial(setattr, owner, "new", object()))
-        found.append(partial(delattr, owner, "new"))
+        attribute_changes.append(partial(setattr, owner, "x", object()))
+        attribute_changes.append(partial(setattr, owner, "x", object()))
+        attribute_changes.append(partial(setattr, owner, "new", object()))
+        attribute_changes.append(partial(delattr, owner, "new"))
     return [
-        *found,
+        *attribute_changes,
         partial(dictionary.__setitem__, "x", object()),
         partial(dictionary.__setitem__, "x", object()),
         partial(dictionary.update, y=object(), z=1),
@@ -166,8 +175,8 @@ def _function_offsets() -> dict[str, int]:
 
     probe.z = None  # type: ignore[attr-defined]
     names = ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
-    found = {name: _single_offset(_offsets_of(probe, getattr(probe, name))) for name in names}
-    return {name: address for name, address in found.items() if address is not None}
+    offsets = {name: _single_offset(_offsets_of(probe, getattr(probe, name))) for name in names}
+    return {name: offset for name, offset in offsets.items() if offset is not None}
 
 
 @cache
@@ -212,7 +221,7 @@ def _instance_dict(thing: Any) -> tuple[int, dict[Any, Any]] | None:
     elif kind.__dictoffset__ > 0 and not kind.__itemsize__:
         address = id(thing) + kind.__dictoffset__
     elif kind.__flags__ & _MANAGED_DICT:
-        address = id(thing) - 24
+        address = id(thing) + _MANAGED_DICT_OFFSET
     else:
         return None
     return (address, dictionary) if read_word(address) == id(dictionary) else None
@@ -221,13 +230,27 @@ def _instance_dict(thing: Any) -> tuple[int, dict[Any, Any]] | None:
 def _underlying_dict(mapping: Any) -> dict[Any, Any] | None:
     """Return a dictionary, or the one behind the mapping proxy of a class."""
     if type(mapping) is MappingProxyType:
-        found = get_referents(mapping)
-        mapping = found[0] if len(found) == 1 else None
+        referents = get_referents(mapping)
+        mapping = referents[0] if len(referents) == 1 else None
     return mapping if type(mapping) is dict else None
 
 
-def _class_attribute(kind: type, word: str) -> Any:
-    return next((vars(base)[word] for base in kind.__mro__ if word in vars(base)), MISSING)
+def _class_attribute(kind: type, name: str) -> Any:
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), MISSING)
+
+
+@cache
+def lock_owner_offset() -> int | None:
+    """Return the offset of the owner's thread id (0 for none) in an RLock; None if not found."""
+    lock, me = RLock(), get_ident()
+    words = (ctypes.c_int64 * (type(lock).__basicsize__ // 8)).from_address(id(lock))
+    before = [*words]
+    with lock:
+        indices = [k for k, word in enumerate(words) if word == me and before[k] == 0]
+        with lock:
+            indices = [k for k in indices if words[k] == me]
+    indices = [k for k in indices if words[k] == 0]
+    return 8 * indices[0] if len(indices) == 1 else None
 
 
 # ------------------------------------------------------------------ memory guards
@@ -249,15 +272,15 @@ def item_memory_guard(container: Any, key: Any, expected: Any) -> MemoryGuard | 
     return MemoryGuard((*words, item), held=(container, expected))
 
 
-def list_length_guard(things: Any, expected: Any) -> MemoryGuard | None:
+def list_length_memory_guard(items: Any, expected: Any) -> MemoryGuard | None:
     """Guard the length of a list."""
     size, _ = list_field_offsets()
-    if type(things) is not list or not size:
+    if type(items) is not list or not size:
         return None
-    return MemoryGuard(((id(things) + size, ALL_BITS, expected),), held=(things,))
+    return MemoryGuard(((id(items) + size, ALL_BITS, expected),), held=(items,))
 
 
-def dict_attribute_memory_guard(thing: Any, word: str, expected: Any) -> MemoryGuard | None:
+def dict_attribute_memory_guard(thing: Any, name: str, expected: Any) -> MemoryGuard | None:
     """Guard an item of an object's dictionary."""
     found = _instance_dict(thing)
     if found is None:
@@ -265,43 +288,43 @@ def dict_attribute_memory_guard(thing: Any, word: str, expected: Any) -> MemoryG
     address, dictionary = found
     return MemoryGuard(
         ((address, ALL_BITS, id(dictionary)),),
-        ((dictionary, word, expected),),
+        ((dictionary, name, expected),),
         held=(thing, expected),
     )
 
 
-def unshadowed_memory_guard(thing: Any, words: Sequence[str]) -> MemoryGuard | None:
+def unshadowed_memory_guard(thing: Any, names: Sequence[str]) -> MemoryGuard | None:
     """Guard that an object's dictionary lacks some names."""
     found = _instance_dict(thing)
     if found is None:
         return None
     address, dictionary = found
-    items = tuple((dictionary, word, MISSING) for word in words)
+    items = tuple((dictionary, name, MISSING) for name in names)
     return MemoryGuard(((address, ALL_BITS, id(dictionary)),), items, held=(thing,))
 
 
-def attribute_memory_guard(thing: Any, word: str, expected: Any) -> MemoryGuard | None:
+def attribute_memory_guard(thing: Any, name: str, expected: Any) -> MemoryGuard | None:
     """Guard an attribute of a library's object, a function or a class."""
-    address = None
+    offset = None
     if isinstance(thing, type):
-        address = _mro_offset() if word == "__mro__" and expected is not MISSING else None
+        offset = _mro_offset() if name == "__mro__" and expected is not MISSING else None
     elif type(thing) is FunctionType:
-        address = _function_offsets().get(word) if word != "__dict__" else None
+        offset = _function_offsets().get(name) if name != "__dict__" else None
     else:
-        member = _class_attribute(type(thing), word)
+        member = _class_attribute(type(thing), name)
         if type(member) is MemberDescriptorType:
             return slot_memory_guard(thing, member, expected)
         reads: Any = type(thing).__getattribute__
         plain = reads is object.__getattribute__
         return (
-            dict_attribute_memory_guard(thing, word, expected)
+            dict_attribute_memory_guard(thing, name, expected)
             if plain and member is MISSING
             else None
         )
-    if address is None:
+    if offset is None:
         return None
     wanted = 0 if expected is None else id(expected)  # a function without defaults
-    return MemoryGuard(((id(thing) + address, ALL_BITS, wanted),), held=(thing, expected))
+    return MemoryGuard(((id(thing) + offset, ALL_BITS, wanted),), held=(thing, expected))
 
 
 def slot_memory_guard(thing: Any, member: Any, expected: Any) -> MemoryGuard | None:
@@ -319,7 +342,9 @@ def slot_memory_guard(thing: Any, member: Any, expected: Any) -> MemoryGuard | N
 
 def class_memory_guard(thing: Any, expected: Any) -> MemoryGuard | None:
     """Guard the class of an object."""
-    return MemoryGuard(((id(thing) + 8, ALL_BITS, id(expected)),), held=(thing, expected))
+    return MemoryGuard(
+        ((id(thing) + _CLASS_OFFSET, ALL_BITS, id(expected)),), held=(thing, expected)
+    )
 
 
 def cell_memory_guard(cell: CellType, expected: Any) -> MemoryGuard | None:
@@ -331,22 +356,25 @@ def cell_memory_guard(cell: CellType, expected: Any) -> MemoryGuard | None:
     return MemoryGuard(((id(cell) + offset, ALL_BITS, wanted),), held=(cell, expected))
 
 
-def key_absent_guard(mapping: Any, key: str) -> MemoryGuard | None:
+def key_absent_memory_guard(mapping: Any, key: str) -> MemoryGuard | None:
     """Guard that a dictionary lacks a key."""
     dictionary = _underlying_dict(mapping)
     return None if dictionary is None else MemoryGuard(items=((dictionary, key, MISSING),))
 
 
-def dict_names_guard(thing: Any, of_instance: bool, expected: list[Any]) -> MemoryGuard | None:
+def dict_names_memory_guard(
+    thing: Any, of_instance: bool, expected: list[Any]
+) -> MemoryGuard | None:
     """Guard the names in a dictionary, a class or an object, in order."""
-    if dict_version_offset() is None:
+    offset = dict_version_offset()
+    if offset is None:
         return None
     found = _instance_dict(thing) if of_instance else None
     dictionary = _underlying_dict(thing) if found is None else found[1]
     if dictionary is None or (found is None and of_instance):
         return None
     # The version is read first: a change in between then makes the guard fail.
-    version = read_word(id(dictionary) + 24)
+    version = read_word(id(dictionary) + offset)
     if [*dictionary] != expected:
         return None
     words = () if found is None else ((found[0], ALL_BITS, id(dictionary)),)

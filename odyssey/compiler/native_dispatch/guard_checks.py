@@ -1,14 +1,18 @@
-"""Native guard checks: LLVM functions that check guards before a call does anything."""
+"""Native guard checks: LLVM functions that check guards before a call does anything.
+
+Called by ``dispatcher``, whose module contains them.
+"""
 
 from __future__ import annotations
 
-from odyssey.compiler.native_dispatch.entry import Layout, block_of
+from odyssey.compiler.native_dispatch.entry import block_of
 from odyssey.compiler.native_dispatch.llvm_functions import TextFunction, return_truth
+from odyssey.compiler.native_dispatch.object_layout import ObjectLayout
 
 __all__ = ["guard_check_functions"]
 
 
-def guard_check_functions(layout: Layout) -> str:
+def guard_check_functions(layout: ObjectLayout) -> str:
     """Return the source of the guard predicates over a call block, and of ``tables_current``.
 
     Python calls ``tables_current()``: it returns True if all guards in the tables hold, None if
@@ -40,17 +44,17 @@ def _distinct_function() -> str:
 def _context_function() -> str:
     """Predicate: context variables have their expected values."""
     f = TextFunction("internal i1 @contexts(ptr %block)")
-    rows, found = f.load_field("%block", "contexts"), f.stack_slot("ptr")
+    rows, value_slot = f.load_field("%block", "contexts"), f.stack_slot("ptr")
     with f.loop(f.load_field("%block", "context_count", "i64")) as k:
-        row = f.element_address(rows, f.emit_value(f"mul i64 {k}, 3"))
-        f.store_object("null", found, 0)
-        given = f"ptr {f.load_word(row, 0)}, ptr {f.load_word(row, 1)}, ptr {found}"
-        answer = f.emit_value(f"call i32 @PyContextVar_Get({given})")
-        f.branch_unless(f"icmp sge i32 {answer}, 0", "error")
-        value = f.load_word(found, 0)
+        row = f.row("contexts", rows, k)
+        f.store_object("null", value_slot, 0)
+        args = f"ptr {row.load('variable')}, ptr {row.load('default')}, ptr {value_slot}"
+        status = f.emit_value(f"call i32 @PyContextVar_Get({args})")
+        f.branch_unless(f"icmp sge i32 {status}, 0", "error")
+        value = f.load_word(value_slot, 0)
         f.branch_unless(f"icmp ne ptr {value}, null", "no")
         f.emit_statement(f"call void @Py_DecRef(ptr {value})")
-        f.branch_unless(f"icmp eq ptr {value}, {f.load_word(row, 2)}", "no")
+        f.branch_unless(f"icmp eq ptr {value}, {row.load('expected')}", "no")
     f.emit_statement("ret i1 true")
     f.begin_block("error")
     f.emit_statement("call void @PyErr_Clear()")
@@ -84,30 +88,28 @@ def _dictionary_function(version: int | None) -> str:
     f = TextFunction("internal i1 @dictionaries(ptr %block)")
     rows, items = f.load_field("%block", "dictionaries"), f.load_field("%block", "items")
     with f.loop(f.load_field("%block", "dictionary_count", "i64")) as k:
-        row = f.element_address(rows, f.emit_value(f"mul i64 {k}, 5"))
-        dictionary = f.load_word(row, 0)
+        row = f.row("dictionaries", rows, k)
+        dictionary = row.load("dictionary")
         now = "0"
         if version is not None:
             at = f.emit_value(f"getelementptr i8, ptr {dictionary}, i64 {version}")
             now = f.emit_value(f"load i64, ptr {at}")
-        known = f.emit_value(f"icmp ne i64 {now}, {f.load_word(row, 1, 'i64')}")
-        check = f.emit_value(f"or i1 {known}, {'true' if version is None else 'false'}")
+        changed = f.emit_value(f"icmp ne i64 {now}, {row.load('version', 'i64')}")
+        check = f.emit_value(f"or i1 {changed}, {'true' if version is None else 'false'}")
         with f.when(f"icmp eq i1 {check}, true"):
-            f.branch_unless(f"icmp eq i64 {f.load_word(row, 4, 'i64')}, 0", "no")
-            first, end = f.load_word(row, 2, "i64"), f.load_word(row, 3, "i64")
+            f.branch_unless(f"icmp eq i64 {row.load('version_only', 'i64')}, 0", "no")
+            first, end = row.load("first_item", "i64"), row.load("end_item", "i64")
             with f.loop(f.emit_value(f"sub i64 {end}, {first}")) as j:
-                item = f.element_address(
-                    items, f.emit_value(f"shl i64 {f.emit_value(f'add i64 {first}, {j}')}, 1")
-                )
-                key = f.load_word(item, 0)
-                got = f.emit_value(
+                item = f.row("items", items, f.emit_value(f"add i64 {first}, {j}"))
+                key = item.load("key")
+                value = f.emit_value(
                     f"call ptr @PyDict_GetItemWithError(ptr {dictionary}, ptr {key})"
                 )
-                with f.when(f"icmp eq ptr {got}, null"):
+                with f.when(f"icmp eq ptr {value}, null"):
                     error = f.emit_value("call ptr @PyErr_Occurred()")
                     f.branch_unless(f"icmp eq ptr {error}, null", "error")
-                f.branch_unless(f"icmp eq ptr {got}, {f.load_word(item, 1)}", "no")
-            f.emit_statement(f"store i64 {now}, ptr {f.element_address(row, 1)}")
+                f.branch_unless(f"icmp eq ptr {value}, {item.load('expected')}", "no")
+            f.emit_statement(f"store i64 {now}, ptr {row.column_address('version')}")
     f.emit_statement("ret i1 true")
     f.begin_block("error")
     f.emit_statement("call void @PyErr_Clear()")
@@ -122,17 +124,18 @@ def _word_pairs_function() -> str:
     f = TextFunction("internal i1 @pairs_match(ptr %block)")
     rows = f.load_field("%block", "pairs")
     with f.loop(f.load_field("%block", "pair_count", "i64")) as k:
-        row = f.element_address(rows, f.emit_value(f"shl i64 {k}, 1"))
-        one, other = (f.load_word(f.load_word(row, side), 0, "i64") for side in (0, 1))
+        row = f.row("pairs", rows, k)
+        one = f.load_word(row.load("address"), 0, "i64")
+        other = f.load_word(row.load("other_address"), 0, "i64")
         f.branch_unless(f"icmp eq i64 {one}, {other}", "no")
     return return_truth(f)
 
 
-def _tables_current_function(layout: Layout) -> str:
+def _tables_current_function(layout: ObjectLayout) -> str:
     f = TextFunction("ptr @tables_current(ptr %self, ptr %args, i64 %count)", once=True)
     block = block_of(f, layout)
     rows, count = f.load_field(block, "words"), f.load_field(block, "word_count", "i64")
-    f.branch_unless(f"icmp ne i64 {f.load_field(block, 'ready', 'i64')}, 0", "cache_miss")
+    f.branch_unless(f"icmp ne i64 {f.load_field(block, 'tables_complete', 'i64')}, 0", "cache_miss")
     f.branch_unless(f"call i1 @words_match(ptr {rows}, i64 {count})", "cache_miss")
     f.branch_unless(f"call i1 @pairs_match(ptr {block})", "cache_miss")
     f.branch_unless(f"call i1 @dictionaries(ptr {block})", "cache_miss")

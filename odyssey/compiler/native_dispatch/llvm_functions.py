@@ -1,13 +1,39 @@
-"""LLVM functions, written as text, over tables of words and Python objects."""
+"""LLVM functions, written as text, over tables of words and Python objects.
+
+Called by ``entry``, ``guard_checks`` and ``dispatcher``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
-from odyssey.compiler.native_dispatch.tables import BLOCK_FIELDS
+from odyssey.compiler.native_dispatch.tables import BLOCK_FIELDS, TABLE_COLUMNS, row_width
 
-__all__ = ["TextFunction", "return_truth"]
+__all__ = ["TableRow", "TextFunction", "return_truth"]
+
+
+class TableRow(NamedTuple):
+    """One row of a table, while code that reads it is written.
+
+    Attributes:
+        function: The function that the code belongs to.
+        address: Address of the row.
+        columns: Names of the columns.
+    """
+
+    function: TextFunction
+    address: str
+    columns: tuple[str, ...]
+
+    def load(self, column: str, type: str = "ptr") -> str:
+        """Load the word in a column."""
+        return self.function.load_word(self.address, self.columns.index(column), type)
+
+    def column_address(self, column: str) -> str:
+        """Return the address of the word in a column."""
+        return self.function.element_address(self.address, self.columns.index(column))
 
 
 class TextFunction:
@@ -58,15 +84,27 @@ class TextFunction:
         """Load a word of a table."""
         return self.emit_value(f"load {type}, ptr {self.element_address(base, index)}")
 
+    def row_start(self, table: str, k: str) -> str:
+        """Return the index of the first word of row ``k``."""
+        width = row_width(table)
+        if width & (width - 1):
+            return self.emit_value(f"mul i64 {k}, {width}")
+        return self.emit_value(f"shl i64 {k}, {width.bit_length() - 1}")
+
+    def row(self, table: str, base: str, k: str) -> TableRow:
+        """Return row ``k`` of a table that begins at ``base``."""
+        start = self.row_start(table, k)
+        return TableRow(self, self.element_address(base, start), TABLE_COLUMNS[table])
+
     def load_field(self, block: str, name: str, type: str = "ptr") -> str:
         """Load a field of a block, by its name."""
         return self.load_word(block, BLOCK_FIELDS[name], type)
 
     def branch_unless(self, comparison: str, other: str) -> None:
         """Continue if a comparison is true, else branch to a block."""
-        found = self.emit_value(comparison)
+        truth = self.emit_value(comparison)
         self._count += 1
-        self.emit_statement(f"br i1 {found}, label %go{self._count}, label %{other}")
+        self.emit_statement(f"br i1 {truth}, label %go{self._count}, label %{other}")
         self.begin_block(f"go{self._count}")
 
     @contextmanager
@@ -89,10 +127,10 @@ class TextFunction:
     @contextmanager
     def when(self, comparison: str) -> Iterator[None]:
         """Write instructions that run if a comparison is true."""
-        found = self.emit_value(comparison)
+        truth = self.emit_value(comparison)
         self._count += 1
         name = f"when{self._count}"
-        self.emit_statement(f"br i1 {found}, label %{name}, label %{name}_end")
+        self.emit_statement(f"br i1 {truth}, label %{name}, label %{name}_end")
         self.begin_block(name)
         yield
         self.emit_statement(f"br label %{name}_end")

@@ -1,8 +1,9 @@
 """Scalar inputs: Python numbers that are passed to a program at each call, and their conversion.
 
-A program receives the numbers among the arguments, then the numbers that Python computed of them.
-It uses each in one dtype or more, by NumPy's promotion. The native entry point converts them; for a
-number that does not fit its dtype, the guard fails and the function runs as it was written.
+Called by ``pipeline`` and ``executable``; ``entry`` generates the conversion at run time. A program
+receives the numbers among the arguments, then the numbers that Python computed of them. It uses
+each in one dtype or more, by NumPy's promotion. The native entry point converts them; for a number
+that does not fit its dtype, the guard fails and the function runs as it was written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Tables of words: the blocks by which native functions know a program and its call."""
+"""Tables of words: the blocks and tables by which native functions know a program and its call.
+
+Read by the machine code that this room generates; written by ``runtime.executable`` (the block of a
+program) and ``runtime.dispatch_tables`` (the block of a call).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ __all__ = [
     "SINGLE_RESULT",
     "STORE_DOUBLE",
     "BLOCK_FIELDS",
+    "TABLE_COLUMNS",
     "HELD_OBJECT",
     "LIST_RESULT",
     "INT_TO_FLOAT",
@@ -19,6 +24,7 @@ __all__ = [
     "NUMBER_VARIABLE_RESULT",
     "INT_TO_DOUBLE",
     "STORE_INT",
+    "row_width",
 ]
 
 _PROGRAM_FIELDS = (
@@ -26,7 +32,15 @@ _PROGRAM_FIELDS = (
     *("array_type", "arrays", "array_count", "scalars", "scalar_count", "outputs", "output_count"),
 )
 _CALL_FIELDS = (
-    *("program", "ready", "generation", "cache_miss", "calls", "contexts", "context_count"),
+    *(
+        "program",
+        "tables_complete",
+        "generation",
+        "cache_miss",
+        "calls",
+        "contexts",
+        "context_count",
+    ),
     "python_guards",
     *("dictionaries", "dictionary_count", "items", "words", "word_count", "pairs", "pair_count"),
     *("versions", "version_count", "cells", "cell_count", "outs", "out_count"),
@@ -39,32 +53,65 @@ PROGRAM_BLOCK_SIZE, CALL_BLOCK_SIZE = len(_PROGRAM_FIELDS), len(_CALL_FIELDS)
 BLOCK_FIELDS = {
     name: index for names in (_PROGRAM_FIELDS, _CALL_FIELDS) for index, name in enumerate(names)
 }
-"""The index of each field in the two blocks. Fields are addresses and counts. Those of a program:
+"""The index of each field in the two blocks. A field is an address, of an object or of a table, or
+the number of rows of a table. Tables have the columns of ``TABLE_COLUMNS``.
 
-* ``table``: the addresses that it reads and writes. ``first`` and ``last``: its steps of these
-  names, which may be the same. ``argument_count``: the number of arguments.
-* ``guards``: rows of an address, a mask and the word expected there.
-* ``spans``: the beginning and end of each state that is written to.
-* ``arrays``: a row for each array among the arguments, which come first: dtype, number of axes,
-  address of the shape, slot of the table, number of bytes.
-* ``scalars``: rows of the numbers that follow them: index of the argument, its class, the least and
-  the largest value, how it is converted, and the address of its cell.
+Fields of a program:
+
+* ``table``: the table of addresses that the program reads and writes, one for each slot.
+* ``first``, ``last``: the functions of its first and last step, equal if it has one step.
+* ``argument_count``: number of arguments: the arrays, then the numbers.
+* ``guards``: words that must be in memory.
+* ``spans``: memory of each state that is written to.
+* ``array_type``: the class of arrays. ``arrays``: a row for each array among the arguments.
+* ``scalars``: a row for each use of a number, see ``scalar_inputs``.
 * ``outputs``: the slots of results.
 
-Fields of a natively dispatched call, whose ``program`` is the address of such a block:
+Fields of a natively dispatched call:
 
-* ``generation``: a number that changes with the tables, so that a call notices when they change.
-* ``contexts``: rows of a context variable, its default, and the value expected.
-* ``dictionaries``: rows of a dictionary, its version, the first and last index of its rows in
-  ``items``, and whether only the version is compared.
-* ``items``: rows of a key and the value expected, or 0.
-* ``words``: rows as in ``guards``. ``pairs``: rows of two addresses with equal words.
-* ``versions``: the addresses of version numbers that increase by one.
-* ``cells``: rows of an address and the object to store: 0 for None, or 1 + the index of a result.
-* ``outs``: rows of a dtype, a number of axes, the address of the shape, a slot of the table, and
-  0; for a NumPy scalar the address of its value instead of the shape, and 1.
-* ``leaves``: rows of the leaves of the result: kind, object or index of a result, mark, spec.
+* ``program``: the block of the program.
+* ``tables_complete``: 1 if the tables may be used; a writer sets it to 0 first.
+* ``generation``: a number that changes with the tables, so that a call notices a change.
+* ``cache_miss``: the sentinel to return. ``calls``: the counter of calls.
+* ``contexts``: context variables that must have a value.
+* ``python_guards``: a Python function that checks the guards that need Python, or 0.
+* ``dictionaries``: dictionaries that must have the rows ``first_item`` to ``end_item`` of
+  ``items``; with ``version_only``, only the version is compared.
+* ``words``: words as in ``guards``. ``pairs``: addresses that must hold equal words.
+* ``versions``: addresses of version numbers, which increase by one.
+* ``cells``: memory to store an object in: None for 0, or result ``source - 1``.
+* ``outs``: a row for each result; if ``is_number``, ``shape`` is the address of the value.
+* ``leaves``: a row for each leaf of the returned tree; ``thing`` is an object, or the index of a
+  result.
+* ``form``: the form of the returned tree. ``ticket``, ``ids``: the counters of tickets and of
+  Variables' ids. ``one``, ``none``, ``true``, ``int_type``, ``variable``: the Python objects 1,
+  None, True, int and Variable.
 """
+
+_WORD_COLUMNS = ("address", "mask", "expected")
+
+TABLE_COLUMNS = {
+    "guards": _WORD_COLUMNS,
+    "spans": ("start", "end"),
+    "arrays": ("dtype", "axis_count", "shape", "slot", "byte_count"),
+    "scalars": ("argument", "kind", "least", "most", "conversion", "cell"),
+    "contexts": ("variable", "default", "expected"),
+    "dictionaries": ("dictionary", "version", "first_item", "end_item", "version_only"),
+    "items": ("key", "expected"),
+    "words": _WORD_COLUMNS,
+    "pairs": ("address", "other_address"),
+    "versions": ("address",),
+    "cells": ("address", "source"),
+    "outs": ("dtype", "axis_count", "shape", "slot", "is_number"),
+    "leaves": ("kind", "thing", "recording", "spec"),
+}
+"""The columns of each table of rows; every column is one word."""
+
+
+def row_width(table: str) -> int:
+    """Return the number of words in a row of a table."""
+    return len(TABLE_COLUMNS[table])
+
 
 STORE_INT, INT_TO_DOUBLE, INT_TO_FLOAT, STORE_DOUBLE, DOUBLE_TO_FLOAT = range(5)
 """How a number is stored in its cell: an int as int64, float64 or float32; a float as float64 or

@@ -1,4 +1,7 @@
-"""FLOP counts: floating-point operations of a node."""
+"""FLOP counts: floating-point operations of a node.
+
+Called by ``rematerialization`` for costs, and by ``runtime.kernel_work`` for reports.
+"""
 
 from __future__ import annotations
 

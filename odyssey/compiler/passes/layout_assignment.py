@@ -1,7 +1,8 @@
 """Layout assignment: choose memory order for each value so that its readers need no copies.
 
-Results and new states get memory of their own, members of a join lie inside its memory, and axes
-are ordered so that views need no copies. Where that is impossible, copies are inserted.
+Called by ``pass_manager``; ``buffer_assignment`` reads the layouts. Results and new states get
+memory of their own, members of a join lie inside its memory, and axes are ordered so that views
+need no copies. Where that is impossible, copies are inserted.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Pass manager: the table of passes over the IR, and how they run.
 
+Called by ``pipeline`` between lowering and buffer assignment.
 ``ODYSSEY_PRINT_IR=1`` prints the graph after each pass to standard error;
 ``ODYSSEY_PRINT_IR=assign_layouts`` after each pass of that name.
 """

@@ -1,8 +1,9 @@
 """Rematerialization: recompute values for late readers, to reduce peak memory.
 
-A value whose live range spans the moment of peak memory, but that nothing reads there, is replaced
-for its late readers by a second computation from values that are live then. Maps and products are
-recomputed, the cheapest per byte first.
+Called by ``buffer_assignment`` if a plan exceeds the memory budget. A value whose live range spans
+the moment of peak memory, but that nothing reads there, is replaced for its late readers by a
+second computation from values that are live then. Maps and products are recomputed, the cheapest
+per byte first.
 """
 
 from __future__ import annotations

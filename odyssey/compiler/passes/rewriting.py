@@ -1,4 +1,7 @@
-"""Rewrites: named functions from one pattern of nodes to another, applied to a whole graph."""
+"""Rewrites: named functions from one pattern of nodes to another, applied to a whole graph.
+
+Called by ``pass_manager``, with the table of rewrites in ``simplify``.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Algebraic simplification: rewrites of nodes to cheaper nodes of the same value.
 
-Rewrites match nodes by what they compute, not by the names of ops. They may reorder sums and
-products of floating numbers, as native code does everywhere; nothing else changes.
+Called by ``rewriting``, for each node. Rewrites match nodes by what they compute, not by the names
+of ops. They may reorder sums and products of floating numbers, as native code does everywhere;
+nothing else changes.
 
 To add a rewrite, write its function, ``function(node, inputs, context)``, and add its row to
 ``REWRITES``.

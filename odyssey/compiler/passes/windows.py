@@ -1,4 +1,7 @@
-"""Window products: products that read sliding windows in place, without im2col columns."""
+"""Window products: products that read sliding windows in place, without im2col columns.
+
+Called by ``simplify`` as a rewrite, and by code generation to read the windows of a product.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Compiled call: a program in the place of a function, with all side effects of the function.
 
-A program computes and writes the states. A compiled call also delivers gradients, increments the
-versions of written leaves, and returns Variables or arrays as the function would. Whatever cannot
-be undone is committed in one C call, so an interrupt finds all of it or nothing.
+Called by ``compiled_function`` for the specializations in its cache; ``sized_program`` derives from
+it. A program computes and writes the states. A compiled call also delivers gradients, increments
+the versions of written leaves, and returns Variables or arrays as the function would. Whatever
+cannot be undone is committed in one C call, so an interrupt finds all of it or nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from odyssey.compiler.dispatch.fast_path import CACHE_MISS, FastPath, always_mis
 from odyssey.compiler.guards.guards import GuardSet
 from odyssey.compiler.machine.state_locks import PROGRAM_LOCKS
 from odyssey.compiler.native_dispatch.entry import GUARD_FAILED, RAN
+from odyssey.compiler.native_dispatch.object_layout import object_layout
 from odyssey.compiler.pipeline import LoweredProgram, output_specs
-from odyssey.compiler.runtime.binding import array_layout
 from odyssey.compiler.runtime.dispatch_tables import native_dispatch_of
 from odyssey.compiler.runtime.eligibility import refuse_captured_aliases, refuse_states_on_tapes
 from odyssey.compiler.runtime.executable import BindingError, Executable
@@ -159,7 +160,7 @@ class CompiledCall:
         # Lock of the program's own memory, if other threads may run meanwhile.
         # Without native entry points Python fills the table of addresses, which takes the lock too.
         releases = self._has_host_calls or self.executable.module.releases_gil
-        needs_lock = releases or bool(self.executable.locks) or array_layout() is None
+        needs_lock = releases or bool(self.executable.locks) or object_layout() is None
         self._lock: RLock | None = PROGRAM_LOCKS.new() if needs_lock else None
 
     # -------------------------------------------------------------- running

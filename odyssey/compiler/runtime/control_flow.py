@@ -1,5 +1,6 @@
 """Control flow in programs: scan, while_loop and cond run compiled subgraphs.
 
+Called by ``host_calls``, for a host call whose row is a loop or a branch.
 Carries alternate between two sets of buffers. If a step is one native segment, a native loop runs
 all steps and moves the addresses in the step's table; otherwise Python runs one native call a step.
 """
@@ -14,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.compiler.machine.addresses import address_of
 from odyssey.compiler.machine.jit import load
 from odyssey.compiler.native_dispatch.entry import GUARD_FAILED, RAN
-from odyssey.compiler.runtime.binding import address_of
 from odyssey.compiler.symbolic.expressions import Arithmetic, Expression
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph, ScalarInput

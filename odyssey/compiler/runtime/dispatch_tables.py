@@ -1,7 +1,10 @@
-"""Tables of the native dispatcher; see ``native_dispatch.dispatcher``, which reads them.
+"""Tables of the native dispatcher: writing them; ``native_dispatch.dispatcher`` reads them.
+
+Called by ``compiled_call`` for a program without host calls. Fields and columns are described in
+``native_dispatch.tables``.
 
 A table never moves while the dispatcher may read it; it grows by a new one beside it. Objects whose
-addresses are in the tables are held here. A writer first marks the tables as not ready.
+addresses are in the tables are held here. A writer first sets ``tables_complete`` to 0.
 """
 
 from __future__ import annotations
@@ -13,14 +16,16 @@ from typing import Any
 import numpy as np
 
 from odyssey.compiler.guards.guards import GuardSet
+from odyssey.compiler.machine.addresses import address_of, read_word
 from odyssey.compiler.machine.jit import builtin
 from odyssey.compiler.native_dispatch.cpython_layout import (
     MISSING,
     MemoryGuard,
     list_field_offsets,
-    read_word,
+    lock_owner_offset,
     slot_offset,
 )
+from odyssey.compiler.native_dispatch.loader import load_entry_points, native_dispatch_available
 from odyssey.compiler.native_dispatch.tables import (
     BLOCK_FIELDS,
     CALL_BLOCK_SIZE,
@@ -30,12 +35,7 @@ from odyssey.compiler.native_dispatch.tables import (
     NUMBER_VARIABLE_RESULT,
     SINGLE_RESULT,
     TUPLE_RESULT,
-)
-from odyssey.compiler.runtime.binding import (
-    address_of,
-    load_entry_points,
-    lock_owner_offset,
-    native_dispatch_available,
+    row_width,
 )
 from odyssey.compiler.runtime.executable import Executable
 from odyssey.compiler.runtime.results import ResultBuilder
@@ -154,12 +154,12 @@ class NativeDispatch:
         for name, value in fields.items():
             self._block[BLOCK_FIELDS[name]] = value
 
-    def _fill(self, name: str, words: Iterable[int], width: int = 1, count: str = "") -> None:
-        """Fill a table; store its address, then its length."""
-        place, found = self._tables[name].fill(words)
-        self._set(**{name: place})
+    def _fill(self, name: str, words: Iterable[int], count: str = "") -> None:
+        """Fill a table; store its address, then its number of rows in the field ``count``."""
+        address, length = self._tables[name].fill(words)
+        self._set(**{name: address})
         if count:
-            self._set(**{count: found // width})
+            self._set(**{count: length // row_width(name)})
 
     def _fill_results(self, executable: Executable, results: ResultBuilder) -> None:
         """Fill the tables of output buffers and of result leaves."""
@@ -177,7 +177,7 @@ class NativeDispatch:
                 room[: len(shape)] = shape
             self._held += [dtype, room]
             outs += [id(dtype), len(shape), address_of(room), slots["output", place], is_number]
-        self._fill("outs", outs, 5, "out_count")
+        self._fill("outs", outs, "out_count")
         rows: list[int] = []
         if results.held:
             rows, form = [HELD_OBJECT, id(results.tree), 0, 0], SINGLE_RESULT
@@ -196,7 +196,7 @@ class NativeDispatch:
                 else LIST_RESULT
             )
         self._held.append(results.tree)
-        self._fill("leaves", rows, 4, "leaf_count")
+        self._fill("leaves", rows, "leaf_count")
         self._set(form=form)
 
     # -------------------------------------------------------------- what is left
@@ -213,7 +213,7 @@ class NativeDispatch:
             able: Whether Python has nothing else to do in a call.
         """
         with self._lock:
-            self._set(ready=0)
+            self._set(tables_complete=0)
             words: list[int] = []
             places: list[int] = []
             held: list[Any] = [*written, *left]
@@ -243,8 +243,8 @@ class NativeDispatch:
                 held += self._own.locks
                 for lock in (GUARD, *self._own.locks):
                     words += [id(lock) + (owner or 0), -1, 0]
-            self._fill("versions", places, 1, "version_count")
-            self._fill("cells", cells, 2, "cell_count")
+            self._fill("versions", places, "version_count")
+            self._fill("cells", cells, "cell_count")
             self._bound, self._able = words, able
             self._states[:] = held
 
@@ -257,8 +257,12 @@ class NativeDispatch:
         fresh = self._fresh() if self._asked is self._guards.holds else self
         if fresh is not True:
             with self._lock:
-                self._set(ready=0, generation=int(self._block[BLOCK_FIELDS["generation"]]) + 1)
-                self._set(ready=self._fill_contexts() and (fresh is None or self._fill_guards()))
+                self._set(
+                    tables_complete=0, generation=int(self._block[BLOCK_FIELDS["generation"]]) + 1
+                )
+                self._set(
+                    tables_complete=self._fill_contexts() and (fresh is None or self._fill_guards())
+                )
 
     def _fill_contexts(self) -> bool:
         """Write the values of context variables under which the program may run."""
@@ -274,7 +278,7 @@ class NativeDispatch:
             0,
             id(around),
         ]
-        self._fill("contexts", [*contexts, id(variable), id(None), id(told)], 3, "context_count")
+        self._fill("contexts", [*contexts, id(variable), id(None), id(told)], "context_count")
         self._around[:] = around, told, variable
         return True
 
@@ -285,9 +289,9 @@ class NativeDispatch:
         known = {*zip(*[iter(self._own.words.tolist())] * 3, strict=True)}
         words = [word for seen in found for word in seen.words if word not in known]
         rows = [*zip(*[iter(self._bound)] * 3, strict=True), *words]
-        self._fill("words", chain(*dict.fromkeys(rows)), 3, "word_count")
+        self._fill("words", chain(*dict.fromkeys(rows)), "word_count")
         pairs = [pair for seen in found for pair in seen.pairs]
-        self._fill("pairs", chain(*dict.fromkeys([*self._rates, *pairs])), 2, "pair_count")
+        self._fill("pairs", chain(*dict.fromkeys([*self._rates, *pairs])), "pair_count")
         self._fill_namespaces(found)
         self._set(python_guards=0 if rest is None else id(rest))
         self._asked = asked
@@ -313,7 +317,7 @@ class NativeDispatch:
             for whole, version in seen.versions:
                 rows += [id(whole), version, 0, 0, 1]
         self._fill("items", items)
-        self._fill("dictionaries", rows, 5, "dictionary_count")
+        self._fill("dictionaries", rows, "dictionary_count")
 
 
 def native_dispatch_of(

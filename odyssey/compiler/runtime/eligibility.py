@@ -1,4 +1,7 @@
-"""Eligibility: states for which no program can be compiled."""
+"""Eligibility: states for which no program can be compiled.
+
+Called by ``compiled_call`` before it compiles.
+"""
 
 from __future__ import annotations
 

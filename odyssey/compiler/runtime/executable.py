@@ -1,6 +1,7 @@
 """Executable: machine code bound to the states of its graph.
 
-States are read and written in place. What a program relies on, such as that a Variable still holds
+Called by ``compiled_call``, and by ``host_calls`` for the bodies of loops and branches. States
+are read and written in place. What a program relies on, such as that a Variable still holds
 the same array, is a list of guard words that the entry compares. If one differs, nothing is
 executed, and ``bind`` looks the states up again.
 """
@@ -20,29 +21,28 @@ from numpy import ndarray
 from odyssey.compiler.codegen.module import EXTRA_COUNTERS, Module
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.lowering import lower
+from odyssey.compiler.machine.addresses import address_of, memory_span, write_words
 from odyssey.compiler.machine.blas import blas_addresses
 from odyssey.compiler.machine.jit import Loaded, builtin, load
 from odyssey.compiler.machine.state_locks import memory_owner, state_locks
 from odyssey.compiler.native_dispatch.entry import CHECK_FAILED, GUARD_FAILED, RAN
+from odyssey.compiler.native_dispatch.loader import load_entry_points, native_dispatch_available
+from odyssey.compiler.native_dispatch.object_layout import object_layout
 from odyssey.compiler.native_dispatch.scalar_inputs import ScalarInputs
-from odyssey.compiler.native_dispatch.tables import BLOCK_FIELDS, PROGRAM_BLOCK_SIZE
+from odyssey.compiler.native_dispatch.tables import BLOCK_FIELDS, PROGRAM_BLOCK_SIZE, row_width
 from odyssey.compiler.pipeline import LoweredProgram, lower_program, output_specs, plan
 from odyssey.compiler.runtime.binding import (
-    BufferLease,
     absent_gradient_words,
-    address_of,
-    array_layout,
+    planned_strides,
+    refuse_overlap,
+    state_guard_words,
+)
+from odyssey.compiler.runtime.buffer_leases import (
+    BufferLease,
     assert_exclusive,
     ensure_exclusive,
     is_exclusive,
     lease_of,
-    load_entry_points,
-    memory_span,
-    native_dispatch_available,
-    planned_strides,
-    refuse_overlap,
-    state_guard_words,
-    write_words,
 )
 from odyssey.compiler.runtime.host_calls import HostCall
 from odyssey.compiler.runtime.thread_pool import thread_pool_symbols
@@ -167,7 +167,7 @@ class Executable:
         self.batched_results: dict[int, dict[Any, Any]] = {}
         self.start: Callable[..., Any] = self._start
         self.rest: Callable[..., Any] = self._rest
-        if array_layout() is not None:
+        if object_layout() is not None:
             self._fill_entry_block([at(name) for name in names])
             code = load_entry_points(direct=module.direct and native_dispatch_available())
             keep = (
@@ -210,11 +210,11 @@ class Executable:
     def use_arguments(self, given: ArgumentTable) -> None:
         """Make the entry check arguments against a table."""
         self._given = given
-        if array_layout() is None:
+        if object_layout() is None:
             specs = given.held[: len(self.inputs)]
             self._wanted = [(spec.shape, spec.dtype, True) for spec in specs]
         self.set_fields(arrays=address_of(given.arrays), scalars=address_of(given.numbers))
-        self.set_fields(scalar_count=given.numbers.size // 6)
+        self.set_fields(scalar_count=given.numbers.size // row_width("scalars"))
 
     def grow_arena(self, size: int) -> int:
         """Allocate an arena of so many bytes, and return its size."""
@@ -286,14 +286,14 @@ class Executable:
         for variable in {id(v): v for v in (*self.graph.missing_gradients, *self.clear)}.values():
             words += absent_gradient_words(variable)
         self._written = [(start, end) for start, end, written in spans if written and end > start]
-        if array_layout() is not None:
+        if object_layout() is not None:
             # Until all words are written no call may pass: no word equals 1 under a mask of 0.
             before = self.words, self._spans
             before[0][1:3] = 0, 1
             self.words = np.array(words or [0, 0, 0], np.int64)
             self._spans = np.array([word for span in self._written for word in span], np.int64)
             self.set_fields(spans=address_of(self._spans), span_count=len(self._written))
-            self.set_fields(guard_count=len(words) // 3)
+            self.set_fields(guard_count=len(words) // row_width("guards"))
             self.set_fields(guards=address_of(self.words))
 
     def exclusivity_checks(self) -> list[tuple[Any, ...]]:

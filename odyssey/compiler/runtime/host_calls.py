@@ -1,4 +1,7 @@
-"""Host calls: kernels that a program calls through Python between native segments."""
+"""Host calls: kernels that a program calls through Python between native segments.
+
+Called by ``executable``, which makes them and runs them between its segments.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy as np
 
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.lowering import Call
-from odyssey.compiler.runtime.binding import address_of
+from odyssey.compiler.machine.addresses import address_of
 from odyssey.compiler.runtime.control_flow import host_call_kernel, subprograms_of
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.errors import ShapeError

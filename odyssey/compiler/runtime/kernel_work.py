@@ -1,4 +1,7 @@
-"""Work of kernels: the rows they compute, the bytes they move, and their flops."""
+"""Work of kernels: the rows they compute, the bytes they move, and their flops.
+
+Called by ``profile`` and ``explain``, for reports.
+"""
 
 from __future__ import annotations
 

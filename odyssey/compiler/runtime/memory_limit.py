@@ -1,4 +1,7 @@
-"""Memory limit of compiled programs."""
+"""Memory limit of compiled programs.
+
+Called by ``compiled_function`` after a trace, before anything is compiled.
+"""
 
 from __future__ import annotations
 

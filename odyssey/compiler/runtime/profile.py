@@ -1,7 +1,9 @@
 """Profiles: the time of each kernel, measured on copies of the states.
 
-The program is compiled once more with a clock around each kernel, and runs in memory of its own.
-Reading the clock twice takes about 40 ns, which are measured and subtracted.
+Called by ``inspection`` for ``profile``, by way of ``compiled_call`` or ``sized_program``, and by
+``compiled_function`` while a profiler is on. The program is compiled once more with a clock around
+each kernel, and runs in memory of its own. Reading the clock twice takes about 40 ns, which are
+measured and subtracted.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from odyssey.compiler.machine.addresses import address_of, memory_span
 from odyssey.compiler.native_dispatch.entry import RAN
-from odyssey.compiler.runtime.binding import address_of, memory_span
 from odyssey.compiler.runtime.executable import Executable
 from odyssey.compiler.runtime.kernel_work import format_count, kernel_work
 from odyssey.compiler.schedule.buffer_assignment import ALIGNMENT, Plan, is_fully_covered

@@ -1,4 +1,7 @@
-"""Results: rebuild the function's result, a tree of Variables, arrays and scalars, from buffers."""
+"""Results: rebuild the function's result, a tree of Variables, arrays and scalars, from buffers.
+
+Called by ``compiled_call`` after each run; ``dispatch_tables`` writes the leaves into tables.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Thread pool of compiled programs: its start, its end at a fork, and its symbols.
 
-The pool is native: its threads never call Python, so they share loops without the interpreter's
-lock. It starts with the first program that needs it. A fork ends it; parent and child start it
-again when they need it.
+Called by ``executable`` for a program whose kernels are shared among threads. The pool is native:
+its threads never call Python, so they share loops without the interpreter's lock. It starts with
+the first program that needs it. A fork ends it; parent and child start it again when they need it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from types import MappingProxyType
 from typing import Any
 
 from odyssey.compiler.codegen.thread_pool import SINGLE_THREADED, thread_pool_text
+from odyssey.compiler.machine.addresses import write_words
 from odyssey.compiler.machine.blas import thread_setters
 from odyssey.compiler.machine.jit import Loaded, load
 from odyssey.compiler.machine.thread_count import subscribe
-from odyssey.compiler.runtime.binding import write_words
 from odyssey.devices.commit import commit
 from odyssey.devices.write_guard import hold_during_forks
 

@@ -1,9 +1,10 @@
 """Buffer assignment: a memory location for each value of a program, by its liveness.
 
-Arguments, states, constants, results and the results of host calls have buffers of their own. All
-other stored values share one arena, where values with disjoint live ranges may overlap, and a
-result may be written over an operand that is read for the last time. Views need no memory; passes
-chose layouts for that before, see ``passes.layout_assignment``.
+Called by ``pipeline``; code generation and ``runtime`` read the plan. Arguments, states, constants,
+results and the results of host calls have buffers of their own. All other stored values share one
+arena, where values with disjoint live ranges may overlap, and a result may be written over an
+operand that is read for the last time. Views need no memory; passes chose layouts for that before,
+see ``passes.layout_assignment``.
 """
 
 from __future__ import annotations

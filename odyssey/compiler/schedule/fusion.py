@@ -1,9 +1,10 @@
 """Fusion: which nodes share one loop nest, and in which order kernels run.
 
-Kernels are a list; whatever a kernel reads was computed by itself or by one before it. Nodes are
-placed one after another: each into the kernel that computed the latest of its inputs, if one loop
-nest can do both; else into the latest kernel with the same loops that reads one of its arrays; else
-into a new kernel at the end. So fusion takes linear time in the size of the graph.
+Called by ``buffer_assignment`` at the start of planning. Kernels are a list; whatever a kernel
+reads was computed by itself or by one before it. Nodes are placed one after another: each into the
+kernel that computed the latest of its inputs, if one loop nest can do both; else into the latest
+kernel with the same loops that reads one of its arrays; else into a new kernel at the end. So
+fusion takes linear time in the size of the graph.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Verifier of plans: an independent check of buffer assignment and order, for tests."""
+"""Verifier of plans: an independent check of buffer assignment and order, for tests.
+
+Called by ``compiled_function`` and ``sized_program`` with ``check=True``.
+"""
 
 from __future__ import annotations
 

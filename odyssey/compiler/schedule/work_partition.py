@@ -1,7 +1,7 @@
 """Work partition: which kernels are parallelized, and into which blocks (their grain size).
 
-Blocks depend on shapes alone, and sums of blocks are added in the order of the blocks. So results
-do not depend on the number of threads.
+Called by code generation for each kernel. Blocks depend on shapes alone, and sums of blocks are
+added in the order of the blocks. So results do not depend on the number of threads.
 """
 
 from __future__ import annotations

@@ -1,10 +1,16 @@
-"""Sizes that vary from call to call: how they are declared, and what they are to a plan.
+"""Symbolic dimensions: sizes that vary from call to call, in declarations and in plans.
 
-A program for all sizes is made by planning it at several sizes at once. There a size that varies is
-a ``SymbolicDim``: a whole number that knows what it is at the other sizes. Plans ask sizes which of
-two ways is faster, as whether a row fits on the stack. A varying size answers as if it were larger
-than all that are fixed, and is equal to what is equal to it at every size: so plans of all sizes
-are alike, and only the numbers in them differ.
+One program for all sizes is planned at several sizes at once, the probe sizes. There a size that
+varies is a ``SymbolicDim``: an int that has its values at all probe sizes. Planning compares sizes,
+for example to decide whether a row fits on the stack. A symbolic dimension compares larger than
+every fixed size, and equal to what equals it at every probe size. So plans of all sizes are alike,
+and only the numbers in them differ.
+
+In the text of a program, numbers that depend on a symbolic dimension are marked, so that
+``symbolic_shapes.templates`` makes each of them a load from a list. At a probe size of 101::
+
+    %v1 = icmp slt i64 %k, $101$             a size, see ``SIZE_MARK``
+    call void @ody_parallel(..., i64 ~4~)    a number of blocks, see ``DERIVED_MARK``
 """
 
 from __future__ import annotations
@@ -16,16 +22,30 @@ from typing import Any
 from odyssey.checks import check_int, format_value
 from odyssey.errors import OdysseyError, SettingError
 
-__all__ = ["Dim", "SymbolicDimError", "SymbolicDim"]
+__all__ = ["DERIVED_MARK", "SIZE_MARK", "Dim", "SymbolicDim", "SymbolicDimError", "mark_derived"]
+
+SIZE_MARK = "$"
+"""Encloses a symbolic dimension in the text of a program. Two such numbers that are equal at all
+probe sizes are one entry of the list; a further size at which they differ has another program."""
+
+DERIVED_MARK = "~"
+"""Encloses a number that is computed from sizes by rounding or by buffer assignment, as a number of
+blocks or an offset. It may equal another number, or itself at other probe sizes, by accident. So it
+is always a load, and each occurrence has an entry of its own."""
+
+
+def mark_derived(number: int) -> str:
+    """Format a number that is derived from symbolic dimensions, for the text of a program."""
+    return f"{DERIVED_MARK}{number}{DERIVED_MARK}"
 
 
 class Dim:
     """A size that varies from call to call, for ``od.compile(fn, dynamic=...)``.
 
     Args:
-        name: What it is called. Where one name stands at several places, the sizes there are equal.
-        low: The least that it is.
-        high: The most that it is; None where that is not known.
+        name: Name of the dimension; axes that are declared with one name have equal sizes.
+        low: The least size.
+        high: The largest size; None if it is not known.
 
     >>> Dim("batch", 1, 4096)
     Dim('batch', 1, 4096)
@@ -43,7 +63,7 @@ class Dim:
         self.high = None if high is None else check_int("Dim", "high", high, self.low)
 
     def holds(self, size: int) -> bool:
-        """Whether a size is within the bounds."""
+        """Return whether a size is within the bounds."""
         return self.low <= size and (self.high is None or size <= self.high)
 
     def __repr__(self) -> str:
@@ -60,71 +80,74 @@ class Dim:
 
 
 class SymbolicDimError(OdysseyError):
-    """A number that varies met itself as one that does not know so."""
+    """A plan compares a symbolic dimension with its own value as a fixed number."""
 
 
 class SymbolicDim(int):
-    """A size here, and what it is at other sizes.
+    """A size at one probe size, with its values at all probe sizes.
 
-    Attributes:
-        seen: What it is at each of the sizes that a program is planned at.
+    Args:
+        value: Its value here.
+        probes: Its value at each probe size.
     """
 
-    seen: tuple[int, ...]
+    probes: tuple[int, ...]
 
-    def __new__(cls, value: int, seen: tuple[int, ...]) -> SymbolicDim:
-        """A size that is ``value`` here."""
-        made = super().__new__(cls, value)
-        made.seen = seen
-        return made
+    def __new__(cls, value: int, probes: tuple[int, ...]) -> SymbolicDim:
+        """Return a symbolic dimension."""
+        dim = super().__new__(cls, value)
+        dim.probes = probes
+        return dim
 
-    def _with(self, other: Any, how: Callable[[int, int], int], swapped: bool = False) -> Any:
+    def _apply(self, other: Any, operator: Callable[[int, int], int], swapped: bool = False) -> Any:
+        """Apply an operator at every probe size; an int if the result is the same at all."""
         if not isinstance(other, int):
             return NotImplemented
-        others = other.seen if isinstance(other, SymbolicDim) else (int(other),) * len(self.seen)
-        pairs = [(int(self), int(other)), *zip(self.seen, others, strict=True)]
-        value, *seen = [how(b, a) if swapped else how(a, b) for a, b in pairs]
-        # A share may be 1 at each size that was planned, and not at the next.
-        share = how is floordiv and not isinstance(other, SymbolicDim)
-        if not share and all(s == value for s in seen):
+        count = len(self.probes)
+        others = other.probes if isinstance(other, SymbolicDim) else (int(other),) * count
+        pairs = [(int(self), int(other)), *zip(self.probes, others, strict=True)]
+        value, *probes = [operator(b, a) if swapped else operator(a, b) for a, b in pairs]
+        # A quotient may be 1 at each probe size, and not at the next size.
+        quotient = operator is floordiv and not isinstance(other, SymbolicDim)
+        if not quotient and all(s == value for s in probes):
             return value
-        return SymbolicDim(value, tuple(seen))
+        return SymbolicDim(value, tuple(probes))
 
     def __add__(self, other: int) -> Any:
-        return self._with(other, add)
+        return self._apply(other, add)
 
     def __sub__(self, other: int) -> Any:
-        return self._with(other, sub)
+        return self._apply(other, sub)
 
     def __rsub__(self, other: int) -> Any:
-        return self._with(other, sub, swapped=True)
+        return self._apply(other, sub, swapped=True)
 
     def __mul__(self, other: int) -> Any:
-        return self._with(other, mul)
+        return self._apply(other, mul)
 
     def __floordiv__(self, other: int) -> Any:
-        return self._with(other, floordiv)
+        return self._apply(other, floordiv)
 
     def __rfloordiv__(self, other: int) -> Any:
-        return self._with(other, floordiv, swapped=True)
+        return self._apply(other, floordiv, swapped=True)
 
     def __mod__(self, other: int) -> Any:
-        return self._with(other, mod)
+        return self._apply(other, mod)
 
     def __rmod__(self, other: int) -> Any:
-        return self._with(other, mod, swapped=True)
+        return self._apply(other, mod, swapped=True)
 
     def __neg__(self) -> Any:
-        return self._with(-1, mul)
+        return self._apply(-1, mul)
 
     __radd__, __rmul__ = __add__, __mul__
 
-    # -------------------------------------------------------------- questions
+    # -------------------------------------------------------------- comparisons
 
     def _is_below(self, other: int) -> bool:
         if isinstance(other, SymbolicDim):
-            return self.seen[0] < other.seen[0]
-        return self.seen[0] < 0
+            return self.probes[0] < other.probes[0]
+        return self.probes[0] < 0
 
     def __lt__(self, other: int) -> bool:
         return self._is_below(other)
@@ -140,15 +163,15 @@ class SymbolicDim(int):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, SymbolicDim):
-            return self.seen == other.seen
-        # A share or what a division leaves may well be 1, or 0.
+            return self.probes == other.probes
+        # A quotient or a remainder may well be 1 or 0.
         if isinstance(other, int) and int(self) == other > 1 and self._is_planned():
             raise SymbolicDimError(f"a plan compares a size that varies with {int(other)}")
         return False
 
     def _is_planned(self) -> bool:
-        """Whether this is one of the sizes that are planned at, which no fixed size is equal to."""
-        return int(self) in self.seen and len(set(self.seen)) > 1
+        """Return whether this is a probe size itself, which equals no fixed size."""
+        return int(self) in self.probes and len(set(self.probes)) > 1
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -157,8 +180,8 @@ class SymbolicDim(int):
         return True
 
     def __hash__(self) -> int:
-        return hash(self.seen)
+        return hash(self.probes)
 
     def __format__(self, spec: str) -> str:
-        """In the text of a program it is marked."""
-        return format(int(self), spec) if spec else f"${int(self)}$"
+        """Format without a specification: marked, for the text of a program."""
+        return format(int(self), spec) if spec else f"{SIZE_MARK}{int(self)}{SIZE_MARK}"

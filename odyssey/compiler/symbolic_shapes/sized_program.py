@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.compiler.ir.nodes import Node
+from odyssey.compiler.machine.addresses import address_of
 from odyssey.compiler.machine.state_locks import PROGRAM_LOCKS
 from odyssey.compiler.native_dispatch.scalar_inputs import ScalarInputs
 from odyssey.compiler.pipeline import LoweredProgram, lower_program
-from odyssey.compiler.runtime.binding import address_of
 from odyssey.compiler.runtime.compiled_call import (
     CACHE_MISS,
     CompiledCall,

@@ -1,8 +1,15 @@
-"""One text for programs that differ in numbers alone: the numbers are read when it runs.
+"""Templates: one program text for all sizes, whose size-dependent numbers are loads from a list.
 
-What differs between the texts of a program at several sizes becomes a load from a list of numbers,
-of which each size has its own. A size fits where its text is that of the others but for these
-numbers, character by character: then what runs is what would have been compiled for it.
+Called by ``sized_program`` with the texts of a program at several probe sizes. Numbers in which the
+texts differ, and numbers that are marked (``symbolic.dims`` explains the marks ``$`` and ``~``),
+become loads from the list; each size has a list of its own::
+
+    at 101    %v1 = icmp slt i64 %k, $101$
+    at 103    %v1 = icmp slt i64 %k, $103$
+    template  %v1 = icmp slt i64 %k, %z.0       with %z.0 loaded at the start of the function
+
+A further size is accepted if its text is the template's except for these numbers, character by
+character. So what runs is what would have been compiled for that size.
 """
 
 from __future__ import annotations
@@ -14,20 +21,25 @@ from typing import NamedTuple
 
 import numpy as np
 
+from odyssey.compiler.symbolic.dims import DERIVED_MARK, SIZE_MARK
 from odyssey.errors import OdysseyError
 from odyssey.spec import Array
 
 __all__ = ["SIZES", "ProgramText", "TemplateMismatchError", "align_texts"]
 
 SIZES = "sizes"
-"""The global of a program that holds the address of its numbers."""
+"""Name of the global that holds the address of the list of numbers."""
 
-# Whole numbers, those that are marked as varying, alone or with others, and the bits of floating
-# ones.
-_NUMBER = re.compile(r'(~\d+~|\$-?\d+\$|0x[0-9A-F]{16}|(?<![\w.%@"$~-])-?\d+(?![\w.$~"]))')
+_MARKS = SIZE_MARK + DERIVED_MARK
+_S, _D = re.escape(SIZE_MARK), re.escape(DERIVED_MARK)
+# A marked number, the bits of a floating-point number, or an unmarked integer.
+_NUMBER = re.compile(
+    rf"({_D}\d+{_D}|{_S}-?\d+{_S}|0x[0-9A-F]{{16}}"
+    rf'|(?<![\w.%@"{_S}{_D}-])-?\d+(?![\w.{_S}{_D}"]))'
+)
 _TYPE = re.compile(r"\b(i\d+|float|double)\b")
 _KERNEL = re.compile(r"define internal void @(k\d+)\(")
-_CALLED = re.compile(r"(call void @)(k\d+)\(")
+_KERNEL_CALL = re.compile(r"(call void @)(k\d+)\(")
 
 
 class TemplateMismatchError(OdysseyError):
@@ -35,26 +47,41 @@ class TemplateMismatchError(OdysseyError):
 
 
 class _Hole(NamedTuple):
-    """A number in a line: its place among those of the line, and which of the list it is."""
+    """A number of a line that is read from the list.
 
-    at: int
-    place: int
+    Attributes:
+        position: Its position among the numbers of the line.
+        entry: Its index in the list.
+    """
+
+    position: int
+    entry: int
 
 
 class _Line(NamedTuple):
-    """A line with numbers that vary: what stands between all of its numbers; and those."""
+    """A line with numbers that vary.
 
-    between: list[str]
+    Attributes:
+        separators: The text around and between the numbers of the line.
+        numbers: All numbers of the line, as at the first probe size.
+        holes: Those that vary.
+    """
+
+    separators: list[str]
     numbers: list[str]
     holes: list[_Hole]
 
 
+# By type and values at the probe sizes, the index of an entry of the list.
+_Entries = dict[tuple[str, tuple[str, ...]], int]
+
+
 class ProgramText:
-    """A text whose numbers are read from a list.
+    """The template of a program.
 
     Attributes:
-        text: It, which defines the global ``SIZES``.
-        count: How long the list is.
+        text: The text, which defines the global ``SIZES``.
+        count: Length of the list of numbers.
     """
 
     def __init__(self, text: str, fixed: dict[int, str], lines: dict[int, _Line], count: int):
@@ -65,134 +92,137 @@ class ProgramText:
         self._length = len(fixed) + len(lines)
 
     def numbers(self, text: str) -> Array:
-        """The numbers with which this is another text.
+        """Return the list of numbers with which the template is the text at a further size.
 
         Raises:
-            TemplateMismatchError: there are none.
+            TemplateMismatchError: the text differs in more than numbers.
         """
         lines = text.split("\n")
         if len(lines) != self._length:
             raise TemplateMismatchError(f"of {len(lines)} lines, others of {self._length}")
-        for k, wanted in self._fixed.items():
-            if lines[k] != wanted:
-                raise TemplateMismatchError(f"{lines[k].strip()!r}, others have {wanted.strip()!r}")
-        found: list[str | None] = [None] * self.count
+        for k, expected in self._fixed.items():
+            if lines[k] != expected:
+                raise TemplateMismatchError(
+                    f"{lines[k].strip()!r}, others have {expected.strip()!r}"
+                )
+        values: list[str | None] = [None] * self.count
         for k, line in self._lines.items():
             parts = _NUMBER.split(lines[k])
             numbers = list(map(_strip_markers, parts[1::2]))
-            wanted_numbers = list(line.numbers)
-            if parts[::2] == line.between:
-                for at, index in line.holes:
-                    wanted_numbers[at] = numbers[at]
-                    before, found[index] = found[index], numbers[at]
-                    if before is not None and before != numbers[at]:
+            expected_numbers = list(line.numbers)
+            if parts[::2] == line.separators:
+                for position, entry in line.holes:
+                    number = expected_numbers[position] = numbers[position]
+                    before, values[entry] = values[entry], number
+                    if before is not None and before != number:
                         raise TemplateMismatchError(
-                            f"{before} and {numbers[at]}, which others have equal"
+                            f"{before} and {number}, which others have equal"
                         )
-            if parts[::2] != line.between or numbers != wanted_numbers:
+            if parts[::2] != line.separators or numbers != expected_numbers:
                 raise TemplateMismatchError(
-                    f"{lines[k].strip()!r}, others have {''.join(line.between)!r}"
+                    f"{lines[k].strip()!r}, others have {''.join(line.separators)!r}"
                 )
-        return np.array([_encode_number(number or "0") for number in found], np.int64)
+        return np.array([_encode_number(number or "0") for number in values], np.int64)
 
 
 def align_texts(texts: Sequence[str]) -> ProgramText:
-    """The template of a program's texts at several sizes.
+    """Return the template of a program from its texts at the probe sizes.
 
     Raises:
-        TemplateMismatchError: they differ in more than numbers.
+        TemplateMismatchError: the texts differ in more than numbers.
     """
     columns = [text.split("\n") for text in texts]
     if len(set(map(len, columns))) > 1:
         raise TemplateMismatchError(f"they have {sorted(set(map(len, columns)))} lines")
     fixed: dict[int, str] = {}
     lines: dict[int, _Line] = {}
-    known: dict[tuple[str, tuple[str, ...]], int] = {}
-    made: list[str] = []
+    entries: _Entries = {}
+    template: list[str] = []
     for k, row in enumerate(zip(*columns, strict=True)):
-        if "$" not in row[0] and "~" not in row[0] and len(set(row)) == 1:
+        if len(set(row)) == 1 and not any(mark in row[0] for mark in _MARKS):
             fixed[k] = row[0]
-            made.append(row[0])
+            template.append(row[0])
         else:
-            lines[k] = _align_line(row, known)
-            made.append(_line_with_loads(lines[k]))
-    types = {index: type for (type, _), index in known.items()}
-    return ProgramText(_functions_with_loads(made, types), fixed, lines, len(types))
+            lines[k] = _align_line(row, entries)
+            template.append(_line_with_loads(lines[k]))
+    types = {entry: type for (type, _), entry in entries.items()}
+    return ProgramText(_functions_with_loads(template, types), fixed, lines, len(types))
 
 
 def _strip_markers(number: str) -> str:
-    return number.strip("$~")
+    return number.strip(_MARKS)
 
 
 def _encode_number(number: str) -> int:
     """Encode a number for the list: an integer, or the bits of a float."""
     if number.startswith("0x"):
-        (found,) = struct.unpack(">q", bytes.fromhex(number[2:]))
-        return int(found)
+        (bits,) = struct.unpack(">q", bytes.fromhex(number[2:]))
+        return int(bits)
     return int(number)
 
 
-def _align_line(row: Sequence[str], known: dict[tuple[str, tuple[str, ...]], int]) -> _Line:
+def _align_line(row: Sequence[str], entries: _Entries) -> _Line:
+    """Align a line of the texts, and add the numbers that vary to ``entries``."""
     split = [_NUMBER.split(line) for line in row]
-    between = split[0][::2]
-    if any(parts[::2] != between for parts in split):
+    separators = split[0][::2]
+    if any(parts[::2] != separators for parts in split):
         raise TemplateMismatchError(f"{row[0].strip()!r} and {row[-1].strip()!r}")
     holes = []
-    for at, numbers in enumerate(zip(*[parts[1::2] for parts in split], strict=True)):
-        if len(set(numbers)) > 1 or numbers[0][0] in "$~":
-            before = "".join(between[: at + 1])
+    for position, numbers in enumerate(zip(*[parts[1::2] for parts in split], strict=True)):
+        if len(set(numbers)) > 1 or numbers[0][0] in _MARKS:
+            before = "".join(separators[: position + 1])
             types = _TYPE.findall(before)
             floating = numbers[0].startswith("0x")
             if not types or floating != (types[-1] in ("float", "double")):
                 raise TemplateMismatchError(f"a number of no known type in {row[0].strip()!r}")
             key = types[-1], tuple(map(_strip_markers, numbers))
-            if numbers[0][0] == "~":  # equal here for no reason
-                key = types[-1], (f"~{len(known)}",)
-            holes.append(_Hole(at, known.setdefault(key, len(known))))
-    return _Line(between, list(map(_strip_markers, split[0][1::2])), holes)
+            if numbers[0][0] == DERIVED_MARK:  # an entry of its own
+                key = types[-1], (f"{DERIVED_MARK}{len(entries)}",)
+            holes.append(_Hole(position, entries.setdefault(key, len(entries))))
+    return _Line(separators, list(map(_strip_markers, split[0][1::2])), holes)
 
 
 def _line_with_loads(line: _Line) -> str:
-    """A line whose numbers that vary are values."""
+    """Return a line that uses loaded values in the place of numbers that vary."""
     numbers = list(line.numbers)
-    for at, index in line.holes:
-        numbers[at] = f"%z.{index}"
-    parts = [*zip(line.between, numbers, strict=False)]
-    return "".join([part for pair in parts for part in pair] + [line.between[-1]])
+    for position, entry in line.holes:
+        numbers[position] = f"%z.{entry}"
+    pairs = zip(line.separators, numbers, strict=False)
+    return "".join([part for pair in pairs for part in pair] + [line.separators[-1]])
 
 
 # ------------------------------------------------------------------ functions
 
 
 def _functions_with_loads(lines: Sequence[str], types: dict[int, str]) -> str:
-    """The text in which every function loads the numbers that it uses; like kernels are one."""
-    made = [f"@{SIZES} = global ptr null"]
-    kernels: dict[str, str] = {}
-    same: dict[str, str] = {}
+    """Return the text whose functions load the numbers they use; equal kernels are merged."""
+    sections = [f"@{SIZES} = global ptr null"]
+    kernels: dict[str, str] = {}  # by body, the name of the kernel that is kept
+    merged: dict[str, str] = {}
     start = -1
     for k, line in enumerate(lines):
         if line.startswith("define "):
             start = k
         elif line == "}" and start >= 0:
-            whole = _function_with_loads(lines[start : k + 1], types)
-            found = _KERNEL.match(whole)
+            function = _function_with_loads(lines[start : k + 1], types)
+            kernel = _KERNEL.match(function)
             start = -1
-            if found:
-                name = found.group(1)
-                body = whole[found.end() :]
-                same[name] = kernels.setdefault(body, name)
-                if same[name] != name:
+            if kernel:
+                name = kernel.group(1)
+                merged[name] = kernels.setdefault(function[kernel.end() :], name)
+                if merged[name] != name:
                     continue
-            made.append(whole)
+            sections.append(function)
         elif start < 0:
             if "%z." in line:
                 raise TemplateMismatchError(f"{line.strip()!r} is not a part of a function")
-            made.append(line)
-    text = "\n".join(made)
-    return _CALLED.sub(lambda m: f"{m.group(1)}{same.get(m.group(2), m.group(2))}(", text)
+            sections.append(line)
+    text = "\n".join(sections)
+    return _KERNEL_CALL.sub(lambda m: f"{m.group(1)}{merged.get(m.group(2), m.group(2))}(", text)
 
 
 def _function_with_loads(lines: Sequence[str], types: dict[int, str]) -> str:
+    """Return a function that begins with the loads of the numbers it uses."""
     body = "\n".join(lines[1:])
     used = sorted(set(map(int, re.findall(r"%z\.(\d+)\b", body))))
     if not used:
@@ -206,11 +236,11 @@ def _function_with_loads(lines: Sequence[str], types: dict[int, str]) -> str:
 
 
 def _load_number(k: int, type: str) -> list[str]:
-    place = f"ptr %z.a{k}"
+    address = f"ptr %z.a{k}"
     if type in ("i64", "double"):
-        return [f"  %z.{k} = load {type}, {place}"]
-    wide, how = ("double", "fptrunc") if type == "float" else ("i64", "trunc")
+        return [f"  %z.{k} = load {type}, {address}"]
+    wide, conversion = ("double", "fptrunc") if type == "float" else ("i64", "trunc")
     return [
-        f"  %z.l{k} = load {wide}, {place}",
-        f"  %z.{k} = {how} {wide} %z.l{k} to {type}",
+        f"  %z.l{k} = load {wide}, {address}",
+        f"  %z.{k} = {conversion} {wide} %z.l{k} to {type}",
     ]
