@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from odyssey.ops.structure.shape import expand_dims, reshape, shape_of
+from odyssey.table.declare import set_op_metadata
 
 __all__ = ["accept_unbatched"]
 
@@ -23,12 +24,8 @@ def accept_unbatched(several: Any) -> Any:
         out = several(expand_dims(args[0], 0, tape=tape), *args[1:], **named)
         return reshape(out, shape_of(out)[1:], tape=tape)
 
-    call.__name__ = call.__qualname__ = row.name
-    call.__module__, call.__doc__ = row.module, row.doc
-    call.__wrapped__ = row.reference  # type: ignore[attr-defined]
-    call.row = row  # type: ignore[attr-defined]
-    row.call = call
-    return call
+    row.call = set_op_metadata(call, row)
+    return row.call
 
 
 def _axis_count(x: Any) -> int:

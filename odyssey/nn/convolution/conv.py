@@ -216,11 +216,9 @@ def _is_single_or_double(first: Any, second: Any, *others: Any) -> bool:
 _FEW = 64
 
 
-def conv_decomposition(
-    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any
-) -> Any:
+def conv_decomposition(x: Any, weight: Any, bias: Any, *options: Any) -> Any:
     """Convolution in ops: unfolded windows as columns, times the weight."""
-    grid, groups = conv_grid("convolution", x, weight, bias, (stride, padding, dilation, groups))
+    grid, groups = conv_grid("convolution", x, weight, bias, options)
     height = math.prod(weight.shape[1:])
     rows = reshape(weight, (1, groups, weight.shape[0] // groups, height))
     columns = _unfolded_columns(x, grid, groups)
@@ -261,11 +259,8 @@ def _unfolded_columns(x: Any, grid: WindowGrid, groups: int) -> Any:
     return reshape(found, (x.shape[0], groups, height, math.prod(grid.counts)))
 
 
-def input_decomposition(
-    y: Any, weight: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: Any
-) -> Any:
+def input_decomposition(y: Any, weight: Any, size: Any, *options: Any) -> Any:
     """Transpose of the convolution in its images, in ops."""
-    options = (stride, padding, dilation, groups)
     grid, groups, shape = input_grid("convolution_input", y, weight, size, options)
     height, places = math.prod(weight.shape[1:]), math.prod(grid.counts)
     rows = reshape(weight, (1, groups, weight.shape[0] // groups, height))
@@ -282,18 +277,8 @@ def input_decomposition(
     )
 
 
-def lower_input(
-    build: Any,
-    y: Any,
-    weight: Any,
-    size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: Any,
-) -> Any:
+def lower_input(build: Any, y: Any, weight: Any, size: Any, *options: Any) -> Any:
     """Lower the transpose in the images, if fast as a convolution of the dilated cotangent."""
-    options = (stride, padding, dilation, groups)
     grid, groups, shape = input_grid("convolution_input", y, weight, size, options)
     if _runs_winograd(grid, shape[0], weight.shape, groups, y, weight):
         return NotImplemented
@@ -328,11 +313,8 @@ def _conv_with_flipped_weight(
     return reshape(matmul(rows, _unfolded_columns(y, back, groups)), shape)
 
 
-def weight_decomposition(
-    y: Any, x: Any, window: Any, stride: Any, padding: Any, dilation: Any, groups: Any
-) -> Any:
+def weight_decomposition(y: Any, x: Any, window: Any, *options: Any) -> Any:
     """Transpose of the convolution in its weight, in ops."""
-    options = (stride, padding, dilation, groups)
     grid, groups, shape = weight_grid("convolution_weight", y, x, window, options)
     parts = reshape(y, (x.shape[0], groups, shape[0] // groups, math.prod(grid.counts)))
     columns = matrix_transpose(_unfolded_columns(x, grid, groups))

@@ -357,16 +357,9 @@ def _declare_average_pool(
         *places, _, beyond = window_options(who, n, window, stride, padding, 1, ceil_mode)
         return *places, count_include_pad, beyond
 
-    def infer(
-        x: Spec,
-        window: Shape,
-        stride: Shape,
-        padding: Shape,
-        count_include_pad: bool,
-        ceil_mode: bool,
-    ) -> Spec:
-        shape = pooled_shape(who, x.shape, window, stride, padding, (1,) * n, ceil_mode)
-        return Spec(shape, MEAN_DTYPE(x.dtype))
+    def infer(x: Spec, *options: Any) -> Spec:
+        *windows, _, ceil_mode = options
+        return Spec(pooled_shape(who, x.shape, *windows, (1,) * n, ceil_mode), MEAN_DTYPE(x.dtype))
 
     @op(
         linear=True,

@@ -35,7 +35,7 @@ from odyssey.ops.structure.gathering import add_taken, take
 from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Shape, Spec, spec_of
-from odyssey.table.declare import Kernel, op, publish
+from odyssey.table.declare import Kernel, op, publish, set_op_metadata
 from odyssey.table.samples import Sample, reject, sample
 
 
@@ -172,11 +172,9 @@ def _slice_masks(parts: list[Any], dtype: Any) -> tuple[list[Any], Any]:
     return hits, reduce(add, [astype(found, dtype) for found in hits])
 
 
-def max_pool_decomposition(
-    x: Any, window: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
-) -> Any:
+def max_pool_decomposition(x: Any, *options: Any) -> Any:
     """Max pooling in ops, over as many axes as the options have numbers."""
-    plan = plan_windows("max_pool", x, window, stride, padding, dilation, ceil_mode)
+    plan = plan_windows("max_pool", x, *options)
     parts = _slices(x, plan)
     if parts is not None:
         return reduce(maximum, parts)
@@ -194,16 +192,8 @@ def _gathered_masks(x: Any, plan: WindowPlan, dtype: Any) -> tuple[Any, Any, Arr
     return hits, sum(astype(hits, dtype), -2, keepdims=True), places
 
 
-def _pullback_decomposition(
-    cotangent: Any,
-    x: Any,
-    window: Shape,
-    stride: Shape,
-    padding: Shape,
-    dilation: Shape,
-    ceil_mode: bool,
-) -> Any:
-    plan = plan_windows("max_pool", x, window, stride, padding, dilation, ceil_mode)
+def _pullback_decomposition(cotangent: Any, x: Any, *options: Any) -> Any:
+    plan = plan_windows("max_pool", x, *options)
     dtype = np.result_type(cotangent.dtype, x.dtype)
     parts = _slices(x, plan)
     if parts is not None and plan.disjoint:
@@ -216,14 +206,12 @@ def _pullback_decomposition(
         return reduce(add, spread)
     hits, count, places = _gathered_masks(x, plan, dtype)
     parts = keep_where(div(reshape(cotangent, count.shape), count), hits)
-    flat = (*count.shape[:-2], math.prod(x.shape[len(x.shape) - len(window) :]))
+    flat = (*count.shape[:-2], math.prod(x.shape[len(x.shape) - len(plan.out) :]))
     return reshape(add_taken(parts, places, axis=-1, spec=Spec(flat, parts.dtype)), x.shape)
 
 
-def _pushforward_decomposition(
-    t: Any, x: Any, window: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
-) -> Any:
-    plan = plan_windows("max_pool", x, window, stride, padding, dilation, ceil_mode)
+def _pushforward_decomposition(t: Any, x: Any, *options: Any) -> Any:
+    plan = plan_windows("max_pool", x, *options)
     dtype = np.result_type(t.dtype, x.dtype)
     parts, moved = _slices(x, plan), _slices(t, plan)
     if parts is not None and moved is not None:
@@ -269,18 +257,8 @@ def _fits_pullback_loop(cotangent: Spec, x: Spec, window: Shape, *options: Any) 
     return safe and fits_loop(Spec(x.shape, cotangent.dtype), window) and fits
 
 
-def _infer_pullback(
-    cotangent: Spec,
-    x: Spec,
-    window: Shape,
-    stride: Shape,
-    padding: Shape,
-    dilation: Shape,
-    ceil_mode: bool,
-) -> Spec:
-    wanted = pooled_shape(
-        "max_pool_pullback", x.shape, window, stride, padding, dilation, ceil_mode
-    )
+def _infer_pullback(cotangent: Spec, x: Spec, *options: Any) -> Spec:
+    wanted = pooled_shape("max_pool_pullback", x.shape, *options)
     if cotangent.shape != wanted:
         raise ShapeError(
             f"max_pool_pullback: the cotangent has shape {cotangent.shape}; "
@@ -289,12 +267,8 @@ def _infer_pullback(
     return Spec(x.shape, np.result_type(cotangent.dtype, x.dtype))
 
 
-def _infer_pushforward(
-    t: Spec, x: Spec, window: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
-) -> Spec:
-    shape = pooled_shape(
-        "max_pool_pushforward", x.shape, window, stride, padding, dilation, ceil_mode
-    )
+def _infer_pushforward(t: Spec, x: Spec, *options: Any) -> Spec:
+    shape = pooled_shape("max_pool_pushforward", x.shape, *options)
     if t.shape != x.shape:
         raise ShapeError(
             f"max_pool_pushforward: t has shape {t.shape}; wanted is that of x, {x.shape}"
@@ -492,12 +466,9 @@ def _with_indices_option(pooled: Any) -> Any:
         operands, options = row.bind_arguments(args, named)
         return out, max_pool_indices(*operands, *options, tape=tape)
 
-    call.__name__ = call.__qualname__ = row.name
-    call.__module__, call.__doc__ = row.module, row.doc
-    call.__wrapped__ = _max_pool_signature  # type: ignore[attr-defined]
-    call.row = row  # type: ignore[attr-defined]
-    row.call = call
-    return call
+    row.call = set_op_metadata(call, row)
+    row.call.__wrapped__ = _max_pool_signature
+    return row.call
 
 
 def _declare_max_pool(
