@@ -10,6 +10,7 @@ from numpy import ndarray
 
 from odyssey.checks import describe_type
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
+from odyssey.devices.ownership import may_alias
 from odyssey.errors import DTypeError
 from odyssey.graph.graph import Graph
 from odyssey.table.value import Mark, Symbol, Value, array_of, is_trainable
@@ -262,7 +263,7 @@ def _shares_memory(result: Any, given: list[Any]) -> bool:
     found = [array_of(leaf) for leaf in leaves(result)]
     own = [array for array in map(array_of, given) if type(array) is ndarray]
     arrays = [array for array in found if type(array) is ndarray and array.size]
-    return any(np.may_share_memory(array, one) for array in arrays for one in own)
+    return any(may_alias(array, own) for array in arrays)
 
 
 def aliases_states(result: Any, graph: Graph) -> bool:

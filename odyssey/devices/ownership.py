@@ -1,9 +1,9 @@
-"""Ownership of arrays: copies, read-only views, and detection of writes."""
+"""Ownership and aliasing of arrays: copies, views, memory spans, and detection of writes."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,19 @@ from odyssey.spec import Array
 __all__ = [
     "LARGE",
     "SMALL",
+    "address_of",
     "copy_if_shared",
     "copy_with_layout",
     "digest",
     "has_overlapping_elements",
+    "has_overlapping_writes",
     "is_referenced_elsewhere",
     "is_shared",
     "is_uniform",
     "is_writable",
+    "may_alias",
+    "memory_span",
+    "overlaps",
     "owner_of",
     "owns_memory",
     "read_only_view",
@@ -162,6 +167,73 @@ def has_overlapping_elements(array: Array) -> bool:
     for n, s in zip(array.shape, array.strides, strict=True):
         offsets = (offsets[:, None] + np.arange(n) * s).reshape(-1)
     return bool((np.diff(np.sort(offsets)) < array.itemsize).any())
+
+
+def address_of(array: Array) -> int:
+    """Return the address of an array's first element."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def memory_span(array: Array) -> tuple[int, int]:
+    """Return the first address of an array's memory and the address behind its last byte.
+
+    >>> x = np.zeros(4)
+    >>> start, end = memory_span(x[::-2])
+    >>> start - address_of(x), end - start
+    (8, 24)
+    """
+    start = end = address_of(array)
+    if not array.size:
+        return start, start
+    for n, s in zip(array.shape, array.strides, strict=True):
+        if s > 0:
+            end += (n - 1) * s
+        else:
+            start += (n - 1) * s
+    return start, end + array.itemsize
+
+
+def overlaps(span: tuple[int, int], others: Iterable[tuple[int, int]]) -> bool:
+    """Return whether a memory span overlaps one of ``others``.
+
+    >>> overlaps((0, 8), [(8, 16)]), overlaps((0, 9), [(8, 16)])
+    (False, True)
+    """
+    start, end = span
+    return any(start < high and low < end for low, high in others)
+
+
+def has_overlapping_writes(spans: Iterable[tuple[int, int, bool]]) -> bool:
+    """Return whether a memory span that is written to overlaps another.
+
+    Args:
+        spans: The start, the end, and whether the span is written to.
+
+    >>> has_overlapping_writes([(0, 8, False), (4, 12, False), (16, 24, True)])
+    False
+    >>> has_overlapping_writes([(0, 8, False), (4, 12, True)])
+    True
+    """
+    reach, reach_is_written = -1, False
+    for start, end, written in sorted(spans):
+        if start < reach and (written or reach_is_written):
+            return True
+        if end > reach:
+            reach, reach_is_written = end, written
+    return False
+
+
+def may_alias(array: Any, others: Iterable[Any]) -> bool:
+    """Return whether the memory span of an array overlaps that of one of ``others``.
+
+    Arrays that interleave, as ``x[::2]`` and ``x[1::2]``, count as aliases; empty ones do not.
+
+    >>> x = np.zeros(4)
+    >>> may_alias(x[:2], [x[2:]]), may_alias(x[::2], [x[2:], x[1::2]])
+    (False, True)
+    """
+    return any(np.may_share_memory(array, other) for other in others)
 
 
 def sample_bytes(array: Array) -> bytes:

@@ -17,7 +17,12 @@ from numpy import ndarray
 from odyssey.devices.array_locks import lock_holders
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import commit
-from odyssey.devices.ownership import has_overlapping_elements, is_writable, read_only_view
+from odyssey.devices.ownership import (
+    has_overlapping_elements,
+    is_writable,
+    may_alias,
+    read_only_view,
+)
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, MutationError, ShapeError
 from odyssey.table.protocols import Recording
@@ -149,7 +154,7 @@ class Memory:
                     f"assign: a value of shape {array.shape} does not fit {leaf!r}"
                 ) from None
             # NumPy would copy what overlaps, and that may fail.
-            if np.may_share_memory(array, leaf._array):
+            if may_alias(array, [leaf._array]):
                 array = array.copy()
             commit(assign_plan(leaf, array))
 

@@ -1,6 +1,7 @@
 """What an array is, whose it is and how it lies is asked in ``devices/``: few others look."""
 
 import ast
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,15 @@ import pytest
 
 import odyssey as od
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, NUMPY_SCALARS
-from odyssey.devices.ownership import is_uniform, owner_of, owns_memory
+from odyssey.devices.ownership import (
+    address_of,
+    has_overlapping_writes,
+    is_uniform,
+    memory_span,
+    overlaps,
+    owner_of,
+    owns_memory,
+)
 
 PACKAGE = Path(od.__file__).parent
 
@@ -109,3 +118,30 @@ def test_uniform_goes_by_bits_and_not_by_value():
     assert not is_uniform(np.array([np.nan, -np.nan]))
     assert not is_uniform(np.array([0.0, -0.0]))
     assert not is_uniform(np.array([complex(0.0, 0.0), complex(0.0, -0.0)]))
+
+
+def test_memory_spans_are_the_bounds_of_all_elements():
+    rng = np.random.default_rng(3)
+    base = np.zeros((6, 7, 8))
+    for _ in range(50):
+        steps = [int(s) for s in rng.choice([-3, -2, -1, 1, 2], 3)]
+        view = base[tuple(slice(None, None, step) for step in steps)].transpose(rng.permutation(3))
+        offsets = [np.dot(index, view.strides) for index in np.ndindex(view.shape)]
+        first = address_of(view)
+        assert memory_span(view) == (first + min(offsets), first + max(offsets) + 8)
+    assert memory_span(base[:, :0]) == (address_of(base),) * 2
+
+
+def test_writes_overlap_if_one_of_two_spans_that_overlap_is_written():
+    rng = np.random.default_rng(4)
+    outcomes = []
+    for _ in range(300):
+        starts = rng.integers(0, 30, 4)
+        spans = [(int(s), int(s + rng.integers(1, 9)), bool(rng.integers(2))) for s in starts]
+        expected = any(
+            (one[2] or other[2]) and overlaps(one[:2], [other[:2]])
+            for one, other in combinations(spans, 2)
+        )
+        assert has_overlapping_writes(spans) == expected
+        outcomes.append(expected)
+    assert set(outcomes) == {True, False}

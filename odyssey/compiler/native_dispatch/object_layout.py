@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
-from odyssey.compiler.machine.addresses import address_of
 from odyssey.compiler.native_dispatch import NATIVE_DISPATCH
 from odyssey.compiler.native_dispatch.cpython_layout import (
     REFERENCE_COUNT_MASK,
@@ -23,6 +22,7 @@ from odyssey.compiler.native_dispatch.cpython_layout import (
     list_field_offsets,
     slot_offset,
 )
+from odyssey.devices.ownership import address_of
 from odyssey.table.value import Value
 
 __all__ = ["ObjectLayout", "numpy_functions", "object_layout"]

@@ -6,7 +6,6 @@ of an address, a mask and the expected word, which the native entry point compar
 
 from __future__ import annotations
 
-from odyssey.compiler.machine.addresses import address_of
 from odyssey.compiler.native_dispatch.cpython_layout import (
     ALL_BITS,
     REFERENCE_COUNT_MASK,
@@ -15,13 +14,13 @@ from odyssey.compiler.native_dispatch.cpython_layout import (
 from odyssey.compiler.native_dispatch.object_layout import object_layout
 from odyssey.compiler.runtime.buffer_leases import EXCLUSIVE_COUNT
 from odyssey.compiler.schedule.buffer_assignment import Plan
-from odyssey.compiler.state_layout import BindingError
+from odyssey.devices.ownership import address_of
 from odyssey.graph.graph import State
 from odyssey.spec import Array
 from odyssey.table.value import LEAF, Info, Value, is_trainable
 from odyssey.variable import Variable
 
-__all__ = ["absent_gradient_words", "planned_strides", "refuse_overlap", "state_guard_words"]
+__all__ = ["absent_gradient_words", "planned_strides", "state_guard_words"]
 
 _WRITEABLE = 0x400  # a flag of NumPy arrays
 
@@ -32,17 +31,6 @@ def planned_strides(plan_: Plan, k: int) -> tuple[int, ...] | None:
         if allocation.buffer.kind == "state" and allocation.buffer.index == k:
             return allocation.view.strides
     return None
-
-
-def refuse_overlap(spans: list[tuple[int, int, bool]]) -> None:
-    """Raise BindingError if a written state aliases another: spans are (start, end, written)."""
-    ordered = sorted(spans)
-    reach, reach_written = -1, False
-    for start, end, written in ordered:
-        if start < reach and (written or reach_written):
-            raise BindingError("two states share memory")
-        if end > reach:
-            reach, reach_written = end, written
 
 
 def state_guard_words(state: State, array: Array, written: bool) -> list[int]:

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.compiler.machine.addresses import address_of
 from odyssey.compiler.machine.jit import load
 from odyssey.compiler.native_dispatch.entry import GUARD_FAILED, RAN
 from odyssey.compiler.symbolic.expressions import Arithmetic, Expression
+from odyssey.devices.ownership import address_of
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph, ScalarInput
 from odyssey.graph.subgraphs import Loop, LoopRow, output_specs

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.compiler.guards.guards import GuardSet
-from odyssey.compiler.machine.addresses import address_of, read_word
+from odyssey.compiler.machine.addresses import read_word
 from odyssey.compiler.machine.jit import builtin
 from odyssey.compiler.native_dispatch.cpython_layout import (
     MISSING,
@@ -39,6 +39,7 @@ from odyssey.compiler.native_dispatch.tables import (
 )
 from odyssey.compiler.runtime.executable import Executable
 from odyssey.compiler.runtime.results import ResultBuilder
+from odyssey.devices.ownership import address_of
 from odyssey.devices.write_guard import BINDINGS, GUARD
 from odyssey.optim.groups import Group
 from odyssey.optim.step_runner import error_treatment

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from odyssey.compiler.runtime.results import NotCompilableError
+from odyssey.devices.ownership import may_alias
 from odyssey.table.value import Mark, array_of
 
 __all__ = ["refuse_states_on_tapes", "refuse_captured_aliases"]
@@ -32,7 +31,7 @@ def refuse_captured_aliases(states: Sequence[Any], arrays: Sequence[Any]) -> Non
     """Refuse programs that write a state aliased by a captured constant."""
     for state in states:
         written = state.field == "data" and state.update is not None
-        if written and any(np.may_share_memory(a, array_of(state.variable)) for a in arrays):
+        if written and may_alias(array_of(state.variable), arrays):
             raise NotCompilableError(
                 f"it reads an array in which {state.label} lies, and writes there"
             )

@@ -21,7 +21,7 @@ from numpy import ndarray
 from odyssey.compiler.codegen.module import EXTRA_COUNTERS, Module
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.lowering import lower
-from odyssey.compiler.machine.addresses import address_of, memory_span, write_words
+from odyssey.compiler.machine.addresses import write_words
 from odyssey.compiler.machine.blas import blas_addresses
 from odyssey.compiler.machine.jit import Loaded, builtin, load
 from odyssey.compiler.machine.state_locks import memory_owner, state_locks
@@ -34,7 +34,6 @@ from odyssey.compiler.pipeline import LoweredProgram, lower_program, output_spec
 from odyssey.compiler.runtime.binding import (
     absent_gradient_words,
     planned_strides,
-    refuse_overlap,
     state_guard_words,
 )
 from odyssey.compiler.runtime.buffer_leases import (
@@ -58,7 +57,13 @@ from odyssey.compiler.state_layout import (
     data_states,
     noncontiguous_strides,
 )
-from odyssey.devices.ownership import has_overlapping_elements
+from odyssey.devices.ownership import (
+    address_of,
+    has_overlapping_elements,
+    has_overlapping_writes,
+    memory_span,
+    overlaps,
+)
 from odyssey.devices.write_guard import BINDINGS
 from odyssey.graph.graph import Graph, State
 from odyssey.graph.subgraphs import LoopRow
@@ -267,10 +272,10 @@ class Executable:
             if written and has_overlapping_elements(array):
                 raise BindingError(f"elements of {state.label} share memory")
             arrays.append((state, lease_of(array)))
-            start, end = memory_span(array)
-            spans.append((start, end, written))
+            spans.append((*memory_span(array), written))
             words += state_guard_words(state, array, written)
-        refuse_overlap(spans)
+        if has_overlapping_writes(spans):
+            raise BindingError("two states share memory")
         # Locks of Variables and of the arrays that own the memory; adds no reference to an array.
         involved = [*(s.variable for s in self.graph.states), *cleared]
         involved += [memory_owner(held.array) for _, held in arrays]
@@ -321,8 +326,7 @@ class Executable:
             dtype, given = spec.dtype, getattr(array, "dtype", None)
             if type(array) is not ndarray or given != dtype or array.shape != spec.shape:
                 raise BindingError(f"{type(array).__name__} of {given} was passed for {spec}")
-            start, end = memory_span(array)
-            if any(start < high and low < end for low, high in self._written):
+            if overlaps(memory_span(array), self._written):
                 raise BindingError("an argument aliases a state that is written")
             if not (array.flags.c_contiguous and array.flags.aligned):
                 array = np.array(array, dtype, order="C")

@@ -13,9 +13,9 @@ import numpy as np
 
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.lowering import Call
-from odyssey.compiler.machine.addresses import address_of
 from odyssey.compiler.runtime.control_flow import host_call_kernel, subprograms_of
 from odyssey.compiler.schedule.buffer_assignment import Plan
+from odyssey.devices.ownership import address_of, may_alias
 from odyssey.errors import ShapeError
 from odyssey.graph.graph import Graph, ScalarInput
 from odyssey.graph.subgraphs import LoopRow
@@ -72,7 +72,7 @@ class HostCall:
             spec = specs[place]
             array = np.ascontiguousarray(made[place], spec.dtype).reshape(spec.shape)
             shares = array.base is not None and not self._fresh
-            if shares and any(np.may_share_memory(array, a) for a in arrays):
+            if shares and may_alias(array, arrays):
                 array = array.copy()  # the operand's buffer will be reused
             results[id] = array
             if slot is not None:

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.compiler.machine.addresses import address_of, memory_span
 from odyssey.compiler.native_dispatch.entry import RAN
 from odyssey.compiler.runtime.executable import Executable
 from odyssey.compiler.runtime.kernel_work import format_count, kernel_work
 from odyssey.compiler.schedule.buffer_assignment import ALIGNMENT, Plan, is_fully_covered
 from odyssey.compiler.schedule.fusion import Kernel
 from odyssey.compiler.state_layout import BindingError
+from odyssey.devices.ownership import address_of, memory_span
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph

@@ -24,6 +24,7 @@ from odyssey.compiler.native_dispatch.tables import (
 )
 from odyssey.compiler.pipeline import LoweredProgram
 from odyssey.compiler.runtime.executable import Executable
+from odyssey.devices.ownership import may_alias
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph, Ref, Splat
 from odyssey.table.value import (
@@ -201,9 +202,8 @@ def _refuse_aliased_results(found: Sequence[Any]) -> None:
     """Refuse results that alias one another."""
     arrays = [array for array in found if type(array) is ndarray and array.size]
     for k, one in enumerate(arrays):
-        for other in arrays[k + 1 :]:
-            if np.may_share_memory(one, other):
-                raise NotCompilableError("two of its results share memory")
+        if may_alias(one, arrays[k + 1 :]):
+            raise NotCompilableError("two of its results share memory")
 
 
 def _captured_leaf(leaf: Any) -> ResultLeaf:

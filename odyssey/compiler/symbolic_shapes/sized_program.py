@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.compiler.ir.nodes import Node
-from odyssey.compiler.machine.addresses import address_of
 from odyssey.compiler.machine.state_locks import PROGRAM_LOCKS
 from odyssey.compiler.native_dispatch.scalar_inputs import ScalarInputs
 from odyssey.compiler.pipeline import LoweredProgram, lower_program
@@ -36,7 +35,7 @@ from odyssey.compiler.symbolic_shapes.templates import (
 )
 from odyssey.compiler.symbolic_shapes.trace_alignment import TraceAlignment
 from odyssey.compiler.tracing.attempt import TraceAttempt
-from odyssey.devices.ownership import same_bits
+from odyssey.devices.ownership import address_of, same_bits
 from odyssey.errors import SettingError
 from odyssey.graph.graph import Graph
 from odyssey.spec import Array
