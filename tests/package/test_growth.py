@@ -103,6 +103,73 @@ def growth(work, start, count):
     return (after - before) / count
 
 
+def training_step():
+    """Return a step of training on a batch."""
+    w = Variable(RNG.normal(size=(3, 4)), requires_grad=True)
+    optimizer = od.optim.Adam([w], learning_rate=1e-3)
+
+    def step(x, wanted):
+        with GradientTape() as tape:
+            loss = ((ops.tanh(x @ w) - wanted) ** 2).mean()
+        tape.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+def eager_step():
+    step = training_step()
+    return lambda k: step(np.full((5, 3), k * 1e-3), np.ones((5, 4)))
+
+
+def compiled_step():
+    step = od.compile(training_step())
+
+    def run(k):
+        step(np.full((5, 3), k * 1e-3), np.ones((5, 4)))
+        assert k < 3 or step.statistics().native
+
+    return run
+
+
+def failing_step(make):
+    """Return a step that fails after each one that does not."""
+
+    def run(k):
+        step(k)
+        with pytest.raises(ShapeError):
+            ops.add(np.ones(2), leaf)
+        with pytest.raises(ShapeError), GradientTape() as tape:
+            tape.backward((leaf * 2.0) @ np.ones(2))
+
+    step, leaf = make(), Variable(np.ones(3), requires_grad=True)
+    return run
+
+
+# Each with a number of steps, and the bytes that one may leave: an array takes 112, a float 24.
+STEPS = {
+    "eager": (eager_step, 200, 5),
+    "compiled": (compiled_step, 200, 5),
+    "eager, with failures between": (lambda: failing_step(eager_step), 80, 100),
+    "compiled, with failures between": (lambda: failing_step(compiled_step), 80, 100),
+}
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("name", STEPS)
+def test_after_some_hundred_steps_of_training_objects_and_memory_are_as_many_as_before(name):
+    make, count, left = STEPS[name]
+    run = make()
+    for k in range(10):
+        run(k)
+    gc.collect()
+    objects = len(gc.get_objects())
+    assert growth(run, 10, count) <= left
+    assert len(gc.get_objects()) <= objects + 5
+
+
 @pytest.mark.slow
 @pytest.mark.share(2)
 @pytest.mark.parametrize("name", [name for name in NEW if name not in FILL_SPECS])
