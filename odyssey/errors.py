@@ -3,6 +3,8 @@
 import numpy as np
 
 __all__ = [
+    "CompileError",
+    "CompileWarning",
     "DTypeError",
     "DeviceError",
     "DeviceMemoryError",
@@ -92,6 +94,14 @@ class NotDifferentiableError(OdysseyError):
 
 class MissingGradientError(OdysseyError):
     """An optimizer met a parameter whose gradient was never computed."""
+
+
+class CompileError(OdysseyError, RuntimeError):
+    """A function that ``compile(fn, fullgraph=True)`` cannot make a program of."""
+
+
+class CompileWarning(UserWarning):
+    """A compiled function runs eagerly; the message says why, where and what to do."""
 
 
 class IndependentWarning(UserWarning):

@@ -36,6 +36,8 @@ def compile(
     memory_budget: int | None = None,
     threads: int | None = None,
     dynamic: Mapping[str, Mapping[int, Dim]] | None = None,
+    fullgraph: bool = False,
+    warn: bool = True,
 ) -> CompiledFunction: ...
 
 
@@ -48,6 +50,8 @@ def compile(
     memory_budget: int | None = None,
     threads: int | None = None,
     dynamic: Mapping[str, Mapping[int, Dim]] | None = None,
+    fullgraph: bool = False,
+    warn: bool = True,
 ) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
 
 
@@ -60,6 +64,8 @@ def compile(
     memory_budget: int | None = None,
     threads: int | None = None,
     dynamic: Mapping[str, Mapping[int, Dim]] | None = None,
+    fullgraph: bool = False,
+    warn: bool = True,
 ) -> Any:
     """Compile ``fn`` to a native program with its results and side effects.
 
@@ -103,6 +109,9 @@ def compile(
             own, up to 8; ``explain`` gives the reason. A new size is traced and compared with the
             program, which takes some milliseconds. With ``memory_limit`` or ``memory_budget``,
             each size has a program of its own.
+        fullgraph: Raise CompileError where a call would fall back to ``fn``.
+        warn: Warn, once a reason, of a call that falls back to ``fn`` although arguments of its
+            shapes and types came before.
 
     Returns:
         A callable. Its methods: ``lower(*args)`` returns the ``graph``, ``explain(*args)``
@@ -110,6 +119,7 @@ def compile(
         ``estimate_memory_requirements(*args)`` returns bytes, ``clear_cache()`` drops programs.
 
     Raises:
+        CompileError: ``fullgraph`` is set, and a call falls back to ``fn``.
         DeviceMemoryError: a program holds more than ``memory_limit``, or than ``memory_budget`` in
             spite of rematerialization; the message names the largest buffers.
         DTypeError: a static argument is not hashable, or is an array.
@@ -121,6 +131,7 @@ def compile(
     """
     settings: dict[str, Any] = {"check": check, "memory_limit": memory_limit, "threads": threads}
     settings |= {"memory_budget": memory_budget, "dynamic": dynamic}
+    settings |= {"fullgraph": fullgraph, "warn": warn}
     if threads is not None:
         check_thread_count("compile", threads)
     if static is not None:

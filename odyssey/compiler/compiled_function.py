@@ -23,13 +23,14 @@ from odyssey.compiler.arguments import (
     static_values,
     unsupported_argument,
 )
-from odyssey.compiler.dispatch.cache import CacheEntry
+from odyssey.compiler.dispatch.cache import CacheEntry, make_room
 from odyssey.compiler.dispatch.fast_path import (
     CACHE_MISS,
     always_miss,
     fast_path_of,
     flattener_of_call,
 )
+from odyssey.compiler.fallback import Backoff, FallbackReporter
 from odyssey.compiler.inspection import InspectableFunction, function_name
 from odyssey.compiler.machine.jit import unavailable_reason
 from odyssey.compiler.machine.thread_count import check_thread_count
@@ -37,7 +38,7 @@ from odyssey.compiler.runtime.memory_limit import check_memory_limit
 from odyssey.compiler.tracing.attempt import TraceAttempt, describe_trace_error, try_trace
 from odyssey.table.kernel_selection import without_numba
 from odyssey.table.row import is_profiled, profiled
-from odyssey.table.scope import scopes
+from odyssey.table.scope import Pause, scopes
 from odyssey.table.store import MEMORY, store
 
 __all__ = ["CompiledFunction", "Statistics"]
@@ -50,8 +51,18 @@ _MOST_PROGRAMS = 8
 # loading numba, since a stream of new shapes would otherwise never load it.
 _MOST_ATTEMPTS = 3
 
+# First calls in a row after which no program is looked for at each: all have other shapes.
+_MOST_FIRST_CALLS = _MOST_SIGNATURES
+
 # Placeholder of the keyword path: names, native entry, entry through Python.
 _NO_KEYWORD_PATH: tuple[tuple[str, ...], Any, Any] = (), always_miss, always_miss
+
+
+def _describe_scope() -> str:
+    """Return why a call runs eagerly inside of the innermost scope."""
+    if isinstance(scopes()[0], Pause):
+        return "it is called inside no_grad"
+    return "it is called inside an open tape"
 
 
 class Statistics(NamedTuple):
@@ -83,6 +94,9 @@ class CompiledFunction(InspectableFunction):
         "_known",
         "_fast_path",
         "_made",
+        "_backoff",
+        "_fallback",
+        "_first_calls",
         "_keyword_path",
         "_native",
         "_written",
@@ -96,9 +110,15 @@ class CompiledFunction(InspectableFunction):
         threads: int | None = None,
         memory_budget: int | None = None,
         dynamic: Any = None,
+        fullgraph: bool = False,
+        warn: bool = True,
     ) -> None:
         update_wrapper(self, check_callable("compile", fn))
         self._check = check_flag("compile", "check", check)
+        fullgraph = check_flag("compile", "fullgraph", fullgraph)
+        warn = check_flag("compile", "warn", warn) or self._check
+        self._fallback = FallbackReporter(fn, fullgraph, warn)
+        self._backoff = Backoff()
         self._limit, self._budget = memory_limit, memory_budget
         if memory_limit is not None:
             self._limit = check_int("compile", "memory_limit", memory_limit, 0)
@@ -118,7 +138,7 @@ class CompiledFunction(InspectableFunction):
         self._slow_path: Callable[..., Any] = always_miss
         # Entries of the latest program called with keywords, behind their names.
         self._keyword_path: tuple[tuple[str, ...], Any, Any] = _NO_KEYWORD_PATH
-        self._made = self._written = 0
+        self._made = self._written = self._first_calls = 0
         self._native = np.zeros(1, np.int64)
 
     def __repr__(self) -> str:
@@ -133,6 +153,7 @@ class CompiledFunction(InspectableFunction):
             "_made": 0,
         }
         fresh |= {"_keyword_path": _NO_KEYWORD_PATH, "_native": np.zeros(1, np.int64)}
+        fresh |= {"_backoff": Backoff(), "_first_calls": 0}
         return {**vars(self), **fresh, "_written": 0}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -168,6 +189,11 @@ class CompiledFunction(InspectableFunction):
         """Run a call that missed the fast paths."""
         if store() is not MEMORY:
             return self._fn(*args, **named)
+        if self._backoff.skips > 0:
+            self._backoff.skips -= 1
+            return self._run_eagerly(args, named)
+        if self._known and scopes()[0] is not None and self._limit is self._budget is None:
+            return self._fall_back(_describe_scope(), args, named, backs_off=False)
         # With a memory limit each size has a program of its own.
         if self._dynamic is not None and self._limit is None and self._budget is None:
             result = self._dynamic.call(self, args, named)
@@ -186,9 +212,9 @@ class CompiledFunction(InspectableFunction):
             return self._first_call(key, args, named)
         known = static_values(args, named)
         if scopes()[0] is not None:
-            return self._run_eagerly(args, named)
+            return self._fall_back(_describe_scope(), args, named, backs_off=False)
         if not case.was_run:
-            return self._run_eagerly_and_record(case, args, named)
+            return self._run_refused(case, args, named)
         refused = False
         looked = list(case.programs)
         for wanted, program in looked:
@@ -204,6 +230,27 @@ class CompiledFunction(InspectableFunction):
             )
             if result is not CACHE_MISS:
                 return result
+        if case.refusal is not None and not refused:
+            return self._fall_back(case.refusal, args, named)
+        return self._run_eagerly(args, named)
+
+    def _fall_back(
+        self, reason: str, args: tuple[Any, ...], named: dict[str, Any], backs_off: bool = True
+    ) -> Any:
+        """Report why a call runs eagerly, and run it.
+
+        Args:
+            reason: Why there is no program, in words.
+            args: The positional arguments.
+            named: The keyword arguments.
+            backs_off: Whether later calls may run without a look for a program.
+
+        Raises:
+            CompileError: The function was compiled with ``fullgraph=True``.
+        """
+        self._fallback.report(reason)
+        if backs_off and not self._made and self._limit is self._budget is None:
+            self._backoff.note_failure()
         return self._run_eagerly(args, named)
 
     # -------------------------------------------------------------- symbolic shapes
@@ -223,6 +270,7 @@ class CompiledFunction(InspectableFunction):
     def _prefer(self, program: Any, result: Any, names: tuple[str, ...] = ()) -> Any:
         """Try this program first in the next call."""
         self._native[0] += 1
+        self._first_calls = 0
         if program.bare and names:
             self._keyword_path = names, program.native_call, program.call_arrays
         elif program.bare:
@@ -263,15 +311,25 @@ class CompiledFunction(InspectableFunction):
         or does what only tracing cannot, which is no error.
         """
         refuse_unhashable(args, named)
+        self._first_calls += 1
+        if self._first_calls > _MOST_FIRST_CALLS and self._limit is self._budget is None:
+            self._fallback.report(
+                f"its {_MOST_FIRST_CALLS} latest calls had arguments of another shape at each call"
+            )
+            self._backoff.note_failure()
         case = CacheEntry()
         trial = try_trace(self._fn, args, named, case.fixed_numbers)
         if trial.error is not None:
             case.refusal = describe_trace_error(trial.error)
+            if self._fallback.fullgraph:
+                self._fallback.report(case.refusal, trial.error)
         else:
             if self._limit is not None or self._budget is not None:
                 check_memory_limit(self._limit, self._budget, trial)
             case = self._insert_entry(key, case)
             self._keep_trace(case, trial, args, named)
+            if case.refusal is not None and self._fallback.fullgraph:
+                self._fallback.report(case.refusal)
         result = self._run_eagerly_and_record(case, args, named)
         if trial.error is not None:
             self._insert_entry(key, case)
@@ -323,9 +381,7 @@ class CompiledFunction(InspectableFunction):
 
     def _insert_entry(self, key: Any, case: CacheEntry) -> CacheEntry:
         """Insert a cache entry; evict the oldest beyond the limit."""
-        known = list(self._known)
-        for old in known[: len(known) + 1 - _MOST_SIGNATURES]:
-            self._known.pop(old, None)
+        make_room(self._known, _MOST_SIGNATURES)
         return self._known.setdefault(key, case)  # another thread may have inserted one
 
     def _compile_and_run(
@@ -345,21 +401,21 @@ class CompiledFunction(InspectableFunction):
             return CACHE_MISS
         if len(case.programs) >= _MOST_PROGRAMS:
             case.refusal = f"{_MOST_PROGRAMS} programs were compiled, and a guard fails again"
-            return self._run_eagerly_and_record(case, args, named)
+            return self._run_refused(case, args, named)
         kept, case.trial = case.trial, None
         if kept is None or not kept[0].items() <= known.items() or not kept[2].holds():
             trial = try_trace(self._fn, args, named, case.fixed_numbers)
             if trial.error is not None:
                 why = describe_trace_error(trial.error)
-                result = self._run_eagerly_and_record(
-                    case, args, named
-                )  # or the same error, and nothing is learnt
+                self._fallback.report(why)
+                # It may raise the same error, and nothing is noted.
+                result = self._run_eagerly_and_record(case, args, named)
                 case.refusal = why
                 return result
             self._keep_trace(case, trial, args, named)
             kept, case.trial = case.trial, None
         if kept is None:
-            return self._run_eagerly_and_record(case, args, named)
+            return self._run_refused(case, args, named)
         # The kinds of results may depend on all that the trace is specialized to.
         seen_for, seen = case.result
         same = seen_for is not None and kept[0].items() <= seen_for.items()
@@ -372,6 +428,12 @@ class CompiledFunction(InspectableFunction):
             result = program.call_any(program_arguments(program.places, args, named))
             if result is not CACHE_MISS:
                 return self._note_ran(case, program, result, tuple(named))
+        return self._run_refused(case, args, named)
+
+    def _run_refused(self, case: CacheEntry, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Report the refusal of an entry, if there is one yet, and run the function."""
+        if case.refusal is not None:
+            self._fallback.report(case.refusal)
         return self._run_eagerly_and_record(case, args, named)
 
     def _compile(
@@ -403,6 +465,7 @@ class CompiledFunction(InspectableFunction):
                 raise
             case.refusal = f"the compiler fails, {type(error).__name__}: {error}"
             return None
+        self._backoff.reset()
         self._note_compiled(program, program.executable)
         if take is not None:
             program.fast_path = fast_path_of(program, take)
@@ -419,6 +482,8 @@ class CompiledFunction(InspectableFunction):
     def clear_cache(self) -> None:
         """Clear all programs and cache entries."""
         self._known.clear()
+        self._backoff.reset()
+        self._first_calls = 0
         if self._dynamic is not None:
             self._dynamic.clear()
         self._fast_path = self._slow_path = always_miss

@@ -10,6 +10,7 @@ import numpy as np
 
 from odyssey.checks import format_value, with_article
 from odyssey.compiler.compiled_function import CompiledFunction, Statistics
+from odyssey.compiler.dispatch.cache import make_room
 from odyssey.compiler.inspection import function_name
 from odyssey.compiler.lowered import Lowered
 from odyssey.devices.arrays import ARRAYS
@@ -191,9 +192,8 @@ class CompiledByValue(CompiledFunction):
         found = self._compiled.get(key)
         if found is None:
             found = CompiledFunction(self._static.bind(values), **self._settings)
-            known = list(self._compiled)
-            for old in known[: len(known) + 1 - _LIMIT]:
-                self._compiled.pop(old, None)
+            found._fallback = self._fallback  # which reports each reason once
+            make_room(self._compiled, _LIMIT)
             self._compiled[key] = found
         return found
 

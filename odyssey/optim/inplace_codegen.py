@@ -66,7 +66,7 @@ def cached_program(
     found: InPlaceProgram | None = programs.get(key)
     if found is None:  # failures are not cached
         found = compile_in_place(make, settings, dtype)
-        for old in list(programs)[: len(programs) + 1 - _MOST]:
+        for old in list(programs)[: max(0, len(programs) + 1 - _MOST)]:
             programs.pop(old, None)
         if found is not None:
             programs[key] = found

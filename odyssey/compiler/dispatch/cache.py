@@ -11,7 +11,14 @@ from typing import Any
 from odyssey.compiler.dispatch.fast_path import CACHE_MISS
 from odyssey.compiler.tracing.attempt import TraceAttempt
 
-__all__ = ["CacheEntry", "CompileLock"]
+__all__ = ["CacheEntry", "CompileLock", "make_room"]
+
+
+def make_room(table: dict[Any, Any], limit: int) -> None:
+    """Drop the oldest entries of a table, until it has room for one more within a limit."""
+    keys = list(table)  # in one call: other threads may write to the table
+    for old in keys[: max(0, len(keys) + 1 - limit)]:
+        table.pop(old, None)
 
 
 class CompileLock:

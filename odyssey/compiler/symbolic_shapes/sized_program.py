@@ -249,7 +249,7 @@ class SizedProgram(CompiledCall):
                 self._arena_bytes = self.executable.grow_arena(
                     max(found.arena, 2 * self._arena_bytes)
                 )
-            for old in list(self._sized)[: len(self._sized) + 1 - _MAX_SIZES]:
+            for old in list(self._sized)[: max(0, len(self._sized) + 1 - _MAX_SIZES)]:
                 del self._sized[old]
             self._sized[self._sizes_in(trial)] = found
 

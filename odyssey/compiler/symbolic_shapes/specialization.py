@@ -19,7 +19,7 @@ from odyssey.compiler.arguments import (
     unsupported_argument,
     variable_kinds,
 )
-from odyssey.compiler.dispatch.cache import CompileLock
+from odyssey.compiler.dispatch.cache import CompileLock, make_room
 from odyssey.compiler.dispatch.fast_path import CACHE_MISS
 from odyssey.compiler.symbolic_shapes.declarations import CallSizes, DynamicAxes, SizeSource
 from odyssey.compiler.symbolic_shapes.probe_sizes import PROBE_SIZE, choose_probe_sizes
@@ -73,6 +73,7 @@ class Host(Protocol):
 
     def _looked(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]: ...
     def _run_eagerly(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any: ...
+    def _fall_back(self, reason: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any: ...
     def _prefer(self, program: Any, result: Any) -> Any: ...
     def _note_compiled(self, program: Any) -> None: ...
 
@@ -203,7 +204,9 @@ class DynamicShapes:
             return result
         if program is None:
             few = list(family.misfits).index(sizes) < _MAX_PROGRAMS
-            return CACHE_MISS if few else compiled._run_eagerly(args, named)
+            if few:
+                return CACHE_MISS
+            return compiled._fall_back(family.misfits[sizes], args, named)
         result = program.call_any(program_arguments(program.places, args, named))
         if result is not CACHE_MISS:
             return compiled._prefer(program, result)
@@ -252,8 +255,7 @@ class DynamicShapes:
     def _family(self, key: Any) -> Specialization:
         family = self._families.get(key)
         if family is None:
-            for old in list(self._families)[: len(self._families) + 1 - _MAX_SPECIALIZATIONS]:
-                self._families.pop(old, None)
+            make_room(self._families, _MAX_SPECIALIZATIONS)
             family = self._families[key] = Specialization()
         return family
 
