@@ -166,15 +166,9 @@ def _scatter_by_axes(share: Any, plan: WindowPlan) -> Any:
     return share
 
 
-def average_decomposition(
-    x: Any,
-    window: Shape,
-    stride: Shape,
-    padding: Shape,
-    count_include_pad: bool,
-    ceil_mode: bool,
-) -> Any:
+def average_decomposition(x: Any, window: Shape, *others: Any) -> Any:
     """Average pooling in ops, over as many axes as the options have numbers."""
+    stride, padding, count_include_pad, ceil_mode = others
     plan = plan_average("avg_pool", x, window, stride, padding, ceil_mode)
     counts = window_divisors(plan, window, count_include_pad)
     total: Any = None
@@ -189,16 +183,9 @@ def average_decomposition(
     return div(total, np.asarray(counts, real_dtype(dtype)))
 
 
-def average_pullback_decomposition(
-    g: Any,
-    window: Shape,
-    stride: Shape,
-    padding: Shape,
-    count_include_pad: bool,
-    spec: Spec,
-    ceil_mode: bool,
-) -> Any:
+def average_pullback_decomposition(g: Any, window: Shape, *others: Any) -> Any:
     """VJP of average pooling in ops."""
+    stride, padding, count_include_pad, spec, ceil_mode = others
     plan = plan_average("avg_pool", spec, window, stride, padding, ceil_mode)
     dtype = MEAN_DTYPE(np.dtype(g.dtype))
     counts = np.asarray(window_divisors(plan, window, count_include_pad), real_dtype(dtype))
@@ -242,17 +229,10 @@ def _spread_2x2(g: Array, *options: Any) -> Array:
 # ------------------------------------------------------------------ rows
 
 
-def _infer_pullback(
-    g: Spec,
-    window: Shape,
-    stride: Shape,
-    padding: Shape,
-    count_include_pad: bool,
-    spec: Spec,
-    ceil_mode: bool,
-) -> Spec:
-    options = (window, stride, padding, (1,) * len(window), ceil_mode)
-    wanted = pooled_shape("avg_pool_pullback", spec.shape, *options)
+def _infer_pullback(g: Spec, *options: Any) -> Spec:
+    *windows, _, spec, ceil_mode = options
+    once = (1,) * len(windows[0])  # the dilation
+    wanted = pooled_shape("avg_pool_pullback", spec.shape, *windows, once, ceil_mode)
     if g.shape != wanted:
         raise ShapeError(
             f"avg_pool_pullback: the cotangent has shape {g.shape}; the windows of {spec} give "
@@ -261,26 +241,13 @@ def _infer_pullback(
     return Spec(spec.shape, MEAN_DTYPE(g.dtype))
 
 
-def _pullback_case(
-    pooled: Shape,
-    images: Shape,
-    window: Shape,
-    stride: Shape,
-    padding: Shape,
-    count_include_pad: bool,
-    case: Any = sample,
-    **others: Any,
-) -> Any:
-    """Return a case of the pullback for a cotangent of shape ``pooled``."""
-    return case(
-        pooled,
-        window=window,
-        stride=stride,
-        padding=padding,
-        count_include_pad=count_include_pad,
-        spec=Spec(images, np.dtype(np.float64)),
-        **others,
-    )
+def _pullback_options(
+    images: Shape, window: Shape, stride: Shape, padding: Shape, count_include_pad: bool
+) -> dict[str, Any]:
+    """Return the options of the pullback for float64 images of a shape."""
+    windows = {"window": window, "stride": stride, "padding": padding}
+    spec = Spec(images, np.dtype(np.float64))
+    return {**windows, "count_include_pad": count_include_pad, "spec": spec}
 
 
 _OPTIONS = ("window", "stride", "padding", "count_include_pad", "ceil_mode")
@@ -294,9 +261,7 @@ def _average_pool(g: Any, window: Shape, *others: Any) -> Any:
 
 @op(
     linear=True,
-    decomposition=compute_in_float32(
-        lambda cotangent, *options: average_pullback_decomposition(cotangent, *options)
-    ),
+    decomposition=compute_in_float32(average_pullback_decomposition),
     kernels=[Kernel("a loop over windows of four", _spread_2x2, when=_pullback_fits_2x2)],
     infer=_infer_pullback,
     vjp={
@@ -305,18 +270,20 @@ def _average_pool(g: Any, window: Shape, *others: Any) -> Any:
         )
     },
     samples=[
-        _pullback_case((2, 2, 2), (2, 4, 4), (2, 2), (2, 2), (0, 0), True),
-        _pullback_case((1, 3), (2, 6), (2, 2), (2, 2), (0, 0), False),
-        _pullback_case((2, 2, 2), (2, 4, 5), (2, 2), (2, 2), (0, 0), True),
-        _pullback_case((2, 3, 3), (2, 5, 4), (3, 2), (2, 1), (1, 0), False),
-        _pullback_case((4,), (6,), (3,), (2,), (1,), True, ceil_mode=True),
-        _pullback_case((2, 1, 2), (2, 5, 10), (5, 5), (5, 5), (0, 0), True),
-        _pullback_case((3, 3), (6, 7), (5, 4), (2, 2), (2, 1), False),
-        _pullback_case((0, 3), (0, 4), (2,), (1,), (0,), True),
+        sample((2, 2, 2), **_pullback_options((2, 4, 4), (2, 2), (2, 2), (0, 0), True)),
+        sample((1, 3), **_pullback_options((2, 6), (2, 2), (2, 2), (0, 0), False)),
+        sample((2, 2, 2), **_pullback_options((2, 4, 5), (2, 2), (2, 2), (0, 0), True)),
+        sample((2, 3, 3), **_pullback_options((2, 5, 4), (3, 2), (2, 1), (1, 0), False)),
+        sample((4,), **_pullback_options((6,), (3,), (2,), (1,), True), ceil_mode=True),
+        sample((2, 1, 2), **_pullback_options((2, 5, 10), (5, 5), (5, 5), (0, 0), True)),
+        sample((3, 3), **_pullback_options((6, 7), (5, 4), (2, 2), (2, 1), False)),
+        sample((0, 3), **_pullback_options((0, 4), (2,), (1,), (0,), True)),
     ],
     rejects=[
-        _pullback_case(
-            *((2, 3), (2, 4), (2,), (2,), (0,), True), case=reject, match="the cotangent has shape"
+        reject(
+            (2, 3),
+            **_pullback_options((2, 4), (2,), (2,), (0,), True),
+            match="the cotangent has shape",
         )
     ],
 )
