@@ -149,9 +149,10 @@ MANY = 12
 def pytest_generate_tests(metafunc):
     """Make the cases that this run asks for, by its marks and its shard.
 
-    Of tests marked ``share(n)`` all but one case in n are soaks. Of other tests with many cases one
-    in six is ordinary, one in six slow, and the rest are soaks; of tests that are slow or compare
-    with peers one in three runs, and the rest are soaks. Asked for by name, all cases run.
+    Of tests marked ``share(n)`` all but one case in n are soaks, or slow with ``rest="slow"``. Of
+    other tests with many cases one in six is ordinary, one in six slow, and the rest are soaks; of
+    tests that are slow or compare with peers one in three runs, and the rest are soaks. Asked for
+    by name, all cases run.
     """
     yield
     cases, config = metafunc._calls, metafunc.config  # pytest has no public list of the cases
@@ -162,8 +163,9 @@ def pytest_generate_tests(metafunc):
         in_order = sorted(cases, key=lambda case: crc32(case.id.encode()))
         one_in = marks["share"].args[0] if "share" in marks else 3 if len(cases) >= MANY else 1
         few = -(-len(cases) // one_in)
+        rest = marks["share"].kwargs.get("rest", "soak") if "share" in marks else "soak"
         for case in in_order[few:]:
-            case.marks.append(pytest.mark.soak.mark)
+            case.marks.append(getattr(pytest.mark, rest).mark)
         if one_in == 3 and marks.keys().isdisjoint({"share", "slow", "peers"}):
             for case in in_order[-(-few // 2) : few]:
                 case.marks.append(pytest.mark.slow.mark)

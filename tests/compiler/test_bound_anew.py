@@ -121,6 +121,7 @@ def test_programs_that_read_and_write_take_turns_and_run_natively():
     assert len(set(arrays[1:])) == 1  # nobody else has the array: it is written to where it lies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [4, 200_000])
 def test_who_takes_the_array_in_another_thread_sees_none_of_it_change(size):
     run = Variable(np.zeros(size))
@@ -159,6 +160,7 @@ def test_who_takes_the_array_in_another_thread_sees_none_of_it_change(size):
     assert not any(changed)
 
 
+@pytest.mark.slow
 def test_threads_that_bind_anew_leave_no_symbol_of_a_trace_elsewhere():
     run, errors = Variable(np.zeros(4)), []
 

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ def lowest(buffers):
     return [offsets[id(one)] for one in buffers]
 
 
+@pytest.mark.slow
 @given(BUFFERS)
 def test_each_lies_in_the_lowest_gap_among_those_that_live_with_it(buffers):
     whole = assign_offsets(buffers)

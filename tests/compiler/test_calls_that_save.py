@@ -74,6 +74,7 @@ def test_large_attention_is_what_it_is_eagerly(dtype, causal, left):
     assert said.count("its kernel takes less time, or less memory") == 2
 
 
+@pytest.mark.slow
 def test_one_pass_gives_the_cotangents_of_all_operands(passes):
     args = of_length(LONG, LONG, LONG)
     fn, _ = compiled(lambda q, k, v: gradients(q, k, v, causal=True), *args)

@@ -175,6 +175,7 @@ def test_a_long_step_of_many_rows_is_shared(threads):
     assert re.search(r"threads: .* 1 function", told), told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", SEVERAL)
 def test_sizes_that_a_function_treats_apart_are_apart(what):
     fn = SEVERAL[what]

@@ -502,6 +502,7 @@ _BEGIN = """
 """
 
 
+@pytest.mark.share(6, rest="slow")
 @pytest.mark.parametrize(
     "end",
     [
@@ -605,6 +606,7 @@ def test_a_pool_whose_threads_cannot_begin_does_all_in_one():
     assert np.array_equal(counts_by(lone.address("ody_parallel"), 9, 4), np.full(9, 3))
 
 
+@pytest.mark.slow
 def test_where_there_is_no_pool_programs_run_in_one_thread(monkeypatch):
     monkeypatch.setattr(thread_pool, "why_single_threaded", lambda: "there is none")
     monkeypatch.setattr(thread_pool._Pool, "loaded", None)

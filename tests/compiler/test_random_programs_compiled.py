@@ -112,6 +112,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.share(3, rest="slow")
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_step_that_leaves_something_else_is_noticed(change):
     with pytest.raises(AssertionError):

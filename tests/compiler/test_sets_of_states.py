@@ -101,6 +101,7 @@ def until():
 # ------------------------------------------------------------------ who waits for whom
 
 
+@pytest.mark.slow
 def test_programs_of_two_models_run_side_by_side(until):
     (one, *_), (other, *_) = model(1), model(2)
     one, other = native(one, X), native(other, X)
@@ -158,6 +159,7 @@ WRITES = {
 }
 
 
+@pytest.mark.share(3, rest="slow")
 @pytest.mark.parametrize("name", WRITES)
 def test_who_writes_waits_for_programs_and_programs_wait_for_it(name, until):
     step, *_ = model(1)

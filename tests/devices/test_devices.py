@@ -68,6 +68,7 @@ ELSEWHERE = {
 }
 
 
+@pytest.mark.slow
 def test_few_files_outside_of_the_devices_look_at_how_an_array_lies():
     found = {}
     for file in PACKAGE.rglob("*.py"):

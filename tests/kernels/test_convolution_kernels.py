@@ -158,6 +158,7 @@ def test_tiles_are_what_products_of_matrices_are():
         check_tiles(seed)
 
 
+@pytest.mark.slow
 def test_tiles_may_be_taken_some_at_a_time(monkeypatch):
     for block, least in itertools.product((1, 200, 2000), (1, 10)):
         monkeypatch.setattr(compiled, "_BLOCK", block)

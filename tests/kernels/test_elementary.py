@@ -48,7 +48,7 @@ def arguments(name, dtype, count):
     return x[x > -1] if name == "log1p" else x
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(10)
 @both
 @every_function
 def test_errors_lie_within_the_bounds_that_are_stated(name, dtype):
@@ -87,7 +87,7 @@ WANTED = {
 }
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(10)
 @both
 @every_function
 def test_special_values_are_those_of_ieee(name, dtype):
@@ -98,6 +98,7 @@ def test_special_values_are_those_of_ieee(name, dtype):
     np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(wanted)[numbers])
 
 
+@pytest.mark.share(2, rest="slow")
 @both
 def test_logarithms_of_what_they_have_no_value_for(dtype):
     np.testing.assert_array_equal(computed("log", np.array([-1.0, -1e-40], dtype)), np.nan)

@@ -129,6 +129,7 @@ def test_float32_loop_holds_no_double_precision_instruction(name):
         assert "double" not in text
 
 
+@pytest.mark.slow
 def test_float32_loops_of_the_op_table_are_the_kernels_and_hold_no_double_precision_instruction():
     walk_float32_loops(lambda name: crc32(name.encode()) % 4 == 0)
 
@@ -340,6 +341,7 @@ def test_elementwise_kernel_compiles_to_ptx(name, dtype):
         assert not re.search(r"\.f64\b", text)
 
 
+@pytest.mark.share(2, rest="slow")
 @by_dtype
 def test_softmax_kernel_compiles_to_ptx(dtype):
     text = ptx_or_skip(softmax.cuda_ptx, dtype)

@@ -93,6 +93,7 @@ def test_a_loop_may_be_called_first_from_many_threads_at_once():
     assert found == [2.0] * 40
 
 
+@pytest.mark.slow
 @needs_numba
 def test_machine_code_is_kept_on_disk(tmp_path):
     (tmp_path / "sums.py").write_text(

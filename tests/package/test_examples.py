@@ -49,6 +49,7 @@ def test_there_are_examples():
 LIGHT = ("01_xor.py", "02_linear_regression.py", "04_explicit_tape.py", "10_gaussian_process.py")
 
 
+@pytest.mark.share(3, rest="slow")
 @pytest.mark.parametrize(
     "path",
     [

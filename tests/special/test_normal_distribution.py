@@ -19,6 +19,7 @@ FAR = -(10 ** RNG.uniform(1, 15, 15))
 every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
 
 
+@pytest.mark.share(2, rest="slow")
 @every_dtype
 def test_values_err_by_a_few_units_in_the_last_place(dtype):
     grown = [*RNG.uniform(-26, 30, 60), *SMALL, *-FAR]
@@ -29,6 +30,7 @@ def test_values_err_by_a_few_units_in_the_last_place(dtype):
     assert_exact(ops.inverse_mills_ratio, reference.mills, [*INNER, *SMALL, *FAR], dtype, ulps=5)
 
 
+@pytest.mark.share(2, rest="slow")
 @every_dtype
 def test_what_belongs_to_a_chance_errs_by_a_few_units_in_the_last_place(dtype):
     assert_exact(ops.ndtri, reference.ndtri, [*CHANCES, *(1 - CHANCES)], dtype, ulps=5)

@@ -301,6 +301,7 @@ from odyssey.special.error_functions import erf
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_any_line_of_a_first_use_enters_all_or_nothing():
     assert int(run(INTERRUPTED)) > 200
 
@@ -429,6 +430,7 @@ import odyssey as od
 """
 
 
+@pytest.mark.share(3, rest="slow")
 @pytest.mark.parametrize(
     ("old", "new", "name"),
     [

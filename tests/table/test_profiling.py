@@ -94,6 +94,7 @@ tape.gradient(y, w)
     assert lines["matmul"][0] > 1
 
 
+@pytest.mark.share(3, rest="slow")
 @pytest.mark.parametrize("value", ["", " ", "0"])
 def test_nothing_is_printed_where_nothing_is_asked(value):
     assert _run("ops.exp(np.ones(3))", ODYSSEY_PROFILE=value) == ("", "")
@@ -108,6 +109,7 @@ print(odd, "odyssey.table.profiling" in sys.modules)
     assert _run(program) == ("[] False\n", "")
 
 
+@pytest.mark.share(4, rest="slow")
 @pytest.mark.parametrize("value", ["often", "-1", "1.5", "1e3"])
 def test_what_is_no_number_of_ops_is_told_of_and_times_nothing(value):
     out, err = _run("print(ops.exp(0.0))", ODYSSEY_PROFILE=value)
@@ -138,6 +140,7 @@ for _ in range(12):
     assert [line["compiled thrice"][0] for line in lines] == [1] * 11
 
 
+@pytest.mark.slow
 def test_a_program_for_all_sizes_is_one_op_too():
     program = """
 @od.compile(dynamic={"x": {0: od.Dim("n", 1, 100)}})

@@ -126,6 +126,7 @@ def _split_like(c, parts, axis):
     return np.split(c, np.cumsum([p.shape[1] for p in parts])[:-1], axis=1)
 
 
+@pytest.mark.slow
 def test_rows_for_thousands_of_numbers_are_not_kept():
     product = products()
     for count in range(1, 100):

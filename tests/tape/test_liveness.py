@@ -63,6 +63,7 @@ def undisturbed():
     return found
 
 
+@pytest.mark.share(4, rest="slow")
 @pytest.mark.skipif(
     sys.version_info[:2] == (3, 12),
     reason="CPython 3.12 loses a module's names in comprehensions where a tracer reads f_locals",

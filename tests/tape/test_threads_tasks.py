@@ -95,6 +95,7 @@ def test_threads_sweep_tapes_of_their_own_and_gradients_of_shared_leaves_add_up_
     np.testing.assert_array_equal(v.grad, np.arange(1.0, 65.0) * total)
 
 
+@pytest.mark.slow
 def test_reading_a_gradient_while_others_add_to_it_loses_nothing():
     w = Variable(np.ones(4096), requires_grad=True)
     done, rounds, threads = threading.Event(), 200, 4

@@ -368,6 +368,7 @@ def test_nothing_is_left_behind_with_the_collector_off():
         gc.enable()
 
 
+@pytest.mark.slow
 def test_an_object_that_gets_attributes_while_a_function_is_looked_through_stops_nothing():
     class Shared:
         pass

@@ -91,6 +91,7 @@ def test_terms_refuse_what_is_no_number():
 # ------------------------------------------------------------------ loops
 
 
+@pytest.mark.slow
 @needs_numba
 def test_a_loop_takes_elements_of_several_dtypes():
     loop = cpu_loop(
@@ -109,6 +110,7 @@ def test_a_loop_may_give_truth_values():
     np.testing.assert_array_equal(out, [False, False, True])
 
 
+@pytest.mark.slow
 @needs_numba
 def test_a_loop_is_compiled_for_its_options():
     scaled = lambda x, by: x * T(by)  # noqa: E731
@@ -120,6 +122,7 @@ def test_a_loop_is_compiled_for_its_options():
         np.testing.assert_array_equal(np.signbit(out), np.signbit(x * by))
 
 
+@pytest.mark.slow
 @needs_numba
 def test_a_loop_knows_the_dtype_it_computes_in():
     for dtype in ("float32", "float64"):
@@ -235,6 +238,7 @@ def compile_and_compare(row, options, dtype):
     return loop
 
 
+@pytest.mark.share(9)
 @needs_numba
 @pytest.mark.parametrize("dtype", ["float64", "int64", "bool"])
 @pytest.mark.parametrize(
