@@ -1,4 +1,4 @@
-"""Saving trees of Variables, optimizers and generators, and going on where they stood."""
+"""Saving and loading trees of Variables, optimizers, schedules and random generators."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Any
 
 __all__ = ["load", "save"]
 
-# What does the work is imported by the first call: it needs zipfile and json.
+# Imports are in the functions: zipfile and json would slow down the import of odyssey.
 
 
 def save(path: str | os.PathLike[str], tree: Any) -> None:
-    """Write a tree to one file, whole or not at all.
+    """Write a tree to one file atomically.
 
-    The file is an ``.npz`` without pickles, which ``np.load`` reads too: each array under its path
-    in the tree. What is not an array stands in a text beside them. It is written under another name
-    in the same folder, flushed to the disk, and takes the place of the old one at once, so at every
-    moment the old file or the new one is there, whole. All is saved as it is at one moment, to
-    which end it is copied first.
+    The file is an ``.npz`` without pickles, which ``np.load`` reads too: each array is a member,
+    named by its path in the tree; all else is JSON in one more member. The file is written under a
+    temporary name in the same folder, flushed to the disk, and then renamed, so at every moment
+    either the complete old file or the complete new one exists. The tree is copied first, so that
+    the file is a consistent snapshot.
 
     Args:
-        path: Ends in ``.npz``.
-        tree: Any nest of dicts, lists, tuples and dataclasses that holds Variables that are
-            leaves or constants, arrays, numbers, text, None, optimizers, schedules and NumPy's
-            random generators. Of an optimizer its settings and state are saved: its parameters
-            are where the tree has them. Gradients are not saved, nor how many others a generator
+        path: The path of the file, which must end in ``.npz``.
+        tree: Any nest of dicts, lists, tuples and dataclasses of Variables that are leaves or
+            constants, arrays, numbers, text, None, optimizers, schedules and NumPy's random
+            generators. For an optimizer, its settings and state are saved; its parameters are saved
+            where the tree holds them. Gradients are not saved, nor how many generators a generator
             has spawned.
 
     Raises:
-        DTypeError, UntrackedError: for what cannot be saved, by its path.
-        FileError: where the system refuses; the old file is as it was.
+        DTypeError, UntrackedError: if a leaf cannot be saved; the message has its path.
+        FileError: if the system refuses; the old file is unchanged.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -41,38 +41,39 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
     array([1., 2.])
     >>> folder.cleanup()
     """
-    from odyssey.saving.contents import snapshot
-    from odyssey.saving.files import checked_path, write
-    from odyssey.saving.leaves import named_leaves, refuse_in_trace
+    from odyssey.saving.archive import validate_path, write_archive
+    from odyssey.saving.leaf_kinds import named_leaves, refuse_in_trace
+    from odyssey.saving.node_format import encode_tree
 
     refuse_in_trace("save")
-    target = checked_path("save", path)
-    write(target, snapshot(named_leaves("save", tree)))
+    target = validate_path("save", path)
+    write_archive(target, encode_tree(named_leaves("save", tree)))
 
 
 def load(path: str | os.PathLike[str], like: Any = None) -> Any:
-    """Read what ``save`` wrote, and fill the Variables, optimizers and generators of a tree.
+    """Read a file of ``save``, and restore the Variables, optimizers and generators of a tree.
 
-    All is read and checked first, and then taken over at once: whole, or not at all. A file cannot
-    run code. Tapes that still need a Variable as it was notice, as with ``assign``.
+    The whole file is read and checked first; then all values are written, or none. Loading a file
+    executes no code. Tapes that still need the old value of a Variable detect the change, as with
+    ``assign``.
 
     Args:
-        path: Ends in ``.npz``.
-        like: A tree with the same paths, and at each what was saved there: a Variable or array of
-            the same shape and dtype, an optimizer or generator of the same class. Whether a
-            Variable is frozen, its name and its gradient stay as they are. Without it, nothing is
-            filled.
+        path: The path of the file, which must end in ``.npz``.
+        like: A tree with the saved paths and, at each, a leaf of the saved kind: a Variable or
+            array of equal shape and dtype, an optimizer or generator of the same class.
+            ``requires_grad``, the name and the gradient of a Variable are not changed. Without it,
+            nothing is restored.
 
     Returns:
-        A tree like ``like``: its Variables, optimizers, schedules and generators themselves, and
-        new arrays and numbers. Without ``like`` a dictionary: by path, arrays and numbers, and the
+        A tree like ``like``, with its own Variables, optimizers, schedules and generators, and new
+        arrays and numbers. Without ``like``, a dictionary by path of arrays, numbers, and the
         states of optimizers, schedules and generators.
 
     Raises:
-        ShapeError, DTypeError: where ``like`` differs from what was saved; nothing has changed.
-        MutationError: where a tape holds the array of a Variable locked.
-        FormatError: for a file that ``save`` did not write, or that was damaged.
-        FileError: where the system refuses; ``MissingFileError`` where there is no such file.
+        ShapeError, DTypeError: if ``like`` differs from the saved tree; nothing was changed.
+        MutationError: if a tape locks the array of a Variable.
+        FormatError: if ``save`` did not write the file, or it was damaged.
+        FileError: if the system refuses; ``MissingFileError`` if there is no such file.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -85,23 +86,23 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     {"['w']": array([1., 2.]), "['epoch']": 3}
     >>> folder.cleanup()
     """
-    from odyssey.saving.contents import Contents
-    from odyssey.saving.files import checked_path, opened
-    from odyssey.saving.filling import Filling
-    from odyssey.saving.leaves import named_leaves, refuse_in_trace
+    from odyssey.saving.archive import open_archive, validate_path
+    from odyssey.saving.leaf_kinds import named_leaves, refuse_in_trace
+    from odyssey.saving.node_format import SavedTree
+    from odyssey.saving.restoring import Restorer
     from odyssey.tree import unflatten
 
     refuse_in_trace("load")
-    source = checked_path("load", path)
+    source = validate_path("load", path)
     wanted = {} if like is None else named_leaves("load", like)
-    with opened(source) as archive:
-        contents = Contents(archive)
+    with open_archive(source) as archive:
+        saved = SavedTree(archive)
         if like is None:
-            return contents.all()
-        filling = Filling()
-        values = filling.read(contents, wanted)
+            return saved.all()
+        restorer = Restorer()
+        values = restorer.read(saved, wanted)
     result = unflatten(like, values)
-    filling.commit()
+    restorer.commit()
     return result
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from odyssey.compiler.machine import disk_cache
 from odyssey.compiler.machine.disk_cache import clear_cache, entry_key, read_entry, write_entry
-from odyssey.saving import replacing
+from odyssey.saving import atomic_replace
 
 KEY = entry_key(["a", "program"])
 CODE = bytes(random.Random(0).randbytes(3000))
@@ -231,7 +231,7 @@ def test_a_disk_that_is_full_is_no_error_and_keeps_no_half(monkeypatch, cache, w
 
     write_entry(KEY, CODE)
     with monkeypatch.context() as broken:
-        broken.setattr(replacing, "open", Full, raising=False)
+        broken.setattr(atomic_replace, "open", Full, raising=False)
         write_entry(KEY, CODE[::-1])
     assert read_entry(KEY) == CODE
     assert len(list(cache.iterdir())) == 1
@@ -316,7 +316,7 @@ def test_clearing_counts_what_it_frees_and_leaves_what_is_not_ours(cache):
     others = [cache / "notes.code", cache / "a", cache / f"{KEY.hex()}.text"]
     for path in others:
         path.write_bytes(b"mine")
-    drafts = [cache / replacing.DRAFTS.replace("*", word) for word in ("new", "old")]
+    drafts = [cache / atomic_replace.TEMPORARY_NAMES.replace("*", word) for word in ("new", "old")]
     for path in drafts:
         path.write_bytes(b"")
     os.utime(drafts[1], (time.time() - 7200,) * 2)

@@ -56,7 +56,7 @@ ELSEWHERE = {
     "graph/trace.py": 1,  # what an array of a run would be, for who asks
     "optim/fused_step.py": 2,  # a gradient that a loop reads
     "optim/flat_parameters.py": 1,  # how a gradient came, asked for every parameter of a step
-    "saving/contents.py": 3,  # files hold arrays of the host
+    "saving/node_format.py": 3,  # files hold arrays of the host
     "table/kernel_selection.py": 1,  # which operands are arrays, where rows have other kernels
     "table/fused_rules.py": 1,  # which operands a loop reads, where rules have one
     "table/row.py": 1,  # forward rules of linear rows, which run the kernel on plain arrays

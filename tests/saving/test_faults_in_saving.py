@@ -17,7 +17,7 @@ import odyssey as od
 from odyssey import Variable, optim
 from odyssey.devices.write_guard import GUARD
 from odyssey.errors import FileError
-from odyssey.saving import replacing
+from odyssey.saving import atomic_replace
 from odyssey.table.scope import scopes
 from support.faults import FAULTS, RAISED
 
@@ -162,7 +162,7 @@ def test_a_refusal_of_the_system_is_told_with_its_reason(path, monkeypatch, wher
         raise PermissionError(errno.EACCES, "Permission denied")
 
     if where == "open":
-        monkeypatch.setattr(replacing, "open", refuse, raising=False)
+        monkeypatch.setattr(atomic_replace, "open", refuse, raising=False)
     else:
         monkeypatch.setattr(os, where, refuse)
     with pytest.raises(FileError, match=r"Permission denied; choose .*what was there is as it was"):
@@ -283,7 +283,7 @@ def test_a_disk_that_is_full_at_any_write_leaves_the_old_file(path, monkeypatch)
     old, world = path.read_bytes(), World(0)
     for n in itertools.count():
         disk = Disk(n, full)
-        monkeypatch.setattr(replacing, "open", disk.open, raising=False)
+        monkeypatch.setattr(atomic_replace, "open", disk.open, raising=False)
         said = None
         try:
             od.save(path, world.tree())
@@ -335,7 +335,7 @@ def killed_at(n, path, world):
     if not child:
         try:
             disk = Disk(n, die)
-            replacing.open = disk.open
+            atomic_replace.open = disk.open
             for name in ("chmod", "fsync", "replace", "unlink"):
                 setattr(os, name, _counted(getattr(os, name), disk))
             od.save(path, world.tree())

@@ -528,7 +528,7 @@ def test_importing_the_package_leaves_the_work_for_later():
     program = (
         "import numpy, sys; before = set(sys.modules); import odyssey;"
         "new = set(sys.modules) - before;"
-        "sys.exit(bool({'zipfile', 'json', 'odyssey.saving.files'} & new))"
+        "sys.exit(bool({'zipfile', 'json', 'odyssey.saving.archive'} & new))"
     )
     done = subprocess.run([sys.executable, "-c", program], check=False)
     assert done.returncode == 0

@@ -22,7 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from odyssey.kernels.generated import cache_folder
-from odyssey.saving.replacing import DRAFTS, replace
+from odyssey.saving.atomic_replace import TEMPORARY_NAMES, replace_file
 
 __all__ = ["clear_cache", "code_folder", "entry_key", "read_entry", "write_entry"]
 
@@ -117,7 +117,7 @@ def write_entry(key: bytes, contents: bytes) -> None:
             return
         path = home / (key.hex() + _SUFFIX)
         # Nobody waits for the disk: what it loses with the power has another digest.
-        replace(str(path), lambda file: file.write(head + contents), 0o600, durable=False)
+        replace_file(str(path), lambda file: file.write(head + contents), 0o600, durable=False)
         _evict(home, key, len(head) + len(contents), limit)
 
 
@@ -195,7 +195,9 @@ def _cache_files(home: Path) -> list[tuple[float, int, str]]:
                 about = entry.stat(follow_symlinks=False)
                 if _NAME.fullmatch(entry.name):
                     found.append((about.st_mtime, about.st_size, entry.path))
-                elif fnmatch(entry.name, DRAFTS) and now - about.st_mtime > _DRAFT_LIFETIME:
+                elif (
+                    fnmatch(entry.name, TEMPORARY_NAMES) and now - about.st_mtime > _DRAFT_LIFETIME
+                ):
                     os.unlink(entry.path)
     return found
 

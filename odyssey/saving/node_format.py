@@ -1,7 +1,8 @@
-"""Format of saved files: nodes as JSON text, and arrays as members of the archive.
+"""Format of saved files: nodes as JSON, and arrays as members of the archive.
 
-A node is None, a flag, a number, a text or a list in JSON, or ``{kind: body}`` for all else. An
-array is a member in NumPy's format, whose header follows from its node: nothing is evaluated.
+A node is null, a boolean, a number, a string or a list in JSON, or ``{kind: body}`` for other
+objects. An array is a member in NumPy's format, whose header follows from its node: a reader
+evaluates no text.
 """
 
 from __future__ import annotations
@@ -17,108 +18,110 @@ import numpy as np
 from odyssey.checks import format_value, with_article
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.saving.files import Archive, Members
-from odyssey.saving.leaves import class_of, few, kind_of, shown_path, state_of
+from odyssey.saving.archive import Archive, Members
+from odyssey.saving.leaf_kinds import class_of, format_few, leaf_kind, short_path, state_of
 from odyssey.spec import Array
 from odyssey.variable import Variable
 
-__all__ = ["Contents", "kind_of_node", "snapshot"]
+__all__ = ["SavedTree", "node_kind", "encode_tree"]
 
-_TEXT = "odyssey.json"
+_NODES_MEMBER = "odyssey.json"
 _FORMAT = 1
 _SHARED = {"Variable", "array", "optimizer", "schedule", "generator"}
-_LONGEST = 200  # bytes of a member's name: folders of many systems take 255
+_MAX_NAME_BYTES = 200  # many file systems limit names to 255 bytes
 
 
 # ------------------------------------------------------------------ arrays
 
 
 def _dtype_names() -> dict[np.dtype[Any], str]:
-    found = {np.dtype(c): np.dtype(c).name for c in "?bhilqBHILQefdFD"}
-    # Long doubles are of one name, and differ from machine to machine.
+    names = {np.dtype(c): np.dtype(c).name for c in "?bhilqBHILQefdFD"}
+    # Long doubles have one name in NumPy, but their precision depends on the machine.
     long = {np.dtype(c): f"{np.dtype(c).kind}-long-{np.finfo(c).nmant}" for c in "gG"}
-    return long | found  # where they are doubles, they are called so
+    return long | names  # long doubles that equal doubles get the name of doubles
 
 
 _NAMES = _dtype_names()
 _DTYPES = {name: np.dtype(dtype if "-" in name else name) for dtype, name in _NAMES.items()}
 
 
-def _head(dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> bytes:
+def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> bytes:
     """Return the header of an array in NumPy's format, version 1.0."""
     text = f"{{'descr': {dtype.str!r}, 'fortran_order': {fortran}, 'shape': {shape!r}, }}"
     text += " " * (-(10 + len(text) + 1) % 64) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode("latin1")
 
 
-def _image(array: Array) -> tuple[memoryview, dict[str, Any]]:
-    """An array as a member, which is a copy of it, and what the text says of it."""
+def _npy_member(array: Array) -> tuple[memoryview, dict[str, Any]]:
+    """Return an array as a member, which is a copy, and its node."""
     fortran = bool(array.flags.f_contiguous and not array.flags.c_contiguous)
-    head = _head(array.dtype, array.shape, fortran)
-    room = np.empty(len(head) + array.nbytes, np.uint8)
-    room[: len(head)] = np.frombuffer(head, np.uint8)
+    header = _npy_header(array.dtype, array.shape, fortran)
+    buffer = np.empty(len(header) + array.nbytes, np.uint8)
+    buffer[: len(header)] = np.frombuffer(header, np.uint8)
     order: Any = "F" if fortran else "C"
-    np.ndarray(array.shape, array.dtype, room.data, len(head), order=order)[...] = array
+    np.ndarray(array.shape, array.dtype, buffer.data, len(header), order=order)[...] = array
     spec = {
         "dtype": _NAMES[array.dtype.newbyteorder("=")],
         "big": array.dtype.str[0] == ">",
         "fortran": fortran,
         "shape": list(array.shape),
     }
-    return room.data, spec
+    return buffer.data, spec
 
 
-def _member(path: str, taken: Members) -> str:
-    """The name of a member: the path, without what has a meaning in names of files."""
-    name = "".join(c if c.isprintable() and c not in '%/\\:*?"<>|' else _percent(c) for c in path)
-    if len(name.encode()) > _LONGEST:
-        name = f"{name[:40]}~{len(taken)}"
-    while f"{name}.npy" in taken:
+def _member_name(path: str, members: Members) -> str:
+    """Return the name of a member: the path, without characters that file systems reserve."""
+    name = "".join(
+        c if c.isprintable() and c not in '%/\\:*?"<>|' else _percent_encoded(c) for c in path
+    )
+    if len(name.encode()) > _MAX_NAME_BYTES:
+        name = f"{name[:40]}~{len(members)}"
+    while f"{name}.npy" in members:
         name += "~"
     return f"{name}.npy"
 
 
-def _percent(c: str) -> str:
+def _percent_encoded(c: str) -> str:
     return "".join(f"%{byte:02X}" for byte in c.encode("utf-8", "surrogatepass"))
 
 
 # ------------------------------------------------------------------ saving
 
 
-def snapshot(leaves: dict[str, Any]) -> Members:
-    """The members of a file: all that is saved, as it is at one moment."""
+def encode_tree(leaves: dict[str, Any]) -> Members:
+    """Return the members of a file: a consistent snapshot of the leaves."""
     members: Members = {}
-    # No step of another thread comes in between.
+    # No step of another thread may run in between.
     with write_lock():
         wait_for_programs()
-        entries = _entries(leaves, members)
+        entries = _encode_entries(leaves, members)
     text = {"format": _FORMAT, "arrays": len(members), "entries": entries}
-    return {_TEXT: json.dumps(text, allow_nan=False).encode(), **members}
+    return {_NODES_MEMBER: json.dumps(text, allow_nan=False).encode(), **members}
 
 
-def _entries(leaves: dict[str, Any], members: Members) -> dict[str, Any]:
+def _encode_entries(leaves: dict[str, Any], members: Members) -> dict[str, Any]:
     entries: dict[str, Any] = {}
-    first: dict[int, str] = {}  # where an object stood first
+    first: dict[int, str] = {}  # by id of an object, its first path
     for path, leaf in leaves.items():
-        kind = kind_of("save", path, leaf)
+        kind = leaf_kind("save", path, leaf)
         if kind in _SHARED and id(leaf) in first:
             entries[path] = {"same": first[id(leaf)]}
             continue
         first[id(leaf)] = path
-        entries[path] = _node(kind, path, leaf, members)
+        entries[path] = _encode_leaf(kind, path, leaf, members)
     return entries
 
 
-def _node(kind: str, path: str, leaf: Any, members: Members) -> Any:
+def _encode_leaf(kind: str, path: str, leaf: Any, members: Members) -> Any:
     if isinstance(leaf, Variable):
-        leaf._refuse_unless_leaf(f"save: {shown_path(path)}")
-        return {kind: _encoded(path, np.asarray(leaf._array), members)["array"]}
+        leaf._refuse_unless_leaf(f"save: {short_path(path)}")
+        return {kind: _encode_value(path, np.asarray(leaf._array), members)["array"]}
     if kind in ("optimizer", "schedule", "generator"):
-        return {kind: [class_of(leaf), _encoded(path, state_of(leaf), members)]}
-    return _encoded(path, leaf, members)
+        return {kind: [class_of(leaf), _encode_value(path, state_of(leaf), members)]}
+    return _encode_value(path, leaf, members)
 
 
-def _encoded(path: str, value: Any, members: Members) -> Any:
+def _encode_value(path: str, value: Any, members: Members) -> Any:
     kind = type(value)
     if value is None or kind in (bool, str):
         return value
@@ -127,55 +130,55 @@ def _encoded(path: str, value: Any, members: Members) -> Any:
     if kind is float:
         return value if math.isfinite(value) else {"float": struct.pack(">d", value).hex()}
     if kind is complex:
-        return {"complex": [_encoded(path, part, members) for part in (value.real, value.imag)]}
+        return {"complex": [_encode_value(path, x, members) for x in (value.real, value.imag)]}
     if kind in (list, tuple):
-        parts = [_encoded(f"{path}[{k}]", part, members) for k, part in enumerate(value)]
-        return parts if kind is list else {"tuple": parts}
+        items = [_encode_value(f"{path}[{k}]", item, members) for k, item in enumerate(value)]
+        return items if kind is list else {"tuple": items}
     if kind in (dict, Counter):
         pairs = [
-            [_encoded(path, key, members), _encoded(f"{path}[{key!r}]", part, members)]
-            for key, part in value.items()
+            [_encode_value(path, key, members), _encode_value(f"{path}[{key!r}]", item, members)]
+            for key, item in value.items()
         ]
         return {kind.__name__: pairs}
-    return _encoded_array(path, value, members)
+    return _encode_array(path, value, members)
 
 
-def _encoded_array(path: str, value: Any, members: Members) -> Any:
-    kind = kind_of("save", path, value)
+def _encode_array(path: str, value: Any, members: Members) -> Any:
+    kind = leaf_kind("save", path, value)
     if kind not in ("array", "scalar"):
         raise DTypeError(
-            f"save: {shown_path(path)} is {with_article(kind)}, in a state; keep numbers"
+            f"save: {short_path(path)} is {with_article(kind)}, in a state; keep numbers"
         )
-    name = _member(path, members)
-    members[name], spec = _image(np.asarray(value))
+    name = _member_name(path, members)
+    members[name], spec = _npy_member(np.asarray(value))
     return {kind: {"member": name, **spec}}
 
 
 # ------------------------------------------------------------------ loading
 
 
-def kind_of_node(node: Any) -> str:
-    """The kind of a leaf that a node stands for."""
+def node_kind(node: Any) -> str:
+    """Return the kind of the leaf that a node encodes."""
     if type(node) is dict:
         (kind,) = node
         return str(kind)
     return type(node).__name__
 
 
-class Contents:
-    """Contents of a saved file, read on demand.
+class SavedTree:
+    """Tree of a saved file, whose arrays are read on demand.
 
     Attributes:
-        entries: The nodes by path.
+        entries: The nodes of the leaves, by path.
     """
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
-        if _TEXT not in archive.names:
+        if _NODES_MEMBER not in archive.names:
             raise archive.error(
-                f"was not written by od.save: it has no {_TEXT!r}; numpy.load may read it"
+                f"was not written by od.save: it has no {_NODES_MEMBER!r}; numpy.load may read it"
             )
-        text = json.loads(archive.read(_TEXT).decode())
+        text = json.loads(archive.read(_NODES_MEMBER).decode())
         version = text["format"]
         if type(version) is int and version > _FORMAT:
             raise archive.error(
@@ -189,50 +192,50 @@ class Contents:
             raise archive.damage("it has other members than its text says")
 
     def node(self, path: str) -> tuple[str, Any]:
-        """The node of an entry, and where it stood first."""
+        """Return the first path of the object at ``path``, and its node."""
         node = self.entries[path]
-        if kind_of_node(node) != "same":
+        if node_kind(node) != "same":
             return path, node
         first = node["same"]
-        if kind_of_node(self.entries[first]) == "same":
+        if node_kind(self.entries[first]) == "same":
             raise self._archive.damage(f"{format_value(path)} stands for itself")
         return first, self.entries[first]
 
     def refuse_others(self, wanted: dict[str, Any]) -> None:
-        """Raise unless the entries are those ``wanted``."""
+        """Raise ShapeError unless the paths of the file are those of ``wanted``."""
         missing = [path for path in wanted if path not in self.entries]
         extra = [path for path in self.entries if path not in wanted]
-        said = []
+        differences = []
         if missing:
-            said.append(f"it has no {few(missing)}, which like has")
+            differences.append(f"it has no {format_few(missing)}, which like has")
         if extra:
-            said.append(f"it has {few(extra)}, which like has not")
-        if said:
+            differences.append(f"it has {format_few(extra)}, which like has not")
+        if differences:
             raise ShapeError(
                 f"load: {self._archive.path!r} holds another tree than like: "
-                f"{'; '.join(said)}; pass a tree like the one that was saved, or none, and take "
-                "what you need"
+                f"{'; '.join(differences)}; pass a tree like the one that was saved, or none, and "
+                "take what you need"
             )
 
     def all(self) -> dict[str, Any]:
-        """All entries, by path: arrays, numbers and states."""
-        found: dict[str, Any] = {}
+        """Return all leaves by path: arrays, numbers and states."""
+        values: dict[str, Any] = {}
         for path in self.entries:
             first, node = self.node(path)
-            if first != path and first in found:
-                found[path] = found[first]
+            if first != path and first in values:
+                values[path] = values[first]
                 continue
-            kind = kind_of_node(node)
+            kind = node_kind(node)
             if kind == "Variable":
-                found[path] = self.array(node[kind])
+                values[path] = self.array(node[kind])
             elif kind in ("optimizer", "schedule", "generator"):
-                found[path] = self.state(node)[1]
+                values[path] = self.state(node)[1]
             else:
-                found[path] = self.value(node)
-        return found
+                values[path] = self.value(node)
+        return values
 
     def state(self, node: Any) -> tuple[str, Any]:
-        """The class and the state of an optimizer, a schedule or a generator."""
+        """Return the class name and the state of an optimizer, schedule or generator."""
         ((name, state),) = node.values()
         if type(name) is not str:
             raise self._archive.damage(f"{format_value(name)} is not the name of a class")
@@ -243,7 +246,7 @@ class Contents:
         if node is None or type(node) in (bool, int, float, str):
             return node
         if type(node) is list:
-            return [self.value(part) for part in node]
+            return [self.value(item) for item in node]
         ((kind, body),) = node.items()
         if kind == "int":
             return int(body, 16)
@@ -253,16 +256,16 @@ class Contents:
             real, imag = map(self.value, body)
             return complex(float(real), float(imag))
         if kind == "tuple":
-            return tuple(self.value(part) for part in body)
+            return tuple(self.value(item) for item in body)
         if kind in ("dict", "Counter"):
-            pairs = {self.value(key): self.value(part) for key, part in body}
+            pairs = {self.value(key): self.value(item) for key, item in body}
             return pairs if kind == "dict" else Counter(pairs)
         if kind in ("array", "scalar"):
             return self.array(body) if kind == "array" else self.array(body)[()]
         raise self._archive.damage(f"{format_value(kind)} is not a kind of entry")
 
     def spec(self, body: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
-        """The dtype and shape of an array, which is not read."""
+        """Return the dtype and shape of an array without reading it."""
         dtype, shape = _DTYPES.get(body["dtype"]), body["shape"]
         if dtype is None:
             raise self._archive.error(
@@ -274,18 +277,18 @@ class Contents:
         return dtype.newbyteorder(">") if body["big"] else dtype, tuple(shape)
 
     def array(self, body: Any) -> Array:
-        """An array, read into memory of its own."""
+        """Read an array into new memory."""
         dtype, shape = self.spec(body)
         fortran = bool(body["fortran"])
-        head = _head(dtype, shape, fortran)
-        if self._archive.size(body["member"]) - len(head) != math.prod(shape) * dtype.itemsize:
+        header = _npy_header(dtype, shape, fortran)
+        if self._archive.size(body["member"]) - len(header) != math.prod(shape) * dtype.itemsize:
             raise self._archive.damage(
                 f"{format_value(body['member'])} is of another size than it says"
             )
         order: Any = "F" if fortran else "C"
         array: Array = np.empty(shape, dtype, order)
-        room = array.reshape(-1, order=order).view(np.uint8)
-        self._archive.read_into(body["member"], head, room.data)
-        if dtype.kind == "b" and room.size and room.max() > 1:
+        buffer = array.reshape(-1, order=order).view(np.uint8)
+        self._archive.read_into(body["member"], header, buffer.data)
+        if dtype.kind == "b" and buffer.size and buffer.max() > 1:
             raise self._archive.damage(f"{format_value(body['member'])} has flags that are neither")
         return array

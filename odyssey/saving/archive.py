@@ -1,4 +1,4 @@
-"""Files on the disk: one takes the place of another at once, and none is believed unread."""
+"""Archives: writing and reading of ``.npz`` files, with errors that say what is wrong."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ from odyssey.errors import (
     OdysseyError,
     SettingError,
 )
-from odyssey.saving.replacing import replace
+from odyssey.saving.atomic_replace import replace_file
 
-__all__ = ["Archive", "checked_path", "opened", "write"]
+__all__ = ["Archive", "validate_path", "open_archive", "write_archive"]
 
 Members = dict[str, Any]
-"""What a file holds: by name, bytes or a memoryview of them."""
+"""Contents of a file: bytes, or a memoryview of them, by name of the member."""
 
 
-def checked_path(who: str, path: Any) -> str:
-    """The path of a file, as text."""
+_CHUNK_BYTES = 1 << 20
+"""Bytes that are read at a time."""
+
+
+def validate_path(who: str, path: Any) -> str:
+    """Return the path of a file as text; raise DTypeError or SettingError if it is not valid."""
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise DTypeError(
             f"{who}: path={format_value(path)} is not a path; pass a str or pathlib.Path"
@@ -54,48 +58,48 @@ def checked_path(who: str, path: Any) -> str:
 # ------------------------------------------------------------------ writing
 
 
-def write(path: str, members: Members) -> None:
-    """Put a file with ``members`` in the place of what is at ``path``.
+def write_archive(path: str, members: Members) -> None:
+    """Write a file with ``members``; it replaces the file at ``path`` atomically.
 
     Raises:
-        FileError: where the system refuses; what was there is as it was.
+        FileError: if the system refuses; the old file is unchanged.
     """
-    target = os.path.realpath(path)  # a link stays one
+    target = os.path.realpath(path)  # a link stays a link
     folder = os.path.dirname(target)
     try:
-        replace(target, lambda file: _fill(file, members), _mode(target))
+        replace_file(target, lambda file: _write_members(file, members), _permissions(target))
     except OSError as error:
-        raise _refusal("save", path, error) from error
-    _flush(folder)
+        raise _file_error("save", path, error) from error
+    _flush_folder(folder)
 
 
-def _fill(file: BinaryIO, members: Members) -> None:
+def _write_members(file: BinaryIO, members: Members) -> None:
     archive = ZipFile(file, "w")
     try:
         for name, data in members.items():
-            # With the date that a ZipInfo has by itself: the same tree gives the same bytes.
+            # With the fixed date of a new ZipInfo: equal trees give equal bytes.
             archive.writestr(ZipInfo(name), data)
         archive.close()
     except BaseException:
-        archive.fp = None  # it would write an end, and complain of what was broken off
+        archive.fp = None  # else it would write a directory of an incomplete file
         raise
 
 
-def _mode(target: str) -> int | None:
-    """The permissions of the file that is there, which its successor gets."""
+def _permissions(target: str) -> int | None:
+    """Return the permissions of the existing file, or None; raise OSError if it is not regular."""
     try:
-        found = os.stat(target).st_mode
+        mode = os.stat(target).st_mode
     except FileNotFoundError:
         return None
-    if stat.S_ISDIR(found):
+    if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(found):
+    if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "Not a regular file")
-    return stat.S_IMODE(found)
+    return stat.S_IMODE(mode)
 
 
-def _flush(folder: str) -> None:
-    """Let the disk know of a new name in ``folder``, where the system can do that."""
+def _flush_folder(folder: str) -> None:
+    """Flush the directory entries of ``folder`` to the disk, if the system can."""
     handle = -1
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -120,8 +124,8 @@ _ADVICE = {
 }
 
 
-def _refusal(who: str, path: str, error: OSError) -> FileError:
-    """Our error for what the system said."""
+def _file_error(who: str, path: str, error: OSError) -> FileError:
+    """Return the FileError for an OSError, with advice."""
     missing = isinstance(error, FileNotFoundError)
     advice = _ADVICE.get(error.errno or 0, "choose another path")
     if who == "save":
@@ -129,20 +133,20 @@ def _refusal(who: str, path: str, error: OSError) -> FileError:
     elif missing:
         advice = "pass the path of one that od.save wrote"
     kind = MissingFileError if missing else FileError
-    made = kind(f"{who}: {path!r}: {error.strerror or error}; {advice}")
-    made.errno = error.errno
-    return made
+    file_error = kind(f"{who}: {path!r}: {error.strerror or error}; {advice}")
+    file_error.errno = error.errno
+    return file_error
 
 
 # ------------------------------------------------------------------ reading
 
 
 class Archive:
-    """A file that is read, whose members are believed only as far as their checksums go.
+    """Archive that is read; sizes and checksums of its members are verified.
 
     Attributes:
-        path: For messages.
-        names: Of the members.
+        path: Its path, for messages.
+        names: The names of its members.
     """
 
     def __init__(self, path: str, file: BinaryIO) -> None:
@@ -151,22 +155,22 @@ class Archive:
         if not self._bytes:
             raise self.error("is empty; save it again")
         self._zip = ZipFile(file)
-        found = self._zip.infolist()
-        self._infos = {info.filename: info for info in found}
+        infos = self._zip.infolist()
+        self._infos = {info.filename: info for info in infos}
         self.names = list(self._infos)
-        if len(self.names) != len(found):
+        if len(self.names) != len(infos):
             raise self.damage("two members have one name")
 
     def error(self, why: str) -> FormatError:
-        """The error for a file that is not what was expected."""
+        """Return the error for an unexpected file."""
         return FormatError(f"load: {self.path!r} {why}")
 
     def damage(self, why: str) -> FormatError:
-        """The error for a file that is not as ``save`` left it."""
+        """Return the error for a file that was changed after ``save``."""
         return self.error(f"was cut off, damaged or edited ({why}); load another copy of it")
 
     def size(self, name: str) -> int:
-        """Bytes of a member, which are as many as the file has of it."""
+        """Return the size of a member in bytes; raise FormatError if the file cannot hold it."""
         info = self._infos.get(name)
         if info is None:
             raise self.damage(f"{format_value(name)} is missing")
@@ -177,49 +181,46 @@ class Archive:
         return info.file_size
 
     def read(self, name: str) -> bytes:
-        """All bytes of a member."""
+        """Return the bytes of a member."""
         self.size(name)
         return self._zip.read(self._infos[name])
 
-    def read_into(self, name: str, head: bytes, room: memoryview) -> None:
-        """Read a member that begins with ``head``; the rest fills ``room``."""
-        if self.size(name) != len(head) + room.nbytes:
+    def read_into(self, name: str, header: bytes, buffer: memoryview) -> None:
+        """Read a member that begins with ``header``, and the rest of it into ``buffer``."""
+        if self.size(name) != len(header) + buffer.nbytes:
             raise self.damage(
                 f"{format_value(name)} is of another size than the array that it holds"
             )
         with self._zip.open(self._infos[name]) as source:
-            if source.read(len(head)) != head:
+            if source.read(len(header)) != header:
                 raise self.damage(f"{format_value(name)} begins as another array")
             start = 0
-            while start < room.nbytes:
-                got = source.readinto(room[start : start + _PIECE])  # type: ignore[attr-defined]
-                if not got:
+            while start < buffer.nbytes:
+                count = source.readinto(buffer[start : start + _CHUNK_BYTES])  # type: ignore[attr-defined]
+                if not count:
                     raise EOFError("it ends early")
-                start += got
-            source.read(1)  # at the end the checksum is compared
-
-
-_PIECE = 1 << 20
+                start += count
+            source.read(1)  # zipfile verifies the checksum at the end of a member
 
 
 @contextmanager
-def opened(path: str) -> Iterator[Archive]:
-    """Open a file for a block of reading, whose errors say what is wrong with the file."""
+def open_archive(path: str) -> Iterator[Archive]:
+    """Open an archive for reading; errors in the block become FileError or FormatError."""
     archive = None
     try:
-        _mode(path)  # to open a pipe would wait for a writer
+        _permissions(path)  # opening a pipe would wait for a writer
         with open(path, "rb") as file:
             archive = Archive(path, file)
             yield archive
     except OdysseyError:
         raise
     except OSError as error:
-        raise _refusal("load", path, error) from error
+        raise _file_error("load", path, error) from error
     except (BadZipFile, EOFError, struct.error, *STUMBLES) as error:
-        said = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         if archive is not None:
-            raise archive.damage(said) from error
+            raise archive.damage(reason) from error
         raise FormatError(
-            f"load: {path!r} was cut off, or is not a file of od.save ({said}); pass one that "
+            f"load: {path!r} was cut off, or is not a file of od.save ({reason}); pass one that "
             "od.save wrote"
         ) from error
