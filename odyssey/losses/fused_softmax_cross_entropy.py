@@ -83,14 +83,8 @@ def _losses_by_lookup(logits: Any, targets: Any, k: int, ignore_index: int | Non
     return reshape(losses, reduced_shape("cross_entropy", logits.shape, k, False))
 
 
-def _cross_entropy_decomposition(
-    logits: Any,
-    targets: Any,
-    axis: int,
-    label_smoothing: float,
-    ignore_index: int | None,
-    reduction: str,
-) -> Any:
+def _cross_entropy_decomposition(logits: Any, targets: Any, *options: Any) -> Any:
+    axis, label_smoothing, ignore_index, reduction = options
     spec = Spec(logits.shape, logits.dtype)
     if (
         not label_smoothing
@@ -110,14 +104,8 @@ def _cross_entropy_decomposition(
     return div(total, mean_denominator(targets, spec, axis, ignore_index, least=0))
 
 
-def _slope_decomposition(
-    logits: Any,
-    targets: Any,
-    axis: int,
-    label_smoothing: float,
-    ignore_index: int | None,
-    reduction: str,
-) -> Any:
+def _slope_decomposition(logits: Any, targets: Any, *options: Any) -> Any:
+    axis, label_smoothing, ignore_index, reduction = options
     spec = Spec(logits.shape, logits.dtype)
     p = target_distribution(targets, spec, axis, label_smoothing, ignore_index)
     slope = sub(mul(softmax(logits, axis), sum(p, axis, keepdims=True)), p)
@@ -165,14 +153,10 @@ def _cross_entropy_slope(logits: Any, targets: Any, options: tuple[Any, ...], re
 
 
 def _cross_entropy_with_residual(
-    logits: Any,
-    targets: Any,
-    axis: int,
-    label_smoothing: float,
-    ignore_index: int | None,
-    reduction: str,
+    logits: Any, targets: Any, *options: Any
 ) -> tuple[Any, Any] | None:
     """Fast path: losses and the residual of ``slope_from_residual``; None if it does not apply."""
+    axis, label_smoothing, ignore_index, reduction = options
     targets = np.asarray(targets)
     starts = row_starts(logits, targets, axis, label_smoothing, ignore_index)
     if starts is None:
@@ -242,14 +226,8 @@ def softmax_cross_entropy(
     return _cross_entropy(logits, targets, axis, label_smoothing, ignore_index, reduction)
 
 
-def _cross_entropy(
-    logits: Any,
-    targets: Any,
-    axis: int,
-    label_smoothing: float,
-    ignore_index: int | None,
-    reduction: str,
-) -> Any:
+def _cross_entropy(logits: Any, targets: Any, *options: Any) -> Any:
+    axis, label_smoothing, ignore_index, reduction = options
     targets = np.asarray(targets)
     starts = row_starts(logits, targets, axis, label_smoothing, ignore_index)
     if starts is not None:
@@ -336,14 +314,8 @@ def _mass_spec(targets: Spec, logits_spec: Spec, axis: int, *options: Any) -> Sp
     return Spec(shape, logits_spec.dtype)
 
 
-def _mass_decomposition(
-    targets: Any,
-    logits_spec: Spec,
-    axis: int,
-    label_smoothing: float,
-    ignore_index: int | None,
-    reduction: str,
-) -> Any:
+def _mass_decomposition(targets: Any, logits_spec: Spec, *options: Any) -> Any:
+    axis, label_smoothing, ignore_index, reduction = options
     p = target_distribution(targets, logits_spec, axis, label_smoothing, ignore_index)
     mass = sum(p, axis, keepdims=True)
     if reduction != "mean":

@@ -108,16 +108,8 @@ def nearest_indices(length: int, count: int, mode: str, step: float) -> Array:
 # ------------------------------------------------------------------ on arrays
 
 
-def _resample(
-    x: Any,
-    axis: int,
-    lengths: tuple[int, int],
-    mode: str,
-    step: float,
-    align_corners: bool,
-    back: bool,
-) -> Array:
-    places, weights = _taps(*lengths, mode, step, align_corners, back)
+def _resample(x: Any, axis: int, lengths: tuple[int, int], *options: Any) -> Array:
+    places, weights = _taps(*lengths, *options)
     dtype = floating_dtype(x.dtype)
     wide = np.result_type(dtype, np.float32)  # half precision is summed in single
     behind = (1,) * (x.ndim - 1 - axis % x.ndim)
@@ -133,18 +125,10 @@ def _resample(
     return out.astype(dtype, copy=False)
 
 
-def _compiled_resample(
-    x: Array,
-    axis: int,
-    lengths: tuple[int, int],
-    mode: str,
-    step: float,
-    align_corners: bool,
-    back: bool,
-) -> Array:
+def _compiled_resample(x: Array, axis: int, lengths: tuple[int, int], *options: Any) -> Array:
     from odyssey.kernels.axis_resampling import weighted_gather
 
-    places, weights = _taps(*lengths, mode, step, align_corners, back)
+    places, weights = _taps(*lengths, *options)
     k = axis % x.ndim
     parts = x.reshape(math.prod(x.shape[:k]), x.shape[k], -1)
     out = weighted_gather(parts, places, weights.astype(x.dtype))
@@ -164,16 +148,8 @@ def _fits_loop(x: Spec, axis: int, lengths: tuple[int, int], *options: Any) -> b
 # ------------------------------------------------------------------ the row
 
 
-def _resample_decomposition(
-    x: Any,
-    axis: int,
-    lengths: tuple[int, int],
-    mode: str,
-    step: float,
-    align_corners: bool,
-    back: bool,
-) -> Any:
-    places, weights = _taps(*lengths, mode, step, align_corners, back)
+def _resample_decomposition(x: Any, axis: int, lengths: tuple[int, int], *options: Any) -> Any:
+    places, weights = _taps(*lengths, *options)
     dtype = floating_dtype(np.dtype(x.dtype))
     x = astype(x, dtype)
     behind = (1,) * (len(x.shape) - 1 - axis % len(x.shape))
@@ -185,16 +161,9 @@ def _resample_decomposition(
     return total
 
 
-def _infer_sampled(
-    x: Spec,
-    axis: int,
-    lengths: tuple[int, int],
-    mode: str,
-    step: float,
-    align_corners: bool,
-    back: bool,
-) -> Spec:
+def _infer_sampled(x: Spec, axis: int, lengths: tuple[int, int], *options: Any) -> Spec:
     (k,) = normalize_axes("sampled", axis, x.ndim)
+    *_, back = options
     old, new = lengths[::-1] if back else lengths
     if x.shape[k] != old:
         raise ShapeError(f"sampled: axis {axis} of x {x.shape} is not of length {old}")
