@@ -1,6 +1,6 @@
-"""The command line: ``python -m odyssey train`` learns to read handwritten digits, ``ops`` lists.
+"""Command line: ``python -m odyssey train``, ``ops`` and ``warmup``.
 
-A command is one module: ``add_command`` declares its options, and names the function that runs it,
+A command is one module. Its ``add_command`` declares the options and the function that runs it,
 which takes the parsed arguments and returns the exit status. ``build_parser`` lists the commands.
 """
 

@@ -1,4 +1,4 @@
-"""Which commands there are, and how a program that was asked for one ends."""
+"""Parser of the commands, and their exit status."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from odyssey.cli import ops, train, warmup
 
 __all__ = ["build_parser", "main"]
 
-_CLOSED_PIPE = 128 + 13  # what a shell reports of a program that SIGPIPE ended
+_CLOSED_PIPE = 128 + 13  # the exit status that shells report for SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse ``argv`` (the process's own by default), run its subcommand, return the exit status."""
+    """Parse ``argv``, by default ``sys.argv``; run the command and return its exit status."""
     arguments = build_parser().parse_args(argv)
     try:
         status: int = arguments.run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output, head for example, has enough. Python would flush once more.
+        # The reader, such as head, closed the pipe; redirect Python's final flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _CLOSED_PIPE
     return status

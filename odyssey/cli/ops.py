@@ -1,4 +1,4 @@
-"""``python -m odyssey ops``: lists the ops, or tells all that the table says of one."""
+"""Command ``python -m odyssey ops``: list the ops, or describe one."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="List the ops, or tell all that the table says of one.",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="of the op to tell about")
-    for moved in ("--markdown", "--stubs"):  # these wrote files here once
-        parser.add_argument(moved, action="store_true", help=argparse.SUPPRESS)
+    for option in ("--markdown", "--stubs"):  # replaced by tools.reference
+        parser.add_argument(option, action="store_true", help=argparse.SUPPRESS)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from odyssey import describe  # loads inspect and ast, of no use to the other commands
+    from odyssey import describe  # imports inspect and ast, which other commands do not need
 
     try:
         if arguments.markdown or arguments.stubs:

@@ -1,4 +1,4 @@
-"""``python -m odyssey train``: learns to read handwritten digits, and draws what it read."""
+"""Command ``python -m odyssey train``: train a perceptron on handwritten digits, and plot it."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _train(arguments: argparse.Namespace) -> int:
     tqdm = import_extra("tqdm", "tqdm").tqdm
     if not arguments.no_plot:
-        import_extra("matplotlib.figure", "matplotlib")  # missing? say so before the training
+        import_extra("matplotlib.figure", "matplotlib")  # fail before the training
     rng = isolate_errstate(np.random.default_rng)(arguments.seed)
     data = load_digits(rng)
     params = init_mlp(rng, data.train_x.shape[1], arguments.hidden, classes=10)
@@ -153,7 +153,7 @@ def _train(arguments: argparse.Namespace) -> int:
 def _save_picture(
     path: Path, losses: list[float], steps_per_epoch: int, data: Digits, predicted: IntArray
 ) -> None:
-    # A Figure made by hand draws with Agg and leaves pyplot's global backend alone.
+    # A Figure without pyplot uses Agg and does not change the global backend.
     figure = import_extra("matplotlib.figure", "matplotlib").Figure(
         figsize=(10, 4), layout="constrained"
     )

@@ -1,4 +1,4 @@
-"""``python -m odyssey warmup``: compiles the loops that ops run by themselves, and keeps them."""
+"""Command ``python -m odyssey warmup``: compile the kernels of ops, and cache them on disk."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def _run(arguments: argparse.Namespace) -> int:
     names = sorted(arguments.names or SIZES)
     with use_kernels():
         for number, name in enumerate(names, 1):
-            begun = time.perf_counter()
+            op_start = time.perf_counter()
             for dtype in ("float32", "float64"):
                 if name == OPTIMIZER_STEP:
                     _steps(dtype)
                 else:
                     _call(OPS[name], dtype)
-            taken = time.perf_counter() - begun
-            print(f"{number:3d} of {len(names)}  {name:32s}{taken:6.1f} s", flush=True)
+            seconds = time.perf_counter() - op_start
+            print(f"{number:3d} of {len(names)}  {name:32s}{seconds:6.1f} s", flush=True)
     print(f"done in {time.perf_counter() - start:.0f} s")
     return 0
 
 
 def _steps(dtype: str) -> None:
-    """Run a step of the commonest optimizers."""
+    """Run a step of the most common optimizers, which compiles their loops."""
     import numpy as np
 
     from odyssey import Variable, optim
@@ -65,7 +65,7 @@ def _steps(dtype: str) -> None:
         lambda p: optim.Adam(p),
         lambda p: optim.AdamW(p),
     ):
-        for count in (1, 2):  # one array is a pack of its own, whose gradient lies elsewhere
+        for count in (1, 2):  # one array has another loop than several, which are packed
             leaves = [Variable(np.ones(4, dtype), requires_grad=True) for _ in range(count)]
             for leaf in leaves:
                 leaf.grad = np.ones(4, dtype)
@@ -73,7 +73,7 @@ def _steps(dtype: str) -> None:
 
 
 def _call(row: Any, dtype: str) -> None:
-    """Run an op on its samples, and the rules of its operands."""
+    """Run an op and its derivative rules on its samples, which compiles their loops."""
     import numpy as np
 
     from odyssey import GradientTape, Variable

@@ -1,4 +1,4 @@
-"""Descriptions of ops from the table: ``python -m odyssey ops``."""
+"""Descriptions of ops, made from the table: ``python -m odyssey ops``."""
 
 from odyssey.describe.entries import Entry, entries, find
 from odyssey.describe.text import entry_text, listing

@@ -1,4 +1,4 @@
-"""Entries: one record for each op and composite, of what readers want to know of it."""
+"""Entries: one record of documentation for each op and composite."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Entry:
         name: Its name.
         aliases: Its other names.
         module: The module of its family, as ``odyssey.ops.elementwise.elementary``.
-        function: What is called.
-        row: Its row of the table; None for a composite, which is made of ops.
+        function: The public function.
+        row: Its row of the table; None for a composite, which calls other ops.
     """
 
     name: str
@@ -51,27 +51,27 @@ class Entry:
 
     @property
     def family(self) -> str:
-        """The family's module, without its package."""
+        """Return the name of the family's module, without its package."""
         return self.module.rpartition(".")[2]
 
     @property
     def meaning(self) -> str:
-        """The first line of the docstring."""
+        """Return the first line of the docstring."""
         return (self.function.__doc__ or "").strip().partition("\n")[0]
 
     @property
     def differentiable(self) -> tuple[str, ...]:
-        """The operands with a rule; of a composite none, since its ops have them."""
+        """Return the operands that have a derivative rule; none for a composite."""
         return tuple(name for name, rule in self.row.vjp.items() if rule) if self.row else ()
 
     @property
     def numpy(self) -> tuple[str, ...]:
-        """The NumPy functions that call this one when they are called on Variables."""
-        return tuple(f"np.{known}" for known, op in numpy_calls.OP_NAMES.items() if op == self.name)
+        """Return the NumPy functions that call this op when they are called on Variables."""
+        return tuple(f"np.{name}" for name, op in numpy_calls.OP_NAMES.items() if op == self.name)
 
     @property
     def signature(self) -> str:
-        """The call, with ``tape=``, without annotations."""
+        """Return the call signature, with ``tape=`` and without annotations."""
         return format_call(self.name, signature_of(self))
 
 
@@ -85,7 +85,7 @@ def public_name(function: Any) -> str:
 def signature_of(entry: Entry) -> inspect.Signature:
     """Return the signature with ``tape``; arrays are positional-only in the rows of the table."""
     function: Callable[..., Any] = entry.function
-    if hasattr(function, "__wrapped__"):  # made by the table for the reference
+    if hasattr(function, "__wrapped__"):  # the table wrapped it for the reference
         function = function.__wrapped__
     signature = inspect.signature(function)
     parameters = [
@@ -104,11 +104,11 @@ def signature_of(entry: Entry) -> inspect.Signature:
 def entries() -> Mapping[str, Entry]:
     """Return all entries by name: family by family, rows before composites."""
     rows = [Entry(r.name, r.aliases, r.module, r.call, r) for r in OPS.values()]
-    made = [
+    composites = [
         Entry(f.__name__, f.aliases, f.__module__, f, None)  # type: ignore[attr-defined]
         for f in COMPOSITES.values()
     ]
-    ordered = sorted([*rows, *made], key=lambda entry: entry.module)  # stable
+    ordered = sorted([*rows, *composites], key=lambda entry: entry.module)  # stable
     return MappingProxyType({entry.name: entry for entry in ordered})
 
 
@@ -116,7 +116,7 @@ def find(name: str) -> Entry:
     """Return the entry of an op by its name or one of its other names.
 
     Raises:
-        OdysseyError: for a name that no op has; it says which are near.
+        OdysseyError: if no op has the name; the message suggests similar names.
 
     >>> find("mul").name
     'multiply'
@@ -136,13 +136,13 @@ def find(name: str) -> Entry:
 
 
 def dtypes_of(row: Row) -> dict[str, str]:
-    """Return the dtype of the result for each dtype of operands that all samples compute with.
+    """Return the dtype of the result for each operand dtype that all samples accept.
 
     >>> dtypes_of(OPS["absolute"])["complex64"]
     'float32'
     """
-    found = {}
-    # A sample whose arrays are all given says nothing of another dtype.
+    result_dtypes = {}
+    # Samples with fixed arrays say nothing about other dtypes.
     drawn = [s for s in row.samples if any(isinstance(o, tuple) for o in s.operands)]
     if not drawn:
         dtypes = {str(np.result_type(*s.operands)): s for s in row.samples}
@@ -150,16 +150,16 @@ def dtypes_of(row: Row) -> dict[str, str]:
     for dtype in _DTYPES:
         results = {_result_dtype(row, sample, dtype) for sample in drawn}
         if None not in results:
-            found[dtype] = " or ".join(sorted(str(result) for result in results))
-    return found
+            result_dtypes[dtype] = " or ".join(sorted(str(result) for result in results))
+    return result_dtypes
 
 
 @ignore_fp_errors()
 def _result_dtype(row: Row, sample: Any, dtype: str) -> str | None:
     operands = sample.arrays(isolate_errstate(np.random.default_rng)(0), np.dtype(dtype))
     try:
-        made = row.call(*operands, **sample.options)
-        results = (made,) if row.pack_results is None else made
+        result = row.call(*operands, **sample.options)
+        results = (result,) if row.pack_results is None else result
         return " and ".join(dict.fromkeys(str(np.asarray(r).dtype) for r in results))
     except (OdysseyError, TypeError, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""Entries as plain text, for a terminal."""
+"""Descriptions of ops as plain text for a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LABEL = 18
 
 
 def listing() -> str:
-    """Return a table of all ops: how to call them, what they mean, where they have a gradient."""
+    """Return a table of all ops: call, differentiable operands, meaning."""
     rows = [("CALL", "GRADIENT IN", "MEANING")]
     for entry in sorted(entries().values(), key=lambda entry: entry.name):
         call = entry.signature.replace(", *, tape=None)", ")").replace(", tape=None)", ")")
@@ -39,7 +39,7 @@ def listing() -> str:
 
 
 def _column(rows: list[tuple[str, str, str]], k: int) -> int:
-    """The width of a column; longer cells get a line of their own."""
+    """Return the width of a column; cells above 40 characters get a separate line."""
     return max(len(row[k]) for row in rows if len(row[k]) <= 40)
 
 
@@ -47,7 +47,7 @@ def _column(rows: list[tuple[str, str, str]], k: int) -> int:
 
 
 def entry_text(entry: Entry) -> str:
-    """Return all that the table says of one op.
+    """Return the description of one op: its docstring, rules, dtypes and samples.
 
     >>> from odyssey.describe import find
     >>> print(entry_text(find("exp")).partition("by hand")[0].rstrip())
@@ -62,11 +62,11 @@ def entry_text(entry: Entry) -> str:
     a node keeps      out
     """
     lines = [entry.signature, "", textwrap.indent(_unindented(entry.function.__doc__), " " * 4), ""]
-    lines += _labelled("family", [entry.module])
-    lines += _labelled("also", [", ".join(entry.aliases)] if entry.aliases else [])
-    lines += _labelled("NumPy", [", ".join(entry.numpy)] if entry.numpy else [])
+    lines += _with_label("family", [entry.module])
+    lines += _with_label("also", [", ".join(entry.aliases)] if entry.aliases else [])
+    lines += _with_label("NumPy", [", ".join(entry.numpy)] if entry.numpy else [])
     if entry.row is None:
-        lines += _labelled("derivative", ["that of the ops it is made of"])
+        lines += _with_label("derivative", ["that of the ops it is made of"])
         return "\n".join(lines)
     return "\n".join([*lines, *_row_lines(entry.row)])
 
@@ -76,41 +76,41 @@ def _row_lines(row: Row) -> Iterator[str]:
         f"od.backward.{row.name}({', '.join((*(row.cotangents or ('g',)), *row.requested_names))})"
     )
     yield from _derivatives(row)
-    yield from _labelled("a node keeps", _kept(row))
-    yield from _labelled("by hand", [backward] if any(row.vjp.values()) else [])
-    yield from _meaning(row)
-    yield from _labelled("kinks", textwrap.wrap(row.kinks, _WIDTH - _LABEL))
-    yield from _labelled("dtypes", textwrap.wrap(dtype_line(row), _WIDTH - _LABEL))
-    yield from _labelled("samples", [_shown_sample(row, case) for case in row.samples])
-    rejects = [line for case in row.rejects for line in _shown_reject(row, case)]
-    yield from _labelled("rejects", rejects)
+    yield from _with_label("a node keeps", _saved_arrays(row))
+    yield from _with_label("by hand", [backward] if any(row.vjp.values()) else [])
+    yield from _semantics(row)
+    yield from _with_label("kinks", textwrap.wrap(row.kinks, _WIDTH - _LABEL))
+    yield from _with_label("dtypes", textwrap.wrap(dtype_line(row), _WIDTH - _LABEL))
+    yield from _with_label("samples", [_format_sample(row, case) for case in row.samples])
+    rejects = [line for case in row.rejects for line in _format_reject(row, case)]
+    yield from _with_label("rejects", rejects)
 
 
-def _meaning(row: Row) -> Iterator[str]:
+def _semantics(row: Row) -> Iterator[str]:
     """Yield lines on decomposition, primitive, side effects and other kernels of a row."""
     for label, function in (("decomposition", row.decomposition), ("on numbers", row.scalar)):
         if function:
-            yield from _labelled(label, rule_text(function).splitlines())
+            yield from _with_label(label, rule_text(function).splitlines())
             for helper in helpers_of(function):
-                yield from _labelled("where", helper.splitlines())
-    yield from _labelled("primitive", [row.primitive] if row.primitive else [])
-    yield from _labelled("raises", ["for numbers that no shape tells of"] if row.raises else [])
-    yield from _labelled(
+                yield from _with_label("where", helper.splitlines())
+    yield from _with_label("primitive", [row.primitive] if row.primitive else [])
+    yield from _with_label("raises", ["for numbers that no shape tells of"] if row.raises else [])
+    yield from _with_label(
         "side effect", ["no call is removed or moved"] if row.has_side_effect else []
     )
-    yield from _labelled("other kernels", [f"{k.name}, on {k.device}" for k in row.kernels])
+    yield from _with_label("other kernels", [f"{k.name}, on {k.device}" for k in row.kernels])
 
 
 def _derivatives(row: Row) -> Iterator[str]:
     for name, rule in row.vjp.items():
         text = rule_text(rule) if rule else "none: not differentiable in it"
-        yield from _labelled(f"derivative in {name}", text.splitlines())
+        yield from _with_label(f"derivative in {name}", text.splitlines())
     for name, rule in row.vjp.items():
         if rule:
-            yield from _labelled(f"forward in {name}", _forward_text(row, name).splitlines())
+            yield from _with_label(f"forward in {name}", _forward_text(row, name).splitlines())
     rules = [rule for rule in (*row.vjp.values(), *row.jvp.values()) if rule]
     for helper in dict.fromkeys(text for rule in rules for text in helpers_of(rule)):
-        yield from _labelled("where", helper.splitlines())
+        yield from _with_label("where", helper.splitlines())
 
 
 def _forward_text(row: Row, name: str) -> str:
@@ -122,20 +122,20 @@ def _forward_text(row: Row, name: str) -> str:
     return rule_text(rule)
 
 
-def _kept(row: Row) -> list[str]:
+def _saved_arrays(row: Row) -> list[str]:
     """Return lines on the arrays that the rules of each operand need."""
-    wanted = {}
+    by_operand = {}
     for name, needs in zip(row.arrays, row.needs, strict=True):
         if row.vjp[name]:
             arrays = (*row.arrays, *row.results)
-            wanted[name] = ", ".join(n for n in arrays if n in needs) or "nothing"
-    if len(set(wanted.values())) <= 1:
-        return list(wanted.values())[:1]
-    return [f"{what} for the gradient of {name}" for name, what in wanted.items()]
+            by_operand[name] = ", ".join(n for n in arrays if n in needs) or "nothing"
+    if len(set(by_operand.values())) <= 1:
+        return list(by_operand.values())[:1]
+    return [f"{names} for the gradient of {operand}" for operand, names in by_operand.items()]
 
 
 def dtype_line(row: Row) -> str:
-    """Return what the op computes with, as ``float32, float64, int64 → float64``."""
+    """Return the dtypes that the op accepts, as ``float32, float64, int64 → float64``."""
     pairs = dtypes_of(row)
     if not pairs:
         return "not tried, there are no samples"
@@ -145,25 +145,25 @@ def dtype_line(row: Row) -> str:
 # ------------------------------------------------------------------ samples and rejects
 
 
-def _shown_sample(row: Row, case: Sample) -> str:
-    return _shown_call(row, case.operands, case.options)
+def _format_sample(row: Row, case: Sample) -> str:
+    return _format_sample_call(row, case.operands, case.options)
 
 
-def _shown_reject(row: Row, case: Reject) -> list[str]:
-    call = _shown_call(row, case.operands, case.options)
+def _format_reject(row: Row, case: Reject) -> list[str]:
+    call = _format_sample_call(row, case.operands, case.options)
     return [call, f"    raises {case.error.__name__}: ...{case.match}..."]
 
 
-def _shown_call(row: Row, operands: Iterable[Any], options: dict[str, Any]) -> str:
-    """A call with shapes for random arrays, as ``matmul([2, 3], [3])``."""
-    parts = [str(list(o)) if isinstance(o, tuple) else _shown_value(o) for o in operands]
-    parts += [f"{name}={_shown_value(value)}" for name, value in options.items()]
-    return f"{row.name}({', '.join(parts)})"
+def _format_sample_call(row: Row, operands: Iterable[Any], options: dict[str, Any]) -> str:
+    """Format a call, with shapes for random arrays, as ``matmul([2, 3], [3])``."""
+    arguments = [str(list(o)) if isinstance(o, tuple) else _format_operand(o) for o in operands]
+    arguments += [f"{name}={_format_operand(value)}" for name, value in options.items()]
+    return f"{row.name}({', '.join(arguments)})"
 
 
-def _shown_value(value: Any) -> str:
+def _format_operand(value: Any) -> str:
     if isinstance(value, tuple):
-        inner = ", ".join(map(_shown_value, value))
+        inner = ", ".join(map(_format_operand, value))
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if isinstance(value, ARRAYS) and value.size > 6:
         return f"{value.dtype}{list(value.shape)}"
@@ -179,8 +179,8 @@ def _shown_value(value: Any) -> str:
 # ------------------------------------------------------------------ layout
 
 
-def _labelled(label: str, lines: list[str]) -> list[str]:
-    """Lines beside a label; below it, indented, where there is more than a line of source."""
+def _with_label(label: str, lines: list[str]) -> list[str]:
+    """Return lines to the right of a label, or below it if the label is too long."""
     if not lines:
         return []
     pad = " " * _LABEL

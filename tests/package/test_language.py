@@ -99,7 +99,6 @@ PRIVATE_WORDS = {
 STILL_PRIVATE = {
     "ask": 1,
     "joined": 3,
-    "kept": 1,
     "known": 1,
     "made": 1,
     "settled": 2,
