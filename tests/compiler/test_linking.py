@@ -106,14 +106,14 @@ def test_code_does_what_its_text_says_whoever_links_it(by, monkeypatch):
 @here
 def test_programs_share_no_globals(code):
     one, other = (elf_loader.link_object(code, OTHER) for _ in range(2))
-    check(one.places.__getitem__)
-    check(other.places.__getitem__)
+    check(one.addresses.__getitem__)
+    check(other.addresses.__getitem__)
 
 
 @here
 def test_code_cannot_be_written_and_data_cannot_be_run(code):
     linked = elf_loader.link_object(code, OTHER)
-    places = linked.places
+    places = linked.addresses
     rights = {}
     with open("/proc/self/maps") as file:
         for line in file:

@@ -8,7 +8,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from odyssey.compiler.llvm.ir import FunctionBuilder, LLVMValue
+from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
 from odyssey.compiler.llvm.scalar_programs import call_math, emit_scalar_program
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels.scalars import T, program, select

@@ -6,15 +6,9 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey.compiler.llvm.ir import (
-    LLVM,
-    MEMORY,
-    TYPES,
-    FunctionBuilder,
-    LLVMValue,
-    declarations,
-    type_code,
-)
+from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
+from odyssey.compiler.llvm.declarations import declarations
+from odyssey.compiler.llvm.types import LLVM, MEMORY, TYPES, type_code
 from odyssey.errors import DTypeError
 
 # Ordinary runs take one case in fourteen, and soaks the others.

@@ -5,7 +5,9 @@ import ctypes
 import llvmlite.binding as llvm
 import numpy as np
 
-from odyssey.compiler.llvm.ir import MEMORY, FunctionBuilder, declarations, type_code
+from odyssey.compiler.llvm.builder import FunctionBuilder
+from odyssey.compiler.llvm.declarations import declarations
+from odyssey.compiler.llvm.types import MEMORY, type_code
 
 
 def _machine():

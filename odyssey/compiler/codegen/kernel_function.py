@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from odyssey.compiler.ir.nodes import ITEM_SIZES, Node
-from odyssey.compiler.llvm.ir import LLVM, MEMORY, FunctionBuilder, LLVMValue
+from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
 from odyssey.compiler.llvm.scalar_programs import emit_scalar_program
+from odyssey.compiler.llvm.types import LLVM, MEMORY
 from odyssey.compiler.schedule.buffer_assignment import Buffer, Plan
 from odyssey.compiler.schedule.fusion import Kernel
 from odyssey.compiler.symbolic.dims import SymbolicDim, mark_derived

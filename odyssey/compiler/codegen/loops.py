@@ -22,8 +22,8 @@ import numpy as np
 from odyssey.compiler.codegen.kernel_function import KernelFunction
 from odyssey.compiler.ir.nodes import Node, random_access_inputs
 from odyssey.compiler.ir.views import View
-from odyssey.compiler.llvm.ir import LLVM, FunctionBuilder, LLVMValue
-from odyssey.compiler.llvm.types import FLOATING, SUFFIXES
+from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
+from odyssey.compiler.llvm.types import FLOATING, LLVM, SUFFIXES
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.compiler.schedule.fusion import Kernel, is_expensive, loop_levels, loop_role
 from odyssey.compiler.schedule.work_partition import (

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from odyssey.compiler.codegen.kernel_function import KernelFunction
 from odyssey.compiler.codegen.register_tiles import Operand, RegisterTiles, Result, Sizes
 from odyssey.compiler.ir.views import View
-from odyssey.compiler.llvm.ir import LLVM, LLVMValue
-from odyssey.compiler.llvm.types import PARTS
+from odyssey.compiler.llvm.builder import LLVMValue
+from odyssey.compiler.llvm.types import LLVM, PARTS
 from odyssey.compiler.machine.blas import max_blas_size
 from odyssey.compiler.passes.windows import VECTOR_STRIDES, ProductAxes, product_axes
 from odyssey.compiler.schedule.buffer_assignment import Allocation, Plan

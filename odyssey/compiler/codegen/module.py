@@ -20,7 +20,7 @@ from odyssey.compiler.codegen.loops import LoopNest
 from odyssey.compiler.codegen.matmul import BLAS_PREFIXES, Matmul
 from odyssey.compiler.codegen.scan import Scan
 from odyssey.compiler.ir.nodes import Node
-from odyssey.compiler.llvm.ir import declarations
+from odyssey.compiler.llvm.declarations import declarations
 from odyssey.compiler.native_dispatch.entry import CHECK_FAILED, RAN
 from odyssey.compiler.schedule.buffer_assignment import Buffer, Plan, is_fully_covered
 from odyssey.compiler.schedule.fusion import Kernel

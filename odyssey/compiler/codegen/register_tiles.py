@@ -14,8 +14,8 @@ from functools import cache
 from typing import NamedTuple
 
 from odyssey.compiler.codegen.kernel_function import KernelFunction
-from odyssey.compiler.llvm.ir import LLVM, FunctionBuilder, LLVMValue
-from odyssey.compiler.llvm.types import SUFFIXES
+from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
+from odyssey.compiler.llvm.types import LLVM, SUFFIXES
 from odyssey.compiler.passes.windows import MAX_SUM_LENGTH
 from odyssey.spec import Shape
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from odyssey.compiler.codegen.kernel_function import KernelFunction
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.ir.views import View
-from odyssey.compiler.llvm.ir import LLVMValue
+from odyssey.compiler.llvm.builder import LLVMValue
 from odyssey.compiler.llvm.scalar_programs import emit_scalar_program
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.compiler.schedule.fusion import Kernel

@@ -1,8 +1,8 @@
 """Arithmetic of LLVM values: NumPy's semantics, bit by bit.
 
-Two operands have one type already. Integers wrap, and are divided towards minus infinity; what is
-divided by zero, or shifted by more bits than there are, is what NumPy makes of it. LLVM promises
-nothing for these, so they are chosen beside, without a branch.
+Called by the operators of ``builder.LLVMValue``, with two operands of one type. Integers wrap, and
+integer division rounds towards minus infinity. Division by zero and shifts by too many bits have
+NumPy's results; in LLVM they are undefined, so a select replaces the operand or the result.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Value = TypeVar("Value", bound=Any)  # LLVMValue of ``builder``, which imports t
 
 _BOOLEAN_OPS = {"add": "or", "mul": "and"}
 _FCMP = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
-# Numbers from here on may be infinite in a type.
+# Results below this are finite in every type.
 _FOLD_LIMIT = 1e4
-# Up to here a power is as few products of the number with itself.
+# Integer exponents up to this are computed by multiplication.
 _MAX_POWER_BY_MULTIPLY = 4
 
 
@@ -53,10 +53,10 @@ def _binary(instruction: str, x: Value, y: Value) -> Value:
 
 
 def add_sub_mul(name: str, x: Value, y: Value) -> Value:
-    """``add``, ``sub`` or ``mul``; the sum of truth values is ``or``, their product ``and``.
+    """Return a sum, difference or product; a sum of bools is ``or``, a product is ``and``.
 
     Raises:
-        DTypeError: the difference of truth values, which NumPy has none of either.
+        DTypeError: the difference of bools, which NumPy has not either.
     """
     if x.type in PARTS:
         return complex.complex_add_sub_mul(name, x, y)
@@ -66,12 +66,12 @@ def add_sub_mul(name: str, x: Value, y: Value) -> Value:
         name = _BOOLEAN_OPS[name]
     if x.type not in FLOATING:
         return _binary(name, x, y)
-    known = _fold_constants(name, x, y)
-    return _binary(f"f{name}", x, y) if known is None else known
+    constant = _fold_constants(name, x, y)
+    return _binary(f"f{name}", x, y) if constant is None else constant
 
 
 def _fold_constants(name: str, x: Value, y: Value) -> Value | None:
-    """Fold an operator over two constants; None if one is no constant.
+    """Fold an operator over two constants; None if one is not constant.
 
     The result is computed in float64, where it is exact or rounds as the type does. Constants are
     recognized by their text, since reading the number of a scalar input would fix it.
@@ -83,7 +83,7 @@ def _fold_constants(name: str, x: Value, y: Value) -> Value | None:
 
 
 def divide(x: Value, y: Value) -> Value:
-    """The quotient; of integers, as float64."""
+    """Return the quotient; of integers, as float64."""
     if x.type in PARTS:
         return complex.complex_divide(x, y)
     if x.type not in FLOATING:
@@ -92,10 +92,10 @@ def divide(x: Value, y: Value) -> Value:
 
 
 def floor_divmod(x: Value, y: Value) -> tuple[Value, Value]:
-    """The quotient, rounded towards minus infinity, and what is left, of the sign of ``y``.
+    """Return the quotient rounded towards minus infinity, and the remainder with y's sign.
 
     Raises:
-        DTypeError: they are truth values, or complex.
+        DTypeError: the operands are bools or complex.
     """
     _refuse_complex("floordiv, mod", x)
     if x.type == "b1":
@@ -111,120 +111,121 @@ def _floating_divmod(x: Value, y: Value) -> tuple[Value, Value]:
     none = code.const(x.type, 0)
     rest = _binary("frem", x, y)
     quotient = (x - rest) / y
-    turned = (rest != 0) & ((y < 0) ^ (rest < 0))
-    quotient = code.select(turned, quotient - 1, quotient)
-    left = code.select(turned, rest + y, rest)
-    left = code.select(rest == 0, code.intrinsic("copysign", none, y), left)
+    adjust = (rest != 0) & ((y < 0) ^ (rest < 0))
+    quotient = code.select(adjust, quotient - 1, quotient)
+    remainder = code.select(adjust, rest + y, rest)
+    remainder = code.select(rest == 0, code.intrinsic("copysign", none, y), remainder)
     floor = code.intrinsic("floor", quotient)
     floor = code.select(quotient - floor > 0.5, floor + 1, floor)
     floor = code.select(quotient == 0, code.intrinsic("copysign", none, x / y), floor)
-    by_none = y == 0
-    return code.select(by_none, x / y, floor), code.select(by_none, rest, left)
+    by_zero = y == 0
+    return code.select(by_zero, x / y, floor), code.select(by_zero, rest, remainder)
 
 
 def _integer_divmod(x: Value, y: Value) -> tuple[Value, Value]:
     code = x.code
     none = code.const(x.type, 0)
-    by_none = y == 0
+    by_zero = y == 0
     if x.type[0] == "u":
-        safe = code.select(by_none, code.const(x.type, 1), y)
+        safe = code.select(by_zero, code.const(x.type, 1), y)
         quotient, rest = _binary("udiv", x, safe), _binary("urem", x, safe)
     else:
         least = code.const(x.type, -(1 << 8 * int(x.type[1]) - 1))
-        # The least number by -1 is itself, for it wraps; by 1, too.
-        safe = code.select(by_none | ((y == -1) & (x == least)), code.const(x.type, 1), y)
+        # The least integer divided by -1 wraps to itself; so does division by 1.
+        safe = code.select(by_zero | ((y == -1) & (x == least)), code.const(x.type, 1), y)
         quotient, rest = _binary("sdiv", x, safe), _binary("srem", x, safe)
-        turned = (rest != 0) & ((rest ^ safe) < 0)
-        quotient = quotient - code.cast(turned, x.type)
-        rest = rest + code.select(turned, safe, none)
-    return code.select(by_none, none, quotient), code.select(by_none, none, rest)
+        adjust = (rest != 0) & ((rest ^ safe) < 0)
+        quotient = quotient - code.cast(adjust, x.type)
+        rest = rest + code.select(adjust, safe, none)
+    return code.select(by_zero, none, quotient), code.select(by_zero, none, rest)
 
 
 def power(x: Value, y: Value) -> Value:
-    """``x ** y``: products and roots for exponents that are known and small, else ``pow``.
+    """Return ``x ** y``: products or roots for small constant exponents, otherwise ``pow``.
 
     Raises:
-        DTypeError: integers by an exponent that is unknown, or negative, for which NumPy raises; or
-            complex numbers by another than 2.
+        DTypeError: integers with an exponent that is not constant, or negative, for which NumPy
+            raises; or complex numbers with another exponent than 2.
     """
     if x.type in PARTS:
         return complex.complex_power(x, y)
-    code, known = x.code, y.number
+    code, exponent = x.code, y.number
     if x.type == "f2":
         return code.cast(power(code.cast(x, "f4"), code.cast(y, "f4")), "f2")
     if x.type not in FLOATING:
-        if x.type == "b1" or known is None or known < 0:
+        if x.type == "b1" or exponent is None or exponent < 0:
             raise DTypeError(
                 f"pow: {x.type} by {y!r}; native code has powers of integers by numbers that are "
                 "known and not negative; cast to a floating dtype, or call NumPy"
             )
-        return _integer_power(x, int(known))
-    if known is not None and abs(known) <= _MAX_POWER_BY_MULTIPLY and known == int(known):
-        base = code.const(x.type, 1) / x if known < 0 else x
-        return _integer_power(base, abs(int(known)))
-    if known is not None and abs(known) == 0.5:
-        if known > 0 and _numpy_uses_sqrt():
+        return _integer_power(x, int(exponent))
+    small = exponent is not None and abs(exponent) <= _MAX_POWER_BY_MULTIPLY
+    if exponent is not None and small and exponent == int(exponent):
+        base = code.const(x.type, 1) / x if exponent < 0 else x
+        return _integer_power(base, abs(int(exponent)))
+    if exponent is not None and abs(exponent) == 0.5:
+        if exponent > 0 and _numpy_uses_sqrt():
             return code.intrinsic("sqrt", x)
-        # The power gives inf for -inf, and 0 for -0.0.
+        # Unlike the root, the power of -inf is inf, and that of -0.0 is 0.
         root = code.intrinsic("sqrt", x + 0)
         root = code.select(x == -math.inf, code.const(x.type, math.inf), root)
-        return root if known > 0 else 1 / root
+        return root if exponent > 0 else 1 / root
     return code.call(x.type, f"odyssey.pow.{x.type}", x, y)
 
 
 @cache
 @ignore_fp_errors("invalid")
 def _numpy_uses_sqrt() -> bool:
-    """Whether NumPy takes the root where the exponent is one half; not all versions do."""
+    """Return whether NumPy computes a power of one half as a root; not all versions do."""
     return bool(np.isnan(np.power(np.array([-np.inf]), 0.5))[0])
 
 
 def _integer_power(x: Value, times: int) -> Value:
-    """``x`` times itself, by squares."""
-    found: Any = None
+    """Return an integer power by repeated squaring."""
+    product: Any = None
     while times:
         if times & 1:
-            found = x if found is None else found * x
+            product = x if product is None else product * x
         times >>= 1
         x = x * x if times else x
-    return x.code.const(x.type, 1) if found is None else found
+    return x.code.const(x.type, 1) if product is None else product
 
 
 def bitwise(name: str, x: Value, y: Value) -> Value:
-    """``and``, ``or`` or ``xor`` of integers or truth values.
+    """Return ``and``, ``or`` or ``xor`` of integers or bools.
 
     Raises:
-        DTypeError: they are floating numbers.
+        DTypeError: the operands are floating-point or complex.
     """
     if x.type in FLOATING or x.type in PARTS:
         raise DTypeError(f"{name}: bits of {x.type}; want integers or truth values")
     return _binary(name, x, y)
 
 
-def shift(way: str, x: Value, y: Value) -> Value:
-    """Bits moved left or right; by more than there are, and by less than none, all of them.
+def shift(direction: str, x: Value, y: Value) -> Value:
+    """Shift bits left or right; all of them by too large or negative a number.
 
     Raises:
-        DTypeError: they are not integers.
+        DTypeError: the operands are not integers.
     """
     if x.type in FLOATING or x.type in PARTS or x.type == "b1":
-        raise DTypeError(f"{way} shift: of {x.type}; want integers")
+        raise DTypeError(f"{direction} shift: of {x.type}; want integers")
     code, signed = x.code, x.type[0] == "i"
     bits = 8 * int(x.type[1])
     last, none = code.const(x.type, bits - 1), code.const(x.type, 0)
-    known = y.number
-    inside = known is not None and 0 <= known < bits
+    number = y.number
+    in_range = number is not None and 0 <= number < bits
     within = code.op("b1", f"icmp ult {LLVM[x.type]} {y.text}, {bits}")
-    if way == "right" and signed:
-        return _binary("ashr", x, y if inside else code.select(within, y, last))
-    moved = _binary(
-        "shl" if way == "left" else "lshr", x, y if inside else code.select(within, y, none)
+    if direction == "right" and signed:
+        return _binary("ashr", x, y if in_range else code.select(within, y, last))
+    shifted = _binary(
+        "shl" if direction == "left" else "lshr", x, y if in_range else code.select(within, y, none)
     )
-    return moved if inside else code.select(within, moved, none)
+    return shifted if in_range else code.select(within, shifted, none)
 
 
 def compare(name: str, x: Value, y: Value) -> Value:
-    """``lt``, ``le``, ``gt``, ``ge``, ``eq`` or ``ne``; nothing is equal to NaN, or in order."""
+    """Return ``lt``, ``le``, ``gt``, ``ge``, ``eq`` or ``ne``; with NaN only ``ne`` is true."""
     if x.type in PARTS:
         return complex.complex_equal(name, x, y)
     if x.type in FLOATING:
@@ -236,10 +237,10 @@ def compare(name: str, x: Value, y: Value) -> Value:
 
 
 def negate(x: Value) -> Value:
-    """``-x``.
+    """Return ``-x``.
 
     Raises:
-        DTypeError: it is a truth value.
+        DTypeError: the operand is a bool.
     """
     if x.type in PARTS:
         return complex.complex_negative(x)
@@ -249,10 +250,10 @@ def negate(x: Value) -> Value:
 
 
 def absolute(x: Value) -> Value:
-    """``abs(x)``; the least integer is its own.
+    """Return ``abs(x)``; the least integer wraps to itself.
 
     Raises:
-        DTypeError: it is complex; ``math.fabs`` has its size.
+        DTypeError: the operand is complex; use ``math.fabs``.
     """
     _refuse_complex("abs", x)
     if x.type in FLOATING:
@@ -261,9 +262,9 @@ def absolute(x: Value) -> Value:
 
 
 def invert(x: Value) -> Value:
-    """``~x``: each bit turned.
+    """Return ``~x``, with every bit inverted.
 
     Raises:
-        DTypeError: it is a floating number, or complex.
+        DTypeError: the operand is floating-point or complex.
     """
     return bitwise("xor", x, x.code.const(x.type, 1 if x.type == "b1" else -1))

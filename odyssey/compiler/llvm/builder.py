@@ -1,17 +1,16 @@
 """LLVM IR as text: the builder of a function, and the values in it.
 
-A ``LLVMValue`` is a number that will be known when the code runs. Arithmetic with it appends
-lines::
+Called by code generation. An ``LLVMValue`` is a number that is known when the code runs. Arithmetic
+on it appends instructions::
 
     code = FunctionBuilder()
     x = LLVMValue(code, "f4", "%x")
     y = x * x + 1  # "%v1 = fmul float %x, %x", "%v2 = fadd float %v1, 0x3FF0000000000000"
 
-Types have the letters that NumPy gives them: ``f4`` is float32, ``u1`` uint8, ``b1`` a truth
-value. Arithmetic is NumPy's, bit by bit: nothing is raised, integers wrap, are divided towards
-minus infinity and by zero to zero. Half precision, ``f2``, lies in a register as a float32 whose
-value is one of float16: every result is rounded to it. A complex number is a pair, in a register
-and in memory.
+Types have the letters that NumPy gives them, see ``types``. Arithmetic is NumPy's to the bit:
+nothing raises, integers wrap, integer division rounds towards minus infinity, and division by zero
+gives zero. Half precision, ``f2``, is in a register as a float32 whose value is one of float16:
+every result is rounded to it. A complex number is a pair, in a register and in memory.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ def _rounded(type: str, value: Any) -> float:
 
 
 class FunctionBuilder:
-    """The lines of one function's body.
+    """Builder of the body of one function.
 
     Attributes:
-        lines: As they are; join them by line breaks.
+        lines: The lines of the body so far.
     """
 
     def __init__(self) -> None:
@@ -51,7 +50,7 @@ class FunctionBuilder:
         self._count = 0
 
     def line(self, text: str) -> None:
-        """Append an instruction that gives nothing."""
+        """Append an instruction without a value."""
         self.lines.append(f"  {text}")
 
     def label(self, name: str) -> None:
@@ -59,14 +58,14 @@ class FunctionBuilder:
         self.lines.append(f"{name}:")
 
     def op(self, type: str, text: str) -> LLVMValue:
-        """Append an instruction, and give what it computes."""
+        """Append an instruction and return its value."""
         self._count += 1
         name = f"%v{self._count}"
         self.lines.append(f"  {name} = {text}")
         return LLVMValue(self, type, name)
 
     def const(self, type: str, value: Any) -> LLVMValue:
-        """A number that is known now, rounded or wrapped into the type."""
+        """Return a constant, rounded or wrapped to the type."""
         if type == "b1":
             return LLVMValue(self, type, "true" if value else "false")
         if type in PARTS:
@@ -79,26 +78,26 @@ class FunctionBuilder:
         return LLVMValue(self, type, f"0x{struct.pack('>d', number).hex().upper()}")
 
     def load(self, type: str, pointer: str, notes: str = "") -> LLVMValue:
-        """Read a number.
+        """Load a number.
 
         Args:
-            type: Of the number.
-            pointer: The name of a pointer.
-            notes: What stands behind the instruction, such as ``, !alias.scope !1``.
+            type: Type of the number.
+            pointer: Name of a pointer.
+            notes: Text after the instruction, such as ``, !alias.scope !1``.
         """
-        if type in PARTS:  # one by one, as loops of vectors want it
+        if type in PARTS:  # two loads: LLVM vectorizes no load of a pair
             one = PARTS[type]
             real = self.load(one, pointer, notes)
             return self.pair(
                 type, real, self.load(one, imaginary_address(self, one, pointer), notes)
             )
-        found = self.op(type, f"load {MEMORY[type]}, ptr {pointer}{notes}")
+        value = self.op(type, f"load {MEMORY[type]}, ptr {pointer}{notes}")
         if type == "b1":
-            return self.op(type, f"icmp ne i8 {found.text}, 0")
-        return self.op(type, f"fpext half {found.text} to float") if type == "f2" else found
+            return self.op(type, f"icmp ne i8 {value.text}, 0")
+        return self.op(type, f"fpext half {value.text} to float") if type == "f2" else value
 
     def store(self, word: LLVMValue, pointer: str, notes: str = "") -> None:
-        """Write a number, as ``load`` reads it."""
+        """Store a number, as ``load`` reads it."""
         if word.type in PARTS:
             self.store(word.real, pointer, notes)
             self.store(word.imag, imaginary_address(self, PARTS[word.type], pointer), notes)
@@ -111,14 +110,14 @@ class FunctionBuilder:
         self.line(f"store {MEMORY[word.type]} {text}, ptr {pointer}{notes}")
 
     def pair(self, type: str, real: LLVMValue, imaginary: LLVMValue) -> LLVMValue:
-        """A complex number of two parts."""
-        found: LLVMValue = make_complex(type, real, imaginary)
-        return found
+        """Return a complex number from its two parts."""
+        value: LLVMValue = make_complex(type, real, imaginary)
+        return value
 
     def call(self, type: str, name: str, *words: LLVMValue) -> LLVMValue:
         """Append a call of a function and return its result."""
-        given = ", ".join(f"{LLVM[w.type]} {w.text}" for w in words)
-        return self.op(type, f"call {LLVM[type]} @{name}({given})")
+        args = ", ".join(f"{LLVM[w.type]} {w.text}" for w in words)
+        return self.op(type, f"call {LLVM[type]} @{name}({args})")
 
     def intrinsic(self, name: str, *words: LLVMValue) -> LLVMValue:
         """Append a call of an LLVM intrinsic: ``fma`` is ``llvm.fma.f32`` for float32."""
@@ -126,15 +125,14 @@ class FunctionBuilder:
         return self.rounded(self.call(kind, f"llvm.{name}.{SUFFIXES[kind]}", *words))
 
     def select(self, condition: LLVMValue, x: Any, y: Any) -> LLVMValue:
-        """One of two numbers, both of which are computed."""
+        """Return one of two numbers, both of which are computed."""
         first, second = promote(self, x, y)
         condition = self.cast(condition, "b1")
         if first.type in PARTS:
             real = self.select(condition, first.real, second.real)
             return self.pair(first.type, real, self.select(condition, first.imag, second.imag))
         kind = LLVM[first.type]
-        question = condition.text
-        text = f"select i1 {question}, {kind} {first.text}, {kind} {second.text}"
+        text = f"select i1 {condition.text}, {kind} {first.text}, {kind} {second.text}"
         return self.op(first.type, text)
 
     def bitcast(self, word: LLVMValue, type: str) -> LLVMValue:
@@ -146,88 +144,89 @@ class FunctionBuilder:
     def cast(self, word: LLVMValue, type: str) -> LLVMValue:
         """Convert a value as NumPy's ``astype`` does.
 
-        Floating numbers that no integer is near, and NaN, become what the processor makes of them
-        in NumPy's loops: the least integer of 32 or 64 bits, cut to size.
+        NaN and floating-point numbers out of range become integers as they do on the processor in
+        NumPy's loops: the least integer of 32 or 64 bits, truncated to the type.
         """
-        given = word.type
-        if given == type:
+        source = word.type
+        if source == type:
             return word
         if type == "b1":
             return word != 0
         if type in PARTS:
             one = PARTS[type]
             return self.pair(type, self.cast(word.real, one), self.cast(word.imag, one))
-        if given in PARTS:
+        if source in PARTS:
             return self.cast(word.real, type)
         if type in FLOATING:
             return self._to_floating(word, type)
-        if given in FLOATING:
-            return self._to_whole(word, type)
-        if LLVM[given] == LLVM[type]:
+        if source in FLOATING:
+            return self._to_integer(word, type)
+        if LLVM[source] == LLVM[type]:
             return LLVMValue(self, type, word.text)
-        narrower = given != "b1" and int(given[1]) > int(type[1])
-        extended = "sext" if given[0] == "i" else "zext"
-        return self._converted("trunc" if narrower else extended, word, type)
+        narrower = source != "b1" and int(source[1]) > int(type[1])
+        extension = "sext" if source[0] == "i" else "zext"
+        return self._convert("trunc" if narrower else extension, word, type)
 
-    def _converted(self, how: str, word: LLVMValue, type: str) -> LLVMValue:
-        return self.op(type, f"{how} {LLVM[word.type]} {word.text} to {LLVM[type]}")
+    def _convert(self, instruction: str, word: LLVMValue, type: str) -> LLVMValue:
+        return self.op(type, f"{instruction} {LLVM[word.type]} {word.text} to {LLVM[type]}")
 
     def _to_floating(self, word: LLVMValue, type: str) -> LLVMValue:
-        given = word.type
-        if given == "f2" and type == "f4":
+        source = word.type
+        if source == "f2" and type == "f4":
             return LLVMValue(self, type, word.text)
-        if given not in FLOATING:
-            found = self._converted("sitofp" if given[0] == "i" else "uitofp", word, type)
+        if source not in FLOATING:
+            value = self._convert("sitofp" if source[0] == "i" else "uitofp", word, type)
         elif type == "f8":
-            found = self._converted("fpext", word, type)
-        elif given == "f4":
-            found = LLVMValue(self, type, word.text)
+            value = self._convert("fpext", word, type)
+        elif source == "f4":
+            value = LLVMValue(self, type, word.text)
         else:
-            found = self._converted("fptrunc", word, "f4")
+            value = self._convert("fptrunc", word, "f4")
             if type == "f2":
-                found = LLVMValue(self, type, self._odd(found, word).text)
-        return self.rounded(found)
+                value = LLVMValue(self, type, self._round_to_odd(value, word).text)
+        return self.rounded(value)
 
-    def _odd(self, found: LLVMValue, exact: LLVMValue) -> LLVMValue:
-        """A float32 of a float64, with the last bit set if it is not exact: it can be rounded on.
+    def _round_to_odd(self, nearest: LLVMValue, exact: LLVMValue) -> LLVMValue:
+        """Round a float64 to float32 with the last bit set if inexact, for a second rounding.
 
         See S. Boldo and G. Melquiond, When double rounding is odd, 2005.
         """
-        back = self.cast(found, "f8")
-        # Not for NaN, to which nothing is unequal here.
-        off = self.op("b1", f"fcmp one double {back.text}, {exact.text}")
-        bits = self.bitcast(found, "i4")
-        bits = bits - self.cast(off & (abs(back) > abs(exact)), "i4")
-        return self.bitcast(bits | self.cast(off, "i4"), "f4")
+        back = self.cast(nearest, "f8")
+        # ``one`` is an ordered comparison: false for NaN.
+        inexact = self.op("b1", f"fcmp one double {back.text}, {exact.text}")
+        bits = self.bitcast(nearest, "i4")
+        bits = bits - self.cast(inexact & (abs(back) > abs(exact)), "i4")
+        return self.bitcast(bits | self.cast(inexact, "i4"), "f4")
 
     def rounded(self, word: LLVMValue) -> LLVMValue:
-        """A number of ``f2`` in the digits that it has."""
+        """Round a value of type ``f2`` to half precision; return others unchanged."""
         if word.type != "f2":
             return word
         half = self.op("f2", f"fptrunc float {word.text} to half")
         return self.op("f2", f"fpext half {half.text} to float")
 
-    def _to_whole(self, word: LLVMValue, type: str) -> LLVMValue:
+    def _to_integer(self, word: LLVMValue, type: str) -> LLVMValue:
         if type == "u8":
             end = self.const(word.type, 2.0**63)
             above = word >= end
-            low = self._to_whole(self.select(above, word - end, word), "i8")
+            low = self._to_integer(self.select(above, word - end, word), "i8")
             high = self.select(above, self.const("i8", -(2**63)), self.const("i8", 0))
             return self.bitcast(low ^ high, type)
         wide = "i8" if type in ("i8", "u4") else "i4"
         least = self.const(word.type, -(2.0 ** (8 * int(wide[1]) - 1)))
-        # Out of range LLVM promises nothing. The least number itself is chosen, and is right.
+        # Out of range the result of fptosi is undefined. The select also takes the least integer
+        # itself, for which that is right.
         safe = self.select(abs(word) < -least, word, least)
-        return self.cast(self._converted("fptosi", safe, wide), type)
+        return self.cast(self._convert("fptosi", safe, wide), type)
 
 
 class LLVMValue:
-    """A scalar while code is made.
+    """Scalar in LLVM IR.
 
     Attributes:
-        code: Where what is computed with it is written down.
+        code: Builder that operators append instructions to.
         type: One of ``TYPES``.
-        text: Its name, or its value where that is known.
+        text: Name of the value, or the text of a constant.
     """
 
     __slots__ = ("code", "text", "type")
@@ -249,7 +248,7 @@ class LLVMValue:
 
     @property
     def number(self) -> float | int | bool | None:
-        """Its value, if that is known now, and real.
+        """Return the value of a real constant; None for other values.
 
         >>> FunctionBuilder().const("f4", 0.5).number
         0.5
@@ -261,8 +260,8 @@ class LLVMValue:
         if self.type in FLOATING:
             value: float = struct.unpack(">d", bytes.fromhex(self.text[2:]))[0]
             return value
-        found = int(self.text)
-        return found % (1 << 8 * int(self.type[1])) if self.type[0] == "u" else found
+        integer = int(self.text)
+        return integer % (1 << 8 * int(self.type[1])) if self.type[0] == "u" else integer
 
     def view(self, type: Any) -> LLVMValue:
         """Reinterpret the bits as another type, named by letters or as NumPy names it."""
@@ -270,18 +269,18 @@ class LLVMValue:
 
     @property
     def real(self) -> LLVMValue:
-        """The first part of a complex number; another is its own."""
+        """Return the real part; a real number is its own."""
         return complex_component(self, 0) if self.type in PARTS else self
 
     @property
     def imag(self) -> LLVMValue:
-        """The second part of a complex number; 0 of another, in its type."""
+        """Return the imaginary part; 0 for a real number."""
         return complex_component(self, 1) if self.type in PARTS else self.code.const(self.type, 0)
 
     def conjugate(self) -> LLVMValue:
-        """The number with the other sign of its second part."""
-        one = self.type
-        return self.code.pair(one, self.real, -self.imag) if one in PARTS else self
+        """Return the complex conjugate."""
+        type = self.type
+        return self.code.pair(type, self.real, -self.imag) if type in PARTS else self
 
     # ------------------------------------------------------------------ arithmetic
 
@@ -386,9 +385,9 @@ class LLVMValue:
 
 
 def promote(code: FunctionBuilder, x: Any, y: Any) -> tuple[LLVMValue, LLVMValue]:
-    """Two numbers in the type to which NumPy promotes them; Python's take that of the other."""
+    """Convert two numbers to their common type by NumPy's promotion; Python numbers are weak."""
     if not isinstance(x, LLVMValue):
-        if not isinstance(y, LLVMValue):  # numbers both: the first has the type that NumPy gives it
+        if not isinstance(y, LLVMValue):  # both are Python numbers
             x = code.const(type_code(np.asarray(x).dtype), x)
             return promote(code, x, y)
         y_, x_ = promote(code, y, x)

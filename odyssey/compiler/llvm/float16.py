@@ -1,8 +1,9 @@
-"""Numbers of half precision on processors that have none: what LLVM calls by C's names.
+"""Conversions of half precision for processors without them: compiler-rt functions in LLVM IR.
 
-It expects the functions of a compiler's own library, which Python may have been built without. They
-are made of integers, so that they need nothing else, and round to nearest, ties to even, as
-``numpy.float16`` does; NaN stays NaN, with as much of its payload as there is room for.
+Called by ``machine.jit``. On such processors LLVM calls functions of a compiler's runtime library,
+which Python may have been built without. These are written with integer operations alone. They
+round to nearest, ties to even, as ``numpy.float16`` does; NaN stays NaN, and keeps the part of its
+payload that fits.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ __all__ = ["NAMES", "TEXT"]
 NAMES = ("__extendhfsf2", "__truncsfhf2", "__truncdfhf2")
 
 
-def _shortened(name: str, real: str, bits: int, mantissa: int, bias: int) -> str:
-    """A number of ``real`` as a half.
+def _truncation(name: str, real: str, bits: int, mantissa: int, bias: int) -> str:
+    """Return a function that rounds a number of type ``real`` to half precision.
 
-    Of three cases, which lie side by side, one is chosen: too large, or NaN; the usual, where half
-    of the last place is added, and the exponent loses what the biases differ by; and below 2**-14,
-    where the addition of a number whose last place is 2**-24 rounds.
+    One of three results is selected. Too large numbers and NaN become infinity and NaN. For usual
+    numbers, half a unit in the last place is added, and the exponent is rebiased. Below 2**-14,
+    addition of a number whose last place is 2**-24 rounds.
     """
     word, lost = f"i{bits}", mantissa - 10
     one = bias << mantissa
@@ -61,7 +62,7 @@ define half @{name}({real} %x) {{
 """
 
 
-_EXTENDED = """
+_EXTENSION = """
 define float @__extendhfsf2(half %x) {
   %u16 = bitcast half %x to i16
   %u = zext i16 %u16 to i32
@@ -87,8 +88,8 @@ define float @__extendhfsf2(half %x) {
 """
 
 TEXT = (
-    _EXTENDED
-    + _shortened("__truncsfhf2", "float", 32, 23, 127)
-    + _shortened("__truncdfhf2", "double", 64, 52, 1023)
+    _EXTENSION
+    + _truncation("__truncsfhf2", "float", 32, 23, 127)
+    + _truncation("__truncdfhf2", "double", 64, 52, 1023)
 )
-"""A program of these functions."""
+"""The functions, as a module."""

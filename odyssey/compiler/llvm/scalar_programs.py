@@ -1,7 +1,7 @@
 """Scalar programs as LLVM IR: their steps in order, on LLVM values.
 
-What comes out is what NumPy's kernels give, where these are made of + - * / and roots; functions
-are those of ``elementary``, or libm's.
+Called by code generation for the body of a loop. Results equal those of NumPy's kernels to the bit
+for + - * / and roots; other functions are those of ``elementary``, or those of libm.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import numpy as np
 from odyssey.compiler.llvm.arithmetic import absolute, power
 from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
 from odyssey.compiler.llvm.complex import COMPLEX_FUNCTIONS
+from odyssey.compiler.llvm.declarations import LIBM
 from odyssey.compiler.llvm.elementary import formula_symbol
-from odyssey.compiler.llvm.types import FLOATING, LIBM, PARTS, type_code
+from odyssey.compiler.llvm.types import FLOATING, PARTS, type_code
 from odyssey.errors import DTypeError
 from odyssey.kernels.scalars import Program, Term
 
@@ -34,7 +35,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     **{name: operator.attrgetter(name) for name in ("real", "imag")},
     "conjugate": operator.methodcaller("conjugate"),
 }
-# By their names in ``math``: what LLVM itself has, what keeps integers, what libm calls otherwise.
+# By name in ``math``: LLVM's intrinsics, functions that keep integers, other names in libm.
 _INTRINSICS = ("sqrt", "fabs", "floor", "ceil", "trunc", "copysign", "fma")
 _INTEGER_FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{"pow": power, "fabs": absolute},
@@ -45,11 +46,11 @@ _LIBM_NAMES = {"gamma": "tgamma"}
 
 @lru_cache(maxsize=2048)
 def has_native_code(program: Program, inputs: tuple[tuple[str, Any], ...]) -> bool:
-    """Whether there is native code for each step of a scalar.
+    """Return whether there is native code for each step of a scalar program.
 
     Args:
-        program: What the scalar does.
-        inputs: Of each number that it is given the type, and its value where that is known.
+        program: The scalar program.
+        inputs: Type of each input, and its value if that is constant, else None.
     """
     code = FunctionBuilder()
     words = [
@@ -66,72 +67,72 @@ def has_native_code(program: Program, inputs: tuple[tuple[str, Any], ...]) -> bo
 def emit_scalar_program(
     code: FunctionBuilder, program: Program, inputs: Sequence[LLVMValue]
 ) -> LLVMValue:
-    """Write down what a scalar does.
+    """Generate the code of a scalar program.
 
     Args:
-        code: Where.
-        program: What the scalar does; see ``odyssey.kernels.scalars``.
-        inputs: What it is given; it is taken in the program's dtype, as NumPy casts all operands
-            first, but for what is of a wider one, or floating where the program is not.
+        code: Builder of the function.
+        program: The scalar program; see ``odyssey.kernels.scalars``.
+        inputs: Operands. They are cast to the program's dtype first, as NumPy does; an operand of
+            a wider dtype, or a floating-point operand of an integer program, is not.
 
     Returns:
-        What it gives, in the type that it has: that of the program, or a truth value.
+        The result, of the program's dtype or a bool.
 
     Raises:
-        DTypeError: there is no native code for one of its steps.
+        DTypeError: there is no native code for a step.
     """
     kind = type_code(program.dtype)
     values = [_cast_input(code, kind, word) for word in inputs]
     for name, operands in program.steps:
-        given = [values[o.id] if isinstance(o, Term) else o for o in operands]
-        values.append(_emit_step(code, kind, name, given))
+        step_operands = [values[o.id] if isinstance(o, Term) else o for o in operands]
+        values.append(_emit_step(code, kind, name, step_operands))
     result = program.result
     return values[result.id] if isinstance(result, Term) else code.const(kind, result)
 
 
 def _cast_input(code: FunctionBuilder, kind: str, word: LLVMValue) -> LLVMValue:
     if kind in PARTS or word.type in PARTS:
-        known = bool if word.type == "b1" else word.type
-        return code.cast(word, type_code(np.result_type(known, bool if kind == "b1" else kind)))
+        own = bool if word.type == "b1" else word.type
+        return code.cast(word, type_code(np.result_type(own, bool if kind == "b1" else kind)))
     if word.type in FLOATING and kind not in FLOATING:
         return word
     if kind not in FLOATING or word.type in FLOATING:
         wide = type_code(np.result_type(word.type, kind))
-        # What holds uint64 and signed numbers is floating, and rounds them: their bits stay.
+        # NumPy promotes uint64 and signed integers to float64, which rounds: keep their bits.
         kind = wide if (wide in FLOATING) == (kind in FLOATING) else kind
     return code.cast(word, kind)
 
 
-def _emit_step(code: FunctionBuilder, kind: str, name: str, given: list[Any]) -> LLVMValue:
+def _emit_step(code: FunctionBuilder, kind: str, name: str, operands: list[Any]) -> LLVMValue:
     if name == "T":
-        (value,) = given
+        (value,) = operands
         return code.cast(value, kind) if isinstance(value, LLVMValue) else code.const(kind, value)
     if name == "pair":
-        one = PARTS[kind]
-        real, imaginary = (w if isinstance(w, LLVMValue) else code.const(one, w) for w in given)
-        return code.pair(kind, code.cast(real, one), code.cast(imaginary, one))
+        part = PARTS[kind]
+        real, imaginary = (w if isinstance(w, LLVMValue) else code.const(part, w) for w in operands)
+        return code.pair(kind, code.cast(real, part), code.cast(imaginary, part))
     if name == "select":
-        condition, *answers = given
-        if not any(isinstance(w, LLVMValue) for w in answers):
-            answers = [code.const(kind, w) for w in answers]
-        return code.select(condition, *answers)
+        condition, *choices = operands
+        if not any(isinstance(w, LLVMValue) for w in choices):
+            choices = [code.const(kind, w) for w in choices]
+        return code.select(condition, *choices)
     if name.startswith("math."):
-        parts = kind in PARTS and any(
-            isinstance(w, LLVMValue) and w.type not in PARTS for w in given
+        of_parts = kind in PARTS and any(
+            isinstance(w, LLVMValue) and w.type not in PARTS for w in operands
         )
-        kind = PARTS[kind] if parts else kind  # numbers beside parts of complex ones are parts
-        words = [w if isinstance(w, LLVMValue) else code.const(kind, w) for w in given]
+        kind = PARTS[kind] if of_parts else kind  # constants beside parts of complex numbers
+        words = [w if isinstance(w, LLVMValue) else code.const(kind, w) for w in operands]
         return call_math(code, name.removeprefix("math."), *words)
-    found: LLVMValue = _OPERATORS[name](*given)
-    return found
+    result: LLVMValue = _OPERATORS[name](*operands)
+    return result
 
 
 def call_math(code: FunctionBuilder, name: str, *words: LLVMValue) -> LLVMValue:
-    """A function of ``math``, by its name; integers become float64, but where it keeps them whole.
+    """Call a function of ``math`` by name; integers become float64 unless it keeps integers.
 
     Raises:
-        DTypeError: there is none of this name, or of complex numbers; or it is a power of integers,
-            see ``power``.
+        DTypeError: there is no native code for this name, or for complex numbers; or it is a power
+            of integers, see ``power``.
     """
     kind = type_code(np.result_type(*[w.type for w in words]))
     if kind in PARTS:
@@ -140,24 +141,24 @@ def call_math(code: FunctionBuilder, name: str, *words: LLVMValue) -> LLVMValue:
             return power(base, exponent)
         if name not in COMPLEX_FUNCTIONS or len(words) > 1:
             raise DTypeError(f"math.{name}: no native code for complex numbers")
-        made: LLVMValue = COMPLEX_FUNCTIONS[name](words[0], partial(call_math, code))
-        return made
+        result: LLVMValue = COMPLEX_FUNCTIONS[name](words[0], partial(call_math, code))
+        return result
     if kind not in FLOATING and name in _INTEGER_FUNCTIONS:
-        found: LLVMValue = _INTEGER_FUNCTIONS[name](*[code.cast(w, kind) for w in words])
-        return found
+        integer: LLVMValue = _INTEGER_FUNCTIONS[name](*[code.cast(w, kind) for w in words])
+        return integer
     if kind == "f2":
         wide = call_math(code, name, *[code.cast(w, "f4") for w in words])
         return code.cast(wide, "f2")
     kind = kind if kind in FLOATING else "f8"
-    given = [code.cast(w, kind) for w in words]
+    operands = [code.cast(w, kind) for w in words]
     if name == "pow":
-        return power(given[0], given[1])
+        return power(operands[0], operands[1])
     if name in _INTRINSICS:
-        return code.intrinsic(name, *given)
-    ours = formula_symbol(name, kind)
-    if ours:
-        return code.call(kind, ours, *given)
+        return code.intrinsic(name, *operands)
+    symbol = formula_symbol(name, kind)
+    if symbol:
+        return code.call(kind, symbol, *operands)
     libm = _LIBM_NAMES.get(name, name)
     if libm not in LIBM:
         raise DTypeError(f"math.{name}: no native code; write it with functions of libm")
-    return code.call(kind, libm + "f" * (kind == "f4"), *given)
+    return code.call(kind, libm + "f" * (kind == "f4"), *operands)

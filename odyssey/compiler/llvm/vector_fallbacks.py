@@ -1,19 +1,24 @@
-"""Results that a formula has not for all numbers, mended for the few, in vectors as well.
+"""Fallbacks of a formula for the few numbers that it fails for, in vectorized loops too.
 
-A branch in a loop, and a function that LLVM does not know, keep it from vectorizing. So the call
-that mends one number says which functions mend several: these look at all their numbers at once,
-and do the work only where one needs it. Beside sines it costs 0.05 to 0.2 ns a number.
+Called by ``elementary``, for angles too large to be reduced by a formula. A branch in a loop, or a
+call of a function that LLVM does not know, prevents vectorization. So the call that corrects one
+number names vector variants, which correct several. They compare all their numbers at once, and do
+the work only if one needs it. Beside sines that costs 0.05 to 0.2 ns a number.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from odyssey.compiler.llvm.builder import FunctionBuilder
-from odyssey.compiler.llvm.circular import FARTHEST
 from odyssey.compiler.llvm.types import LLVM, SUFFIXES
 
-__all__ = ["fallback_call", "define_fallbacks"]
+__all__ = ["define_fallbacks", "fallback_call"]
+
+_FARTHEST: Mapping[str, float] = MappingProxyType({"f4": 2.0**16, "f8": 2.0**30})
+"""By type, the largest angle that the formulas reduce accurately."""
 
 _LANES = {"f4": (2, 4, 8, 16), "f8": (2, 4, 8)}
 _NAME = re.compile(r"@(odyssey_mend_(\w+)_(f4|f8))\(")
@@ -56,7 +61,7 @@ end:
   ret void
 }}
 """
-# Looking is a function of its own, without a stack: it is called for each vector.
+# The comparison is a function of its own without a stack, since it is called for each vector.
 _VECTOR_FALLBACK = """
 define internal {v} @{name}_{n}({v} %x, {v} %found) noinline nounwind willreturn memory(none) {{
   %size = call {v} @llvm.fabs.v{n}{s}({v} %x)
@@ -82,32 +87,31 @@ define internal {v} @{name}_all_{n}({v} %x, {v} %found) noinline optsize nounwin
 """
 
 
-def fallback_call(function: str, kind: str, x: str, found: str) -> str:
-    """The instruction that gives the function of ``x`` where ``x`` is far, and else ``found``.
+def fallback_call(function: str, kind: str, x: str, result: str) -> str:
+    """Return the instruction that computes the function of ``x`` if large, else gives ``result``.
 
     >>> fallback_call("sin", "f8", "%x", "%y")[:49]
     'call double @odyssey_mend_sin_f8(double %x, doubl'
     """
     name, t = f"odyssey_mend_{function}_{kind}", LLVM[kind]
     variants = ",".join(f"_ZGV_LLVM_N{n}vv_{name}({name}_{n})" for n in _LANES[kind])
-    return f'call {t} @{name}({t} {x}, {t} {found}) "vector-function-abi-variant"="{variants}"'
+    return f'call {t} @{name}({t} {x}, {t} {result}) "vector-function-abi-variant"="{variants}"'
 
 
 def define_fallbacks(text: str) -> str:
-    """Define what such instructions in the text call; it calls ``@odyssey_far_sin`` and so on."""
-    lines, kept = [], []
+    """Define the fallbacks that a text calls; they call ``@odyssey_far_sin`` and so on."""
+    lines, variants = [], []
     for name, function, kind in sorted(set(_NAME.findall(text))):
         t, s = LLVM[kind], SUFFIXES[kind]
-        limit = FunctionBuilder().const(kind, FARTHEST[kind]).text
-        known = {"t": t, "s": s, "name": name, "limit": limit}
-        lines.append(
-            _SCALAR_FALLBACK.format(exact=_EXACT_RESULT[kind].format(function=function), **known)
-        )
-        lines.append(_LANE_LOOP.format(**known))
+        limit = FunctionBuilder().const(kind, _FARTHEST[kind]).text
+        fields = {"t": t, "s": s, "name": name, "limit": limit}
+        exact = _EXACT_RESULT[kind].format(function=function)
+        lines.append(_SCALAR_FALLBACK.format(exact=exact, **fields))
+        lines.append(_LANE_LOOP.format(**fields))
         for n in _LANES[kind]:
-            lines.append(_VECTOR_FALLBACK.format(v=f"<{n} x {t}>", n=n, **known))
-            kept.append(f"ptr @{name}_{n}")
-    if kept:  # nothing calls them yet: LLVM is to keep them until it vectorizes
-        array = f"[{len(kept)} x ptr] [{', '.join(kept)}]"
+            lines.append(_VECTOR_FALLBACK.format(v=f"<{n} x {t}>", n=n, **fields))
+            variants.append(f"ptr @{name}_{n}")
+    if variants:  # nothing calls them before LLVM vectorizes; until then it must keep them
+        array = f"[{len(variants)} x ptr] [{', '.join(variants)}]"
         lines.append(f'@llvm.compiler.used = appending global {array}, section "llvm.metadata"\n')
     return "".join(lines)

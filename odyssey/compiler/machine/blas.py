@@ -1,15 +1,17 @@
-"""Matrix products for programs: the functions of the library that NumPy itself calls.
+"""BLAS functions for programs: those of the library that NumPy itself calls.
 
-Whatever that library is, they are had under one name and one signature, that of C with integers of
-64 bits (``c`` and ``z`` take the addresses of their two scalars)::
+Called by ``runtime.executable`` for addresses. Whatever the library, functions have one name and
+one signature, that of CBLAS with 64-bit integers (``c`` and ``z`` take the addresses of their two
+scalars)::
 
     void ody_sgemm(i32 order, i32 ta, i32 tb, i64 m, i64 n, i64 k,
                    float alpha, ptr a, i64 lda, ptr b, i64 ldb, float beta, ptr c, i64 ldc)
     void ody_sgemv(i32 order, i32 ta, i64 m, i64 n,
                    float alpha, ptr a, i64 lda, ptr x, i64 incx, float beta, ptr y, i64 incy)
 
-Functions of Fortran, and where it matters those with shorter integers, are called by way of a small
-program. What was found is believed when it has multiplied small matrices rightly.
+Fortran functions, and on some platforms functions with 32-bit integers, are called by small
+functions that convert arguments. A library is used only after it has multiplied small test matrices
+correctly.
 """
 
 from __future__ import annotations
@@ -40,55 +42,62 @@ __all__ = [
 ]
 
 ROWS, COLUMNS = 101, 102
-"""What ``order`` may be: which of its neighbours an element lies beside."""
+"""Values of ``order``: row-major and column-major."""
 
 NOT_TRANSPOSED, TRANSPOSED = 111, 112
-"""What ``ta`` and ``tb`` may be: whether a matrix is turned."""
+"""Values of ``ta`` and ``tb``: whether a matrix is transposed."""
 
-_NAMES = tuple(f"{letter}{what}" for what in ("gemm", "gemv") for letter in "sdcz")
+_NAMES = tuple(f"{letter}{function}" for function in ("gemm", "gemv") for letter in "sdcz")
 _DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
 _TYPES = {"s": "float", "d": "double", "c": "ptr", "z": "ptr"}
 
 
 class _Source(NamedTuple):
-    """Addresses by name, and how they are called."""
+    """Functions of a library.
+
+    Attributes:
+        addresses: Addresses by name.
+        kind: Calling convention: C with 64-bit integers (``long``) or 32-bit ones (``short``), or
+            arguments by reference (``fortran``).
+        keep: Object that keeps the library loaded.
+    """
 
     addresses: dict[str, int]
-    kind: str  # "long": C with 64 bits, "short": C with 32, "fortran": by reference
+    kind: str
     keep: object
 
 
 def blas_addresses() -> Mapping[str, int]:
-    """Addresses by name, such as ``"ody_sgemm"``; none where no library is found.
+    """Return addresses by name, such as ``"ody_sgemm"``; empty if no library is found.
 
     Raises:
-        DeviceError: The library needs a program between, and none can be compiled here.
+        DeviceError: Arguments must be converted, and no code can be compiled here.
     """
-    found = _library_functions()
-    return MappingProxyType(found.addresses if found else {})
+    functions = _library_functions()
+    return MappingProxyType(functions.addresses if functions else {})
 
 
 def max_blas_size() -> int:
     """Return the largest size or stride that the library's integers hold."""
-    found = _library_functions()
-    return found.largest if found else 0
+    functions = _library_functions()
+    return functions.largest if functions else 0
 
 
 @cache
 def thread_setters() -> tuple[int, int]:
-    """Addresses of ``int get()`` and ``void set(int)``, for how many threads the library takes.
+    """Return addresses of ``int get()`` and ``void set(int)`` for the library's thread count.
 
-    Zeros where it has none, or is not OpenBLAS.
+    Zeros if the library is not OpenBLAS.
     """
-    found = _library_functions()
-    library = found.library if found else None
+    functions = _library_functions()
+    library = functions.library if functions else None
     if library is None:
         return 0, 0
-    for before, after in _SETTER_AFFIXES:
-        get = _symbol(library, f"{before}openblas_get_num_threads{after}")
-        put = _symbol(library, f"{before}openblas_set_num_threads{after}")
-        if get and put:
-            return get, put
+    for prefix, suffix in _SETTER_AFFIXES:
+        getter = _symbol(library, f"{prefix}openblas_get_num_threads{suffix}")
+        setter = _symbol(library, f"{prefix}openblas_set_num_threads{suffix}")
+        if getter and setter:
+            return getter, setter
     return 0, 0
 
 
@@ -98,24 +107,23 @@ _SETTER_AFFIXES = (("scipy_", "64_"), ("", "64_"), ("", "_64"), ("scipy_", ""), 
 @cache
 def _library_functions() -> _BlasFunctions | None:
     """Return the library's functions; cached for the life of the process."""
-    return next(
-        (made for made in map(_BlasFunctions, _candidate_sources()) if made.multiply()), None
-    )
+    candidates = map(_BlasFunctions, _candidate_sources())
+    return next((functions for functions in candidates if functions.are_correct()), None)
 
 
 def _candidate_sources() -> Iterator[_Source]:
-    """Return the sources to try, NumPy's own library first."""
+    """Iterate over the sources to try, NumPy's own library first."""
     for library in _libraries():
-        for before, after, kind in _SYMBOL_AFFIXES:
-            found = {name: _symbol(library, f"{before}{name}{after}") for name in _NAMES}
-            if all(found.values()):
-                yield _Source({n: a for n, a in found.items() if a}, kind, library)
+        for prefix, suffix, kind in _SYMBOL_AFFIXES:
+            addresses = {name: _symbol(library, f"{prefix}{name}{suffix}") for name in _NAMES}
+            if all(addresses.values()):
+                yield _Source({n: a for n, a in addresses.items() if a}, kind, library)
     fortran = _scipy_source()
     if fortran is not None:
         yield fortran
 
 
-# Before and behind the name of a function, and how it is called.
+# Prefix and suffix of the names of functions, and their calling convention.
 _SYMBOL_AFFIXES = (
     ("scipy_cblas_", "64_", "long"),  # OpenBLAS of NumPy's wheels
     ("cblas_", "64_", "long"),
@@ -123,20 +131,20 @@ _SYMBOL_AFFIXES = (
     ("cblas_", "$NEWLAPACK$ILP64", "long"),  # Accelerate
     ("scipy_cblas_", "", "short"),
     ("cblas_", "$NEWLAPACK", "short"),
-    ("cblas_", "", "short"),  # Debian, conda; MKL's may be either
+    ("cblas_", "", "short"),  # Debian, conda; MKL's integers may be either
 )
 
 
-# Whether each integer comes in eight bytes of its own, of which a function of 32 bits reads the
-# lower half: so everywhere but on Apple's ARM, which packs what does not fit into registers. Some
-# names do not tell how much is read, and so get what serves for both.
+# True if each integer argument has eight bytes of its own, so that a function with 32-bit integers
+# reads the lower half. That holds everywhere but on Apple's ARM, which packs stack arguments.
+# Some names do not tell the size of integers; 64-bit arguments then serve for both.
 _EIGHT_BYTES = not (sys.platform == "darwin" and platform.machine() == "arm64")
 
 
 def _libraries() -> Iterator[ctypes.CDLL]:
-    """NumPy's module of C, by whose handle what it is linked to is found; else beside NumPy."""
+    """Iterate over libraries: NumPy's C module, whose handle finds what it is linked to; others."""
     paths = [Path(str(import_module("numpy._core._multiarray_umath").__file__))]
-    if sys.platform == "win32":  # where a handle knows its own symbols only
+    if sys.platform == "win32":  # where a handle finds only its own symbols
         home = Path(np.__file__).parent
         paths += sorted((home.parent / "numpy.libs").glob("*openblas*.dll"))
     for path in paths:
@@ -154,14 +162,14 @@ def _symbol(library: ctypes.CDLL, name: str) -> int | None:
 
 
 def _scipy_source() -> _Source | None:
-    """Return the functions that SciPy exports to Cython: Fortran's, with 32-bit integers."""
+    """Return the functions that SciPy exports to Cython: Fortran with 32-bit integers."""
     try:
         module: Any = import_module("scipy.linalg.cython_blas")
         capsules = module.__pyx_capi__
-        found = {name: _capsule_pointer(capsules[name]) for name in _NAMES}
+        addresses = {name: _capsule_pointer(capsules[name]) for name in _NAMES}
     except (ImportError, OSError, AttributeError, KeyError, ValueError):
         return None
-    return _Source(found, "fortran", module)
+    return _Source(addresses, "fortran", module)
 
 
 def _capsule_pointer(capsule: object) -> int:
@@ -169,15 +177,15 @@ def _capsule_pointer(capsule: object) -> int:
     name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
         ("PyCapsule_GetName", ctypes.pythonapi)
     )(capsule)
-    found: int | None = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    pointer: int | None = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_GetPointer", ctypes.pythonapi)
     )(capsule, name)
-    assert found, "a capsule of no pointer"
-    return found
+    assert pointer, "a capsule has a pointer"
+    return pointer
 
 
 class _BlasFunctions:
-    """The functions of a source, under one signature."""
+    """The functions of a source under the common signature."""
 
     def __init__(self, source: _Source) -> None:
         self.largest = 2**63 - 1 if source.kind == "long" else 2**31 - 1
@@ -192,16 +200,16 @@ class _BlasFunctions:
         self._keep.append(program)
         self.addresses = {name: program.address(name) for name in self.addresses}
 
-    def multiply(self) -> bool:
-        """Whether they do that rightly."""
+    def are_correct(self) -> bool:
+        """Return whether all functions multiply test matrices correctly."""
         return all(_is_correct(name[4:], address) for name, address in self.addresses.items())
 
 
-# ------------------------------------------------------------------ other signatures
+# ------------------------------------------------------------------ argument conversion
 
 
 def _signature_text(name: str) -> str:
-    """How a function is defined here."""
+    """Return the head of a function's definition, with the common signature."""
     real = _TYPES[name[0]]
     if name.endswith("gemm"):
         return (
@@ -221,34 +229,34 @@ def _sizes(name: str) -> tuple[str, ...]:
 
 
 def _int32_text(name: str) -> str:
-    """A function of 64 bits that calls one of 32."""
+    """Return a function with 64-bit integers that calls one with 32-bit integers."""
     real = _TYPES[name[0]]
     lines = [f"  %{size}.32 = trunc i64 %{size} to i32" for size in _sizes(name)]
     if name.endswith("gemm"):
-        given = (
+        args = (
             "i32 %order, i32 %ta, i32 %tb, i32 %m.32, i32 %n.32, i32 %k.32, "
             f"{real} %alpha, ptr %a, i32 %lda.32, ptr %b, i32 %ldb.32, "
             f"{real} %beta, ptr %c, i32 %ldc.32"
         )
     else:
-        given = (
+        args = (
             f"i32 %order, i32 %ta, i32 %m.32, i32 %n.32, {real} %alpha, ptr %a, i32 %lda.32, "
             f"ptr %x, i32 %incx.32, {real} %beta, ptr %y, i32 %incy.32"
         )
-    return _forwarding_text(name, given, lines)
+    return _forwarding_text(name, args, lines)
 
 
-def _forwarding_text(name: str, given: str, lines: list[str]) -> str:
-    types = ", ".join(part.split()[0] for part in given.split(", "))
-    body = "\n".join([*lines, f"  call void @blas_{name}({given})", "  ret void"])
+def _forwarding_text(name: str, args: str, lines: list[str]) -> str:
+    types = ", ".join(part.split()[0] for part in args.split(", "))
+    body = "\n".join([*lines, f"  call void @blas_{name}({args})", "  ret void"])
     return f"declare void @blas_{name}({types})\n{_signature_text(name)} {{\n{body}\n}}"
 
 
 def _fortran_text(name: str) -> str:
-    """A function of C that calls one of Fortran.
+    """Return a C function that calls a Fortran function.
 
-    That knows columns only. What is rows here is the transposed matrix there: C = A B is computed
-    as Cᵀ = Bᵀ Aᵀ, and a product with A as one with the transposed Aᵀ.
+    Fortran's matrices are column-major. A row-major matrix is its transpose there: C = A B is
+    computed as Cᵀ = Bᵀ Aᵀ, and A x as a product with the transpose of Aᵀ.
     """
     lines = [f"  %rows = icmp eq i32 %order, {ROWS}"]
     real = _TYPES[name[0]]
@@ -279,12 +287,12 @@ def _fortran_text(name: str) -> str:
     for one, other in swapped:
         lines.append(f"  %{one}~ = select i1 %rows, ptr %{other}, ptr %{one}")
         lines.append(f"  %{other}~ = select i1 %rows, ptr %{one}, ptr %{other}")
-    given = ", ".join(f"ptr %{operand}" for operand in order.split())
-    return _forwarding_text(name, given, lines).replace("~", ".chosen")
+    args = ", ".join(f"ptr %{operand}" for operand in order.split())
+    return _forwarding_text(name, args, lines).replace("~", ".chosen")
 
 
 def _transpose_letter(name: str) -> list[str]:
-    """The letter for one of C's numbers: N, T or C."""
+    """Return instructions that convert a CBLAS transposition to its Fortran letter N, T or C."""
     return [
         f"  %{name}.plain = icmp eq i32 %{name}, {NOT_TRANSPOSED}",
         f"  %{name}.turned = icmp eq i32 %{name}, {TRANSPOSED}",
@@ -295,23 +303,24 @@ def _transpose_letter(name: str) -> list[str]:
     ]
 
 
-# ------------------------------------------------------------------ a trial
+# ------------------------------------------------------------------ test products
 
-# Each other than the rest, and all numbers small: products are exact in any order.
+# Distinct sizes, and small integers, so that products are exact in any order of summation.
 _M, _N, _K = 3, 2, 4
 
-# For each order: the product alone, written over NaN; and twice the product, added to numbers.
+# By order: alpha, beta and the previous result. Row-major overwrites NaN; column-major adds twice
+# the product to 3.
 _TEST_SCALARS = {ROWS: (1, 0, np.nan), COLUMNS: (2, 1, 3)}
 
 
 def _is_correct(name: str, address: int) -> bool:
-    """Whether the function multiplies parts of larger arrays."""
+    """Return whether a function multiplies matrices inside larger arrays correctly."""
     call = _ctypes_function(name, address)
     dtype = np.dtype(_DTYPES[name[0]])
-    turns = (NOT_TRANSPOSED, TRANSPOSED)
+    flags = (NOT_TRANSPOSED, TRANSPOSED)
     if name.endswith("gemv"):
-        return all(_check_gemv(call, dtype, *choice) for choice in product(_TEST_SCALARS, turns))
-    return all(_check_gemm(call, dtype, *choice) for choice in product(_TEST_SCALARS, turns, turns))
+        return all(_check_gemv(call, dtype, *choice) for choice in product(_TEST_SCALARS, flags))
+    return all(_check_gemm(call, dtype, *choice) for choice in product(_TEST_SCALARS, flags, flags))
 
 
 def _check_gemm(
@@ -320,15 +329,15 @@ def _check_gemm(
     a, lda = _test_matrix(_M, _K, dtype, order, ta)
     b, ldb = _test_matrix(_K, _N, dtype, order, tb)
     out, ldc = _test_matrix(_M, _N, dtype, order, NOT_TRANSPOSED)
-    alpha, beta, onto = _TEST_SCALARS[order]
-    out[...] = onto
+    alpha, beta, previous = _TEST_SCALARS[order]
+    out[...] = previous
     scalars = np.array([alpha, beta], dtype)
     first, second = _scalar_arguments(scalars)
     call(
         *(order, ta, tb, _M, _N, _K, first, a.ctypes.data, lda),
         *(b.ctypes.data, ldb, second, out.ctypes.data, ldc),
     )
-    return np.array_equal(out, alpha * (a @ b) + (onto if beta else 0))
+    return np.array_equal(out, alpha * (a @ b) + (previous if beta else 0))
 
 
 def _check_gemv(call: Callable[..., None], dtype: np.dtype[Any], order: int, ta: int) -> bool:
@@ -337,8 +346,8 @@ def _check_gemv(call: Callable[..., None], dtype: np.dtype[Any], order: int, ta:
     if dtype.kind == "c":
         x.imag = 2 - np.arange(_K)
     out = np.zeros(3 * _M, dtype)[::3]
-    alpha, beta, onto = _TEST_SCALARS[order]
-    out[...] = onto
+    alpha, beta, previous = _TEST_SCALARS[order]
+    out[...] = previous
     sizes = (_M, _K) if ta == NOT_TRANSPOSED else (_K, _M)
     scalars = np.array([alpha, beta], dtype)
     first, second = _scalar_arguments(scalars)
@@ -346,20 +355,21 @@ def _check_gemv(call: Callable[..., None], dtype: np.dtype[Any], order: int, ta:
         *(order, ta, *sizes, first, a.ctypes.data, lda),
         *(x.ctypes.data, 2, second, out.ctypes.data, 3),
     )
-    return np.array_equal(out, alpha * (a @ x) + (onto if beta else 0))
+    return np.array_equal(out, alpha * (a @ x) + (previous if beta else 0))
 
 
 def _test_matrix(
-    rows: int, columns: int, dtype: np.dtype[Any], order: int, turned: int
+    rows: int, columns: int, dtype: np.dtype[Any], order: int, transposed: int
 ) -> tuple[np.ndarray[Any, Any], int]:
-    """A matrix that is stored in this order, turned or not, within a larger one; and its step."""
-    shape = (rows, columns) if turned == NOT_TRANSPOSED else (columns, rows)
-    whole = np.zeros([size + 2 for size in shape], dtype, "C" if order == ROWS else "F")
-    part = whole[: shape[0], : shape[1]]
-    part[...] = np.arange(1, 1 + part.size).reshape(shape)
+    """Return a matrix in a memory order, inside a larger one, and its leading dimension."""
+    shape = (rows, columns) if transposed == NOT_TRANSPOSED else (columns, rows)
+    larger = np.zeros([size + 2 for size in shape], dtype, "C" if order == ROWS else "F")
+    matrix = larger[: shape[0], : shape[1]]
+    matrix[...] = np.arange(1, 1 + matrix.size).reshape(shape)
     if dtype.kind == "c":
-        part.imag = np.arange(part.size).reshape(shape)[::-1] - 2
-    return (part if turned == NOT_TRANSPOSED else part.T), max(whole.strides) // dtype.itemsize
+        matrix.imag = np.arange(matrix.size).reshape(shape)[::-1] - 2
+    leading_dimension = max(larger.strides) // dtype.itemsize
+    return (matrix if transposed == NOT_TRANSPOSED else matrix.T), leading_dimension
 
 
 def _scalar_arguments(scalars: np.ndarray[Any, Any]) -> list[Any]:
@@ -378,7 +388,7 @@ _C_TYPES: dict[str, Any] = {
 
 
 def _ctypes_function(name: str, address: int) -> Callable[..., None]:
-    """The function for Python, by the signature that programs call it with."""
+    """Return a function as a Python callable, with the common signature."""
     head = _signature_text(name)
     parameters = head[head.index("(") + 1 : -1].split(", ")
     types = [_C_TYPES[parameter.split()[0]] for parameter in parameters]

@@ -1,10 +1,11 @@
-"""Machine code on disk, by what it was made from.
+"""Disk cache of machine code, keyed by the source text and the target.
 
-It lies in the user's cache, or in the folder that ``ODYSSEY_CACHE`` names, there in ``native``,
-which no one else may write to; ``ODYSSEY_CACHE=off`` keeps nothing. Nothing here is ever an error:
-what cannot be read, or is not as it was written, is made again, and what cannot be written is made
-in each process. ``ODYSSEY_CACHE_BYTES`` says how much may lie there, 256 MB by default; what was
-not used for longest goes first.
+Called by ``jit``, and by ``target`` for its fingerprint. The folder is ``native`` in the user's
+cache folder, or in the folder that ``ODYSSEY_CACHE`` names; nobody else may be able to write to it.
+``ODYSSEY_CACHE=off`` turns the cache off. ``ODYSSEY_CACHE_BYTES`` limits its size, 256 MB by
+default; the least recently used entries are deleted first. A failure is never an error: a damaged
+or unreadable entry is compiled again, and an entry that cannot be written is compiled in each
+process.
 """
 
 from __future__ import annotations
@@ -26,43 +27,43 @@ from odyssey.saving.atomic_replace import TEMPORARY_NAMES, replace_file
 
 __all__ = ["clear_cache", "code_folder", "entry_key", "read_entry", "write_entry"]
 
-# Of the files, and of what the programs in them expect of the library.
+# Version of the file format and of the interface between programs and the library.
 _FORMAT = 1
 
 _MAGIC = b"odyssey\0"
-_HEADER = struct.Struct("<8sQ32s32s")  # magic, length, the key, the contents' digest
+_HEADER = struct.Struct("<8sQ32s32s")  # magic, length, key, digest of the contents
 _SUFFIX = ".code"
 _NAME = re.compile(r"[0-9a-f]{64}\.code")
 
 _DEFAULT_LIMIT = 256 << 20
 
-# Seconds after which a draft is nobody's any more.
-_DRAFT_LIFETIME = 3600.0
+# Seconds after which a temporary file is abandoned.
+_TEMPORARY_LIFETIME = 3600.0
 
-# Of how many keys one has the files counted.
+# One of this many keys triggers eviction.
 _EVICTION_INTERVAL = 64
 
-# What was warned of.
+# Messages of warnings that were given.
 _warned: set[str] = set()
 
 
-def entry_key(words: Iterable[str]) -> bytes:
-    """The key of what is made from ``words`` alone."""
+def entry_key(parts: Iterable[str]) -> bytes:
+    """Return the key of an entry that is determined by strings."""
     digest = sha256(str(_FORMAT).encode())
-    for word in words:
-        data = word.encode()
+    for part in parts:
+        data = part.encode()
         digest.update(struct.pack("<Q", len(data)) + data)
     return digest.digest()
 
 
 def code_folder() -> Path | None:
     """Return the folder of the machine code cache; None if there is none."""
-    given = os.environ.get("ODYSSEY_CACHE", "")
-    if given.strip().lower() == "off":
+    setting = os.environ.get("ODYSSEY_CACHE", "")
+    if setting.strip().lower() == "off":
         return None
     try:
-        return (Path(given).expanduser() if given else cache_folder()) / "native"
-    except RuntimeError:  # nobody's home
+        return (Path(setting).expanduser() if setting else cache_folder()) / "native"
+    except RuntimeError:  # the user has no home folder
         return None
 
 
@@ -79,23 +80,23 @@ def read_entry(key: bytes) -> bytes | None:
     except (OSError, ValueError):
         return None
     if contents is not None:
-        with suppress(OSError):  # it may be a disk to read from
-            os.utime(path)  # what was not used for longest goes first
+        with suppress(OSError):  # the file system may be read-only
+            os.utime(path)  # for eviction
     return contents
 
 
 def _read_verified(path: Path, key: bytes) -> bytes | None:
-    # A link is not followed, and a pipe not waited for.
+    # Do not follow a symbolic link, and do not wait for a pipe.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     with open(path, "rb", opener=lambda name, _: os.open(name, flags | _BINARY)) as file:
-        found = os.fstat(file.fileno())
-        if not (stat.S_ISREG(found.st_mode) and _is_owned_by_user(found)):
+        status = os.fstat(file.fileno())
+        if not (stat.S_ISREG(status.st_mode) and _is_owned_by_user(status)):
             return None
         head = file.read(_HEADER.size)
         if len(head) != _HEADER.size:
             return None
         magic, length, name, digest = _HEADER.unpack(head)
-        if (magic, length, name) != (_MAGIC, found.st_size - _HEADER.size, key):
+        if (magic, length, name) != (_MAGIC, status.st_size - _HEADER.size, key):
             return None
         contents = file.read()
     return contents if sha256(contents).digest() == digest else None
@@ -105,7 +106,7 @@ _BINARY: int = getattr(os, "O_BINARY", 0)
 
 
 def write_entry(key: bytes, contents: bytes) -> None:
-    """Keep ``contents`` under ``key``, where that can be."""
+    """Store ``contents`` under ``key`` if the folder can be written."""
     home = code_folder()
     limit = _size_limit()
     if home is None or _HEADER.size + len(contents) > limit:
@@ -116,22 +117,22 @@ def write_entry(key: bytes, contents: bytes) -> None:
         if not _is_private(home):
             return
         path = home / (key.hex() + _SUFFIX)
-        # Nobody waits for the disk: what it loses with the power has another digest.
+        # Not durable: an entry damaged by a power failure has another digest.
         replace_file(str(path), lambda file: file.write(head + contents), 0o600, durable=False)
         _evict(home, key, len(head) + len(contents), limit)
 
 
-def _is_owned_by_user(found: os.stat_result) -> bool:
-    """Whether only who runs this could have written it."""
+def _is_owned_by_user(status: os.stat_result) -> bool:
+    """Return whether nobody but this user or root can write to a file."""
     if not hasattr(os, "geteuid"):
         return True
-    # The system's own user could do anything, and may have made the image of a machine.
-    owned = found.st_uid in (0, os.geteuid())
-    return owned and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    # Root can do anything anyway, and may have made the image of a machine.
+    owned = status.st_uid in (0, os.geteuid())
+    return owned and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _is_private(home: Path) -> bool:
-    """Whether the folder is there and ours alone; a warning, once, of one that is not."""
+    """Return whether the folder belongs to this user alone; warn once if it does not."""
     if _is_owned_by_user(os.stat(home)):
         return True
     _warn_once(
@@ -147,29 +148,29 @@ def _warn_once(message: str) -> None:
         warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-# ------------------------------------------------------------------ room
+# ------------------------------------------------------------------ size and eviction
 
 
 def _size_limit() -> int:
-    """How many bytes may lie in the folder."""
-    given = os.environ.get("ODYSSEY_CACHE_BYTES", "")
-    if not given:
+    """Return the largest size of the folder in bytes."""
+    setting = os.environ.get("ODYSSEY_CACHE_BYTES", "")
+    if not setting:
         return _DEFAULT_LIMIT
     with suppress(ValueError):
-        if (limit := int(given)) >= 0:
+        if (limit := int(setting)) >= 0:
             return limit
     _warn_once(
-        f"compile: ODYSSEY_CACHE_BYTES={given!r} is not a number of bytes, and so "
+        f"compile: ODYSSEY_CACHE_BYTES={setting!r} is not a number of bytes, and so "
         f"{_DEFAULT_LIMIT} is used"
     )
     return _DEFAULT_LIMIT
 
 
 def _evict(home: Path, key: bytes, added: int, limit: int) -> None:
-    """Delete what was not used for longest, where there is more than ``limit``.
+    """Delete the least recently used entries if the folder has more than ``limit`` bytes.
 
-    To count a thousand files takes 10 ms, and so that is done for large files, and for every 64th
-    key, wherever it is written: nobody needs to know what others wrote.
+    Counting a thousand files takes 10 ms. So it is done for large entries and for one of 64 keys,
+    which needs no knowledge of what other processes wrote.
     """
     if added * _EVICTION_INTERVAL < limit and key[0] >= 256 // _EVICTION_INTERVAL:
         return
@@ -186,29 +187,28 @@ def _evict(home: Path, key: bytes, added: int, limit: int) -> None:
 
 
 def _cache_files(home: Path) -> list[tuple[float, int, str]]:
-    """When each file was last used, its bytes and its path; abandoned drafts are deleted."""
-    found = []
+    """Return time of last use, size and path of each file; delete abandoned temporary files."""
+    files = []
     now = time.time()
     with os.scandir(home) as entries:
         for entry in entries:
             with suppress(OSError):
-                about = entry.stat(follow_symlinks=False)
+                status = entry.stat(follow_symlinks=False)
                 if _NAME.fullmatch(entry.name):
-                    found.append((about.st_mtime, about.st_size, entry.path))
+                    files.append((status.st_mtime, status.st_size, entry.path))
                 elif (
-                    fnmatch(entry.name, TEMPORARY_NAMES) and now - about.st_mtime > _DRAFT_LIFETIME
+                    fnmatch(entry.name, TEMPORARY_NAMES)
+                    and now - status.st_mtime > _TEMPORARY_LIFETIME
                 ):
                     os.unlink(entry.path)
-    return found
+    return files
 
 
 def clear_cache() -> int:
-    """Delete all machine code that is kept on disk.
-
-    Programs in memory are as they were.
+    """Delete the machine code in the disk cache; programs in memory are unaffected.
 
     Returns:
-        How many bytes that was.
+        Number of bytes deleted.
     """
     home = code_folder()
     freed = 0

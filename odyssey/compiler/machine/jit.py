@@ -1,9 +1,9 @@
-"""Programs in the text of LLVM become machine code that Python can call.
+"""JIT compilation: from LLVM IR as text to machine code in memory that Python can call.
 
-The text has no addresses: what it declares and does not define is found by name, in ``symbols`` of
-this program and then in the process, where C's own functions are. So equal programs are equal
-texts, and machine code of earlier processes serves, as ``storage`` keeps it. Each program is a
-library of its own: two of them may know two functions by one name, and globals are not shared.
+Called by ``runtime``, and by the loader of native entry points. The text contains no addresses: a
+function that it declares is found by name, in ``symbols`` of the program and then in the process,
+where those of C are. So equal programs have equal texts, and machine code of earlier processes can
+be used, see ``disk_cache``. Each program is a library of its own, with its own names and globals.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ __all__ = ["Loaded", "MissingSymbolError", "available", "builtin", "load", "unav
 
 _NO_SYMBOLS: Mapping[str, int] = MappingProxyType({})
 
-# The one library that each engine has.
+# Name of the one library of each engine.
 _LIBRARY = "program"
 
-# LLVM's objects belong to one thread at a time.
+# LLVM's objects may be used by one thread at a time.
 _LOCK = threading.RLock()
 
 
 class MissingSymbolError(OdysseyError, KeyError):
-    """Machine code has no function or global of this name, or calls one that is nowhere."""
+    """Machine code does not define a name, or calls a function that is not found."""
 
-    __str__ = Exception.__str__  # that of a KeyError would put the message in quotes
+    __str__ = Exception.__str__  # KeyError would put the message in quotes
 
 
 class Loaded:
-    """Machine code in memory, which stays there as long as this does.
+    """Machine code in memory, which is freed with this object.
 
     Attributes:
-        text: The program, as it was given.
-        seconds: How long it took: to ``"parse"``, ``"optimise"``, ``"emit"`` and ``"write"``, or to
-            ``"read"`` from the disk; and to ``"link"``.
+        text: LLVM IR of the program.
+        seconds: Time of each stage: ``"parse"``, ``"optimise"``, ``"emit"`` and ``"write"``, or
+            ``"read"`` from the disk; and ``"link"``.
     """
 
     text: str
@@ -83,16 +83,16 @@ class Loaded:
         if linked is None:
             self._link(code, symbols)
         else:
-            self._addresses |= linked.places
-        # The collector runs all that a cycle has of ``__del__`` before it frees anything, LLVM's in
-        # between; one of them may call this code yet. It does not look into arrays: this one is
-        # freed with the last that knew the program, and only then is the code.
-        self._last = np.empty(0)
-        finalize(self._last, _unload, linked, self._trackers, self._engine).atexit = False
+            self._addresses |= linked.addresses
+        # In a cycle the garbage collector runs every ``__del__``, LLVM's among them, before it
+        # frees anything, and one of them may still call this code. It does not look into arrays:
+        # this array is freed with the last reference to the program, and only then is the code.
+        self._sentinel = np.empty(0)
+        finalize(self._sentinel, _unload, linked, self._trackers, self._engine).atexit = False
         seconds["link"] = perf_counter() - start
 
     def _link(self, code: bytes, symbols: Mapping[str, int]) -> None:
-        """Let LLVM do it, where nobody else can."""
+        """Link by LLVM, for object files that the ELF loader does not support."""
         from llvmlite import binding as llvm
 
         _check_llvm("load")
@@ -103,7 +103,7 @@ class Loaded:
         for name, address in symbols.items():
             library.import_symbol(name, address)
         try:
-            # The library is unloaded when any of its trackers is let go.
+            # The library is unloaded when any of its trackers is released.
             self._trackers = [library.add_current_process().link(self._engine, _LIBRARY)]
         except RuntimeError as error:
             raise OdysseyError(f"load: LLVM cannot link the program: {error}") from error
@@ -112,11 +112,11 @@ class Loaded:
         """Return the address of a function or a global of the program.
 
         Raises:
-            MissingSymbolError: The program does not define it, or calls what is nowhere.
+            MissingSymbolError: The program does not define it, or calls a function not found.
         """
-        known = self._addresses.get(name)
-        if known is not None:
-            return known
+        address = self._addresses.get(name)
+        if address is not None:
+            return address
         start = perf_counter()
         _require_available("address")
         if self._engine is None:
@@ -128,18 +128,17 @@ class Loaded:
                 raise _missing_symbol(name, str(error)) from None
             self._trackers.append(tracker)
             self.seconds["link"] += perf_counter() - start
-            found: int = tracker[name]
-            return self._addresses.setdefault(name, found)
+            return self._addresses.setdefault(name, int(tracker[name]))
 
     def assembly(self) -> str:
-        """The program in the processor's own language, for who wants to read it; made anew."""
+        """Return the program in assembly language; it is compiled again for that."""
         _require_available("assembly")
         _check_llvm("assembly")
         with _LOCK:
             target = target_of(self._cpu)
             with _OptimizedModule(self.text, target, {}) as module:
-                made: str = target.machine.emit_assembly(module)
-        return made
+                assembly: str = target.machine.emit_assembly(module)
+        return assembly
 
 
 def _missing_symbol(name: str, why: str) -> MissingSymbolError:
@@ -150,11 +149,11 @@ def _missing_symbol(name: str, why: str) -> MissingSymbolError:
 
 
 def _unload(*held: object) -> None:
-    """Let the code go, which the caller does when this returns."""
+    """Release the code: the references are dropped when this returns."""
 
 
 def available() -> bool:
-    """Whether programs can be compiled and run here."""
+    """Return whether programs can be compiled and run here."""
     return unavailable_reason() is None
 
 
@@ -184,7 +183,7 @@ def _missing_library(error: ImportError) -> str:
 
 @cache
 def _llvm_failure() -> str | None:
-    """Return why llvmlite does not work; its import takes long."""
+    """Return why llvmlite does not work; None if it does. Its import takes 20 ms."""
     try:
         from llvmlite import binding as llvm
 
@@ -198,23 +197,25 @@ def _llvm_failure() -> str | None:
         return _missing_library(error)
     except AttributeError as error:
         return f"this llvmlite is too old ({error}); `pip install --upgrade llvmlite`"
-    except (OSError, RuntimeError) as error:  # a library that is missing, a system that forbids
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # a missing library, or a system that forbids executable memory
         return f"llvmlite does not work here ({type(error).__name__}: {error})"
     return None
 
 
 def load(text: str, symbols: Mapping[str, int] = _NO_SYMBOLS, *, cpu: str = "") -> Loaded:
-    """Machine code of a program: from the disk if it lies there, else by LLVM.
+    """Return the machine code of a program: from the disk cache, or compiled by LLVM.
 
     Args:
-        text: A module in LLVM's language.
-        symbols: Addresses of what the text declares and does not define. What is not here is
-            looked for in the process.
-        cpu: ``"x86-64-v2"`` or another level of processors, that this one has; all that it has by
-            default.
+        text: LLVM IR of a module.
+        symbols: Addresses of functions that the text declares; others are looked up in the process.
+        cpu: Level of processors such as ``"x86-64-v2"``, which this one must support; all features
+            of this processor by default.
 
     Raises:
-        DeviceError: There is no llvmlite that works; ``why_not`` knows more.
+        DeviceError: llvmlite does not work; see ``unavailable_reason``.
         SettingError: There is no such level, or this processor is below it.
         OdysseyError: LLVM refuses the text.
     """
@@ -245,12 +246,12 @@ def _loaded(text: str, symbols: Mapping[str, int], cpu: str) -> Loaded:
     return Loaded(text, code, symbols, cpu, seconds)
 
 
-# By level: functions that lie in memory as long as the process lives.
+# By level of processors; never freed.
 _float16_programs: dict[str, Loaded] = {}
 
 
 def _float16_symbols(cpu: str) -> dict[str, int]:
-    """Conversions of half precision, for where the processor has none."""
+    """Return conversions of half precision, for processors that have none."""
     if cpu not in _float16_programs:
         _float16_programs[cpu] = _loaded(float16.TEXT, _NO_SYMBOLS, cpu)
     return {name: _float16_programs[cpu].address(name) for name in float16.NAMES}
@@ -261,7 +262,7 @@ def _require_available(who: str) -> None:
 
 
 def _check_llvm(who: str) -> None:
-    """Raise where LLVM itself is needed, and does not work."""
+    """Raise DeviceError if LLVM, which is needed now, does not work."""
     _raise_unavailable(who, _llvm_failure())
 
 
@@ -271,13 +272,13 @@ def _raise_unavailable(who: str, why: str | None) -> None:
 
 
 class _OptimizedModule:
-    """A module that was parsed and optimised, for a block."""
+    """Context manager of a module that is parsed and optimised."""
 
     def __init__(self, text: str, target: Target, seconds: dict[str, float]) -> None:
         from llvmlite import binding as llvm
 
         start = perf_counter()
-        # Of its own, so that the types of one program do not pile up for the next.
+        # A context of its own: types would accumulate in a shared one.
         self._context = llvm.create_context()
         try:
             self._module = module = llvm.parse_assembly(text, self._context)
@@ -301,7 +302,7 @@ class _OptimizedModule:
         self._module.close()
 
 
-# Elsewhere LLVM's older linker is the one that is proven.
+# Elsewhere we use LLVM's older linker, which is better tested.
 _JIT_LINK = platform.machine().lower() in ("arm64", "aarch64")
 
 
@@ -327,28 +328,28 @@ _new_function: Any = ctypes.PYFUNCTYPE(
 
 
 def builtin(address: int, name: str, *keep: object) -> Callable[..., object]:
-    """A function in C as one of Python's built-in functions.
+    """Return a C function as a Python built-in function.
 
     Args:
-        address: Of ``PyObject *f(PyObject *self, PyObject **args, Py_ssize_t count)``, which takes
-            positional arguments and is called with the interpreter's lock held.
-        name: What it is called.
-        keep: Live as long as the function does, such as what its code lies in; ``self`` is a tuple
-            that has them from its second place on.
+        address: Address of ``PyObject *f(PyObject *self, PyObject **args, Py_ssize_t count)``,
+            which takes positional arguments and is called with the GIL held.
+        name: Name of the function.
+        keep: Objects that live as long as the function, such as its code; ``self`` is a tuple
+            with these as its items 1, 2 and so on.
     """
     definition = _MethodDef(name.encode(), address, _METH_FASTCALL, None)
     make = _new_function(("PyCFunction_NewEx", ctypes.pythonapi))
-    # What it is bound to is let go last of all, after the definition was read.
-    made: Callable[..., object] = make(ctypes.addressof(definition), (definition, *keep), None)
-    return made
+    # A function releases ``self`` last, after it has read its definition.
+    function: Callable[..., object] = make(ctypes.addressof(definition), (definition, *keep), None)
+    return function
 
 
 # ------------------------------------------------------------------ forks
 
-# Seconds that a fork waits for a program that another thread compiles: most take less than one.
+# Seconds that a fork waits for another thread to finish compiling; most programs take less than 1.
 _FORK_WAITS = 10.0
 
-# In a child: what its parent's other threads were in the middle of.
+# In a child process: why its copy of LLVM cannot be used.
 _fork_failures: list[str] = []
 
 
@@ -360,8 +361,8 @@ def _mark_fork_failure() -> None:
 
 def _compiler_locks() -> list[threading.RLock]:
     """Return our compiler lock, and the one that all users of llvmlite share, such as numba."""
-    known: Any = sys.modules.get("llvmlite.binding.ffi")
-    lock: Any = getattr(getattr(getattr(known, "lib", None), "_lock", None), "_lock", None)
+    ffi: Any = sys.modules.get("llvmlite.binding.ffi")
+    lock: Any = getattr(getattr(getattr(ffi, "lib", None), "_lock", None), "_lock", None)
     return [_LOCK, lock] if hasattr(lock, "_at_fork_reinit") else [_LOCK]
 
 

@@ -1,7 +1,8 @@
-"""The processor that code is made for, and what of it decides which code on disk is for it.
+"""Target of compilation: a processor, and its fingerprint in the keys of the disk cache.
 
-To ask LLVM for it takes longer than to load a program. So what it said is kept on disk, by what the
-system says of this machine and by the library that was asked.
+Called by ``jit``. LLVM's detection of the processor takes longer than loading a program. So its
+answer is kept in the disk cache, keyed by the system's description of the machine and by the
+installed llvmlite.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ __all__ = [
     "target_fingerprint",
 ]
 
-# What is asked of LLVM; code on disk was made by the same.
+# Optimization levels of the pass pipeline and of the code generator; part of the fingerprint.
 SPEED = 2
 _CODE = 3
 
 
 class Target(NamedTuple):
-    """A processor that code is made for."""
+    """Target machine of LLVM, and its fingerprint."""
 
     machine: Any
-    words: tuple[str, ...]
+    fingerprint: tuple[str, ...]
 
 
-# What a processor of each level has that those below it may lack.
+# By level, features that processors below it may lack.
 _LEVELS: dict[str, tuple[str, ...]] = {
     "x86-64": ("sse2",),
     "x86-64-v2": ("cx16", "popcnt", "sse3", "ssse3", "sse4.1", "sse4.2"),
@@ -48,12 +49,12 @@ _LEVELS: dict[str, tuple[str, ...]] = {
 
 
 def _check_level(cpu: str, features: Mapping[str, bool]) -> None:
-    # LLVM ends the process over a name that it does not know.
+    # LLVM ends the process for an unknown name.
     levels = list(_LEVELS) if features.get("sse2") else []
     if cpu not in levels:
         raise SettingError(f"load: cpu={format_value(cpu)} is none of {levels} here; leave it out")
-    wanted = [name for level in levels[: levels.index(cpu) + 1] for name in _LEVELS[level]]
-    if missing := [name for name in wanted if not features.get(name)]:
+    required = [name for level in levels[: levels.index(cpu) + 1] for name in _LEVELS[level]]
+    if missing := [name for name in required if not features.get(name)]:
         raise SettingError(
             f"load: cpu={format_value(cpu)} needs {', '.join(missing)}, which this processor "
             "lacks; pass a level below, or leave it out"
@@ -62,15 +63,15 @@ def _check_level(cpu: str, features: Mapping[str, bool]) -> None:
 
 @cache
 def target_of(cpu: str) -> Target:
-    """A level of processors, or that of this machine."""
+    """Return the target of a level of processors; of this processor if ``cpu`` is empty."""
     import llvmlite
     from llvmlite import binding as llvm
 
-    here = llvm.get_host_cpu_features()
+    host_features = llvm.get_host_cpu_features()
     if cpu:
-        _check_level(cpu, here)
+        _check_level(cpu, host_features)
     name = cpu or llvm.get_host_cpu_name()
-    features = "" if cpu else here.flatten()
+    features = "" if cpu else host_features.flatten()
     triple = llvm.get_process_triple()
     machine = llvm.Target.from_triple(triple).create_target_machine(
         cpu=name, features=features, opt=_CODE, jit=True
@@ -80,35 +81,35 @@ def target_of(cpu: str) -> Target:
     return Target(machine, (llvmlite.__version__, version, triple, name, features, recipe))
 
 
-# ------------------------------------------------------------------ what LLVM said before
+# ------------------------------------------------------------------ stored fingerprints
 
-# Of the first processor, what tells one kind from another.
+# Fields of the first processor that distinguish models.
 _CPUINFO_FIELDS = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
 
 
 def target_fingerprint(cpu: str) -> tuple[str, ...]:
-    """Return the key of code on disk beside its text: processor and versions."""
-    known = None if cpu else host_fingerprint()
-    return target_of(cpu).words if known is None else known
+    """Return the part of a cache key that is not the text: processor and versions."""
+    stored = None if cpu else host_fingerprint()
+    return target_of(cpu).fingerprint if stored is None else stored
 
 
 @cache
 def host_fingerprint() -> tuple[str, ...] | None:
-    """The words of this machine, as LLVM said them to an earlier process; None if it did not.
+    """Return the fingerprint of this machine that an earlier process stored; None if there is none.
 
     Raises:
-        ImportError: There is no llvmlite.
+        ImportError: llvmlite is not installed.
     """
     key = _host_key()
-    found = None if key is None else disk_cache.read_entry(key)
-    return None if found is None else tuple(found.decode().split("\0"))
+    entry = None if key is None else disk_cache.read_entry(key)
+    return None if entry is None else tuple(entry.decode().split("\0"))
 
 
 def store_host_fingerprint() -> None:
-    """Keep the words of this machine for later processes."""
+    """Store the fingerprint of this machine for later processes."""
     key = _host_key()
     if key is not None:
-        disk_cache.write_entry(key, "\0".join(target_of("").words).encode())
+        disk_cache.write_entry(key, "\0".join(target_of("").fingerprint).encode())
 
 
 def _host_key() -> bytes | None:
@@ -122,13 +123,13 @@ def _host_key() -> bytes | None:
             lines = file.read(1 << 14).partition("\n\n")[0].splitlines()
         home = Path(llvmlite.__file__).parent / "binding"
         libraries = sorted(home.glob("*.so"))
-        marks = [(one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in libraries]
+        versions = [(one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in libraries]
     except OSError:
         return None
-    told = [line for line in lines if line.partition(":")[0].strip() in _CPUINFO_FIELDS]
-    known = {line.partition(":")[0].strip() for line in told}
-    if not marks or not known.issuperset(_CPUINFO_FIELDS):
+    described = [line for line in lines if line.partition(":")[0].strip() in _CPUINFO_FIELDS]
+    fields = {line.partition(":")[0].strip() for line in described}
+    if not versions or not fields.issuperset(_CPUINFO_FIELDS):
         return None
     return disk_cache.entry_key(
-        ["machine", platform.node(), llvmlite.__version__, repr(marks), *told]
+        ["machine", platform.node(), llvmlite.__version__, repr(versions), *described]
     )

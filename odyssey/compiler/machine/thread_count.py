@@ -1,4 +1,7 @@
-"""In how many threads programs run: what is said of it, for all and for one."""
+"""Number of threads of compiled functions: the process-wide setting, and its checks.
+
+Called by ``od.compile`` and ``runtime.thread_pool``.
+"""
 
 from __future__ import annotations
 
@@ -18,27 +21,26 @@ __all__ = [
 ]
 
 MAX_THREADS = 256
-"""Threads that there can be."""
+"""The largest number of threads."""
 
-# What was said; and who is told of it, which is the native pool, once there is one.
+# The setting, 0 for none; and functions that are called when it changes: the thread pool's.
 _requested: list[int] = [0]
 _subscribers: list[Callable[[int], object]] = []
 
 
 def set_threads(number: int | None) -> None:
-    """Say in how many threads compiled functions run, but those that were given a number.
+    """Set the number of threads of compiled functions without a number of their own.
 
-    Large loops and matrix products are cut into blocks, and a block is computed in the same way
-    whoever takes it: results are equal, bit for bit, whatever the number.
+    Large loops and matrix products are split into blocks that do not depend on the number of
+    threads. So results are equal to the bit for every number.
 
     Args:
-        number: At least 1. As long as nothing is said, and after None, loops run in one thread, and
-            matrix products as the library that NumPy calls does them, which may have threads of its
-            own.
+        number: At least 1. By default, and after None, loops run in one thread, and matrix
+            products as in NumPy's BLAS library, which may have threads of its own.
 
     Raises:
-        DTypeError: it is no whole number.
-        SettingError: it is below 1, or above 256.
+        DTypeError: the number is not an integer.
+        SettingError: the number is below 1 or above 256.
 
     >>> set_threads(2)
     >>> get_threads()
@@ -46,22 +48,24 @@ def set_threads(number: int | None) -> None:
     >>> set_threads(None)
     """
     _requested[0] = 0 if number is None else check_thread_count("set_threads", number)
-    for tell_one in _subscribers:
-        tell_one(_requested[0])
+    for notify in _subscribers:
+        notify(_requested[0])
 
 
 def get_threads() -> int:
-    """In how many threads compiled functions run: what ``set_threads`` said, else 1."""
+    """Return the number of threads of compiled functions, 1 by default; see ``set_threads``."""
     return _requested[0] or 1
 
 
 def check_thread_count(who: str, value: Any) -> int:
-    """Check a number of threads."""
+    """Return a number of threads; raise DTypeError or SettingError if it is not one."""
     name = "number" if who == "set_threads" else "threads"
-    found = check_int(who, name, value, 1)
-    if found > MAX_THREADS:
-        raise SettingError(f"{who}: {name}={format_value(found)}; it must be at most {MAX_THREADS}")
-    return found
+    number = check_int(who, name, value, 1)
+    if number > MAX_THREADS:
+        raise SettingError(
+            f"{who}: {name}={format_value(number)}; it must be at most {MAX_THREADS}"
+        )
+    return number
 
 
 def requested_threads() -> int:
@@ -69,7 +73,7 @@ def requested_threads() -> int:
     return _requested[0]
 
 
-def subscribe(who: Callable[[int], object]) -> None:
-    """Tell somebody what is said, now and whenever it changes."""
-    _subscribers.append(who)
-    who(_requested[0])
+def subscribe(callback: Callable[[int], object]) -> None:
+    """Call a function with the setting now, and whenever it changes."""
+    _subscribers.append(callback)
+    callback(_requested[0])
