@@ -101,7 +101,7 @@ def hold_during_forks(
             if lock.acquire(blocking=False):  # free, or held by this thread
                 lock.release()
             else:  # held by a thread that does not exist here
-                lock._at_fork_reinit()  # type: ignore[attr-defined]
+                lock._at_fork_reinit()  # type: ignore[union-attr]
                 lost()
 
     if hasattr(os, "register_at_fork"):

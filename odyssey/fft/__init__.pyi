@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from typing import overload
 
 from odyssey.table.protocols import Tape
-from odyssey.table.signatures import Array, ArrayOrScalar, Operand, Plain, V
+from odyssey.table.signatures import (
+    Array,
+    ArrayOrScalar,
+    MultidimensionalTransform,
+    Operand,
+    Plain,
+    Transform,
+    TwoDimensionalTransform,
+    V,
+)
 
 __all__ = [
     "dft",
@@ -55,41 +64,10 @@ def dft(
     norm: str = "backward",
     tape: Tape | None = None,
 ) -> Array: ...
-
-@overload
-def fft(
-    a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
-) -> V:
-    """Discrete Fourier transform along an axis: ``sum(a[j] exp(-2 pi i j k / n))`` over ``j``."""
-@overload
-def fft(
-    a: Plain,
-    n: int | None = None,
-    axis: int = -1,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
-
-@overload
-def fft2(
-    a: V,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] = ...,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> V:
-    """``fftn`` along the last two axes."""
-@overload
-def fft2(
-    a: Plain,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] = ...,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
+fft: Transform
+"""Discrete Fourier transform along an axis: ``sum(a[j] exp(-2 pi i j k / n))`` over ``j``."""
+fft2: TwoDimensionalTransform
+"""``fftn`` along the last two axes."""
 
 @overload
 def fftconvolve(
@@ -125,26 +103,8 @@ def fftfreq(n: int, d: V, *, tape: Tape | None = None) -> V:
     """Sample frequencies of an ``fft`` of ``n`` samples, in its order."""
 @overload
 def fftfreq(n: int, d: Plain = 1.0, *, tape: Tape | None = None) -> ArrayOrScalar: ...
-
-@overload
-def fftn(
-    a: V,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> V:
-    """Discrete Fourier transform along several axes, by default along all."""
-@overload
-def fftn(
-    a: Plain,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
+fftn: MultidimensionalTransform
+"""Discrete Fourier transform along several axes, by default along all."""
 
 @overload
 def fftshift(x: V, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None) -> V:
@@ -153,76 +113,14 @@ def fftshift(x: V, axes: int | tuple[int, ...] | None = None, *, tape: Tape | No
 def fftshift(
     x: Plain, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
-
-@overload
-def hfft(
-    a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
-) -> V:
-    """Transform of a Hermitian-symmetric signal: a real spectrum."""
-@overload
-def hfft(
-    a: Plain,
-    n: int | None = None,
-    axis: int = -1,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
-
-@overload
-def ifft(
-    a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
-) -> V:
-    """Inverse of ``fft``: ``sum(a[k] exp(2 pi i j k / n)) / n`` for each ``j``."""
-@overload
-def ifft(
-    a: Plain,
-    n: int | None = None,
-    axis: int = -1,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
-
-@overload
-def ifft2(
-    a: V,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] = ...,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> V:
-    """``ifftn`` along the last two axes."""
-@overload
-def ifft2(
-    a: Plain,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] = ...,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
-
-@overload
-def ifftn(
-    a: V,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> V:
-    """Inverse of ``fftn``."""
-@overload
-def ifftn(
-    a: Plain,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
+hfft: Transform
+"""Transform of a Hermitian-symmetric signal: a real spectrum."""
+ifft: Transform
+"""Inverse of ``fft``: ``sum(a[k] exp(2 pi i j k / n)) / n`` for each ``j``."""
+ifft2: TwoDimensionalTransform
+"""``ifftn`` along the last two axes."""
+ifftn: MultidimensionalTransform
+"""Inverse of ``fftn``."""
 
 @overload
 def ifftshift(x: V, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None) -> V:
@@ -231,21 +129,8 @@ def ifftshift(x: V, axes: int | tuple[int, ...] | None = None, *, tape: Tape | N
 def ifftshift(
     x: Plain, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
-
-@overload
-def ihfft(
-    a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
-) -> V:
-    """Inverse of ``hfft``: the first half of the signal with a real spectrum."""
-@overload
-def ihfft(
-    a: Plain,
-    n: int | None = None,
-    axis: int = -1,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
+ihfft: Transform
+"""Inverse of ``hfft``: the first half of the signal with a real spectrum."""
 
 @overload
 def inverse_real_dft(
@@ -256,61 +141,12 @@ def inverse_real_dft(
 def inverse_real_dft(
     x: Plain, /, n: int, axis: int = -1, *, norm: str = "backward", tape: Tape | None = None
 ) -> Array: ...
-
-@overload
-def irfft(
-    a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
-) -> V:
-    """Inverse of ``rfft``: real numbers from half a spectrum."""
-@overload
-def irfft(
-    a: Plain,
-    n: int | None = None,
-    axis: int = -1,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
-
-@overload
-def irfft2(
-    a: V,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] = ...,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> V:
-    """``irfftn`` along the last two axes."""
-@overload
-def irfft2(
-    a: Plain,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] = ...,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
-
-@overload
-def irfftn(
-    a: V,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> V:
-    """Inverse of ``rfftn``: real numbers."""
-@overload
-def irfftn(
-    a: Plain,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
+irfft: Transform
+"""Inverse of ``rfft``: real numbers from half a spectrum."""
+irfft2: TwoDimensionalTransform
+"""``irfftn`` along the last two axes."""
+irfftn: MultidimensionalTransform
+"""Inverse of ``rfftn``: real numbers."""
 
 @overload
 def real_dft(x: V, /, axis: int = -1, *, norm: str = "backward", tape: Tape | None = None) -> V:
@@ -319,64 +155,15 @@ def real_dft(x: V, /, axis: int = -1, *, norm: str = "backward", tape: Tape | No
 def real_dft(
     x: Plain, /, axis: int = -1, *, norm: str = "backward", tape: Tape | None = None
 ) -> Array: ...
-
-@overload
-def rfft(
-    a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
-) -> V:
-    """Transform ``fft`` of real numbers, without its redundant second half."""
-@overload
-def rfft(
-    a: Plain,
-    n: int | None = None,
-    axis: int = -1,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
-
-@overload
-def rfft2(
-    a: V,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] = ...,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> V:
-    """``rfftn`` along the last two axes."""
-@overload
-def rfft2(
-    a: Plain,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] = ...,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
+rfft: Transform
+"""Transform ``fft`` of real numbers, without its redundant second half."""
+rfft2: TwoDimensionalTransform
+"""``rfftn`` along the last two axes."""
 
 @overload
 def rfftfreq(n: int, d: V, *, tape: Tape | None = None) -> V:
     """Sample frequencies of an ``rfft`` of ``n`` samples."""
 @overload
 def rfftfreq(n: int, d: Plain = 1.0, *, tape: Tape | None = None) -> ArrayOrScalar: ...
-
-@overload
-def rfftn(
-    a: V,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> V:
-    """Transform ``fftn`` of real numbers, without the redundant half of the last axis."""
-@overload
-def rfftn(
-    a: Plain,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: str | None = None,
-    *,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
+rfftn: MultidimensionalTransform
+"""Transform ``fftn`` of real numbers, without the redundant half of the last axis."""

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 from odyssey.table.protocols import Tape
-from odyssey.table.signatures import Array, ArrayOrScalar, Fold, Operand, Plain, Product, V
+from odyssey.table.signatures import (
+    Array,
+    ArrayOrScalar,
+    Fold,
+    MatrixFunction,
+    Operand,
+    Plain,
+    Product,
+    V,
+)
 
 __all__ = [
     "adjoint",
@@ -98,12 +107,8 @@ def cofactor_slope(t: V, a: Operand, /, *, tape: Tape | None = None) -> V:
 def cofactor_slope(t: Plain, a: V, /, *, tape: Tape | None = None) -> V: ...
 @overload
 def cofactor_slope(t: Plain, a: Plain, /, *, tape: Tape | None = None) -> Array: ...
-
-@overload
-def cofactors(a: V, /, *, tape: Tape | None = None) -> V:
-    """Cofactors of square matrices, the gradient of ``det``."""
-@overload
-def cofactors(a: Plain, /, *, tape: Tape | None = None) -> Array: ...
+cofactors: MatrixFunction
+"""Cofactors of square matrices, the gradient of ``det``."""
 
 @overload
 def cond(x: V, p: Operand | None = None, *, tape: Tape | None = None) -> V:
@@ -244,12 +249,8 @@ def eigh(a: V, /, UPLO: str = "L", *, tape: Tape | None = None) -> tuple[V, V]:
     """Eigenvalues, ascending, and eigenvectors, as columns, of Hermitian matrices."""
 @overload
 def eigh(a: Plain, /, UPLO: str = "L", *, tape: Tape | None = None) -> tuple[Array, Array]: ...
-
-@overload
-def eigvals(a: V, /, *, tape: Tape | None = None) -> V:
-    """Eigenvalues of square matrices; complex, in no order."""
-@overload
-def eigvals(a: Plain, /, *, tape: Tape | None = None) -> Array: ...
+eigvals: MatrixFunction
+"""Eigenvalues of square matrices; complex, in no order."""
 
 @overload
 def eigvalsh(a: V, /, UPLO: str = "L", *, tape: Tape | None = None) -> V:
@@ -272,20 +273,18 @@ def einsum(
 ) -> Any: ...
 euclidean_norm: Fold
 """Euclidean norm, ``sqrt(sum(|x|**2))``, along one axis, several, or all."""
+expm: MatrixFunction
+"""Matrix exponential, ``sum(a**k / k!)`` over matrix powers."""
 
 @overload
-def expm(a: V, /, *, tape: Tape | None = None) -> V:
-    """Matrix exponential, ``sum(a**k / k!)`` over matrix powers."""
+def inner(a: V, b: Operand, /, *, tape: Tape | None = None) -> V:
+    """Inner product: products summed over the last axes of both operands."""
 @overload
-def expm(a: Plain, /, *, tape: Tape | None = None) -> Array: ...
-inner: Product
-"""Inner product: products summed over the last axes of both operands."""
-
+def inner(a: Plain, b: V, /, *, tape: Tape | None = None) -> V: ...
 @overload
-def inv(a: V, /, *, tape: Tape | None = None) -> V:
-    """Inverses of square matrices; a singular one raises ``LinAlgError``."""
-@overload
-def inv(a: Plain, /, *, tape: Tape | None = None) -> Array: ...
+def inner(a: Plain, b: Plain, /, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+inv: MatrixFunction
+"""Inverses of square matrices; a singular one raises ``LinAlgError``."""
 
 @overload
 def kron(a: V, b: Operand, *, tape: Tape | None = None) -> V:
@@ -464,12 +463,8 @@ def solve_or_nan(a: V, b: Operand, /, *, tape: Tape | None = None) -> V:
 def solve_or_nan(a: Plain, b: V, /, *, tape: Tape | None = None) -> V: ...
 @overload
 def solve_or_nan(a: Plain, b: Plain, /, *, tape: Tape | None = None) -> Array: ...
-
-@overload
-def sqrtm(a: V, /, *, tape: Tape | None = None) -> V:
-    """Principal square root of matrices, ``out @ out = a``."""
-@overload
-def sqrtm(a: Plain, /, *, tape: Tape | None = None) -> Array: ...
+sqrtm: MatrixFunction
+"""Principal square root of matrices, ``out @ out = a``."""
 
 @overload
 def svd(
@@ -498,12 +493,8 @@ def svd_factors(a: V, /, full_matrices: bool = True, *, tape: Tape | None = None
 def svd_factors(
     a: Plain, /, full_matrices: bool = True, *, tape: Tape | None = None
 ) -> tuple[Array, Array, Array]: ...
-
-@overload
-def svdvals(a: V, /, *, tape: Tape | None = None) -> V:
-    """Singular values of matrices, descending."""
-@overload
-def svdvals(a: Plain, /, *, tape: Tape | None = None) -> Array: ...
+svdvals: MatrixFunction
+"""Singular values of matrices, descending."""
 
 @overload
 def tensordot(
@@ -574,8 +565,14 @@ def triangular_solve(
     tape: Tape | None = None,
 ) -> Array: ...
 solve_triangular = triangular_solve
-vdot: Product
-"""Inner product of all elements, with ``a`` conjugated."""
+
+@overload
+def vdot(a: V, b: Operand, /, *, tape: Tape | None = None) -> V:
+    """Inner product of all elements, with ``a`` conjugated."""
+@overload
+def vdot(a: Plain, b: V, /, *, tape: Tape | None = None) -> V: ...
+@overload
+def vdot(a: Plain, b: Plain, /, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def vecdot(x1: V, x2: Operand, /, *, axis: int = -1, tape: Tape | None = None) -> V:

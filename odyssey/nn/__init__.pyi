@@ -10,7 +10,21 @@ from numpy.typing import DTypeLike
 
 from odyssey.spec import Spec
 from odyssey.table.protocols import Tape
-from odyssey.table.signatures import Array, ArrayOrScalar, Operand, Plain, Scalar, Unary, V
+from odyssey.table.signatures import (
+    Array,
+    ArrayOrScalar,
+    AveragePooling,
+    Convolution,
+    Dropout,
+    MaxPooling,
+    Operand,
+    Plain,
+    Scalar,
+    TransposedConvolution,
+    Unary,
+    Unpooling,
+    V,
+)
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -264,85 +278,13 @@ def attention_pullback(
     operand: str,
     tape: Tape | None = None,
 ) -> Array: ...
-
-@overload
-def avg_pool1d(
-    x: V,
-    /,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    count_include_pad: bool = True,
-    ceil_mode: bool = False,
-    tape: Tape | None = None,
-) -> V:
-    """Mean of each window over the last axis."""
-@overload
-def avg_pool1d(
-    x: Plain,
-    /,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    count_include_pad: bool = True,
-    ceil_mode: bool = False,
-    tape: Tape | None = None,
-) -> Array: ...
-
-@overload
-def avg_pool2d(
-    x: V,
-    /,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    count_include_pad: bool = True,
-    ceil_mode: bool = False,
-    tape: Tape | None = None,
-) -> V:
-    """Mean of each window over the last two axes."""
-@overload
-def avg_pool2d(
-    x: Plain,
-    /,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    count_include_pad: bool = True,
-    ceil_mode: bool = False,
-    tape: Tape | None = None,
-) -> Array: ...
+avg_pool1d: AveragePooling
+"""Mean of each window over the last axis."""
+avg_pool2d: AveragePooling
+"""Mean of each window over the last two axes."""
 avgpool2d = avg_pool2d
-
-@overload
-def avg_pool3d(
-    x: V,
-    /,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    count_include_pad: bool = True,
-    ceil_mode: bool = False,
-    tape: Tape | None = None,
-) -> V:
-    """Mean of each window over the last three axes."""
-@overload
-def avg_pool3d(
-    x: Plain,
-    /,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    count_include_pad: bool = True,
-    ceil_mode: bool = False,
-    tape: Tape | None = None,
-) -> Array: ...
+avg_pool3d: AveragePooling
+"""Mean of each window over the last three axes."""
 
 @overload
 def avg_pool_pullback(
@@ -493,342 +435,18 @@ def channel_shuffle(x: V, *, groups: int, tape: Tape | None = None) -> V:
     """Channel shuffle: the first channel of each group, then the second of each, and so on."""
 @overload
 def channel_shuffle(x: Plain, *, groups: int, tape: Tape | None = None) -> ArrayOrScalar: ...
-
-@overload
-def conv1d(
-    x: V,
-    weight: Operand,
-    bias: Operand | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V:
-    """Convolution of signals: at each position, the sum of a window times a weight."""
-@overload
-def conv1d(
-    x: Plain,
-    weight: V,
-    bias: Operand | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def conv1d(
-    x: Plain,
-    weight: Plain,
-    bias: V,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def conv1d(
-    x: Plain,
-    weight: Plain,
-    bias: Plain | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> Array: ...
-
-@overload
-def conv2d(
-    x: V,
-    weight: Operand,
-    bias: Operand | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V:
-    """Convolution of images: at each position, the sum of a window times a weight."""
-@overload
-def conv2d(
-    x: Plain,
-    weight: V,
-    bias: Operand | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def conv2d(
-    x: Plain,
-    weight: Plain,
-    bias: V,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def conv2d(
-    x: Plain,
-    weight: Plain,
-    bias: Plain | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> Array: ...
-
-@overload
-def conv3d(
-    x: V,
-    weight: Operand,
-    bias: Operand | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V:
-    """Convolution of volumes: at each position, the sum of a window times a weight."""
-@overload
-def conv3d(
-    x: Plain,
-    weight: V,
-    bias: Operand | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def conv3d(
-    x: Plain,
-    weight: Plain,
-    bias: V,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def conv3d(
-    x: Plain,
-    weight: Plain,
-    bias: Plain | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> Array: ...
-
-@overload
-def conv_transpose1d(
-    x: V,
-    weight: Operand,
-    bias: Operand | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V:
-    """Transposed convolution: each element adds the window, times itself, to the result."""
-@overload
-def conv_transpose1d(
-    x: Plain,
-    weight: V,
-    bias: Operand | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def conv_transpose1d(
-    x: Plain,
-    weight: Plain,
-    bias: V,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def conv_transpose1d(
-    x: Plain,
-    weight: Plain,
-    bias: Plain | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
-
-@overload
-def conv_transpose2d(
-    x: V,
-    weight: Operand,
-    bias: Operand | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V:
-    """Transposed convolution: each element adds the window, times itself, to the result."""
-@overload
-def conv_transpose2d(
-    x: Plain,
-    weight: V,
-    bias: Operand | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def conv_transpose2d(
-    x: Plain,
-    weight: Plain,
-    bias: V,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def conv_transpose2d(
-    x: Plain,
-    weight: Plain,
-    bias: Plain | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
-
-@overload
-def conv_transpose3d(
-    x: V,
-    weight: Operand,
-    bias: Operand | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V:
-    """Transposed convolution: each element adds the window, times itself, to the result."""
-@overload
-def conv_transpose3d(
-    x: Plain,
-    weight: V,
-    bias: Operand | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def conv_transpose3d(
-    x: Plain,
-    weight: Plain,
-    bias: V,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def conv_transpose3d(
-    x: Plain,
-    weight: Plain,
-    bias: Plain | None = None,
-    /,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
+conv1d: Convolution
+"""Convolution of signals: at each position, the sum of a window times a weight."""
+conv2d: Convolution
+"""Convolution of images: at each position, the sum of a window times a weight."""
+conv3d: Convolution
+"""Convolution of volumes: at each position, the sum of a window times a weight."""
+conv_transpose1d: TransposedConvolution
+"""Transposed convolution: each element adds the window, times itself, to the result."""
+conv_transpose2d: TransposedConvolution
+"""Transposed convolution: each element adds the window, times itself, to the result."""
+conv_transpose3d: TransposedConvolution
+"""Transposed convolution: each element adds the window, times itself, to the result."""
 
 @overload
 def convolution_input(
@@ -1042,46 +660,14 @@ def depthwise_separable_conv2d(
     dilation: Any = 1,
     tape: Tape | None = None,
 ) -> Array: ...
-
-@overload
-def dropout(
-    x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
-) -> V:
-    """Dropout: in training zero numbers at random and scale the others."""
-@overload
-def dropout(
-    x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
-) -> ArrayOrScalar: ...
-
-@overload
-def dropout1d(
-    x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
-) -> V:
-    """Dropout of whole channels of ``x``, of shape (N, C, L)."""
-@overload
-def dropout1d(
-    x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
-) -> ArrayOrScalar: ...
-
-@overload
-def dropout2d(
-    x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
-) -> V:
-    """Dropout of whole channels of ``x``, of shape (N, C, H, W)."""
-@overload
-def dropout2d(
-    x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
-) -> ArrayOrScalar: ...
-
-@overload
-def dropout3d(
-    x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
-) -> V:
-    """Dropout of whole channels of ``x``, of shape (N, C, D, H, W)."""
-@overload
-def dropout3d(
-    x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
-) -> ArrayOrScalar: ...
+dropout: Dropout
+"""Dropout: in training zero numbers at random and scale the others."""
+dropout1d: Dropout
+"""Dropout of whole channels of ``x``, of shape (N, C, L)."""
+dropout2d: Dropout
+"""Dropout of whole channels of ``x``, of shape (N, C, H, W)."""
+dropout3d: Dropout
+"""Dropout of whole channels of ``x``, of shape (N, C, D, H, W)."""
 
 @overload
 def elu(x: V, /, *, alpha: float = 1.0, tape: Tape | None = None) -> V:
@@ -1556,91 +1142,13 @@ def lstm_cell(
 def lstm_cell(
     x: Plain, state: Any, w_x: Any, w_h: Any, b: Plain | None = None, *, tape: Tape | None = None
 ) -> tuple[Array, Array]: ...
-
-@overload
-def max_pool1d(
-    x: V,
-    /,
-    *,
-    window: int | tuple[int, ...],
-    stride: int | tuple[int, ...] | None = None,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-    tape: Tape | None = None,
-) -> V:
-    """Largest element of each window over the last axis; NaN if one is NaN."""
-@overload
-def max_pool1d(
-    x: Plain,
-    /,
-    *,
-    window: int | tuple[int, ...],
-    stride: int | tuple[int, ...] | None = None,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-    tape: Tape | None = None,
-) -> Array: ...
-
-@overload
-def max_pool2d(
-    x: V,
-    /,
-    *,
-    window: int | tuple[int, ...],
-    stride: int | tuple[int, ...] | None = None,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-    tape: Tape | None = None,
-) -> V:
-    """Largest element of each window over the last two axes; NaN if one is NaN."""
-@overload
-def max_pool2d(
-    x: Plain,
-    /,
-    *,
-    window: int | tuple[int, ...],
-    stride: int | tuple[int, ...] | None = None,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-    tape: Tape | None = None,
-) -> Array: ...
+max_pool1d: MaxPooling
+"""Largest element of each window over the last axis; NaN if one is NaN."""
+max_pool2d: MaxPooling
+"""Largest element of each window over the last two axes; NaN if one is NaN."""
 maxpool2d = max_pool2d
-
-@overload
-def max_pool3d(
-    x: V,
-    /,
-    *,
-    window: int | tuple[int, ...],
-    stride: int | tuple[int, ...] | None = None,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-    tape: Tape | None = None,
-) -> V:
-    """Largest element of each window over the last three axes; NaN if one is NaN."""
-@overload
-def max_pool3d(
-    x: Plain,
-    /,
-    *,
-    window: int | tuple[int, ...],
-    stride: int | tuple[int, ...] | None = None,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-    tape: Tape | None = None,
-) -> Array: ...
+max_pool3d: MaxPooling
+"""Largest element of each window over the last three axes; NaN if one is NaN."""
 
 @overload
 def max_pool_indices(
@@ -1749,111 +1257,12 @@ def max_pool_pushforward(
     *,
     tape: Tape | None = None,
 ) -> Array: ...
-
-@overload
-def max_unpool1d(
-    x: V,
-    indices: Operand,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-    tape: Tape | None = None,
-) -> V:
-    """Max unpooling of signals: ``x`` at ``indices``, else 0; the inverse of ``max_pool1d``."""
-@overload
-def max_unpool1d(
-    x: Plain,
-    indices: V,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def max_unpool1d(
-    x: Plain,
-    indices: Plain,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
-
-@overload
-def max_unpool2d(
-    x: V,
-    indices: Operand,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-    tape: Tape | None = None,
-) -> V:
-    """Max unpooling of images: ``x`` at ``indices``, else 0; the inverse of ``max_pool2d``."""
-@overload
-def max_unpool2d(
-    x: Plain,
-    indices: V,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def max_unpool2d(
-    x: Plain,
-    indices: Plain,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
-
-@overload
-def max_unpool3d(
-    x: V,
-    indices: Operand,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-    tape: Tape | None = None,
-) -> V:
-    """Max unpooling of volumes: ``x`` at ``indices``, else 0; the inverse of ``max_pool3d``."""
-@overload
-def max_unpool3d(
-    x: Plain,
-    indices: V,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def max_unpool3d(
-    x: Plain,
-    indices: Plain,
-    *,
-    window: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
+max_unpool1d: Unpooling
+"""Max unpooling of signals: ``x`` at ``indices``, else 0; the inverse of ``max_pool1d``."""
+max_unpool2d: Unpooling
+"""Max unpooling of images: ``x`` at ``indices``, else 0; the inverse of ``max_pool2d``."""
+max_unpool3d: Unpooling
+"""Max unpooling of volumes: ``x`` at ``indices``, else 0; the inverse of ``max_pool3d``."""
 mish: Unary
 """Elementwise ``x * tanh(log(1 + e**x))``."""
 mish_slope: Unary

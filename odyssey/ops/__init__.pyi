@@ -25,10 +25,12 @@ from odyssey.table.signatures import (
     ArrayOrScalar,
     Binary,
     Fold,
+    NanFold,
     Operand,
     Plain,
     Product,
     Scalar,
+    Scattering,
     Stacking,
     Unary,
     V,
@@ -144,8 +146,16 @@ asinh = arcsinh
 arctan: Unary
 """Elementwise angle whose tangent is ``x``, in radians."""
 atan = arctan
-arctan2: Binary
-"""Elementwise angle of the point ``(x, y)``, in radians from -pi to pi."""
+
+@overload
+def arctan2(y: V, x: Operand, /, *, tape: Tape | None = None) -> V:
+    """Elementwise angle of the point ``(x, y)``, in radians from -pi to pi."""
+@overload
+def arctan2(y: Plain, x: V, /, *, tape: Tape | None = None) -> V: ...
+@overload
+def arctan2(y: Scalar, x: Scalar, /, *, tape: Tape | None = None) -> Any: ...
+@overload
+def arctan2(y: Plain, x: Plain, /, *, tape: Tape | None = None) -> Array: ...
 atan2 = arctan2
 arctanh: Unary
 """Elementwise inverse of the hyperbolic tangent."""
@@ -316,8 +326,16 @@ def bin_numbers(x: Plain, bins: V, /, *, right: bool = False, tape: Tape | None 
 def bin_numbers(
     x: Plain, bins: Plain, /, *, right: bool = False, tape: Tape | None = None
 ) -> Array: ...
-binary_entropy: Binary
-"""Elementwise ``-(y log p + (1 - y) log(1 - p))`` for probabilities ``p``."""
+
+@overload
+def binary_entropy(p: V, y: Operand, /, *, tape: Tape | None = None) -> V:
+    """Elementwise ``-(y log p + (1 - y) log(1 - p))`` for probabilities ``p``."""
+@overload
+def binary_entropy(p: Plain, y: V, /, *, tape: Tape | None = None) -> V: ...
+@overload
+def binary_entropy(p: Scalar, y: Scalar, /, *, tape: Tape | None = None) -> Any: ...
+@overload
+def binary_entropy(p: Plain, y: Plain, /, *, tape: Tape | None = None) -> Array: ...
 binary_entropy_with_logits: Binary
 """Elementwise binary cross entropy of ``sigmoid(x)``, without overflow for any ``x``."""
 
@@ -455,8 +473,16 @@ def convolve(
 def convolve(
     a: Plain, v: Plain, /, mode: str = "full", *, method: str = "auto", tape: Tape | None = None
 ) -> Array: ...
-copysign: Binary
-"""Elementwise ``|x1|`` with the sign of ``x2``, signed zeros included."""
+
+@overload
+def copysign(x1: V, x2: Operand, /, *, tape: Tape | None = None) -> V:
+    """Elementwise ``|x1|`` with the sign of ``x2``, signed zeros included."""
+@overload
+def copysign(x1: Plain, x2: V, /, *, tape: Tape | None = None) -> V: ...
+@overload
+def copysign(x1: Scalar, x2: Scalar, /, *, tape: Tape | None = None) -> Any: ...
+@overload
+def copysign(x1: Plain, x2: Plain, /, *, tape: Tape | None = None) -> Array: ...
 
 @overload
 def correlate(
@@ -738,8 +764,16 @@ greater: Binary
 """Elementwise ``x > y``; a constant."""
 greater_equal: Binary
 """Elementwise ``x >= y``; a constant."""
-heaviside: Binary
-"""Elementwise step: 0 below 0, 1 above, and ``x2`` where ``x1`` is 0."""
+
+@overload
+def heaviside(x1: V, x2: Operand, /, *, tape: Tape | None = None) -> V:
+    """Elementwise step: 0 below 0, 1 above, and ``x2`` where ``x1`` is 0."""
+@overload
+def heaviside(x1: Plain, x2: V, /, *, tape: Tape | None = None) -> V: ...
+@overload
+def heaviside(x1: Scalar, x2: Scalar, /, *, tape: Tape | None = None) -> Any: ...
+@overload
+def heaviside(x1: Plain, x2: Plain, /, *, tape: Tape | None = None) -> Array: ...
 
 @overload
 def histogram(
@@ -798,24 +832,8 @@ def index_add(
 def index_add(
     x: Plain, indices: Plain, source: Plain, *, axis: int, alpha: Any = 1, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
-
-@overload
-def index_copy(
-    x: V, indices: Operand, source: Operand, *, axis: int, tape: Tape | None = None
-) -> V:
-    """Copy of ``x`` with the slices of ``source`` at ``indices``, as ``torch.index_copy``."""
-@overload
-def index_copy(
-    x: Plain, indices: V, source: Operand, *, axis: int, tape: Tape | None = None
-) -> V: ...
-@overload
-def index_copy(
-    x: Plain, indices: Plain, source: V, *, axis: int, tape: Tape | None = None
-) -> V: ...
-@overload
-def index_copy(
-    x: Plain, indices: Plain, source: Plain, *, axis: int, tape: Tape | None = None
-) -> ArrayOrScalar: ...
+index_copy: Scattering
+"""Copy of ``x`` with the slices of ``source`` at ``indices``, as ``torch.index_copy``."""
 
 @overload
 def index_select(x: V, indices: Operand, *, axis: int, tape: Tape | None = None) -> V:
@@ -894,8 +912,16 @@ isinf: Unary
 """Elementwise test for infinity of either sign; a constant."""
 isnan: Unary
 """Elementwise test for NaN; a constant."""
-keep_where: Binary
-"""Elementwise ``x`` where ``condition`` holds, and 0 elsewhere, also for NaN and infinity."""
+
+@overload
+def keep_where(x: V, condition: Operand, /, *, tape: Tape | None = None) -> V:
+    """Elementwise ``x`` where ``condition`` holds, and 0 elsewhere, also for NaN and infinity."""
+@overload
+def keep_where(x: Plain, condition: V, /, *, tape: Tape | None = None) -> V: ...
+@overload
+def keep_where(x: Scalar, condition: Scalar, /, *, tape: Tape | None = None) -> Any: ...
+@overload
+def keep_where(x: Plain, condition: Plain, /, *, tape: Tape | None = None) -> Array: ...
 
 @overload
 def kthvalue(
@@ -1135,78 +1161,14 @@ def nancumsum(a: V, axis: int | None = None, *, tape: Tape | None = None) -> V:
     """Cumulative sum along ``axis``, with NaN counted as 0."""
 @overload
 def nancumsum(a: Plain, axis: int | None = None, *, tape: Tape | None = None) -> ArrayOrScalar: ...
-
-@overload
-def nanmax(
-    a: V,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    keepdims: bool = False,
-    tape: Tape | None = None,
-) -> V:
-    """Largest element over ``axis``, ignoring NaN; NaN if all elements are."""
-@overload
-def nanmax(
-    a: Plain,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    keepdims: bool = False,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
-
-@overload
-def nanmean(
-    a: V,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    keepdims: bool = False,
-    tape: Tape | None = None,
-) -> V:
-    """Mean over ``axis``, ignoring NaN; NaN if nothing is left."""
-@overload
-def nanmean(
-    a: Plain,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    keepdims: bool = False,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
-
-@overload
-def nanmedian(
-    a: V,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    keepdims: bool = False,
-    tape: Tape | None = None,
-) -> V:
-    """Median over ``axis``, ignoring NaN; NaN if all elements are."""
-@overload
-def nanmedian(
-    a: Plain,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    keepdims: bool = False,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
-
-@overload
-def nanmin(
-    a: V,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    keepdims: bool = False,
-    tape: Tape | None = None,
-) -> V:
-    """Smallest element over ``axis``, ignoring NaN; NaN if all elements are."""
-@overload
-def nanmin(
-    a: Plain,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    keepdims: bool = False,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
+nanmax: NanFold
+"""Largest element over ``axis``, ignoring NaN; NaN if all elements are."""
+nanmean: NanFold
+"""Mean over ``axis``, ignoring NaN; NaN if nothing is left."""
+nanmedian: NanFold
+"""Median over ``axis``, ignoring NaN; NaN if all elements are."""
+nanmin: NanFold
+"""Smallest element over ``axis``, ignoring NaN; NaN if all elements are."""
 
 @overload
 def nanpercentile(
@@ -1239,24 +1201,8 @@ def nanpercentile(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
-
-@overload
-def nanprod(
-    a: V,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    keepdims: bool = False,
-    tape: Tape | None = None,
-) -> V:
-    """Product over ``axis``, ignoring NaN; 1 if nothing is left."""
-@overload
-def nanprod(
-    a: Plain,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    keepdims: bool = False,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
+nanprod: NanFold
+"""Product over ``axis``, ignoring NaN; 1 if nothing is left."""
 
 @overload
 def nanquantile(
@@ -1309,24 +1255,8 @@ def nanstd(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
-
-@overload
-def nansum(
-    a: V,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    keepdims: bool = False,
-    tape: Tape | None = None,
-) -> V:
-    """Sum over ``axis``, ignoring NaN; 0 if nothing is left."""
-@overload
-def nansum(
-    a: Plain,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    keepdims: bool = False,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
+nansum: NanFold
+"""Sum over ``axis``, ignoring NaN; 0 if nothing is left."""
 
 @overload
 def nanvar(
@@ -1390,8 +1320,16 @@ def ones_like(
     shape: int | Sequence[int] | None = None,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
-over_length: Binary
-"""Elementwise ``x / length`` for ``|x| <= length``; 0 where both are 0."""
+
+@overload
+def over_length(x: V, length: Operand, /, *, tape: Tape | None = None) -> V:
+    """Elementwise ``x / length`` for ``|x| <= length``; 0 where both are 0."""
+@overload
+def over_length(x: Plain, length: V, /, *, tape: Tape | None = None) -> V: ...
+@overload
+def over_length(x: Scalar, length: Scalar, /, *, tape: Tape | None = None) -> Any: ...
+@overload
+def over_length(x: Plain, length: Plain, /, *, tape: Tape | None = None) -> Array: ...
 
 @overload
 def pad(
@@ -1589,24 +1527,8 @@ def prod_others(
 def prod_others(
     x: Plain, /, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
 ) -> Array: ...
-
-@overload
-def ptp(
-    a: V,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    keepdims: bool = False,
-    tape: Tape | None = None,
-) -> V:
-    """Range of values, ``max - min``, over axes."""
-@overload
-def ptp(
-    a: Plain,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    keepdims: bool = False,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
+ptp: NanFold
+"""Range of values, ``max - min``, over axes."""
 
 @overload
 def put(a: V, ind: Operand, v: Operand, mode: str = "raise", *, tape: Tape | None = None) -> V:
@@ -1816,36 +1738,10 @@ def running_argmin(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
     """Index of the smallest element so far, the last of equal ones; a constant."""
 @overload
 def running_argmin(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
-
-@overload
-def scatter(x: V, indices: Operand, source: Operand, *, axis: int, tape: Tape | None = None) -> V:
-    """Copy of ``x`` with the elements of ``source`` at ``indices``, as ``torch.scatter``."""
-@overload
-def scatter(x: Plain, indices: V, source: Operand, *, axis: int, tape: Tape | None = None) -> V: ...
-@overload
-def scatter(x: Plain, indices: Plain, source: V, *, axis: int, tape: Tape | None = None) -> V: ...
-@overload
-def scatter(
-    x: Plain, indices: Plain, source: Plain, *, axis: int, tape: Tape | None = None
-) -> ArrayOrScalar: ...
-
-@overload
-def scatter_add(
-    x: V, indices: Operand, source: Operand, *, axis: int, tape: Tape | None = None
-) -> V:
-    """Add the elements of ``source`` to ``x`` at ``indices``, as ``torch.scatter_add``."""
-@overload
-def scatter_add(
-    x: Plain, indices: V, source: Operand, *, axis: int, tape: Tape | None = None
-) -> V: ...
-@overload
-def scatter_add(
-    x: Plain, indices: Plain, source: V, *, axis: int, tape: Tape | None = None
-) -> V: ...
-@overload
-def scatter_add(
-    x: Plain, indices: Plain, source: Plain, *, axis: int, tape: Tape | None = None
-) -> ArrayOrScalar: ...
+scatter: Scattering
+"""Copy of ``x`` with the elements of ``source`` at ``indices``, as ``torch.scatter``."""
+scatter_add: Scattering
+"""Add the elements of ``source`` to ``x`` at ``indices``, as ``torch.scatter_add``."""
 
 @overload
 def searchsorted(a: V, v: Operand, /, side: str = "left", *, tape: Tape | None = None) -> V:

@@ -66,8 +66,16 @@ def bessel_quotient(
 def bessel_quotient(
     x: Plain, /, *, order: int, scaled: bool = False, tape: Tape | None = None
 ) -> Array: ...
-beta: Binary
-"""Elementwise beta function, ``gamma(a) * gamma(b) / gamma(a + b)``; NaN below 0."""
+
+@overload
+def beta(a: V, b: Operand, /, *, tape: Tape | None = None) -> V:
+    """Elementwise beta function, ``gamma(a) * gamma(b) / gamma(a + b)``; NaN below 0."""
+@overload
+def beta(a: Plain, b: V, /, *, tape: Tape | None = None) -> V: ...
+@overload
+def beta(a: Scalar, b: Scalar, /, *, tape: Tape | None = None) -> Any: ...
+@overload
+def beta(a: Plain, b: Plain, /, *, tape: Tape | None = None) -> Array: ...
 
 @overload
 def betainc(a: V, b: Operand, x: Operand, /, *, tape: Tape | None = None) -> V:
@@ -80,8 +88,16 @@ def betainc(a: Plain, b: Plain, x: V, /, *, tape: Tape | None = None) -> V: ...
 def betainc(a: Scalar, b: Scalar, x: Scalar, /, *, tape: Tape | None = None) -> Any: ...
 @overload
 def betainc(a: Plain, b: Plain, x: Plain, /, *, tape: Tape | None = None) -> Array: ...
-betaln: Binary
-"""Elementwise logarithm of the beta function, also for operands far apart; NaN below 0."""
+
+@overload
+def betaln(a: V, b: Operand, /, *, tape: Tape | None = None) -> V:
+    """Elementwise logarithm of the beta function, also for operands far apart; NaN below 0."""
+@overload
+def betaln(a: Plain, b: V, /, *, tape: Tape | None = None) -> V: ...
+@overload
+def betaln(a: Scalar, b: Scalar, /, *, tape: Tape | None = None) -> Any: ...
+@overload
+def betaln(a: Plain, b: Plain, /, *, tape: Tape | None = None) -> Array: ...
 digamma: Unary
 """Elementwise digamma function, the derivative of the logarithm of the gamma function."""
 psi = digamma
@@ -117,10 +133,26 @@ exprel: Unary
 """Elementwise ``(e**x - 1) / x``; 1 at 0."""
 gamma: Unary
 """Elementwise gamma function, ``(x - 1)!`` for positive integers."""
-gammainc: Binary
-"""Elementwise regularized lower incomplete gamma function, the CDF of the gamma distribution."""
-gammaincc: Binary
-"""Elementwise regularized upper incomplete gamma function, ``1 - gammainc(a, x)``."""
+
+@overload
+def gammainc(a: V, x: Operand, /, *, tape: Tape | None = None) -> V:
+    """Elementwise regularized lower incomplete gamma function, CDF of the gamma distribution."""
+@overload
+def gammainc(a: Plain, x: V, /, *, tape: Tape | None = None) -> V: ...
+@overload
+def gammainc(a: Scalar, x: Scalar, /, *, tape: Tape | None = None) -> Any: ...
+@overload
+def gammainc(a: Plain, x: Plain, /, *, tape: Tape | None = None) -> Array: ...
+
+@overload
+def gammaincc(a: V, x: Operand, /, *, tape: Tape | None = None) -> V:
+    """Elementwise regularized upper incomplete gamma function, ``1 - gammainc(a, x)``."""
+@overload
+def gammaincc(a: Plain, x: V, /, *, tape: Tape | None = None) -> V: ...
+@overload
+def gammaincc(a: Scalar, x: Scalar, /, *, tape: Tape | None = None) -> Any: ...
+@overload
+def gammaincc(a: Plain, x: Plain, /, *, tape: Tape | None = None) -> Array: ...
 gammaln: Unary
 """Elementwise logarithm of the absolute value of the gamma function."""
 lgamma = gammaln
@@ -218,8 +250,16 @@ y0: Unary
 """Elementwise Bessel function of the second kind of order 0, for positive numbers."""
 y1: Unary
 """Elementwise Bessel function of the second kind of order 1, for positive numbers."""
-zeta: Binary
-"""Elementwise Hurwitz zeta function, the sum of ``(k + q)**-x`` over integers k >= 0."""
+
+@overload
+def zeta(x: V, q: Operand, /, *, tape: Tape | None = None) -> V:
+    """Elementwise Hurwitz zeta function, the sum of ``(k + q)**-x`` over integers k >= 0."""
+@overload
+def zeta(x: Plain, q: V, /, *, tape: Tape | None = None) -> V: ...
+@overload
+def zeta(x: Scalar, q: Scalar, /, *, tape: Tape | None = None) -> Any: ...
+@overload
+def zeta(x: Plain, q: Plain, /, *, tape: Tape | None = None) -> Array: ...
 expit: Unary
 """Elementwise logistic function, ``1 / (1 + e**-x)``, without overflow."""
 log_expit: Unary

@@ -44,7 +44,7 @@ _COMPLEX = reject(1.0, np.array([1j]), error=DTypeError, match="needs real numbe
     rejects=[NO_BROADCAST, _COMPLEX],
 )
 def gammainc(a: Any, x: Any, /) -> Any:
-    """Elementwise regularized lower incomplete gamma function, the CDF of the gamma distribution.
+    """Elementwise regularized lower incomplete gamma function, CDF of the gamma distribution.
 
     The integral of ``t**(a - 1) * e**-t`` from 0 to x over ``gamma(a)`` (DLMF 8.2.4), for a > 0 and
     x >= 0, by SciPy. The derivative in ``a`` is not implemented: NotDifferentiableError.

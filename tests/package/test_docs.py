@@ -242,11 +242,11 @@ def parameters_of(node):
     rest = [(a.vararg.arg, "rest")] if a.vararg else []
     pairs = [*((p.arg, "position") for p in a.posonlyargs), *((p.arg, "either") for p in a.args)]
     pairs += [*rest, *((p.arg, "keyword") for p in a.kwonlyargs)]
-    # What comes by position alone has no name to those who call it.
-    return [kind if kind == "position" else (name, kind) for name, kind in pairs if name != "self"]
+    return [pair for pair in pairs if pair[0] != "self"]  # editors show names by position too
 
 
 KINDS = {
+    inspect.Parameter.POSITIONAL_ONLY: "position",
     inspect.Parameter.POSITIONAL_OR_KEYWORD: "either",
     inspect.Parameter.KEYWORD_ONLY: "keyword",
     inspect.Parameter.VAR_POSITIONAL: "rest",
@@ -271,9 +271,7 @@ def test_the_stub_of_a_room_has_its_functions_with_the_parameters_that_they_have
             parameters = signature_of(describe.find(name)).parameters
         else:
             parameters = inspect.signature(getattr(face, name)).parameters
-        shown = [
-            (n, KINDS[p.kind]) if p.kind in KINDS else "position" for n, p in parameters.items()
-        ]
+        shown = [(n, KINDS[p.kind]) for n, p in parameters.items()]
         assert all(overload == shown for overload in overloads), name
 
 

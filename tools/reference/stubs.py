@@ -1,6 +1,6 @@
 """Type stubs of the rooms of ops, whose names exist at run time only, a stub for each room.
 
-Where three ops or more are called alike, their signature has a name, a protocol, and stands in
+Where three ops or more have one signature, names of parameters included, it is a protocol in
 ``odyssey/table/signatures.pyi``; the others are written out.
 """
 
@@ -29,6 +29,18 @@ _SHAPES = {
     "Product": "matmul",
     "Stacking": "vstack",
     "Loss": "mean_squared_error",
+    "NanFold": "nansum",
+    "Scattering": "scatter",
+    "MatrixFunction": "inv",
+    "Transform": "fft",
+    "TwoDimensionalTransform": "fft2",
+    "MultidimensionalTransform": "fftn",
+    "Convolution": "conv1d",
+    "TransposedConvolution": "conv_transpose1d",
+    "MaxPooling": "max_pool1d",
+    "AveragePooling": "avg_pool1d",
+    "Unpooling": "max_unpool1d",
+    "Dropout": "dropout",
 }
 _TYPE_NAMES = ("Array", "ArrayOrScalar", "Operand", "Plain", "Scalar", "V")
 
@@ -53,7 +65,7 @@ def signatures_stub() -> str:
     body = [TYPES]
     for shape, name in _SHAPES.items():
         calls = list(_definitions(_entry(name), imports, "__call__", indent="    "))
-        doc = f'    """How ``{name}`` is called, and others like it."""'
+        doc = f'    """Signature of ``{name}`` and others."""'
         body += ["", f"class {shape}(Protocol):", doc, "", *calls]
     title = "How ops are called, for type checkers; no module of this name exists at run time."
     return HEAD.format(title=title, imports=imports.text(), body="\n".join(body))
@@ -138,14 +150,11 @@ def _shapes() -> dict[object, str]:
 
 
 def _key(entry: Entry) -> object:
-    """Return a key of an op's overloads, without names of positional parameters."""
-    ways = []
-    for way in overloads(entry):
-        parameters = _parameters(entry, way, Imports())
-        names = [p for p in _signature(entry).values() if p.kind is p.POSITIONAL_ONLY]
-        by_position = [text.partition(": ")[2] for text in parameters[: len(names)]]
-        ways.append((*by_position, *parameters[len(names) :], _result(entry, way, Imports())))
-    return tuple(ways)
+    """Return a key of an op's overloads: the text of each, names of all parameters among it."""
+    return tuple(
+        (*_parameters(entry, way, Imports()), _result(entry, way, Imports()))
+        for way in overloads(entry)
+    )
 
 
 # ------------------------------------------------------------------ one op, written out
