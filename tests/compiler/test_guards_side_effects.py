@@ -1,5 +1,6 @@
 """Side effects keep a function from being guarded and compiled; pure library functions do not."""
 
+import contextlib
 import dataclasses
 import datetime
 import enum
@@ -15,7 +16,6 @@ import threading
 import time
 import warnings
 import zoneinfo
-from contextlib import suppress
 from itertools import count
 from typing import NamedTuple
 
@@ -147,7 +147,7 @@ PURE = {
     "functools": lambda x: functools.reduce(lambda a, b: a * b, [1.0, 2.0]) * x,
     "ops": lambda x: ops.tanh(x) + od.nn.gelu(x) + od.losses.cross_entropy(x, x),
     "exceptions": lambda x: x if len(x) else ValueError("empty"),
-    "raising": lambda x: suppress(ValueError) and x,
+    "raising": lambda x: contextlib.suppress(ValueError) and x,
     "transforms": od.grad(lambda x: od.checkpoint(lambda y: ops.sum(y * y))(x)),
     "compiled": od.compile(lambda x: x * global_scale),
     "method": Net().forward,
@@ -191,6 +191,8 @@ dated, held = Dated(moment), {"when": [moment]}
 user_moment, user_path = UserDate(2020, 1, 1), UserPath(".")
 zone = zoneinfo.ZoneInfo("UTC")
 numpy_moment = np.array("2020-01-01T12:00:00", "M8[us]")[()]
+numpy_records = np.zeros(1, [("when", "M8[us]"), ("value", float)])
+numpy_record = numpy_records[0]
 numpy_moments = np.array(["2020-01-01T12:00:00"], "M8[us]")
 normal, user_normal = statistics.NormalDist(), UserDistribution()
 bound_now, bound_timestamp, bound_samples = moment.now, moment.timestamp, normal.samples
@@ -230,6 +232,13 @@ IMPURE_METHODS = {
     "time zone": (lambda x: x * len(zone.no_cache("UTC").key), "no_cache"),
     "date of numpy": (lambda x: x * numpy_moment.item().now().microsecond, "now"),
     "dates of numpy": (lambda x: x * numpy_moments[0].item().now().microsecond, "now"),
+    "record of numpy": (lambda x: x * numpy_record["when"].item().now().hour, "now"),
+    "records of numpy": (lambda x: x * numpy_records["when"][0].item().now().hour, "now"),
+    "folder of the process": (lambda x: contextlib.chdir(".").__enter__() or x, "chdir"),
+    "output of the process": (
+        lambda x: contextlib.redirect_stdout(sys.stderr).__enter__() and x,
+        "redirect_stdout",
+    ),
     "clock of numpy": (lambda x: x * np.datetime64("now").astype(int), "datetime64"),
     "random numbers": (lambda x: x * normal.samples(1)[0], "samples"),
     "random numbers of a subclass": (lambda x: x * user_normal.samples(1)[0], "samples"),

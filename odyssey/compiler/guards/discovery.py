@@ -171,7 +171,7 @@ class GuardDiscovery:
         """Note the Python objects that elements of an array may become, dates for example."""
         if dtype.hasobject:
             raise Unguardable(f"it reaches {path}, an array of Python objects")
-        if dtype.kind in "MV" and "datetime64" in str(dtype):
+        if dtype.kind == "M" or (dtype.kind == "V" and "M8[" in str(dtype)):
             self.note_impure_attributes(datetime)
 
     def _reject_impure_attributes(self) -> None:

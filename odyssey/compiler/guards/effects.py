@@ -35,8 +35,11 @@ _PURE_NAMES = {
     "time": set[str](),
 }
 
-# Functions and methods of pure modules that draw random numbers.
-_IMPURE_NAMES = {"statistics": {"samples", "kde_random"}}
+# Functions and methods of pure modules that draw random numbers, or change the process.
+_IMPURE_NAMES = {
+    "statistics": {"samples", "kde_random"},
+    "contextlib": {"chdir", "redirect_stderr", "redirect_stdout"},
+}
 # Attributes of immutable objects of impure modules that depend on nothing but the object. Others
 # read the clock, the local time zone, the locale or files of time zones.
 _PURE_ATTRIBUTES = {

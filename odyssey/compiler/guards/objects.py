@@ -250,6 +250,7 @@ def _visit_record(discovery: GuardDiscovery, record: np.void, path: str) -> None
     """Guard an element of a structured array, which is a view of the array's memory."""
     if record.dtype.hasobject:
         raise Unguardable(f"it reaches {path}, a record of Python objects")
+    discovery.note_dtype(record.dtype, path)
     discovery.add_guard(terms.bytes_guard(path, record))
 
 
