@@ -8,9 +8,10 @@ import numpy as np
 
 from odyssey.checks import check_choice, check_int
 from odyssey.errors import DTypeError, OutOfRangeError, SettingError, ShapeError
+from odyssey.kernels.scatter import scatter_add_slices
 from odyssey.ops.elementwise.choice import keep_where, not_equal
 from odyssey.ops.reductions.reduce import max, mean, sum
-from odyssey.ops.structure.scatter import scatter_add_rows
+from odyssey.ops.structure.scatter import scatter_add_rows, set_shape
 from odyssey.ops.structure.shape import expand_dims, reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import Kernel, composite, op, publish
@@ -91,28 +92,26 @@ def _tangent_rows(t: Any, indices: Any, padding_index: int | None) -> Any:
 # ------------------------------------------------------------------ kernels
 
 
-def _scatter_rows(g: Any, indices: Any, padding_index: int | None, spec: Spec) -> Array:
+def _scatter_rows(
+    g: Any, indices: Any, padding_index: int | None, spec: Spec, add_rows: Any = scatter_add_rows
+) -> Array:
     _check_cotangent(g, indices, spec)
     rows, dim = spec.shape
     places = _row_indices(indices, rows)
     x = np.asarray(g).reshape(len(places), dim)
-    out = scatter_add_rows(x, places, rows)
+    out: Array = add_rows(x, places, rows)
     padding = _padding_row(padding_index, rows)
     if padding is not None:
         out[padding] = 0
     return out.astype(x.dtype, copy=False)
 
 
-def _scatter_rows_in_loops(g: Any, indices: Any, padding_index: int | None, spec: Spec) -> Array:
-    from odyssey.kernels.scatter_rows import add_rows
+def _scatter_rows_in_loops(*given: Any) -> Array:
+    def add_rows(x: Array, places: Array, rows: int) -> Array:
+        dim = x.shape[1]
+        return set_shape(scatter_add_slices(x, places, 1, rows, dim), (rows, dim))
 
-    _check_cotangent(g, indices, spec)
-    rows, dim = spec.shape
-    padding = _padding_row(padding_index, rows)
-    out = np.zeros(spec.shape, g.dtype)
-    places = _row_indices(indices, rows)
-    add_rows(g.reshape(len(places), dim), places, -1 if padding is None else padding, out)
-    return out
+    return _scatter_rows(*given, add_rows=add_rows)
 
 
 def _fits_loop(g: Spec, indices: Any, padding_index: int | None, spec: Spec) -> bool:
