@@ -51,7 +51,7 @@ class InspectableFunction:
         """
         from odyssey.compiler.explain import explain_program, explain_scalar_inputs
 
-        said = "" if self._dynamic is None else self._dynamic.told(args, named)[1]
+        said = "" if self._dynamic is None else self._dynamic.describe_program(args, named)[1]
         program, why = self._find_program(args, named)
         free, asked = self._scalar_inputs(args, named, program)
         numbers = explain_scalar_inputs(self._fn, free, asked)
@@ -90,7 +90,7 @@ class InspectableFunction:
 
     def _find_program(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, str]:
         """Return the latest program for such arguments, or None with the reason."""
-        program = None if self._dynamic is None else self._dynamic.told(args, named)[0]
+        program = None if self._dynamic is None else self._dynamic.describe_program(args, named)[0]
         if program is not None:
             return program, ""
         try:

@@ -237,7 +237,7 @@ class Trace:
         if value is None or type(value) in NUMBERS:
             return value
         if is_weak(value):
-            return ScalarInput(*type(value).told(value))
+            return ScalarInput(*type(value).expression_and_number(value))
         return self._constant(as_array("compile", "a constant", value))
 
     def _constant(self, data: Array) -> Ref | Splat:
@@ -292,7 +292,7 @@ class Trace:
             return call_ufunc(ufunc, "__call__", inputs, {})
         return ufunc(*[concrete(one, f"np.{ufunc.__name__} takes its value") for one in inputs])
 
-    def joined(self, nest: Any) -> Any:
+    def nest_operand(self, nest: Any) -> Any:
         """Return a list or tuple operand as one value if values of the graph are in it.
 
         Its dtype is that of ``np.asarray``, in which Python's numbers are not weak. Nests that an
@@ -448,7 +448,7 @@ class Trace:
 
     # -------------------------------------------------------------- optimizers and schedules
 
-    def step_behind(self, schedule: Any) -> bool:
+    def defer_step(self, schedule: Any) -> bool:
         """Defer the step of a schedule to the end of each run; return False where it cannot be.
 
         A schedule changes Python's numbers, which no graph holds. As long as the trace does not
@@ -462,7 +462,7 @@ class Trace:
         self.graph.deferred_steps.append(schedule)
         return True
 
-    def once(self, owner: Any, make: Callable[[], Any]) -> Any:
+    def call_once(self, owner: Any, make: Callable[[], Any]) -> Any:
         """Return the value of ``make()``, called once per ``owner`` in a run."""
         if id(owner) in self._deferred_groups:
             self.only_eagerly("it steps an optimizer behind its schedule")
@@ -570,12 +570,12 @@ class Trace:
             "return the value, or leave this part uncompiled"
         )
 
-    def demand(self, who: str, value: Any) -> None:
+    def require_known(self, who: str, value: Any) -> None:
         """Raise unless the value of a Variable is known, and equal in every run."""
         if not self.is_own(value) or isinstance(value._array, Symbol):
             raise self.no_value(who, value)
 
-    def look(self, who: str, value: Any) -> None:
+    def note_read(self, who: str, value: Any) -> None:
         """Note that ``who`` reads the value of a Variable, which may differ in another run."""
         if not self.is_own(value):
             self.only_eagerly(f"{who} takes the numbers of {self._labels.label(value)}")

@@ -34,7 +34,7 @@ def concrete(thing: Any, question: str) -> Any:
         question: The reason, for ``explain``.
     """
     if is_weak(thing):
-        return type(thing).settled(thing, question)
+        return type(thing).fix_value(thing, question)
     if type(thing) in (tuple, list):
         return type(thing)([concrete(item, question) for item in thing])
     if type(thing) is slice:
@@ -60,7 +60,7 @@ def shape_rule_argument(value: Any) -> Any:
     if isinstance(value, Symbol):
         return value.spec
     if is_weak(value):
-        return type(value).told(value)[1]
+        return type(value).expression_and_number(value)[1]
     return spec_of(value) if hasattr(value, "dtype") else value
 
 

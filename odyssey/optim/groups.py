@@ -115,7 +115,7 @@ class Group:
 
     def rule_in(self, here: Store) -> Rule:
         """Return the rule with a learning rate that a graph reads at each run."""
-        rate = here.adopt(here.once(self, self._rate))
+        rate = here.adopt(here.call_once(self, self._rate))
         rule: Rule = self._make(**self._settings | {"learning_rate": rate})
         return rule
 

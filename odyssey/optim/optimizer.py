@@ -253,7 +253,7 @@ class Optimizer:
         for k, p in enumerate(self.params):
             if refuse is not None and grads[k] is None and is_trainable(p):
                 refuse(k)
-        states = here.once(self, self._started)  # a trace does not change the optimizer itself
+        states = here.call_once(self, self._started)  # a trace does not change the optimizer itself
         rules = [group.rule_in(here) for group in self.groups for _ in group.params]
         with no_grad():
             for p, g, state, rule in zip(self.params, grads, states, rules, strict=True):

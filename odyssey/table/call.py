@@ -254,7 +254,7 @@ def _convert_operand(row: Row, k: int, operand: Any, gives_way: bool) -> Any:
     if gives_way and takes_precedence(operand):
         raise ForeignContainerError(row.name)
     if type(operand) in (list, tuple) and store() is not MEMORY:
-        operand = store().joined(operand)
+        operand = store().nest_operand(operand)
         if isinstance(operand, Traced):
             return operand
     return as_array(row.name, row.arrays[k], operand)

@@ -61,7 +61,7 @@ class Store(Protocol):
     def copied(self, value: Any) -> Any:
         """Return the data of a Variable as a copy, which later writes do not change."""
 
-    def joined(self, nest: Any) -> Any:
+    def nest_operand(self, nest: Any) -> Any:
         """Return a list or tuple operand, as one value if it cannot become an array."""
 
     def write(self, leaf: Any, value: Any) -> None:
@@ -82,10 +82,10 @@ class Store(Protocol):
     def set_gradient(self, leaf: Any, grad: Any) -> None:
         """Set the gradient of a leaf to ``grad``, which has its shape and dtype, or None."""
 
-    def demand(self, who: str, value: Any) -> None:
+    def require_known(self, who: str, value: Any) -> None:
         """Raise if ``who`` needs the value of a Variable that is known only at run time."""
 
-    def look(self, who: str, value: Any) -> None:
+    def note_read(self, who: str, value: Any) -> None:
         """Note that this run depends on the current value of a Variable."""
 
     def refuse_effect(self, what: str, instead: str) -> None:
@@ -102,10 +102,10 @@ class Store(Protocol):
     def check_inside(self, recording: Recording) -> None:
         """Raise if a recording cannot take values that are computed here."""
 
-    def step_behind(self, schedule: Any) -> bool:
+    def defer_step(self, schedule: Any) -> bool:
         """Step a schedule at the end of the run, if possible; return whether it will."""
 
-    def once(self, owner: Any, make: Callable[[], Any]) -> Any:
+    def call_once(self, owner: Any, make: Callable[[], Any]) -> Any:
         """Return the value of ``make()``, called once per ``owner`` in a run."""
 
     def adopt(self, variable: Any) -> Any:
@@ -134,7 +134,7 @@ class Memory:
         """Return a copy of the array."""
         return np.array(value._array)
 
-    def joined(self, nest: Any) -> Any:
+    def nest_operand(self, nest: Any) -> Any:
         """Return the nest itself: NumPy converts it to an array."""
         return nest
 
@@ -221,10 +221,10 @@ class Memory:
             wait_for_programs()
             info.grad, info.loan = grad, None
 
-    def demand(self, who: str, value: Any) -> None:
+    def require_known(self, who: str, value: Any) -> None:
         """Do nothing: the values are known."""
 
-    def look(self, who: str, value: Any) -> None:
+    def note_read(self, who: str, value: Any) -> None:
         """Do nothing: each run reads the values."""
 
     def refuse_effect(self, what: str, instead: str) -> None:
@@ -236,11 +236,11 @@ class Memory:
     def check_inside(self, recording: Recording) -> None:
         """Do nothing: any recording takes arrays."""
 
-    def step_behind(self, schedule: Any) -> bool:
+    def defer_step(self, schedule: Any) -> bool:
         """Return False: the schedule steps at once."""
         return False
 
-    def once(self, owner: Any, make: Callable[[], Any]) -> Any:
+    def call_once(self, owner: Any, make: Callable[[], Any]) -> Any:
         """Return ``make()``: eager execution caches nothing."""
         return make()
 
@@ -264,7 +264,7 @@ def operand_of(value: Any) -> Any:
 def numbers_of(who: str, value: Any) -> Any:
     """Return the array, or Symbol, of a Variable whose value ``who`` reads; others unchanged."""
     if isinstance(value, Value):
-        store().look(who, value)
+        store().note_read(who, value)
         return value._array
     return value
 

@@ -298,23 +298,23 @@ class Traced:
 class Weak(Traced):
     """A Python number of a graph under construction, which takes on the dtype of arrays.
 
-    It answers as a number does; what a trace wants to know it asks the class.
+    It behaves as a number does; the trace calls the static methods of its class.
     """
 
     __slots__ = ()
 
     @staticmethod
-    def told(weak: Any) -> tuple[Any, Any]:
+    def expression_and_number(weak: Any) -> tuple[Any, Any]:
         """Return how the number is computed, and its value in this trace."""
         raise NotImplementedError
 
     @staticmethod
-    def settled(weak: Any, question: str) -> Any:
+    def fix_value(weak: Any, question: str) -> Any:
         """Return the value in this trace, and fix it for all later runs."""
         raise NotImplementedError
 
     @staticmethod
-    def bound(weak: Any) -> None:
+    def restrict_to_int64(weak: Any) -> None:
         """Make integers that are computed from it int64, in every run."""
         raise NotImplementedError
 

@@ -285,11 +285,11 @@ class Variable(Value, Operators):
             return self._item_at(index)
         if self.size != 1:
             raise ShapeError(f"item: needs one element, this Variable has shape {self.shape}")
-        store().demand("item() asks for the value of", self)
+        store().require_known("item() asks for the value of", self)
         return np.asarray(self._array).item()
 
     def _item_at(self, index: tuple[Any, ...]) -> Any:
-        store().demand("item() asks for the value of", self)
+        store().require_known("item() asks for the value of", self)
         try:
             return np.asarray(self._array).item(*index)
         except STUMBLES as error:
@@ -308,7 +308,7 @@ class Variable(Value, Operators):
 
     def _as_array(self, dtype: Any, copy: bool | None) -> Array:
         """Return this as an array for NumPy; raise if that would lose a gradient."""
-        store().demand("an array is made of", self)
+        store().require_known("an array is made of", self)
         if isinstance(top := innermost_scope(), Pause) and top.refuse is not None:
             top.refuse("conversion to an array", self)
         if self._would_lose_gradient():
@@ -335,7 +335,7 @@ class Variable(Value, Operators):
         return recording_of("conversion to an array", self) is not None
 
     def __dlpack__(self, **options: Any) -> Any:
-        store().demand("an array is made of", self)
+        store().require_known("an array is made of", self)
         if not is_constant(self):
             raise TapeError(f"__dlpack__: detach() {self!r} first")
         return self.data.__dlpack__(**options)
@@ -360,12 +360,12 @@ class Variable(Value, Operators):
                 f"a Variable of shape {self.shape} is not a single number; use .any(), .all() or "
                 "an index"
             )
-        store().demand("Python asks for the value of", self)
+        store().require_known("Python asks for the value of", self)
         return np.asarray(self._array).reshape(())[()]
 
     def _as_number(self, who: str) -> Any:
         """Return the single element as a plain number; raise if a gradient would be lost."""
-        store().demand("Python asks for the value of", self)
+        store().require_known("Python asks for the value of", self)
         self._refuse_if_followed(who)
         return self._single_element()
 
@@ -392,7 +392,7 @@ class Variable(Value, Operators):
         return float(self._as_number("float"))
 
     def __format__(self, spec: str) -> str:
-        store().demand("format() asks for the value of", self)
+        store().require_known("format() asks for the value of", self)
         if not isinstance(spec, str):
             raise DTypeError(f"format of {self!r}: {format_value(spec)} is not text")
         if not spec:
@@ -426,7 +426,7 @@ class Variable(Value, Operators):
         return self.round(0 if digits is None else digits)
 
     def __index__(self) -> int:
-        store().demand("Python asks for the value of", self)
+        store().require_known("Python asks for the value of", self)
         self._refuse_if_followed("index")
         if self.dtype.kind not in "iu":
             raise DTypeError(f"{self!r} is not an integer, so it cannot be an index")
@@ -573,7 +573,7 @@ class Variable(Value, Operators):
         return data, is_trainable(self), self.name, grad, type(self)
 
     def _refuse_unless_leaf(self, what: str) -> None:
-        store().demand(f"{what} asks for the value of", self)
+        store().require_known(f"{what} asks for the value of", self)
         if not self.is_leaf or is_untracked(self):
             raise UntrackedError(
                 f"{what}: {self!r} is a result, whose history cannot be copied; detach() it first, "

@@ -38,7 +38,7 @@ class Aside(Memory):
     def set_gradient(self, leaf, grad):
         self.grads[leaf.id] = grad
 
-    def once(self, owner, make):
+    def call_once(self, owner, make):
         return self.made.setdefault(id(owner), make())
 
     adopt = operand

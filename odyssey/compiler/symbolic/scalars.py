@@ -70,8 +70,8 @@ class SymbolicScalars:
         whole = [s for s in (*self._inputs, *self.steps) if self._bound and s.kind is int]
         return Arithmetic(tuple(self._inputs), tuple(self.steps), tuple(whole))
 
-    def bound(self) -> None:
-        """Let all whole numbers be of int64: else Python would compute others than NumPy."""
+    def restrict_to_int64(self) -> None:
+        """Restrict all integers to int64, since Python computes larger ones where NumPy wraps."""
         self._bound = True
 
     def named(self, name: str, number: int | float) -> Any:
@@ -144,19 +144,19 @@ class SymbolicScalar(Weak):
         return getattr(ufunc, method)(*map(_number, inputs), **named)
 
     @staticmethod
-    def told(weak: Any) -> tuple[Expression, Any]:
-        """The expression, and the number of this trace."""
+    def expression_and_number(weak: Any) -> tuple[Expression, Any]:
+        """Return the expression, and its value in this trace."""
         return expression_of(weak), _number_of(weak)
 
     @staticmethod
-    def settled(weak: Any, question: str) -> Any:
-        """The number of this trace, which is told to be asked for."""
+    def fix_value(weak: Any, question: str) -> Any:
+        """Return the value in this trace, and report that it is needed."""
         return concrete_number(weak, question)
 
     @staticmethod
-    def bound(weak: Any) -> None:
-        """Let all whole numbers of its trace be of int64."""
-        _room_of(weak).bound()
+    def restrict_to_int64(weak: Any) -> None:
+        """Restrict all integers of its trace to int64."""
+        _room_of(weak).restrict_to_int64()
 
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
         if modulus is None:

@@ -259,8 +259,8 @@ class DynamicShapes:
             family = self._families[key] = Specialization()
         return family
 
-    def told(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, str]:
-        """The program for sizes like these, or None; and what is known of them, in words."""
+    def describe_program(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, str]:
+        """Return the program for the sizes of arguments, or None, and a description."""
         found = self._declared.find(args, named)
         family = None if found is None else self._families.get(found.key)
         if found is None or family is None:

@@ -73,7 +73,7 @@ class Generator:
     def state(self) -> dict[str, Any]:
         """The key and the number of blocks drawn so far; assigning it resumes from there."""
         here, value = store(), current_rng_state(self._state)
-        here.demand("state of", value)
+        here.require_known("state of", value)
         key, counter = _key_and_counter(np.asarray(here.operand(value)))
         return {"bit_generator": _NAME, "state": {"key": key, "counter": counter}}
 

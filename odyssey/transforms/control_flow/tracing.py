@@ -106,9 +106,9 @@ def dtype_of(number: Any) -> np.dtype[Any]:
     """Return the dtype that NumPy gives a Python number."""
     if not is_weak(number):
         return np.asarray(number).dtype
-    found = np.asarray(type(number).told(number)[1]).dtype
+    found = np.asarray(type(number).expression_and_number(number)[1]).dtype
     if found.kind not in "if":  # an integer beyond int64
-        type(number).settled(number, "its dtype")
+        type(number).fix_value(number, "its dtype")
     return found
 
 
@@ -256,7 +256,7 @@ def trace_until_stable(
         weak = [k for k in range(count) if is_number(operands[k])]
         for k in weak:
             if is_weak(operands[k]):  # the first step computed with a Python number
-                type(operands[k]).bound(operands[k])
+                type(operands[k]).restrict_to_int64(operands[k])
             operands[k] = scalar_of(operands[k], _scalar_dtype(who, k, traced.outputs[k]))
         _check_carry_specs(who, operands[:count], traced.outputs[:count])
         joined = [*map(max, kinds[:count], traced.kinds[:count]), *kinds[count:]]
