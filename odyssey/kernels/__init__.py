@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import Any
 
 from odyssey.errors import DeviceError
+from odyssey.kernels import llvm_locks as llvm_locks  # forks wait for numba from here on
 from odyssey.kernels.scalars import T, select
 
 __all__ = [

@@ -21,6 +21,7 @@ from odyssey.compiler.machine.jit import (
     unavailable_reason,
 )
 from odyssey.errors import DeviceError, OdysseyError, SettingError
+from odyssey.kernels import llvm_locks
 from support.native_text import SCALED, check_scaled
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
@@ -277,8 +278,10 @@ def test_processes_that_compile_the_same_at_once_are_right_and_leave_quietly(cac
 def test_a_child_left_in_the_middle_of_llvm_says_so(monkeypatch):
     loaded = load(BUILTIN)
     place = loaded.address("count")
-    monkeypatch.setattr(jit, "_fork_failures", [])
-    jit._mark_fork_failure()
+    failures = []
+    for module in (jit, llvm_locks):
+        monkeypatch.setattr(module, "FORK_FAILURES", failures)
+    llvm_locks.mark_fork_failure()
     assert not available()
     for ask in (lambda: load(BUILTIN), lambda: loaded.address("g"), loaded.assembly):
         with pytest.raises(DeviceError, match=r"was forked while .*; all else works"):
@@ -292,6 +295,7 @@ import sys
 sys.modules["llvmlite"] = None
 from odyssey.compiler.machine.jit import available, load, unavailable_reason
 from odyssey.errors import DeviceError
+from odyssey.kernels import llvm_locks
 
 assert not available()
 assert "pip install llvmlite" in unavailable_reason()

@@ -1,6 +1,7 @@
 """Machine code is made in threads, children and through interrupts as without them."""
 
 import gc
+import importlib
 import itertools
 import sys
 import threading
@@ -8,9 +9,9 @@ import time
 
 import pytest
 
-from odyssey.compiler.machine import jit
 from odyssey.compiler.machine.jit import load
 from odyssey.devices.write_guard import hold_during_forks
+from odyssey.kernels.llvm_locks import COMPILER_LOCK
 from support.faults import in_its_thread, interrupt
 from support.forks import forks, in_a_child
 from support.native_text import SCALED, check_scaled
@@ -41,8 +42,8 @@ def test_an_interrupt_at_any_line_leaves_all_as_it_was(cache, monkeypatch):
                     load(text)
             except KeyboardInterrupt:
                 points += 1
-            while jit._LOCK._is_owned():  # between a block and the end of its ``with``
-                jit._LOCK.release()
+            while COMPILER_LOCK._is_owned():  # between a block and the end of its ``with``
+                COMPILER_LOCK.release()
             check_scaled(load(text), 7)
             assert [path.suffix for path in cache.iterdir()] in (
                 [".code"],
@@ -154,20 +155,27 @@ def test_forks_beside_threads_that_compile_here_and_in_numba_leave_children_that
 
 @forks
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_fork_waits_for_others_that_use_llvmlite():
-    from llvmlite.binding import ffi
-
+@pytest.mark.parametrize("user", ["llvmlite", "numba"])
+def test_a_fork_waits_for_others_that_use_llvmlite(user):
+    if user == "numba":
+        lock = pytest.importorskip("numba.core.compiler_lock").global_compiler_lock
+    else:
+        lock = importlib.import_module("llvmlite.binding.ffi").lib._lock
     held, stop = threading.Event(), threading.Event()
 
+    def check():
+        with lock:
+            check_scaled(load(SCALED.format(name="", factor=8)), 8)
+
     def hold():
-        with ffi.lib._lock:
+        with lock:
             held.set()
             stop.wait(0.3)
 
     thread = threading.Thread(target=hold)
     thread.start()
     held.wait()
-    assert in_a_child(lambda: check_scaled(load(SCALED.format(name="", factor=8)), 8))
+    assert in_a_child(check)
     stop.set()
     thread.join()
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey.compiler.machine import jit, state_locks
+from odyssey.compiler.machine import state_locks
 from odyssey.compiler.runtime import thread_pool
 from odyssey.compiler.tracing import attempt
 from odyssey.devices import write_guard
+from odyssey.kernels import llvm_locks
 from odyssey.table import kernel_overrides
 from odyssey.tape import recording
 from support.forks import forks, in_a_child
@@ -25,7 +26,7 @@ HELD_DURING_FORKS = {
     "devices/write_guard.py: lock = RLock()": write_guard.STATES.new,
     "table/kernel_overrides.py: _LOCK = RLock()": lambda: kernel_overrides._LOCK,
     "tape/recording.py: _PRUNING = allocate_lock()": lambda: recording._PRUNING,
-    "compiler/machine/jit.py: _LOCK = threading.RLock()": lambda: jit._LOCK,
+    "kernels/llvm_locks.py: COMPILER_LOCK = RLock()": lambda: llvm_locks.COMPILER_LOCK,
     "compiler/runtime/thread_pool.py: _LOCK = threading.RLock()": lambda: thread_pool._LOCK,
     "compiler/tracing/attempt.py: _TRACE_LOCK = RLock()": lambda: attempt._TRACE_LOCK,
 }
@@ -40,7 +41,9 @@ NOT_HELD = {
     "devices/write_guard.py: return RLock() if _RUNNING and is_inside_program() else GUARD": (
         "only the thread that makes it uses it"
     ),
-    "compiler/runtime/binding.py: lock, me = (RLock(), get_ident())": "a probe of a lock's layout",
+    "compiler/native_dispatch/cpython_layout.py: lock, me = (RLock(), get_ident())": (
+        "a probe of a lock's layout"
+    ),
     "compiler/dispatch/cache.py: self._lock, self._process = (RLock(), getpid())": (
         "made anew in a child"
     ),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from functools import cache
 from time import perf_counter
@@ -32,8 +31,8 @@ from odyssey.compiler.machine.target import (
     target_fingerprint,
     target_of,
 )
-from odyssey.devices.write_guard import hold_during_forks
 from odyssey.errors import DeviceError, OdysseyError
+from odyssey.kernels.llvm_locks import COMPILER_LOCK, FORK_FAILURES
 
 __all__ = ["Loaded", "MissingSymbolError", "available", "builtin", "load", "unavailable_reason"]
 
@@ -41,9 +40,6 @@ _NO_SYMBOLS: Mapping[str, int] = MappingProxyType({})
 
 # Name of the one library of each engine.
 _LIBRARY = "program"
-
-# LLVM's objects may be used by one thread at a time.
-_LOCK = threading.RLock()
 
 
 class MissingSymbolError(OdysseyError, KeyError):
@@ -121,7 +117,7 @@ class Loaded:
         _require_available("address")
         if self._engine is None:
             raise _missing_symbol(name, "it defines nothing of this name")
-        with _LOCK:
+        with COMPILER_LOCK:
             try:
                 tracker = self._engine.lookup(_LIBRARY, name)
             except RuntimeError as error:
@@ -134,7 +130,7 @@ class Loaded:
         """Return the program in assembly language; it is compiled again for that."""
         _require_available("assembly")
         _check_llvm("assembly")
-        with _LOCK:
+        with COMPILER_LOCK:
             target = target_of(self._cpu)
             with _OptimizedModule(self.text, target, {}) as module:
                 assembly: str = target.machine.emit_assembly(module)
@@ -159,7 +155,7 @@ def available() -> bool:
 
 def unavailable_reason() -> str | None:
     """Return why programs cannot be compiled here; None if they can."""
-    return _fork_failures[0] if _fork_failures else _static_unavailable_reason()
+    return FORK_FAILURES[0] if FORK_FAILURES else _static_unavailable_reason()
 
 
 @cache
@@ -220,7 +216,7 @@ def load(text: str, symbols: Mapping[str, int] = _NO_SYMBOLS, *, cpu: str = "") 
         OdysseyError: LLVM refuses the text.
     """
     _require_available("load")
-    with _LOCK:
+    with COMPILER_LOCK:
         if "half" in text:
             symbols = {**_float16_symbols(cpu), **symbols}
         return _loaded(text, symbols, cpu)
@@ -342,28 +338,3 @@ def builtin(address: int, name: str, *keep: object) -> Callable[..., object]:
     # A function releases ``self`` last, after it has read its definition.
     function: Callable[..., object] = make(ctypes.addressof(definition), (definition, *keep), None)
     return function
-
-
-# ------------------------------------------------------------------ forks
-
-# Seconds that a fork waits for another thread to finish compiling; most programs take less than 1.
-_FORK_WAITS = 10.0
-
-# In a child process: why its copy of LLVM cannot be used.
-_fork_failures: list[str] = []
-
-
-def _mark_fork_failure() -> None:
-    _fork_failures.append(
-        "this process was forked while another thread of its parent was within LLVM"
-    )
-
-
-def _compiler_locks() -> list[threading.RLock]:
-    """Return our compiler lock, and the one that all users of llvmlite share, such as numba."""
-    ffi: Any = sys.modules.get("llvmlite.binding.ffi")
-    lock: Any = getattr(getattr(getattr(ffi, "lib", None), "_lock", None), "_lock", None)
-    return [_LOCK, lock] if hasattr(lock, "_at_fork_reinit") else [_LOCK]
-
-
-hold_during_forks(_compiler_locks, _FORK_WAITS, _mark_fork_failure)

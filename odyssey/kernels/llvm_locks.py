@@ -1,0 +1,41 @@
+"""Locks of LLVM, which numba and the compiler share: a fork waits for other threads within it."""
+
+from __future__ import annotations
+
+import sys
+
+# Also in ``threading``, whose import takes longer than that of this package.
+from _thread import RLock
+from typing import Any
+
+from odyssey.devices.write_guard import hold_during_forks
+
+__all__ = ["COMPILER_LOCK", "FORK_FAILURES", "mark_fork_failure"]
+
+# LLVM's objects may be used by one thread at a time.
+COMPILER_LOCK = RLock()
+
+# In a child process: why its copy of LLVM cannot be used.
+FORK_FAILURES: list[str] = []
+
+# Seconds that a fork waits for another thread to finish compiling; most programs take less than 1.
+_FORK_WAITS = 10.0
+
+
+def mark_fork_failure() -> None:
+    """Note in a child process that LLVM is as another thread of the parent left it."""
+    FORK_FAILURES.append(
+        "this process was forked while another thread of its parent was within LLVM"
+    )
+
+
+def _llvm_locks() -> list[RLock]:
+    """Return numba's lock, the compiler's, and that of all users of llvmlite, in their order."""
+    numba: Any = sys.modules.get("numba.core.compiler_lock")
+    ffi: Any = sys.modules.get("llvmlite.binding.ffi")
+    outer: Any = getattr(getattr(numba, "global_compiler_lock", None), "_lock", None)
+    inner: Any = getattr(getattr(getattr(ffi, "lib", None), "_lock", None), "_lock", None)
+    return [lock for lock in (outer, COMPILER_LOCK, inner) if hasattr(lock, "_at_fork_reinit")]
+
+
+hold_during_forks(_llvm_locks, _FORK_WAITS, mark_fork_failure)
