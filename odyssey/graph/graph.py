@@ -109,7 +109,7 @@ class Instruction(NamedTuple):
 def _subgraphs(instruction: Instruction) -> tuple[Graph, ...]:
     """Return the subgraphs of control flow; empty for other instructions."""
     loop = getattr(instruction.row, "loop", None)
-    return () if loop is None else loop.parts
+    return () if loop is None else loop.subgraphs
 
 
 class _Sealed:

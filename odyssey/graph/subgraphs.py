@@ -40,7 +40,7 @@ class Loop(NamedTuple):
 
     Attributes:
         kind: ``scan``, ``cond`` or ``while_loop``.
-        parts: The subgraphs: a step; two branches; or a condition and a step. The inputs of each
+        subgraphs: A step; two branches; or a condition and a step. The inputs of each
             are its own, then the values that any of them captures.
         carries: The number of carried values.
         columns: The number of arrays that a scan iterates over.
@@ -50,7 +50,7 @@ class Loop(NamedTuple):
     """
 
     kind: str
-    parts: tuple[Graph, ...]
+    subgraphs: tuple[Graph, ...]
     carries: int = 0
     columns: int = 0
     steps: int = 0
@@ -64,7 +64,7 @@ class Loop(NamedTuple):
 
     def specs(self) -> tuple[Spec, ...]:
         """Return the specs of the results."""
-        outputs = output_specs(self.parts[-1])
+        outputs = output_specs(self.subgraphs[-1])
         if self.kind != "scan":
             return outputs
         stacked = [intern((self.steps, *s.shape), s.dtype) for s in outputs[self.carries :]]
@@ -116,7 +116,7 @@ def loop_row(loop: Loop, count: int) -> LoopRow:
 
     def call(k: int, values: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
         by_expression = {s.expression: n for s, n in zip(loop.numbers, numbers, strict=True)}
-        return evaluate_subgraph(loop.parts[k], values, by_expression)
+        return evaluate_subgraph(loop.subgraphs[k], values, by_expression)
 
     row = LoopRow(
         layout,
@@ -128,7 +128,7 @@ def loop_row(loop: Loop, count: int) -> LoopRow:
         primitive="a program of its own",
     )
     row.loop = loop
-    row.impure = any(i.row.impure for graph in loop.parts for i in graph.instructions)
+    row.impure = any(i.row.impure for graph in loop.subgraphs for i in graph.instructions)
     return row
 
 
@@ -191,8 +191,8 @@ def subgraph_signature(
         loop = getattr(call.row, "loop", None)
         op: Any = call.row
         if loop is not None:
-            subgraphs = [_graph_signature(graph, trace) for graph in loop.parts]
-            op = (*loop._replace(parts=(), numbers=()), *subgraphs)
+            subgraphs = [_graph_signature(graph, trace) for graph in loop.subgraphs]
+            op = (*loop._replace(subgraphs=(), numbers=()), *subgraphs)
         operands = tuple(map(key, call.operands))
         calls.append((op, tuple(map(_comparable, call.options)), operands))
         names.update((id, ("result", len(calls), k)) for k, id in enumerate(call.ids))

@@ -510,13 +510,13 @@ class Trace:
 
     def emit_loop(self, loop: Loop, operands: Sequence[Any]) -> tuple[Any, ...]:
         """Append control flow; values that its subgraphs capture become further operands."""
-        captured = [TracedArray(self.specs[id], self, id) for id in free_values(loop.parts)]
-        for subgraph in loop.parts:
+        captured = [TracedArray(self.specs[id], self, id) for id in free_values(loop.subgraphs)]
+        for subgraph in loop.subgraphs:
             subgraph.inputs += [(symbol.id, symbol.spec) for symbol in captured]
         self._has_loops = True
         numbers = {
             o.expression: o
-            for subgraph in loop.parts
+            for subgraph in loop.subgraphs
             for instruction in subgraph.instructions
             for o in instruction.operands
             if isinstance(o, ScalarInput)

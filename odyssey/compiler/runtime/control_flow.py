@@ -235,10 +235,10 @@ class NativeLoop:
 
     def __init__(self, loop: Loop, make: Callable[[Graph], Any]) -> None:
         self._loop = loop
-        self._parts = [_Subprogram(graph, loop.numbers, make) for graph in loop.parts]
+        self._parts = [_Subprogram(graph, loop.numbers, make) for graph in loop.subgraphs]
         whole = loop.kind != "cond" and all(part.is_one_segment for part in self._parts)
         if loop.kind == "while_loop":
-            (truth,) = output_specs(loop.parts[0])
+            (truth,) = output_specs(loop.subgraphs[0])
             whole = whole and truth.dtype == np.bool_
         self._driven = _NativeLoopState(loop, self._parts) if whole else None
 
@@ -271,7 +271,7 @@ class _NativeLoopState:
         self._loop, self._parts = loop, parts
         last = parts[-1]
         # Double buffering: a step reads one set and writes the other.
-        specs = output_specs(loop.parts[-1])[: loop.carries]
+        specs = output_specs(loop.subgraphs[-1])[: loop.carries]
         self._here = [np.empty(spec.shape, spec.dtype) for spec in specs]
         self._there = [np.empty(spec.shape, spec.dtype) for spec in specs]
         moves: list[tuple[int | None, int, int, int]] = []
@@ -283,8 +283,8 @@ class _NativeLoopState:
         # For a scan: row in ``moves`` and byte offset of the first step, by column and result.
         self._along: list[tuple[int | None, int]] = []
         self._rows = loop.specs()[loop.carries :] if loop.kind == "scan" else ()
-        columns = [spec for _, spec in loop.parts[-1].inputs[loop.carries :][: loop.columns]]
-        steps = output_specs(loop.parts[-1])[loop.carries :] if self._rows else ()
+        columns = [spec for _, spec in loop.subgraphs[-1].inputs[loop.carries :][: loop.columns]]
+        steps = output_specs(loop.subgraphs[-1])[loop.carries :] if self._rows else ()
         for kind, parts_of in (("input", columns), ("output", steps)):
             for k, spec in enumerate(parts_of, loop.carries):
                 size, place = spec.size * spec.dtype.itemsize, last.slot_address(kind, k)

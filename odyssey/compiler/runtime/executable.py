@@ -403,7 +403,7 @@ def memory_requirements(
             found[id(buffer)] = (buffer.bytes, text)
     total = held_bytes(made)
     for one in graph.instructions:
-        for part in one.row.loop.parts if isinstance(one.row, LoopRow) else ():
+        for part in one.row.loop.subgraphs if isinstance(one.row, LoopRow) else ():
             inside, _ = memory_requirements(part)
             total += inside
             found[id(part)] = (inside, f"{inside:,} bytes in a {one.row.name}")

@@ -262,7 +262,7 @@ def test_a_graph_that_was_lowered_is_not_changed_nor_what_is_in_it():
     low = lowered(fn, np.ones((3, 2)))
     graph, before = low.graph, str(low.graph)
     (loop,) = [one.row.loop for one in graph.instructions if hasattr(one.row, "loop")]
-    for one in (graph, *loop.parts):
+    for one in (graph, *loop.subgraphs):
         for name in ("inputs", "states", "instructions", "outputs", "made", "eager"):
             with pytest.raises(AttributeError, match=f"{name}: a graph .* is not changed"):
                 setattr(one, name, [])
