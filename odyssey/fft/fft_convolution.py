@@ -38,14 +38,7 @@ from odyssey.table.value import Symbol, Value
         reject((2,), (2,), mode="whole", error=SettingError, match="choose 'full'"),
     ],
 )
-def fftconvolve(
-    a: Any,
-    v: Any,
-    mode: str = "full",
-    axes: int | Sequence[int] | None = None,
-    *,
-    tape: Any = None,
-) -> Any:
+def fftconvolve(a: Any, v: Any, mode: str = "full", axes: int | Sequence[int] | None = None) -> Any:
     """Convolution along several axes by fast Fourier transforms, for two large arrays.
 
     Rounding errors scale with the largest results: small results may have fewer correct digits than
@@ -58,7 +51,6 @@ def fftconvolve(
             ``"valid"`` for complete overlap, which needs one array to be at least as long as the
             other along every axis.
         axes: Axes to convolve along; by default all. The other axes broadcast.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if shapes do not fit.
@@ -68,10 +60,10 @@ def fftconvolve(
     """
     who = "fftconvolve"
     check_choice(who, "mode", mode, ("full", "same", "valid"))
-    a, v = _convolution_operand("a", a, tape), _convolution_operand("v", v, tape)
+    a, v = _convolution_operand("a", a), _convolution_operand("v", v)
     axis_indices = _convolution_axes(a, v, axes)
     if not axis_indices:
-        return mul(a, v, tape=tape)
+        return mul(a, v)
     pairs = [(a.shape[k], v.shape[k]) for k in axis_indices]
     if mode == "valid" and not (all(n >= m for n, m in pairs) or all(n <= m for n, m in pairs)):
         raise ShapeError(
@@ -82,22 +74,22 @@ def fftconvolve(
     sizes = [next_fast_length(n) for n in full_sizes]
     either_complex = "c" in (a.dtype.kind, v.dtype.kind)
     forward, inverse = (fftn, ifftn) if either_complex else (rfftn, irfftn)
-    spectra = [forward(x, sizes, axis_indices, tape=tape) for x in (a, v)]
-    full_result = inverse(mul(*spectra, tape=tape), sizes, axis_indices, tape=tape)
+    spectra = [forward(x, sizes, axis_indices) for x in (a, v)]
+    full_result = inverse(mul(*spectra), sizes, axis_indices)
     key = [slice(None)] * len(a.shape)
     for k, full, (n, m) in zip(axis_indices, full_sizes, pairs, strict=True):
         length = {"full": full, "same": n, "valid": abs(n - m) + 1}[mode]
         first = (full - length) // 2
         key[k] = slice(first, first + length)
-    out = getitem(full_result, tuple(key), tape=tape)
+    out = getitem(full_result, tuple(key))
     dtype = np.result_type(a.dtype, v.dtype)  # half precision is transformed in single
-    return out if out.dtype == dtype else astype(out, dtype, tape=tape)
+    return out if out.dtype == dtype else astype(out, dtype)
 
 
-def _convolution_operand(name: str, x: Any, tape: Any) -> Any:
+def _convolution_operand(name: str, x: Any) -> Any:
     """Convert an operand to a floating-point array."""
     x = x if isinstance(x, (Value, Symbol)) else as_array("fftconvolve", name, x)
-    return astype(x, np.float64, tape=tape) if x.dtype.kind in "biu" else x
+    return astype(x, np.float64) if x.dtype.kind in "biu" else x
 
 
 def _convolution_axes(a: Any, v: Any, axes: Any) -> tuple[int, ...]:

@@ -41,35 +41,33 @@ _HALF_REJECTS = (*_REJECTS, reject((2, 3), axes=(), match="one axis or more"))
 _COMPLEX = reject(np.ones((2, 2), complex), error=DTypeError, match="takes real ones")
 
 
-def _transform_axes(
-    who: str, a: Any, s: Any, axes: Any, norm: Any, inverse: bool, tape: Any
-) -> Any:
+def _transform_axes(who: str, a: Any, s: Any, axes: Any, norm: Any, inverse: bool) -> Any:
     """Complex transform along several axes, the last one first, as in NumPy."""
     a, norm = transform_operand(who, a), norm_option(who, norm)
     for k, n in reversed(transform_axes(who, a, s, axes)):
-        a = dft(crop_or_pad(a, n, k, tape), inverse, k, norm=norm, tape=tape)
+        a = dft(crop_or_pad(a, n, k), inverse, k, norm=norm)
     # No axes: the array is returned unchanged.
     return a
 
 
-def _forward_half_transform(who: str, a: Any, s: Any, axes: Any, norm: Any, tape: Any) -> Any:
+def _forward_half_transform(who: str, a: Any, s: Any, axes: Any, norm: Any) -> Any:
     """Real to half-complex transform along several axes."""
     a, norm = transform_operand(who, a), norm_option(who, norm)
     *others, (last, m) = _require_axis(who, transform_axes(who, a, s, axes))
-    a = real_dft(crop_or_pad(a, m, last, tape), last, norm=norm, tape=tape)
+    a = real_dft(crop_or_pad(a, m, last), last, norm=norm)
     for k, n in reversed(others):
-        a = dft(crop_or_pad(a, n, k, tape), axis=k, norm=norm, tape=tape)
+        a = dft(crop_or_pad(a, n, k), axis=k, norm=norm)
     return a
 
 
-def _inverse_half_transform(who: str, a: Any, s: Any, axes: Any, norm: Any, tape: Any) -> Any:
+def _inverse_half_transform(who: str, a: Any, s: Any, axes: Any, norm: Any) -> Any:
     """Half-complex to real transform along several axes."""
     a, norm = transform_operand(who, a), norm_option(who, norm)
     *others, (last, m) = _require_axis(who, transform_axes(who, a, s, axes, half=True))
     for k, n in others:
-        a = dft(crop_or_pad(a, n, k, tape), True, k, norm=norm, tape=tape)
-    half = crop_or_pad(a, m // 2 + 1, last, tape)
-    return inverse_real_dft(half, m, last, norm=norm, tape=tape)
+        a = dft(crop_or_pad(a, n, k), True, k, norm=norm)
+    half = crop_or_pad(a, m // 2 + 1, last)
+    return inverse_real_dft(half, m, last, norm=norm)
 
 
 def _require_axis(who: str, found: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -83,12 +81,7 @@ def _require_axis(who: str, found: list[tuple[int, int]]) -> list[tuple[int, int
 
 @composite(numpy=[np.fft.fftn], samples=_SAMPLES, rejects=_REJECTS)
 def fftn(
-    a: Any,
-    s: Sizes = None,
-    axes: Sequence[int] | None = None,
-    norm: str | None = None,
-    *,
-    tape: Any = None,
+    a: Any, s: Sizes = None, axes: Sequence[int] | None = None, norm: str | None = None
 ) -> Any:
     """Discrete Fourier transform along several axes, by default along all.
 
@@ -98,7 +91,6 @@ def fftn(
             its length.
         axes: Axes to transform; by default all, or the last ones if only ``s`` is given.
         norm: As in ``fft``, for each axis.
-        tape: The tape to record on.
 
     Returns:
         Complex numbers.
@@ -110,17 +102,12 @@ def fftn(
     array([[10., -2.],
            [-4.,  0.]])
     """
-    return _transform_axes("fftn", a, s, axes, norm, False, tape)
+    return _transform_axes("fftn", a, s, axes, norm, False)
 
 
 @composite(numpy=[np.fft.ifftn], samples=_SAMPLES, rejects=_REJECTS)
 def ifftn(
-    a: Any,
-    s: Sizes = None,
-    axes: Sequence[int] | None = None,
-    norm: str | None = None,
-    *,
-    tape: Any = None,
+    a: Any, s: Sizes = None, axes: Sequence[int] | None = None, norm: str | None = None
 ) -> Any:
     """Inverse of ``fftn``.
 
@@ -129,7 +116,6 @@ def ifftn(
         s: As in ``fftn``.
         axes: As in ``fftn``.
         norm: As in ``ifft``, for each axis.
-        tape: The tape to record on.
 
     Returns:
         Complex numbers.
@@ -141,17 +127,12 @@ def ifftn(
     array([[1., 2.],
            [3., 4.]])
     """
-    return _transform_axes("ifftn", a, s, axes, norm, True, tape)
+    return _transform_axes("ifftn", a, s, axes, norm, True)
 
 
 @composite(numpy=[np.fft.rfftn], samples=_SAMPLES, rejects=[*_HALF_REJECTS, _COMPLEX])
 def rfftn(
-    a: Any,
-    s: Sizes = None,
-    axes: Sequence[int] | None = None,
-    norm: str | None = None,
-    *,
-    tape: Any = None,
+    a: Any, s: Sizes = None, axes: Sequence[int] | None = None, norm: str | None = None
 ) -> Any:
     """Transform ``fftn`` of real numbers, without the redundant half of the last axis.
 
@@ -160,7 +141,6 @@ def rfftn(
         s: As in ``fftn``.
         axes: As in ``fftn``; one or more.
         norm: As in ``fft``, for each axis.
-        tape: The tape to record on.
 
     Returns:
         Complex numbers, ``n // 2 + 1`` along the last axis for ``n`` points.
@@ -172,17 +152,12 @@ def rfftn(
     >>> rfftn(np.ones((2, 4))).shape
     (2, 3)
     """
-    return _forward_half_transform("rfftn", a, s, axes, norm, tape)
+    return _forward_half_transform("rfftn", a, s, axes, norm)
 
 
 @composite(numpy=[np.fft.irfftn], samples=_HALF_SAMPLES, rejects=_HALF_REJECTS)
 def irfftn(
-    a: Any,
-    s: Sizes = None,
-    axes: Sequence[int] | None = None,
-    norm: str | None = None,
-    *,
-    tape: Any = None,
+    a: Any, s: Sizes = None, axes: Sequence[int] | None = None, norm: str | None = None
 ) -> Any:
     """Inverse of ``rfftn``: real numbers.
 
@@ -192,7 +167,6 @@ def irfftn(
             length of each axis, and ``2 (m - 1)`` for length ``m`` of the last.
         axes: As in ``fftn``; one or more.
         norm: As in ``ifft``, for each axis.
-        tape: The tape to record on.
 
     Returns:
         Real numbers.
@@ -204,81 +178,53 @@ def irfftn(
     array([[1., 2.],
            [3., 4.]])
     """
-    return _inverse_half_transform("irfftn", a, s, axes, norm, tape)
+    return _inverse_half_transform("irfftn", a, s, axes, norm)
 
 
 # ------------------------------------------------------------------ two axes
 
 
 @composite(numpy=[np.fft.fft2], samples=_PLANE_SAMPLES, rejects=_REJECTS[:2])
-def fft2(
-    a: Any,
-    s: Sizes = None,
-    axes: Sequence[int] = (-2, -1),
-    norm: str | None = None,
-    *,
-    tape: Any = None,
-) -> Any:
+def fft2(a: Any, s: Sizes = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Any:
     """``fftn`` along the last two axes.
 
     >>> fft2(np.array([[1.0, 2.0], [3.0, 4.0]])).real
     array([[10., -2.],
            [-4.,  0.]])
     """
-    return _transform_axes("fft2", a, s, axes, norm, False, tape)
+    return _transform_axes("fft2", a, s, axes, norm, False)
 
 
 @composite(numpy=[np.fft.ifft2], samples=_PLANE_SAMPLES, rejects=_REJECTS[:2])
-def ifft2(
-    a: Any,
-    s: Sizes = None,
-    axes: Sequence[int] = (-2, -1),
-    norm: str | None = None,
-    *,
-    tape: Any = None,
-) -> Any:
+def ifft2(a: Any, s: Sizes = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Any:
     """``ifftn`` along the last two axes.
 
     >>> ifft2(fft2(np.array([[1.0, 2.0], [3.0, 4.0]]))).real
     array([[1., 2.],
            [3., 4.]])
     """
-    return _transform_axes("ifft2", a, s, axes, norm, True, tape)
+    return _transform_axes("ifft2", a, s, axes, norm, True)
 
 
 @composite(numpy=[np.fft.rfft2], samples=_PLANE_SAMPLES, rejects=[*_HALF_REJECTS[:2], _COMPLEX])
-def rfft2(
-    a: Any,
-    s: Sizes = None,
-    axes: Sequence[int] = (-2, -1),
-    norm: str | None = None,
-    *,
-    tape: Any = None,
-) -> Any:
+def rfft2(a: Any, s: Sizes = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Any:
     """``rfftn`` along the last two axes.
 
     >>> rfft2(np.ones((2, 4))).shape
     (2, 3)
     """
-    return _forward_half_transform("rfft2", a, s, axes, norm, tape)
+    return _forward_half_transform("rfft2", a, s, axes, norm)
 
 
 @composite(numpy=[np.fft.irfft2], samples=_PLANE_SAMPLES, rejects=_HALF_REJECTS[:2])
-def irfft2(
-    a: Any,
-    s: Sizes = None,
-    axes: Sequence[int] = (-2, -1),
-    norm: str | None = None,
-    *,
-    tape: Any = None,
-) -> Any:
+def irfft2(a: Any, s: Sizes = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Any:
     """``irfftn`` along the last two axes.
 
     >>> irfft2(rfft2(np.array([[1.0, 2.0], [3.0, 4.0]])))
     array([[1., 2.],
            [3., 4.]])
     """
-    return _inverse_half_transform("irfft2", a, s, axes, norm, tape)
+    return _inverse_half_transform("irfft2", a, s, axes, norm)
 
 
 publish(globals())

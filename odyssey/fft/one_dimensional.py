@@ -42,28 +42,26 @@ _REJECTS = (
 )
 
 
-def _prepare_points(who: str, a: Any, n: Any, axis: Any, tape: Any) -> tuple[Any, int]:
+def _prepare_points(who: str, a: Any, n: Any, axis: Any) -> tuple[Any, int]:
     """Crop or pad to ``n`` points; return the array and the axis."""
     a = transform_operand(who, a)
     k = axis_index(who, axis, len(a.shape))
-    return crop_or_pad(a, point_count(who, n, a.shape[k]), k, tape), k
+    return crop_or_pad(a, point_count(who, n, a.shape[k]), k), k
 
 
-def _prepare_half_spectrum(who: str, a: Any, n: Any, axis: Any, tape: Any) -> tuple[Any, int, int]:
+def _prepare_half_spectrum(who: str, a: Any, n: Any, axis: Any) -> tuple[Any, int, int]:
     """Crop or pad half a spectrum; return it, the number of points and the axis."""
     a = transform_operand(who, a)
     k = axis_index(who, axis, len(a.shape))
     n = point_count(who, n, 2 * (a.shape[k] - 1))
-    return crop_or_pad(a, n // 2 + 1, k, tape), n, k
+    return crop_or_pad(a, n // 2 + 1, k), n, k
 
 
 # ------------------------------------------------------------------ complex transforms
 
 
 @composite(numpy=[np.fft.fft], samples=_SAMPLES, rejects=_REJECTS)
-def fft(
-    a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Any = None
-) -> Any:
+def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """Discrete Fourier transform along an axis: ``sum(a[j] exp(-2 pi i j k / n))`` over ``j``.
 
     Args:
@@ -72,7 +70,6 @@ def fft(
         axis: Axis to transform.
         norm: ``"backward"`` (the default, also for None) does not scale, ``"ortho"`` divides by
             ``sqrt(n)``, ``"forward"`` by ``n``.
-        tape: The tape to record on.
 
     Returns:
         ``n`` complex numbers along ``axis``, in the precision of ``a``.
@@ -83,14 +80,12 @@ def fft(
     >>> fft(np.array([1.0, 0.0, -1.0, 0.0]))
     array([0.+0.j, 2.+0.j, 0.+0.j, 2.+0.j])
     """
-    x, k = _prepare_points("fft", a, n, axis, tape)
-    return dft(x, axis=k, norm=norm_option("fft", norm), tape=tape)
+    x, k = _prepare_points("fft", a, n, axis)
+    return dft(x, axis=k, norm=norm_option("fft", norm))
 
 
 @composite(numpy=[np.fft.ifft], samples=_SAMPLES, rejects=_REJECTS)
-def ifft(
-    a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Any = None
-) -> Any:
+def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """Inverse of ``fft``: ``sum(a[k] exp(2 pi i j k / n)) / n`` for each ``j``.
 
     Args:
@@ -99,7 +94,6 @@ def ifft(
         axis: Axis to transform.
         norm: That of the transform to invert: ``"backward"`` (the default, also for None) divides
             by ``n``, ``"ortho"`` by ``sqrt(n)``, ``"forward"`` does not scale.
-        tape: The tape to record on.
 
     Returns:
         ``n`` complex numbers along ``axis``.
@@ -110,8 +104,8 @@ def ifft(
     >>> ifft(fft(np.array([1.0, 2.0, 4.0]))).real
     array([1., 2., 4.])
     """
-    x, k = _prepare_points("ifft", a, n, axis, tape)
-    return dft(x, True, k, norm=norm_option("ifft", norm), tape=tape)
+    x, k = _prepare_points("ifft", a, n, axis)
+    return dft(x, True, k, norm=norm_option("ifft", norm))
 
 
 # ------------------------------------------------------------------ real transforms
@@ -120,9 +114,7 @@ _COMPLEX = reject(np.ones(2, complex), error=DTypeError, match="takes real ones"
 
 
 @composite(numpy=[np.fft.rfft], samples=_SAMPLES, rejects=[*_REJECTS, _COMPLEX])
-def rfft(
-    a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Any = None
-) -> Any:
+def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """Transform ``fft`` of real numbers, without its redundant second half.
 
     Args:
@@ -130,7 +122,6 @@ def rfft(
         n: Number of points; ``a`` is cropped or zero-padded. By default its length.
         axis: Axis to transform.
         norm: As in ``fft``.
-        tape: The tape to record on.
 
     Returns:
         ``n // 2 + 1`` complex numbers along ``axis``.
@@ -141,16 +132,14 @@ def rfft(
     >>> rfft(np.array([1.0, 0.0, -1.0, 0.0]))
     array([0.+0.j, 2.+0.j, 0.+0.j])
     """
-    x, k = _prepare_points("rfft", a, n, axis, tape)
-    return real_dft(x, k, norm=norm_option("rfft", norm), tape=tape)
+    x, k = _prepare_points("rfft", a, n, axis)
+    return real_dft(x, k, norm=norm_option("rfft", norm))
 
 
 @composite(
     numpy=[np.fft.irfft], samples=_HALF_SAMPLES, rejects=[*_REJECTS, reject((1,), match="0 po")]
 )
-def irfft(
-    a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Any = None
-) -> Any:
+def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """Inverse of ``rfft``: real numbers from half a spectrum.
 
     Args:
@@ -160,7 +149,6 @@ def irfft(
             numbers along ``axis``.
         axis: Axis to transform.
         norm: As in ``ifft``.
-        tape: The tape to record on.
 
     Returns:
         ``n`` real numbers along ``axis``.
@@ -171,16 +159,14 @@ def irfft(
     >>> irfft(rfft(np.array([1.0, 2.0, 4.0])), 3)
     array([1., 2., 4.])
     """
-    x, n, k = _prepare_half_spectrum("irfft", a, n, axis, tape)
-    return inverse_real_dft(x, n, k, norm=norm_option("irfft", norm), tape=tape)
+    x, n, k = _prepare_half_spectrum("irfft", a, n, axis)
+    return inverse_real_dft(x, n, k, norm=norm_option("irfft", norm))
 
 
 @composite(
     numpy=[np.fft.hfft], samples=_HALF_SAMPLES, rejects=[*_REJECTS, reject((1,), match="0 po")]
 )
-def hfft(
-    a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Any = None
-) -> Any:
+def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """Transform of a Hermitian-symmetric signal: a real spectrum.
 
     Args:
@@ -189,7 +175,6 @@ def hfft(
             numbers along ``axis``.
         axis: Axis to transform.
         norm: As in ``fft``.
-        tape: The tape to record on.
 
     Returns:
         ``n`` real numbers along ``axis``.
@@ -200,15 +185,13 @@ def hfft(
     >>> hfft(np.array([1.0, 2.0, 1.0]))
     array([ 6.,  0., -2.,  0.])
     """
-    x, n, k = _prepare_half_spectrum("hfft", a, n, axis, tape)
+    x, n, k = _prepare_half_spectrum("hfft", a, n, axis)
     norm = OPPOSITE_NORM[norm_option("hfft", norm)]
-    return inverse_real_dft(conj(x, tape=tape), n, k, norm=norm, tape=tape)
+    return inverse_real_dft(conj(x), n, k, norm=norm)
 
 
 @composite(numpy=[np.fft.ihfft], samples=_SAMPLES, rejects=[*_REJECTS, _COMPLEX])
-def ihfft(
-    a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Any = None
-) -> Any:
+def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """Inverse of ``hfft``: the first half of the signal with a real spectrum.
 
     Args:
@@ -216,7 +199,6 @@ def ihfft(
         n: Number of points; ``a`` is cropped or zero-padded. By default its length.
         axis: Axis to transform.
         norm: As in ``ifft``.
-        tape: The tape to record on.
 
     Returns:
         ``n // 2 + 1`` complex numbers along ``axis``.
@@ -227,9 +209,9 @@ def ihfft(
     >>> ihfft(np.array([6.0, 0.0, -2.0, 0.0])).real
     array([1., 2., 1.])
     """
-    x, k = _prepare_points("ihfft", a, n, axis, tape)
+    x, k = _prepare_points("ihfft", a, n, axis)
     norm = OPPOSITE_NORM[norm_option("ihfft", norm)]
-    return conj(real_dft(x, k, norm=norm, tape=tape), tape=tape)
+    return conj(real_dft(x, k, norm=norm))
 
 
 publish(globals())

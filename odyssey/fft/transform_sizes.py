@@ -33,15 +33,15 @@ def point_count(who: str, n: Any, default: int) -> int:
     return points
 
 
-def crop_or_pad(a: Any, n: int, axis: int, tape: Any) -> Any:
+def crop_or_pad(a: Any, n: int, axis: int) -> Any:
     """Crop to ``n`` elements along an axis, or pad with zeros at the end."""
     length = a.shape[axis]
     if length > n:
-        return getitem(a, (slice(None),) * axis + (slice(0, n),), tape=tape)
+        return getitem(a, (slice(None),) * axis + (slice(0, n),))
     if length == n:
         return a
     zeros = np.zeros((*a.shape[:axis], n - length, *a.shape[axis + 1 :]), a.dtype)
-    return concatenate([a, zeros], axis=axis, tape=tape)
+    return concatenate([a, zeros], axis=axis)
 
 
 def transform_axes(

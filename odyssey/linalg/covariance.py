@@ -46,15 +46,15 @@ _NO_COVARIANCE = (
 )
 
 
-def _observations(who: str, m: Any, rowvar: bool, tape: Any) -> Any:
+def _observations(who: str, m: Any, rowvar: bool) -> Any:
     """Arrange variables in rows and observations in columns, in at least double precision."""
     if len(m.shape) > 2:
         raise ShapeError(f"{who}: {m.shape} came; an array has two axes at most")
     dtype = np.result_type(m.dtype, np.float64)
-    m = m if m.dtype == dtype else astype(m, dtype, tape=tape)
+    m = m if m.dtype == dtype else astype(m, dtype)
     if len(m.shape) < 2:
-        return reshape(m, (1, -1), tape=tape)
-    return m if rowvar else matrix_transpose(m, tape=tape)
+        return reshape(m, (1, -1))
+    return m if rowvar else matrix_transpose(m)
 
 
 def _delta_degrees(bias: bool, ddof: int | None) -> int:
@@ -64,7 +64,7 @@ def _delta_degrees(bias: bool, ddof: int | None) -> int:
     return check_int("cov", "ddof", ddof)
 
 
-def _check_weights(who: str, name: str, weights: Any, n: int, tape: Any) -> Any:
+def _check_weights(who: str, name: str, weights: Any, n: int) -> Any:
     """Return weights of ``n`` observations; raise unless they are real and not negative."""
     w = _covariance_operand(who, name, weights)
     if w.shape != (n,):
@@ -84,13 +84,11 @@ def _check_weights(who: str, name: str, weights: Any, n: int, tape: Any) -> Any:
                 "more"
             )
         return w
-    nonnegative = logical_not(less(w, 0, tape=tape), tape=tape)  # NaN passes, as in NumPy
-    w = demanded(
-        w, nonnegative, f"{who}: {name} has a number below 0; a weight is 0 or more", tape=tape
-    )
+    nonnegative = logical_not(less(w, 0))  # NaN passes, as in NumPy
+    w = demanded(w, nonnegative, f"{who}: {name} has a number below 0; a weight is 0 or more")
     if name == "fweights" and w.dtype.kind == "f":
         message = f"{who}: fweights are counts, and not all are whole; pass them as aweights"
-        w = demanded(w, equal(w, rint(w, tape=tape), tape=tape), message, tape=tape)
+        w = demanded(w, equal(w, rint(w)), message)
     return w
 
 
@@ -118,8 +116,6 @@ def cov(
     ddof: int | None = None,
     fweights: Any = None,
     aweights: Any = None,
-    *,
-    tape: Any = None,
 ) -> Any:
     """Covariance matrix of variables, estimated from observations.
 
@@ -131,7 +127,6 @@ def cov(
         ddof: Divide by ``n - ddof``; overrides ``bias``.
         fweights: Frequency weights: how often each observation is repeated, integers.
         aweights: Relative weight of each observation.
-        tape: The tape to record on.
 
     Returns:
         A matrix with a row and a column for each variable, in at least double precision as in
@@ -146,40 +141,40 @@ def cov(
     array([[1.        , 2.5       ],
            [2.5       , 6.33333333]])
     """
-    x = _observations("cov", _covariance_operand("cov", "m", m), rowvar, tape)
+    x = _observations("cov", _covariance_operand("cov", "m", m), rowvar)
     if y is not None:
-        more = _observations("cov", _covariance_operand("cov", "y", y), rowvar, tape)
+        more = _observations("cov", _covariance_operand("cov", "y", y), rowvar)
         if more.shape[1] != x.shape[1]:
             raise ShapeError(f"cov: {x.shape[1]} and {more.shape[1]} observations; pass as many")
-        x = concatenate([x, more], axis=0, tape=tape)
+        x = concatenate([x, more], axis=0)
     n = x.shape[1]
     degrees: Any = _delta_degrees(bias, ddof)
-    w = None if fweights is None else _check_weights("cov", "fweights", fweights, n, tape)
+    w = None if fweights is None else _check_weights("cov", "fweights", fweights, n)
     if aweights is None:
-        degrees = (n if w is None else sum(w, tape=tape)) - degrees
+        degrees = (n if w is None else sum(w)) - degrees
     else:
-        a = _check_weights("cov", "aweights", aweights, n, tape)
-        w = a if w is None else mul(w, a, tape=tape)
-        total = sum(w, tape=tape)
-        mean_weight = div(sum(mul(w, a, tape=tape), tape=tape), total, tape=tape)
-        degrees = sub(total, mul(degrees, mean_weight, tape=tape), tape=tape)
-    center = average(x, 1, w, keepdims=True, tape=tape)
-    x = sub(x, center, tape=tape)
-    return squeeze(_normalized_products(x, w, degrees, tape), tape=tape)
+        a = _check_weights("cov", "aweights", aweights, n)
+        w = a if w is None else mul(w, a)
+        total = sum(w)
+        mean_weight = div(sum(mul(w, a)), total)
+        degrees = sub(total, mul(degrees, mean_weight))
+    center = average(x, 1, w, keepdims=True)
+    x = sub(x, center)
+    return squeeze(_normalized_products(x, w, degrees))
 
 
 @ignore_fp_errors("divide", "invalid")
-def _normalized_products(x: Any, w: Any, degrees: Any, tape: Any) -> Any:
+def _normalized_products(x: Any, w: Any, degrees: Any) -> Any:
     """Return ``x @ (w * x)^H`` divided by the degrees of freedom."""
-    adjoint = matrix_transpose(x if w is None else mul(x, w, tape=tape), tape=tape)
+    adjoint = matrix_transpose(x if w is None else mul(x, w))
     if x.dtype.kind == "c":
-        adjoint = conj(adjoint, tape=tape)
-    products = matmul(x, adjoint, tape=tape)
+        adjoint = conj(adjoint)
+    products = matmul(x, adjoint)
     if isinstance(degrees, (Value, Symbol)):
-        degrees = where(greater(degrees, 0, tape=tape), degrees, 0.0, tape=tape)
+        degrees = where(greater(degrees, 0), degrees, 0.0)
     elif degrees <= 0:  # no degrees of freedom
         degrees = 0.0
-    return div(products, degrees, tape=tape)
+    return div(products, degrees)
 
 
 @composite(
@@ -187,14 +182,13 @@ def _normalized_products(x: Any, w: Any, degrees: Any, tape: Any) -> Any:
     samples=_COVARIANCES[:3],
     rejects=[reject((2, 2, 2), match="two axes")],
 )
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, tape: Any = None) -> Any:
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
     """Correlation matrix (Pearson): covariances divided by both standard deviations.
 
     Args:
         x: Variables in rows and observations in columns, or one variable.
         y: Additional variables with equally many observations.
         rowvar: True if variables are rows, False if they are columns.
-        tape: The tape to record on.
 
     Returns:
         A matrix with a row and a column for each variable; 1 if there is only one variable.
@@ -206,18 +200,18 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, tape: Any = None) ->
     array([[1., 1.],
            [1., 1.]])
     """
-    c = cov(x, y, rowvar, tape=tape)
+    c = cov(x, y, rowvar)
     if not c.shape:
-        return div(c, c, tape=tape)
-    deviations = sqrt(real(diag(c, tape=tape), tape=tape), tape=tape)
+        return div(c, c)
+    deviations = sqrt(real(diag(c)))
     n = c.shape[0]
-    c = div(c, reshape(deviations, (n, 1), tape=tape), tape=tape)
-    c = div(c, reshape(deviations, (1, n), tape=tape), tape=tape)
+    c = div(c, reshape(deviations, (n, 1)))
+    c = div(c, reshape(deviations, (1, n)))
     # Rounding may exceed 1.
     if c.dtype.kind != "c":
-        return clip(c, -1, 1, tape=tape)
-    re, im = (clip(component(c, tape=tape), -1, 1, tape=tape) for component in (real, imag))
-    return add(re, mul(im, 1j, tape=tape), tape=tape)
+        return clip(c, -1, 1)
+    re, im = (clip(component(c), -1, 1) for component in (real, imag))
+    return add(re, mul(im, 1j))
 
 
 publish(globals())

@@ -325,7 +325,7 @@ def qr_factors(a: Any, /, mode: str = "reduced") -> Any:
         reject((2, 2), mode="raw", error=SettingError, match="choose 'reduced' or 'complete'"),
     ],
 )
-def qr(a: Any, mode: str = "reduced", *, tape: Any = None) -> Any:
+def qr(a: Any, mode: str = "reduced") -> Any:
     """QR decomposition ``a = Q @ R``: orthonormal columns and an upper triangle.
 
     The derivative is defined if the first ``min(m, n)`` columns are linearly independent, and NaN
@@ -336,7 +336,6 @@ def qr(a: Any, mode: str = "reduced", *, tape: Any = None) -> Any:
         a: Matrices, ``(..., m, n)``.
         mode: ``"reduced"`` for ``min(m, n)`` columns, ``"complete"`` for a square ``Q``, ``"r"``
             for ``R`` alone.
-        tape: The tape to record on.
 
     Raises:
         SettingError: for any other mode.
@@ -347,10 +346,10 @@ def qr(a: Any, mode: str = "reduced", *, tape: Any = None) -> Any:
            [0. , 0.4]])
     """
     if isinstance(mode, str) and mode == "r":
-        return qr_factors(a, "reduced", tape=tape)[1]
+        return qr_factors(a, "reduced")[1]
     if not isinstance(mode, str) or mode not in ("reduced", "complete"):
         raise SettingError(f"qr: mode={format_value(mode)}; choose 'reduced' or 'complete', or 'r'")
-    return qr_factors(a, mode, tape=tape)
+    return qr_factors(a, mode)
 
 
 # ------------------------------------------------------------------ Cholesky decomposition

@@ -275,12 +275,11 @@ def slogdet(a: Any, /) -> Any:
     ],
     rejects=[reject((2, 3), match="square matrices")],
 )
-def logdet(a: Any, *, tape: Any = None) -> Any:
+def logdet(a: Any) -> Any:
     """Logarithms of determinants: NaN for a negative real determinant, -inf for 0.
 
     Args:
         a: Square matrices.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: for matrices that are not square.
@@ -288,8 +287,8 @@ def logdet(a: Any, *, tape: Any = None) -> Any:
     >>> float(logdet(np.diag([2.0, 0.5])))
     0.0
     """
-    sign, size = slogdet(a, tape=tape)
-    return add(size, log(sign, tape=tape), tape=tape)
+    sign, size = slogdet(a)
+    return add(size, log(sign))
 
 
 publish(globals())

@@ -179,27 +179,27 @@ def contract(x: Any, y: Any, /, subscripts: str) -> Any:
 # ------------------------------------------------------------------ any number of operands
 
 
-def _promote_operands(operands: list[Any], tape: Any) -> list[Any]:
+def _promote_operands(operands: list[Any]) -> list[Any]:
     """Cast operands to the common dtype; Python numbers are not weak here, as in NumPy."""
     arrays = [
         x if isinstance(x, (Value, Symbol)) else as_array("einsum", "an operand", x)
         for x in operands
     ]
     dtype = np.result_type(*[x.dtype for x in arrays])
-    return [x if x.dtype == dtype else astype(x, dtype, tape=tape) for x in arrays]
+    return [x if x.dtype == dtype else astype(x, dtype) for x in arrays]
 
 
-def _reduce_operand(x: Any, steps: Any, tape: Any) -> Any:
+def _reduce_operand(x: Any, steps: Any) -> Any:
     """Take the diagonals and sums that involve one operand only."""
     if steps.shape is not None:
-        x = reshape(x, steps.shape, tape=tape)
+        x = reshape(x, steps.shape)
     for i, j in steps.diagonals:
-        x = diagonal(x, 0, i, j, tape=tape)
+        x = diagonal(x, 0, i, j)
     if not steps.sums:
         return x
-    total = sum(x, steps.sums, tape=tape)
+    total = sum(x, steps.sums)
     # Sums of small integers are promoted to a wider dtype.
-    return total if total.dtype == x.dtype else astype(total, x.dtype, tape=tape)
+    return total if total.dtype == x.dtype else astype(total, x.dtype)
 
 
 @composite(
@@ -215,7 +215,7 @@ def _reduce_operand(x: Any, steps: Any, tape: Any) -> Any:
     ],
     rejects=[reject("ij,jk", (2, 3), (4, 2), match="j")],
 )
-def einsum(subscripts: Any, /, *operands: Any, optimize: Any = "greedy", tape: Any = None) -> Any:
+def einsum(subscripts: Any, /, *operands: Any, optimize: Any = "greedy") -> Any:
     """Einstein summation: products of arrays summed over the axes missing from the result.
 
     Letters label the axes. A letter repeated within an operand takes its diagonal, ``...`` stands
@@ -228,7 +228,6 @@ def einsum(subscripts: Any, /, *operands: Any, optimize: Any = "greedy", tape: A
             label its axes, with the list of the result last: ``einsum(a, [0, 1], b, [1, 2])``.
         optimize: Contraction order, as for ``np.einsum_path``: ``"greedy"``, ``"optimal"``, or a
             path that it returned; False for left to right.
-        tape: The tape to record on.
 
     Returns:
         A new array of the common dtype, or a view for a pure transpose.
@@ -246,17 +245,15 @@ def einsum(subscripts: Any, /, *operands: Any, optimize: Any = "greedy", tape: A
     text, arrays_in = subscripts_as_text(subscripts, operands)
     if not arrays_in or not operands:
         raise ShapeError("einsum: no operands came; pass subscripts and one array or more")
-    arrays = _promote_operands(arrays_in, tape)
+    arrays = _promote_operands(arrays_in)
     plan = plan_einsum(text, tuple(map(shape_of, arrays)), optimize)
-    if plan.products and tape is None and all(type(x) is np.ndarray for x in arrays):
+    if plan.products and all(type(x) is np.ndarray for x in arrays):
         return _einsum_arrays(arrays, plan)
-    arrays = [
-        _reduce_operand(x, steps, tape) for x, steps in zip(arrays, plan.operands, strict=True)
-    ]
+    arrays = [_reduce_operand(x, steps) for x, steps in zip(arrays, plan.operands, strict=True)]
     for i, j, product in plan.products:
         y, x = arrays.pop(j), arrays.pop(i)
-        arrays.append(contract(x, y, product, tape=tape))
-    return arrays[0] if plan.products else transpose(arrays[0], plan.order, tape=tape)
+        arrays.append(contract(x, y, product))
+    return arrays[0] if plan.products else transpose(arrays[0], plan.order)
 
 
 def _einsum_arrays(arrays: list[Any], plan: Any) -> Any:

@@ -206,7 +206,7 @@ def _inv_derivative(g: Any, inverse: Any) -> Any:
         reject((2, 2), (3,), match="begin with the axes of b"),
     ],
 )
-def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None, *, tape: Any = None) -> Any:
+def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Any:
     """Solution ``x`` of the tensor equation ``tensordot(a, x, x.ndim) = b``.
 
     Args:
@@ -214,7 +214,6 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None, *, tape: Any 
             of lengths are equal.
         b: Array of any shape.
         axes: Axes of ``a`` to move to the end first.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if the axes do not fit.
@@ -228,7 +227,7 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None, *, tape: Any 
         moved = normalize_axes("tensorsolve", tuple(axes), len(shape))
         moved = tuple(int(k) % len(shape) for k in axes) if moved else ()
         order = (*(k for k in range(len(shape)) if k not in moved), *moved)
-        a, shape = transpose(a, order, tape=tape), tuple(shape[k] for k in order)
+        a, shape = transpose(a, order), tuple(shape[k] for k in order)
     if shape[: len(equation_shape)] != equation_shape:
         raise ShapeError(
             f"tensorsolve: a has shape {shape}, b {equation_shape}; a must begin with the axes of b"
@@ -240,10 +239,8 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None, *, tape: Any 
             f"tensorsolve: a of shape {shape} has {count} equations for {unknowns} unknowns; "
             "as many of both are equation_shape"
         )
-    matrix = reshape(a, (count, count), tape=tape)
-    return reshape(
-        solve(matrix, reshape(b, (count,), tape=tape), tape=tape), unknown_shape, tape=tape
-    )
+    matrix = reshape(a, (count, count))
+    return reshape(solve(matrix, reshape(b, (count,))), unknown_shape)
 
 
 @composite(
@@ -254,13 +251,12 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None, *, tape: Any 
         reject((2, 2), ind=0, error=SettingError, match="ind=0; it must be at least 1"),
     ],
 )
-def tensorinv(a: Any, ind: int = 2, *, tape: Any = None) -> Any:
+def tensorinv(a: Any, ind: int = 2) -> Any:
     """Inverse of the linear map ``x -> tensordot(a, x, x.ndim)``.
 
     Args:
         a: Array whose first ``ind`` axes hold as many elements as the others.
         ind: Number of first axes.
-        tape: The tape to record on.
 
     Returns:
         An array with the other axes of ``a`` first, then the first ``ind``.
@@ -279,8 +275,8 @@ def tensorinv(a: Any, ind: int = 2, *, tape: Any = None) -> Any:
             f"tensorinv: a of shape {shape} has, with ind={ind}, {rows} rows and {columns} "
             "columns; as many of both are wanted"
         )
-    inverse = inv(reshape(a, (rows, columns), tape=tape), tape=tape)
-    return reshape(inverse, shape[ind:] + shape[:ind], tape=tape)
+    inverse = inv(reshape(a, (rows, columns)))
+    return reshape(inverse, shape[ind:] + shape[:ind])
 
 
 publish(globals())

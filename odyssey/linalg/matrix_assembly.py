@@ -29,12 +29,11 @@ from odyssey.table.shape_rules import normalize_axes
     samples=[sample((2, 3)), sample((2, 3, 1)), sample((0, 2))],
     rejects=[reject((3,), match="two axes")],
 )
-def adjoint(x: Any, *, tape: Any = None) -> Any:
+def adjoint(x: Any) -> Any:
     """Conjugate transpose of matrices.
 
     Args:
         x: Array of two or more axes; the last two are transposed.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: for fewer than two axes.
@@ -43,8 +42,8 @@ def adjoint(x: Any, *, tape: Any = None) -> Any:
     array([[1.-0.j],
            [0.-2.j]])
     """
-    turned = matrix_transpose(_matrix_operand("adjoint", x), tape=tape)
-    return conj(turned, tape=tape) if turned.dtype.kind == "c" else turned
+    turned = matrix_transpose(_matrix_operand("adjoint", x))
+    return conj(turned) if turned.dtype.kind == "c" else turned
 
 
 @composite(
@@ -60,9 +59,7 @@ def adjoint(x: Any, *, tape: Any = None) -> Any:
         reject((2,), axis1=1, axis2=-1, match="distinct"),
     ],
 )
-def diag_embed(
-    x: Any, offset: int = 0, axis1: int = -2, axis2: int = -1, *, tape: Any = None
-) -> Any:
+def diag_embed(x: Any, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Any:
     """Matrices with the vectors of an array on a diagonal and zeros elsewhere.
 
     Args:
@@ -70,7 +67,6 @@ def diag_embed(
         offset: The diagonal: above the main one if positive, below it if negative.
         axis1: Axis of the rows in the result.
         axis2: Axis of the columns in the result.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: for a number, or axes that do not fit.
@@ -87,12 +83,12 @@ def diag_embed(
     normalize_axes("diag_embed", (axis1, axis2), len(shape) + 1)
     n = shape[-1] + abs(offset)
     flat = Spec((*shape[:-1], n * n), x.dtype)
-    flat_matrices = add_at(x, (..., diagonal_indices(n, n, offset)), flat, tape=tape)
-    matrices = reshape(flat_matrices, (*shape[:-1], n, n), tape=tape)
+    flat_matrices = add_at(x, (..., diagonal_indices(n, n, offset)), flat)
+    matrices = reshape(flat_matrices, (*shape[:-1], n, n))
     ndim = len(shape) + 1
     if (axis1 % ndim, axis2 % ndim) == (ndim - 2, ndim - 1):
         return matrices
-    return moveaxis(matrices, (-2, -1), (axis1, axis2), tape=tape)
+    return moveaxis(matrices, (-2, -1), (axis1, axis2))
 
 
 @composite(
@@ -104,12 +100,11 @@ def diag_embed(
     ],
     rejects=[reject((2, 2, 2), match="at most two axes"), reject(match="no arrays came")],
 )
-def block_diag(*arrays: Any, tape: Any = None) -> Any:
+def block_diag(*arrays: Any) -> Any:
     """Block-diagonal matrix of the given matrices.
 
     Args:
         arrays: Matrices; a vector is taken as a row, a number as a 1 by 1 matrix.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: for more than two axes, or no arrays.
@@ -125,15 +120,15 @@ def block_diag(*arrays: Any, tape: Any = None) -> Any:
         x = _matrix_operand("block_diag", x)
         if len(shape_of(x)) > 2:
             raise ShapeError(f"block_diag: an array has shape {shape_of(x)}; at most two axes")
-        blocks.append(reshape(x, (1, 1, *shape_of(x))[-2:], tape=tape))
+        blocks.append(reshape(x, (1, 1, *shape_of(x))[-2:]))
     widths = [shape_of(x)[1] for x in blocks]
     before, total_width = 0, sum(widths)
     rows = []
     for block, width in zip(blocks, widths, strict=True):
         after = total_width - before - width
-        rows.append(pad(block, ((0, 0), (before, after)), tape=tape))
+        rows.append(pad(block, ((0, 0), (before, after))))
         before += width
-    return concatenate(rows, 0, tape=tape)
+    return concatenate(rows, 0)
 
 
 publish(globals())

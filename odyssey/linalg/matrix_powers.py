@@ -43,12 +43,11 @@ def _matrix_operand(who: str, x: Any) -> Any:
         ),
     ],
 )
-def multi_dot(arrays: Sequence[Any], *, tape: Any = None) -> Any:
+def multi_dot(arrays: Sequence[Any]) -> Any:
     """Product of several matrices in the order with the fewest multiplications.
 
     Args:
         arrays: Two or more matrices; the first may be a row vector and the last a column vector.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if inner lengths differ.
@@ -74,7 +73,7 @@ def multi_dot(arrays: Sequence[Any], *, tape: Any = None) -> Any:
         if i == j:
             return operands[i]
         k = split[i, j]
-        return matmul(subchain(i, k), subchain(k + 1, j), tape=tape)
+        return matmul(subchain(i, k), subchain(k + 1, j))
 
     return subchain(0, len(operands) - 1)
 
@@ -108,13 +107,12 @@ def _chain_splits(lengths: Sequence[int]) -> dict[tuple[int, int], int]:
         reject((2, 2), 0.5, error=DTypeError, match="is not a whole number"),
     ],
 )
-def matrix_power(a: Any, n: int, *, tape: Any = None) -> Any:
+def matrix_power(a: Any, n: int) -> Any:
     """Powers of square matrices.
 
     Args:
         a: Square matrices.
         n: The exponent, an int; negative for powers of the inverse.
-        tape: The tape to record on.
 
     Raises:
         LinAlgError: for a negative power of a singular matrix.
@@ -129,15 +127,15 @@ def matrix_power(a: Any, n: int, *, tape: Any = None) -> Any:
         raise ShapeError(f"matrix_power: a has shape {shape}; wanted are square matrices")
     if n == 0:
         return full_like(a, np.eye(shape[-1]))
-    base, left = (inv(a, tape=tape), -n) if n < 0 else (a, n)
+    base, left = (inv(a), -n) if n < 0 else (a, n)
     if left == 1:
-        return base if n < 0 else identity(a, tape=tape)
+        return base if n < 0 else identity(a)
     out = None
     while left:
         left, odd = divmod(left, 2)
         if odd:
-            out = base if out is None else matmul(out, base, tape=tape)
-        base = matmul(base, base, tape=tape) if left else base
+            out = base if out is None else matmul(out, base)
+        base = matmul(base, base) if left else base
     return out
 
 

@@ -143,13 +143,12 @@ def _numbers_to_arrays(*operands: Any) -> list[Any]:
     ],
     rejects=[reject((2, 3), (2, 3), match="differ")],
 )
-def dot(a: Any, b: Any, *, tape: Any = None) -> Any:
+def dot(a: Any, b: Any) -> Any:
     """Dot product of vectors, matrices or numbers.
 
     Args:
         a: Array of any shape, or a number; summed over its last axis.
         b: Array of any shape, or a number; summed over its second to last axis, or its only axis.
-        tape: The tape to record on.
 
     Returns:
         An array whose shape joins both shapes without the summed axes.
@@ -162,10 +161,10 @@ def dot(a: Any, b: Any, *, tape: Any = None) -> Any:
     """
     left, right = len(shape_of(a)), len(shape_of(b))
     if not left or not right:
-        return mul(*_numbers_to_arrays(a, b), tape=tape)
+        return mul(*_numbers_to_arrays(a, b))
     if left <= 2 and right <= 2:
-        return matmul(a, b, tape=tape)
-    return tensordot(a, b, ([-1], [-1 if right == 1 else -2]), tape=tape)
+        return matmul(a, b)
+    return tensordot(a, b, ([-1], [-1 if right == 1 else -2]))
 
 
 @composite(
@@ -173,21 +172,20 @@ def dot(a: Any, b: Any, *, tape: Any = None) -> Any:
     samples=[sample((3,), (3,)), sample((2, 3), (3, 2)), sample((), ()), sample((0,), (0,))],
     rejects=[reject((3,), (2,), match="differ")],
 )
-def vdot(a: Any, b: Any, /, *, tape: Any = None) -> Any:
+def vdot(a: Any, b: Any, /) -> Any:
     """Inner product of all elements, with ``a`` conjugated.
 
     Args:
         a: Array of any shape.
         b: Array with the same number of elements.
-        tape: The tape to record on.
 
     >>> complex(vdot(np.array([1j, 2.0]), np.array([1.0, 1.0])))
     (2-1j)
     """
-    flat_a, flat_b = (reshape(v, -1, tape=tape) for v in (a, b))
+    flat_a, flat_b = (reshape(v, -1) for v in (a, b))
     if flat_a.dtype.kind == "c":  # conj turns bool into a number
-        flat_a = conj(flat_a, tape=tape)
-    return matmul(flat_a, flat_b, tape=tape)
+        flat_a = conj(flat_a)
+    return matmul(flat_a, flat_b)
 
 
 @composite(
@@ -195,13 +193,12 @@ def vdot(a: Any, b: Any, /, *, tape: Any = None) -> Any:
     samples=[sample((2, 3), (4, 3)), sample((3,), (3,)), sample((), (2, 2)), sample((2, 0), (0,))],
     rejects=[reject((2, 3), (2,), match="differ")],
 )
-def inner(a: Any, b: Any, /, *, tape: Any = None) -> Any:
+def inner(a: Any, b: Any, /) -> Any:
     """Inner product: products summed over the last axes of both operands.
 
     Args:
         a: Array of any shape, or a number.
         b: Array with a last axis of the same length, or a number.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if the last axes differ in length.
@@ -210,28 +207,27 @@ def inner(a: Any, b: Any, /, *, tape: Any = None) -> Any:
     array([11.,  4.])
     """
     if not shape_of(a) or not shape_of(b):
-        return mul(*_numbers_to_arrays(a, b), tape=tape)
-    return tensordot(a, b, ([-1], [-1]), tape=tape)
+        return mul(*_numbers_to_arrays(a, b))
+    return tensordot(a, b, ([-1], [-1]))
 
 
 @composite(
     numpy=[np.outer],
     samples=[sample((2,), (3,)), sample((2, 1), (1, 3)), sample((), (2,)), sample((0,), (2,))],
 )
-def outer(a: Any, b: Any, *, tape: Any = None) -> Any:
+def outer(a: Any, b: Any) -> Any:
     """Outer product: each element of ``a`` times each element of ``b``.
 
     Args:
         a: Array of any shape; flattened, one row for each element.
         b: Array of any shape; flattened, one column for each element.
-        tape: The tape to record on.
 
     >>> outer(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
     array([[3., 4.],
            [6., 8.]])
     """
-    column, row = reshape(a, (-1, 1), tape=tape), reshape(b, (1, -1), tape=tape)
-    return mul(column, row, tape=tape)
+    column, row = reshape(a, (-1, 1)), reshape(b, (1, -1))
+    return mul(column, row)
 
 
 @composite(
@@ -244,14 +240,13 @@ def outer(a: Any, b: Any, *, tape: Any = None) -> Any:
     ],
     rejects=[reject((2, 3), (2, 3), axes=1, match="differ")],
 )
-def tensordot(a: Any, b: Any, axes: Any = 2, *, tape: Any = None) -> Any:
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     """Tensor product of arrays, summed over pairs of axes.
 
     Args:
         a: Array of any shape.
         b: Array of any shape.
         axes: Number of axes to sum, last of ``a`` with first of ``b``; or two lists of axes.
-        tape: The tape to record on.
 
     Returns:
         An array with the remaining axes of ``a``, then those of ``b``.
@@ -279,13 +274,9 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, tape: Any = None) -> Any:
     ]
     free_shapes = [tuple(s[k] for k in free) for s, free in zip(shapes, free_axes, strict=True)]
     n = math.prod(lengths[0])
-    rows = reshape(
-        transpose(a, (*free_axes[0], *left), tape=tape), (math.prod(free_shapes[0]), n), tape=tape
-    )
-    columns = reshape(
-        transpose(b, (*right, *free_axes[1]), tape=tape), (n, math.prod(free_shapes[1])), tape=tape
-    )
-    return reshape(matmul(rows, columns, tape=tape), free_shapes[0] + free_shapes[1], tape=tape)
+    rows = reshape(transpose(a, (*free_axes[0], *left)), (math.prod(free_shapes[0]), n))
+    columns = reshape(transpose(b, (*right, *free_axes[1])), (n, math.prod(free_shapes[1])))
+    return reshape(matmul(rows, columns), free_shapes[0] + free_shapes[1])
 
 
 publish(globals())

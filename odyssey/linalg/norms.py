@@ -128,53 +128,51 @@ def _vector_order(who: str, order: Any) -> Any:
     return check_number(who, "ord", order, "[-inf, inf]")
 
 
-def _vector_norm(who: str, x: Any, order: Any, axis: Any, keepdims: bool, tape: Any) -> Any:
+def _vector_norm(who: str, x: Any, order: Any, axis: Any, keepdims: bool) -> Any:
     order = _vector_order(who, order)
     if order == 2:
-        return euclidean_norm(x, axis, keepdims=keepdims, tape=tape)
+        return euclidean_norm(x, axis, keepdims=keepdims)
     if x.dtype == np.float16:
-        single = astype(x, np.float32, tape=tape)
-        return astype(_vector_norm(who, single, order, axis, keepdims, tape), np.float16, tape=tape)
+        single = astype(x, np.float32)
+        return astype(_vector_norm(who, single, order, axis, keepdims), np.float16)
     if order == 0:
-        nonzero = astype(not_equal(x, 0, tape=tape), _norm_dtype(x.dtype), tape=tape)
-        return sum(nonzero, axis, keepdims=keepdims, tape=tape)
-    sizes = absolute(x, tape=tape)
+        nonzero = astype(not_equal(x, 0), _norm_dtype(x.dtype))
+        return sum(nonzero, axis, keepdims=keepdims)
+    sizes = absolute(x)
     empty = not math.prod(x.shape[k] for k in normalize_axes(who, axis, len(x.shape)))
     if order == 1 or (order == math.inf and empty):
-        return sum(sizes, axis, keepdims=keepdims, tape=tape)
+        return sum(sizes, axis, keepdims=keepdims)
     if math.isinf(order):
-        return (max if order > 0 else min)(sizes, axis, keepdims=keepdims, tape=tape)
-    total = sum(power(sizes, order, tape=tape), axis, keepdims=keepdims, tape=tape)
+        return (max if order > 0 else min)(sizes, axis, keepdims=keepdims)
+    total = sum(power(sizes, order), axis, keepdims=keepdims)
     if order < 0:
-        return power(total, 1 / order, tape=tape)
+        return power(total, 1 / order)
     # The derivative of the root is infinite at 0: substitute 1 there, and select 0 afterwards.
-    zero = equal(total, 0, tape=tape)
-    root = power(where(zero, 1.0, total, tape=tape), 1 / order, tape=tape)
-    return where(zero, 0.0, root, tape=tape)
+    zero = equal(total, 0)
+    root = power(where(zero, 1.0, total), 1 / order)
+    return where(zero, 0.0, root)
 
 
-def _matrix_norm(who: str, x: Any, order: Any, axes: Any, keepdims: bool, tape: Any) -> Any:
+def _matrix_norm(who: str, x: Any, order: Any, axes: Any, keepdims: bool) -> Any:
     shape: Shape = shape_of(x)
     normalize_axes(who, axes, len(shape))
     row, column = (int(k) % len(shape) for k in axes)
     if order is None or (isinstance(order, str) and order in ("f", "fro")):
-        return euclidean_norm(x, (row, column), keepdims=keepdims, tape=tape)
+        return euclidean_norm(x, (row, column), keepdims=keepdims)
     if isinstance(order, str) and order == "nuc":
-        out = sum(_singular_values(x, row, column, tape), -1, tape=tape)
+        out = sum(_singular_values(x, row, column), -1)
     elif not isinstance(order, str) and order in (2, -2):
-        s = _singular_values(x, row, column, tape)
+        s = _singular_values(x, row, column)
         empty = order == 2 and not shape_of(s)[-1]
-        out = (sum if empty else max if order > 0 else min)(s, -1, tape=tape)
+        out = (sum if empty else max if order > 0 else min)(s, -1)
     elif not isinstance(order, str) and order in (1, -1, math.inf, -math.inf):
         summed_axis, other_axis = (row, column) if abs(order) == 1 else (column, row)
         half = x.dtype == np.float16
-        sizes = absolute(astype(x, np.float32, tape=tape) if half else x, tape=tape)
-        sums = sum(sizes, summed_axis, keepdims=True, tape=tape)
+        sizes = absolute(astype(x, np.float32) if half else x)
+        sums = sum(sizes, summed_axis, keepdims=True)
         empty = order > 0 and not shape[other_axis]
-        out = (sum if empty else max if order > 0 else min)(
-            sums, (summed_axis, other_axis), tape=tape
-        )
-        out = astype(out, np.float16, tape=tape) if half else out
+        out = (sum if empty else max if order > 0 else min)(sums, (summed_axis, other_axis))
+        out = astype(out, np.float16) if half else out
     else:
         raise SettingError(
             f"{who}: ord={format_value(order)} for a matrix; pass 1, -1, 2, -2, inf, -inf, 'fro' "
@@ -183,19 +181,19 @@ def _matrix_norm(who: str, x: Any, order: Any, axes: Any, keepdims: bool, tape: 
     if not keepdims:
         return out
     kept_shape = tuple(1 if k in (row, column) else n for k, n in enumerate(shape))
-    return reshape(out, kept_shape, tape=tape)
+    return reshape(out, kept_shape)
 
 
-def _singular_values(x: Any, row: int, column: int, tape: Any) -> Any:
+def _singular_values(x: Any, row: int, column: int) -> Any:
     ndim = len(shape_of(x))
     if (row, column) != (ndim - 2, ndim - 1):
-        x = moveaxis(x, (row, column), (-2, -1), tape=tape)
-    return svdvals(x, tape=tape)
+        x = moveaxis(x, (row, column), (-2, -1))
+    return svdvals(x)
 
 
-def _float_operand(who: str, x: Any, tape: Any) -> Any:
+def _float_operand(who: str, x: Any) -> Any:
     x = x if hasattr(x, "dtype") else as_array(who, "x", x)
-    return astype(x, np.float64, tape=tape) if x.dtype.kind in "biu" else x
+    return astype(x, np.float64) if x.dtype.kind in "biu" else x
 
 
 @composite(
@@ -220,9 +218,7 @@ def _float_operand(who: str, x: Any, tape: Any) -> Any:
         reject((2, 2), axis=(0, 0), match="distinct"),
     ],
 )
-def norm(
-    x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, *, tape: Any = None
-) -> Any:
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """Norm of a matrix or a vector, or of many.
 
     Args:
@@ -234,7 +230,6 @@ def norm(
             nuclear norm, the sum of singular values. By default ``sqrt(sum(|x|**2))``.
         axis: One axis for vectors, or two for matrices.
         keepdims: Whether reduced axes are kept with length 1.
-        tape: The tape to record on.
 
     Raises:
         SettingError: for an invalid order.
@@ -244,17 +239,17 @@ def norm(
     >>> float(norm(a)), float(norm(a, 1)), norm(a, axis=0)
     (5.0, 4.0, array([3., 4.]))
     """
-    x = _float_operand("norm", x, tape)
+    x = _float_operand("norm", x)
     ndim = len(shape_of(x))
     if axis is None:
         if ord is None:
-            return euclidean_norm(x, None, keepdims=keepdims, tape=tape)
+            return euclidean_norm(x, None, keepdims=keepdims)
         axis = tuple(range(ndim))
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     if len(axes) == 1:
-        return _vector_norm("norm", x, ord, axes[0], keepdims, tape)
+        return _vector_norm("norm", x, ord, axes[0], keepdims)
     if len(axes) == 2:
-        return _matrix_norm("norm", x, ord, axes, keepdims, tape)
+        return _matrix_norm("norm", x, ord, axes, keepdims)
     raise ShapeError(
         f"norm: ord={format_value(ord)} over {len(axes)} axes; pass axis= with one, of vectors, or "
         "two, of matrices"
@@ -272,9 +267,7 @@ def norm(
     ],
     rejects=[reject((3,), ord="nuc", error=SettingError, match="is for matrices")],
 )
-def vector_norm(
-    x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2, tape: Any = None
-) -> Any:
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Any:
     """Vector norm along one axis, several, or all.
 
     Args:
@@ -282,7 +275,6 @@ def vector_norm(
         axis: One axis or several; by default all.
         keepdims: Whether reduced axes are kept with length 1.
         ord: As in ``norm``.
-        tape: The tape to record on.
 
     Raises:
         SettingError: for an invalid order.
@@ -290,9 +282,7 @@ def vector_norm(
     >>> vector_norm(np.array([[3.0, 4.0], [0.0, 2.0]]), axis=1)
     array([5., 2.])
     """
-    return _vector_norm(
-        "vector_norm", _float_operand("vector_norm", x, tape), ord, axis, keepdims, tape
-    )
+    return _vector_norm("vector_norm", _float_operand("vector_norm", x), ord, axis, keepdims)
 
 
 @composite(
@@ -308,14 +298,13 @@ def vector_norm(
         reject((2, 2), ord=0, error=SettingError, match="for a matrix; pass 1"),
     ],
 )
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro", tape: Any = None) -> Any:
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """Matrix norm over the last two axes.
 
     Args:
         x: Array of two axes or more.
         keepdims: Whether reduced axes are kept with length 1.
         ord: As in ``norm``.
-        tape: The tape to record on.
 
     Raises:
         SettingError: for an invalid order.
@@ -324,12 +313,12 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro", tape: An
     >>> float(matrix_norm(np.array([[3.0, 0.0], [0.0, -4.0]]), ord="nuc"))
     7.0
     """
-    x = _float_operand("matrix_norm", x, tape)
+    x = _float_operand("matrix_norm", x)
     if len(shape_of(x)) < 2:
         raise ShapeError(
             f"matrix_norm: x has shape {shape_of(x)}; wanted are matrices, or use vector_norm"
         )
-    return _matrix_norm("matrix_norm", x, ord, (-2, -1), keepdims, tape)
+    return _matrix_norm("matrix_norm", x, ord, (-2, -1), keepdims)
 
 
 # ------------------------------------------------------------------ condition numbers
@@ -349,13 +338,12 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro", tape: An
         reject((2, 2), p=3, error=SettingError, match="for a matrix; pass 1"),
     ],
 )
-def cond(x: Any, p: Any = None, *, tape: Any = None) -> Any:
+def cond(x: Any, p: Any = None) -> Any:
     """Condition number of matrices: the norm times the norm of the inverse.
 
     Args:
         x: Matrices; square unless ``p`` is None, 2 or -2.
         p: Order of the norm, as in ``norm``; by default 2.
-        tape: The tape to record on.
 
     Returns:
         Condition not_nan, inf for singular matrices.
@@ -366,26 +354,26 @@ def cond(x: Any, p: Any = None, *, tape: Any = None) -> Any:
     >>> float(cond(np.diag([4.0, 2.0])))
     2.0
     """
-    x = _float_operand("cond", x, tape)
+    x = _float_operand("cond", x)
     if 0 in shape_of(x)[-2:]:
         raise LinAlgError(
             f"cond: x has shape {shape_of(x)}; a matrix without elements has no condition number"
         )
-    out = _condition_number(x, p, tape)
+    out = _condition_number(x, p)
     not_nan = logical_not(any_of(isnan(x), (-2, -1)))
-    return where(logical_and(isnan(out), not_nan), np.inf, out, tape=tape)
+    return where(logical_and(isnan(out), not_nan), np.inf, out)
 
 
 @ignore_fp_errors("divide", "invalid", "over")
-def _condition_number(x: Any, p: Any, tape: Any) -> Any:
+def _condition_number(x: Any, p: Any) -> Any:
     if p is None or (not isinstance(p, str) and p in (2, -2)):
-        s = svdvals(x, tape=tape)
+        s = svdvals(x)
         ends = s[..., 0], s[..., -1]
-        return div(*(ends[::-1] if p == -2 else ends), tape=tape)
+        return div(*(ends[::-1] if p == -2 else ends))
     dtype = check_square("cond", x)
-    inverse = solve_or_nan(x, np.eye(shape_of(x)[-1], dtype=dtype), tape=tape)
-    norms = [_matrix_norm("cond", m, p, (-2, -1), False, tape) for m in (x, inverse)]
-    return mul(*norms, tape=tape)
+    inverse = solve_or_nan(x, np.eye(shape_of(x)[-1], dtype=dtype))
+    norms = [_matrix_norm("cond", m, p, (-2, -1), False) for m in (x, inverse)]
+    return mul(*norms)
 
 
 publish(globals())

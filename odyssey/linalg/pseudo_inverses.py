@@ -254,7 +254,7 @@ def _least_squares_by_pinv(a: Any, b: Any, rcond: float | None) -> Any:
     ],
     rejects=[reject((3, 2), (2,), match="b must have 3 rows too")],
 )
-def lstsq(a: Any, b: Any, rcond: float | None = None, *, tape: Any = None) -> Any:
+def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
     """Minimum-norm least-squares solution of ``a @ x = b``.
 
     Args:
@@ -262,7 +262,6 @@ def lstsq(a: Any, b: Any, rcond: float | None = None, *, tape: Any = None) -> An
         b: A vector, or matrices of columns.
         rcond: Singular values up to this fraction of the largest are treated as 0; by default
             machine precision times the longer side.
-        tape: The tape to record on.
 
     Returns:
         ``x``; the squared norm of the residual ``a @ x - b`` of each column; the rank of ``a``;
@@ -276,9 +275,9 @@ def lstsq(a: Any, b: Any, rcond: float | None = None, *, tape: Any = None) -> An
     >>> x, residual, int(rank)
     (array([2.]), array([2.]), 1)
     """
-    x = least_squares(a, b, rcond=rcond, tape=tape)
+    x = least_squares(a, b, rcond=rcond)
     m, n = shape_of(a)[-2:]
-    s = svdvals(a, tape=tape)
+    s = svdvals(a)
     cutoff = _relative_cutoff(np.empty((m, n)), s.dtype, rcond)
     largest = max(s, -1, keepdims=True) if m and n else 0.0
     rank = astype(sum(greater(s, mul(largest, cutoff)), -1), np.int32)
@@ -286,10 +285,10 @@ def lstsq(a: Any, b: Any, rcond: float | None = None, *, tape: Any = None) -> An
     if m <= n or (not isinstance(concrete, Symbol) and not concrete.shape and concrete < n):
         return x, np.zeros(0, s.dtype), rank, s
     vector = len(shape_of(b)) == 1
-    columns, solution = (reshape(v, (*shape_of(v), 1), tape=tape) if vector else v for v in (b, x))
-    residual = sub(columns, matmul(a, solution, tape=tape), tape=tape)
-    squares = real(mul(residual, conj(residual, tape=tape), tape=tape), tape=tape)
-    return x, sum(squares, -2, tape=tape), rank, s
+    columns, solution = (reshape(v, (*shape_of(v), 1)) if vector else v for v in (b, x))
+    residual = sub(columns, matmul(a, solution))
+    squares = real(mul(residual, conj(residual)))
+    return x, sum(squares, -2), rank, s
 
 
 publish(globals())

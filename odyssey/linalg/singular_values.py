@@ -217,12 +217,7 @@ def svdvals(a: Any, /) -> Any:
     rejects=[reject((3,), match="wanted are matrices")],
 )
 def svd(
-    a: Any,
-    full_matrices: bool = True,
-    compute_uv: bool = True,
-    hermitian: bool = False,
-    *,
-    tape: Any = None,
+    a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
 ) -> Any:
     """Singular value decomposition, ``a = (U * S) @ Vh``.
 
@@ -236,7 +231,6 @@ def svd(
             columns, or rows.
         compute_uv: Whether to return the vectors as well.
         hermitian: Whether ``a`` is Hermitian; faster, and reads only the lower triangle.
-        tape: The tape to record on.
 
     Returns:
         ``U``, ``S``, descending, and ``Vh``; or ``S`` alone.
@@ -248,22 +242,22 @@ def svd(
     array([4., 3.])
     """
     if hermitian:
-        return _svd_of_hermitian(a, compute_uv, tape)
-    return svd_factors(a, full_matrices, tape=tape) if compute_uv else svdvals(a, tape=tape)
+        return _svd_of_hermitian(a, compute_uv)
+    return svd_factors(a, full_matrices) if compute_uv else svdvals(a)
 
 
-def _svd_of_hermitian(a: Any, compute_uv: bool, tape: Any) -> Any:
+def _svd_of_hermitian(a: Any, compute_uv: bool) -> Any:
     """SVD by ``eigh``: absolute values of eigenvalues, with their signs moved into ``Vh``."""
-    w, v = eigh(a, tape=tape)
-    sizes = absolute(w, tape=tape)
-    order = flip(argsort(sizes, tape=tape), -1, tape=tape)
-    s = take_along_axis(sizes, order, -1, tape=tape)
+    w, v = eigh(a)
+    sizes = absolute(w)
+    order = flip(argsort(sizes), -1)
+    s = take_along_axis(sizes, order, -1)
     if not compute_uv:
         return s
-    signs = take_along_axis(where(less(w, 0, tape=tape), -1.0, 1.0, tape=tape), order, -1)
-    u = take_along_axis(v, expand_dims(order, -2, tape=tape), -1, tape=tape)
-    signed = mul(u, expand_dims(astype(signs, s.dtype), -2), tape=tape)
-    return _SVD(u, s, conj(matrix_transpose(signed, tape=tape), tape=tape))
+    signs = take_along_axis(where(less(w, 0), -1.0, 1.0), order, -1)
+    u = take_along_axis(v, expand_dims(order, -2), -1)
+    signed = mul(u, expand_dims(astype(signs, s.dtype), -2))
+    return _SVD(u, s, conj(matrix_transpose(signed)))
 
 
 # ------------------------------------------------------------------ matrix rank

@@ -194,13 +194,12 @@ def triangular_solve(
         reject(np.eye(3), (3,), error=DTypeError, match="pass a pair"),
     ],
 )
-def cho_solve(c_and_lower: Any, b: Any, *, tape: Any = None) -> Any:
+def cho_solve(c_and_lower: Any, b: Any) -> Any:
     """Solution ``x`` of ``a @ x = b``, given the Cholesky factor of ``a``.
 
     Args:
         c_and_lower: The factor and whether it is lower triangular: ``(cholesky(a), True)``.
         b: A vector, or matrices of columns.
-        tape: The tape to record on.
 
     Raises:
         LinAlgError: if the factor has a zero on its diagonal.
@@ -214,8 +213,8 @@ def cho_solve(c_and_lower: Any, b: Any, *, tape: Any = None) -> Any:
     c, lower = c_and_lower
     lower = check_flag("cho_solve", "lower", lower)
     first, second = ("N", "C") if lower else ("C", "N")
-    middle = triangular_solve(c, b, first, lower, tape=tape)
-    return triangular_solve(c, middle, second, lower, tape=tape)
+    middle = triangular_solve(c, b, first, lower)
+    return triangular_solve(c, middle, second, lower)
 
 
 publish(globals())

@@ -145,13 +145,12 @@ def cross(
         sample((0, 2), (2, 1)),
     ],
 )
-def kron(a: Any, b: Any, *, tape: Any = None) -> Any:
+def kron(a: Any, b: Any) -> Any:
     """Kronecker product: blocks of ``b`` times each element of ``a``.
 
     Args:
         a: Array of any shape, or a number: the factor of each block.
         b: Array of any shape, or a number: the block.
-        tape: The tape to record on.
 
     Returns:
         An array whose length along each axis is the product of both lengths.
@@ -162,13 +161,13 @@ def kron(a: Any, b: Any, *, tape: Any = None) -> Any:
     shapes = shape_of(a), shape_of(b)
     if not all(shapes):
         a, b = (np.asarray(x) if type(x) in NUMBERS else x for x in (a, b))
-        return mul(a, b, tape=tape)
+        return mul(a, b)
     ndim = max(map(len, shapes))
     outer, inner = ((1,) * (ndim - len(shape)) + shape for shape in shapes)
-    factors = reshape(a, tuple(m for n in outer for m in (n, 1)), tape=tape)
-    block = reshape(b, tuple(m for n in inner for m in (1, n)), tape=tape)
+    factors = reshape(a, tuple(m for n in outer for m in (n, 1)))
+    block = reshape(b, tuple(m for n in inner for m in (1, n)))
     lengths = tuple(m * n for m, n in zip(outer, inner, strict=True))
-    return reshape(mul(factors, block, tape=tape), lengths, tape=tape)
+    return reshape(mul(factors, block), lengths)
 
 
 # ------------------------------------------------------------------ inner products along an axis
@@ -184,14 +183,13 @@ def kron(a: Any, b: Any, *, tape: Any = None) -> Any:
     ],
     rejects=[reject((2, 3), (2,), match="differ"), reject((), (2,), match="does not fit")],
 )
-def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, tape: Any = None) -> Any:
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """Inner product of vectors along an axis, with ``x1`` conjugated.
 
     Args:
         x1: Array of vectors.
         x2: Array of vectors of the same length.
         axis: Axis of the vectors in both arrays; the other axes broadcast.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if lengths differ, or other axes do not broadcast.
@@ -204,13 +202,13 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, tape: Any = None) -> Any:
         x = x if hasattr(x, "dtype") else as_array("vecdot", "an operand", x)
         normalize_axes("vecdot", axis, len(shape_of(x)))
         last = axis in (-1, len(shape_of(x)) - 1)
-        vectors.append(x if last else moveaxis(x, axis, -1, tape=tape))
+        vectors.append(x if last else moveaxis(x, axis, -1))
     left, right = vectors
     if left.dtype.kind == "c":  # conj turns bool into a number
-        left = conj(left, tape=tape)
-    row, column = expand_dims(left, -2, tape=tape), expand_dims(right, -1, tape=tape)
-    out = matmul(row, column, tape=tape)
-    return reshape(out, shape_of(out)[:-2], tape=tape)
+        left = conj(left)
+    row, column = expand_dims(left, -2), expand_dims(right, -1)
+    out = matmul(row, column)
+    return reshape(out, shape_of(out)[:-2])
 
 
 publish(globals())

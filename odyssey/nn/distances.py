@@ -32,34 +32,34 @@ from odyssey.table.shape_rules import normalize_axes
 from odyssey.table.value import Symbol, Value
 
 
-def _as_real_floating(who: str, name: str, x: Any, tape: Any) -> Any:
+def _as_real_floating(who: str, name: str, x: Any) -> Any:
     x = x if isinstance(x, (Value, Symbol)) else as_array(who, name, x)
     if x.dtype.kind == "c":
         raise DTypeError(f"{who}: {name} is of {x.dtype}; pass real numbers")
-    return astype(x, np.float64, tape=tape) if x.dtype.kind in "biu" else x
+    return astype(x, np.float64) if x.dtype.kind in "biu" else x
 
 
-def _power_of_two_scale(x: Any, axis: int, tape: Any) -> Any:
+def _power_of_two_scale(x: Any, axis: int) -> Any:
     """Return a power of 2 close to the largest element, which keeps squares in range.
 
     It is a constant to derivatives, as the floor is, and dividing by it rounds nothing.
     """
     if not x.shape[axis]:
         return np.ones((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype)
-    top = max(absolute(x, tape=tape), axis, keepdims=True, tape=tape)
-    usual = logical_and(isfinite(top, tape=tape), greater(top, 0, tape=tape), tape=tape)
-    steps = floor(log2(where(usual, top, 1, tape=tape), tape=tape), tape=tape)
+    top = max(absolute(x), axis, keepdims=True)
+    usual = logical_and(isfinite(top), greater(top, 0))
+    steps = floor(log2(where(usual, top, 1)))
     # Beyond these the power, or its inverse, is no number of the dtype.
     limits = np.finfo(x.dtype)
-    return exp2(clip(steps, limits.minexp, limits.maxexp - 1, tape=tape), tape=tape)
+    return exp2(clip(steps, limits.minexp, limits.maxexp - 1))
 
 
-def _safe_root(total: Any, p: float, tape: Any) -> Any:
+def _safe_root(total: Any, p: float) -> Any:
     """Return the p-th root of a sum of powers; if that is 0, so are its derivatives."""
-    nothing = equal(total, 0, tape=tape)
-    safe = where(nothing, 1, total, tape=tape)
-    root = sqrt(safe, tape=tape) if p == 2 else power(safe, 1 / p, tape=tape)
-    return where(nothing, 0, root, tape=tape)
+    nothing = equal(total, 0)
+    safe = where(nothing, 1, total)
+    root = sqrt(safe) if p == 2 else power(safe, 1 / p)
+    return where(nothing, 0, root)
 
 
 @composite(
@@ -76,9 +76,7 @@ def _safe_root(total: Any, p: float, tape: Any) -> Any:
         reject(np.ones(2, complex), (2,), error=DTypeError, match="real numbers"),
     ],
 )
-def cosine_similarity(
-    x1: Any, x2: Any, *, axis: int = -1, eps: float = 1e-8, tape: Any = None
-) -> Any:
+def cosine_similarity(x1: Any, x2: Any, *, axis: int = -1, eps: float = 1e-8) -> Any:
     """Cosine similarity: the dot product of vectors over the product of their lengths.
 
     Args:
@@ -86,7 +84,6 @@ def cosine_similarity(
         x2: Vectors that broadcast with x1.
         axis: The axis of the vectors in the broadcast shape.
         eps: The least length; shorter vectors are divided by it.
-        tape: The tape to record on.
 
     Returns:
         Numbers from -1 to 1, without ``axis``; exact for vectors of any length.
@@ -100,26 +97,26 @@ def cosine_similarity(
     """
     who = "cosine_similarity"
     eps = check_number(who, "eps", eps, "[0, inf)")
-    x1, x2 = _broadcast_pair(who, x1, x2, tape)
+    x1, x2 = _broadcast_pair(who, x1, x2)
     (k,) = normalize_axes(who, axis, len(x1.shape))
     if x1.dtype == x2.dtype == np.float16:
         eps = float(np.maximum(eps, np.finfo(np.float16).tiny * (eps > 0)))  # slopes it can hold
-        x1, x2 = (astype(x, np.float32, tape=tape) for x in (x1, x2))
-        return astype(_cosine_similarity(x1, x2, k, eps, tape), np.float16, tape=tape)
-    return _cosine_similarity(x1, x2, k, eps, tape)
+        x1, x2 = (astype(x, np.float32) for x in (x1, x2))
+        return astype(_cosine_similarity(x1, x2, k, eps), np.float16)
+    return _cosine_similarity(x1, x2, k, eps)
 
 
-def _cosine_similarity(x1: Any, x2: Any, k: int, eps: float, tape: Any) -> Any:
+def _cosine_similarity(x1: Any, x2: Any, k: int, eps: float) -> Any:
     directions = []
     for x in (x1, x2):
-        size = _power_of_two_scale(x, k, tape)
-        near = div(x, size, tape=tape)
-        total = sum(square(near, tape=tape), k, keepdims=True, tape=tape)
+        size = _power_of_two_scale(x, k)
+        near = div(x, size)
+        total = sum(square(near), k, keepdims=True)
         # Where eps is 0 in the dtype, as that of half precision, zeros would have no length.
         least = np.maximum(eps, np.finfo(x.dtype).tiny * (eps > 0))
-        length = maximum(_safe_root(total, 2, tape), div(float(least), size, tape=tape), tape=tape)
-        directions.append(div(near, length, tape=tape))
-    return sum(mul(*directions, tape=tape), k, tape=tape)
+        length = maximum(_safe_root(total, 2), div(float(least), size))
+        directions.append(div(near, length))
+    return sum(mul(*directions), k)
 
 
 @composite(
@@ -138,13 +135,7 @@ def _cosine_similarity(x1: Any, x2: Any, k: int, eps: float, tape: Any) -> Any:
     ],
 )
 def pairwise_distance(
-    x1: Any,
-    x2: Any,
-    *,
-    p: float = 2.0,
-    eps: float = 1e-6,
-    keepdims: bool = False,
-    tape: Any = None,
+    x1: Any, x2: Any, *, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False
 ) -> Any:
     """Distance of vectors along the last axis: ``sum(|x1 - x2 + eps|**p)**(1 / p)``.
 
@@ -156,7 +147,6 @@ def pairwise_distance(
         p: The order of the norm, from 1 to infinity.
         eps: The summand of each difference.
         keepdims: Keep the last axis, with length 1.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: If shapes do not broadcast.
@@ -167,34 +157,34 @@ def pairwise_distance(
     """
     who = "pairwise_distance"
     p, eps = check_number(who, "p", p, "[1, inf]"), check_number(who, "eps", eps)
-    x1, x2 = _broadcast_pair(who, x1, x2, tape)
+    x1, x2 = _broadcast_pair(who, x1, x2)
     if not x1.shape:
         raise ShapeError(f"{who}: numbers came; pass a vector or more, along the last axis")
     half = x1.dtype == x2.dtype == np.float16  # their squares end at 65,504, their sums at 2048
     if half:
-        x1, x2 = (astype(x, np.float32, tape=tape) for x in (x1, x2))
-    apart = add(sub(x1, x2, tape=tape), eps, tape=tape)
-    length = _p_norm(apart, p, len(apart.shape) - 1, tape)
-    length = astype(length, np.float16, tape=tape) if half else length
-    return length if keepdims else squeeze(length, -1, tape=tape)
+        x1, x2 = (astype(x, np.float32) for x in (x1, x2))
+    apart = add(sub(x1, x2), eps)
+    length = _p_norm(apart, p, len(apart.shape) - 1)
+    length = astype(length, np.float16) if half else length
+    return length if keepdims else squeeze(length, -1)
 
 
-def _p_norm(x: Any, p: float, axis: int, tape: Any) -> Any:
+def _p_norm(x: Any, p: float, axis: int) -> Any:
     """Return the p-norm along an axis that is kept; if it is 0, so are its derivatives."""
     if p == 1 or not x.shape[axis]:
-        return sum(absolute(x, tape=tape), axis, keepdims=True, tape=tape)
+        return sum(absolute(x), axis, keepdims=True)
     if p == math.inf:
-        return max(absolute(x, tape=tape), axis, keepdims=True, tape=tape)
-    size = _power_of_two_scale(x, axis, tape)
-    near = div(x, size, tape=tape)
-    powers = square(near, tape=tape) if p == 2 else power(absolute(near, tape=tape), p, tape=tape)
-    total = sum(powers, axis, keepdims=True, tape=tape)
-    return mul(_safe_root(total, p, tape), size, tape=tape)
+        return max(absolute(x), axis, keepdims=True)
+    size = _power_of_two_scale(x, axis)
+    near = div(x, size)
+    powers = square(near) if p == 2 else power(absolute(near), p)
+    total = sum(powers, axis, keepdims=True)
+    return mul(_safe_root(total, p), size)
 
 
-def _broadcast_pair(who: str, x1: Any, x2: Any, tape: Any) -> tuple[Any, Any]:
+def _broadcast_pair(who: str, x1: Any, x2: Any) -> tuple[Any, Any]:
     """Return both as real floating arrays of one shape."""
-    x1, x2 = _as_real_floating(who, "x1", x1, tape), _as_real_floating(who, "x2", x2, tape)
+    x1, x2 = _as_real_floating(who, "x1", x1), _as_real_floating(who, "x2", x2)
     if x1.shape == x2.shape:
         return x1, x2
     try:
@@ -204,7 +194,7 @@ def _broadcast_pair(who: str, x1: Any, x2: Any, tape: Any) -> tuple[Any, Any]:
             f"{who}: x1 {x1.shape} and x2 {x2.shape} do not broadcast; "
             "from the right, sizes must be equal or one of them 1"
         ) from None
-    return broadcast_to(x1, shape, tape=tape), broadcast_to(x2, shape, tape=tape)
+    return broadcast_to(x1, shape), broadcast_to(x2, shape)
 
 
 @composite(
@@ -221,7 +211,7 @@ def _broadcast_pair(who: str, x1: Any, x2: Any, tape: Any) -> tuple[Any, Any]:
         reject((2, 3), (2, 3), p=0, error=SettingError, match="p=0"),
     ],
 )
-def cdist(x1: Any, x2: Any, *, p: float = 2.0, tape: Any = None) -> Any:
+def cdist(x1: Any, x2: Any, *, p: float = 2.0) -> Any:
     """Pairwise distances between two sets of vectors.
 
     The derivative is 0 where the distance is 0.
@@ -230,7 +220,6 @@ def cdist(x1: Any, x2: Any, *, p: float = 2.0, tape: Any = None) -> Any:
         x1: Real vectors, (..., n, d).
         x2: Others, (..., m, d).
         p: The order of the norm, from 1 to infinity.
-        tape: The tape to record on.
 
     Returns:
         An array (..., n, m).
@@ -249,8 +238,8 @@ def cdist(x1: Any, x2: Any, *, p: float = 2.0, tape: Any = None) -> Any:
             "wanted are sets of vectors, (..., n, d)"
         )
     p = check_number("cdist", "p", p, "[1, inf]")
-    x1, x2 = expand_dims(x1, -2, tape=tape), expand_dims(x2, -3, tape=tape)
-    return pairwise_distance(x1, x2, p=p, eps=0.0, tape=tape)
+    x1, x2 = expand_dims(x1, -2), expand_dims(x2, -3)
+    return pairwise_distance(x1, x2, p=p, eps=0.0)
 
 
 @composite(
@@ -260,7 +249,7 @@ def cdist(x1: Any, x2: Any, *, p: float = 2.0, tape: Any = None) -> Any:
         reject((2, 3), p=0, error=SettingError, match="p=0"),
     ],
 )
-def pdist(x: Any, *, p: float = 2.0, tape: Any = None) -> Any:
+def pdist(x: Any, *, p: float = 2.0) -> Any:
     """Pairwise distances between the rows of a matrix.
 
     The derivative is 0 where the distance is 0.
@@ -268,7 +257,6 @@ def pdist(x: Any, *, p: float = 2.0, tape: Any = None) -> Any:
     Args:
         x: Real vectors, (n, d).
         p: The order of the norm, from 1 to infinity.
-        tape: The tape to record on.
 
     Returns:
         The distances (0, 1), (0, 2) ... (n - 2, n - 1), as SciPy orders them.
@@ -285,8 +273,8 @@ def pdist(x: Any, *, p: float = 2.0, tape: Any = None) -> Any:
     if len(shape) != 2:
         raise ShapeError(f"pdist: x has shape {shape}; wanted is a matrix, (n, d)")
     p = check_number("pdist", "p", p, "[1, inf]")
-    firsts, seconds = (take(x, rows, 0, tape=tape) for rows in np.triu_indices(shape[0], 1))
-    return pairwise_distance(firsts, seconds, p=p, eps=0.0, tape=tape)
+    firsts, seconds = (take(x, rows, 0) for rows in np.triu_indices(shape[0], 1))
+    return pairwise_distance(firsts, seconds, p=p, eps=0.0)
 
 
 publish(globals())

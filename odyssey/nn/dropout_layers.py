@@ -17,9 +17,7 @@ from odyssey.table.declare import composite, publish
 from odyssey.table.samples import Reject, Sample, reject, sample
 
 
-def _dropout(
-    who: str, x: Any, rate: Any, rng: Any, training: bool, tape: Any, shared: int = 0
-) -> Any:
+def _dropout(who: str, x: Any, rate: Any, rng: Any, training: bool, shared: int = 0) -> Any:
     rate = check_number(who, "rate", rate, "[0, 1]")
     x = x if hasattr(x, "dtype") else as_array(who, "x", x)
     if shared and x.ndim != shared + 2:
@@ -29,7 +27,7 @@ def _dropout(
     if training and rate > 0:
         # At rate 1 nothing is drawn.
         state = draw_state(who, rng, count) if rate < 1 else np.zeros(3, np.uint64)
-        return philox_dropout(x, state, rate=rate, shared=shared, tape=tape)
+        return philox_dropout(x, state, rate=rate, shared=shared)
     return x
 
 
@@ -44,10 +42,10 @@ _REJECTS = [
     samples=[sample((2, 3), training=False), sample((4,), rate=0), sample((2, 3), rate=1)],
     rejects=_REJECTS,
 )
-def dropout(
-    x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Any = None
-) -> Any:
+def dropout(x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True) -> Any:
     """Dropout: in training zero numbers at random and scale the others.
+
+    A tape keeps the state of the generator, not a mask.
 
     Args:
         x: Numbers of any shape.
@@ -55,7 +53,6 @@ def dropout(
             keeps the mean.
         rng: The ``od.Generator`` to draw from; that of the process by default.
         training: If False, the result is ``x``.
-        tape: The tape to record on. It keeps the state of the generator, not a mask.
 
     Returns:
         An array of the shape of ``x``. The derivative of a dropped number is 0.
@@ -64,7 +61,7 @@ def dropout(
     >>> dropout(np.ones(6), rate=0.5, rng=od.Generator(7))
     array([2., 2., 2., 0., 2., 0.])
     """
-    return _dropout("dropout", x, rate, rng, training, tape)
+    return _dropout("dropout", x, rate, rng, training)
 
 
 def _declare_channel_dropout(
@@ -76,7 +73,7 @@ def _declare_channel_dropout(
     @composite(samples=samples, rejects=rejects)
     @with_spatial_terms(who, n, example)
     def channel_dropout(
-        x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Any = None
+        x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True
     ) -> Any:
         """Dropout of whole channels of ``x``, of shape (N, C, {letters}).
 
@@ -85,9 +82,8 @@ def _declare_channel_dropout(
             rate: The probability of a zero channel, from 0 to 1.
             rng: The ``od.Generator`` to draw from; that of the process by default.
             training: If False, the result is ``x``.
-            tape: The tape to record on.
         """
-        return _dropout(who, x, rate, rng, training, tape, n)
+        return _dropout(who, x, rate, rng, training, n)
 
     return channel_dropout
 

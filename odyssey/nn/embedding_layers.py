@@ -257,14 +257,13 @@ def embedding_pullback(
         reject(_ROWS, (2, 3), error=OutOfRangeError, match="index 3 is out of range for 2"),
     ],
 )
-def embedding_bag(indices: Any, weight: Any, *, mode: str = "mean", tape: Any = None) -> Any:
+def embedding_bag(indices: Any, weight: Any, *, mode: str = "mean") -> Any:
     """The mean, the sum or the largest, by element, of the rows that each bag of indices names.
 
     Args:
         indices: Whole numbers, (bags, length).
         weight: A matrix, (rows, dim).
         mode: ``"mean"``, ``"sum"`` or ``"max"``.
-        tape: The tape to record on.
 
     Returns:
         An array of shape (bags, dim).
@@ -279,7 +278,7 @@ def embedding_bag(indices: Any, weight: Any, *, mode: str = "mean", tape: Any = 
         raise ShapeError(
             f"embedding_bag: indices have shape {np.shape(indices)}; wanted is (bags, length)"
         )
-    return fold(embedding(indices, weight, tape=tape), 1, tape=tape)
+    return fold(embedding(indices, weight), 1)
 
 
 publish(globals())

@@ -118,7 +118,7 @@ def linear(x: Any, weight: Any, bias: Any = None, /) -> Any:
         reject((2, 3), (2, 4), (5, 3, 4), (4,), match="bias"),
     ],
 )
-def bilinear(x1: Any, x2: Any, weight: Any, bias: Any = None, *, tape: Any = None) -> Any:
+def bilinear(x1: Any, x2: Any, weight: Any, bias: Any = None) -> Any:
     """Bilinear layer: ``x1 @ weight[k] @ x2`` for each result k, plus a bias.
 
     Args:
@@ -126,7 +126,6 @@ def bilinear(x1: Any, x2: Any, weight: Any, bias: Any = None, *, tape: Any = Non
         x2: As many vectors, (..., m).
         weight: A matrix for each result, (out, n, m).
         bias: The summand of each result, (out,).
-        tape: The tape to record on.
 
     Returns:
         Vectors, (..., out).
@@ -145,12 +144,12 @@ def bilinear(x1: Any, x2: Any, weight: Any, bias: Any = None, *, tape: Any = Non
             f"bilinear: x1 {first}, x2 {second}, weight {matrices}; wanted are (..., n), (..., m) "
             "and (out, n, m)"
         )
-    out = einsum("...i,oij,...j->...o", x1, weight, x2, tape=tape)
+    out = einsum("...i,oij,...j->...o", x1, weight, x2)
     if bias is None:
         return out
     if tuple(shape_of(bias)) != matrices[:1]:
         raise ShapeError(f"bilinear: bias {shape_of(bias)}; wanted is {matrices[:1]}")
-    return add(out, bias, tape=tape)
+    return add(out, bias)
 
 
 publish(globals())

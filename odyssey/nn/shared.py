@@ -20,12 +20,12 @@ def as_operand(who: str, name: str, x: Any) -> Any:
     return x if hasattr(x, "dtype") else as_array(who, name, x)
 
 
-def as_floating(x: Any, tape: Any) -> Any:
+def as_floating(x: Any) -> Any:
     """Return an operand in a floating dtype: products of integers would wrap round."""
     if x is None:
         return None
     x = x if hasattr(x, "dtype") else np.asarray(x)
-    return x if x.dtype.kind in "fc" else astype(x, floating_dtype(x.dtype), tape=tape)
+    return x if x.dtype.kind in "fc" else astype(x, floating_dtype(x.dtype))
 
 
 class SharedPullback:

@@ -134,7 +134,7 @@ def gamma(x: Any, /) -> Any:
         reject((3,), 1.5, error=DTypeError, match="pass an int"),
     ],
 )
-def multigammaln(a: Any, d: int, *, tape: Any = None) -> Any:
+def multigammaln(a: Any, d: int) -> Any:
     """Elementwise logarithm of the multivariate gamma function of dimension ``d``.
 
     The function is ``pi**(d * (d - 1) / 4)`` times the product of ``gamma(a - j / 2)`` for j from 0
@@ -143,7 +143,6 @@ def multigammaln(a: Any, d: int, *, tape: Any = None) -> Any:
     Args:
         a: Real numbers; the result is NaN unless ``a > (d - 1) / 2``.
         d: The dimension, at least 1.
-        tape: The tape to record on.
 
     Raises:
         DTypeError: if ``d`` is not an int.
@@ -163,11 +162,11 @@ def multigammaln(a: Any, d: int, *, tape: Any = None) -> Any:
             f"multigammaln: d is {format_value(count)}; a term is added for each of at most "
             f"{_MAX_DIMENSIONS:,} dimensions"
         )
-    out = gammaln(a, tape=tape)
+    out = gammaln(a)
     for j in range(1, count):
-        out = add(out, gammaln(sub(a, j / 2, tape=tape), tape=tape), tape=tape)
-    out = add(out, count * (count - 1) / 4 * math.log(math.pi), tape=tape)
-    return where(greater(a, (count - 1) / 2), out, math.nan, tape=tape)
+        out = add(out, gammaln(sub(a, j / 2)))
+    out = add(out, count * (count - 1) / 4 * math.log(math.pi))
+    return where(greater(a, (count - 1) / 2), out, math.nan)
 
 
 publish(globals())

@@ -41,13 +41,7 @@ def _weight_dtypes(b: Any) -> list[Any]:
     ],
 )
 def weighted_logsumexp(
-    x: Any,
-    b: Any,
-    axis: Any = None,
-    *,
-    keepdims: bool = False,
-    return_sign: bool = False,
-    tape: Any = None,
+    x: Any, b: Any, axis: Any = None, *, keepdims: bool = False, return_sign: bool = False
 ) -> Any:
     """Logarithm of the sum of ``b * exp(x)`` over ``axis``, without overflow.
 
@@ -58,7 +52,6 @@ def weighted_logsumexp(
         keepdims: Whether reduced axes are kept with length 1.
         return_sign: Whether to return the sign of the sum too, with the logarithm of its absolute
             value.
-        tape: The tape to record on.
 
     Returns:
         The logarithm, NaN if the sum is negative; or the pair of logarithm and sign.
@@ -77,7 +70,7 @@ def weighted_logsumexp(
         )
     dtype = np.result_type(np.float64 if x.dtype.kind in "biu" else x.dtype, *_weight_dtypes(b))
     single = np.dtype(np.float32) if dtype == np.float16 else dtype  # float16 sums stop at 2048
-    x = x if x.dtype == single else astype(x, single, tape=tape)
+    x = x if x.dtype == single else astype(x, single)
     x_shape, b_shape = shape_of(x), shape_of(b)
     try:
         shape = np.broadcast_shapes(x_shape, b_shape)
@@ -85,22 +78,22 @@ def weighted_logsumexp(
         shapes = f"x {x_shape}, b {b_shape}"
         raise ShapeError(f"weighted_logsumexp: shapes do not broadcast, {shapes}") from None
     zero_weight = equal(b, 0)
-    weighted = where(zero_weight, -np.inf, x, tape=tape)
+    weighted = where(zero_weight, -np.inf, x)
     top: Any = 0.0
     if reduction_size(Spec(shape, x.dtype), axis):
-        top = max(weighted, axis, keepdims=True, tape=tape)
-        top = where(isfinite(top), top, 0, tape=tape)
-    shifted = sub(x, top, tape=tape)
+        top = max(weighted, axis, keepdims=True)
+        top = where(isfinite(top), top, 0)
+    shifted = sub(x, top)
     # Elements of weight 0 may exceed the maximum of the others.
     limit = float(np.log(np.finfo(x.dtype).max))
-    shifted = where(zero_weight, minimum(shifted, limit, tape=tape), shifted, tape=tape)
-    terms = mul(b, exp(shifted, tape=tape), tape=tape)
-    total = sum(terms, axis, keepdims=keepdims, tape=tape)
-    top = reshape(top, shape_of(total), tape=tape) if shape_of(top) else top
-    size = log(absolute(total, tape=tape) if return_sign else total, tape=tape)
-    results = [add(size, top, tape=tape), *([sign(total, tape=tape)] if return_sign else [])]
+    shifted = where(zero_weight, minimum(shifted, limit), shifted)
+    terms = mul(b, exp(shifted))
+    total = sum(terms, axis, keepdims=keepdims)
+    top = reshape(top, shape_of(total)) if shape_of(top) else top
+    size = log(absolute(total) if return_sign else total)
+    results = [add(size, top), *([sign(total)] if return_sign else [])]
     if single != dtype:
-        results = [astype(result, dtype, tape=tape) for result in results]
+        results = [astype(result, dtype) for result in results]
     return tuple(results) if return_sign else results[0]
 
 

@@ -197,13 +197,12 @@ def digamma_derivative(x: Any, /, *, order: int) -> Any:
         reject(101, (3,), error=DTypeError, match="n is 101"),
     ],
 )
-def polygamma(n: Any, x: Any, *, tape: Any = None) -> Any:
+def polygamma(n: Any, x: Any) -> Any:
     """Elementwise polygamma function, the derivative of order ``n`` of digamma.
 
     Args:
         n: Integers from 0 to 100, an int or an array that broadcasts with ``x``; constant.
         x: Real numbers.
-        tape: The tape to record on.
 
     Raises:
         DTypeError: if ``n`` is not an integer from 0 to 100, or an array of these.
@@ -213,11 +212,11 @@ def polygamma(n: Any, x: Any, *, tape: Any = None) -> Any:
     """
     orders = _check_orders(n)
     first, *others = sorted(set(orders.ravel().tolist())) or [0]
-    out = _polygamma_of_order(first, x, tape)
+    out = _polygamma_of_order(first, x)
     for order in others:
-        out = where(np.equal(orders, order), _polygamma_of_order(order, x, tape), out, tape=tape)
+        out = where(np.equal(orders, order), _polygamma_of_order(order, x), out)
     shape = np.broadcast_shapes(orders.shape, shape_of(x))
-    return out if shape_of(out) == shape else broadcast_to(out, shape, tape=tape)
+    return out if shape_of(out) == shape else broadcast_to(out, shape)
 
 
 def _check_orders(n: Any) -> Any:
@@ -230,8 +229,8 @@ def _check_orders(n: Any) -> Any:
     return orders
 
 
-def _polygamma_of_order(order: int, x: Any, tape: Any) -> Any:
-    return digamma_derivative(x, order=order, tape=tape) if order else digamma(x, tape=tape)
+def _polygamma_of_order(order: int, x: Any) -> Any:
+    return digamma_derivative(x, order=order) if order else digamma(x)
 
 
 publish(globals())

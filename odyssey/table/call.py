@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from odyssey.errors import DTypeError
 from odyssey.spec import Spec, spec_of
 from odyssey.table.multi_output import MultiOutputSpec
 from odyssey.table.protocols import Recording
-from odyssey.table.scope import find_recording, recordings_of
+from odyssey.table.scope import PassedTape, find_recording, passed_tape, recordings_of, scopes
 from odyssey.table.signature import format_call
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import (
@@ -80,6 +80,8 @@ def general(
             values.append(_convert_operand(row, k, operand, gives_way))
     if kind is None:
         return run(row, values, options)
+    if tape is None and type(scopes()[0]) is PassedTape:
+        tape = passed_tape()
     recording = find_recording(row.name, operands, recordings_of(operands), tape)
     if recording is None or isinstance(recording, Mark):
         data = run(row, values, options)
@@ -107,7 +109,7 @@ def general_caller(row: Row, general: Any = general) -> Any:
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
         operands, options = row.bind_arguments(args, named)
         if tape is not None:
-            check_tape(row, tape)
+            check_tape(row.name, row.reference, tape)
         return general(row, operands, options, tape)
 
     return call
@@ -260,14 +262,20 @@ def _convert_operand(row: Row, k: int, operand: Any, gives_way: bool) -> Any:
     return as_array(row.name, row.arrays[k], operand)
 
 
-def check_tape(row: Row, tape: Any) -> None:
-    """Raise DTypeError if ``tape`` is not a tape, such as NumPy's third operand, ``out``."""
+def check_tape(who: str, function: Callable[..., Any], tape: Any) -> None:
+    """Raise DTypeError if ``tape`` is not a tape, such as NumPy's third operand, ``out``.
+
+    Args:
+        who: The op, for the message.
+        function: A function with its signature.
+        tape: The tape that was passed.
+    """
     if not hasattr(tape, "enabled"):
         import inspect
 
         raise DTypeError(
-            f"{row.name}: tape is not a GradientTape but {describe_type(tape)}; the signature "
-            f"is {format_call(row.name, inspect.signature(row.reference))}, and tape= by name"
+            f"{who}: tape is not a GradientTape but {describe_type(tape)}; the signature "
+            f"is {format_call(who, inspect.signature(function))}, and tape= by name"
         )
 
 

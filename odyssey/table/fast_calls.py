@@ -65,7 +65,7 @@ def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]
 
     def call(x: Any, tape: Any = None) -> Any:
         if tape is not None:
-            check_tape(row, tape)
+            check_tape(row.name, row.reference, tape)
             return general(row, (x,), (), tape)
         if type(x) is not VARIABLE:
             return plainly(x)
@@ -143,7 +143,7 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
         # One assignment a line: unpacking would cost a twentieth of the call.
         kind_y = type(y)
         if tape is not None:
-            check_tape(row, tape)
+            check_tape(row.name, row.reference, tape)
             return general(row, (x, y), (), tape)
         try:
             if type(x) is VARIABLE:
@@ -344,7 +344,7 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
             if len(args) == count and not named and IMMUTABLE_TYPES.issuperset(map(type, options)):
                 default_options = options
         if tape is not None:
-            check_tape(row, tape)
+            check_tape(row.name, row.reference, tape)
             return general(row, operands, options, tape)
         if of_one is not None and type(operands[0]) is VARIABLE:
             return of_one(operands[0], options)

@@ -7,6 +7,8 @@ modules, so a name is known before its module is loaded. A look-up such as ``od.
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import Context
@@ -22,9 +24,11 @@ from odyssey.errors import DTypeError, LinAlgError, OdysseyError, SettingError, 
 from odyssey.suggestions import keyword_hint
 from odyssey.table import index
 from odyssey.table.array_rules import OP_MODULES, forget_module, make_array_pullbacks
+from odyssey.table.call import check_tape
 from odyssey.table.numpy_signatures import call_with_numpy_signature
 from odyssey.table.row import Row
 from odyssey.table.samples import Reject, Sample
+from odyssey.table.scope import run_with_tape
 from odyssey.table.signature import format_call, parameters_of
 
 __all__ = [
@@ -47,6 +51,13 @@ __all__ = [
 T = TypeVar("T")
 
 _OPERAND_ERRORS = (ShapeError, DTypeError, SettingError, LinAlgError)
+
+# The keyword ``tape=`` of composites, as ``help`` shows it.
+_TAPE = inspect.Parameter("tape", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
+_TAPE_LINE = "tape: The tape to record on."
+
+# The section of a docstring on arguments: its indentation, and its lines with theirs.
+_ARGS_SECTION = re.compile(r"^( *)Args:(?=\n(\1 +))(?:\n\1 .*)+", re.MULTILINE)
 
 
 def _parse_index(families: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -210,6 +221,9 @@ def composite(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare a composite: a function of ops, which needs no rule of its own.
 
+    Callers may pass ``tape=``, which the function itself does not take: the ops that it calls
+    record on that tape, as if it was passed to each. The signature and the docstring show it.
+
     Args:
         numpy: NumPy functions whose calls on Variables mean this function.
         aliases: Short names for it.
@@ -223,7 +237,7 @@ def composite(
         places = [(k, p.name) for k, p in known if p.kind != "named"]
 
         @wraps(function)
-        def checked_call(*args: Any, **named: Any) -> Any:
+        def checked_call(*args: Any, tape: Any = None, **named: Any) -> Any:
             for name in flags:
                 if name in named:
                     named[name] = check_flag(function.__name__, name, named[name])
@@ -231,7 +245,10 @@ def composite(
                 if k < len(args):
                     args = (*args[:k], check_flag(function.__name__, name, args[k]), *args[k + 1 :])
             try:
-                return function(*args, **named)
+                if tape is None:
+                    return function(*args, **named)
+                check_tape(function.__name__, checked_call, tape)
+                return run_with_tape(tape, function, args, named)
             except _OPERAND_ERRORS as error:
                 # The error may name an inner op that the caller does not know.
                 who = f"{function.__name__}: "
@@ -241,13 +258,16 @@ def composite(
             except (OdysseyError, FloatingPointError):
                 raise
             except STUMBLES as error:
+                more = {} if tape is None else {"tape": tape}
                 found = call_with_numpy_signature(
-                    function.__name__, checked_call, function, args, named
+                    function.__name__, checked_call, function, args, named | more
                 )
                 if found is NotImplemented:
                     raise _argument_error(function, error, named) from error
                 return found
 
+        checked_call.__signature__ = _signature_with_tape(function)  # type: ignore[attr-defined]
+        checked_call.__doc__ = _doc_with_tape(function.__doc__)
         checked_call.numpy, checked_call.aliases = tuple(numpy), tuple(aliases)  # type: ignore[attr-defined]
         checked_call.samples, checked_call.rejects = tuple(samples), tuple(rejects)  # type: ignore[attr-defined]
         return checked_call
@@ -255,15 +275,27 @@ def composite(
     return declare
 
 
+def _signature_with_tape(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a composite, with ``tape`` after the parameters of its function."""
+    own = inspect.signature(function)
+    return own.replace(parameters=[*own.parameters.values(), _TAPE])
+
+
+def _doc_with_tape(doc: str | None) -> str | None:
+    """Return the docstring of a composite, with a line on ``tape`` last among its arguments."""
+    section = _ARGS_SECTION.search(doc or "")
+    if doc is None or section is None:
+        return doc
+    return f"{doc[: section.end()]}\n{section[2]}{_TAPE_LINE}{doc[section.end() :]}"
+
+
 def _argument_error(
     function: Callable[..., Any], error: Exception, named: Mapping[str, Any]
 ) -> OdysseyError:
     """Return the error for arguments that a composite cannot use."""
-    import inspect
-
     name = function.__name__
     came = f"{error}{keyword_hint(named)}"
-    shape = format_call(name, inspect.signature(function))
+    shape = format_call(name, _signature_with_tape(function))
     return error_class_of(error)(f"{name}: {came}; the signature is {shape}")
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from _thread import get_ident
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 from odyssey.errors import TapeMismatchError
@@ -24,6 +24,7 @@ from odyssey.table.value import CONSTANT, LEAF, Mark, Value
 __all__ = [
     "CONTEXT_IS_COPIED",
     "Boundary",
+    "PassedTape",
     "Pause",
     "PauseBlock",
     "enter_scope",
@@ -32,12 +33,14 @@ __all__ = [
     "leave_scope",
     "may_run_elsewhere",
     "no_grad",
+    "passed_tape",
     "pop_scope",
     "push_scope",
     "recording_now",
     "recording_of",
     "recordings_of",
     "replace_scope",
+    "run_with_tape",
     "scopes",
     "set_scopes",
 ]
@@ -80,6 +83,22 @@ class Boundary(Mark):
 
     def __init__(self) -> None:
         super().__init__("trace")
+
+
+class PassedTape(Mark):
+    """The scope of a composite's call with ``tape=``, whose ops are called as with that tape.
+
+    It hides no other scope: ``innermost_scope`` skips it, so a pause still wins, and so functions
+    that ask for the innermost tape do not see it.
+    """
+
+    __slots__ = ("tape",)
+
+    exited = True
+
+    def __init__(self, tape: Tape) -> None:
+        super().__init__("tape=")
+        self.tape = tape
 
 
 def may_run_elsewhere() -> bool:
@@ -140,9 +159,33 @@ def innermost_scope() -> Any:
         return None
     if not top.exited:
         return top
-    alive = tuple(scope for scope in stack[:-2] if not scope.exited)
-    _SCOPES.set((*alive, *stack[-2:]) if alive else _NO_SCOPES)
-    return alive[0] if alive else None
+    if type(top) is PassedTape:
+        below = stack[1]  # None at the end of the scopes
+        if below is None or not below.exited:
+            return below
+    kept = [scope for scope in stack[:-2] if not scope.exited or type(scope) is PassedTape]
+    _SCOPES.set((*kept, *stack[-2:]) if kept else _NO_SCOPES)
+    return next((scope for scope in kept if not scope.exited), None)
+
+
+def run_with_tape(
+    tape: Tape, function: Callable[..., Any], args: Sequence[Any], named: dict[str, Any]
+) -> Any:
+    """Call the function of a composite; its ops are called as with ``tape=``.
+
+    It runs in a copy of this context, which Python leaves however the call ends, an interrupt
+    included. So nothing has to be undone.
+    """
+    context = copy_context()
+    context.run(set_scopes, push_scope(PassedTape(tape)))
+    return context.run(function, *args, **named)
+
+
+def passed_tape() -> Tape | None:
+    """Return the tape that was passed to the composite that calls this op, or None."""
+    stack = scopes()
+    top = stack[0]
+    return top.tape if type(top) is PassedTape and stack[-1] == get_ident() else None
 
 
 def recording_now() -> Recording | None:

@@ -345,7 +345,7 @@ def test_methods_are_numpys(method):
 def test_every_composite_is_reached_by_name_and_takes_a_tape():
     for name, function in COMPOSITES.items():
         assert getattr(ops, name) is function
-        assert "tape" in function.__wrapped__.__kwdefaults__
+        assert "tape" in function.__kwdefaults__
 
 
 # ------------------------------------------------------------------ joining

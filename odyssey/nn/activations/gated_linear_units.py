@@ -24,7 +24,7 @@ _HALVED: dict[str, Any] = {
 }
 
 
-def _halves(who: str, x: Any, axis: Any, tape: Any) -> Any:
+def _halves(who: str, x: Any, axis: Any) -> Any:
     shape = shape_of(x)
     (k,) = normalize_axes(who, axis, len(shape))
     if shape[k] % 2:
@@ -32,11 +32,11 @@ def _halves(who: str, x: Any, axis: Any, tape: Any) -> Any:
             f"{who}: axis {axis} of x {shape} has {shape[k]} elements, which cannot be halved; "
             "it holds what passes and what decides, one behind the other"
         )
-    return split(x, 2, k, tape=tape)
+    return split(x, 2, k)
 
 
 @composite(**_HALVED)
-def glu(x: Any, *, axis: int = -1, tape: Any = None) -> Any:
+def glu(x: Any, *, axis: int = -1) -> Any:
     """Gated linear unit: the first half of ``x`` times the sigmoid of the second.
 
     Y. Dauphin et al., Language Modeling with Gated Convolutional Networks, 2017.
@@ -44,7 +44,6 @@ def glu(x: Any, *, axis: int = -1, tape: Any = None) -> Any:
     Args:
         x: Both halves, consecutive along ``axis``.
         axis: The axis, which has half its length in the result.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: If the axis does not exist or has odd length.
@@ -52,12 +51,12 @@ def glu(x: Any, *, axis: int = -1, tape: Any = None) -> Any:
     >>> glu(np.array([1.0, 2.0, 0.0, 100.0]))
     array([0.5, 2. ])
     """
-    a, b = _halves("glu", x, axis, tape)
-    return mul(a, sigmoid(b, tape=tape), tape=tape)
+    a, b = _halves("glu", x, axis)
+    return mul(a, sigmoid(b))
 
 
 @composite(**_HALVED)
-def geglu(x: Any, *, axis: int = -1, tape: Any = None) -> Any:
+def geglu(x: Any, *, axis: int = -1) -> Any:
     """Gated linear unit: the first half of ``x`` times the gelu of the second.
 
     N. Shazeer, GLU Variants Improve Transformer, 2020. See ``glu``.
@@ -65,7 +64,6 @@ def geglu(x: Any, *, axis: int = -1, tape: Any = None) -> Any:
     Args:
         x: Both halves, consecutive along ``axis``.
         axis: The axis, which has half its length in the result.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: If the axis does not exist or has odd length.
@@ -73,12 +71,12 @@ def geglu(x: Any, *, axis: int = -1, tape: Any = None) -> Any:
     >>> geglu(np.array([1.0, 2.0, 0.0, 100.0]))
     array([  0., 200.])
     """
-    a, b = _halves("geglu", x, axis, tape)
-    return mul(a, gelu(b, tape=tape), tape=tape)
+    a, b = _halves("geglu", x, axis)
+    return mul(a, gelu(b))
 
 
 @composite(**_HALVED)
-def swiglu(x: Any, *, axis: int = -1, tape: Any = None) -> Any:
+def swiglu(x: Any, *, axis: int = -1) -> Any:
     """Gated linear unit: the first half of ``x`` times the silu, or swish, of the second.
 
     N. Shazeer, GLU Variants Improve Transformer, 2020. See ``glu``.
@@ -86,7 +84,6 @@ def swiglu(x: Any, *, axis: int = -1, tape: Any = None) -> Any:
     Args:
         x: Both halves, consecutive along ``axis``.
         axis: The axis, which has half its length in the result.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: If the axis does not exist or has odd length.
@@ -94,8 +91,8 @@ def swiglu(x: Any, *, axis: int = -1, tape: Any = None) -> Any:
     >>> swiglu(np.array([1.0, 2.0, 0.0, 100.0]))
     array([  0., 200.])
     """
-    a, b = _halves("swiglu", x, axis, tape)
-    return mul(a, silu(b, tape=tape), tape=tape)
+    a, b = _halves("swiglu", x, axis)
+    return mul(a, silu(b))
 
 
 publish(globals())

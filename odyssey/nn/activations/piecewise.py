@@ -472,17 +472,16 @@ def threshold(x: Any, /, *, threshold: float, value: float) -> Any:
     aliases=["tanhshrink"],
     samples=[*singles()],
 )
-def tanh_shrink(x: Any, *, tape: Any = None) -> Any:
+def tanh_shrink(x: Any) -> Any:
     """Elementwise ``x - tanh(x)``.
 
     Args:
         x: Numbers, real or complex.
-        tape: The tape to record on.
 
     >>> tanh_shrink(np.array([-10.0, 0.0, 10.0]))
     array([-9.,  0.,  9.])
     """
-    return sub(x, tanh(x, tape=tape), tape=tape)
+    return sub(x, tanh(x))
 
 
 publish(globals())

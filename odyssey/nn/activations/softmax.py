@@ -209,13 +209,12 @@ def log_softmax_pullback(t: Any, z: Any, /, axis: int = -1) -> Any:
         reject(np.array([1j]), error=DTypeError, match="complex"),
     ],
 )
-def softmin(x: Any, axis: int = -1, *, tape: Any = None) -> Any:
+def softmin(x: Any, axis: int = -1) -> Any:
     """Softmin: exponentials of ``-x`` along ``axis`` divided by their sum.
 
     Args:
         x: Real numbers.
         axis: Along which they sum to 1.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: where the axis is not there.
@@ -223,7 +222,7 @@ def softmin(x: Any, axis: int = -1, *, tape: Any = None) -> Any:
     >>> softmin(np.array([0.0, 0.0, 1000.0]))
     array([0.5, 0.5, 0. ])
     """
-    return softmax(neg(x, tape=tape), axis, tape=tape)
+    return softmax(neg(x), axis)
 
 
 publish(globals())

@@ -16,16 +16,16 @@ from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 
 
-def _split_heads(x: Any, dim: int, tape: Any) -> Any:
+def _split_heads(x: Any, dim: int) -> Any:
     """Reshape (..., length, heads * dim) to (..., heads, length, dim)."""
     shape = shape_of(x)
-    split = reshape(x, (*shape[:-1], shape[-1] // dim, dim), tape=tape)
-    return swapaxes(split, -3, -2, tape=tape)
+    split = reshape(x, (*shape[:-1], shape[-1] // dim, dim))
+    return swapaxes(split, -3, -2)
 
 
-def _project(x: Any, weight: Any, bias: Any, tape: Any) -> Any:
-    x, weight, bias = (as_floating(v, tape) for v in (x, weight, bias))
-    return linear(x, weight, bias, tape=tape)
+def _project(x: Any, weight: Any, bias: Any) -> Any:
+    x, weight, bias = (as_floating(v) for v in (x, weight, bias))
+    return linear(x, weight, bias)
 
 
 @composite(
@@ -66,7 +66,6 @@ def multi_head_attention(
     heads: int,
     mask: Any = None,
     causal: bool = False,
-    tape: Any = None,
 ) -> Any:
     """Multi-head attention with projections, as in a transformer.
 
@@ -88,7 +87,6 @@ def multi_head_attention(
         heads: The number of query heads.
         mask: See ``scaled_dot_product_attention``; it broadcasts to (..., heads, length, other).
         causal: See ``scaled_dot_product_attention``.
-        tape: The tape to record on.
 
     Returns:
         (..., length, out).
@@ -102,17 +100,13 @@ def multi_head_attention(
     """
     heads = check_int("multi_head_attention", "heads", heads, 1)
     dim, width = _head_sizes(heads, *map(shape_of, (w_q, w_k, w_v, w_o)))
-    queries = _split_heads(_project(q, w_q, b_q, tape), dim, tape)
-    keys = _split_heads(_project(k, w_k, b_k, tape), dim, tape)
-    values = _split_heads(_project(v, w_v, b_v, tape), width, tape)
-    out = scaled_dot_product_attention(queries, keys, values, mask, causal=causal, tape=tape)
+    queries = _split_heads(_project(q, w_q, b_q), dim)
+    keys = _split_heads(_project(k, w_k, b_k), dim)
+    values = _split_heads(_project(v, w_v, b_v), width)
+    out = scaled_dot_product_attention(queries, keys, values, mask, causal=causal)
     shape = shape_of(out)
-    joined = reshape(
-        swapaxes(out, -3, -2, tape=tape),
-        (*shape[:-3], shape[-2], shape[-3] * shape[-1]),
-        tape=tape,
-    )
-    return _project(joined, w_o, b_o, tape)
+    joined = reshape(swapaxes(out, -3, -2), (*shape[:-3], shape[-2], shape[-3] * shape[-1]))
+    return _project(joined, w_o, b_o)
 
 
 def _head_sizes(heads: int, w_q: Any, w_k: Any, w_v: Any, w_o: Any) -> tuple[int, int]:

@@ -17,35 +17,29 @@ from odyssey.table.samples import Reject, Sample, reject, sample
 
 
 def _conv_transpose(
-    n: int,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    options: tuple[Any, Any, Any, Any],
-    output_padding: Any,
-    tape: Any,
+    n: int, x: Any, weight: Any, bias: Any, options: tuple[Any, Any, Any, Any], output_padding: Any
 ) -> Any:
     """Transposed convolution over ``n`` axes."""
     who = f"conv_transpose{n}d"
     shape, window = shape_of(x), shape_of(weight)
     if len(shape) == n + 1 == len(window) - 1:  # one image
-        one = reshape(x, (1, *shape), tape=tape)
-        out = _conv_transpose(n, one, weight, bias, options, output_padding, tape)
-        return reshape(out, shape_of(out)[1:], tape=tape)
+        one = reshape(x, (1, *shape))
+        out = _conv_transpose(n, one, weight, bias, options, output_padding)
+        return reshape(out, shape_of(out)[1:])
     if len(shape) != n + 2 or len(window) != n + 2 or shape[1] != window[0]:
         raise ShapeError(
             f"{who}: x {shape} with weight {window}; wanted are x (samples, channels, and {n} "
             "spatial axes) and weight (channels, out / groups, and the window)"
         )
     size = _output_size(who, shape[2:], window[2:], options, output_padding)
-    out = convolution_input(x, weight, size, *options, tape=tape)
+    out = convolution_input(x, weight, size, *options)
     if bias is None:
         return out
     if shape_of(bias) != (out.shape[1],):
         raise ShapeError(
             f"{who}: bias {shape_of(bias)} for {out.shape[1]} channels; wanted is ({out.shape[1]},)"
         )
-    return add(out, reshape(bias, (-1, *(1,) * n), tape=tape), tape=tape)
+    return add(out, reshape(bias, (-1, *(1,) * n)))
 
 
 def _output_size(
@@ -94,7 +88,6 @@ def _declare_conv_transpose(
         output_padding: Any = 0,
         dilation: Any = 1,
         groups: int = 1,
-        tape: Any = None,
     ) -> Any:
         """Transposed convolution: each element adds the window, times itself, to the result.
 
@@ -111,14 +104,13 @@ def _declare_conv_transpose(
                 {images} of several sizes have as many windows.
             dilation: The distance between the elements of a window.
             groups: The number of groups of channels.
-            tape: The tape to record on.
 
         Returns:
             {Images} (samples, out, {sizes}); an axis has
             ``(n - 1) * stride - padding + dilation * (window - 1) + output_padding + 1`` elements.
         """
         options = (stride, padding, dilation, groups)
-        return _conv_transpose(n, x, weight, bias, options, output_padding, tape)
+        return _conv_transpose(n, x, weight, bias, options, output_padding)
 
     return conv_transpose_nd
 

@@ -118,7 +118,6 @@ def batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-    tape: Any = None,
 ) -> Any:
     """Batch norm: standardize each channel by its batch in training, else by running statistics.
 
@@ -135,7 +134,6 @@ def batch_norm(
         training: Use the statistics of this batch, and update the running ones.
         momentum: The weight of a batch in the running statistics, from 0 to 1.
         eps: Added to the variance, not negative.
-        tape: The tape to record on.
 
     Returns:
         An array of the shape of ``x``.
@@ -167,31 +165,29 @@ def batch_norm(
         running_mean = _check_running(who, running_mean, "running_mean", training)
         running_var = _check_running(who, running_var, "running_var", training)
     if not training:
-        return _normalize_by_running(x, running_mean, running_var, weight, bias, eps, tape)
+        return _normalize_by_running(x, running_mean, running_var, weight, bias, eps)
     refuse_lone(who, shape, _batch_axes(x), "in each channel")
-    weight, bias = by_channel(weight, x, tape), by_channel(bias, x, tape)
-    out = layer_norm(x, weight, bias, axis=_batch_axes(x), eps=eps, tape=tape)
+    weight, bias = by_channel(weight, x), by_channel(bias, x)
+    out = layer_norm(x, weight, bias, axis=_batch_axes(x), eps=eps)
     if not absent[0]:
         _update_running((running_mean, running_var), x, momentum)
     return out
 
 
-def _normalize_by_running(
-    x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float, tape: Any
-) -> Any:
+def _normalize_by_running(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> Any:
     dtype = np.result_type(*[floating_dtype(v.dtype) for v in (x, weight, bias) if v is not None])
     wider = np.result_type(dtype, np.float32)
 
     def channel(v: Any) -> Any:
-        v = v if v.dtype == wider else astype(v, wider, tape=tape)
-        return by_channel(v, x, tape)
+        v = v if v.dtype == wider else astype(v, wider)
+        return by_channel(v, x)
 
     deviation = sqrt(add(at_least_float32(var), eps))
-    scale = div(1.0 if weight is None else weight, deviation, tape=tape)
-    out = x if x.dtype == wider else astype(x, wider, tape=tape)
-    out = mul(sub(out, channel(mean), tape=tape), channel(scale), tape=tape)
-    out = out if bias is None else add(out, channel(bias), tape=tape)
-    return out if dtype == wider else astype(out, dtype, tape=tape)
+    scale = div(1.0 if weight is None else weight, deviation)
+    out = x if x.dtype == wider else astype(x, wider)
+    out = mul(sub(out, channel(mean)), channel(scale))
+    out = out if bias is None else add(out, channel(bias))
+    return out if dtype == wider else astype(out, dtype)
 
 
 publish(globals())

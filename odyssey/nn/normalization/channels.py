@@ -56,6 +56,6 @@ def refuse_lone(who: str, shape: Shape, axes: tuple[int, ...], what: str) -> Non
         )
 
 
-def by_channel(v: Any, x: Any, tape: Any) -> Any:
+def by_channel(v: Any, x: Any) -> Any:
     """Reshape a number for each channel so that it broadcasts to ``x``; None stays None."""
-    return v if v is None else reshape(v, (v.shape[0], *[1] * (x.ndim - 2)), tape=tape)
+    return v if v is None else reshape(v, (v.shape[0], *[1] * (x.ndim - 2)))

@@ -34,13 +34,7 @@ from odyssey.table.samples import reject, sample
     ],
 )
 def group_norm(
-    x: Any,
-    weight: Any = None,
-    bias: Any = None,
-    *,
-    groups: int,
-    eps: float = 1e-5,
-    tape: Any = None,
+    x: Any, weight: Any = None, bias: Any = None, *, groups: int, eps: float = 1e-5
 ) -> Any:
     """Group norm: standardize each group of channels, times ``weight``, plus ``bias``.
 
@@ -50,7 +44,6 @@ def group_norm(
         bias: A summand for each channel, or None.
         groups: The number of groups of consecutive channels.
         eps: Added to the variance, not negative.
-        tape: The tape to record on.
 
     Returns:
         An array of the shape of ``x``.
@@ -74,12 +67,12 @@ def group_norm(
     inner = (channels // groups, *shape[2:])
 
     def divided(v: Any) -> Any:
-        return v if v is None else reshape(v, (groups, inner[0], *[1] * (x.ndim - 2)), tape=tape)
+        return v if v is None else reshape(v, (groups, inner[0], *[1] * (x.ndim - 2)))
 
-    parts = reshape(x, (shape[0], groups, *inner), tape=tape)
+    parts = reshape(x, (shape[0], groups, *inner))
     axis = tuple(range(2, x.ndim + 1))
-    out = layer_norm(parts, divided(weight), divided(bias), axis=axis, eps=eps, tape=tape)
-    return reshape(out, shape, tape=tape)
+    out = layer_norm(parts, divided(weight), divided(bias), axis=axis, eps=eps)
+    return reshape(out, shape)
 
 
 @composite(
@@ -94,9 +87,7 @@ def group_norm(
         reject((2, 3, 4), (4,), match=r"weight \(4,\) for x \(2, 3, 4\)"),
     ],
 )
-def instance_norm(
-    x: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5, tape: Any = None
-) -> Any:
+def instance_norm(x: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
     """Instance norm: standardize each channel of each image, times ``weight``, plus ``bias``.
 
     Args:
@@ -104,7 +95,6 @@ def instance_norm(
         weight: A factor for each channel, (C,), or None.
         bias: A summand for each channel, or None.
         eps: Added to the variance, not negative.
-        tape: The tape to record on.
 
     Returns:
         An array of the shape of ``x``.
@@ -121,8 +111,8 @@ def instance_norm(
     axis = tuple(range(2, x.ndim))
     refuse_lone(who, shape, axis, "in each channel")
 
-    weight, bias = by_channel(weight, x, tape), by_channel(bias, x, tape)
-    return layer_norm(x, weight, bias, axis=axis, eps=eps, tape=tape)
+    weight, bias = by_channel(weight, x), by_channel(bias, x)
+    return layer_norm(x, weight, bias, axis=axis, eps=eps)
 
 
 publish(globals())

@@ -31,13 +31,7 @@ from odyssey.table.samples import reject, sample
     ],
 )
 def local_response_norm(
-    x: Any,
-    *,
-    size: int,
-    alpha: float = 1e-4,
-    beta: float = 0.75,
-    k: float = 1.0,
-    tape: Any = None,
+    x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Any:
     """Local response norm: ``x / (k + alpha * m)**beta``, m a mean square over channels.
 
@@ -49,7 +43,6 @@ def local_response_norm(
         alpha: The weight of the mean.
         beta: The power.
         k: The summand.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: If x has no channels.
@@ -68,14 +61,13 @@ def local_response_norm(
     if ndim < 2:
         raise ShapeError(f"{who}: x has shape {shape_of(x)}; wanted is (samples, channels, ...)")
     if x.dtype == np.float16:  # whose squares end at 65,504
-        options = {"size": size, "alpha": alpha, "beta": beta, "k": k, "tape": tape}
-        found = local_response_norm(astype(x, np.float32, tape=tape), **options)
-        return astype(found, np.float16, tape=tape)
-    squares = moveaxis(square(x, tape=tape), 1, -1, tape=tape)
+        wide = astype(x, np.float32)
+        return astype(local_response_norm(wide, size=size, alpha=alpha, beta=beta, k=k), x.dtype)
+    squares = moveaxis(square(x), 1, -1)
     widths = [(0, 0)] * (ndim - 1) + [(size // 2, (size - 1) // 2)]
-    padded = pad(squares, widths, tape=tape)
-    mean = moveaxis(avg_pool1d(padded, window=size, stride=1, tape=tape), -1, 1, tape=tape)
-    return div(x, power(add(mul(mean, alpha, tape=tape), k, tape=tape), beta, tape=tape), tape=tape)
+    padded = pad(squares, widths)
+    mean = moveaxis(avg_pool1d(padded, window=size, stride=1), -1, 1)
+    return div(x, power(add(mul(mean, alpha), k), beta))
 
 
 publish(globals())

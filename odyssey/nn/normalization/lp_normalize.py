@@ -33,9 +33,7 @@ from odyssey.table.shape_rules import normalize_axes
         reject(np.ones((1, 2), complex), error=DTypeError, match="real numbers"),
     ],
 )
-def normalize(
-    x: Any, *, p: float = 2.0, axis: int = 1, eps: float = 1e-12, tape: Any = None
-) -> Any:
+def normalize(x: Any, *, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Any:
     """Normalize vectors to p-norm 1.
 
     Args:
@@ -43,7 +41,6 @@ def normalize(
         p: The order of the norm, from 1 to infinity.
         axis: The axis of the vectors.
         eps: The least norm; shorter vectors are divided by it.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: If the axis does not exist.
@@ -60,13 +57,13 @@ def normalize(
     p = check_number("normalize", "p", p, "[1, inf]")
     (k,) = normalize_axes("normalize", axis, len(shape_of(x)))
     if x.dtype == np.float16:
-        single = astype(x, np.float32, tape=tape)
-        found = normalize(single, p=p, axis=axis, eps=eps, tape=tape)
-        return astype(found, np.float16, tape=tape)
+        single = astype(x, np.float32)
+        found = normalize(single, p=p, axis=axis, eps=eps)
+        return astype(found, np.float16)
     nothing = np.zeros((), x.dtype)
-    turned = swapaxes(x, k, -1, tape=tape)
-    length = pairwise_distance(turned, nothing, p=p, eps=0.0, keepdims=True, tape=tape)
-    return div(x, maximum(swapaxes(length, k, -1, tape=tape), eps, tape=tape), tape=tape)
+    turned = swapaxes(x, k, -1)
+    length = pairwise_distance(turned, nothing, p=p, eps=0.0, keepdims=True)
+    return div(x, maximum(swapaxes(length, k, -1), eps))
 
 
 publish(globals())

@@ -47,21 +47,21 @@ def _adaptive_windows(length: int, count: int) -> tuple[Array, Array]:
     return np.minimum(reads, length - 1), reads < ends[:, None]
 
 
-def _adaptive_average(who: str, x: Any, size: Any, dims: int, tape: Any) -> Any:
+def _adaptive_average(who: str, x: Any, size: Any, dims: int) -> Any:
     x = as_operand(who, "x", x)
     given, wanted = _spatial_sizes(who, x, size, dims)
     if all(n % m == 0 for n, m in zip(given, wanted, strict=True)):
         window = tuple([n // m for n, m in zip(given, wanted, strict=True)])
-        return _AVERAGE_POOLS[dims - 1](x, window=window, tape=tape)
+        return _AVERAGE_POOLS[dims - 1](x, window=window)
     if x.dtype.kind in "biu":
-        x = astype(x, MEAN_DTYPE(np.dtype(x.dtype)), tape=tape)
+        x = astype(x, MEAN_DTYPE(np.dtype(x.dtype)))
     for k, (n, m) in enumerate(zip(given, wanted, strict=True)):
         if n != m:
-            x = sampled(x, k - dims, (n, m), "area", 1.0, tape=tape)
+            x = sampled(x, k - dims, (n, m), "area", 1.0)
     return x
 
 
-def _adaptive_max(who: str, x: Any, size: Any, return_indices: bool, dims: int, tape: Any) -> Any:
+def _adaptive_max(who: str, x: Any, size: Any, return_indices: bool, dims: int) -> Any:
     x = as_operand(who, "x", x)
     if x.dtype.kind == "c":
         raise DTypeError(f"{who}: x is of {x.dtype}; complex numbers have no order")
@@ -70,23 +70,23 @@ def _adaptive_max(who: str, x: Any, size: Any, return_indices: bool, dims: int, 
     exists = np.ones(given, bool)
     for k, (n, m) in enumerate(zip(given, wanted, strict=True)):
         reads, known = _adaptive_windows(n, m)
-        x = take(x, reads, k - dims, tape=tape)
+        x = take(x, reads, k - dims)
         numbers, exists = (np.take(v, reads, k - dims) for v in (numbers, exists))
         exists &= known.reshape(*known.shape, *(1,) * (exists.ndim - 2 * k - 2))
     head = len(shape_of(x)) - 2 * dims
     order = (*range(head), *range(head, head + 2 * dims, 2), *range(head + 1, head + 2 * dims, 2))
     rows = (*wanted, numbers.size // math.prod(wanted))
-    x = transpose(x, order, tape=tape)
-    x = reshape(x, (*shape_of(x)[:head], *rows), tape=tape)
+    x = transpose(x, order)
+    x = reshape(x, (*shape_of(x)[:head], *rows))
     turned = [k - head for k in order[head:]]
     numbers, exists = (v.transpose(turned).reshape(rows) for v in (numbers, exists))
-    x = where(exists, x, least_value(x.dtype), tape=tape)
-    out = max(x, -1, tape=tape)
+    x = where(exists, x, least_value(x.dtype))
+    out = max(x, -1)
     if not return_indices:
         return out
-    places = argmax(x, -1, keepdims=True, tape=tape)
+    places = argmax(x, -1, keepdims=True)
     every = np.broadcast_to(numbers, shape_of(x))
-    return out, reshape(take_along_axis(every, places, -1, tape=tape), shape_of(out), tape=tape)
+    return out, reshape(take_along_axis(every, places, -1), shape_of(out))
 
 
 # By the number of spatial axes: the shape of operands, and two sizes.
@@ -120,7 +120,7 @@ def _declare_adaptive_average(n: int, example: str) -> Any:
 
     @composite(**_adaptive_cases(n, spread=False))
     @with_spatial_terms(who, n, example)
-    def adaptive_avg_pool_nd(x: Any, *, size: Any, tape: Any = None) -> Any:
+    def adaptive_avg_pool_nd(x: Any, *, size: Any) -> Any:
         """Adaptive average pooling over the last {axes}: the mean of each of ``size`` windows.
 
         Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n,
@@ -129,7 +129,6 @@ def _declare_adaptive_average(n: int, example: str) -> Any:
         Args:
             x: {Images}, (..., {sizes}).
             size: The number of windows, by axis; one number for all axes; None keeps an axis.
-            tape: The tape to record on.
 
         Returns:
             {Images} of that size.
@@ -137,7 +136,7 @@ def _declare_adaptive_average(n: int, example: str) -> Any:
         Raises:
             ShapeError: If x has no elements, or ``size`` does not fit its axes.
         """
-        return _adaptive_average(who, x, size, n, tape)
+        return _adaptive_average(who, x, size, n)
 
     return adaptive_avg_pool_nd
 
@@ -171,9 +170,7 @@ def _declare_adaptive_max(n: int, example: str) -> Any:
 
     @composite(**_adaptive_cases(n, spread=True))
     @with_spatial_terms(who, n, example)
-    def adaptive_max_pool_nd(
-        x: Any, *, size: Any, return_indices: bool = False, tape: Any = None
-    ) -> Any:
+    def adaptive_max_pool_nd(x: Any, *, size: Any, return_indices: bool = False) -> Any:
         """Adaptive max pooling over the last {axes}: the maximum of each of ``size`` windows.
 
         Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n,
@@ -184,7 +181,6 @@ def _declare_adaptive_max(n: int, example: str) -> Any:
             size: The number of windows, by axis; one number for all axes; None keeps an axis.
             return_indices: Return a pair: the result, and the index of the first largest element of
                 each window in its {image}, flattened in row-major order.
-            tape: The tape to record on.
 
         Returns:
             {Images} of that size, or the pair.
@@ -192,7 +188,7 @@ def _declare_adaptive_max(n: int, example: str) -> Any:
         Raises:
             ShapeError: If x has no elements, or ``size`` does not fit its axes.
         """
-        return _adaptive_max(who, x, size, return_indices, n, tape)
+        return _adaptive_max(who, x, size, return_indices, n)
 
     return adaptive_max_pool_nd
 

@@ -21,19 +21,19 @@ from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 
 
-def _lp_pool(who: str, x: Any, p: Any, window: Any, stride: Any, dims: int, tape: Any) -> Any:
+def _lp_pool(who: str, x: Any, p: Any, window: Any, stride: Any, dims: int) -> Any:
     p = check_number(who, "p", p, "(0, inf)")
     sizes, steps, *_ = window_options(who, dims, window, stride, 0)
     pooled = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1]
     if getattr(x, "dtype", None) == np.float16:  # whose powers end at 65,504
-        single = astype(x, np.float32, tape=tape)
-        found = _lp_pool(who, single, p, window, stride, dims, tape)
-        return astype(found, np.float16, tape=tape)
-    mean = pooled(power(x, p, tape=tape), window=sizes, stride=steps, tape=tape)
-    total = mul(mean, float(math.prod(sizes)), tape=tape)
-    nothing = equal(total, 0, tape=tape)
-    root = power(where(nothing, 1.0, total, tape=tape), 1 / p, tape=tape)
-    return where(nothing, 0.0, root, tape=tape)
+        single = astype(x, np.float32)
+        found = _lp_pool(who, single, p, window, stride, dims)
+        return astype(found, np.float16)
+    mean = pooled(power(x, p), window=sizes, stride=steps)
+    total = mul(mean, float(math.prod(sizes)))
+    nothing = equal(total, 0)
+    root = power(where(nothing, 1.0, total), 1 / p)
+    return where(nothing, 0.0, root)
 
 
 def _declare_lp_pool(n: int, shape: Shape, example: str) -> Any:
@@ -52,7 +52,7 @@ def _declare_lp_pool(n: int, shape: Shape, example: str) -> Any:
         ],
     )
     @with_spatial_terms(who, n, example)
-    def lp_pool_nd(x: Any, *, p: float, window: Any, stride: Any = None, tape: Any = None) -> Any:
+    def lp_pool_nd(x: Any, *, p: float, window: Any, stride: Any = None) -> Any:
         """Lp pooling over the last {axes}: ``sum(x**p)**(1 / p)`` of each window.
 
         Powers keep their sign, as in PyTorch: pass the absolute value for a norm. The derivative is
@@ -63,13 +63,12 @@ def _declare_lp_pool(n: int, shape: Shape, example: str) -> Any:
             p: The power.
             window: The size of the windows, an int, or one for each axis.
             stride: The distance between windows; the window by default.
-            tape: The tape to record on.
 
         Raises:
             ShapeError: If no window fits.
             SettingError: If the power is not positive.
         """
-        return _lp_pool(who, x, p, window, stride, n, tape)
+        return _lp_pool(who, x, p, window, stride, n)
 
     return lp_pool_nd
 

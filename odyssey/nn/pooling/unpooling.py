@@ -24,7 +24,7 @@ from odyssey.table.samples import Sample, reject, sample
 
 
 def _max_unpool(
-    who: str, x: Any, indices: Any, options: tuple[Any, ...], size: Any, dims: int, tape: Any
+    who: str, x: Any, indices: Any, options: tuple[Any, ...], size: Any, dims: int
 ) -> Any:
     x, indices = as_operand(who, "x", x), as_operand(who, "indices", indices)
     window, stride, padding, *_ = window_options(who, dims, *options)
@@ -42,15 +42,15 @@ def _max_unpool(
     wanted = int_per_axis(who, "output_size", size, dims)
     head = shape_of(x)[: len(shape_of(x)) - dims]
     if x.dtype.kind in "biu":  # sums of which could wrap round
-        x = astype(x, MEAN_DTYPE(np.dtype(x.dtype)), tape=tape)
+        x = astype(x, MEAN_DTYPE(np.dtype(x.dtype)))
     spec = Spec((*head, math.prod(wanted)), np.dtype(x.dtype))
-    x, indices = (reshape(v, (*head, math.prod(given)), tape=tape) for v in (x, indices))
+    x, indices = (reshape(v, (*head, math.prod(given))) for v in (x, indices))
     # Overlapping windows may repeat an index, whose elements are then equal: take their mean.
-    found = add_along_axis(x, indices, axis=-1, spec=spec, tape=tape)
-    ones = ones_like(x, real_dtype(np.dtype(x.dtype)), tape=tape)
-    count = add_along_axis(ones, indices, axis=-1, spec=spec, tape=tape)
-    out = div(found, maximum(count, 1, tape=tape), tape=tape)
-    return reshape(out, (*head, *wanted), tape=tape)
+    found = add_along_axis(x, indices, axis=-1, spec=spec)
+    ones = ones_like(x, real_dtype(np.dtype(x.dtype)))
+    count = add_along_axis(ones, indices, axis=-1, spec=spec)
+    out = div(found, maximum(count, 1))
+    return reshape(out, (*head, *wanted))
 
 
 def _declare_max_unpool(n: int, samples: list[Sample], shape: Shape, example: str) -> Any:
@@ -77,7 +77,6 @@ def _declare_max_unpool(n: int, samples: list[Sample], shape: Shape, example: st
         stride: Any = None,
         padding: Any = 0,
         output_size: Any = None,
-        tape: Any = None,
     ) -> Any:
         """Max unpooling of {images}: ``x`` at ``indices``, else 0; the inverse of ``max_pool{n}d``.
 
@@ -92,13 +91,12 @@ def _declare_max_unpool(n: int, samples: list[Sample], shape: Shape, example: st
             stride: The stride of the pooling; the window by default.
             padding: The padding of the pooling, on each side.
             output_size: The {sizes} of the result, if pooling dropped a remainder.
-            tape: The tape to record on.
 
         Raises:
             ShapeError: If ``x`` and ``indices`` differ in shape.
             DTypeError: If the indices are not integers.
         """
-        return _max_unpool(who, x, indices, (window, stride, padding), output_size, n, tape)
+        return _max_unpool(who, x, indices, (window, stride, padding), output_size, n)
 
     return max_unpool_nd
 

@@ -36,7 +36,7 @@ def _check_shapes(who: str, cell: str, x: Shape, states: list[Any], w_x: Shape, 
 
 
 def _scan(
-    who: str, cell: str, x: Any, states: list[Any], weights: tuple[Any, ...], tape: Any
+    who: str, cell: str, x: Any, states: list[Any], weights: tuple[Any, ...]
 ) -> tuple[Any, list[Any]]:
     """Return the hidden states after each step, and the last of all states."""
     w_x, w_h, b_x, b_h = weights
@@ -44,26 +44,26 @@ def _scan(
     if len(shape) < 2:
         raise ShapeError(f"{who}: x {shape}; wanted is (times, ..., in), the time first")
     _check_shapes(who, cell, shape[1:], states, shape_of(w_x), shape_of(w_h))
-    x, w_x, b_x = (as_floating(v, tape) for v in (x, w_x, b_x))
+    x, w_x, b_x = (as_floating(v) for v in (x, w_x, b_x))
     if x.dtype.kind == "c":
         raise DTypeError(f"{who}: x is complex; its real and imaginary parts can be two inputs")
     width = shape_of(w_h)[-1]
     zeros = np.zeros((*shape[1:-1], width), x.dtype)
-    first = stack([zeros if s is None else s for s in states], tape=tape)
-    products = linear(x, w_x, b_x, tape=tape)
-    made = recurrent_states(products, first, w_h, b_h, cell=cell, tape=tape)
-    hidden = getitem(made, (slice(None), 0), tape=tape)
-    ends = getitem(made, -1, tape=tape) if shape[0] else first
-    return hidden, [getitem(ends, k, tape=tape) for k in range(len(states))]
+    first = stack([zeros if s is None else s for s in states])
+    products = linear(x, w_x, b_x)
+    made = recurrent_states(products, first, w_h, b_h, cell=cell)
+    hidden = getitem(made, (slice(None), 0))
+    ends = getitem(made, -1) if shape[0] else first
+    return hidden, [getitem(ends, k) for k in range(len(states))]
 
 
 def _single_step(
-    who: str, cell: str, x: Any, states: list[Any], weights: tuple[Any, ...], tape: Any
+    who: str, cell: str, x: Any, states: list[Any], weights: tuple[Any, ...]
 ) -> list[Any]:
     shape = shape_of(x)
     if not shape:
         raise ShapeError(f"{who}: x is a number; wanted is (..., in)")
-    return _scan(who, cell, expand_dims(x, 0, tape=tape), states, weights, tape)[1]
+    return _scan(who, cell, expand_dims(x, 0), states, weights)[1]
 
 
 def _read_state_pair(who: str, state: Any) -> list[Any]:
@@ -95,16 +95,7 @@ def _activation_cell(who: str, activation: Any) -> str:
         reject((), (4,), (4, 3), (4, 4), match="is a number"),
     ],
 )
-def rnn_cell(
-    x: Any,
-    h: Any,
-    w_x: Any,
-    w_h: Any,
-    b: Any = None,
-    *,
-    activation: str = "tanh",
-    tape: Any = None,
-) -> Any:
+def rnn_cell(x: Any, h: Any, w_x: Any, w_h: Any, b: Any = None, *, activation: str = "tanh") -> Any:
     """One step of a simple recurrent layer, ``tanh(x @ w_x.T + h @ w_h.T + b)``.
 
     Args:
@@ -114,7 +105,6 @@ def rnn_cell(
         w_h: (width, width).
         b: (width,), or None. PyTorch's two biases are its sum.
         activation: ``"tanh"`` or ``"relu"``.
-        tape: The tape to record on.
 
     Returns:
         The new hidden state, (..., width).
@@ -126,7 +116,7 @@ def rnn_cell(
     array([2.])
     """
     cell = _activation_cell("rnn_cell", activation)
-    return _single_step("rnn_cell", cell, x, [h], (w_x, w_h, b, None), tape)[0]
+    return _single_step("rnn_cell", cell, x, [h], (w_x, w_h, b, None))[0]
 
 
 @composite(
@@ -141,14 +131,7 @@ def rnn_cell(
     ],
 )
 def rnn(
-    x: Any,
-    h: Any,
-    w_x: Any,
-    w_h: Any,
-    b: Any = None,
-    *,
-    activation: str = "tanh",
-    tape: Any = None,
+    x: Any, h: Any, w_x: Any, w_h: Any, b: Any = None, *, activation: str = "tanh"
 ) -> tuple[Any, Any]:
     """A simple recurrent layer over a sequence: ``rnn_cell`` at each time.
 
@@ -159,7 +142,6 @@ def rnn(
         w_h: (width, width).
         b: (width,), or None.
         activation: ``"tanh"`` or ``"relu"``.
-        tape: The tape to record on.
 
     Returns:
         The hidden states after each step, (times, ..., width), and the last of them.
@@ -172,9 +154,7 @@ def rnn(
     >>> states.ravel(), last
     (array([1., 2., 3.]), array([3.]))
     """
-    out, (last,) = _scan(
-        "rnn", _activation_cell("rnn", activation), x, [h], (w_x, w_h, b, None), tape
-    )
+    out, (last,) = _scan("rnn", _activation_cell("rnn", activation), x, [h], (w_x, w_h, b, None))
     return out, last
 
 
@@ -191,9 +171,7 @@ def rnn(
         reject((2, 3), np.ones((2, 2)), (8, 3), (8, 2), error=DTypeError, match=r"pair \(h, c\)"),
     ],
 )
-def lstm_cell(
-    x: Any, state: Any, w_x: Any, w_h: Any, b: Any = None, *, tape: Any = None
-) -> tuple[Any, Any]:
+def lstm_cell(x: Any, state: Any, w_x: Any, w_h: Any, b: Any = None) -> tuple[Any, Any]:
     """One step of a long short-term memory (LSTM).
 
     S. Hochreiter and J. Schmidhuber, Long Short-Term Memory, 1997, with a forget gate. The
@@ -207,7 +185,6 @@ def lstm_cell(
         w_x: (4 * width, in).
         w_h: (4 * width, width).
         b: (4 * width,), or None. PyTorch's two biases are its sum.
-        tape: The tape to record on.
 
     Returns:
         The new pair (h, c).
@@ -221,7 +198,7 @@ def lstm_cell(
     (array([0.]), array([0.]))
     """
     states = _read_state_pair("lstm_cell", state)
-    h, c = _single_step("lstm_cell", "lstm", x, states, (w_x, w_h, b, None), tape)
+    h, c = _single_step("lstm_cell", "lstm", x, states, (w_x, w_h, b, None))
     return h, c
 
 
@@ -235,9 +212,7 @@ def lstm_cell(
         reject((3, 2, 3), [(2, 2)], (8, 3), (8, 2), error=DTypeError, match=r"pair \(h, c\)"),
     ],
 )
-def lstm(
-    x: Any, state: Any, w_x: Any, w_h: Any, b: Any = None, *, tape: Any = None
-) -> tuple[Any, tuple[Any, Any]]:
+def lstm(x: Any, state: Any, w_x: Any, w_h: Any, b: Any = None) -> tuple[Any, tuple[Any, Any]]:
     """Long short-term memory (LSTM) over a sequence: ``lstm_cell`` at each time.
 
     Args:
@@ -246,7 +221,6 @@ def lstm(
         w_x: (4 * width, in).
         w_h: (4 * width, width).
         b: (4 * width,), or None.
-        tape: The tape to record on.
 
     Returns:
         The hidden states after each step, (times, ..., width), and the last pair (h, c).
@@ -260,7 +234,7 @@ def lstm(
     ((5, 1), (1,), (1,))
     """
     states = _read_state_pair("lstm", state)
-    out, (h, c) = _scan("lstm", "lstm", x, states, (w_x, w_h, b, None), tape)
+    out, (h, c) = _scan("lstm", "lstm", x, states, (w_x, w_h, b, None))
     return out, (h, c)
 
 
@@ -274,16 +248,7 @@ def lstm(
     ],
     rejects=[reject((2, 3), (2, 2), (8, 3), (8, 2), match=r"3 \* width")],
 )
-def gru_cell(
-    x: Any,
-    h: Any,
-    w_x: Any,
-    w_h: Any,
-    b_x: Any = None,
-    b_h: Any = None,
-    *,
-    tape: Any = None,
-) -> Any:
+def gru_cell(x: Any, h: Any, w_x: Any, w_h: Any, b_x: Any = None, b_h: Any = None) -> Any:
     """One step of a gated recurrent unit (GRU).
 
     K. Cho et al., Learning Phrase Representations using RNN Encoder-Decoder, 2014. Of
@@ -298,7 +263,6 @@ def gru_cell(
         w_h: (3 * width, width).
         b_x: (3 * width,), or None.
         b_h: (3 * width,), or None.
-        tape: The tape to record on.
 
     Returns:
         The new hidden state, (..., width).
@@ -309,7 +273,7 @@ def gru_cell(
     >>> gru_cell(np.zeros(2), np.ones(1), np.ones((3, 2)), np.zeros((3, 1)))
     array([0.5])
     """
-    return _single_step("gru_cell", "gru", x, [h], (w_x, w_h, b_x, b_h), tape)[0]
+    return _single_step("gru_cell", "gru", x, [h], (w_x, w_h, b_x, b_h))[0]
 
 
 @composite(
@@ -319,16 +283,7 @@ def gru_cell(
     ],
     rejects=[reject((3, 2, 3), (2, 2), (8, 3), (8, 2), match=r"3 \* width")],
 )
-def gru(
-    x: Any,
-    h: Any,
-    w_x: Any,
-    w_h: Any,
-    b_x: Any = None,
-    b_h: Any = None,
-    *,
-    tape: Any = None,
-) -> tuple[Any, Any]:
+def gru(x: Any, h: Any, w_x: Any, w_h: Any, b_x: Any = None, b_h: Any = None) -> tuple[Any, Any]:
     """Gated recurrent unit (GRU) over a sequence: ``gru_cell`` at each time.
 
     Args:
@@ -338,7 +293,6 @@ def gru(
         w_h: (3 * width, width).
         b_x: (3 * width,), or None.
         b_h: (3 * width,), or None.
-        tape: The tape to record on.
 
     Returns:
         The hidden states after each step, (times, ..., width), and the last of them.
@@ -350,7 +304,7 @@ def gru(
     >>> states.ravel()
     array([0.5    , 0.25   , 0.125  , 0.0625 , 0.03125])
     """
-    out, (last,) = _scan("gru", "gru", x, [h], (w_x, w_h, b_x, b_h), tape)
+    out, (last,) = _scan("gru", "gru", x, [h], (w_x, w_h, b_x, b_h))
     return out, last
 
 

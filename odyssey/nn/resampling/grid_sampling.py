@@ -39,34 +39,34 @@ _PADDINGS = ("zeros", "border", "reflection")
 # ------------------------------------------------------------------ positions
 
 
-def _to_pixels(places: Any, length: int, align_corners: bool, tape: Any) -> Any:
+def _to_pixels(places: Any, length: int, align_corners: bool) -> Any:
     """Map positions from -1 to 1 to those of elements, counted from 0."""
     if align_corners:
-        return mul(add(places, 1, tape=tape), (length - 1) / 2, tape=tape)
-    return sub(mul(add(places, 1, tape=tape), length / 2, tape=tape), 0.5, tape=tape)
+        return mul(add(places, 1), (length - 1) / 2)
+    return sub(mul(add(places, 1), length / 2), 0.5)
 
 
-def _reflect(places: Any, low: float, high: float, tape: Any) -> Any:
+def _reflect(places: Any, low: float, high: float) -> Any:
     """Reflect positions between two ends."""
     span = high - low
     if span <= 0:
-        return mul(places, 0.0, tape=tape)
-    there = mod(sub(places, low, tape=tape), 2 * span, tape=tape)
-    back = sub(2 * span, there, tape=tape)
-    return add(where(less_equal(there, span), there, back, tape=tape), low, tape=tape)
+        return mul(places, 0.0)
+    there = mod(sub(places, low), 2 * span)
+    back = sub(2 * span, there)
+    return add(where(less_equal(there, span), there, back), low)
 
 
-def _pad_positions(places: Any, length: int, padding: str, align_corners: bool, tape: Any) -> Any:
+def _pad_positions(places: Any, length: int, padding: str, align_corners: bool) -> Any:
     """Move positions onto elements, as the padding mode says."""
     if padding == "zeros":  # beyond is outside, and infinite positions would give NaN weights
-        return clip(places, -2.0, length + 1.0, tape=tape)
+        return clip(places, -2.0, length + 1.0)
     if padding == "reflection":
         ends = (0.0, length - 1.0) if align_corners else (-0.5, length - 0.5)
-        places = _reflect(places, *ends, tape)
-    return clip(places, 0.0, length - 1.0, tape=tape)
+        places = _reflect(places, *ends)
+    return clip(places, 0.0, length - 1.0)
 
 
-def _axis_neighbours(places: Any, length: int, mode: str, tape: Any) -> list[tuple[Any, Any, Any]]:
+def _axis_neighbours(places: Any, length: int, mode: str) -> list[tuple[Any, Any, Any]]:
     """Return indices, a mask of those inside, and weights or None, of the elements read on an axis.
 
     Linear weights treat a NaN position as inside, so that the result is NaN; it has no nearest
@@ -83,8 +83,8 @@ def _axis_neighbours(places: Any, length: int, mode: str, tape: Any) -> list[tup
         weights = None
         if mode == "bilinear":
             inside = logical_or(inside, odd)
-            share = sub(places, left, tape=tape)
-            weights = share if k else sub(1, share, tape=tape)
+            share = sub(places, left)
+            weights = share if k else sub(1, share)
         found.append((indices, inside, weights))
     return found
 
@@ -155,7 +155,6 @@ def grid_sample(
     mode: str = "bilinear",
     padding_mode: str = "zeros",
     align_corners: bool = False,
-    tape: Any = None,
 ) -> Any:
     """Images read at places of a grid, from -1 to 1 along each axis, and between them.
 
@@ -167,7 +166,6 @@ def grid_sample(
         padding_mode: What is outside: ``"zeros"``, the ``"border"``, or the ``"reflection"``.
         align_corners: Whether -1 and 1 mean the first and last elements, instead of the corners of
             the image.
-        tape: The tape to record on.
 
     Returns:
         Images of the height and width of the grid. The derivative in a place between two cells is
@@ -190,20 +188,20 @@ def grid_sample(
     count = math.prod(size)
     axes = []
     for k, length in enumerate(lengths):
-        places = getitem(grid, (..., len(lengths) - 1 - k), tape=tape)
-        places = reshape(places, (samples, 1, count), tape=tape)
-        places = _to_pixels(places, length, align_corners, tape)
-        places = _pad_positions(places, length, padding_mode, align_corners, tape)
-        axes.append(_axis_neighbours(places, length, mode, tape))
-    flat = reshape(x, (samples, channels, math.prod(lengths)), tape=tape)
+        places = getitem(grid, (..., len(lengths) - 1 - k))
+        places = reshape(places, (samples, 1, count))
+        places = _to_pixels(places, length, align_corners)
+        places = _pad_positions(places, length, padding_mode, align_corners)
+        axes.append(_axis_neighbours(places, length, mode))
+    flat = reshape(x, (samples, channels, math.prod(lengths)))
     total: Any = None
     for corner in product(*axes):
-        part = _corner_term(flat, corner, lengths, tape)
-        total = part if total is None else add(total, part, tape=tape)
-    return reshape(total, (samples, channels, *size), tape=tape)
+        part = _corner_term(flat, corner, lengths)
+        total = part if total is None else add(total, part)
+    return reshape(total, (samples, channels, *size))
 
 
-def _corner_term(flat: Any, corner: Any, lengths: list[int], tape: Any) -> Any:
+def _corner_term(flat: Any, corner: Any, lengths: list[int]) -> Any:
     """Return the contribution of one neighbour of each position; 0 outside."""
     index: Any = 0
     inside: Any = True
@@ -212,9 +210,9 @@ def _corner_term(flat: Any, corner: Any, lengths: list[int], tape: Any) -> Any:
         index = add(mul(index, length), indices)
         inside = logical_and(inside, fits)
         if own is not None:
-            weight = own if weight is None else mul(weight, own, tape=tape)
-    found = where(inside, take_along_axis(flat, index, axis=2, tape=tape), 0, tape=tape)
-    return found if weight is None else mul(found, weight, tape=tape)
+            weight = own if weight is None else mul(weight, own)
+    found = where(inside, take_along_axis(flat, index, axis=2), 0)
+    return found if weight is None else mul(found, weight)
 
 
 # ------------------------------------------------------------------ affine maps
@@ -251,7 +249,7 @@ def _read_image_size(size: Any) -> Shape:
         reject(np.ones((1, 2, 3), int), size=(1, 1, 2, 2), error=DTypeError, match="floating"),
     ],
 )
-def affine_grid(theta: Any, size: Any, *, align_corners: bool = False, tape: Any = None) -> Any:
+def affine_grid(theta: Any, size: Any, *, align_corners: bool = False) -> Any:
     """The places that affine maps give to the elements of images, for ``grid_sample``.
 
     Args:
@@ -260,7 +258,6 @@ def affine_grid(theta: Any, size: Any, *, align_corners: bool = False, tape: Any
         size: Of the images: (samples, channels, height, width), of volumes with a depth before.
         align_corners: Whether -1 and 1 mean the first and last elements, instead of the corners of
             the image.
-        tape: The tape to record on.
 
     Returns:
         A grid, (samples, height, width, 2), of volumes (samples, depth, height, width, 3).
@@ -286,8 +283,8 @@ def affine_grid(theta: Any, size: Any, *, align_corners: bool = False, tape: Any
         raise DTypeError(f"affine_grid: theta of {theta.dtype}; pass real floating numbers")
     spots = np.meshgrid(*[_axis_positions(n, align_corners) for n in lengths], indexing="ij")
     base = np.stack([*reversed(spots), np.ones(lengths)], -1).astype(theta.dtype)
-    turned = matmul(base.reshape(-1, dims + 1), matrix_transpose(theta, tape=tape), tape=tape)
-    return reshape(turned, (samples, *lengths, dims), tape=tape)
+    turned = matmul(base.reshape(-1, dims + 1), matrix_transpose(theta))
+    return reshape(turned, (samples, *lengths, dims))
 
 
 publish(globals())

@@ -112,7 +112,6 @@ def interpolate(
     scale: Any = None,
     mode: str = "nearest",
     align_corners: bool = False,
-    tape: Any = None,
 ) -> Any:
     """Images of another size, each element made of those that lie around its place.
 
@@ -125,7 +124,6 @@ def interpolate(
             images; ``"area"``, the mean of what an element covers.
         align_corners: Whether the first and last elements keep their places, instead of the
             corners of the image.
-        tape: The tape to record on.
 
     Returns:
         The same samples and channels; of floating numbers but where elements are copied.
@@ -142,15 +140,15 @@ def interpolate(
     given = _check_mode(x, mode, align_corners)
     wanted, steps = _new_lengths(given, size, scale)
     if mode == "area":
-        return _AREA_POOLS[len(given) - 1](x, size=wanted, tape=tape)
+        return _AREA_POOLS[len(given) - 1](x, size=wanted)
     kind = mode if mode.startswith("nearest") else "cubic" if mode == "bicubic" else "linear"
     copied = x.dtype.kind in "biu" and kind.startswith("nearest")
     for k in reversed(range(len(given))):
         axis, lengths = k - len(given), (given[k], wanted[k])
         if copied:  # integers stay so
-            x = take(x, nearest_indices(*lengths, mode, steps[k]), axis, tape=tape)
+            x = take(x, nearest_indices(*lengths, mode, steps[k]), axis)
         else:
-            x = sampled(x, axis, lengths, kind, steps[k], align_corners, tape=tape)
+            x = sampled(x, axis, lengths, kind, steps[k], align_corners)
     return x
 
 

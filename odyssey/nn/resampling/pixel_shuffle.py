@@ -51,7 +51,7 @@ def _channels_and_size(who: str, x: Any, least: int = 3) -> Shape:
         reject((1, 4, 2, 2), upscale_factor=0, error=SettingError, match="at least 1"),
     ],
 )
-def pixel_shuffle(x: Any, *, upscale_factor: int, tape: Any = None) -> Any:
+def pixel_shuffle(x: Any, *, upscale_factor: int) -> Any:
     """Pixel shuffle: rearrange (..., C r², H, W) to (..., C, H r, W r).
 
     W. Shi et al., Real-Time Single Image and Video Super-Resolution, 2016.
@@ -59,7 +59,6 @@ def pixel_shuffle(x: Any, *, upscale_factor: int, tape: Any = None) -> Any:
     Args:
         x: Images.
         upscale_factor: How many times as high and as wide they become, r.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: where the number of channels is not a multiple of r².
@@ -76,9 +75,9 @@ def pixel_shuffle(x: Any, *, upscale_factor: int, tape: Any = None) -> Any:
             f"the square of upscale_factor={r}"
         )
     n, kept = len(head), channels // (r * r)
-    parts = reshape(x, (*head, kept, r, r, height, width), tape=tape)
-    turned = transpose(parts, (*range(n + 1), n + 3, n + 1, n + 4, n + 2), tape=tape)
-    return reshape(turned, (*head, kept, height * r, width * r), tape=tape)
+    parts = reshape(x, (*head, kept, r, r, height, width))
+    turned = transpose(parts, (*range(n + 1), n + 3, n + 1, n + 4, n + 2))
+    return reshape(turned, (*head, kept, height * r, width * r))
 
 
 @composite(
@@ -94,7 +93,7 @@ def pixel_shuffle(x: Any, *, upscale_factor: int, tape: Any = None) -> Any:
         reject((1, 4, 2, 2), downscale_factor=0, error=SettingError, match="at least 1"),
     ],
 )
-def pixel_unshuffle(x: Any, *, downscale_factor: int, tape: Any = None) -> Any:
+def pixel_unshuffle(x: Any, *, downscale_factor: int) -> Any:
     """Pixel unshuffle: rearrange (..., C, H r, W r) to (..., C r², H, W).
 
     Undoes ``pixel_shuffle``.
@@ -102,7 +101,6 @@ def pixel_unshuffle(x: Any, *, downscale_factor: int, tape: Any = None) -> Any:
     Args:
         x: Images.
         downscale_factor: What part of their height and width they keep, r.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: where height or width is not a multiple of r.
@@ -118,9 +116,9 @@ def pixel_unshuffle(x: Any, *, downscale_factor: int, tape: Any = None) -> Any:
             "the downscale_factor"
         )
     n = len(head)
-    parts = reshape(x, (*head, channels, height // r, r, width // r, r), tape=tape)
-    turned = transpose(parts, (*range(n + 1), n + 2, n + 4, n + 1, n + 3), tape=tape)
-    return reshape(turned, (*head, channels * r * r, height // r, width // r), tape=tape)
+    parts = reshape(x, (*head, channels, height // r, r, width // r, r))
+    turned = transpose(parts, (*range(n + 1), n + 2, n + 4, n + 1, n + 3))
+    return reshape(turned, (*head, channels * r * r, height // r, width // r))
 
 
 @composite(
@@ -131,7 +129,7 @@ def pixel_unshuffle(x: Any, *, downscale_factor: int, tape: Any = None) -> Any:
         reject((1, 4), groups=0, error=SettingError, match="at least 1"),
     ],
 )
-def channel_shuffle(x: Any, *, groups: int, tape: Any = None) -> Any:
+def channel_shuffle(x: Any, *, groups: int) -> Any:
     """Channel shuffle: the first channel of each group, then the second of each, and so on.
 
     X. Zhang et al., ShuffleNet, 2018.
@@ -139,7 +137,6 @@ def channel_shuffle(x: Any, *, groups: int, tape: Any = None) -> Any:
     Args:
         x: Any samples, their channels on axis 1.
         groups: How many groups the channels form.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: where the number of channels is not a multiple of ``groups``.
@@ -157,9 +154,9 @@ def channel_shuffle(x: Any, *, groups: int, tape: Any = None) -> Any:
         raise ShapeError(
             f"channel_shuffle: x has {shape[1]} channels, not a multiple of {count} groups"
         )
-    parts = reshape(x, (shape[0], count, shape[1] // count, *shape[2:]), tape=tape)
-    turned = transpose(parts, (0, 2, 1, *range(3, len(shape) + 1)), tape=tape)
-    return reshape(turned, shape, tape=tape)
+    parts = reshape(x, (shape[0], count, shape[1] // count, *shape[2:]))
+    turned = transpose(parts, (0, 2, 1, *range(3, len(shape) + 1)))
+    return reshape(turned, shape)
 
 
 publish(globals())

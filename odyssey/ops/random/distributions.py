@@ -50,8 +50,8 @@ def _is_representable_range(low: float, high: float, kind: np.dtype[Any]) -> boo
     return bool(np.isfinite(kind.type(high) - kind.type(low)))
 
 
-def _cast_parameter(dtype: np.dtype[Any], v: Any, tape: Any) -> Any:
-    return v if v.dtype == dtype else astype(v, dtype, tape=tape)
+def _cast_parameter(dtype: np.dtype[Any], v: Any) -> Any:
+    return v if v.dtype == dtype else astype(v, dtype)
 
 
 @composite(
@@ -71,13 +71,7 @@ def _cast_parameter(dtype: np.dtype[Any], v: Any, tape: Any) -> Any:
     ],
 )
 def random_uniform(
-    shape: Any,
-    *,
-    low: Any = 0.0,
-    high: Any = 1.0,
-    dtype: Any = np.float64,
-    rng: Any = None,
-    tape: Any = None,
+    shape: Any, *, low: Any = 0.0, high: Any = 1.0, dtype: Any = np.float64, rng: Any = None
 ) -> Any:
     """Random numbers uniformly distributed in the interval ``[low, high)``.
 
@@ -88,7 +82,6 @@ def random_uniform(
         dtype: float16, float32 or float64.
         rng: The ``od.Generator`` to draw from; by default that of the process, which has a random
             seed from the system.
-        tape: The tape to record on.
 
     Raises:
         SettingError: if ``low`` is above ``high``.
@@ -111,12 +104,10 @@ def random_uniform(
     u = philox_uniform(state, shape=sizes, dtype=kind)
     if plain and (low, high) == (0.0, 1.0):
         return u
-    out = _cast_parameter(
-        kind, add(mul(u, sub(high, low, tape=tape), tape=tape), low, tape=tape), tape
-    )
+    out = _cast_parameter(kind, add(mul(u, sub(high, low)), low))
     if not plain or low == high:
         return out
-    return minimum(out, np.nextafter(kind.type(high), kind.type(low)), tape=tape)
+    return minimum(out, np.nextafter(kind.type(high), kind.type(low)))
 
 
 @composite(
@@ -134,13 +125,7 @@ def random_uniform(
     ],
 )
 def random_normal(
-    shape: Any,
-    *,
-    mean: Any = 0.0,
-    std: Any = 1.0,
-    dtype: Any = np.float64,
-    rng: Any = None,
-    tape: Any = None,
+    shape: Any, *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = np.float64, rng: Any = None
 ) -> Any:
     """Random numbers normally distributed with a mean and a standard deviation.
 
@@ -151,7 +136,6 @@ def random_normal(
         dtype: float16, float32 or float64.
         rng: The ``od.Generator`` to draw from; by default that of the process, which has a random
             seed from the system.
-        tape: The tape to record on.
 
     >>> import odyssey as od
     >>> random_normal((2,), rng=od.Generator(7)).round(3)
@@ -168,7 +152,7 @@ def random_normal(
     z = philox_normal(state, shape=sizes, dtype=kind)
     if type(mean) is float and type(std) is float and (mean, std) == (0.0, 1.0):
         return z
-    return _cast_parameter(kind, add(mul(z, std, tape=tape), mean, tape=tape), tape)
+    return _cast_parameter(kind, add(mul(z, std), mean))
 
 
 publish(globals())

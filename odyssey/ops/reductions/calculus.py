@@ -21,8 +21,8 @@ from odyssey.table.shape_rules import normalize_axes
 from odyssey.table.value import Symbol, Value
 
 
-def _slice_axis(x: Any, axis: int, start: int | None, stop: int | None, tape: Any) -> Any:
-    return getitem(x, (slice(None),) * axis + (slice(start, stop),), tape=tape)
+def _slice_axis(x: Any, axis: int, start: int | None, stop: int | None) -> Any:
+    return getitem(x, (slice(None),) * axis + (slice(start, stop),))
 
 
 def _one_axis(who: str, axis: Any, x: Any) -> int:
@@ -49,9 +49,7 @@ def _one_axis(who: str, axis: Any, x: Any) -> int:
         reject((3,), n=-1, error=SettingError, match="cannot be negative"),
     ],
 )
-def diff(
-    a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None, *, tape: Any = None
-) -> Any:
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """Differences of neighbours along an axis, taken ``n`` times.
 
     Args:
@@ -60,7 +58,6 @@ def diff(
         axis: The axis.
         prepend: Elements put before the array, an array or one number.
         append: Elements put after it.
-        tape: The tape to record on.
 
     Returns:
         The differences, an array shorter by ``n`` along ``axis``.
@@ -79,21 +76,21 @@ def diff(
     a = as_operand("diff", "a", a)
     k = _one_axis("diff", axis, a)
     ends = [("prepend", prepend), ("append", append)]
-    before, after = (_boundary_operand(a, name, end, k, tape) for name, end in ends)
+    before, after = (_boundary_operand(a, name, end, k) for name, end in ends)
     if before or after:
-        a = concatenate([*before, a, *after], axis=k, tape=tape)
+        a = concatenate([*before, a, *after], axis=k)
     for _ in range(min(n, a.shape[k])):  # further differences are empty
         apart = not_equal if a.dtype == bool else sub
-        a = apart(_slice_axis(a, k, 1, None, tape), _slice_axis(a, k, None, -1, tape), tape=tape)
+        a = apart(_slice_axis(a, k, 1, None), _slice_axis(a, k, None, -1))
     return a
 
 
-def _boundary_operand(a: Any, name: str, end: Any, axis: int, tape: Any) -> list[Any]:
+def _boundary_operand(a: Any, name: str, end: Any, axis: int) -> list[Any]:
     if end is None:
         return []
     end = as_operand("diff", name, end)
     if not end.shape:
-        end = broadcast_to(end, (*a.shape[:axis], 1, *a.shape[axis + 1 :]), tape=tape)
+        end = broadcast_to(end, (*a.shape[:axis], 1, *a.shape[axis + 1 :]))
     return [end]
 
 
@@ -112,7 +109,7 @@ def _boundary_operand(a: Any, name: str, end: Any, axis: int, tape: Any) -> list
     ],
     rejects=[reject((2, 3), axis=2, match="does not fit")],
 )
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, *, tape: Any = None) -> Any:
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """Integral along an axis by the trapezoidal rule.
 
     Args:
@@ -120,7 +117,6 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, *, tape: Any
         x: The sample points, on one axis or in the shape of ``y``; by default ``dx`` apart.
         dx: The spacing, where no ``x`` is given.
         axis: The axis.
-        tape: The tape to record on.
 
     Returns:
         The integrals, with gradients in ``y``, ``x`` and ``dx``.
@@ -137,11 +133,11 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, *, tape: Any
         widths = dx
     else:
         x = as_operand("trapezoid", "x", x)
-        widths = diff(x, axis=-1 if len(x.shape) == 1 else axis, tape=tape)
+        widths = diff(x, axis=-1 if len(x.shape) == 1 else axis)
         if len(x.shape) == 1:
-            widths = reshape(widths, _vector_shape(widths.shape[0], k, len(y.shape)), tape=tape)
-    ends = add(_slice_axis(y, k, 1, None, tape), _slice_axis(y, k, None, -1, tape), tape=tape)
-    return sum(div(mul(widths, ends, tape=tape), 2.0, tape=tape), k, tape=tape)
+            widths = reshape(widths, _vector_shape(widths.shape[0], k, len(y.shape)))
+    ends = add(_slice_axis(y, k, 1, None), _slice_axis(y, k, None, -1))
+    return sum(div(mul(widths, ends), 2.0), k)
 
 
 def _vector_shape(length: int, axis: int, ndim: int) -> tuple[int, ...]:
@@ -164,9 +160,7 @@ def _vector_shape(length: int, axis: int, ndim: int) -> tuple[int, ...]:
     ],
     rejects=[reject((1, 3), axis=0, match="too short"), reject((3,), (2,), match="pass 3")],
 )
-def gradient(
-    f: Any, *varargs: Any, axis: Axes = None, edge_order: int = 1, tape: Any = None
-) -> Any:
+def gradient(f: Any, *varargs: Any, axis: Axes = None, edge_order: int = 1) -> Any:
     """Numerical gradient of sampled values: central differences, one-sided at the ends.
 
     For the gradient of a function see ``od.grad``.
@@ -177,7 +171,6 @@ def gradient(
             or the coordinates along it.
         axis: One axis or several; by default all.
         edge_order: Order of accuracy at the ends, 1 or 2.
-        tape: The tape to record on.
 
     Returns:
         An array of the shape of ``f``, or for several axes a tuple of them.
@@ -193,15 +186,15 @@ def gradient(
     if edge_order not in (1, 2):
         raise SettingError(f"gradient: edge_order is {format_value(edge_order)}; pass 1 or 2")
     if f.dtype.kind in "biu":
-        f = astype(f, np.float64, tape=tape)
+        f = astype(f, np.float64)
     for k in axes:
         if f.shape[k] < edge_order + 1:
             raise ShapeError(
                 f"gradient: axis {k} of {f.shape} is too short; edge_order={edge_order} needs "
                 f"{edge_order + 1} elements or more"
             )
-    steps = _grid_spacings(f, varargs, axes, tape)
-    slopes = [_axis_gradient(f, k, d, edge_order, tape) for k, d in zip(axes, steps, strict=True)]
+    steps = _grid_spacings(f, varargs, axes)
+    slopes = [_axis_gradient(f, k, d, edge_order) for k, d in zip(axes, steps, strict=True)]
     return slopes[0] if len(slopes) == 1 else tuple(slopes)
 
 
@@ -212,7 +205,7 @@ def _gradient_axes(axis: Any, ndim: int) -> list[int]:
     return [k % ndim for k in (axis if isinstance(axis, (tuple, list)) else (axis,))]
 
 
-def _grid_spacings(f: Any, given: Any, axes: list[int], tape: Any) -> list[Any]:
+def _grid_spacings(f: Any, given: Any, axes: list[int]) -> list[Any]:
     """Return for each axis one spacing, or a vector of the spacings between neighbours."""
     if not given:
         return [1.0] * len(axes)
@@ -223,10 +216,10 @@ def _grid_spacings(f: Any, given: Any, axes: list[int], tape: Any) -> list[Any]:
         given = given * len(axes)
     if len(given) != len(axes):
         raise DTypeError(f"gradient: {len(given)} spacings came for {len(axes)} axes")
-    return [_axis_spacing(f, d, k, tape) for d, k in zip(given, axes, strict=True)]
+    return [_axis_spacing(f, d, k) for d, k in zip(given, axes, strict=True)]
 
 
-def _axis_spacing(f: Any, given: Any, axis: int, tape: Any) -> Any:
+def _axis_spacing(f: Any, given: Any, axis: int) -> Any:
     shape = shape_of(given)
     if not shape:
         return given
@@ -236,59 +229,52 @@ def _axis_spacing(f: Any, given: Any, axis: int, tape: Any) -> Any:
             "of them on one axis, or one distance"
         )
     if given.dtype.kind in "biu":
-        given = astype(given, np.float64, tape=tape)
-    steps = diff(given, tape=tape)
+        given = astype(given, np.float64)
+    steps = diff(given)
     # Coordinates that may have a gradient stay a vector, even if they are evenly spaced.
     if isinstance(steps, (Value, Symbol)) or not (steps == steps[0]).all():
         return steps
     return steps[0]
 
 
-def _axis_gradient(f: Any, axis: int, step: Any, edge_order: int, tape: Any) -> Any:
+def _axis_gradient(f: Any, axis: int, step: Any, edge_order: int) -> Any:
     n = f.shape[axis]
 
     def window(start: int, length: int) -> Any:
-        return _slice_axis(f, axis, start, start + length, tape)
+        return _slice_axis(f, axis, start, start + length)
 
     def weighted_sum(start: int, weights: Any, length: int = 1) -> Any:
         total = None
         for k, weight in enumerate(weights):
             if weight is not None:
-                term = mul(weight, window(start + k, length), tape=tape)
-                total = term if total is None else add(total, term, tape=tape)
+                term = mul(weight, window(start + k, length))
+                total = term if total is None else add(total, term)
         return total
 
     if shape_of(step):
-        inside, first, last = _uneven_weights(step, axis, len(f.shape), edge_order, tape)
+        inside, first, last = _uneven_weights(step, axis, len(f.shape), edge_order)
         middle = weighted_sum(0, inside, n - 2)
     else:
-        first, last = _even_edge_weights(step, edge_order, tape)
-        rise = sub(window(2, n - 2), window(0, n - 2), tape=tape)
-        middle = div(rise, mul(2.0, step, tape=tape), tape=tape)
+        first, last = _even_edge_weights(step, edge_order)
+        rise = sub(window(2, n - 2), window(0, n - 2))
+        middle = div(rise, mul(2.0, step))
     if edge_order == 1:
-        ends = [
-            div(sub(window(k + 1, 1), window(k, 1), tape=tape), d, tape=tape)
-            for k, d in ((0, first), (n - 2, last))
-        ]
+        ends = [div(sub(window(k + 1, 1), window(k, 1)), d) for k, d in ((0, first), (n - 2, last))]
     else:
         ends = [weighted_sum(0, first), weighted_sum(n - 3, last)]
-    slopes = concatenate([ends[0], middle, ends[1]], axis=axis, tape=tape)
-    return slopes if slopes.dtype == f.dtype else astype(slopes, f.dtype, tape=tape)
+    slopes = concatenate([ends[0], middle, ends[1]], axis=axis)
+    return slopes if slopes.dtype == f.dtype else astype(slopes, f.dtype)
 
 
-def _even_edge_weights(step: Any, edge_order: int, tape: Any) -> tuple[Any, Any]:
+def _even_edge_weights(step: Any, edge_order: int) -> tuple[Any, Any]:
     """Return for either end the spacing, or three weights, of an even grid."""
     if edge_order == 1:
         return step, step
-    first, last = (
-        [div(c, step, tape=tape) for c in row] for row in ((-1.5, 2.0, -0.5), (0.5, -2.0, 1.5))
-    )
+    first, last = ([div(c, step) for c in row] for row in ((-1.5, 2.0, -0.5), (0.5, -2.0, 1.5)))
     return first, last
 
 
-def _uneven_weights(
-    step: Any, axis: int, ndim: int, edge_order: int, tape: Any
-) -> tuple[Any, Any, Any]:
+def _uneven_weights(step: Any, axis: int, ndim: int, edge_order: int) -> tuple[Any, Any, Any]:
     """Return the weights of three neighbours inside and at both ends, for an uneven grid.
 
     They are those of the parabola through three points.
@@ -296,34 +282,34 @@ def _uneven_weights(
     count = step.shape[0]
 
     def distances(start: int, length: int) -> Any:
-        window = _slice_axis(step, 0, start, start + length, tape)
-        return reshape(window, _vector_shape(length, axis, ndim), tape=tape)
+        window = _slice_axis(step, 0, start, start + length)
+        return reshape(window, _vector_shape(length, axis, ndim))
 
-    inside = _central_weights(distances(0, count - 1), distances(1, count - 1), tape)
+    inside = _central_weights(distances(0, count - 1), distances(1, count - 1))
     if edge_order == 1:
         return inside, distances(0, 1), distances(count - 1, 1)
-    first = _edge_weights(distances(0, 1), distances(1, 1), tape)
-    last = _edge_weights(distances(count - 1, 1), distances(count - 2, 1), tape)
-    return inside, first, [neg(weight, tape=tape) for weight in reversed(last)]
+    first = _edge_weights(distances(0, 1), distances(1, 1))
+    last = _edge_weights(distances(count - 1, 1), distances(count - 2, 1))
+    return inside, first, [neg(weight) for weight in reversed(last)]
 
 
-def _central_weights(p: Any, q: Any, tape: Any) -> list[Any]:
+def _central_weights(p: Any, q: Any) -> list[Any]:
     """Return the weights of the slope at the middle of three points with spacings p and q."""
-    both = add(p, q, tape=tape)
+    both = add(p, q)
     return [
-        neg(div(q, mul(p, both, tape=tape), tape=tape), tape=tape),
-        div(sub(q, p, tape=tape), mul(p, q, tape=tape), tape=tape),
-        div(p, mul(q, both, tape=tape), tape=tape),
+        neg(div(q, mul(p, both))),
+        div(sub(q, p), mul(p, q)),
+        div(p, mul(q, both)),
     ]
 
 
-def _edge_weights(p: Any, q: Any, tape: Any) -> list[Any]:
+def _edge_weights(p: Any, q: Any) -> list[Any]:
     """Return the weights of the slope at the first of three points with spacings p and q."""
-    both = add(p, q, tape=tape)
+    both = add(p, q)
     return [
-        neg(div(add(p, both, tape=tape), mul(p, both, tape=tape), tape=tape), tape=tape),
-        div(both, mul(p, q, tape=tape), tape=tape),
-        neg(div(p, mul(q, both, tape=tape), tape=tape), tape=tape),
+        neg(div(add(p, both), mul(p, both))),
+        div(both, mul(p, q)),
+        neg(div(p, mul(q, both))),
     ]
 
 

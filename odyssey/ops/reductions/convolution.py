@@ -183,9 +183,7 @@ def convolve(a: Any, v: Any, /, mode: str = "full", *, method: str = "auto") -> 
         reject((2,), (2,), mode="whole", error=SettingError, match="choose 'full'"),
     ],
 )
-def correlate(
-    a: Any, v: Any, mode: str = "valid", *, method: str = "auto", tape: Any = None
-) -> Any:
+def correlate(a: Any, v: Any, mode: str = "valid", *, method: str = "auto") -> Any:
     """Cross-correlation of two sequences: ``sum(a[n + k] conj(v[n]))`` over n, for each k.
 
     Args:
@@ -195,7 +193,6 @@ def correlate(
             middle of that, as long as the longer sequence.
         method: ``"direct"``, ``"fft"`` or, the default, ``"auto"`` for the faster one; see
             ``convolve``.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if an operand is empty or has more than one axis.
@@ -206,14 +203,14 @@ def correlate(
     mode = check_choice("correlate", "mode", mode, _MODES)
     a, v = _correlate_operand("a", a), _correlate_operand("v", v)
     if v.dtype.kind == "c":
-        v = conj(v, tape=tape)
-    turned = getitem(v, slice(None, None, -1), tape=tape)
+        v = conj(v)
+    turned = getitem(v, slice(None, None, -1))
     n, m = a.shape[0], v.shape[0]
     if mode == "same" and n < m:
         # NumPy swaps the operands, which shifts the middle of an even length.
-        full = convolve(a, turned, method=method, tape=tape)
-        return getitem(full, slice(n // 2, n // 2 + m), tape=tape)
-    return convolve(a, turned, mode, method=method, tape=tape)
+        full = convolve(a, turned, method=method)
+        return getitem(full, slice(n // 2, n // 2 + m))
+    return convolve(a, turned, mode, method=method)
 
 
 def _correlate_operand(name: str, x: Any) -> Any:

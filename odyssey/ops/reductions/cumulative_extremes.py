@@ -142,13 +142,12 @@ def running_argmin(x: Any, /, axis: int = -1) -> Any:
 
 
 @composite(samples=_LINES, rejects=[_NO_AXIS])
-def cummax(x: Any, axis: int = -1, *, tape: Any = None) -> Any:
+def cummax(x: Any, axis: int = -1) -> Any:
     """Cumulative maximum along an axis, and its indices, as ``torch.cummax``.
 
     Args:
         x: Array of real numbers.
         axis: The axis.
-        tape: The tape to record on.
 
     Returns:
         ``values`` and ``indices``. Of equal elements the last is chosen, and has the gradient;
@@ -161,18 +160,17 @@ def cummax(x: Any, axis: int = -1, *, tape: Any = None) -> Any:
     array([1., 3., 3.])
     """
     x = as_operand("cummax", "x", x)
-    indices = running_argmax(x, axis, tape=tape)
-    return Running(take_along_axis(x, indices, axis, tape=tape), indices)
+    indices = running_argmax(x, axis)
+    return Running(take_along_axis(x, indices, axis), indices)
 
 
 @composite(samples=_LINES, rejects=[_NO_AXIS])
-def cummin(x: Any, axis: int = -1, *, tape: Any = None) -> Any:
+def cummin(x: Any, axis: int = -1) -> Any:
     """Cumulative minimum along an axis, and its indices, as ``torch.cummin``.
 
     Args:
         x: Array of real numbers.
         axis: The axis.
-        tape: The tape to record on.
 
     Returns:
         ``values`` and ``indices``. Of equal elements the last is chosen, and has the gradient;
@@ -185,8 +183,8 @@ def cummin(x: Any, axis: int = -1, *, tape: Any = None) -> Any:
     array([0, 0, 2])
     """
     x = as_operand("cummin", "x", x)
-    indices = running_argmin(x, axis, tape=tape)
-    return Running(take_along_axis(x, indices, axis, tape=tape), indices)
+    indices = running_argmin(x, axis)
+    return Running(take_along_axis(x, indices, axis), indices)
 
 
 # ------------------------------------------------------------------ cumulative log-sum-exp

@@ -60,14 +60,13 @@ def _count_indices(x: Any, places: Array, length: int) -> Any:
         reject(np.array([0.5]), error=DTypeError, match="pass integers"),
     ],
 )
-def bincount(x: Any, weights: Any = None, minlength: int = 0, *, tape: Any = None) -> Any:
+def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     """Count of each integer, or the sum of the weights at each integer.
 
     Args:
         x: Integers on one axis, none of them negative; static in a graph.
         weights: Weight of each integer, differentiable; by default 1.
         minlength: Minimum length of the result.
-        tape: The tape to record on.
 
     Returns:
         Counts; or sums of weights in double precision, added in order.
@@ -94,14 +93,14 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, tape: Any = Non
         raise ShapeError(
             f"bincount: weights {weights.shape} for x {places.shape}; pass as many weights"
         )
-    return _sum_weights("bincount", weights, places, length, tape)
+    return _sum_weights("bincount", weights, places, length)
 
 
-def _sum_weights(who: str, weights: Any, places: Array, length: int, tape: Any) -> Any:
+def _sum_weights(who: str, weights: Any, places: Array, length: int) -> Any:
     if weights.dtype.kind == "c":
         raise DTypeError(f"{who}: weights of {weights.dtype}; pass real numbers")
-    wide = weights if weights.dtype == _DOUBLE else astype(weights, _DOUBLE, tape=tape)
-    return add_taken(wide, places, spec=Spec((length,), _DOUBLE), tape=tape)
+    wide = weights if weights.dtype == _DOUBLE else astype(weights, _DOUBLE)
+    return add_taken(wide, places, spec=Spec((length,), _DOUBLE))
 
 
 # ------------------------------------------------------------------ histograms
@@ -136,13 +135,7 @@ _SPREAD = np.array([0.1, -1.5, 0.7, 0.7, 2.0, 1.2])
     ],
 )
 def histogram(
-    a: Any,
-    bins: Any = 10,
-    range: Any = None,
-    density: bool | None = None,
-    weights: object = None,
-    *,
-    tape: Any = None,
+    a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: object = None
 ) -> Any:
     """Histogram: count, or sum of weights, of the elements in each bin.
 
@@ -153,7 +146,6 @@ def histogram(
         range: Lower and upper end of the bins; by default the smallest and largest number.
         density: Whether to return a density, whose integral over all bins is 1.
         weights: Weight of each number, differentiable; by default 1.
-        tape: The tape to record on.
 
     Returns:
         ``hist`` and ``bin_edges``. All bins but the last exclude their right edge.
@@ -190,12 +182,12 @@ def histogram(
     if weights is None:
         hist = _count_indices(a, places[inside], count)
     else:
-        own = reshape(weighing, -1, tape=tape)
-        own = own if inside.all() else getitem(own, inside, tape=tape)
-        hist = add_taken(own, places[inside], spec=Spec((count,), own.dtype), tape=tape)
+        own = reshape(weighing, -1)
+        own = own if inside.all() else getitem(own, inside)
+        hist = add_taken(own, places[inside], spec=Spec((count,), own.dtype))
     if density:
-        shares = div(hist, np.diff(edges), tape=tape)
-        hist = div(shares, sum(hist, tape=tape), tape=tape)
+        shares = div(hist, np.diff(edges))
+        hist = div(shares, sum(hist))
     return Histogram(hist, edges)
 
 
@@ -283,14 +275,13 @@ def bin_numbers(x: Any, bins: Any, /, *, right: bool = False) -> Any:
         reject((2,), np.zeros((2, 2)), match="on one axis"),
     ],
 )
-def digitize(x: Any, bins: Any, right: bool = False, *, tape: Any = None) -> Any:
+def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     """Index of the bin that each element falls into; a constant.
 
     Args:
         x: Array of real numbers.
         bins: Bin edges, increasing or decreasing.
         right: Whether a bin includes its right edge instead of its left one.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if bins neither increase nor decrease.
@@ -298,7 +289,7 @@ def digitize(x: Any, bins: Any, right: bool = False, *, tape: Any = None) -> Any
     >>> digitize(np.array([0.5, 2.5]), np.array([0.0, 1.0, 2.0]))
     array([1, 3])
     """
-    return bin_numbers(x, bins, right=right, tape=tape)
+    return bin_numbers(x, bins, right=right)
 
 
 publish(globals())

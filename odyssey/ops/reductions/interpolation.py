@@ -264,8 +264,6 @@ def interp(
     left: float | None = None,
     right: float | None = None,
     period: float | None = None,
-    *,
-    tape: Any = None,
 ) -> Any:
     """Linear interpolation between points, in double precision as ``np.interp``.
 
@@ -276,7 +274,6 @@ def interp(
         left: The value below the first point; by default the first value.
         right: The value above the last point, likewise.
         period: Period of the x-coordinates; ``left`` and ``right`` are then ignored.
-        tape: The tape to record on.
 
     Returns:
         The values at ``x``, in its shape, with gradients in ``x``, ``xp`` and ``fp``.
@@ -287,21 +284,21 @@ def interp(
     >>> interp(np.array([0.5, 3.0]), np.array([0.0, 1.0]), np.array([2.0, 4.0]))
     array([3., 4.])
     """
-    x, xp, fp = (_to_float64(v, tape) for v in (x, xp, fp))
+    x, xp, fp = (_to_float64(v) for v in (x, xp, fp))
     if period is None:
-        return piecewise_linear(x, xp, fp, left=left, right=right, tape=tape)
+        return piecewise_linear(x, xp, fp, left=left, right=right)
     period = abs(_python_number("period", period))
     if not period:
         raise ShapeError("interp: period is 0, by which it divides; pass another number")
-    x, xp = mod(x, period, tape=tape), mod(xp, period, tape=tape)
+    x, xp = mod(x, period), mod(xp, period)
     order = _sort_order(xp)
-    xp, fp = take(xp, order, tape=tape), take(fp, order, tape=tape)
+    xp, fp = take(xp, order), take(fp, order)
     first, last = np.array([0]), np.array([xp.shape[0] - 1])
-    before = sub(take(xp, last, tape=tape), period, tape=tape)
-    after = add(take(xp, first, tape=tape), period, tape=tape)
-    values = [take(fp, last, tape=tape), fp, take(fp, first, tape=tape)]
-    places = concatenate([before, xp, after], tape=tape)
-    return piecewise_linear(x, places, concatenate(values, tape=tape), tape=tape)
+    before = sub(take(xp, last), period)
+    after = add(take(xp, first), period)
+    values = [take(fp, last), fp, take(fp, first)]
+    places = concatenate([before, xp, after])
+    return piecewise_linear(x, places, concatenate(values))
 
 
 def _sort_order(xp: Any) -> Any:
@@ -309,10 +306,10 @@ def _sort_order(xp: Any) -> Any:
     return argsort(data) if isinstance(data, Symbol) else np.argsort(numbers_of("interp", xp))
 
 
-def _to_float64(v: Any, tape: Any) -> Any:
+def _to_float64(v: Any) -> Any:
     v = v if hasattr(v, "dtype") else np.asarray(v)
     double = np.dtype(np.complex128 if v.dtype.kind == "c" else np.float64)
-    return v if v.dtype == double else astype(v, double, tape=tape)
+    return v if v.dtype == double else astype(v, double)
 
 
 publish(globals())

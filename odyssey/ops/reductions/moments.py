@@ -41,7 +41,7 @@ _FOLDS = (
         reject((0,), match="no elements"),
     ],
 )
-def ptp(a: Any, axis: Axes = None, *, keepdims: bool = False, tape: Any = None) -> Any:
+def ptp(a: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
     """Range of values, ``max - min``, over axes.
 
     Equal largest values, and equal smallest ones, share the derivative evenly.
@@ -50,7 +50,6 @@ def ptp(a: Any, axis: Axes = None, *, keepdims: bool = False, tape: Any = None) 
         a: Real array with at least one element.
         axis: One axis or several; by default all.
         keepdims: Whether the reduced axes stay, with length 1.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if ``a`` lacks an axis or is empty.
@@ -62,8 +61,8 @@ def ptp(a: Any, axis: Axes = None, *, keepdims: bool = False, tape: Any = None) 
     axes = reduced_axes("ptp", axis, len(a.shape))
     if not all(a.shape[k] for k in axes):
         raise ShapeError(f"ptp: no elements over axis {axis} of shape {a.shape}")
-    top = max(a, axis, keepdims=keepdims, tape=tape)
-    return sub(top, min(a, axis, keepdims=keepdims, tape=tape), tape=tape)
+    top = max(a, axis, keepdims=keepdims)
+    return sub(top, min(a, axis, keepdims=keepdims))
 
 
 # ------------------------------------------------------------------ means
@@ -95,7 +94,6 @@ def average(
     returned: bool = False,
     *,
     keepdims: bool = False,
-    tape: Any = None,
 ) -> Any:
     """Weighted mean over axes: ``sum(a * weights) / sum(weights)``.
 
@@ -106,7 +104,6 @@ def average(
             equal. The mean has a gradient in them, too.
         returned: Whether to return the sum of the weights as well.
         keepdims: Whether the reduced axes stay, with length 1.
-        tape: The tape to record on.
 
     Returns:
         The mean, or a tuple of it and the sum of the weights, of one shape.
@@ -119,30 +116,30 @@ def average(
     """
     a = as_operand("average", "a", a)
     if weights is None:
-        found = mean(a, axis, keepdims=keepdims, tape=tape)
+        found = mean(a, axis, keepdims=keepdims)
         if not returned:
             return found
         size = math.prod(a.shape) / np.maximum(math.prod(found.shape), 1)
         return found, np.full(found.shape, size, found.dtype)
-    w = _broadcast_weights(a, axis, as_operand("average", "weights", weights), tape)
+    w = _broadcast_weights(a, axis, as_operand("average", "weights", weights))
     dtype = np.result_type(a.dtype, w.dtype, *([np.float64] if a.dtype.kind in "biu" else []))
     single = (
         np.dtype(np.float32) if dtype == np.float16 else dtype
     )  # float16 sums stop growing at 2048
     if w.dtype != single:
-        w = astype(w, single, tape=tape)
-    total = sum(w, axis, keepdims=keepdims, tape=tape)
-    total = demanded(total, not_equal(total, 0, tape=tape), _NOTHING, tape=tape)
-    found = div(sum(mul(a, w, tape=tape), axis, keepdims=keepdims, tape=tape), total, tape=tape)
+        w = astype(w, single)
+    total = sum(w, axis, keepdims=keepdims)
+    total = demanded(total, not_equal(total, 0), _NOTHING)
+    found = div(sum(mul(a, w), axis, keepdims=keepdims), total)
     if single != dtype:
-        found = astype(found, dtype, tape=tape)
-        total = astype(total, dtype, tape=tape) if returned else total
+        found = astype(found, dtype)
+        total = astype(total, dtype) if returned else total
     if not returned:
         return found
     return found, total if total.shape == found.shape else broadcast_to(total, found.shape)
 
 
-def _broadcast_weights(a: Any, axis: Any, w: Any, tape: Any) -> Any:
+def _broadcast_weights(a: Any, axis: Any, w: Any) -> Any:
     """Return the weights in the shape of ``a``, or with length 1 along the other axes."""
     if w.shape == a.shape:
         return w
@@ -160,9 +157,9 @@ def _broadcast_weights(a: Any, axis: Any, w: Any, tape: Any) -> Any:
             f"average: weights {w.shape} for a {a.shape} over axis {axis}; pass {wanted} of them"
         )
     order = sorted(range(len(places)), key=places.__getitem__)
-    turned = transpose(w, order, tape=tape) if len(order) > 1 else w
+    turned = transpose(w, order) if len(order) > 1 else w
     shape = [n if k in places else 1 for k, n in enumerate(a.shape)]
-    full = broadcast_to(reshape(turned, tuple(shape), tape=tape), a.shape, tape=tape)
+    full = broadcast_to(reshape(turned, tuple(shape)), a.shape)
     return full
 
 

@@ -33,53 +33,51 @@ _FOLDS = (
 _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 
 
-def _replace_nan(who: str, a: Any, number: float, tape: Any) -> Any:
+def _replace_nan(who: str, a: Any, number: float) -> Any:
     """Replace NaN by a number."""
     a = as_operand(who, "a", a)
     if a.dtype.kind not in "fc":
         return a
-    return where(isnan(a, tape=tape), number, a, tape=tape)
+    return where(isnan(a), number, a)
 
 
-def _count_numbers(a: Any, axis: Any, keepdims: bool, tape: Any) -> Any:
+def _count_numbers(a: Any, axis: Any, keepdims: bool) -> Any:
     """Return how many elements are not NaN, in the dtype of a mean."""
-    found = logical_not(isnan(a, tape=tape), tape=tape)
+    found = logical_not(isnan(a))
     dtype = np.zeros((), a.dtype).real.dtype if a.dtype.kind in "fc" else np.float64
     # Float16 counts to 2048.
     wide = np.float32 if dtype == np.float16 else dtype
-    return sum(astype(found, wide, tape=tape), axis, keepdims=keepdims, tape=tape)
+    return sum(astype(found, wide), axis, keepdims=keepdims)
 
 
 @composite(numpy=[np.nansum], samples=_FOLDS, rejects=[_NO_AXIS])
-def nansum(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
+def nansum(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Sum over ``axis``, ignoring NaN; 0 if nothing is left.
 
     Args:
         a: Array.
         axis: One axis or several; by default all.
         keepdims: Whether the reduced axes stay, with length 1.
-        tape: The tape to record on.
 
     >>> float(nansum(np.array([1.0, np.nan, 2.0])))
     3.0
     """
-    return sum(_replace_nan("nansum", a, 0, tape), axis, keepdims=keepdims, tape=tape)
+    return sum(_replace_nan("nansum", a, 0), axis, keepdims=keepdims)
 
 
 @composite(numpy=[np.nanprod], samples=_FOLDS, rejects=[_NO_AXIS])
-def nanprod(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
+def nanprod(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Product over ``axis``, ignoring NaN; 1 if nothing is left.
 
     Args:
         a: Array.
         axis: One axis or several; by default all.
         keepdims: Whether the reduced axes stay, with length 1.
-        tape: The tape to record on.
 
     >>> float(nanprod(np.array([3.0, np.nan, 2.0])))
     6.0
     """
-    return prod(_replace_nan("nanprod", a, 1, tape), axis, keepdims=keepdims, tape=tape)
+    return prod(_replace_nan("nanprod", a, 1), axis, keepdims=keepdims)
 
 
 _LINES = (
@@ -90,53 +88,50 @@ _LINES = (
 
 
 @composite(numpy=[np.nancumsum], samples=_LINES, rejects=[_NO_AXIS])
-def nancumsum(a: Any, axis: int | None = None, *, tape: Any = None) -> Any:
+def nancumsum(a: Any, axis: int | None = None) -> Any:
     """Cumulative sum along ``axis``, with NaN counted as 0.
 
     Args:
         a: Array.
         axis: The axis; by default all elements in row-major order.
-        tape: The tape to record on.
 
     >>> nancumsum(np.array([1.0, np.nan, 2.0]))
     array([1., 1., 3.])
     """
-    return cumsum(_replace_nan("nancumsum", a, 0, tape), axis, tape=tape)
+    return cumsum(_replace_nan("nancumsum", a, 0), axis)
 
 
 @composite(numpy=[np.nancumprod], samples=_LINES, rejects=[_NO_AXIS])
-def nancumprod(a: Any, axis: int | None = None, *, tape: Any = None) -> Any:
+def nancumprod(a: Any, axis: int | None = None) -> Any:
     """Cumulative product along ``axis``, with NaN counted as 1.
 
     Args:
         a: Array.
         axis: The axis; by default all elements in row-major order.
-        tape: The tape to record on.
 
     >>> nancumprod(np.array([3.0, np.nan, 2.0]))
     array([3., 3., 6.])
     """
-    return cumprod(_replace_nan("nancumprod", a, 1, tape), axis, tape=tape)
+    return cumprod(_replace_nan("nancumprod", a, 1), axis)
 
 
 @composite(numpy=[np.nanmean], samples=_FOLDS, rejects=[_NO_AXIS])
-def nanmean(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
+def nanmean(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Mean over ``axis``, ignoring NaN; NaN if nothing is left.
 
     Args:
         a: Array.
         axis: One axis or several; by default all.
         keepdims: Whether the reduced axes stay, with length 1.
-        tape: The tape to record on.
 
     >>> float(nanmean(np.array([1.0, np.nan, 2.0])))
     1.5
     """
     a = as_operand("nanmean", "a", a)
-    wide = astype(a, np.float32, tape=tape) if a.dtype == np.float16 else a
-    total = sum(_replace_nan("nanmean", wide, 0, tape), axis, keepdims=keepdims, tape=tape)
-    mean = div(total, _count_numbers(a, axis, keepdims, tape), tape=tape)
-    return astype(mean, a.dtype, tape=tape) if a.dtype == np.float16 else mean
+    wide = astype(a, np.float32) if a.dtype == np.float16 else a
+    total = sum(_replace_nan("nanmean", wide, 0), axis, keepdims=keepdims)
+    mean = div(total, _count_numbers(a, axis, keepdims))
+    return astype(mean, a.dtype) if a.dtype == np.float16 else mean
 
 
 @composite(
@@ -144,9 +139,7 @@ def nanmean(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = Non
     samples=[*_FOLDS, sample((2, 3), axis=1, ddof=1, spread=True)],
     rejects=[_NO_AXIS],
 )
-def nanvar(
-    a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False, tape: Any = None
-) -> Any:
+def nanvar(a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
     """Variance over ``axis``, ignoring NaN; NaN if no more than ``ddof`` elements are left.
 
     Args:
@@ -154,30 +147,26 @@ def nanvar(
         axis: One axis or several; by default all.
         ddof: Delta degrees of freedom: the divisor is the count less ``ddof``.
         keepdims: Whether the reduced axes stay, with length 1.
-        tape: The tape to record on.
 
     >>> float(nanvar(np.array([1.0, np.nan, 3.0])))
     1.0
     """
-    return _nan_variance("nanvar", a, axis, ddof, keepdims, tape)
+    return _nan_variance("nanvar", a, axis, ddof, keepdims)
 
 
-def _nan_variance(who: str, a: Any, axis: Any, ddof: Any, keepdims: bool, tape: Any) -> Any:
+def _nan_variance(who: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
     a = as_operand(who, "a", a)
     kind = a.dtype
     if kind.kind in "biu" or kind == np.float16:
-        a = astype(a, np.float32 if kind == np.float16 else np.float64, tape=tape)
-    away = sub(a, nanmean(a, axis, keepdims=True, tape=tape), tape=tape)
-    away = where(isnan(a, tape=tape), 0, away, tape=tape)
-    if kind.kind == "c":
-        squares = real(mul(away, conj(away, tape=tape), tape=tape), tape=tape)
-    else:
-        squares = square(away, tape=tape)
-    count = _count_numbers(a, axis, keepdims, tape)
-    left = sub(count, ddof, tape=tape)
-    left = where(greater(left, 0, tape=tape), left, np.nan, tape=tape)
-    found = div(sum(squares, axis, keepdims=keepdims, tape=tape), left, tape=tape)
-    return astype(found, kind, tape=tape) if kind == np.float16 else found
+        a = astype(a, np.float32 if kind == np.float16 else np.float64)
+    away = sub(a, nanmean(a, axis, keepdims=True))
+    away = where(isnan(a), 0, away)
+    squares = real(mul(away, conj(away))) if kind.kind == "c" else square(away)
+    count = _count_numbers(a, axis, keepdims)
+    left = sub(count, ddof)
+    left = where(greater(left, 0), left, np.nan)
+    found = div(sum(squares, axis, keepdims=keepdims), left)
+    return astype(found, kind) if kind == np.float16 else found
 
 
 @composite(
@@ -185,9 +174,7 @@ def _nan_variance(who: str, a: Any, axis: Any, ddof: Any, keepdims: bool, tape: 
     samples=[*_FOLDS, sample((2, 3), axis=1, ddof=1, spread=True)],
     rejects=[_NO_AXIS],
 )
-def nanstd(
-    a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False, tape: Any = None
-) -> Any:
+def nanstd(a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
     """Standard deviation over ``axis``, ignoring NaN: the square root of ``nanvar``.
 
     The derivative is 0 where all elements are equal, as for ``std``.
@@ -197,95 +184,89 @@ def nanstd(
         axis: One axis or several; by default all.
         ddof: Delta degrees of freedom: the divisor is the count less ``ddof``.
         keepdims: Whether the reduced axes stay, with length 1.
-        tape: The tape to record on.
 
     >>> float(nanstd(np.array([1.0, np.nan, 3.0])))
     1.0
     """
-    return std_from_variance(_nan_variance("nanstd", a, axis, ddof, keepdims, tape), tape)
+    return std_from_variance(_nan_variance("nanstd", a, axis, ddof, keepdims))
 
 
 # ------------------------------------------------------------------ extremes
 
 
-def _nan_extreme(
-    who: str, fold: Any, a: Any, number: float, axis: Any, keepdims: bool, tape: Any
-) -> Any:
+def _nan_extreme(who: str, fold: Any, a: Any, number: float, axis: Any, keepdims: bool) -> Any:
     a = as_operand(who, "a", a)
     if a.dtype.kind == "c":
         raise DTypeError(f"{who}: a is {a.dtype}; complex numbers have no order")
     if a.dtype.kind != "f":
-        return fold(a, axis, keepdims=keepdims, tape=tape)
-    out = fold(_replace_nan(who, a, number, tape), axis, keepdims=keepdims, tape=tape)
-    some = any(logical_not(isnan(a, tape=tape), tape=tape), axis, keepdims=keepdims, tape=tape)
-    return where(some, out, np.nan, tape=tape)
+        return fold(a, axis, keepdims=keepdims)
+    out = fold(_replace_nan(who, a, number), axis, keepdims=keepdims)
+    some = any(logical_not(isnan(a)), axis, keepdims=keepdims)
+    return where(some, out, np.nan)
 
 
 @composite(
     numpy=[np.nanmax], samples=_FOLDS, rejects=[_NO_AXIS, reject((0, 2), match="no elements")]
 )
-def nanmax(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
+def nanmax(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Largest element over ``axis``, ignoring NaN; NaN if all elements are.
 
     Args:
         a: Array of real numbers.
         axis: One axis or several; by default all.
         keepdims: Whether the reduced axes stay, with length 1.
-        tape: The tape to record on.
 
     >>> float(nanmax(np.array([1.0, np.nan, 2.0])))
     2.0
     """
-    return _nan_extreme("nanmax", max, a, -np.inf, axis, keepdims, tape)
+    return _nan_extreme("nanmax", max, a, -np.inf, axis, keepdims)
 
 
 @composite(
     numpy=[np.nanmin], samples=_FOLDS, rejects=[_NO_AXIS, reject((0, 2), match="no elements")]
 )
-def nanmin(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
+def nanmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Smallest element over ``axis``, ignoring NaN; NaN if all elements are.
 
     Args:
         a: Array of real numbers.
         axis: One axis or several; by default all.
         keepdims: Whether the reduced axes stay, with length 1.
-        tape: The tape to record on.
 
     >>> float(nanmin(np.array([1.0, np.nan, 2.0])))
     1.0
     """
-    return _nan_extreme("nanmin", min, a, np.inf, axis, keepdims, tape)
+    return _nan_extreme("nanmin", min, a, np.inf, axis, keepdims)
 
 
 # ------------------------------------------------------------------ medians and quantiles
 
 
-def _sorted_lines(who: str, a: Any, axis: Any, tape: Any) -> tuple[Any, Any]:
+def _sorted_lines(who: str, a: Any, axis: Any) -> tuple[Any, Any]:
     """Return the sorted elements on a last axis, NaN last, and the index of the last number."""
     a = as_operand(who, "a", a)
     if a.dtype.kind == "c":
         raise DTypeError(f"{who}: a is {a.dtype}; complex numbers have no order")
     if a.dtype.kind != "f":
-        a = astype(a, np.float64, tape=tape)
-    lines = flatten_reduced_axes(a, axis, tape)
+        a = astype(a, np.float64)
+    lines = flatten_reduced_axes(a, axis)
     if not lines.shape[-1]:
         raise ShapeError(f"{who}: a {a.shape} has no elements over axis {axis!r}")
-    line = sort(lines, -1, tape=tape)
-    count = sum(logical_not(isnan(line, tape=tape), tape=tape), -1, keepdims=True, tape=tape)
-    return line, maximum(sub(count, 1, tape=tape), 0, tape=tape)
+    line = sort(lines, -1)
+    count = sum(logical_not(isnan(line)), -1, keepdims=True)
+    return line, maximum(sub(count, 1), 0)
 
 
 @composite(
     numpy=[np.nanmedian], samples=_FOLDS, rejects=[_NO_AXIS, reject((0, 2), match="no elements")]
 )
-def nanmedian(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
+def nanmedian(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Median over ``axis``, ignoring NaN; NaN if all elements are.
 
     Args:
         a: Array of real numbers.
         axis: One axis or several; by default all.
         keepdims: Whether the reduced axes stay, with length 1.
-        tape: The tape to record on.
 
     Returns:
         The median. Of equal elements the one that sorting puts in the middle has the gradient.
@@ -293,33 +274,31 @@ def nanmedian(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = N
     >>> float(nanmedian(np.array([1.0, np.nan, 2.0, 4.0])))
     2.0
     """
-    line, last = _sorted_lines("nanmedian", a, axis, tape)
-    low = floor_divide(last, 2, tape=tape)
-    ends = [take_along_axis(line, k, -1, tape=tape) for k in (low, sub(last, low, tape=tape))]
-    found = div(add(*ends, tape=tape), 2, tape=tape)
-    return reshape(found, reduced_shape("nanmedian", np.shape(a), axis, keepdims), tape=tape)
+    line, last = _sorted_lines("nanmedian", a, axis)
+    low = floor_divide(last, 2)
+    ends = [take_along_axis(line, k, -1) for k in (low, sub(last, low))]
+    found = div(add(*ends), 2)
+    return reshape(found, reduced_shape("nanmedian", np.shape(a), axis, keepdims))
 
 
-def _nan_quantile(
-    who: str, a: Any, shares: Any, axis: Any, method: Any, keepdims: bool, tape: Any
-) -> Any:
+def _nan_quantile(who: str, a: Any, shares: Any, axis: Any, method: Any, keepdims: bool) -> Any:
     check_choice(who, "method", method, ("linear",))
-    line, last = _sorted_lines(who, a, axis, tape)
+    line, last = _sorted_lines(who, a, axis)
     parts = []
     for share in shares.reshape(-1).tolist():
-        place = mul(last, share, tape=tape)
-        low = floor(place, tape=tape)
-        high = minimum(add(low, 1, tape=tape), last, tape=tape)
-        whole_places = (astype(k, np.intp, tape=tape) for k in (low, high))
-        start, end = (take_along_axis(line, k, -1, tape=tape) for k in whole_places)
-        way = astype(sub(place, low, tape=tape), line.dtype, tape=tape)
-        gap = mul(sub(end, start, tape=tape), way, tape=tape)
-        moved = where(greater(way, 0, tape=tape), gap, 0, tape=tape)  # inf - inf is NaN
-        parts.append(add(start, moved, tape=tape))
+        place = mul(last, share)
+        low = floor(place)
+        high = minimum(add(low, 1), last)
+        whole_places = (astype(k, np.intp) for k in (low, high))
+        start, end = (take_along_axis(line, k, -1) for k in whole_places)
+        way = astype(sub(place, low), line.dtype)
+        gap = mul(sub(end, start), way)
+        moved = where(greater(way, 0), gap, 0)  # inf - inf is NaN
+        parts.append(add(start, moved))
     shape = reduced_shape(who, np.shape(a), axis, keepdims)
     if not parts:
         return np.zeros((*shares.shape, *shape), line.dtype)
-    return reshape(stack(parts, tape=tape), (*shares.shape, *shape), tape=tape)
+    return reshape(stack(parts), (*shares.shape, *shape))
 
 
 @composite(
@@ -335,13 +314,7 @@ def _nan_quantile(
     ],
 )
 def nanquantile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    *,
-    method: str = "linear",
-    keepdims: bool = False,
-    tape: Any = None,
+    a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
 ) -> Any:
     """Quantiles over ``axis``, ignoring NaN; NaN if all elements are.
 
@@ -351,7 +324,6 @@ def nanquantile(
         axis: One axis or several; by default all.
         method: ``"linear"``; ``quantile`` has the others.
         keepdims: Whether the reduced axes stay, with length 1.
-        tape: The tape to record on.
 
     Returns:
         The quantiles. Of equal elements the one that sorting puts there has the gradient.
@@ -360,7 +332,7 @@ def nanquantile(
     3.0
     """
     return _nan_quantile(
-        "nanquantile", a, static_quantiles("nanquantile", q, 1), axis, method, keepdims, tape
+        "nanquantile", a, static_quantiles("nanquantile", q, 1), axis, method, keepdims
     )
 
 
@@ -370,13 +342,7 @@ def nanquantile(
     rejects=[reject((2,), q=150, error=SettingError, match="between 0 and 100")],
 )
 def nanpercentile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    *,
-    method: str = "linear",
-    keepdims: bool = False,
-    tape: Any = None,
+    a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
 ) -> Any:
     """Percentiles over ``axis``, ignoring NaN: ``nanquantile`` with ``q`` from 0 to 100.
 
@@ -386,13 +352,12 @@ def nanpercentile(
         axis: One axis or several; by default all.
         method: ``"linear"``; ``percentile`` has the others.
         keepdims: Whether the reduced axes stay, with length 1.
-        tape: The tape to record on.
 
     >>> float(nanpercentile(np.array([1.0, np.nan, 2.0, 4.0]), 75))
     3.0
     """
     shares = static_quantiles("nanpercentile", q, 100) / 100
-    return _nan_quantile("nanpercentile", a, shares, axis, method, keepdims, tape)
+    return _nan_quantile("nanpercentile", a, shares, axis, method, keepdims)
 
 
 publish(globals())

@@ -34,13 +34,12 @@ from odyssey.table.shape_rules import normalize_axes
     ],
     rejects=[reject((2, 2), (3,), match="one axis")],
 )
-def polyval(p: Any, x: Any, *, tape: Any = None) -> Any:
+def polyval(p: Any, x: Any) -> Any:
     """Value of a polynomial at ``x``, by Horner's rule: ``p[0] x**(n - 1) + ... + p[n - 1]``.
 
     Args:
         p: The coefficients, highest power first, on one axis.
         x: The points, an array of any shape.
-        tape: The tape to record on.
 
     Returns:
         Values in the shape of ``x``, with gradients in both.
@@ -54,9 +53,9 @@ def polyval(p: Any, x: Any, *, tape: Any = None) -> Any:
     p, x = as_operand("polyval", "p", p), as_operand("polyval", "x", x)
     if len(p.shape) != 1:
         raise ShapeError(f"polyval: p has shape {p.shape}; pass its coefficients on one axis")
-    out = zeros_like(x, tape=tape)
+    out = zeros_like(x)
     for k in range(p.shape[0]):
-        out = add(mul(out, x, tape=tape), getitem(p, k, tape=tape), tape=tape)
+        out = add(mul(out, x), getitem(p, k))
     return out
 
 
@@ -71,14 +70,13 @@ def polyval(p: Any, x: Any, *, tape: Any = None) -> Any:
     ],
     rejects=[reject((2, 2), match="one axis"), reject((2,), N=-1, match="negative")],
 )
-def vander(x: Any, N: int | None = None, increasing: bool = False, *, tape: Any = None) -> Any:
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     """Vandermonde matrix: each row has the powers of one number.
 
     Args:
         x: Numbers on one axis.
         N: Number of powers, from 0 up; by default the number of elements.
         increasing: Whether the power 0 comes first; otherwise it comes last.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if ``x`` has more than one axis, or ``N`` is negative.
@@ -93,12 +91,12 @@ def vander(x: Any, N: int | None = None, increasing: bool = False, *, tape: Any 
     n = x.shape[0] if N is None else check_int("vander", "N", N)
     if n < 0:
         raise ShapeError(f"vander: N={n} is negative; pass how many powers")
-    x = astype(x, np.promote_types(x.dtype, int), tape=tape)  # as in NumPy
+    x = astype(x, np.promote_types(x.dtype, int))  # as in NumPy
     ones = np.ones((x.shape[0], min(n, 1)), x.dtype)
-    wide = broadcast_to(expand_dims(x, 1, tape=tape), (x.shape[0], max(n - 1, 0)), tape=tape)
+    wide = broadcast_to(expand_dims(x, 1), (x.shape[0], max(n - 1, 0)))
     # Products rather than powers: their derivatives at 0 are exact.
-    powers = cumprod(concatenate([ones, wide], axis=1, tape=tape), 1, tape=tape)
-    return powers if increasing else flip(powers, 1, tape=tape)
+    powers = cumprod(concatenate([ones, wide], axis=1), 1)
+    return powers if increasing else flip(powers, 1)
 
 
 # ------------------------------------------------------------------ differences and unwrapping
@@ -115,28 +113,27 @@ def vander(x: Any, N: int | None = None, increasing: bool = False, *, tape: Any 
         sample(()),
     ],
 )
-def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None, *, tape: Any = None) -> Any:
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """Differences of neighbours of the flattened array.
 
     Args:
         ary: Array of any shape.
         to_end: Elements to append to the differences.
         to_begin: Elements to put before the differences.
-        tape: The tape to record on.
 
     >>> ediff1d(np.array([1, 4, 9]), to_begin=np.array([0]))
     array([0, 3, 5])
     """
-    flat = ravel(as_operand("ediff1d", "ary", ary), tape=tape)
-    parts = [sub(getitem(flat, slice(1, None), tape=tape), getitem(flat, slice(0, -1), tape=tape))]
+    flat = ravel(as_operand("ediff1d", "ary", ary))
+    parts = [sub(getitem(flat, slice(1, None)), getitem(flat, slice(0, -1)))]
     for place, end in ((0, to_begin), (2, to_end)):
         if end is None:
             continue
-        end = ravel(as_operand("ediff1d", "an end", end), tape=tape)
+        end = ravel(as_operand("ediff1d", "an end", end))
         if not np.can_cast(end.dtype, flat.dtype, "same_kind"):
             raise DTypeError(f"ediff1d: an end of {end.dtype} for differences of {flat.dtype}")
-        parts.insert(place, astype(end, flat.dtype, tape=tape))
-    return concatenate(parts, tape=tape) if len(parts) > 1 else parts[0]
+        parts.insert(place, astype(end, flat.dtype))
+    return concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 @composite(
@@ -150,12 +147,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None, *, tape: Any = N
     rejects=[reject((), match="does not fit"), reject((3,), axis=1, match="does not fit")],
 )
 def unwrap(
-    p: Any,
-    discont: float | None = None,
-    axis: int = -1,
-    *,
-    period: float = 2 * math.pi,
-    tape: Any = None,
+    p: Any, discont: float | None = None, axis: int = -1, *, period: float = 2 * math.pi
 ) -> Any:
     """Unwrap angles along an axis: add periods where neighbours are far apart.
 
@@ -166,7 +158,6 @@ def unwrap(
         discont: Largest difference left as it is; at least, and by default, half a period.
         axis: The axis.
         period: The period.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if ``p`` lacks the axis.
@@ -176,23 +167,23 @@ def unwrap(
     """
     p = as_operand("unwrap", "p", p)
     (k,) = normalize_axes("unwrap", axis, len(p.shape))
-    steps = diff(p, axis=k, tape=tape)
+    steps = diff(p, axis=k)
     dtype = np.result_type(steps.dtype, period)
     half, tie = divmod(period, 2) if dtype.kind in "iu" else (period / 2, 0)
-    small = mod(add(steps, half, tape=tape), period, tape=tape)
-    small = sub(small, half, tape=tape)
+    small = mod(add(steps, half), period)
+    small = sub(small, half)
     if tie == 0:  # half a period forward and half a period back are equivalent
-        back = logical_and(equal(small, -half, tape=tape), greater(steps, 0, tape=tape), tape=tape)
-        small = where(back, half, small, tape=tape)
-    added = sub(small, steps, tape=tape)
+        back = logical_and(equal(small, -half), greater(steps, 0))
+        small = where(back, half, small)
+    added = sub(small, steps)
     least = half if discont is None else discont
-    added = where(less(absolute(steps, tape=tape), least, tape=tape), 0, added, tape=tape)
+    added = where(less(absolute(steps), least), 0, added)
     before = (slice(None),) * k
-    first = getitem(p, (*before, slice(0, 1)), tape=tape)
-    rest = getitem(p, (*before, slice(1, None)), tape=tape)
-    rest = add(rest, cumsum(added, k, tape=tape), tape=tape)
-    parts = [astype(part, dtype, tape=tape) for part in (first, rest)]
-    return concatenate(parts, axis=k, tape=tape)
+    first = getitem(p, (*before, slice(0, 1)))
+    rest = getitem(p, (*before, slice(1, None)))
+    rest = add(rest, cumsum(added, k))
+    parts = [astype(part, dtype) for part in (first, rest)]
+    return concatenate(parts, axis=k)
 
 
 publish(globals())

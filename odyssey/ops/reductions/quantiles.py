@@ -48,13 +48,13 @@ class QuantilePosition(NamedTuple):
 # ------------------------------------------------------------------ ranks along reduced axes
 
 
-def flatten_reduced_axes(x: Any, axis: Any, tape: Any = None) -> Any:
+def flatten_reduced_axes(x: Any, axis: Any) -> Any:
     """Move the reduced axes to the end and flatten them into one."""
     folded = reduced_axes("median", axis, len(x.shape), lone=False)
     kept = [k for k in range(len(x.shape)) if k not in folded]
     order = (*kept, *folded)
-    moved = x if order == tuple(range(len(order))) else transpose(x, order, tape=tape)
-    return reshape(moved, (*(x.shape[k] for k in kept), axes_size(x.shape, folded)), tape=tape)
+    moved = x if order == tuple(range(len(order))) else transpose(x, order)
+    return reshape(moved, (*(x.shape[k] for k in kept), axes_size(x.shape, folded)))
 
 
 def axes_size(shape: Shape, axes: tuple[int, ...]) -> int:

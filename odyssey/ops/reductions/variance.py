@@ -150,10 +150,10 @@ def var(
     return np.var(x, axis, ddof=ddof, keepdims=keepdims)
 
 
-def std_from_variance(variance: Any, tape: Any = None) -> Any:
+def std_from_variance(variance: Any) -> Any:
     """Return the square root of a variance, with derivative 0 at 0, as in ``std``."""
-    none = equal(variance, 0, tape=tape)
-    return where(none, 0, sqrt(where(none, 1, variance, tape=tape), tape=tape), tape=tape)
+    none = equal(variance, 0)
+    return where(none, 0, sqrt(where(none, 1, variance)))
 
 
 _divide = ignore_fp_errors("invalid")(np.divide)

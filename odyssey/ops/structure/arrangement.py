@@ -29,13 +29,12 @@ from odyssey.table.shape_rules import normalize_axes
     ],
     rejects=[reject((2, 3), axis=2, match="does not fit")],
 )
-def flip(m: Any, axis: Axes = None, *, tape: Any = None) -> Any:
+def flip(m: Any, axis: Axes = None) -> Any:
     """Reverse the order of elements along axes.
 
     Args:
         m: Array of any shape.
         axis: One axis or several; by default all.
-        tape: The tape to record on.
 
     Returns:
         A new array.
@@ -49,7 +48,7 @@ def flip(m: Any, axis: Axes = None, *, tape: Any = None) -> Any:
     ndim = len(shape_of(m))
     turned = normalize_axes("flip", axis, ndim)
     key = tuple(slice(None, None, -1 if k in turned else None) for k in range(ndim))
-    return getitem(m, key, tape=tape)
+    return getitem(m, key)
 
 
 @composite(
@@ -57,12 +56,11 @@ def flip(m: Any, axis: Axes = None, *, tape: Any = None) -> Any:
     samples=[sample((2, 3)), sample((3,)), sample((0, 2))],
     rejects=[reject((), match="needs an axis")],
 )
-def flipud(m: Any, *, tape: Any = None) -> Any:
+def flipud(m: Any) -> Any:
     """Reverse the order of rows, along the first axis.
 
     Args:
         m: Array with at least one axis.
-        tape: The tape to record on.
 
     Returns:
         A new array.
@@ -76,7 +74,7 @@ def flipud(m: Any, *, tape: Any = None) -> Any:
     """
     if not shape_of(m):
         raise ShapeError("flipud: needs an axis, m is a number")
-    return flip(m, 0, tape=tape)
+    return flip(m, 0)
 
 
 @composite(
@@ -84,12 +82,11 @@ def flipud(m: Any, *, tape: Any = None) -> Any:
     samples=[sample((2, 3)), sample((2, 3, 2)), sample((2, 0))],
     rejects=[reject((3,), match="two axes or more")],
 )
-def fliplr(m: Any, *, tape: Any = None) -> Any:
+def fliplr(m: Any) -> Any:
     """Reverse the order of columns, along the second axis.
 
     Args:
         m: Array with at least two axes.
-        tape: The tape to record on.
 
     Returns:
         A new array.
@@ -103,7 +100,7 @@ def fliplr(m: Any, *, tape: Any = None) -> Any:
     """
     if len(shape_of(m)) < 2:
         raise ShapeError(f"fliplr: needs two axes or more, m has shape {shape_of(m)}; try flip")
-    return flip(m, 1, tape=tape)
+    return flip(m, 1)
 
 
 @composite(
@@ -117,14 +114,13 @@ def fliplr(m: Any, *, tape: Any = None) -> Any:
     ],
     rejects=[reject((2, 3), axes=(0, -2), match="distinct"), reject((3,), match="does not fit")],
 )
-def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1), *, tape: Any = None) -> Any:
+def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     """Rotate matrices by 90 degrees ``k`` times, from the first of two axes towards the second.
 
     Args:
         m: Array with at least two axes.
         k: Number of rotations; in the other direction if negative.
         axes: The axes of the plane of rotation.
-        tape: The tape to record on.
 
     Returns:
         A new array.
@@ -142,9 +138,9 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1), *, tape: Any = Non
     normalize_axes("rot90", tuple(axes), ndim)
     i, j = (operator.index(axis) % ndim for axis in axes)
     if quarters % 2 == 0:
-        return flip(m, (i, j) if quarters else (), tape=tape)
-    turned = swapaxes(m, i, j, tape=tape)
-    return flip(turned, i if quarters == 1 else j, tape=tape)
+        return flip(m, (i, j) if quarters else ())
+    turned = swapaxes(m, i, j)
+    return flip(turned, i if quarters == 1 else j)
 
 
 @composite(
@@ -156,14 +152,13 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1), *, tape: Any = Non
     ],
     rejects=[reject((2, 3), axis=0, start=3, match="start=3")],
 )
-def rollaxis(a: Any, axis: int, start: int = 0, *, tape: Any = None) -> Any:
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     """Move one axis to before another; ``moveaxis`` is clearer.
 
     Args:
         a: Array with at least one axis.
         axis: The axis to move.
         start: The axis to move it before; the number of axes for the end.
-        tape: The tape to record on.
 
     Returns:
         The array with the same elements, sharing memory as NumPy's does.
@@ -180,7 +175,7 @@ def rollaxis(a: Any, axis: int, start: int = 0, *, tape: Any = None) -> Any:
     if not -ndim <= place <= ndim:
         raise ShapeError(f"rollaxis: start={place} for {ndim} axes; pass {-ndim} to {ndim}")
     place += ndim if place < 0 else 0
-    return moveaxis(a, k, place - (k < place), tape=tape)
+    return moveaxis(a, k, place - (k < place))
 
 
 def _shift_options(shift: Any, axis: Any) -> tuple[Any, Any]:

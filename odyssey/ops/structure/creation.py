@@ -47,14 +47,13 @@ def _filled_constant(x: Any, fill: Any, dtype: Any, shape: Any) -> Any:
     samples=_LIKE,
     rejects=_UNLIKE,
 )
-def zeros_like(a: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None) -> Any:
+def zeros_like(a: Any, dtype: Any = None, *, shape: Any = None) -> Any:
     """Zeros of the shape and dtype of another array; a constant.
 
     Args:
         a: Array, Variable or Symbol, of which only shape and dtype are read.
         dtype: Another dtype.
         shape: Another shape.
-        tape: Taken as by every op; nothing is recorded.
 
     Returns:
         A constant Variable for a Variable, else an array.
@@ -70,14 +69,13 @@ def zeros_like(a: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None
     samples=_LIKE,
     rejects=_UNLIKE,
 )
-def ones_like(a: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None) -> Any:
+def ones_like(a: Any, dtype: Any = None, *, shape: Any = None) -> Any:
     """Ones of the shape and dtype of another array; a constant.
 
     Args:
         a: Array, Variable or Symbol, of which only shape and dtype are read.
         dtype: Another dtype.
         shape: Another shape.
-        tape: Taken as by every op; nothing is recorded.
 
     Returns:
         A constant Variable for a Variable, else an array.
@@ -103,9 +101,7 @@ def ones_like(a: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None)
         reject((2,), np.array(2.0j), error=DTypeError, match="imaginary parts"),
     ],
 )
-def full_like(
-    a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None
-) -> Any:
+def full_like(a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None) -> Any:
     """A number or array broadcast to the shape and dtype of another array.
 
     Args:
@@ -114,7 +110,6 @@ def full_like(
             gradient.
         dtype: Another dtype.
         shape: Another shape.
-        tape: The tape to record on, for a ``fill_value`` with a gradient.
 
     Returns:
         A Variable for a Variable, else an array; a constant where ``fill_value`` is one.
@@ -129,8 +124,8 @@ def full_like(
         return _filled_constant(a, fill_value, dtype, shape)
     kind = dtype or (a if hasattr(a, "dtype") else as_array("full_like", "a", a)).dtype
     refuse_imaginary_parts("full_like", "fill_value is", fill_value.dtype, native_dtype(kind))
-    number = astype(fill_value, kind, tape=tape)
-    return broadcast_to(number, shape_of(a) if shape is None else shape, tape=tape)
+    number = astype(fill_value, kind)
+    return broadcast_to(number, shape_of(a) if shape is None else shape)
 
 
 publish(globals())

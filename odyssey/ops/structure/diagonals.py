@@ -42,7 +42,7 @@ def diagonal_indices(rows: int, columns: int, offset: int) -> slice:
     ],
     rejects=[reject((3,), match="two axes"), reject((2, 3), axis1=1, axis2=-1, match="distinct")],
 )
-def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, *, tape: Any = None) -> Any:
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """Diagonal of each matrix spanned by two axes, on the last axis of the result.
 
     Args:
@@ -50,7 +50,6 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, *, tape: A
         offset: Offset from the main diagonal: above it if positive, below it if negative.
         axis1: The axis of the rows.
         axis2: The axis of the columns.
-        tape: The tape to record on.
 
     Returns:
         A new array without both axes, and with the axis of the diagonal at the end.
@@ -61,10 +60,10 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, *, tape: A
     >>> diagonal(np.array([[1, 2, 3], [4, 5, 6]]), 1)
     array([2, 6])
     """
-    return _extract_diagonal("diagonal", a, offset, axis1, axis2, tape)
+    return _extract_diagonal("diagonal", a, offset, axis1, axis2)
 
 
-def _extract_diagonal(who: str, a: Any, offset: Any, axis1: Any, axis2: Any, tape: Any) -> Any:
+def _extract_diagonal(who: str, a: Any, offset: Any, axis1: Any, axis2: Any) -> Any:
     shape, offset = shape_of(a), check_int(who, "offset", offset)
     if len(shape) < 2:
         raise ShapeError(f"{who}: needs two axes or more, a has shape {shape}; diag makes a matrix")
@@ -75,16 +74,14 @@ def _extract_diagonal(who: str, a: Any, offset: Any, axis1: Any, axis2: Any, tap
     if j > i + 1:
         order = [k for k in range(len(shape)) if k != j]
         order.insert(i + 1, j)
-        a = transpose(a, tuple(order), tape=tape)
+        a = transpose(a, tuple(order))
     before, after = shape[:i], shape[i + 1 : j] + shape[j + 1 :]
-    flat = reshape(a, (*before, shape[i] * shape[j], *after), tape=tape)
-    line = getitem(
-        flat, (slice(None),) * i + (diagonal_indices(shape[i], shape[j], offset),), tape=tape
-    )
+    flat = reshape(a, (*before, shape[i] * shape[j], *after))
+    line = getitem(flat, (slice(None),) * i + (diagonal_indices(shape[i], shape[j], offset),))
     if not after:
         return line
     ndim = len(shape) - 1
-    return transpose(line, (*range(i), *range(i + 1, ndim), i), tape=tape)
+    return transpose(line, (*range(i), *range(i + 1, ndim), i))
 
 
 @composite(
@@ -92,13 +89,12 @@ def _extract_diagonal(who: str, a: Any, offset: Any, axis1: Any, axis2: Any, tap
     samples=[sample((2, 3)), sample((3, 3), k=-1), sample((3,)), sample((2,), k=2), sample((0,))],
     rejects=[reject((), match="vector or a matrix"), reject((1, 2, 2), match="vector or a matrix")],
 )
-def diag(v: Any, k: int = 0, *, tape: Any = None) -> Any:
+def diag(v: Any, k: int = 0) -> Any:
     """Diagonal of a matrix, or matrix with a vector on its diagonal and zeros elsewhere.
 
     Args:
         v: Vector or matrix.
         k: The diagonal: above the main one if positive, below it if negative.
-        tape: The tape to record on.
 
     Returns:
         A new array: a vector for a matrix, a square matrix for a vector.
@@ -113,13 +109,13 @@ def diag(v: Any, k: int = 0, *, tape: Any = None) -> Any:
     """
     shape, k = shape_of(v), check_int("diag", "k", k)
     if len(shape) == 2:
-        return _extract_diagonal("diag", v, k, 0, 1, tape)
+        return _extract_diagonal("diag", v, k, 0, 1)
     if len(shape) != 1:
         raise ShapeError(f"diag: v has shape {shape}; pass a vector or a matrix")
     v = v if hasattr(v, "dtype") else as_array("diag", "v", v)
     n = shape[0] + abs(k)
-    flat = add_at(v, diagonal_indices(n, n, k), Spec((n * n,), v.dtype), tape=tape)
-    return reshape(flat, (n, n), tape=tape)
+    flat = add_at(v, diagonal_indices(n, n, k), Spec((n * n,), v.dtype))
+    return reshape(flat, (n, n))
 
 
 @composite(
@@ -132,15 +128,7 @@ def diag(v: Any, k: int = 0, *, tape: Any = None) -> Any:
     ],
     rejects=[reject((2, 3), axis2=2, match="does not fit")],
 )
-def trace(
-    a: Any,
-    offset: int = 0,
-    axis1: int = 0,
-    axis2: int = 1,
-    dtype: Any = None,
-    *,
-    tape: Any = None,
-) -> Any:
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
     """Trace: sum along a diagonal of each matrix spanned by two axes.
 
     Args:
@@ -149,7 +137,6 @@ def trace(
         axis1: The axis of the rows.
         axis2: The axis of the columns.
         dtype: The dtype of the sum; by default that of ``sum``.
-        tape: The tape to record on.
 
     Returns:
         A number for a matrix, else an array without both axes.
@@ -160,18 +147,18 @@ def trace(
     >>> float(trace(np.array([[1.0, 2.0], [3.0, 4.0]])))
     5.0
     """
-    line = _extract_diagonal("trace", a, offset, axis1, axis2, tape)
+    line = _extract_diagonal("trace", a, offset, axis1, axis2)
     if dtype is None:
-        return sum(line, -1, tape=tape)
+        return sum(line, -1)
     # Sums of small integers have a wider dtype than the elements.
-    total = sum(astype(line, dtype, tape=tape), -1, tape=tape)
-    return total if total.dtype == dtype else astype(total, dtype, tape=tape)
+    total = sum(astype(line, dtype), -1)
+    return total if total.dtype == dtype else astype(total, dtype)
 
 
 # ------------------------------------------------------------------ triangles
 
 
-def _keep_triangle(who: str, m: Any, k: Any, lower: bool, tape: Any) -> Any:
+def _keep_triangle(who: str, m: Any, k: Any, lower: bool) -> Any:
     shape = shape_of(m)
     k = check_int(who, "k", k) - (not lower)
     if not shape:
@@ -180,8 +167,8 @@ def _keep_triangle(who: str, m: Any, k: Any, lower: bool, tape: Any) -> Any:
     inside = np.tri(rows, columns, k, bool) == lower
     m = m if hasattr(m, "dtype") else as_array(who, "m", m)
     if m.dtype.kind in "fc":
-        return keep_where(m, inside, tape=tape)
-    return where(inside, m, np.zeros((), m.dtype), tape=tape)  # booleans stay booleans
+        return keep_where(m, inside)
+    return where(inside, m, np.zeros((), m.dtype))  # booleans stay booleans
 
 
 @composite(
@@ -195,13 +182,12 @@ def _keep_triangle(who: str, m: Any, k: Any, lower: bool, tape: Any) -> Any:
     ],
     rejects=[reject((), match="m is a number")],
 )
-def tril(m: Any, k: int = 0, *, tape: Any = None) -> Any:
+def tril(m: Any, k: int = 0) -> Any:
     """Lower triangles of matrices, with zeros above a diagonal, also in place of NaN.
 
     Args:
         m: Array with at least one axis; a vector stands for a matrix of equal rows.
         k: The last diagonal kept: above the main one if positive, below it if negative.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if ``m`` has no axis.
@@ -210,7 +196,7 @@ def tril(m: Any, k: int = 0, *, tape: Any = None) -> Any:
     array([[1, 0],
            [3, 4]])
     """
-    return _keep_triangle("tril", m, k, True, tape)
+    return _keep_triangle("tril", m, k, True)
 
 
 @composite(
@@ -224,13 +210,12 @@ def tril(m: Any, k: int = 0, *, tape: Any = None) -> Any:
     ],
     rejects=[reject((), match="m is a number")],
 )
-def triu(m: Any, k: int = 0, *, tape: Any = None) -> Any:
+def triu(m: Any, k: int = 0) -> Any:
     """Upper triangles of matrices, with zeros below a diagonal, also in place of NaN.
 
     Args:
         m: Array with at least one axis; a vector stands for a matrix of equal rows.
         k: The first diagonal kept: above the main one if positive, below it if negative.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if ``m`` has no axis.
@@ -239,7 +224,7 @@ def triu(m: Any, k: int = 0, *, tape: Any = None) -> Any:
     array([[0, 2],
            [0, 0]])
     """
-    return _keep_triangle("triu", m, k, False, tape)
+    return _keep_triangle("triu", m, k, False)
 
 
 publish(globals())

@@ -30,11 +30,11 @@ from odyssey.table.shape_rules import normalize_axes
 # ------------------------------------------------------------------ insertion and deletion
 
 
-def _operand_and_axis(who: str, x: Any, axis: Any, tape: Any) -> tuple[Any, int]:
+def _operand_and_axis(who: str, x: Any, axis: Any) -> tuple[Any, int]:
     """Return the operand and the axis, flattened if ``axis`` is None."""
     x = as_operand(who, "arr", x)
     if axis is None:
-        return reshape(x, -1, tape=tape), 0
+        return reshape(x, -1), 0
     (k,) = normalize_axes(who, axis, len(x.shape))
     return x, k
 
@@ -61,14 +61,13 @@ def _edit_indices(who: str, call: Any, *given: Any) -> Any:
         reject((2, 3), obj=0, axis=2, match="does not fit"),
     ],
 )
-def delete(arr: Any, obj: Any, axis: int | None = None, *, tape: Any = None) -> Any:
+def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
     """Delete slices along an axis.
 
     Args:
         arr: Array.
         obj: The slices: an int, a slice, or an array of ints or booleans; static.
         axis: The axis; by default the array is flattened first.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if an index is out of range.
@@ -76,9 +75,9 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, tape: Any = None) -> 
     >>> delete(np.array([1, 2, 3]), 1)
     array([1, 3])
     """
-    line, k = _operand_and_axis("delete", arr, axis, tape)
+    line, k = _operand_and_axis("delete", arr, axis)
     left = _edit_indices("delete", np.delete, np.arange(line.shape[k]), normalize_key(obj))
-    return take(line, left, k, tape=tape)
+    return take(line, left, k)
 
 
 @composite(
@@ -98,7 +97,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, tape: Any = None) -> 
         reject((3,), [1], np.array([1.0 + 2.0j]), error=DTypeError, match="imaginary parts"),
     ],
 )
-def insert(arr: Any, obj: Any, values: Any, axis: int | None = None, *, tape: Any = None) -> Any:
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     """Insert values before given indices along an axis.
 
     Args:
@@ -106,7 +105,6 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None, *, tape: An
         obj: The indices: an int, a slice, or several ints; static.
         values: The values, cast to the dtype of ``arr`` and broadcast to the inserted shape.
         axis: The axis; by default the array is flattened first.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if an index is out of range, or the values do not broadcast.
@@ -115,7 +113,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None, *, tape: An
     >>> insert(np.array([1, 2, 3]), 1, 9)
     array([1, 9, 2, 3])
     """
-    line, k = _operand_and_axis("insert", arr, axis, tape)
+    line, k = _operand_and_axis("insert", arr, axis)
     values = as_operand("insert", "values", values)
     refuse_imaginary_parts("insert", "values are", values.dtype, line.dtype)
     places = normalize_key(obj)
@@ -125,18 +123,18 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None, *, tape: An
     places = np.asarray(places)
     missing = ndim - len(values.shape)
     if missing > 0:
-        values = reshape(values, (1,) * missing + values.shape, tape=tape)
+        values = reshape(values, (1,) * missing + values.shape)
     if not places.ndim:
-        values = moveaxis(values, 0, k, tape=tape)
+        values = moveaxis(values, 0, k)
     count = values.shape[k] if places.size == 1 and len(values.shape) == ndim else places.size
     shape = (*line.shape[:k], count, *line.shape[k + 1 :])
     try:
-        values = broadcast_to(astype(values, line.dtype, tape=tape), shape, tape=tape)
+        values = broadcast_to(astype(values, line.dtype), shape)
     except ShapeError:
         raise ShapeError(f"insert: values {values.shape} do not fit into {shape}") from None
     new = np.arange(n, n + count)
     order = _edit_indices("insert", np.insert, np.arange(n), places, new)
-    return take(concatenate([line, values], k, tape=tape), order, k, tape=tape)
+    return take(concatenate([line, values], k), order, k)
 
 
 @composite(
@@ -149,13 +147,12 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None, *, tape: An
     ],
     rejects=[reject((3,), new_shape=-1, match="negative")],
 )
-def resize(a: Any, new_shape: Any, *, tape: Any = None) -> Any:
+def resize(a: Any, new_shape: Any) -> Any:
     """Resize to a shape, repeating the elements from the first one on if necessary.
 
     Args:
         a: Array.
         new_shape: The shape, or a length.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if a length is negative.
@@ -177,7 +174,7 @@ def resize(a: Any, new_shape: Any, *, tape: Any = None) -> Any:
         count *= n
     if not count:
         return zeros_like(a, shape=shape)
-    return reshape(take(a, np.arange(size) % count, tape=tape), shape, tape=tape)
+    return reshape(take(a, np.arange(size) % count), shape)
 
 
 # ------------------------------------------------------------------ broadcasting and grids
@@ -188,12 +185,11 @@ def resize(a: Any, new_shape: Any, *, tape: Any = None) -> Any:
     samples=[sample((2, 1), (3,)), sample((), (2, 2), (2,)), sample((3,))],
     rejects=[reject((2,), (3,), match="do not broadcast")],
 )
-def broadcast_arrays(*args: Any, tape: Any = None) -> Any:
+def broadcast_arrays(*args: Any) -> Any:
     """Broadcast arrays to their common shape.
 
     Args:
         args: Arrays whose shapes broadcast.
-        tape: The tape to record on.
 
     Returns:
         A tuple of arrays.
@@ -210,7 +206,7 @@ def broadcast_arrays(*args: Any, tape: Any = None) -> Any:
         shape = np.broadcast_shapes(*shapes)
     except ValueError:
         raise ShapeError(f"broadcast_arrays: shapes {shapes} do not broadcast") from None
-    return tuple(copy_if_shared(broadcast_to(x, shape, tape=tape)) for x in arrays)
+    return tuple(copy_if_shared(broadcast_to(x, shape)) for x in arrays)
 
 
 @composite(
@@ -226,9 +222,7 @@ def broadcast_arrays(*args: Any, tape: Any = None) -> Any:
         reject((2,), (3,), indexing="yx", error=SettingError, match="indexing"),
     ],
 )
-def meshgrid(
-    *xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy", tape: Any = None
-) -> Any:
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
     """Coordinate arrays of a grid, from the coordinates along its axes.
 
     Args:
@@ -236,7 +230,6 @@ def meshgrid(
         copy: Ignored: results share no memory.
         sparse: Whether to leave axes of length 1 instead of repeating along them.
         indexing: ``"xy"``, where the first coordinates vary along the second axis, or ``"ij"``.
-        tape: The tape to record on.
 
     Returns:
         A tuple with an array for each axis.
@@ -261,8 +254,8 @@ def meshgrid(
     upright = []
     for k, line in zip(order, lines, strict=True):
         shape = tuple(-1 if j == k else 1 for j in range(len(lines)))
-        upright.append(reshape(line, shape, tape=tape))
-    return tuple(map(copy_if_shared, upright)) if sparse else broadcast_arrays(*upright, tape=tape)
+        upright.append(reshape(line, shape))
+    return tuple(map(copy_if_shared, upright)) if sparse else broadcast_arrays(*upright)
 
 
 # ------------------------------------------------------------------ blocks
@@ -282,12 +275,11 @@ def meshgrid(
         reject([], match="empty list"),
     ],
 )
-def block(arrays: Any, *, tape: Any = None) -> Any:
+def block(arrays: Any) -> Any:
     """Join nested lists of arrays: the innermost lists along the last axis, and so on outwards.
 
     Args:
         arrays: Nested lists of arrays, equally deep.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if shapes do not fit, or lists are empty or not equally deep.
@@ -298,8 +290,8 @@ def block(arrays: Any, *, tape: Any = None) -> Any:
     """
     depth = _nesting_depth(arrays)
     ndim = max(depth, _max_ndim(arrays))
-    joined = _join_blocks(arrays, ndim - depth, ndim, tape)
-    return identity(joined, tape=tape) if joined is arrays else copy_if_shared(joined)
+    joined = _join_blocks(arrays, ndim - depth, ndim)
+    return identity(joined) if joined is arrays else copy_if_shared(joined)
 
 
 def _nesting_depth(arrays: Any) -> int:
@@ -319,12 +311,12 @@ def _max_ndim(arrays: Any) -> int:
     return len(shape_of(arrays))
 
 
-def _join_blocks(arrays: Any, axis: int, ndim: int, tape: Any) -> Any:
+def _join_blocks(arrays: Any, axis: int, ndim: int) -> Any:
     if isinstance(arrays, list):
-        return concatenate([_join_blocks(p, axis + 1, ndim, tape) for p in arrays], axis, tape=tape)
+        return concatenate([_join_blocks(p, axis + 1, ndim) for p in arrays], axis)
     x = as_operand("block", "an array", arrays)
     missing = ndim - len(x.shape)
-    return reshape(x, (1,) * missing + x.shape, tape=tape) if missing else x
+    return reshape(x, (1,) * missing + x.shape) if missing else x
 
 
 publish(globals())

@@ -371,9 +371,7 @@ def add_along_axis(x: Any, indices: Any, /, *, axis: int | None = -1, spec: Spec
     ],
     rejects=[reject((2,), num_classes=2, error=DTypeError, match="integers")],
 )
-def one_hot(
-    indices: Any, num_classes: int, *, dtype: Any = np.float64, axis: int = -1, tape: Any = None
-) -> Any:
+def one_hot(indices: Any, num_classes: int, *, dtype: Any = np.float64, axis: int = -1) -> Any:
     """One-hot encoding: ones at the given class indices and zeros elsewhere; a constant.
 
     Args:
@@ -381,7 +379,6 @@ def one_hot(
         num_classes: Number of classes, the length of the new axis.
         dtype: The dtype of the result.
         axis: Position of the new axis.
-        tape: The tape to record on.
 
     Raises:
         DTypeError: if class indices are not integers.
@@ -393,10 +390,10 @@ def one_hot(
     if not hasattr(indices, "dtype"):
         indices = as_array("one_hot", "indices", indices)
     check_indices("one_hot", indices)
-    narrow = expand_dims(indices, axis, tape=tape)
+    narrow = expand_dims(indices, axis)
     (k,) = normalize_axes("one_hot", axis, len(narrow.shape))
     classes = np.arange(num_classes).reshape((-1,) + (1,) * (len(narrow.shape) - 1 - k))
-    return astype(equal(narrow, classes, tape=tape), dtype, tape=tape)
+    return astype(equal(narrow, classes), dtype)
 
 
 publish(globals())

@@ -150,13 +150,12 @@ def concatenate(arrays: Any, /, axis: int | None = 0) -> Any:
     ],
     rejects=[reject([np.ones(2), np.ones(3)], match="one shape"), reject([], match="one shape")],
 )
-def stack(arrays: Any, axis: int = 0, *, tape: Any = None) -> Any:
+def stack(arrays: Any, axis: int = 0) -> Any:
     """Stack arrays of one shape along a new axis.
 
     Args:
         arrays: A sequence of arrays of one shape.
         axis: Position of the new axis in the result.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if the shapes differ, or there is no array.
@@ -170,21 +169,20 @@ def stack(arrays: Any, axis: int = 0, *, tape: Any = None) -> Any:
     if len(shapes) != 1:
         raise ShapeError(f"stack: needs arrays of one shape, came {sorted(shapes)}")
     if type(axis) is int and axis == 0:  # a new first axis: two ops for all arrays
-        joined = concatenate(parts, axis=None, tape=tape)
-        return reshape(joined, (len(parts), *shapes.pop()), tape=tape)
-    return concatenate([expand_dims(p, axis, tape=tape) for p in parts], axis=axis, tape=tape)
+        joined = concatenate(parts, axis=None)
+        return reshape(joined, (len(parts), *shapes.pop()))
+    return concatenate([expand_dims(p, axis) for p in parts], axis=axis)
 
 
 @composite(
     samples=[sample([(2,), (2,)]), sample([[(), 2.0], [3, ()]]), sample([(0,)]), sample([()])],
     rejects=[reject([np.ones(2), np.ones(3)], match="one shape")],
 )
-def array(arrays: Any, *, tape: Any = None) -> Any:
+def array(arrays: Any) -> Any:
     """Array from nested lists of Variables, arrays and numbers, as ``np.array``.
 
     Args:
         arrays: Nested lists and tuples of values of one shape.
-        tape: The tape to record on.
 
     Returns:
         A Variable if one is among them, else an array. Python numbers take the dtype of others.
@@ -201,7 +199,7 @@ def array(arrays: Any, *, tape: Any = None) -> Any:
         dtype = np.asarray(found).dtype
     else:
         dtype = np.result_type(*[n if type(n) in NUMBERS else n.dtype for n in found])
-    return _stack_nested(unflatten(arrays, found), dtype, tape)
+    return _stack_nested(unflatten(arrays, found), dtype)
 
 
 def _array_element(leaf: Any) -> Any:
@@ -212,21 +210,21 @@ def _array_element(leaf: Any) -> Any:
     return leaf if type(leaf) in NUMBERS else found
 
 
-def _stack_nested(nest: Any, dtype: Any, tape: Any) -> Any:
+def _stack_nested(nest: Any, dtype: Any) -> Any:
     if not isinstance(nest, (list, tuple)):
-        return astype(nest, dtype, tape=tape) if hasattr(nest, "dtype") else np.asarray(nest, dtype)
+        return astype(nest, dtype) if hasattr(nest, "dtype") else np.asarray(nest, dtype)
     if not nest:
         return np.zeros(0, dtype)
-    return stack([_stack_nested(part, dtype, tape) for part in nest], tape=tape)
+    return stack([_stack_nested(part, dtype) for part in nest])
 
 
-def _prepend_axes(parts: Any, ndim: int, tape: Any) -> list[Any]:
+def _prepend_axes(parts: Any, ndim: int) -> list[Any]:
     """Prepend axes of length 1 to each array, up to ``ndim`` axes."""
     wide = []
     for part in list(parts):
         shape = shape_of(part)
         missing = (1,) * (ndim - len(shape))
-        wide.append(reshape(part, missing + shape, tape=tape) if missing else part)
+        wide.append(reshape(part, missing + shape) if missing else part)
     return wide
 
 
@@ -235,18 +233,17 @@ def _prepend_axes(parts: Any, ndim: int, tape: Any) -> list[Any]:
     samples=[sample([(2, 3), (3,)]), sample([(), ()]), sample([(0, 2), (2, 2)])],
     rejects=[reject([np.ones(2), np.ones(3)], match="differ")],
 )
-def vstack(tup: Any, *, tape: Any = None) -> Any:
+def vstack(tup: Any) -> Any:
     """Stack arrays vertically, along the first axis; vectors are rows.
 
     Args:
         tup: A sequence of arrays.
-        tape: The tape to record on.
 
     >>> vstack([np.array([1, 2]), np.array([[3, 4]])])
     array([[1, 2],
            [3, 4]])
     """
-    return concatenate(_prepend_axes(tup, 2, tape), axis=0, tape=tape)
+    return concatenate(_prepend_axes(tup, 2), axis=0)
 
 
 @composite(
@@ -254,19 +251,18 @@ def vstack(tup: Any, *, tape: Any = None) -> Any:
     samples=[sample([(2, 3), (2, 1)]), sample([(3,), (0,)]), sample([(), ()])],
     rejects=[reject([np.ones((2, 2)), np.ones((3, 2))], match="differ")],
 )
-def hstack(tup: Any, *, tape: Any = None) -> Any:
+def hstack(tup: Any) -> Any:
     """Stack arrays horizontally: along the second axis, vectors along their only one.
 
     Args:
         tup: A sequence of arrays.
-        tape: The tape to record on.
 
     >>> hstack([np.array([1, 2]), np.array([3])])
     array([1, 2, 3])
     """
-    parts = _prepend_axes(tup, 1, tape)
+    parts = _prepend_axes(tup, 1)
     along = 0 if parts and len(shape_of(parts[0])) == 1 else 1
-    return concatenate(parts, axis=along, tape=tape)
+    return concatenate(parts, axis=along)
 
 
 # ------------------------------------------------------------------ minimum number of axes
@@ -284,8 +280,8 @@ def _shape_at_least_3d(shape: Shape) -> Shape:
     return (*_shape_at_least_2d(shape), 1) if len(shape) < 3 else shape
 
 
-def _reshape_each(arrays: Any, to: Callable[[Shape], Shape], tape: Any) -> Any:
-    wide = tuple(reshape(x, to(shape_of(x)), tape=tape) for x in arrays)
+def _reshape_each(arrays: Any, to: Callable[[Shape], Shape]) -> Any:
+    wide = tuple(reshape(x, to(shape_of(x))) for x in arrays)
     return wide[0] if len(wide) == 1 else wide
 
 
@@ -293,12 +289,11 @@ def _reshape_each(arrays: Any, to: Callable[[Shape], Shape], tape: Any) -> Any:
     numpy=[np.atleast_1d],
     samples=[sample(()), sample((2, 3)), sample((), (0,))],
 )
-def atleast_1d(*arrays: Any, tape: Any = None) -> Any:
+def atleast_1d(*arrays: Any) -> Any:
     """View with at least one axis.
 
     Args:
         arrays: One array of any shape, or several.
-        tape: The tape to record on.
 
     Returns:
         An array for one array, a tuple for several.
@@ -306,19 +301,18 @@ def atleast_1d(*arrays: Any, tape: Any = None) -> Any:
     >>> atleast_1d(3.0)
     array([3.])
     """
-    return _reshape_each(arrays, _shape_at_least_1d, tape)
+    return _reshape_each(arrays, _shape_at_least_1d)
 
 
 @composite(
     numpy=[np.atleast_2d],
     samples=[sample(()), sample((3,)), sample((2, 1, 3)), sample((), (0,))],
 )
-def atleast_2d(*arrays: Any, tape: Any = None) -> Any:
+def atleast_2d(*arrays: Any) -> Any:
     """View with at least two axes; vectors become rows.
 
     Args:
         arrays: One array of any shape, or several.
-        tape: The tape to record on.
 
     Returns:
         An array for one array, a tuple for several.
@@ -326,19 +320,18 @@ def atleast_2d(*arrays: Any, tape: Any = None) -> Any:
     >>> atleast_2d(np.array([1, 2]))
     array([[1, 2]])
     """
-    return _reshape_each(arrays, _shape_at_least_2d, tape)
+    return _reshape_each(arrays, _shape_at_least_2d)
 
 
 @composite(
     numpy=[np.atleast_3d],
     samples=[sample(()), sample((3,)), sample((2, 3)), sample((2, 1, 3, 1)), sample((), (0,))],
 )
-def atleast_3d(*arrays: Any, tape: Any = None) -> Any:
+def atleast_3d(*arrays: Any) -> Any:
     """View with at least three axes; vectors along the second, matrices along the first two.
 
     Args:
         arrays: One array of any shape, or several.
-        tape: The tape to record on.
 
     Returns:
         An array for one array, a tuple for several.
@@ -346,7 +339,7 @@ def atleast_3d(*arrays: Any, tape: Any = None) -> Any:
     >>> atleast_3d(np.ones(4)).shape, atleast_3d(np.ones((2, 3))).shape
     ((1, 4, 1), (2, 3, 1))
     """
-    return _reshape_each(arrays, _shape_at_least_3d, tape)
+    return _reshape_each(arrays, _shape_at_least_3d)
 
 
 # ------------------------------------------------------------------ appending and stacking
@@ -362,14 +355,13 @@ def atleast_3d(*arrays: Any, tape: Any = None) -> Any:
     ],
     rejects=[reject((2, 3), (3,), axis=0, match="differ")],
 )
-def append(arr: Any, values: Any, axis: int | None = None, *, tape: Any = None) -> Any:
+def append(arr: Any, values: Any, axis: int | None = None) -> Any:
     """Append values along an axis.
 
     Args:
         arr: Array of any shape.
         values: Values, which differ in length on ``axis`` only.
         axis: The axis; by default both are flattened.
-        tape: The tape to record on.
 
     Returns:
         A new array of the common dtype.
@@ -381,7 +373,7 @@ def append(arr: Any, values: Any, axis: int | None = None, *, tape: Any = None) 
     array([1, 2, 3, 4])
     """
     parts = [np.asarray(part) if type(part) in NUMBERS else part for part in (arr, values)]
-    return concatenate(parts, axis=axis, tape=tape)
+    return concatenate(parts, axis=axis)
 
 
 @composite(
@@ -394,12 +386,11 @@ def append(arr: Any, values: Any, axis: int | None = None, *, tape: Any = None) 
     ],
     rejects=[reject([], match="no arrays")],
 )
-def column_stack(tup: Any, *, tape: Any = None) -> Any:
+def column_stack(tup: Any) -> Any:
     """Stack vectors as the columns of a matrix; matrices are joined as they are.
 
     Args:
         tup: A sequence of vectors and matrices.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if the lengths of columns differ, or there is no array.
@@ -409,10 +400,10 @@ def column_stack(tup: Any, *, tape: Any = None) -> Any:
            [2, 4]])
     """
     parts = [
-        x if len(shape_of(x)) > 1 else reshape(x, (*_shape_at_least_1d(shape_of(x)), 1), tape=tape)
+        x if len(shape_of(x)) > 1 else reshape(x, (*_shape_at_least_1d(shape_of(x)), 1))
         for x in list(tup)
     ]
-    return concatenate(parts, axis=1, tape=tape)
+    return concatenate(parts, axis=1)
 
 
 @composite(
@@ -420,12 +411,11 @@ def column_stack(tup: Any, *, tape: Any = None) -> Any:
     samples=[sample([(3,), (3,)]), sample([(2, 3), (2, 3, 2)]), sample([()]), sample([(0,)])],
     rejects=[reject([], match="no arrays")],
 )
-def dstack(tup: Any, *, tape: Any = None) -> Any:
+def dstack(tup: Any) -> Any:
     """Stack arrays along the third axis, which matrices and vectors get.
 
     Args:
         tup: A sequence of arrays.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if the shapes differ on another axis, or there is no array.
@@ -434,8 +424,8 @@ def dstack(tup: Any, *, tape: Any = None) -> Any:
     array([[[1, 3],
             [2, 4]]])
     """
-    parts = [reshape(x, _shape_at_least_3d(shape_of(x)), tape=tape) for x in list(tup)]
-    return concatenate(parts, axis=2, tape=tape)
+    parts = [reshape(x, _shape_at_least_3d(shape_of(x))) for x in list(tup)]
+    return concatenate(parts, axis=2)
 
 
 publish(globals())

@@ -49,14 +49,13 @@ def _static_values(who: str, name: str, x: Any) -> Any:
         reject((3,), _ROWS, (2,), match="one number"),
     ],
 )
-def masked_fill(x: Any, mask: Any, value: Any, *, tape: Any = None) -> Any:
+def masked_fill(x: Any, mask: Any, value: Any) -> Any:
     """Replace elements by a number where a mask holds, as ``torch.masked_fill``.
 
     Args:
         x: Array.
         mask: Booleans, whose shape broadcasts with that of ``x``.
         value: A number, or a Variable without axes.
-        tape: The tape to record on.
 
     Returns:
         A new array of the dtype of ``x``.
@@ -73,7 +72,7 @@ def masked_fill(x: Any, mask: Any, value: Any, *, tape: Any = None) -> Any:
         value = as_operand("masked_fill", "value", value)
         if value.shape:
             raise ShapeError(f"masked_fill: value has shape {value.shape}; pass one number")
-    return where(mask, astype(value, x.dtype, tape=tape), x, tape=tape)
+    return where(mask, astype(value, x.dtype), x)
 
 
 def _check_mask(who: str, mask: Any) -> None:
@@ -93,13 +92,12 @@ def _check_mask(who: str, mask: Any) -> None:
         reject((3,), np.array([1, 0, 1]), error=DTypeError, match="pass booleans"),
     ],
 )
-def masked_select(x: Any, mask: Any, *, tape: Any = None) -> Any:
+def masked_select(x: Any, mask: Any) -> Any:
     """Elements where a mask holds, on one axis, as ``torch.masked_select``.
 
     Args:
         x: Array.
         mask: Booleans, whose shape broadcasts with that of ``x``; static in a graph.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if the shapes do not broadcast. DTypeError: if the mask is not boolean.
@@ -116,8 +114,8 @@ def masked_select(x: Any, mask: Any, *, tape: Any = None) -> Any:
             f"masked_select: shapes do not broadcast, x {x.shape}, mask {mask.shape}"
         ) from None
     if x.shape != shape:
-        x = broadcast_to(x, shape, tape=tape)
-    return getitem(x, np.broadcast_to(mask, shape), tape=tape)
+        x = broadcast_to(x, shape)
+    return getitem(x, np.broadcast_to(mask, shape))
 
 
 @composite(
@@ -133,14 +131,13 @@ def masked_select(x: Any, mask: Any, *, tape: Any = None) -> Any:
         reject(_ROWS, (2, 3), axis=0, match="out of bounds"),
     ],
 )
-def compress(condition: Any, a: Any, axis: int | None = None, *, tape: Any = None) -> Any:
+def compress(condition: Any, a: Any, axis: int | None = None) -> Any:
     """Slices along an axis for which a condition holds.
 
     Args:
         condition: Booleans for the slices, or for the first of them; static in a graph.
         a: Array.
         axis: The axis; None takes all elements in row-major order.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if the condition has more axes, or holds beyond the last slice.
@@ -151,7 +148,7 @@ def compress(condition: Any, a: Any, axis: int | None = None, *, tape: Any = Non
     chosen = _static_values("compress", "condition", condition)
     if chosen.ndim != 1:
         raise ShapeError(f"compress: condition has shape {chosen.shape}; pass it on one axis")
-    return take(a, np.flatnonzero(chosen), axis, tape=tape)
+    return take(a, np.flatnonzero(chosen), axis)
 
 
 @composite(
@@ -159,18 +156,17 @@ def compress(condition: Any, a: Any, axis: int | None = None, *, tape: Any = Non
     samples=[sample(_MASK, (2, 3)), sample(np.array([0, 2, 0]), (4,)), sample(True, ())],
     rejects=[reject(_ROWS, (2,), match="out of bounds")],
 )
-def extract(condition: Any, arr: Any, *, tape: Any = None) -> Any:
+def extract(condition: Any, arr: Any) -> Any:
     """Elements where a condition holds, both read in row-major order.
 
     Args:
         condition: Booleans, as many as ``arr`` has elements; static in a graph.
         arr: Array.
-        tape: The tape to record on.
 
     >>> extract(np.array([True, False, True]), np.array([1, 2, 3]))
     array([1, 3])
     """
-    return compress(_static_values("extract", "condition", condition).reshape(-1), arr, tape=tape)
+    return compress(_static_values("extract", "condition", condition).reshape(-1), arr)
 
 
 # ------------------------------------------------------------------ choice among arrays
@@ -197,14 +193,13 @@ def extract(condition: Any, arr: Any, *, tape: Any = None) -> Any:
         ),
     ],
 )
-def choose(a: Any, choices: Any, mode: str = "raise", *, tape: Any = None) -> Any:
+def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
     """Elementwise choice from a list of arrays, by an array of their indices.
 
     Args:
         a: For each element the index of an array among ``choices``.
         choices: Arrays whose shapes broadcast with that of ``a``.
         mode: The treatment of indices out of range: ``"raise"``, ``"wrap"`` or ``"clip"``.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if shapes do not broadcast, or an index is out of range.
@@ -216,20 +211,18 @@ def choose(a: Any, choices: Any, mode: str = "raise", *, tape: Any = None) -> An
     a = as_operand("choose", "a", a)
     check_indices("choose", a)
     if a.dtype.kind == "b":
-        a = astype(a, np.intp, tape=tape)
+        a = astype(a, np.intp)
     check_choice("choose", "mode", mode, ("raise", "wrap", "clip"))
     given = list(choices)
     parts = [as_operand("choose", "a choice", part) for part in given]
     shape = _common_shape("choose", a, *parts)
     count = np.arange(len(parts))
-    places = (
-        _choice_indices(a, len(parts)) if mode == "raise" else take(count, a, mode=mode, tape=tape)
-    )
+    places = _choice_indices(a, len(parts)) if mode == "raise" else take(count, a, mode=mode)
     kinds = [c if type(c) in NUMBERS else p.dtype for c, p in zip(given, parts, strict=True)]
     dtype = np.result_type(*kinds)
-    wide = [broadcast_to(astype(part, dtype, tape=tape), shape, tape=tape) for part in parts]
-    row = expand_dims(broadcast_to(places, shape, tape=tape), 0, tape=tape)
-    return reshape(take_along_axis(stack(wide, tape=tape), row, 0, tape=tape), shape, tape=tape)
+    wide = [broadcast_to(astype(part, dtype), shape) for part in parts]
+    row = expand_dims(broadcast_to(places, shape), 0)
+    return reshape(take_along_axis(stack(wide), row, 0), shape)
 
 
 def _choice_indices(a: Any, count: int) -> Any:
@@ -266,14 +259,13 @@ def _common_shape(who: str, *arrays: Any) -> tuple[int, ...]:
         reject([_ROWS], [np.ones(2)], match="broadcast"),
     ],
 )
-def select(condlist: Any, choicelist: Any, default: Any = 0, *, tape: Any = None) -> Any:
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     """Elementwise choice of the first array whose condition holds.
 
     Args:
         condlist: Arrays of booleans.
         choicelist: As many arrays; all shapes broadcast with each other.
         default: The value where no condition holds.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if the numbers of choices and conditions differ or are 0, or shapes do not
@@ -295,16 +287,16 @@ def select(condlist: Any, choicelist: Any, default: Any = 0, *, tape: Any = None
     with_shape = [v for v in (*conditions, *choices, out) if hasattr(v, "shape")]
     shape = _common_shape("select", *with_shape)
     dtype = np.result_type(*[v if type(v) in NUMBERS else v.dtype for v in (*choices, out)])
-    out = _cast_choice("select", out, dtype, tape)
+    out = _cast_choice("select", out, dtype)
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
-        out = where(condition, _cast_choice("select", choice, dtype, tape), out, tape=tape)
-    return out if out.shape == shape else broadcast_to(out, shape, tape=tape)
+        out = where(condition, _cast_choice("select", choice, dtype), out)
+    return out if out.shape == shape else broadcast_to(out, shape)
 
 
-def _cast_choice(who: str, v: Any, dtype: np.dtype[Any], tape: Any) -> Any:
+def _cast_choice(who: str, v: Any, dtype: np.dtype[Any]) -> Any:
     """Cast a choice to the common dtype; Python numbers too, which would promote differently."""
     if type(v) not in NUMBERS:
-        return astype(v, dtype, tape=tape)
+        return astype(v, dtype)
     try:
         return dtype.type(v)
     except OverflowError:

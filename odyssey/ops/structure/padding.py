@@ -79,7 +79,6 @@ def pad(
     end_values: Any = 0,
     stat_length: Any = None,
     reflect_type: str = "even",
-    tape: Any = None,
 ) -> Any:
     """Pad an array before and after, along each axis.
 
@@ -94,7 +93,6 @@ def pad(
         end_values: The outer values of ramps, likewise.
         stat_length: Number of elements at the edge for statistics, likewise; None for all.
         reflect_type: ``"odd"`` also reflects the values about the value at the edge.
-        tape: The tape to record on.
 
     Returns:
         A new array of the dtype of ``array``.
@@ -112,7 +110,7 @@ def pad(
     check_choice("pad", "reflect_type", reflect_type, ("even", "odd"))
     _refuse_unused_options(mode, constant_values, end_values, stat_length, reflect_type)
     if mode in ("constant", "empty"):
-        return _pad_constant(array, widths, constant_values if mode == "constant" else 0, tape)
+        return _pad_constant(array, widths, constant_values if mode == "constant" else 0)
     lengths = _before_after_pairs("stat_length", stat_length, len(shape))
     ends = _before_after_pairs("end_values", end_values, len(shape))
     for k, (width, n) in enumerate(zip(widths, shape, strict=True)):
@@ -121,19 +119,17 @@ def pad(
         if not n:
             raise ShapeError(f"pad: array {shape} has no elements along axis {k} for mode {mode!r}")
         if mode in _STATISTICS:
-            array = _pad_statistic(array, k, width, lengths[k], _STATISTICS[mode], tape)
+            array = _pad_statistic(array, k, width, lengths[k], _STATISTICS[mode])
         elif mode == "linear_ramp":
-            array = _pad_ramp(array, k, width, ends[k], tape)
+            array = _pad_ramp(array, k, width, ends[k])
         elif reflect_type == "odd" and mode in ("reflect", "symmetric") and n > 1:
-            array = _pad_odd_reflection(array, k, width, mode, tape)
+            array = _pad_odd_reflection(array, k, width, mode)
         else:
-            array = getitem(
-                array, (slice(None),) * k + (_padded_indices(n, width, mode),), tape=tape
-            )
-    return array if any(map(any, widths)) else getitem(array, ..., tape=tape)
+            array = getitem(array, (slice(None),) * k + (_padded_indices(n, width, mode),))
+    return array if any(map(any, widths)) else getitem(array, ...)
 
 
-def _pad_constant(array: Any, widths: Any, constants: Any, tape: Any) -> Any:
+def _pad_constant(array: Any, widths: Any, constants: Any) -> Any:
     """Pad with constants."""
     shape = array.shape
     inside = tuple(slice(b, b + n) for (b, _), n in zip(widths, shape, strict=True))
@@ -147,59 +143,59 @@ def _pad_constant(array: Any, widths: Any, constants: Any, tape: Any) -> Any:
         around = np.zeros(shape, array.dtype)
         if shape:
             around = np.pad(around, widths, constant_values=constants)
-    return setitem(around, array, inside, tape=tape)
+    return setitem(around, array, inside)
 
 
-def _edge_slice(array: Any, k: int, length: int, last: bool, tape: Any) -> Any:
+def _edge_slice(array: Any, k: int, length: int, last: bool) -> Any:
     """Return the first or the last elements along an axis."""
     n = array.shape[k]
     part = slice(n - length, n) if last else slice(length)
-    return getitem(array, (slice(None),) * k + (part,), tape=tape)
+    return getitem(array, (slice(None),) * k + (part,))
 
 
-def _join_around(array: Any, k: int, parts: list[Any], width: Pair, tape: Any) -> Any:
+def _join_around(array: Any, k: int, parts: list[Any], width: Pair) -> Any:
     """Concatenate an array with its padding before and after."""
     before, after = (part for part in parts)
     found = [p for p, n in ((before, width[0]), (array, 1), (after, width[1])) if n]
-    return concatenate(found, k, tape=tape)
+    return concatenate(found, k)
 
 
 def _pad_statistic(
-    array: Any, k: int, width: Pair, lengths: Pair, statistic: Callable[..., Any], tape: Any
+    array: Any, k: int, width: Pair, lengths: Pair, statistic: Callable[..., Any]
 ) -> Any:
     parts, n = [], array.shape[k]
     for count, length, last in zip(width, lengths, (False, True), strict=True):
         length = n if length is None else length
         if length < 1:
             raise ShapeError(f"pad: stat_length is {length}; at least 1 element makes a statistic")
-        some = _edge_slice(array, k, length if length < n else n, last, tape)
-        one = statistic(some, k, keepdims=True, tape=tape)
+        some = _edge_slice(array, k, length if length < n else n, last)
+        one = statistic(some, k, keepdims=True)
         if array.dtype.kind in "iu":
-            one = round(one, tape=tape)
-        one = astype(one, array.dtype, tape=tape)
+            one = round(one)
+        one = astype(one, array.dtype)
         shape = (*array.shape[:k], count, *array.shape[k + 1 :])
-        parts.append(broadcast_to(one, shape, tape=tape))
-    return _join_around(array, k, parts, width, tape)
+        parts.append(broadcast_to(one, shape))
+    return _join_around(array, k, parts, width)
 
 
-def _pad_ramp(array: Any, k: int, width: Pair, ends: Pair, tape: Any) -> Any:
+def _pad_ramp(array: Any, k: int, width: Pair, ends: Pair) -> Any:
     # In double precision, as in NumPy: a difference of integers may exceed their dtype.
     dtype = np.result_type(array.dtype, np.float64)
     parts = []
     for count, end, last in zip(width, ends, (False, True), strict=True):
         upright = (-1,) + (1,) * (len(array.shape) - k - 1)
         steps = np.arange(count, dtype=dtype).reshape(upright)
-        edge = astype(_edge_slice(array, k, 1, last, tape), dtype, tape=tape)
-        step = div(sub(edge, end, tape=tape), count or 1, tape=tape)
-        ramp = add(mul(steps, step, tape=tape), end, tape=tape)
+        edge = astype(_edge_slice(array, k, 1, last), dtype)
+        step = div(sub(edge, end), count or 1)
+        ramp = add(mul(steps, step), end)
         if array.dtype.kind in "iu":
-            ramp = floor(ramp, tape=tape)
-        ramp = astype(ramp, array.dtype, tape=tape)
-        parts.append(flip(ramp, k, tape=tape) if last else ramp)
-    return _join_around(array, k, parts, width, tape)
+            ramp = floor(ramp)
+        ramp = astype(ramp, array.dtype)
+        parts.append(flip(ramp, k) if last else ramp)
+    return _join_around(array, k, parts, width)
 
 
-def _pad_odd_reflection(array: Any, k: int, width: Pair, mode: str, tape: Any) -> Any:
+def _pad_odd_reflection(array: Any, k: int, width: Pair, mode: str) -> Any:
     """Pad by point reflections at both edges; two reflections add the rise of the array."""
     n = array.shape[k]
     period = 2 * (n - 1 if mode == "reflect" else n)
@@ -213,9 +209,9 @@ def _pad_odd_reflection(array: Any, k: int, width: Pair, mode: str, tape: Any) -
         v.reshape(upright).astype(array.dtype)
         for v in (np.where(back, -1, 1), -2 * rounds, 2 * (rounds + back))
     )
-    out = mul(take(array, own, k, tape=tape), sign, tape=tape)
+    out = mul(take(array, own, k), sign)
     for share, at_end in ((first, False), (last, True)):
-        out = add(out, mul(_edge_slice(array, k, 1, at_end, tape), share, tape=tape), tape=tape)
+        out = add(out, mul(_edge_slice(array, k, 1, at_end), share))
     return out
 
 

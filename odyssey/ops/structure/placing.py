@@ -153,8 +153,8 @@ def _leading_slices(
     return None if lengths == shape else tuple(slice(n) for n in lengths)
 
 
-def _read_slices(x: Any, corner: Any, tape: Any) -> Any:
-    return x if corner is None else getitem(x, corner, tape=tape)
+def _read_slices(x: Any, corner: Any) -> Any:
+    return x if corner is None else getitem(x, corner)
 
 
 @composite(
@@ -170,7 +170,7 @@ def _read_slices(x: Any, corner: Any, tape: Any) -> Any:
         reject((4, 3), np.zeros((4, 1)), axis=1, error=DTypeError, match="pass integers"),
     ],
 )
-def gather(x: Any, indices: Any, *, axis: int, tape: Any = None) -> Any:
+def gather(x: Any, indices: Any, *, axis: int) -> Any:
     """Elements at ``indices`` along an axis, each from its own line, as ``torch.gather``.
 
     Args:
@@ -178,7 +178,6 @@ def gather(x: Any, indices: Any, *, axis: int, tape: Any = None) -> Any:
         indices: Integers with as many axes, at most as long on the other axes; lines beyond
             them are not read. ``take_along_axis`` broadcasts lines instead.
         axis: The axis.
-        tape: The tape to record on.
 
     Returns:
         An array of the shape of ``indices``.
@@ -192,7 +191,7 @@ def gather(x: Any, indices: Any, *, axis: int, tape: Any = None) -> Any:
     x, indices = as_operand("gather", "x", x), _integer_indices("gather", indices)
     (k,) = normalize_axes("gather", axis, len(x.shape))
     corner = _leading_slices("gather", "x", x.shape, indices.shape, k)
-    return take_along_axis(_read_slices(x, corner, tape), indices, k, tape=tape)
+    return take_along_axis(_read_slices(x, corner), indices, k)
 
 
 _SCATTERED = (
@@ -209,21 +208,19 @@ _UNSCATTERED = (
 )
 
 
-def _scatter_operands(who: str, x: Any, indices: Any, source: Any, axis: Any, tape: Any) -> Any:
+def _scatter_operands(who: str, x: Any, indices: Any, source: Any, axis: Any) -> Any:
     """Return the operands of a scatter, the axis from the front, and the slices it writes."""
     x, indices = as_operand(who, "x", x), _integer_indices(who, indices)
     (k,) = normalize_axes(who, axis, len(x.shape))
     corner = _leading_slices(who, "x", x.shape, indices.shape, k)
     if type(source) not in NUMBERS:
         source = as_operand(who, "source", source)
-        source = _read_slices(
-            source, _leading_slices(who, "source", source.shape, indices.shape), tape
-        )
+        source = _read_slices(source, _leading_slices(who, "source", source.shape, indices.shape))
     return x, indices, source, k, corner
 
 
 @composite(samples=_SCATTERED, rejects=_UNSCATTERED)
-def scatter(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = None) -> Any:
+def scatter(x: Any, indices: Any, source: Any, *, axis: int) -> Any:
     """Copy of ``x`` with the elements of ``source`` at ``indices``, as ``torch.scatter``.
 
     Args:
@@ -231,7 +228,6 @@ def scatter(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = None) -
         indices: Integers with as many axes, at most as long on the other axes.
         source: Array at least as long as ``indices`` on each axis, or a number.
         axis: The axis that is indexed.
-        tape: The tape to record on.
 
     Returns:
         A new array of the shape and dtype of ``x``. Of repeated indices the last one writes, and
@@ -245,13 +241,13 @@ def scatter(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = None) -
     array([[0., 0., 5.],
            [6., 0., 0.]])
     """
-    x, indices, source, k, corner = _scatter_operands("scatter", x, indices, source, axis, tape)
-    part = put_along_axis(_read_slices(x, corner, tape), indices, source, k, tape=tape)
-    return part if corner is None else setitem(x, part, corner, tape=tape)
+    x, indices, source, k, corner = _scatter_operands("scatter", x, indices, source, axis)
+    part = put_along_axis(_read_slices(x, corner), indices, source, k)
+    return part if corner is None else setitem(x, part, corner)
 
 
 @composite(samples=_SCATTERED, rejects=_UNSCATTERED)
-def scatter_add(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = None) -> Any:
+def scatter_add(x: Any, indices: Any, source: Any, *, axis: int) -> Any:
     """Add the elements of ``source`` to ``x`` at ``indices``, as ``torch.scatter_add``.
 
     Args:
@@ -259,7 +255,6 @@ def scatter_add(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = Non
         indices: Integers with as many axes, at most as long on the other axes.
         source: Array at least as long as ``indices`` on each axis, or a number.
         axis: The axis that is indexed.
-        tape: The tape to record on.
 
     Returns:
         A new array of the shape and dtype of ``x``. Repeated indices are summed in their order, and
@@ -272,16 +267,16 @@ def scatter_add(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = Non
     >>> scatter_add(np.ones((1, 3)), np.array([[2, 2]]), np.array([[5.0, 6.0]]), axis=1)
     array([[ 1.,  1., 12.]])
     """
-    x, indices, source, k, corner = _scatter_operands("scatter_add", x, indices, source, axis, tape)
+    x, indices, source, k, corner = _scatter_operands("scatter_add", x, indices, source, axis)
     spec = Spec(x.shape, x.dtype)
     if type(source) not in NUMBERS:
         check_castable("scatter_add", "source", np.empty(0, source.dtype), x.dtype)
-    part = broadcast_to(astype(source, x.dtype, tape=tape), indices.shape, tape=tape)
+    part = broadcast_to(astype(source, x.dtype), indices.shape)
     if corner is None:
-        return add(x, add_along_axis(part, indices, axis=k, spec=spec, tape=tape), tape=tape)
+        return add(x, add_along_axis(part, indices, axis=k, spec=spec))
     inner = Spec(tuple(cut.stop for cut in corner), x.dtype)
-    sums = add_along_axis(part, indices, axis=k, spec=inner, tape=tape)
-    return setitem(x, add(getitem(x, corner, tape=tape), sums, tape=tape), corner, tape=tape)
+    sums = add_along_axis(part, indices, axis=k, spec=inner)
+    return setitem(x, add(getitem(x, corner), sums), corner)
 
 
 # ------------------------------------------------------------------ one index for each slice
@@ -295,14 +290,13 @@ def scatter_add(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = Non
     ],
     rejects=[reject((4, 3), np.array([[0]]), axis=0, match="on one axis")],
 )
-def index_select(x: Any, indices: Any, *, axis: int, tape: Any = None) -> Any:
+def index_select(x: Any, indices: Any, *, axis: int) -> Any:
     """Slices at ``indices`` along an axis, as ``torch.index_select``; see also ``take``.
 
     Args:
         x: Array.
         indices: Integers on one axis, or one.
         axis: The axis.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if the indices have more axes, or are out of range.
@@ -311,20 +305,20 @@ def index_select(x: Any, indices: Any, *, axis: int, tape: Any = None) -> Any:
     array([[3, 4],
            [3, 4]])
     """
-    indices = _index_vector("index_select", indices, tape)
-    return take(x, indices, axis, tape=tape)
+    indices = _index_vector("index_select", indices)
+    return take(x, indices, axis)
 
 
-def _index_vector(who: str, indices: Any, tape: Any) -> Any:
+def _index_vector(who: str, indices: Any) -> Any:
     indices = _integer_indices(who, indices)
     if len(indices.shape) > 1:
         raise ShapeError(f"{who}: indices of shape {indices.shape}; pass them on one axis")
-    return indices if indices.shape else reshape(indices, 1, tape=tape)
+    return indices if indices.shape else reshape(indices, 1)
 
 
-def _slice_operands(who: str, x: Any, indices: Any, source: Any, axis: Any, tape: Any) -> Any:
+def _slice_operands(who: str, x: Any, indices: Any, source: Any, axis: Any) -> Any:
     """Return the operands of an op that writes slices, and the axis from the front."""
-    x, indices = as_operand(who, "x", x), _index_vector(who, indices, tape)
+    x, indices = as_operand(who, "x", x), _index_vector(who, indices)
     (k,) = normalize_axes(who, axis, len(x.shape))
     if type(source) not in NUMBERS:
         source = as_operand(who, "source", source)
@@ -352,9 +346,7 @@ _NO_SLICES = (
         reject(np.arange(3), np.array([0]), (1,), axis=0, error=DTypeError, match="would lose"),
     ],
 )
-def index_add(
-    x: Any, indices: Any, source: Any, *, axis: int, alpha: Any = 1, tape: Any = None
-) -> Any:
+def index_add(x: Any, indices: Any, source: Any, *, axis: int, alpha: Any = 1) -> Any:
     """Add the slices of ``source`` to ``x`` at ``indices`` of an axis, as ``torch.index_add``.
 
     Args:
@@ -363,7 +355,6 @@ def index_add(
         source: Array in the shape of ``x`` except on ``axis``, or one that broadcasts to it.
         axis: The axis.
         alpha: Factor of ``source``.
-        tape: The tape to record on.
 
     Returns:
         A new array of the shape and dtype of ``x``; repeated indices accumulate, in their order.
@@ -375,18 +366,18 @@ def index_add(
     >>> index_add(np.zeros(3), np.array([2, 2, 0]), np.array([1.0, 2.0, 4.0]), axis=0)
     array([4., 0., 3.])
     """
-    x, indices, source, k, places = _slice_operands("index_add", x, indices, source, axis, tape)
+    x, indices, source, k, places = _slice_operands("index_add", x, indices, source, axis)
     if not (type(alpha) in NUMBERS and alpha == 1):
-        source = mul(source, alpha, tape=tape)
+        source = mul(source, alpha)
     if type(source) not in NUMBERS:
         check_castable("index_add", "source", np.empty(0, source.dtype), x.dtype)
-    part = broadcast_to(astype(source, x.dtype, tape=tape), places, tape=tape)
+    part = broadcast_to(astype(source, x.dtype), places)
     spec = Spec(x.shape, x.dtype)
-    return add(x, add_taken(part, indices, axis=k, spec=spec, tape=tape), tape=tape)
+    return add(x, add_taken(part, indices, axis=k, spec=spec))
 
 
 @composite(samples=[*_SLICES, sample((4, 3), np.array([1]), (), axis=0)], rejects=_NO_SLICES)
-def index_copy(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = None) -> Any:
+def index_copy(x: Any, indices: Any, source: Any, *, axis: int) -> Any:
     """Copy of ``x`` with the slices of ``source`` at ``indices``, as ``torch.index_copy``.
 
     Args:
@@ -395,7 +386,6 @@ def index_copy(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = None
         source: Array in the shape of ``x`` except on ``axis``, or one that broadcasts to it; a
             number for ``torch.index_fill``.
         axis: The axis.
-        tape: The tape to record on.
 
     Returns:
         A new array of the shape and dtype of ``x``; of repeated indices the last one writes.
@@ -407,10 +397,10 @@ def index_copy(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = None
     array([[0., 3.],
            [0., 3.]])
     """
-    x, indices, source, k, places = _slice_operands("index_copy", x, indices, source, axis, tape)
+    x, indices, source, k, places = _slice_operands("index_copy", x, indices, source, axis)
     upright = (1,) * k + indices.shape + (1,) * (len(x.shape) - k - 1)
-    wide = broadcast_to(reshape(indices, upright, tape=tape), places, tape=tape)
-    return put_along_axis(x, wide, source, k, tape=tape)
+    wide = broadcast_to(reshape(indices, upright), places)
+    return put_along_axis(x, wide, source, k)
 
 
 # ------------------------------------------------------------------ flat indices
@@ -436,7 +426,7 @@ def index_copy(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = None
         ),
     ],
 )
-def put(a: Any, ind: Any, v: Any, mode: str = "raise", *, tape: Any = None) -> Any:
+def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> Any:
     """Copy of ``a`` with ``v`` at flat indices; NumPy writes in place.
 
     Args:
@@ -444,7 +434,6 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise", *, tape: Any = None) -> A
         ind: Indices into the elements in row-major order.
         v: The values, whose shape broadcasts to that of ``ind``.
         mode: The treatment of indices out of range: ``"raise"``, ``"wrap"`` or ``"clip"``.
-        tape: The tape to record on.
 
     Returns:
         A new array of the shape and dtype of ``a``; of repeated indices the last one writes, and
@@ -462,11 +451,11 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise", *, tape: Any = None) -> A
     if type(v) not in NUMBERS:
         v = as_operand("put", "v", v)
         check_values_shape("put", "v", v.shape, ind.shape)
-        v = reshape(broadcast_to(v, ind.shape, tape=tape), -1, tape=tape)
+        v = reshape(broadcast_to(v, ind.shape), -1)
     if mode != "raise":
         count = np.arange(Spec(a.shape, a.dtype).size)
-        ind = take(count, ind, mode=mode, tape=tape)
-    return put_along_axis(a, reshape(ind, -1, tape=tape), v, None, tape=tape)
+        ind = take(count, ind, mode=mode)
+    return put_along_axis(a, reshape(ind, -1), v, None)
 
 
 publish(globals())

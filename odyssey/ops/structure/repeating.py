@@ -28,13 +28,12 @@ from odyssey.table.shape_rules import normalize_axes
     ],
     rejects=[reject((2,), reps=-1, match="cannot be negative")],
 )
-def tile(A: Any, reps: Any, *, tape: Any = None) -> Any:
+def tile(A: Any, reps: Any) -> Any:
     """Repeat an array along its axes.
 
     Args:
         A: Array of any shape.
         reps: Number of repetitions along each axis, or one number for the last axis.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if a number is negative.
@@ -50,8 +49,8 @@ def tile(A: Any, reps: Any, *, tape: Any = None) -> Any:
     lengths = (1,) * (ndim - len(shape)) + shape
     between = tuple(m for n in lengths for m in (1, n))
     wide = tuple(m for pair in zip(times, lengths, strict=True) for m in pair)
-    repeated = broadcast_to(reshape(A, between, tape=tape), wide, tape=tape)
-    return _reshape_copy(repeated, tuple(t * n for t, n in zip(times, lengths, strict=True)), tape)
+    repeated = broadcast_to(reshape(A, between), wide)
+    return _reshape_copy(repeated, tuple(t * n for t, n in zip(times, lengths, strict=True)))
 
 
 def _repeat_counts(who: str, numbers: Any) -> tuple[int, ...]:
@@ -64,9 +63,9 @@ def _repeat_counts(who: str, numbers: Any) -> tuple[int, ...]:
     return counts
 
 
-def _reshape_copy(x: Any, shape: tuple[int, ...], tape: Any) -> Any:
+def _reshape_copy(x: Any, shape: tuple[int, ...]) -> Any:
     """Reshape to a copy, even if nothing was repeated."""
-    return copy_if_shared(reshape(x, shape, tape=tape))
+    return copy_if_shared(reshape(x, shape))
 
 
 @composite(
@@ -79,14 +78,13 @@ def _reshape_copy(x: Any, shape: tuple[int, ...], tape: Any) -> Any:
     ],
     rejects=[reject((2,), repeats=[1, 2, 3], axis=0, match="3 repeats for 2")],
 )
-def repeat(a: Any, repeats: Any, axis: int | None = None, *, tape: Any = None) -> Any:
+def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     """Repeat each element.
 
     Args:
         a: Array of any shape.
         repeats: Number of repetitions: one int, or one for each index of the axis.
         axis: The axis; by default the array is flattened first.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if a number is negative, or their count is wrong.
@@ -96,18 +94,18 @@ def repeat(a: Any, repeats: Any, axis: int | None = None, *, tape: Any = None) -
     """
     counts = _repeat_counts("repeat", repeats)
     if axis is None:
-        a, axis = reshape(a, -1, tape=tape), 0
+        a, axis = reshape(a, -1), 0
     shape = shape_of(a)
     (k,) = normalize_axes("repeat", axis, len(shape))
     if len(counts) == 1:
         head, n, tail = shape[:k], shape[k], shape[k + 1 :]
-        narrow = reshape(a, (*head, n, 1, *tail), tape=tape)
-        wide = broadcast_to(narrow, (*head, n, counts[0], *tail), tape=tape)
-        return _reshape_copy(wide, (*head, n * counts[0], *tail), tape)
+        narrow = reshape(a, (*head, n, 1, *tail))
+        wide = broadcast_to(narrow, (*head, n, counts[0], *tail))
+        return _reshape_copy(wide, (*head, n * counts[0], *tail))
     if len(counts) != shape[k]:
         raise ShapeError(f"repeat: {len(counts)} repeats for {shape[k]} places on axis {k}")
     key = (slice(None),) * k + (np.repeat(np.arange(shape[k]), counts),)
-    return getitem(a, key, tape=tape)
+    return getitem(a, key)
 
 
 publish(globals())

@@ -75,17 +75,17 @@ def _num_segments_option(who: str, count: Any) -> int:
     return count
 
 
-def _clamp_ids(ids: Any, count: int, tape: Any = None) -> Any:
+def _clamp_ids(ids: Any, count: int) -> Any:
     """Replace ids out of range by ``count``."""
-    ids = astype(ids, np.intp, tape=tape)  # wide enough for the count
-    own = logical_and(greater_equal(ids, 0, tape=tape), less(ids, count, tape=tape), tape=tape)
-    return where(own, ids, count, tape=tape)
+    ids = astype(ids, np.intp)  # wide enough for the count
+    own = logical_and(greater_equal(ids, 0), less(ids, count))
+    return where(own, ids, count)
 
 
-def _add_segments(data: Any, ids: Any, count: int, tape: Any = None) -> Any:
+def _add_segments(data: Any, ids: Any, count: int) -> Any:
     spec = Spec((count + 1, *data.shape[1:]), data.dtype)
-    sums = add_taken(data, _clamp_ids(ids, count, tape), axis=0, spec=spec, tape=tape)
-    return getitem(sums, slice(count), tape=tape)
+    sums = add_taken(data, _clamp_ids(ids, count), axis=0, spec=spec)
+    return getitem(sums, slice(count))
 
 
 _SEGMENTS = (
@@ -104,9 +104,7 @@ _NO_SEGMENTS = (
 
 
 @composite(samples=_SEGMENTS, rejects=_NO_SEGMENTS)
-def segment_sum(
-    data: Any, segment_ids: Any, num_segments: int | None = None, *, tape: Any = None
-) -> Any:
+def segment_sum(data: Any, segment_ids: Any, num_segments: int | None = None) -> Any:
     """Sum of the slices of each segment, as ``jax.ops.segment_sum``.
 
     Args:
@@ -114,7 +112,6 @@ def segment_sum(
         segment_ids: The segment id of each slice, in any order; slices with an id out of range are
             ignored.
         num_segments: Number of segments; by default the largest id plus one.
-        tape: The tape to record on.
 
     Returns:
         One slice for each segment, in the dtype of ``data``; 0 for an empty segment. Slices are
@@ -128,20 +125,17 @@ def segment_sum(
     array([5., 0., 2.])
     """
     data, ids, count = _segment_operands("segment_sum", data, segment_ids, num_segments)
-    return _add_segments(data, ids, count, tape)
+    return _add_segments(data, ids, count)
 
 
 @composite(samples=_SEGMENTS, rejects=_NO_SEGMENTS)
-def segment_mean(
-    data: Any, segment_ids: Any, num_segments: int | None = None, *, tape: Any = None
-) -> Any:
+def segment_mean(data: Any, segment_ids: Any, num_segments: int | None = None) -> Any:
     """Mean of the slices of each segment; 0 for an empty segment.
 
     Args:
         data: Array, whose slices along its first axis are averaged.
         segment_ids: The segment id of each slice; see ``segment_sum``.
         num_segments: Number of segments; by default the largest id plus one.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if the number of ids and slices differ. DTypeError: if ids are not
@@ -152,13 +146,13 @@ def segment_mean(
     """
     data, ids, count = _segment_operands("segment_mean", data, segment_ids, num_segments)
     if data.dtype.kind in "biu":
-        data = astype(data, np.float64, tape=tape)
+        data = astype(data, np.float64)
     ones = np.ones(data.shape[:1], np.float32 if data.dtype.char in "fFe" else np.float64)
-    sizes = maximum(_add_segments(ones, ids, count, tape), 1, tape=tape)
-    upright = reshape(sizes, (count, *(1,) * (len(data.shape) - 1)), tape=tape)
+    sizes = maximum(_add_segments(ones, ids, count), 1)
+    upright = reshape(sizes, (count, *(1,) * (len(data.shape) - 1)))
     half = data.dtype == np.float16  # float16 sums stop growing at 2048
-    sums = _add_segments(astype(data, np.float32, tape=tape) if half else data, ids, count, tape)
-    return astype(div(sums, upright, tape=tape), data.dtype, tape=tape)
+    sums = _add_segments(astype(data, np.float32) if half else data, ids, count)
+    return astype(div(sums, upright), data.dtype)
 
 
 # ------------------------------------------------------------------ extremes

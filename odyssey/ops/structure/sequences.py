@@ -38,8 +38,6 @@ def linspace(
     retstep: bool = False,
     dtype: Any = None,
     axis: int = 0,
-    *,
-    tape: Any = None,
 ) -> Any:
     """Evenly spaced numbers over an interval, with gradients in both ends.
 
@@ -51,7 +49,6 @@ def linspace(
         retstep: Whether to return the spacing as well.
         dtype: The dtype of the result.
         axis: Position of the new axis in the result.
-        tape: The tape to record on.
 
     Returns:
         The numbers, or a tuple of the numbers and the spacing.
@@ -70,33 +67,33 @@ def linspace(
     count = operator.index(num)
     if count < 0:
         raise ShapeError(f"linspace: num is {count}; there cannot be fewer than none")
-    first, last = _promote_ends(start, stop, tape)
+    first, last = _promote_ends(start, stop)
     gaps = count - 1 if endpoint else count
-    delta = sub(last, first, tape=tape)
-    step = div(delta, gaps, tape=tape) if gaps > 0 else np.float64(np.nan)
+    delta = sub(last, first)
+    step = div(delta, gaps) if gaps > 0 else np.float64(np.nan)
     width = delta if gaps <= 0 else step
     shape = shape_of(width)
     places = np.arange(count, dtype=width.dtype).reshape(-1, *[1] * len(shape))
-    numbers = add(mul(places, width, tape=tape), first, tape=tape)
+    numbers = add(mul(places, width), first)
     if endpoint and count > 1:  # exactly, despite rounding
-        end = astype(broadcast_to(last, (1, *shape), tape=tape), numbers.dtype, tape=tape)
-        numbers = concatenate([getitem(numbers, slice(0, -1), tape=tape), end], tape=tape)
+        end = astype(broadcast_to(last, (1, *shape)), numbers.dtype)
+        numbers = concatenate([getitem(numbers, slice(0, -1)), end])
     if axis != 0:
-        numbers = moveaxis(numbers, 0, axis, tape=tape)
+        numbers = moveaxis(numbers, 0, axis)
     if dtype is not None:
         integral = native_dtype(dtype).kind in "biu"
-        numbers = astype(floor(numbers, tape=tape) if integral else numbers, dtype, tape=tape)
+        numbers = astype(floor(numbers) if integral else numbers, dtype)
     return (numbers, step) if retstep else numbers
 
 
-def _promote_ends(start: Any, stop: Any, tape: Any) -> list[Any]:
+def _promote_ends(start: Any, stop: Any) -> list[Any]:
     """Cast both ends to their common floating dtype; Python numbers stay as they are."""
     known = (*NUMBERS, Value, Symbol)
     ends: list[Any] = [
         v if isinstance(v, known) else as_array("linspace", "an end", v) for v in (start, stop)
     ]
     dtype = np.result_type(*[v if type(v) in NUMBERS else v.dtype for v in ends], 0.0)
-    return [v if type(v) in NUMBERS else astype(v, dtype, tape=tape) for v in ends]
+    return [v if type(v) in NUMBERS else astype(v, dtype) for v in ends]
 
 
 publish(globals())

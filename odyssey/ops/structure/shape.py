@@ -239,8 +239,8 @@ def broadcast_to(x: Any, /, shape: Any) -> Any:
 # ------------------------------------------------------------------ composites of these
 
 
-def _transpose_to(x: Any, order: list[int], tape: Any) -> Any:
-    return transpose(x, tuple(order), tape=tape)
+def _transpose_to(x: Any, order: list[int]) -> Any:
+    return transpose(x, tuple(order))
 
 
 @composite(
@@ -252,14 +252,13 @@ def _transpose_to(x: Any, order: list[int], tape: Any) -> Any:
     ],
     rejects=[reject((2, 3), axis1=0, axis2=2, match="does not fit")],
 )
-def swapaxes(a: Any, axis1: int, axis2: int, *, tape: Any = None) -> Any:
+def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     """Swap two axes.
 
     Args:
         a: Array of any shape.
         axis1: One of its axes.
         axis2: The other.
-        tape: The tape to record on.
 
     Returns:
         The array with the same elements, sharing memory as NumPy's does.
@@ -273,7 +272,7 @@ def swapaxes(a: Any, axis1: int, axis2: int, *, tape: Any = None) -> Any:
     order = list(range(len(shape_of(a))))
     (i,), (j,) = (normalize_axes("swapaxes", k, len(order)) for k in (axis1, axis2))
     order[i], order[j] = order[j], order[i]
-    return _transpose_to(a, order, tape)
+    return _transpose_to(a, order)
 
 
 @composite(
@@ -288,14 +287,13 @@ def swapaxes(a: Any, axis1: int, axis2: int, *, tape: Any = None) -> Any:
         reject((2, 3), source=0, destination=2, match="does not fit"),
     ],
 )
-def moveaxis(a: Any, source: Any, destination: Any, *, tape: Any = None) -> Any:
+def moveaxis(a: Any, source: Any, destination: Any) -> Any:
     """Move axes to other positions; the others keep their order.
 
     Args:
         a: Array of any shape.
         source: One axis or several.
         destination: The new position of each.
-        tape: The tape to record on.
 
     Returns:
         The array with the same elements, sharing memory as NumPy's does.
@@ -316,7 +314,7 @@ def moveaxis(a: Any, source: Any, destination: Any, *, tape: Any = None) -> Any:
     order = [k for k in range(ndim) if k not in sources]
     for place, k in sorted(zip(places, sources, strict=True)):
         order.insert(place, k)
-    return _transpose_to(a, order, tape)
+    return _transpose_to(a, order)
 
 
 @composite(
@@ -324,18 +322,17 @@ def moveaxis(a: Any, source: Any, destination: Any, *, tape: Any = None) -> Any:
     samples=[sample((2, 3)), sample((2, 3), order="F"), sample(()), sample((0, 3))],
     rejects=[reject((2, 3), order="A", error=SettingError, match="row-major")],
 )
-def ravel(a: Any, order: str = "C", *, tape: Any = None) -> Any:
+def ravel(a: Any, order: str = "C") -> Any:
     """Flatten to one axis.
 
     Args:
         a: Array of any shape.
         order: ``"C"``, row-major, or ``"F"``, column-major.
-        tape: The tape to record on.
 
     >>> ravel(np.array([[1, 2], [3, 4]]), "F")
     array([1, 3, 2, 4])
     """
-    return reshape(a, -1, order, tape=tape)
+    return reshape(a, -1, order)
 
 
 @composite(
@@ -349,13 +346,12 @@ def ravel(a: Any, order: str = "C", *, tape: Any = None) -> Any:
     ],
     rejects=[reject((2, 1), axis=0, match="has length 2")],
 )
-def squeeze(a: Any, axis: Axes = None, *, tape: Any = None) -> Any:
+def squeeze(a: Any, axis: Axes = None) -> Any:
     """Remove axes of length 1.
 
     Args:
         a: Array of any shape.
         axis: The axes; by default all of length 1.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if an axis has another length.
@@ -370,7 +366,7 @@ def squeeze(a: Any, axis: Axes = None, *, tape: Any = None) -> Any:
     for k in chosen:
         if shape[k] != 1:
             raise ShapeError(f"squeeze: axis {k} of {shape} has length {shape[k]}, not 1")
-    return reshape(a, tuple(n for k, n in enumerate(shape) if k not in chosen), tape=tape)
+    return reshape(a, tuple(n for k, n in enumerate(shape) if k not in chosen))
 
 
 @composite(
@@ -383,13 +379,12 @@ def squeeze(a: Any, axis: Axes = None, *, tape: Any = None) -> Any:
     ],
     rejects=[reject((3,), axis=3, match="does not fit")],
 )
-def expand_dims(a: Any, axis: int | tuple[int, ...], *, tape: Any = None) -> Any:
+def expand_dims(a: Any, axis: int | tuple[int, ...]) -> Any:
     """Insert axes of length 1.
 
     Args:
         a: Array of any shape.
         axis: Their positions in the result.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if a position is out of range.
@@ -399,10 +394,10 @@ def expand_dims(a: Any, axis: int | tuple[int, ...], *, tape: Any = None) -> Any
     """
     lengths = shape_of(a)
     if type(axis) is int and 0 <= axis <= len(lengths):  # takes half the time
-        return reshape(a, (*lengths[:axis], 1, *lengths[axis:]), tape=tape)
+        return reshape(a, (*lengths[:axis], 1, *lengths[axis:]))
     old, more = iter(lengths), len(axis) if isinstance(axis, (tuple, list)) else 1
     new = normalize_axes("expand_dims", axis, ndim := len(lengths) + more)
-    return reshape(a, tuple(1 if k in new else next(old) for k in range(ndim)), tape=tape)
+    return reshape(a, tuple(1 if k in new else next(old) for k in range(ndim)))
 
 
 publish(globals())

@@ -270,7 +270,7 @@ def argtopk(x: Any, /, k: int, axis: int = -1, *, largest: bool = True) -> Any:
         reject((2, 3), k=1.5, error=DTypeError, match="pass an int"),
     ],
 )
-def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, tape: Any = None) -> Any:
+def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True) -> Any:
     """Largest elements along an axis, in descending order, and their indices, as ``torch.topk``.
 
     Args:
@@ -278,7 +278,6 @@ def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, tape: Any = No
         k: Number of elements of each line.
         axis: The axis.
         largest: True for the largest, False for the smallest in ascending order.
-        tape: The tape to record on.
 
     Returns:
         ``values`` and ``indices``. Equal elements keep their order; NaN counts as largest.
@@ -292,8 +291,8 @@ def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, tape: Any = No
     x = _require_real("topk", x)
     (along,) = normalize_axes("topk", axis, len(x.shape))
     count = _rank_option("topk", k, 0, x.shape[along])
-    indices = argtopk(x, count, along, largest=largest, tape=tape)
-    return Ranked(take_along_axis(x, indices, along, tape=tape), indices)
+    indices = argtopk(x, count, along, largest=largest)
+    return Ranked(take_along_axis(x, indices, along), indices)
 
 
 def _rank_option(who: str, k: Any, low: int, high: int) -> int:
@@ -321,7 +320,7 @@ def _rank_option(who: str, k: Any, low: int, high: int) -> int:
         reject((2, 3), k="1", error=DTypeError, match="pass an int"),
     ],
 )
-def kthvalue(x: Any, k: int, axis: int = -1, *, keepdims: bool = False, tape: Any = None) -> Any:
+def kthvalue(x: Any, k: int, axis: int = -1, *, keepdims: bool = False) -> Any:
     """The ``k``-th smallest element along an axis, and its index, as ``torch.kthvalue``.
 
     Args:
@@ -329,7 +328,6 @@ def kthvalue(x: Any, k: int, axis: int = -1, *, keepdims: bool = False, tape: An
         k: The rank, counted from 1.
         axis: The axis.
         keepdims: Whether the axis stays, with length 1.
-        tape: The tape to record on.
 
     Returns:
         ``values`` and ``indices``. Equal elements keep their order; NaN counts as largest.
@@ -343,12 +341,12 @@ def kthvalue(x: Any, k: int, axis: int = -1, *, keepdims: bool = False, tape: An
     x = _require_real("kthvalue", x)
     (along,) = normalize_axes("kthvalue", axis, len(x.shape))
     place = _rank_option("kthvalue", k, 1, x.shape[along])
-    order = argsort(x, along, tape=tape)
-    indices = take(order, np.array([place - 1]), along, tape=tape)
-    values = take_along_axis(x, indices, along, tape=tape)
+    order = argsort(x, along)
+    indices = take(order, np.array([place - 1]), along)
+    values = take_along_axis(x, indices, along)
     if keepdims:
         return Ranked(values, indices)
-    return Ranked(squeeze(values, along, tape=tape), squeeze(indices, along, tape=tape))
+    return Ranked(squeeze(values, along), squeeze(indices, along))
 
 
 # ------------------------------------------------------------------ partitions
@@ -391,13 +389,7 @@ _NO_PARTITIONS = (
 
 @composite(numpy=[np.partition], samples=_PARTITIONS, rejects=_NO_PARTITIONS)
 def partition(
-    a: Any,
-    kth: Any,
-    axis: int | None = -1,
-    kind: str = "introselect",
-    order: None = None,
-    *,
-    tape: Any = None,
+    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None
 ) -> Any:
     """Partition: elements at ``kth`` are where ``sort`` puts them; here all are sorted.
 
@@ -407,7 +399,6 @@ def partition(
         axis: The axis; None flattens first.
         kind: NumPy's name of an algorithm; ignored.
         order: Must be None.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if an index is out of range.
@@ -415,18 +406,12 @@ def partition(
     >>> partition(np.array([3, 1, 2]), 1)
     array([1, 2, 3])
     """
-    return sort(_check_partition("partition", a, kth, axis, kind, order), axis, tape=tape)
+    return sort(_check_partition("partition", a, kth, axis, kind, order), axis)
 
 
 @composite(numpy=[np.argpartition], samples=_PLACES, rejects=_NO_PARTITIONS)
 def argpartition(
-    a: Any,
-    kth: Any,
-    axis: int | None = -1,
-    kind: str = "introselect",
-    order: None = None,
-    *,
-    tape: Any = None,
+    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None
 ) -> Any:
     """Indices of the elements of ``partition``; a constant.
 
@@ -436,7 +421,6 @@ def argpartition(
         axis: The axis; None flattens first.
         kind: NumPy's name of an algorithm; ignored.
         order: Must be None.
-        tape: The tape to record on.
 
     Raises:
         ShapeError: if an index is out of range.
@@ -445,7 +429,7 @@ def argpartition(
     array([1, 2, 0])
     """
     a = _check_partition("argpartition", a, kth, axis, kind, order)
-    return argsort(a, axis, tape=tape)
+    return argsort(a, axis)
 
 
 # ------------------------------------------------------------------ unique values
@@ -477,7 +461,6 @@ def unique(
     axis: int | None = None,
     *,
     equal_nan: bool = True,
-    tape: Any = None,
 ) -> Any:
     """Unique values, sorted; or unique slices along an axis.
 
@@ -490,7 +473,6 @@ def unique(
         return_counts: Also return the number of occurrences of each value.
         axis: The axis whose slices are compared; None compares elements.
         equal_nan: Whether all NaN are one value.
-        tape: The tape to record on.
 
     Returns:
         The values, whose gradients go to their first occurrences; or a tuple of the values and
@@ -521,7 +503,7 @@ def unique(
     data = numbers_of("unique", ar)
     wanted["return_index"] = True
     found = np.unique(data, axis=axis, equal_nan=equal_nan, **wanted)
-    values = take(ar, found[1], axis, tape=tape)
+    values = take(ar, found[1], axis)
     others = found[1:] if return_index else found[2:]
     if not others:
         return values

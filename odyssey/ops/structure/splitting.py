@@ -34,16 +34,13 @@ from odyssey.table.shape_rules import normalize_axes
         reject((), indices_or_sections=1, match="does not fit"),
     ],
 )
-def array_split(
-    ary: Any, indices_or_sections: Any, axis: int = 0, *, tape: Any = None
-) -> list[Any]:
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """Split into nearly equal sections along an axis; the first ones are longer.
 
     Args:
         ary: Array with at least one axis.
         indices_or_sections: The number of sections, or the indices to split at.
         axis: The axis.
-        tape: The tape to record on.
 
     Returns:
         A list of new arrays.
@@ -54,7 +51,7 @@ def array_split(
     >>> array_split(np.arange(5), 2)
     [array([0, 1, 2]), array([3, 4])]
     """
-    return _split_along("array_split", ary, indices_or_sections, axis, False, tape)
+    return _split_along("array_split", ary, indices_or_sections, axis, False)
 
 
 @composite(
@@ -69,14 +66,13 @@ def array_split(
         reject((3,), indices_or_sections="ab", error=DTypeError, match="is not a whole number"),
     ],
 )
-def split(ary: Any, indices_or_sections: Any, axis: int = 0, *, tape: Any = None) -> list[Any]:
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """Split along an axis into equal sections, or at given indices.
 
     Args:
         ary: Array with at least one axis.
         indices_or_sections: The number of sections, or the indices to split at.
         axis: The axis.
-        tape: The tape to record on.
 
     Returns:
         A list of new arrays.
@@ -87,10 +83,10 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0, *, tape: Any = None
     >>> split(np.arange(6), [1, 4])
     [array([0]), array([1, 2, 3]), array([4, 5])]
     """
-    return _split_along("split", ary, indices_or_sections, axis, True, tape)
+    return _split_along("split", ary, indices_or_sections, axis, True)
 
 
-def _split_along(who: str, ary: Any, given: Any, axis: int, equal: bool, tape: Any) -> list[Any]:
+def _split_along(who: str, ary: Any, given: Any, axis: int, equal: bool) -> list[Any]:
     shape = shape_of(ary)
     (k,) = normalize_axes(who, axis, len(shape))
     places = _sections_option(who, given)
@@ -106,7 +102,7 @@ def _split_along(who: str, ary: Any, given: Any, axis: int, equal: bool, tape: A
         places = list(accumulate([each + 1] * longer + [each] * (places - longer)))[:-1]
     ends = zip([0, *places], [*places, shape[k]], strict=True)
     keys = [(slice(None),) * k + (slice(start, end),) for start, end in ends]
-    return [getitem(ary, key, tape=tape) for key in keys]
+    return [getitem(ary, key) for key in keys]
 
 
 def _sections_option(who: str, given: Any) -> int | list[int]:
@@ -126,33 +122,32 @@ _UNSTACK = [np.unstack] if hasattr(np, "unstack") else []  # exists from NumPy 2
     samples=[sample((2, 3)), sample((2, 3), axis=-1), sample((3,)), sample((2, 0))],
     rejects=[reject((), match="does not fit")],
 )
-def unstack(x: Any, *, axis: int = 0, tape: Any = None) -> tuple[Any, ...]:
+def unstack(x: Any, *, axis: int = 0) -> tuple[Any, ...]:
     """Split an array into its slices along an axis, without that axis.
 
     Args:
         x: Array with at least one axis.
         axis: The axis.
-        tape: The tape to record on.
 
     >>> unstack(np.array([[1, 2], [3, 4]]), axis=1)
     (array([1, 3]), array([2, 4]))
     """
     shape = shape_of(x)
     (k,) = normalize_axes("unstack", axis, len(shape))
-    return tuple(getitem(x, (slice(None),) * k + (i,), tape=tape) for i in range(shape[k]))
+    return tuple(getitem(x, (slice(None),) * k + (i,)) for i in range(shape[k]))
 
 
 # ------------------------------------------------------------------ splitting along a fixed axis
 
 
-def _split_checked(who: str, ary: Any, places: Any, axis: int, least: int, tape: Any) -> list[Any]:
+def _split_checked(who: str, ary: Any, places: Any, axis: int, least: int) -> list[Any]:
     shape = shape_of(ary)
     if len(shape) < least:
         raise ShapeError(
             f"{who}: needs {least} axes or more, ary has shape {shape}; "
             "split cuts along any axis that is there"
         )
-    return _split_along(who, ary, places, axis, True, tape)
+    return _split_along(who, ary, places, axis, True)
 
 
 @composite(
@@ -160,13 +155,12 @@ def _split_checked(who: str, ary: Any, places: Any, axis: int, least: int, tape:
     samples=[sample((2, 4), indices_or_sections=2), sample((4,), indices_or_sections=[1, 9])],
     rejects=[reject((), indices_or_sections=1, match="needs 1 axes")],
 )
-def hsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]:
+def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
     """Split horizontally: along the second axis, a vector along its only one.
 
     Args:
         ary: Array with at least one axis.
         indices_or_sections: The number of equal sections, or the indices to split at.
-        tape: The tape to record on.
 
     Returns:
         A list of new arrays.
@@ -179,7 +173,7 @@ def hsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]
            [4]])
     """
     along = 1 if len(shape_of(ary)) > 1 else 0
-    return _split_checked("hsplit", ary, indices_or_sections, along, 1, tape)
+    return _split_checked("hsplit", ary, indices_or_sections, along, 1)
 
 
 @composite(
@@ -187,13 +181,12 @@ def hsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]
     samples=[sample((4, 2), indices_or_sections=[-1]), sample((0, 2), indices_or_sections=2)],
     rejects=[reject((3,), indices_or_sections=1, match="needs 2 axes")],
 )
-def vsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]:
+def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
     """Split vertically, along the first axis.
 
     Args:
         ary: Array with at least two axes.
         indices_or_sections: The number of equal sections, or the indices to split at.
-        tape: The tape to record on.
 
     Returns:
         A list of new arrays.
@@ -204,7 +197,7 @@ def vsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]
     >>> vsplit(np.array([[1, 2], [3, 4]]), 2)[1]
     array([[3, 4]])
     """
-    return _split_checked("vsplit", ary, indices_or_sections, 0, 2, tape)
+    return _split_checked("vsplit", ary, indices_or_sections, 0, 2)
 
 
 @composite(
@@ -212,13 +205,12 @@ def vsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]
     samples=[sample((1, 2, 4), indices_or_sections=2), sample((2, 0, 1), indices_or_sections=1)],
     rejects=[reject((2, 3), indices_or_sections=1, match="needs 3 axes")],
 )
-def dsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]:
+def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
     """Split along the third axis.
 
     Args:
         ary: Array with at least three axes.
         indices_or_sections: The number of equal sections, or the indices to split at.
-        tape: The tape to record on.
 
     Returns:
         A list of new arrays.
@@ -229,7 +221,7 @@ def dsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]
     >>> dsplit(np.arange(4).reshape(1, 2, 2), 2)[1].tolist()
     [[[1], [3]]]
     """
-    return _split_checked("dsplit", ary, indices_or_sections, 2, 3, tape)
+    return _split_checked("dsplit", ary, indices_or_sections, 2, 3)
 
 
 publish(globals())
