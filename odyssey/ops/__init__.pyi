@@ -699,6 +699,8 @@ fmax: Binary
 """Elementwise larger of two, ignoring NaN: beside a NaN, the other operand."""
 fmin: Binary
 """Elementwise smaller of two, ignoring NaN: beside a NaN, the other operand."""
+fmod: Binary
+"""Elementwise remainder ``x - y * trunc(x / y)``, which has the sign of ``x``."""
 
 @overload
 def full_like(
@@ -812,6 +814,7 @@ def identity(x: V, /, *, tape: Tape | None = None) -> V:
     """Identity: the value itself, under a name of its own."""
 @overload
 def identity(x: Plain, /, *, tape: Tape | None = None) -> Array: ...
+positive = identity
 imag: Unary
 """Elementwise imaginary part; 0 for real numbers."""
 

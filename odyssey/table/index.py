@@ -68,7 +68,7 @@ ROWS = {
     """,
     "odyssey.ops.elementwise.non_finite": "nan_to_num",
     "odyssey.ops.elementwise.rounding": """
-        floor ceil rint trunc fix round floor_divide mod=remainder
+        floor ceil rint trunc fix round floor_divide mod=remainder fmod
     """,
     "odyssey.ops.elementwise.signs": "copysign heaviside",
     "odyssey.ops.elementwise.trigonometry": """
@@ -96,7 +96,7 @@ ROWS = {
     "odyssey.ops.structure.runtime_assert": "demanded",
     "odyssey.ops.structure.segments": "segment_max segment_min",
     "odyssey.ops.structure.shape": """
-        identity astype reshape transpose matrix_transpose broadcast_to
+        identity=positive astype reshape transpose matrix_transpose broadcast_to
     """,
     "odyssey.ops.structure.sorting": "argsort sort argtopk",
     "odyssey.special.bessel_functions": "i0 i1 i0e i1e bessel_quotient j0 j1 y0 y1 k0 k1 k0e k1e",
@@ -234,12 +234,12 @@ NUMPY = """
     dstack ediff1d eig=linalg.eig eigh=linalg.eigh eigvals=linalg.eigvals
     eigvalsh=linalg.eigvalsh einsum equal exp exp2 expand_dims expm1 extract fabs fft=fft.fft
     fft2=fft.fft2 fftfreq=fft.fftfreq fftn=fft.fftn fftshift=fft.fftshift fix flip fliplr flipud
-    floor floor_divide fmax fmin full_like gradient greater greater_equal heaviside
-    hfft=fft.hfft histogram hsplit hstack hypot ifft=fft.ifft ifft2=fft.ifft2 ifftn=fft.ifftn
-    ifftshift=fft.ifftshift ihfft=fft.ihfft imag inner insert interp inv=linalg.inv invert
-    irfft=fft.irfft irfft2=fft.irfft2 irfftn=fft.irfftn isfinite isinf isnan kron less
-    less_equal linspace log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not
-    logical_or logical_xor lstsq=linalg.lstsq matmul matrix_norm=linalg.matrix_norm
+    floor floor_divide fmax fmin fmod full_like gradient greater greater_equal heaviside
+    hfft=fft.hfft histogram hsplit hstack hypot identity=positive ifft=fft.ifft ifft2=fft.ifft2
+    ifftn=fft.ifftn ifftshift=fft.ifftshift ihfft=fft.ihfft imag inner insert interp
+    inv=linalg.inv invert irfft=fft.irfft irfft2=fft.irfft2 irfftn=fft.irfftn isfinite isinf
+    isnan kron less less_equal linspace log log10 log1p log2 logaddexp logaddexp2 logical_and
+    logical_not logical_or logical_xor lstsq=linalg.lstsq matmul matrix_norm=linalg.matrix_norm
     matrix_power=linalg.matrix_power matrix_rank=linalg.matrix_rank matrix_transpose
     max=max=amax maximum mean median meshgrid min=min=amin minimum mod=remainder moveaxis
     multi_dot=linalg.multi_dot multiply nan_to_num nancumprod nancumsum nanmax nanmean nanmedian

@@ -111,8 +111,8 @@ _NAMES = """
 """
 _WITHOUT_GRADIENT = frozenset(getattr(np, name) for name in _NAMES.split())
 
-# Ufuncs for an op with another name, or without a public name, as that of ``array.clip``.
-_UNNAMED = {np.positive: "identity", np._core.umath.clip: "clip"}  # type: ignore[attr-defined]
+# Ufuncs without a public name, as that of ``array.clip``.
+_UNNAMED = {np._core.umath.clip: "clip"}  # type: ignore[attr-defined]
 
 
 def call(func: Any, args: Any, kwargs: Any) -> Any:

@@ -265,6 +265,42 @@ def test_mod_is_straight_between_its_jumps_so_its_second_derivatives_are_zero():
     assert [g.tolist() for g in outer.gradient(total, [x, y])] == [[1, 1], [-2, 3]]
 
 
+def test_the_derivative_of_fmod_counts_whole_quotients_where_their_floats_round_up():
+    x, y = np.float64(7.7), np.float64(1.1)
+    assert x / y == 7  # rounded: the quotient is a little less
+    assert od.grad(ops.fmod, 1)(x, y) == -6
+    assert od.grad(ops.fmod, 1)(-x, y) == 6
+
+
+FMODS = {
+    "integers": (np.int8, [-128, 127, -7, 7, 5, 0], [-1, 2, 3, -3, 0, 5]),
+    "unsigned": (np.uint8, [255, 7, 5], [2, 3, 0]),
+    "floats": (np.float32, [5.5, -5.5, -0.0, INF, 1, 2, -6], [2, -2, 3, 1, INF, 0, 3]),
+    "halves": (np.float16, [5.5, -5.5, -0.0, 65504], [2, 2, 3, 0.3]),
+}
+
+
+@pytest.mark.parametrize("kind", FMODS)
+def test_fmod_compiled_is_numpys_with_its_sign(kind):
+    dtype, *numbers = FMODS[kind]
+    x, y = (np.array(n, dtype) for n in numbers)
+    compiled = od.compile(ops.fmod)
+    with np.errstate(all="ignore"):
+        wanted = np.fmod(x, y)
+        outs = [compiled(x, y) for _ in range(3)]
+    for out in outs:
+        assert out.dtype == wanted.dtype
+        assert out.tobytes() == wanted.tobytes() or np.array_equal(out, wanted, equal_nan=True)
+        assert np.signbit(out)[wanted == 0].tolist() == np.signbit(wanted)[wanted == 0].tolist()
+    assert compiled.statistics().native == 2
+
+
+def test_positive_is_a_value_of_its_own_as_numpys():
+    x = np.array([1.0, -0.0])
+    assert not np.shares_memory(ops.positive(x), x)
+    assert od.grad(lambda x: ops.sum(np.positive(x) * 3))(x).tolist() == [3, 3]
+
+
 @pytest.mark.parametrize("name", ["isfinite", "isnan", "isinf"])
 def test_tests_of_numbers_are_constants_that_nothing_records(name):
     x = Variable([1.0, INF, np.nan], requires_grad=True)
@@ -368,6 +404,7 @@ ALIASES = {
     "hardswish": "hard_swish",
     "hardtanh": "hard_tanh",
     "remainder": "mod",
+    "positive": "identity",
     "asin": "arcsin",
     "acos": "arccos",
     "atan": "arctan",

@@ -114,6 +114,10 @@ PAIRS = [
         *("conv_transpose2d", "conv_transpose2d", (2, 4, 3, 3), (4, 3, 3, 2), (6,)),
         **{"stride": (2, 3), "padding": 1, "output_padding": (1, 2), "groups": 2},
     ),
+    alike(
+        *("conv_transpose2d", "conv_transpose2d", (1, 2, 3, 3), (2, 3, 3, 2), (3,)),
+        **{"stride": (1, 2), "padding": (1, 0), "output_padding": (2, 3), "dilation": (3, 4)},
+    ),
     alike("conv_transpose3d", "conv_transpose3d", (1, 2, 2, 3, 2), (2, 2, 2, 2, 3), (2,), stride=2),
     *slopes(1, 8, stride=2, padding=1),
     *slopes(2, 6, padding=1, dilation=2),

@@ -159,6 +159,7 @@ BINARY = [
     pair("torch.xlogy", "xlogy", X, X, low=0.5, high=2.0),
     pair("torch.special.xlogy", "xlogy", X, X, low=0.5, high=2.0),
     pair("torch.remainder", "mod", X, X, low=0.5, high=2.0),
+    pair("torch.fmod", "fmod", X, X, low=0.5, high=2.0),
     pair("torch.floor_divide", "floor_divide", X, X, low=0.5, high=4.0, values_only=True),
     pair("torch.rsub", "subtract", X, X, ours=lambda ops, x, y: ops.subtract(y, x)),
     pair(

@@ -31,12 +31,14 @@ OPTIONS = {
     "gelu": {"approximate": "tanh"},
     "hard_tanh": {"min_val": -4.0, "max_val": 6.5},
 }
-PAIRED = {"arctan2", "hypot", "mod", "logaddexp", "logaddexp2", "fmax", "fmin", "xlogy"}
+PAIRED = {"arctan2", "hypot", "mod", "fmod", "logaddexp", "logaddexp2", "fmax", "fmin", "xlogy"}
 
 
 def torch_names(torch):
     f = torch.nn.functional
-    same = "sin cos tan sinh cosh arcsin arccos arctan arctan2 arcsinh arccosh arctanh hypot erf "
+    same = (
+        "sin cos tan sinh cosh arcsin arccos arctan arctan2 arcsinh arccosh arctanh hypot fmod erf "
+    )
     same += "erfc log2 log10 expm1 log1p rsqrt reciprocal exp2 logaddexp logaddexp2 fmax fmin sinc "
     same += "deg2rad rad2deg nan_to_num logit xlogy"
     functional = "leaky_relu relu6 elu selu gelu silu mish softsign"
@@ -59,7 +61,9 @@ def torch_names(torch):
 
 def jax_names(jax):
     jnp, nn = jax.numpy, jax.nn
-    same = "sin cos tan sinh cosh arcsin arccos arctan arctan2 arcsinh arccosh arctanh hypot mod "
+    same = (
+        "sin cos tan sinh cosh arcsin arccos arctan arctan2 arcsinh arccosh arctanh hypot mod fmod "
+    )
     same += "log2 log10 expm1 log1p cbrt reciprocal exp2 logaddexp logaddexp2 fmax fmin sinc "
     same += "deg2rad rad2deg nan_to_num fabs"
     activations = "leaky_relu relu6 elu selu silu mish log_sigmoid hard_sigmoid "

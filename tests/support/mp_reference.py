@@ -1009,6 +1009,9 @@ BINARY = {
         together=True,
     ),
     "mod": Binary(c(1), lambda x, y: -mpmath.floor(x / y), c(0), c(0), c(0)),
+    "fmod": Binary(
+        c(1), lambda x, y: -mpmath.sign(x / y) * mpmath.floor(abs(x / y)), c(0), c(0), c(0)
+    ),
     "floor_divide": Binary(c(0), c(0), c(0), c(0), c(0)),
     "binary_entropy_with_logits": Binary(
         lambda x, y: sigmoid(x) - y,

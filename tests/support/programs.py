@@ -21,7 +21,7 @@ ROOM = 6  # steps that one move may take
 SMOOTH = "negative square exp tanh sigmoid sin cos sinh cosh arctan arcsinh expm1 exp2 softplus "
 SMOOTH += "log_sigmoid gelu silu mish softsign erf erfc identity conj real"
 KINKED = "relu absolute sign relu6 leaky_relu elu selu hard_sigmoid hard_swish hard_tanh clip"
-OF_POSITIVE = "log sqrt divide power log2 log10 log1p rsqrt reciprocal cbrt hypot arctan2 mod"
+OF_POSITIVE = "log sqrt divide power log2 log10 log1p rsqrt reciprocal cbrt hypot arctan2 mod fmod"
 OF_INSIDE = "arcsin arccos arctanh tan"
 OPTIONS = {
     "softplus": [{}, {"beta": 2.5}],
@@ -44,7 +44,7 @@ def of_a_range(w, k):
         w.call(op, w.inside(k))
     elif op == "arccosh":
         w.call(op, w.step("add", w.positive(k), 1.0))
-    elif op in ("divide", "mod", "hypot", "arctan2"):
+    elif op in ("divide", "mod", "fmod", "hypot", "arctan2"):
         w.call(op, k, w.positive(k))
     elif op == "power":
         w.call(op, w.positive(k), w.choose([k, 2.0, 0.5, -1.0]))

@@ -148,7 +148,7 @@ POINTS = {
 def near_a_kink(step, operands):
     """Whether a little change of the operands could move one over a kink, or to a jump."""
     return any(
-        np.any((np.abs(d) < MARGIN) & ((d != 0) | (step.op == "mod")))
+        np.any((np.abs(d) < MARGIN) & ((d != 0) | (step.op in ("mod", "fmod"))))
         for d in distances(step, operands)
     )
 
@@ -167,7 +167,7 @@ def distances(step, operands):
         x = np.ravel(x) if axis is None else np.moveaxis(x, axis, -1)
         peak = x.max(-1, keepdims=True) if step.op == "max" else x.min(-1, keepdims=True)
         return [x - peak]
-    if step.op == "mod":
+    if step.op in ("mod", "fmod"):
         quotient = x / operands[1]
         return [quotient - np.round(quotient)]
     return []

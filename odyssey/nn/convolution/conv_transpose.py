@@ -10,6 +10,7 @@ from odyssey.nn.convolution.conv import convolution_input
 from odyssey.nn.sliding_windows import int_per_axis, window_grid
 from odyssey.nn.spatial_families import with_spatial_terms
 from odyssey.ops.elementwise.arithmetic import add
+from odyssey.ops.structure.padding import pad
 from odyssey.ops.structure.shape import reshape, shape_of
 from odyssey.spec import Shape
 from odyssey.table.declare import composite, publish
@@ -31,8 +32,11 @@ def _conv_transpose(
             f"{who}: x {shape} with weight {window}; wanted are x (samples, channels, and {n} "
             "spatial axes) and weight (channels, out / groups, and the window)"
         )
-    size = _output_size(who, shape[2:], window[2:], options, output_padding)
-    out = convolution_input(x, weight, size, *options)
+    size, pads, zeros = _output_size(who, shape[2:], window[2:], options, output_padding)
+    stride, _, dilation, groups = options
+    out = convolution_input(x, weight, size, stride, pads, dilation, groups)
+    if any(zeros):
+        out = pad(out, ((0, 0), (0, 0), *((0, count) for count in zeros)))
     if bias is None:
         return out
     if shape_of(bias) != (out.shape[1],):
@@ -44,30 +48,40 @@ def _conv_transpose(
 
 def _output_size(
     who: str, count: Shape, window: Shape, options: tuple[Any, Any, Any, Any], more: Any
-) -> Shape:
-    """Return the size of images on which so many windows stand, with ``output_padding``."""
+) -> tuple[Shape, tuple[tuple[int, int], ...], Shape]:
+    """Return the size of images on which so many windows stand, and what makes up the rest.
+
+    Returns:
+        The size, the padding, and the number of zeros to append on each axis. One more window
+        would stand on images with ``output_padding`` of the stride or more; elements beyond are
+        those that the padding cuts off, and then zeros.
+    """
     stride, padding, dilation, _ = options
     n = len(count)
     steps = int_per_axis(who, "dilation", dilation, n)
     spans = tuple([1 + d * (k - 1) for d, k in zip(steps, window, strict=True)])
     grid = window_grid(who, spans, window, stride, padding, steps)
     more = int_per_axis(who, "output_padding", more, n, 0)
-    if any(m >= s for m, s in zip(more, grid.stride, strict=True)):
+    if any(m >= max(s, d) for m, s, d in zip(more, grid.stride, steps, strict=True)):
         raise SettingError(
-            f"{who}: output_padding={format_value(more)} for stride {grid.stride}; it must be "
-            "smaller"
+            f"{who}: output_padding={format_value(more)} for stride {grid.stride} and dilation "
+            f"{steps}; it must be smaller than one of them"
         )
+    beyond = [max(m - s + 1, 0) for m, s in zip(more, grid.stride, strict=True)]
+    uncut = [min(b, after) for b, (_, after) in zip(beyond, grid.pads, strict=True)]
+    zeros = tuple([b - u for b, u in zip(beyond, uncut, strict=True)])
     size = [
-        (places - 1) * s + span - before - after + m
-        for places, s, span, (before, after), m in zip(
-            count, grid.stride, spans, grid.pads, more, strict=True
+        (places - 1) * s + span - before - after + m - z
+        for places, s, span, (before, after), m, z in zip(
+            count, grid.stride, spans, grid.pads, more, zeros, strict=True
         )
     ]
+    pads = tuple([(before, after - u) for (before, after), u in zip(grid.pads, uncut, strict=True)])
     if min(count) < 1 or min(size) < 0:
         raise ShapeError(
             f"{who}: of {count} places with padding {grid.pads} nothing is left; pad less"
         )
-    return tuple(size)
+    return tuple(size), pads, zeros
 
 
 def _declare_conv_transpose(
@@ -100,8 +114,8 @@ def _declare_conv_transpose(
             stride: The distance between the windows of neighbours, an int, or one for each axis.
             padding: The elements cut off: an int; one for each axis; a pair (before, after) for
                 each axis; or ``"valid"`` or ``"same"``, as for ``conv{n}d``.
-            output_padding: The number of elements after the last window, less than the stride:
-                {images} of several sizes have as many windows.
+            output_padding: The number of elements after the last window, less than the stride or
+                less than the dilation: {images} of several sizes have as many windows.
             dilation: The distance between the elements of a window.
             groups: The number of groups of channels.
 
@@ -136,6 +150,7 @@ conv_transpose2d = _declare_conv_transpose(
         sample((1, 2, 2, 3), (2, 2, 2, 3), (2,)),
         sample((2, 2, 3, 2), (2, 1, 3, 2), stride=2, padding=1, output_padding=(1, 0)),
         sample((1, 4, 2, 2), (4, 1, 2, 2), (2,), groups=2, dilation=(1, 2), padding="valid"),
+        sample((1, 1, 2, 2), (1, 2, 2, 2), (2,), padding=(1, 0), dilation=3, output_padding=2),
     ],
     rejects=[
         reject((1, 2, 3), (2, 2, 2), match="and weight"),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.kernels import T, select
-from odyssey.ops.elementwise.arithmetic import mul, neg
+from odyssey.ops.elementwise.arithmetic import div, mul, neg, sub
 from odyssey.ops.structure.creation import zeros_like
 from odyssey.table.declare import PASS, op, publish
 from odyssey.table.samples import NO_BROADCAST, PAIRS, sample, singles
@@ -70,6 +70,18 @@ def _round_scalar(x: Any, round_size: Any) -> Any:
     """Round ``abs(x)`` and restore the sign, in arithmetic alone: float16 rounds each step."""
     near = _drop_fraction(abs(x), round_size)
     return select(x < 0.0, -near, select(x > 0.0, near, x))
+
+
+def _fmod_scalar(x: Any, y: Any) -> Any:
+    if T.kind in "bi":  # the remainder of a quotient rounded down has the sign of y
+        rest = x % y
+        return select((rest != 0) & ((x < 0) ^ (y < 0)), rest - y, rest)
+    return math.fmod(x, y)
+
+
+def _truncated_quotient(x: Any, y: Any, out: Any) -> Any:
+    """Return the integer ``(x - fmod(x, y)) / y``; the quotient x / y may round up to the next."""
+    return rint(div(sub(x, out), y))
 
 
 @op(
@@ -186,6 +198,21 @@ def floor_divide(x: Any, y: Any, /) -> Any:
 def mod(x: Any, y: Any, /) -> Any:
     """Elementwise remainder ``x - y * floor(x / y)``, which has the sign of ``y``."""
     return np.remainder(x, y)
+
+
+@op(
+    real=True,
+    elementwise=True,
+    ufunc=np.fmod,
+    scalar=lambda x, y: _fmod_scalar(x, y),
+    vjp={"x": PASS, "y": lambda g, x, y, out: neg(mul(g, _truncated_quotient(x, y, out)))},
+    kinks="at its jumps, where x is a multiple of y, still 1 in x and -x / y in y",
+    samples=_DIVISIONS,
+    rejects=[NO_BROADCAST],
+)
+def fmod(x: Any, y: Any, /) -> Any:
+    """Elementwise remainder ``x - y * trunc(x / y)``, which has the sign of ``x``."""
+    return np.fmod(x, y)
 
 
 publish(globals())

@@ -42,6 +42,8 @@ def shape_of(x: Any) -> Shape:
     lowering=lambda build, x: x,
     infer=same_spec_rule,
     vjp={"x": PASS},
+    aliases=["positive"],
+    numpy=[np.positive],
     samples=[sample((2, 3)), sample(()), sample((0,))],
 )
 def identity(x: Any, /) -> Any:
