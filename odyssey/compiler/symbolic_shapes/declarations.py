@@ -1,4 +1,7 @@
-"""Which sizes of a function's arguments vary, and what they are in a call."""
+"""Declarations of symbolic dimensions (``dynamic=``), and their sizes in a call.
+
+Called by ``specialization``.
+"""
 
 from __future__ import annotations
 
@@ -31,64 +34,66 @@ class CallSizes(NamedTuple):
     """The sizes in a call.
 
     Attributes:
-        key: What else decides which program is run.
-        sizes: By name of a Dim.
-        spots: By name of a Dim, where it is first.
-        axes: By number of an input, its axes that vary, with their names.
+        key: Cache key of the call with the declared sizes left out.
+        sizes: Size by name of a Dim.
+        sources: By name of a Dim, the first axis with this Dim.
+        axes: By number of an input, the names of its declared axes.
     """
 
     key: Any
     sizes: dict[str, int]
-    spots: dict[str, SizeSource]
+    sources: dict[str, SizeSource]
     axes: dict[int, dict[int, str]]
 
-    def stand_ins(
+    def resized_arguments(
         self, sizes: Mapping[str, int] | None, args: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments of other sizes, whose elements nobody reads; of size 0 where none are given."""
+        """Return arguments of other sizes, for a trace only; of size 0 if ``sizes`` is None."""
         count = iter(range(1 << 60))
-        known: dict[int, Any] = {}
+        resized: dict[int, Any] = {}
 
-        def other(leaf: Any) -> Any:
+        def resize(leaf: Any) -> Any:
             if not is_input(leaf):
                 return leaf
             axes = self.axes.get(next(count))
             if axes is None:
                 return leaf
-            if id(leaf) in known:
-                return known[id(leaf)]
+            if id(leaf) in resized:
+                return resized[id(leaf)]
             array = array_of(leaf)
             shape = list(array.shape)
             for axis, name in axes.items():
                 shape[axis] = 0 if sizes is None else sizes[name]
-            made: Any = np.broadcast_to(np.zeros((), array.dtype), shape)
+            value: Any = np.broadcast_to(np.zeros((), array.dtype), shape)
             if isinstance(leaf, Variable):
                 spec = Spec(tuple(shape), array.dtype)
-                made = make_value(Variable, made, leaf._recording, free_id(), spec, leaf._info)
-            known[id(leaf)] = made
-            return made
+                value = make_value(Variable, value, leaf._recording, free_id(), spec, leaf._info)
+            resized[id(leaf)] = value
+            return value
 
-        made_args, made_named = map_tree(other, (args, named))
-        return made_args, made_named
+        new_args, new_named = map_tree(resize, (args, named))
+        return new_args, new_named
 
 
 class DynamicAxes:
-    """Which sizes of a function's arguments vary.
+    """The declared axes of a function.
 
     Args:
         fn: The function.
-        declared: By name of a parameter and axis, a Dim.
+        declared: A Dim by name of a parameter and axis.
 
     Attributes:
-        dims: By name, each Dim.
+        dims: Each Dim by its name.
     """
 
     def __init__(self, fn: Callable[..., Any], declared: Any) -> None:
         self.dims: dict[str, Dim] = {}
-        self._axes = {name: self._checked(name, axes) for name, axes in _declared_items(declared)}
+        self._axes = {
+            name: self._check_axes(name, axes) for name, axes in _declared_items(declared)
+        }
         self._positional = _positional_names(fn, self._axes)
 
-    def _checked(self, name: Any, axes: Any) -> dict[int, Dim]:
+    def _check_axes(self, name: Any, axes: Any) -> dict[int, Dim]:
         if not isinstance(axes, Mapping):
             raise DTypeError(
                 f"compile: dynamic={{{name!r}: {format_value(axes)}}} names no axes; "
@@ -107,9 +112,9 @@ class DynamicAxes:
         return dict(axes)
 
     def find(self, args: tuple[Any, ...], named: dict[str, Any]) -> CallSizes | None:
-        """The sizes in a call; None where no program for all sizes is for them."""
+        """Return the sizes in a call; None if a program for all sizes cannot run it."""
         sizes: dict[str, int] = {}
-        spots: dict[str, SizeSource] = {}
+        sources: dict[str, SizeSource] = {}
         axes_of: dict[int, dict[int, str]] = {}
         tokens: list[Any] = []
         for k, (name, leaf, declared) in enumerate(self._inputs(args, named)):
@@ -120,29 +125,31 @@ class DynamicAxes:
                         f"compile: dynamic names axis {axis} of {name!r}, and an array of shape "
                         f"{tuple(shape)} came; pass one with that axis, or name another"
                     )
-                place = axis % len(shape)
-                size = shape[place]
+                index = axis % len(shape)
+                size = shape[index]
                 if size < 2 or not dim.holds(size) or sizes.setdefault(dim.name, size) != size:
                     return None
-                spots.setdefault(dim.name, SizeSource(k, place))
-                axes_of.setdefault(k, {})[place] = dim.name
-            for place, dim_name in axes_of.get(k, {}).items():
-                shape[place] = dim_name
+                sources.setdefault(dim.name, SizeSource(k, index))
+                axes_of.setdefault(k, {})[index] = dim.name
+            for index, dim_name in axes_of.get(k, {}).items():
+                shape[index] = dim_name
             tokens.append((tuple(shape), array_of(leaf).dtype) if declared else None)
         if not sizes:
             return None
         try:
-            key = cache_key(*CallSizes(None, sizes, spots, axes_of).stand_ins(None, args, named))
-        except Exception:  # a container that holds itself, or lets nobody look: the run will say so
+            key = cache_key(
+                *CallSizes(None, sizes, sources, axes_of).resized_arguments(None, args, named)
+            )
+        except Exception:  # a recursive or opaque container: the run reports the error
             return None
-        return CallSizes((key, tuple(tokens)), sizes, spots, axes_of)
+        return CallSizes((key, tuple(tokens)), sizes, sources, axes_of)
 
     def _inputs(
         self, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Iterator[tuple[str, Any, dict[int, Dim]]]:
-        """The inputs of a graph in order, with the axes that vary."""
-        given = chain(zip(chain(self._positional, repeat("")), args, strict=False), named.items())
-        for name, tree in given:
+        """Iterate over the inputs of a graph, each with its parameter and its declared axes."""
+        trees = chain(zip(chain(self._positional, repeat("")), args, strict=False), named.items())
+        for name, tree in trees:
             for leaf in filter(is_input, leaves(tree)):
                 yield name, leaf, self._axes.get(name, {})
 
@@ -157,7 +164,7 @@ def _declared_items(declared: Any) -> Sequence[tuple[Any, Any]]:
 
 
 def _positional_names(fn: Callable[..., Any], named: Mapping[Any, Any]) -> list[str]:
-    """The names of the parameters that may be passed by position, in order."""
+    """Return the names of the parameters that may be passed by position, in order."""
     from inspect import Parameter, signature
 
     try:

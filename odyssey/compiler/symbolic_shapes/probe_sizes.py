@@ -1,4 +1,7 @@
-"""Sizes at which a program for all of them is planned."""
+"""Probe sizes: the sizes at which a program for all sizes is planned.
+
+Called by ``specialization``.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +12,40 @@ from odyssey.compiler.symbolic_shapes.templates import TemplateMismatchError
 
 __all__ = ["PROBE_SIZE", "choose_probe_sizes"]
 
-# Programs are planned at sizes near this: large enough that none is a special case, and small
-# enough for functions that go through them in Python.
+# Probe sizes are near this: large enough that none is a special case, and small enough for Python
+# loops over a size.
 PROBE_SIZE = 101
 _PROBE_COUNT = 3
-# Sizes that lie beside each other often have equal shares, as of eights.
+# Neighbouring sizes often have equal quotients, for example by eight.
 _MIN_DISTANCE = 37
 
 
 def choose_probe_sizes(
-    dims: Mapping[str, Dim], nears: Mapping[str, int], taken: set[int], step: int, apart: bool
+    dims: Mapping[str, Dim], nears: Mapping[str, int], used_sizes: set[int], step: int, spread: bool
 ) -> list[dict[str, int]]:
-    """Sizes at which to plan: primes are equal to few other sizes, and to few products.
+    """Return the probe sizes of all dimensions: primes, which equal few other sizes and products.
 
     Args:
-        dims: What varies, by name.
-        nears: Near which size of each.
-        taken: Sizes that something else has.
-        step: What they are to be multiples of.
-        apart: Whether they are to be far from each other.
+        dims: Dimensions by name.
+        nears: Sizes to stay near, by name.
+        used_sizes: Sizes to avoid.
+        step: Number that the sizes must be multiples of.
+        spread: Whether sizes of one dimension must be far from each other.
+
+    Raises:
+        TemplateMismatchError: a dimension has too few sizes within its bounds.
     """
-    used = set(taken)
+    used = set(used_sizes)
     columns = []
     for name, near in nears.items():
         dim = dims[name]
         lowest, highest = -(-max(2, dim.low) // step), (dim.high or 1 << 62) // step
-        middle = min(max(near // step if apart else near, lowest), highest)
+        middle = min(max(near // step if spread else near, lowest), highest)
         around = range(max(lowest, middle - PROBE_SIZE), min(highest, middle + 3 * PROBE_SIZE) + 1)
         ordered = sorted(around, key=lambda n: (not _is_prime(n), abs(n - middle)))
         free = [n * step for n in ordered if n * step not in used]
         chosen: list[int] = []
-        for distance in (apart * _MIN_DISTANCE, 1):
+        for distance in (spread * _MIN_DISTANCE, 1):
             for n in free:
                 if len(chosen) < _PROBE_COUNT and all(abs(n - m) >= distance for m in chosen):
                     chosen.append(n)

@@ -1,7 +1,8 @@
-"""A program for all sizes: one machine code, and what each size needs beside it.
+"""Sized programs: one machine code for all sizes, and the data of each size.
 
-A size is taken up by tracing the function for it, and by writing its program down, which takes
-some milliseconds; that is not compiled, but must be the text that was, up to its numbers.
+Called by ``specialization``. To add a size, the function is traced and its program text is
+generated, which takes some milliseconds. The text is not compiled, but must equal the template's up
+to the numbers in the list.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from odyssey.table.value import array_of
 
 __all__ = ["ProgramTemplate", "SizedProgram"]
 
-# Of how many sizes a program keeps the numbers.
+# Number of sizes for which a program keeps data.
 _MAX_SIZES = 4096
 
 
@@ -51,101 +52,108 @@ class _SizeEntry(NamedTuple):
     """Data of a program for one size.
 
     Attributes:
-        numbers: What its code reads.
-        at: Where they lie.
-        shape: Of arguments and results.
-        constants: Arrays of the function's own: place in the table, address, and they.
-        calling: By number of a node, what calls its row.
-        taken: What it is given of Python's numbers.
-        given: What the entry looks for of arguments.
-        arena: Bytes.
+        numbers: The list of numbers that the code reads.
+        address: Address of the list.
+        shape: Shapes of arguments and results.
+        constants: Slot in the table, address and array of each constant.
+        host_calls: Host calls by number of their node.
+        scalar_inputs: Scalar inputs.
+        arguments: Table that the entry checks arguments against.
+        arena: Size of the arena in bytes.
     """
 
     numbers: Array
-    at: int
+    address: int
     shape: ShapeSpecialization
     constants: list[tuple[int, int, Array]]
-    calling: dict[int, HostCall]
-    taken: ScalarInputs
-    given: ArgumentTable
+    host_calls: dict[int, HostCall]
+    scalar_inputs: ScalarInputs
+    arguments: ArgumentTable
     arena: int
 
 
 class ProgramTemplate:
-    """The text of a function's programs, as several trials have it.
+    """The template of a function's programs, from traces at the probe sizes.
 
     Args:
-        trials: At several sizes.
-        check: Whether to look at each plan once more.
+        trials: Traces at the probe sizes.
+        check: Whether to verify each plan.
+
+    Attributes:
+        graph: Graph at the first probe size.
+        lowered: Program at each probe size.
+        template: Template of their texts.
 
     Raises:
-        TemplateMismatchError: they differ in more than numbers.
+        TemplateMismatchError: the programs differ in more than numbers.
     """
 
     def __init__(self, trials: Sequence[TraceAttempt], check: bool) -> None:
         self._check = check
-        self._free = trials[0].scalar_inputs
+        self._scalar_inputs = trials[0].scalar_inputs
         self.graph: Graph = trials[0].graph
         for trial in trials[1:]:
-            self._compare(trial)
-        self._lead = TraceAlignment([trial.graph for trial in trials])
-        self.written = [
+            self._compare_traces(trial)
+        self._alignment = TraceAlignment([trial.graph for trial in trials])
+        self.lowered = [
             lower_program(trial.graph, low, varies=True)
-            for trial, low in zip(trials, self._lead.lows, strict=True)
+            for trial, low in zip(trials, self._alignment.lows, strict=True)
         ]
-        for written in self.written[1:]:
-            self._compare_plans(written)
-        self.template: ProgramText = align_texts([written.module.text for written in self.written])
+        for lowered in self.lowered[1:]:
+            self._compare_plans(lowered)
+        self.template: ProgramText = align_texts([lowered.module.text for lowered in self.lowered])
 
-    def write_down(self, trial: TraceAttempt) -> tuple[LoweredProgram, Array]:
-        """The program of a trial at a further size, and the numbers with which it is this one.
+    def instantiate(self, trial: TraceAttempt) -> tuple[LoweredProgram, Array]:
+        """Return the program at a further size, and its list of numbers.
 
         Raises:
-            TemplateMismatchError: it is another program.
+            TemplateMismatchError: the program differs in more than numbers.
         """
-        self._compare(trial)
-        written = lower_program(trial.graph, self._lead.follow(trial.graph), varies=True)
+        self._compare_traces(trial)
+        lowered = lower_program(trial.graph, self._alignment.follow(trial.graph), varies=True)
         if self._check:
-            verify(written.plan)
-        self._compare_plans(written)
-        return written, self.template.numbers(written.module.text)
+            verify(lowered.plan)
+        self._compare_plans(lowered)
+        return lowered, self.template.numbers(lowered.module.text)
 
-    def _compare(self, trial: TraceAttempt) -> None:
-        if trial.scalar_inputs != self._free:
+    def _compare_traces(self, trial: TraceAttempt) -> None:
+        if trial.scalar_inputs != self._scalar_inputs:
             raise TemplateMismatchError("it asks of other numbers what they are")
         mine, others = _graph_outline(self.graph), _graph_outline(trial.graph)
-        for name, wanted in mine.items():
-            if others[name] != wanted:
+        for name, outline in mine.items():
+            if others[name] != outline:
                 raise TemplateMismatchError(f"its {name} are others")
 
-    def _compare_plans(self, written: LoweredProgram) -> None:
-        first = self.written[0]
-        if written.module.slots != first.module.slots or written.sources != first.sources:
+    def _compare_plans(self, lowered: LoweredProgram) -> None:
+        first = self.lowered[0]
+        if lowered.module.slots != first.module.slots or lowered.sources != first.sources:
             raise TemplateMismatchError("its results lie elsewhere")
-        if _program_outline(written) != _program_outline(first):
+        if _program_outline(lowered) != _program_outline(first):
             raise TemplateMismatchError("it calls others")
-        if written.numbers.slots != first.numbers.slots:
+        if lowered.numbers.slots != first.numbers.slots:
             raise TemplateMismatchError("it takes other numbers")
 
 
-def _program_outline(written: LoweredProgram) -> list[Any]:
+def _program_outline(lowered: LoweredProgram) -> list[Any]:
     """Return the host calls between native segments, and the nodes of the results."""
-    steps = [one.id if isinstance(one, Node) else one for one in written.module.steps]
-    return [*steps, *[node and node.id for node in written.plan.outputs]]
+    steps = [step.id if isinstance(step, Node) else step for step in lowered.module.steps]
+    return [*steps, *[node and node.id for node in lowered.plan.outputs]]
 
 
 def _graph_outline(graph: Graph) -> dict[str, Any]:
     """Return what graphs of all sizes must share beside the text of the program."""
-    made = {id(variable): k for k, (variable, _) in enumerate(graph.hyperparameters)}
+    created = {id(variable): k for k, (variable, _) in enumerate(graph.hyperparameters)}
 
-    def known(variable: Any) -> tuple[str, int]:
-        k = made.get(id(variable))
+    def identify(variable: Any) -> tuple[str, int]:
+        k = created.get(id(variable))
         return ("it", id(variable)) if k is None else ("made", k)
 
     return {
-        "Variables": [(known(s.variable), s.field, s.spec, s.update is None) for s in graph.states],
+        "Variables": [
+            (identify(s.variable), s.field, s.spec, s.update is None) for s in graph.states
+        ],
         "gradients": [
-            [known(v) for v in held] for held in (graph.cleared, graph.missing_gradients)
+            [identify(v) for v in held] for held in (graph.cleared, graph.missing_gradients)
         ],
         "settings": [make for _, make in graph.hyperparameters],
         "schedules": [id(schedule) for schedule in graph.deferred_steps],
@@ -157,110 +165,113 @@ class SizedProgram(CompiledCall):
     """A program for all sizes of its arguments.
 
     Args:
-        pattern: Its text.
-        trial: For the first of these sizes.
-        result: What a run returned, of which kinds are taken over.
-        bare: Whether all arguments are arrays.
-        spots: Where the sizes are to be read, one for each.
-        calls: One word, which counts calls.
-        threads: How many it has; 0 for what is said of all.
+        template: Template of the program.
+        trial: Trace at the first size.
+        result: Result of an eager run, whose kinds of leaves the program's result gets.
+        flat: Whether all arguments are arrays.
+        sources: Source of each size.
+        calls: Array of one word that counts the calls.
+        threads: Number of threads; 0 for the process-wide setting.
 
     Raises:
-        TemplateMismatchError: the first size is another program.
-        NotCompilableError: no program can do what the function does.
+        TemplateMismatchError: the program at the first size differs in more than numbers.
+        NotCompilableError: a side effect of the function cannot be compiled.
     """
 
     def __init__(
         self,
-        pattern: ProgramTemplate,
+        template: ProgramTemplate,
         trial: TraceAttempt,
         result: Any,
-        bare: bool,
-        spots: Sequence[SizeSource],
+        flat: bool,
+        sources: Sequence[SizeSource],
         calls: Array,
         threads: int,
     ) -> None:
-        written, numbers = pattern.write_down(trial)
-        module = written.module._replace(text=pattern.template.text)
+        lowered, numbers = template.instantiate(trial)
+        module = lowered.module._replace(text=template.template.text)
         assert trial.guards is not None
-        text = written._replace(module=module)
-        super().__init__(trial, trial.guards, result, bare, calls, threads, text=text)
+        text = lowered._replace(module=module)
+        super().__init__(trial, trial.guards, result, flat, calls, threads, text=text)
         self._lock = self._lock or PROGRAM_LOCKS.new()
-        self._pattern = pattern
-        self._spots = list(spots)
+        self._template = template
+        self._sources = list(sources)
         self._sized: dict[tuple[int, ...], _SizeEntry] = {}
-        place = self.executable.loaded.address(SIZES)
-        self._place = ctypes.c_int64.from_address(place)
-        self._arena_bytes = int(written.plan.arena)
-        self._own = dict(self.executable.constants)
-        self._enter(trial, written, numbers, result)
+        # The word of memory from which the code reads the address of its list of numbers.
+        self._numbers_address = ctypes.c_int64.from_address(self.executable.loaded.address(SIZES))
+        self._arena_bytes = int(lowered.plan.arena)
+        self._constants = dict(self.executable.constants)
+        self._insert_size(trial, lowered, numbers, result)
 
     def count(self) -> int:
-        """How many sizes are known."""
+        """Return the number of sizes added so far."""
         return len(self._sized)
 
-    def knows(self, sizes: tuple[int, ...]) -> bool:
-        """Whether it can run at sizes."""
+    def has_sizes(self, sizes: tuple[int, ...]) -> bool:
+        """Return whether the program can run at these sizes."""
         return sizes in self._sized
 
     def sizes_of(self, arrays: Sequence[Any]) -> tuple[int, ...]:
-        """Those of arguments."""
-        return tuple([arrays[k].shape[axis] for k, axis in self._spots])
+        """Return the sizes of arguments."""
+        return tuple([arrays[k].shape[axis] for k, axis in self._sources])
 
-    def take_up(self, trial: TraceAttempt, result: Any) -> None:
-        """Know a further size.
+    def add_size(self, trial: TraceAttempt, result: Any) -> None:
+        """Add a further size.
 
         Args:
-            trial: For arguments of it.
-            result: What a run for any size returned.
+            trial: Trace at this size.
+            result: Result of an eager run at any size.
 
         Raises:
-            TemplateMismatchError: its program is another.
-            NotCompilableError: no program can do what the function does there.
+            TemplateMismatchError: the program at this size differs in more than numbers.
+            NotCompilableError: a side effect of the function cannot be compiled.
         """
-        written, numbers = self._pattern.write_down(trial)
-        self._enter(trial, written, numbers, result)
+        lowered, numbers = self._template.instantiate(trial)
+        self._insert_size(trial, lowered, numbers, result)
 
-    def _enter(
-        self, trial: TraceAttempt, written: LoweredProgram, numbers: Array, result: Any
+    def _insert_size(
+        self, trial: TraceAttempt, lowered: LoweredProgram, numbers: Array, result: Any
     ) -> None:
-        shape = specialize_to_shape(trial, written, result)
+        shape = specialize_to_shape(trial, lowered, result)
         constants = []
-        for node in written.plan.fused.order:
+        for node in lowered.plan.fused.order:
             if node.kind == "leaf" and node.detail[0] == "constant":
-                slot = written.module.slots.get(node.detail)
+                slot = lowered.module.slots.get(node.detail)
                 if slot is not None:
                     array = np.ascontiguousarray(node.payload)
-                    own = self._own[slot]
-                    alike = own.shape == array.shape and same_bits(own, array)
-                    array = own if alike else array
+                    own = self._constants[slot]
+                    equal = own.shape == array.shape and same_bits(own, array)
+                    array = own if equal else array
                     constants.append((slot, address_of(array), array))
-        calling = self.executable.host_calls_of(written.plan, written.module)
-        arena = int(written.plan.arena)
-        taken = written.numbers
-        taken.cells = self.executable.numbers.cells  # which the code knows
-        given = self.executable.argument_table(written.inputs, taken)
-        found = _SizeEntry(
-            numbers, address_of(numbers), shape, constants, calling, taken, given, arena
+        scalar_inputs = lowered.numbers
+        scalar_inputs.cells = self.executable.numbers.cells  # their addresses are in the table
+        entry = _SizeEntry(
+            numbers=numbers,
+            address=address_of(numbers),
+            shape=shape,
+            constants=constants,
+            host_calls=self.executable.host_calls_of(lowered.plan, lowered.module),
+            scalar_inputs=scalar_inputs,
+            arguments=self.executable.argument_table(lowered.inputs, scalar_inputs),
+            arena=int(lowered.plan.arena),
         )
         assert self._lock is not None
         with self._lock:
-            if found.arena > self._arena_bytes:
-                self._arena_bytes = self.executable.grow_arena(
-                    max(found.arena, 2 * self._arena_bytes)
-                )
+            if entry.arena > self._arena_bytes:
+                size = max(entry.arena, 2 * self._arena_bytes)
+                self._arena_bytes = self.executable.grow_arena(size)
             for old in list(self._sized)[: max(0, len(self._sized) + 1 - _MAX_SIZES)]:
                 del self._sized[old]
-            self._sized[self._sizes_in(trial)] = found
+            self._sized[self._sizes_in(trial)] = entry
 
     def _sizes_in(self, trial: TraceAttempt) -> tuple[int, ...]:
         specs = [spec for _, spec in trial.graph.inputs]
-        return tuple([specs[k].shape[axis] for k, axis in self._spots])
+        return tuple([specs[k].shape[axis] for k, axis in self._sources])
 
     def profile(self, given: Sequence[Any], runs: int) -> Profile:
         """Time the kernels, at the first size only."""
         if tuple(spec.shape for _, spec in self.executable.graph.inputs) != tuple(
-            np.shape(array_of(one)) for one in given
+            np.shape(array_of(argument)) for argument in given
         ):
             raise SettingError(
                 "profile: a program for all sizes is measured at the size that came first alone; "
@@ -271,31 +282,31 @@ class SizedProgram(CompiledCall):
     # -------------------------------------------------------------- running
 
     def run(self, arrays: Sequence[Any]) -> Any:
-        """The result of a call; CACHE_MISS where nothing was done."""
+        """Run a call and return its result; CACHE_MISS if nothing was executed."""
         try:
-            known = self.sizes_of(arrays) in self._sized
+            has_sizes = self.sizes_of(arrays) in self._sized
         except (AttributeError, IndexError):
             return CACHE_MISS
-        return super().run(arrays) if known else CACHE_MISS
+        return super().run(arrays) if has_sizes else CACHE_MISS
 
     def _check_guards_and_run(
         self, arrays: Sequence[Any], shape: ShapeSpecialization | None = None
     ) -> Any:
-        # Until it has run, no other thread may set other numbers: the program is locked.
-        sized = self._sized.get(self.sizes_of(arrays))
-        if sized is None:
+        # The program is locked: no other thread may set the numbers of another size before it ran.
+        entry = self._sized.get(self.sizes_of(arrays))
+        if entry is None:
             return CACHE_MISS
-        self._place.value = sized.at
-        for slot, at, _ in sized.constants:
-            self.executable.table[slot] = at
-        self.executable.host_calls = sized.calling
-        self.executable.use_arguments(sized.given)
-        self.numbers = self.executable.numbers = sized.taken
-        return super()._check_guards_and_run(arrays, sized.shape)
+        self._numbers_address.value = entry.address
+        for slot, address, _ in entry.constants:
+            self.executable.table[slot] = address
+        self.executable.host_calls = entry.host_calls
+        self.executable.use_arguments(entry.arguments)
+        self.numbers = self.executable.numbers = entry.scalar_inputs
+        return super()._check_guards_and_run(arrays, entry.shape)
 
     def specialization_for(self, arrays: Sequence[Any]) -> ShapeSpecialization:
         """Return the specialization for arguments' sizes; BindingError if there is none."""
-        sized = self._sized.get(self.sizes_of(arrays))
-        if sized is None:
+        entry = self._sized.get(self.sizes_of(arrays))
+        if entry is None:
             raise BindingError("a size that the program does not know")
-        return sized.shape
+        return entry.shape

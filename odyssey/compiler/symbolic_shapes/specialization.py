@@ -1,8 +1,9 @@
-"""Functions whose arguments vary in size: which of them do, and the programs for all sizes.
+"""Specializations with symbolic dimensions: the programs for all sizes of a function.
 
-A program is made of trials at three sizes that nothing else is equal to. Sizes that it is not the
-program for, such as 1, have programs of their own, as if they had not been declared; so have calls
-whose sizes are out of bounds, or differ where one name says that they are equal.
+Called by ``compiled_function`` for ``dynamic=``. A program is generated from traces at three probe
+sizes. Sizes that the program cannot run, such as 1, have programs of their own, as if they had not
+been declared; so have calls whose sizes are out of bounds, or differ although they are declared by
+one name.
 """
 
 from __future__ import annotations
@@ -39,21 +40,20 @@ if TYPE_CHECKING:
 
 __all__ = ["DynamicShapes", "Host"]
 
-# Of how many combinations of arguments it is known what becomes of them.
+# Largest number of signatures that are kept.
 _MAX_SPECIALIZATIONS = 256
-# How many programs one combination may have for what else differs; and how many sizes may have
-# programs of their own.
+# Largest number of programs of one signature, and of sizes with programs of their own.
 _MAX_PROGRAMS = 8
-# After so many sizes that no program is for none is sought any more.
+# After this many sizes that fit no program, no program for all sizes is tried any more.
 _MAX_FAILED_SIZES = 3
-# What sizes may have to be multiples of.
+# Probe sizes may have to be multiples of a power of two, at most this.
 _MAX_STEP = 64
-# Why there is no program for a size; whatever else is raised is a fault of ours.
+# Errors that mean that a size has no program; any other error is a bug.
 _MISMATCHES = (OdysseyError,)
 
 
 class _UnknownResultError(OdysseyError):
-    """No run for such arguments has been seen; it has the ``standings`` of what a trial returns."""
+    """No eager run returned such kinds of leaves; ``traced`` has those that the trace returns."""
 
     def __init__(self, traced: list[Any]) -> None:
         super().__init__("what it returns may be of other kinds")
@@ -61,11 +61,11 @@ class _UnknownResultError(OdysseyError):
 
 
 class _TraceFailedError(OdysseyError):
-    """A trial failed, as the run may: what no program is for is not known then."""
+    """A trace failed, as the run may: it is not known whether a program fits."""
 
 
 class Host(Protocol):
-    """A compiled function, as far as it is asked here."""
+    """The part of a compiled function that this module uses."""
 
     _check: bool
     _native: Array
@@ -79,41 +79,41 @@ class Host(Protocol):
 
 
 class _SizedProgramEntry:
-    """The text of a program, and the program when there is a size that it is for.
+    """The template of a program, and the program once a size was added.
 
     Attributes:
-        known: The fixed arguments that it is for.
+        static: Static values of the arguments that it is compiled for.
     """
 
-    def __init__(self, known: Any, pattern: ProgramTemplate) -> None:
-        self.known = known
-        self.pattern = pattern
+    def __init__(self, static: Any, template: ProgramTemplate) -> None:
+        self.static = static
+        self.template = template
         self.program: SizedProgram | None = None
 
     def holds(self) -> bool:
-        """Whether what it read of Python is as it was."""
+        """Return whether its guards hold."""
         return self.program is None or _guards_hold(self.program)
 
-    def take_up(
+    def add_size(
         self,
         compiled: Host,
         trial: TraceAttempt,
-        seen: Any,
-        bare: bool,
-        spots: Sequence[SizeSource],
+        result: Any,
+        flat: bool,
+        sources: Sequence[SizeSource],
     ) -> SizedProgram:
-        """The program, which knows the sizes of a trial.
+        """Return the program after adding the sizes of a trace.
 
         Raises:
-            OdysseyError: it is not for them.
+            OdysseyError: the program cannot run these sizes.
         """
         from odyssey.compiler.symbolic_shapes.sized_program import SizedProgram
 
         if self.program is not None:
-            self.program.take_up(trial, seen)
+            self.program.add_size(trial, result)
         else:
             own = compiled._native, compiled._threads
-            self.program = SizedProgram(self.pattern, trial, seen, bare, spots, *own)
+            self.program = SizedProgram(self.template, trial, result, flat, sources, *own)
             compiled._note_compiled(self.program)
         return self.program
 
@@ -122,46 +122,46 @@ class Specialization:
     """Programs and traces of one signature whose declared sizes may vary.
 
     Attributes:
-        seen: Of the latest runs the fixed arguments, what they returned, and the ``standings`` of
-            what trials for the same return.
-        made: Programs.
-        why: Why sizes do not vary here; None where they do, or may.
-        misfits: Sizes with programs of their own, and why.
-        asked: The numbers that are fixed, by path, and why.
-        unseen: How often a run had to show what is returned for others.
-        making: Whose turn it is to make a program, or to take up a size.
+        runs: Static values, result, and ``variable_kinds`` of the traced result of the latest
+            eager runs.
+        programs: Programs for all sizes.
+        refusal: Reason why there is no program for all sizes; None if there is one or may be.
+        failed_sizes: Sizes with programs of their own, with the reason.
+        fixed_numbers: Scalar arguments that are fixed, by path, with the reason.
+        recorded_runs: Number of eager runs that were needed for the kinds of results.
+        lock: Lock for creating a program, or adding a size.
     """
 
     def __init__(self) -> None:
-        self.seen: list[tuple[Any, Any, list[Any]]] = []
-        self.made: list[_SizedProgramEntry] = []
-        self.why: str | None = None
-        self.misfits: dict[tuple[int, ...], str] = {}
-        self.asked: dict[str, str] = {}
-        self.unseen = 0
-        self.making = CompileLock()
+        self.runs: list[tuple[Any, Any, list[Any]]] = []
+        self.programs: list[_SizedProgramEntry] = []
+        self.refusal: str | None = None
+        self.failed_sizes: dict[tuple[int, ...], str] = {}
+        self.fixed_numbers: dict[str, str] = {}
+        self.recorded_runs = 0
+        self.lock = CompileLock()
 
 
 class DynamicShapes:
-    """Which sizes of a function's arguments vary.
+    """Symbolic dimensions of a compiled function, and its specializations.
 
     Args:
         fn: The function.
-        declared: By name of a parameter and axis, a Dim.
+        declared: A Dim by name of a parameter and axis.
     """
 
     def __init__(self, fn: Callable[..., Any], declared: Any) -> None:
         self._fn = fn
         self._declared = DynamicAxes(fn, declared)
-        self._families: dict[Any, Specialization] = {}
+        self._specializations: dict[Any, Specialization] = {}
 
     def clear(self) -> None:
-        """Forget all programs."""
-        self._families.clear()
+        """Drop all programs."""
+        self._specializations.clear()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy, which begins without programs."""
-        return {**vars(self), "_families": {}}
+        return {**vars(self), "_specializations": {}}
 
     # -------------------------------------------------------------- calls
 
@@ -170,192 +170,219 @@ class DynamicShapes:
         found = self._declared.find(args, named)
         if found is None or scopes()[0] is not None:
             return CACHE_MISS
-        family = self._family(found.key)
-        if family.why is not None:
+        specialization = self._specialization(found.key)
+        if specialization.refusal is not None:
             return CACHE_MISS
-        if not family.seen:
-            result = family.making.call_if_free(self._first_call, compiled, family, args, named)
+        if not specialization.runs:
+            result = specialization.lock.call_if_free(
+                self._first_call, compiled, specialization, args, named
+            )
             return compiled._run_eagerly(args, named) if result is CACHE_MISS else result
-        known = static_values(args, named)
+        static = static_values(args, named)
         sizes = tuple(found.sizes.values())
-        fitting = [m for m in family.made if m.known.items() <= known.items() and m.holds()]
-        program = next((m.program for m in fitting if m.program and m.program.knows(sizes)), None)
-        lacking: _UnknownResultError | _TraceFailedError | None = None
-        if program is None and sizes not in family.misfits:
+        fitting = [
+            m for m in specialization.programs if m.static.items() <= static.items() and m.holds()
+        ]
+        program = next(
+            (m.program for m in fitting if m.program and m.program.has_sizes(sizes)), None
+        )
+        failure: _UnknownResultError | _TraceFailedError | None = None
+        if program is None and sizes not in specialization.failed_sizes:
             try:
-                given = compiled, family, fitting, found, args, named
-                program = family.making.call_if_free(self._taken_up, len(family.made), *given)
-                if program is CACHE_MISS:  # another thread makes one
+                count = len(specialization.programs)
+                context = compiled, specialization, fitting, found, args, named
+                program = specialization.lock.call_if_free(self._add_size, count, *context)
+                if program is CACHE_MISS:  # another thread compiles one
                     return compiled._run_eagerly(args, named)
             except (_UnknownResultError, _TraceFailedError) as error:
                 clear_traceback(error)
-                lacking = error
+                failure = error
             except Exception as error:
                 if compiled._check and not isinstance(error, _MISMATCHES):
                     raise
                 clear_traceback(error)
-                self._note(family, sizes, str(error), fitting)
-        if lacking is not None:
-            result = compiled._run_eagerly(args, named)  # where it raises, nothing is learnt
-            if isinstance(lacking, _UnknownResultError):
-                self._see(family, known, result, lacking.traced, input_leaves(args, named))
+                self._record_failure(specialization, sizes, str(error), fitting)
+        if failure is not None:
+            result = compiled._run_eagerly(args, named)  # if it raises, nothing is recorded
+            if isinstance(failure, _UnknownResultError):
+                inputs = input_leaves(args, named)
+                self._record_run(specialization, static, result, failure.traced, inputs)
             else:
-                self._note(family, sizes, str(lacking), fitting)
+                self._record_failure(specialization, sizes, str(failure), fitting)
             return result
         if program is None:
-            few = list(family.misfits).index(sizes) < _MAX_PROGRAMS
-            if few:
+            if list(specialization.failed_sizes).index(sizes) < _MAX_PROGRAMS:
                 return CACHE_MISS
-            return compiled._fall_back(family.misfits[sizes], args, named)
+            return compiled._fall_back(specialization.failed_sizes[sizes], args, named)
         result = program.call_any(program_arguments(program.places, args, named))
         if result is not CACHE_MISS:
             return compiled._prefer(program, result)
-        # A program that fits, and refuses, leaves an error to the function.
+        # If the guards hold and the program still refuses, the eager run raises the error.
         return compiled._run_eagerly(args, named) if _guards_hold(program) else CACHE_MISS
 
-    def _see(
-        self, family: Specialization, known: Any, result: Any, traced: list[Any], given: list[Any]
-    ) -> None:
-        """Remember what a run returned of such arguments."""
-        family.unseen += 1
-        if family.unseen > _MAX_PROGRAMS:
-            family.why = f"numbers that are fixed differed {_MAX_PROGRAMS} times"
-        family.seen = [*family.seen[1 - _MAX_PROGRAMS :], (known, result, traced)]
-        family.why = family.why or alias_refusal(result, given)
-
-    def _note(
+    def _record_run(
         self,
-        family: Specialization,
+        specialization: Specialization,
+        static: Any,
+        result: Any,
+        traced: list[Any],
+        inputs: list[Any],
+    ) -> None:
+        """Record the result of an eager run."""
+        specialization.recorded_runs += 1
+        if specialization.recorded_runs > _MAX_PROGRAMS:
+            specialization.refusal = f"numbers that are fixed differed {_MAX_PROGRAMS} times"
+        specialization.runs = [*specialization.runs[1 - _MAX_PROGRAMS :], (static, result, traced)]
+        specialization.refusal = specialization.refusal or alias_refusal(result, inputs)
+
+    def _record_failure(
+        self,
+        specialization: Specialization,
         sizes: tuple[int, ...],
-        why: str,
+        reason: str,
         fitting: Sequence[_SizedProgramEntry],
     ) -> None:
-        """Note that no program for other sizes is for these."""
-        family.misfits[sizes] = why
-        if not fitting and len(family.misfits) >= _MAX_FAILED_SIZES:
-            family.why = why
+        """Record that no program for all sizes can run these sizes."""
+        specialization.failed_sizes[sizes] = reason
+        if not fitting and len(specialization.failed_sizes) >= _MAX_FAILED_SIZES:
+            specialization.refusal = reason
 
     def _first_call(
-        self, compiled: Host, family: Specialization, args: tuple[Any, ...], named: dict[str, Any]
+        self,
+        compiled: Host,
+        specialization: Specialization,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
     ) -> Any:
-        """Run the function as if nothing varied, and remember what it returned.
+        """Run the function as if no size were declared, and record the result.
 
         Returns:
-            CACHE_MISS where another thread did so meanwhile.
+            CACHE_MISS if another thread did so meanwhile.
         """
-        if family.seen:
+        if specialization.runs:
             return CACHE_MISS
         result, case = compiled._looked(args, named)
         if case is not None and case.was_run:
-            family.why = case.refusal
+            specialization.refusal = case.refusal
             if case.result[0] is not None:
-                family.seen = [(*case.result, [])]
+                specialization.runs = [(*case.result, [])]
         return result
 
-    def _family(self, key: Any) -> Specialization:
-        family = self._families.get(key)
-        if family is None:
-            make_room(self._families, _MAX_SPECIALIZATIONS)
-            family = self._families[key] = Specialization()
-        return family
+    def _specialization(self, key: Any) -> Specialization:
+        specialization = self._specializations.get(key)
+        if specialization is None:
+            make_room(self._specializations, _MAX_SPECIALIZATIONS)
+            specialization = self._specializations[key] = Specialization()
+        return specialization
 
     def describe_program(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, str]:
         """Return the program for the sizes of arguments, or None, and a description."""
         found = self._declared.find(args, named)
-        family = None if found is None else self._families.get(found.key)
-        if found is None or family is None:
+        specialization = None if found is None else self._specializations.get(found.key)
+        if found is None or specialization is None:
             return None, ""
-        if family.why is not None:
-            return None, f"sizes do not vary here: {family.why}\n"
+        if specialization.refusal is not None:
+            return None, f"sizes do not vary here: {specialization.refusal}\n"
         names, sizes = ", ".join(found.sizes), tuple(found.sizes.values())
-        if sizes in family.misfits:
-            return None, f"no program for other {names} is for this: {family.misfits[sizes]}\n"
-        for program in [made.program for made in family.made if made.program is not None]:
-            if program.knows(sizes):
+        if sizes in specialization.failed_sizes:
+            return (
+                None,
+                f"no program for other {names} is for this: {specialization.failed_sizes[sizes]}\n",
+            )
+        for program in [one.program for one in specialization.programs if one.program is not None]:
+            if program.has_sizes(sizes):
                 return program, f"for all {names}, of which {program.count()} came so far: "
         return None, ""
 
     def has_program(self, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
-        """Whether there is a program for arguments like these, of whatever sizes."""
+        """Return whether there is a program for such arguments, at any sizes."""
         found = self._declared.find(args, named)
-        family = None if found is None else self._families.get(found.key)
-        return family is not None and family.why is None and bool(family.made)
+        specialization = None if found is None else self._specializations.get(found.key)
+        return (
+            specialization is not None
+            and specialization.refusal is None
+            and bool(specialization.programs)
+        )
 
     # -------------------------------------------------------------- programs
 
-    def _taken_up(
+    def _add_size(
         self,
-        looked: int,
+        count: int,
         compiled: Host,
-        family: Specialization,
+        specialization: Specialization,
         fitting: Sequence[_SizedProgramEntry],
         found: CallSizes,
         args: tuple[Any, ...],
         named: dict[str, Any],
     ) -> Any:
-        """A program that knows the sizes of these arguments: one that is there, or a new one.
+        """Add the sizes of these arguments to a program, a new one if none fits; return it.
+
+        Args:
+            count: Number of programs when ``fitting`` was computed.
 
         Returns:
-            CACHE_MISS where another thread made one behind those that were looked at.
+            CACHE_MISS if another thread created a program meanwhile.
 
         Raises:
-            OdysseyError: there is none; it is one of ``_NO_PROGRAM``.
+            OdysseyError: no program can run these sizes; it is one of ``_MISMATCHES``.
         """
-        if len(family.made) != looked:
+        if len(specialization.programs) != count:
             return CACHE_MISS
-        trial = self._tried(family, args, named)
-        known = {
+        trial = self._trace(specialization, args, named)
+        static = {
             p: k for p, k in static_values(args, named).items() if p not in trial.scalar_inputs
         }
         traced = variable_kinds(trial.result)
-        runs = [run for run in family.seen if known.items() <= run[0].items()]
+        runs = [run for run in specialization.runs if static.items() <= run[0].items()]
         if not runs or traced not in (variable_kinds(runs[-1][1]), runs[-1][2]):
             raise _UnknownResultError(traced)
-        seen = runs[-1][1]
-        bare = is_flat(trial.scalar_inputs.values(), args, named)
-        spots = [found.spots[name] for name in found.sizes]
+        result = runs[-1][1]
+        flat = is_flat(trial.scalar_inputs.values(), args, named)
+        sources = [found.sources[name] for name in found.sizes]
         failed: OdysseyError | None = None
-        for made in fitting:
+        for entry in fitting:
             try:
-                return made.take_up(compiled, trial, seen, bare, spots)
+                return entry.add_size(compiled, trial, result, flat, sources)
             except _MISMATCHES as error:
                 failed = failed or error
-        # Others are planned at sizes that are as this one.
+        # A program of this signature did not fit: use probe sizes near the sizes of this call.
         nears = [dict.fromkeys(found.sizes, PROBE_SIZE), found.sizes]
         for near in nears[bool(fitting) :]:
-            if len(family.made) >= _MAX_PROGRAMS:
+            if len(specialization.programs) >= _MAX_PROGRAMS:
                 raise TemplateMismatchError(
                     f"{_MAX_PROGRAMS} programs were made, and something differs again"
                 )
             try:
-                made = _SizedProgramEntry(
-                    known, self._pattern(compiled, family, found, near, trial, args, named)
+                template = self._make_template(
+                    compiled, specialization, found, near, trial, args, named
                 )
-                family.made.append(made)
-                return made.take_up(compiled, trial, seen, bare, spots)
+                entry = _SizedProgramEntry(static, template)
+                specialization.programs.append(entry)
+                return entry.add_size(compiled, trial, result, flat, sources)
             except _MISMATCHES as error:
                 failed = failed or error
         assert failed is not None
         raise failed
 
-    def _tried(
-        self, family: Specialization, args: tuple[Any, ...], named: dict[str, Any]
+    def _trace(
+        self, specialization: Specialization, args: tuple[Any, ...], named: dict[str, Any]
     ) -> TraceAttempt:
-        trial = try_trace(self._fn, args, named, family.asked)
+        trial = try_trace(self._fn, args, named, specialization.fixed_numbers)
         if trial.error is not None:
             raise _TraceFailedError(describe_trace_error(trial.error))
-        why = unsupported_argument(args, named) or trial.effects or trial.graph.eager_reason
-        if why is None:
+        reason = unsupported_argument(args, named) or trial.effects or trial.graph.eager_reason
+        if reason is None:
             guards = trial.guards
-            why = "nothing is known of what it reads" if guards is None else guards.reason
-        if why is not None:
-            raise TemplateMismatchError(why)
+            reason = "nothing is known of what it reads" if guards is None else guards.reason
+        if reason is not None:
+            raise TemplateMismatchError(reason)
         return trial
 
-    def _pattern(
+    def _make_template(
         self,
         compiled: Host,
-        family: Specialization,
+        specialization: Specialization,
         found: CallSizes,
         near: Mapping[str, int],
         trial: TraceAttempt,
@@ -366,17 +393,18 @@ class DynamicShapes:
 
         graph = trial.graph
         specs = [spec for _, spec in graph.inputs] + [s.spec for s in graph.states]
-        specs += [spec for one in graph.instructions for spec in one.specs]
-        taken = {n for spec in specs for n in spec.shape}
+        specs += [spec for instruction in graph.instructions for spec in instruction.specs]
+        used_sizes = {n for spec in specs for n in spec.shape}
         failed: OdysseyError | None = None
         dims = self._declared.dims
-        # What is divided by 4, say, must be a multiple of it at each size.
+        # If the function divides a size by 4, for example, each probe size must be a multiple of 4.
         common = min((size & -size for size in found.sizes.values()), default=1)
         for step in dict.fromkeys((1, min(common, _MAX_STEP))):
             try:
-                sizes = choose_probe_sizes(dims, near, taken, step, near is not found.sizes)
-                given = [found.stand_ins(probe, args, named) for probe in sizes]
-                trials = [self._tried(family, *one) for one in given]
+                spread = near is not found.sizes
+                probes = choose_probe_sizes(dims, near, used_sizes, step, spread)
+                arguments = [found.resized_arguments(probe, args, named) for probe in probes]
+                trials = [self._trace(specialization, *one) for one in arguments]
                 return ProgramTemplate(trials, compiled._check)
             except _MISMATCHES as error:
                 clear_traceback(error)

@@ -1,7 +1,8 @@
-"""Graphs of nodes for several sizes, step for step alike: the first leads, the others follow.
+"""Trace alignment: lower one function at several sizes to graphs that correspond node by node.
 
-Equal nodes are one, and at some sizes two nodes are equal that are not at others. So which of them
-are one is said by who leads.
+Called by ``sized_program``. The IR builder merges equal nodes, and two nodes may be equal at one
+size only. So the graph at the first size decides which nodes are merged, and graphs at other sizes
+follow it.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from odyssey.graph.graph import Graph
 
 __all__ = ["TraceAlignment"]
 
-# By number of a node, what each of its axes is at several sizes; None where that is fixed.
+# By number of a node, for each axis its lengths at the probe sizes; None if the length is fixed.
 _Lengths = list[tuple[tuple[int, ...] | None, ...]]
 
 
 class _AlignedBuilder(IRBuilder):
-    """Makes nodes, and notes for each call which it gave; or gives those that were noted.
+    """IR builder that records the node of each call, or repeats the record of another builder.
 
     Args:
-        lead: What another noted.
+        lead: Record of the first builder: numbers of nodes by call.
     """
 
     def __init__(self, lead: Sequence[int] | None = None) -> None:
@@ -43,33 +44,33 @@ class _AlignedBuilder(IRBuilder):
         detail: Any = None,
         work: Any = None,
     ) -> Node:
-        """The node that was noted, which is a new one or equal to this."""
+        """Return the recorded node: a new one, or an equal one."""
         inputs, shape = tuple(inputs), tuple(shape)
-        lead, place = self._lead, len(self.order)
+        lead, position = self._lead, len(self.order)
         if lead is None:
-            made = super().make_node(kind, inputs, shape, type, detail, work)
-        elif place >= len(lead) or lead[place] > len(self.nodes):
+            node = super().make_node(kind, inputs, shape, type, detail, work)
+        elif position >= len(lead) or lead[position] > len(self.nodes):
             raise TemplateMismatchError(f"its graph has more of {kind}")
-        elif lead[place] == len(self.nodes):
-            of = self.op or (inputs[0].op if inputs else "")
-            made = Node(kind, inputs, shape, type, detail, work, len(self.nodes), of)
-            self.nodes.append(made)
+        elif lead[position] == len(self.nodes):
+            op = self.op or (inputs[0].op if inputs else "")
+            node = Node(kind, inputs, shape, type, detail, work, len(self.nodes), op)
+            self.nodes.append(node)
         else:
-            made = self.nodes[lead[place]]
-            own = made.kind, made.inputs, made.shape, made.type, made.detail
+            node = self.nodes[lead[position]]
+            own = node.kind, node.inputs, node.shape, node.type, node.detail
             if own != (kind, inputs, shape, type, detail):
-                raise TemplateMismatchError(f"{made} of its graph is not {kind}{list(shape)}")
-        self.order.append(made.id)
-        return made
+                raise TemplateMismatchError(f"{node} of its graph is not {kind}{list(shape)}")
+        self.order.append(node.id)
+        return node
 
-    def vary(self, lengths: _Lengths) -> None:
-        """Let sizes vary, and nodes be made freely again."""
+    def make_symbolic(self, lengths: _Lengths) -> None:
+        """Replace lengths that vary by symbolic dimensions; later nodes follow no record."""
         self._lead = None
         self._unique = {}
-        for node, seen in zip(self.nodes, lengths, strict=True):
-            if any(seen):
-                pairs = zip(node.shape, seen, strict=True)
-                node.shape = tuple(SymbolicDim(n, s) if s else n for n, s in pairs)
+        for node, probes in zip(self.nodes, lengths, strict=True):
+            if any(probes):
+                pairs = zip(node.shape, probes, strict=True)
+                node.shape = tuple(SymbolicDim(n, p) if p else n for n, p in pairs)
                 node.size = math.prod(node.shape)
             if node.kind == "view" and node.detail[0] in ("reshape", "broadcast"):
                 node.detail = node.detail[0], node.shape
@@ -81,62 +82,62 @@ class TraceAlignment:
     """Traces of one function at several sizes, aligned node by node.
 
     Args:
-        graphs: Of one function, at several sizes.
+        graphs: Graphs of the function at the probe sizes.
 
     Attributes:
-        lows: Their nodes, whose sizes vary.
+        lows: The lowered graphs, with symbolic dimensions.
 
     Raises:
-        TemplateMismatchError: they differ in more than sizes.
+        TemplateMismatchError: the graphs differ in more than sizes.
     """
 
     def __init__(self, graphs: Sequence[Graph]) -> None:
         first = _AlignedBuilder()
         self.lows = [lower(graphs[0], first)]
         self._order = list(first.order)
-        self._first = list(map(_node_outline, first.nodes))
+        self._outlines = list(map(_node_outline, first.nodes))
         self._shapes = [node.shape for node in first.nodes]
-        self._ends = _result_ids(self.lows[0])
+        self._result_ids = _result_ids(self.lows[0])
         self.lows += [self._follow(graph) for graph in graphs[1:]]
         rows = zip(*[[node.shape for node in low.builder.nodes] for low in self.lows], strict=True)
         self._lengths: _Lengths = [
             tuple(c if len(set(c)) > 1 else None for c in zip(*row, strict=True)) for row in rows
         ]
         for low in self.lows:
-            self._vary(low)
+            self._make_symbolic(low)
 
     def follow(self, graph: Graph) -> Lowered:
-        """The nodes of a graph at a further size, which vary as the others do.
+        """Return the lowered graph at a further size, with the same dimensions symbolic.
 
         Raises:
-            TemplateMismatchError: it is another graph.
+            TemplateMismatchError: the graph differs in more than sizes.
         """
         low = self._follow(graph)
-        for shape, node, seen in zip(self._shapes, low.builder.nodes, self._lengths, strict=True):
-            pairs = zip(shape, node.shape, seen, strict=True)
-            if any(s is None and m != n for m, n, s in pairs):
+        for shape, node, probes in zip(self._shapes, low.builder.nodes, self._lengths, strict=True):
+            pairs = zip(shape, node.shape, probes, strict=True)
+            if any(p is None and m != n for m, n, p in pairs):
                 raise TemplateMismatchError(f"{node} is of shape {shape} elsewhere")
-        self._vary(low)
+        self._make_symbolic(low)
         return low
 
     def _follow(self, graph: Graph) -> Lowered:
         low = lower(graph, _AlignedBuilder(self._order))
-        for node, wanted in zip(low.builder.nodes, self._first, strict=False):
-            if _node_outline(node) != wanted:
+        for node, outline in zip(low.builder.nodes, self._outlines, strict=False):
+            if _node_outline(node) != outline:
                 raise TemplateMismatchError(f"{node} is another elsewhere")
-        if len(low.builder.nodes) != len(self._first) or _result_ids(low) != self._ends:
+        if len(low.builder.nodes) != len(self._outlines) or _result_ids(low) != self._result_ids:
             raise TemplateMismatchError("it computes less, or returns another part of it")
         return low
 
-    def _vary(self, low: Lowered) -> None:
+    def _make_symbolic(self, low: Lowered) -> None:
         assert isinstance(low.builder, _AlignedBuilder)
-        low.builder.vary(self._lengths)
+        low.builder.make_symbolic(self._lengths)
 
 
 def _node_outline(node: Node) -> tuple[Any, ...]:
-    # What repeats a number at other sizes is a view of another kind where it has one element.
-    how = node.detail[0] if node.kind == "view" else None
-    return node.kind, how, node.type, len(node.shape), [i.id for i in node.inputs]
+    # A broadcast of one element to size 1 is another kind of view.
+    view_kind = node.detail[0] if node.kind == "view" else None
+    return node.kind, view_kind, node.type, len(node.shape), [i.id for i in node.inputs]
 
 
 def _result_ids(low: Lowered) -> tuple[Any, ...]:
