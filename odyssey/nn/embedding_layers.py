@@ -106,12 +106,12 @@ def _scatter_rows(
     return out.astype(x.dtype, copy=False)
 
 
-def _scatter_rows_in_loops(*given: Any) -> Array:
+def _scatter_rows_in_loops(g: Any, indices: Any, padding_index: int | None, spec: Spec) -> Array:
     def add_rows(x: Array, places: Array, rows: int) -> Array:
         dim = x.shape[1]
         return set_shape(scatter_add_slices(x, places, 1, rows, dim), (rows, dim))
 
-    return _scatter_rows(*given, add_rows=add_rows)
+    return _scatter_rows(g, indices, padding_index, spec, add_rows)
 
 
 def _fits_loop(g: Spec, indices: Any, padding_index: int | None, spec: Spec) -> bool:
