@@ -217,7 +217,7 @@ def find_recording(
         who: The op, for messages.
         operands: The operands of the call.
         homes: Their recordings, see ``recordings_of``.
-        tape: The tape that was passed, or None.
+        tape: The tape that was passed, to the op or to a composite that calls it, or None.
 
     Returns:
         A recording that records now; a Mark if a pause makes results constants; None if nothing
