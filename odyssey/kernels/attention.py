@@ -70,12 +70,18 @@ def _exponentiate(out: Any, out_top: Any, out_inverse: Any) -> None:
             out_inverse[b, i] = ONE / (ONE if out_inverse[b, i] == ZERO else out_inverse[b, i])
 
 
-def _for_dtype(dtype: Any, whole: Any, bits: int, bias: int, **ends: float) -> Loop:
+def _for_dtype(dtype: Any, integer: Any, bits: int, bias: int, **ends: float) -> Loop:
     """Return the loop above for a dtype, and integers of the same size."""
     names = globals() | ends
     numbers = {k: dtype(v) for k, v in names.items() if type(v) is float and k.isupper()}
-    given = {"F": dtype, "I": whole, "BITS": whole(bits), "BIAS": whole(bias), "SINGLE": whole(1)}
-    scope = names | numbers | given | {"LONG": dtype is np.float64}
+    types = {
+        "F": dtype,
+        "I": integer,
+        "BITS": integer(bits),
+        "BIAS": integer(bias),
+        "SINGLE": integer(1),
+    }
+    scope = names | numbers | types | {"LONG": dtype is np.float64}
     function = FunctionType(_exponentiate.__code__, scope, _exponentiate.__name__)
     function.__qualname__, function.__module__ = f"_weigh_{dtype.__name__}", __name__
     return Loop(function, contract=True)
@@ -119,16 +125,16 @@ def exponentiate_scores(scores: Any) -> Any:
     return inverse.reshape(*stack, 1, queries)
 
 
-def softmax_vjp_scores(powers: Any, inverse: Any, moved: Any) -> None:
+def softmax_vjp_scores(powers: Any, inverse: Any, cotangents: Any) -> None:
     """Replace the cotangents of weights by those of scores, without the factor ``inverse``."""
-    *stack, keys, queries = moved.shape
-    assert moved.flags.c_contiguous
-    if powers.shape != moved.shape:
-        powers = np.broadcast_to(powers, moved.shape)
+    *stack, keys, queries = cotangents.shape
+    assert cotangents.flags.c_contiguous
+    if powers.shape != cotangents.shape:
+        powers = np.broadcast_to(powers, cotangents.shape)
         inverse = np.broadcast_to(inverse, (*stack, 1, queries))
     _softmax_vjp(
         powers.reshape(-1, keys, queries),
         inverse.reshape(-1, queries),
-        moved.reshape(-1, keys, queries),
-        np.empty(queries, moved.dtype),
+        cotangents.reshape(-1, keys, queries),
+        np.empty(queries, cotangents.dtype),
     )

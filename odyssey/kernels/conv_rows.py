@@ -106,8 +106,8 @@ def add_1x5(x: Any, b: Any, n: Any, w: Any, k: Any, a: Any, out: Any) -> None:
     """Add to one row of sums, with five elements of a window."""
     w0, w1, w2, w3, w4 = w[k], w[k + _1], w[k + _2], w[k + _3], w[k + _4]
     for f in range(n):
-        part = w0 * x[b + f] + w1 * x[b + f + _1] + w2 * x[b + f + _2]
-        out[a + f] += part + w3 * x[b + f + _3] + w4 * x[b + f + _4]
+        total = w0 * x[b + f] + w1 * x[b + f + _1] + w2 * x[b + f + _2]
+        out[a + f] += total + w3 * x[b + f + _3] + w4 * x[b + f + _4]
 
 
 @loop(reassociate=True)
@@ -251,7 +251,7 @@ def lay_out(
 
 @loop
 def conv_rows(
-    x: Any, w: Any, bias: Any, part: Any, outs: Any, kh: Any, kw: Any, top: Any, left: Any,
+    x: Any, w: Any, bias: Any, in_channels: Any, outs: Any, kh: Any, kw: Any, top: Any, left: Any,
     spread: Any, across: Any, stride: Any, rows: Any, pitch: Any, out_rows: Any, out_sums: Any,
     out: Any,
 ) -> Any:  # fmt: skip
@@ -261,7 +261,7 @@ def conv_rows(
         x: (images, channels, height, width).
         w: The weight, flat: for each group ``outs`` channels, a multiple of 3 or 4, or 1 or 2.
         bias: A number for each channel of the result; empty for none.
-        part: Channels of the images in a group.
+        in_channels: Channels of the images in a group.
         outs: Channels of the result in a group, rounded up.
         kh: The height of windows.
         kw: The width of windows, 3 or 5.
@@ -280,65 +280,67 @@ def conv_rows(
     Returns:
         0 if all results are finite; NaN otherwise, and possibly for numbers close to the largest.
     """
-    found = out.dtype.type(0)
-    alone = part == _1 and outs < _4 and kh == _3 and kw == _3
+    nonfinite = out.dtype.type(0)
+    single_3x3 = in_channels == _1 and outs < _4 and kh == _3 and kw == _3
     block = _3 if outs % _4 else _4
     images, groups, results = out.shape[0], np.uint64(out.shape[1]), np.uint64(out.shape[2])
     height, width = np.uint64(out.shape[3]), np.uint64(out.shape[4])
-    size, step, span = height * pitch + _16, part * kh * kw, (width - _1) * stride + _1
+    size, step, span = height * pitch + _16, in_channels * kh * kw, (width - _1) * stride + _1
     lines = max(_LONG // pitch, _1) if stride == _1 else _1
     for n in range(images):
         for g in range(groups):
-            lay_out(x[n], g * part, part, top, left, spread, across, rows, pitch, out_rows)
+            lay_out(
+                x[n], g * in_channels, in_channels, top, left, spread, across, rows, pitch, out_rows
+            )
             for o in range(_0, outs, block):
-                several = min(outs - o, block)
+                count = min(outs - o, block)
                 for q in range(_0, height, lines):
                     # Whole vectors: the next lines overwrite the excess.
-                    long = (min(height - q, lines) - _1) * pitch + span
-                    long = (long + _16 - _1) // _16 * _16
-                    for m in range(several):
+                    length = (min(height - q, lines) - _1) * pitch + span
+                    length = (length + _16 - _1) // _16 * _16
+                    for m in range(count):
                         start = x.dtype.type(0)
                         if bias.size and o + m < results:
                             start = bias[g * results + o + m]
                         to, at = m * size + q * pitch, (g * outs + o + m) * step
-                        if alone:
+                        if single_3x3:
                             b = q * stride * pitch
-                            put_3x3(out_rows, b, pitch, long, w, at, start, to, out_sums)
+                            put_3x3(out_rows, b, pitch, length, w, at, start, to, out_sums)
                         else:
-                            for f in range(long):
+                            for f in range(length):
                                 out_sums[to + f] = start
-                    for c in range(_0 if alone else part):
+                    for c in range(_0 if single_3x3 else in_channels):
                         for i in range(kh):
                             b = (c * rows + q * stride + i) * pitch
                             k = (g * outs + o) * step + (c * kh + i) * kw
                             a = q * pitch
-                            if several == _4 and kw == _3:
-                                add_4x3(out_rows, b, long, w, k, step, a, size, out_sums)
-                            elif several == _4:
-                                add_4x5(out_rows, b, long, w, k, step, a, size, out_sums)
-                            elif several == _3 and kw == _3:
-                                add_3x3(out_rows, b, long, w, k, step, a, size, out_sums)
-                            elif several == _3:
-                                add_3x5(out_rows, b, long, w, k, step, a, size, out_sums)
+                            if count == _4 and kw == _3:
+                                add_4x3(out_rows, b, length, w, k, step, a, size, out_sums)
+                            elif count == _4:
+                                add_4x5(out_rows, b, length, w, k, step, a, size, out_sums)
+                            elif count == _3 and kw == _3:
+                                add_3x3(out_rows, b, length, w, k, step, a, size, out_sums)
+                            elif count == _3:
+                                add_3x5(out_rows, b, length, w, k, step, a, size, out_sums)
                             else:
-                                for m in range(several):
+                                for m in range(count):
                                     at, to = k + m * step, a + m * size
                                     if kw == _3:
-                                        add_1x3(out_rows, b, long, w, at, to, out_sums)
+                                        add_1x3(out_rows, b, length, w, at, to, out_sums)
                                     else:
-                                        add_1x5(out_rows, b, long, w, at, to, out_sums)
-                for m in range(min(several, results - o)):
+                                        add_1x5(out_rows, b, length, w, at, to, out_sums)
+                for m in range(min(count, results - o)):
                     for q in range(height):
                         a = m * size + q * pitch
                         for r in range(width):
                             out[n, g, o + m, q, r] = out_sums[a + r * stride]
-                    found += times_zero(out_sums, m * size, height * pitch)
-    return found
+                    nonfinite += times_zero(out_sums, m * size, height * pitch)
+    return nonfinite
 
 
 @loop
 def conv_rows_weight_vjp(
-    x: Any, y: Any, part: Any, outs: Any, kh: Any, kw: Any, top: Any, left: Any,
+    x: Any, y: Any, in_channels: Any, outs: Any, kh: Any, kw: Any, top: Any, left: Any,
     stride: Any, rows: Any, pitch: Any, others: Any, out_rows: Any, out_others: Any, out: Any,
 ) -> None:  # fmt: skip
     """Add the gradient of the weight of a convolution.
@@ -346,7 +348,7 @@ def conv_rows_weight_vjp(
     Args:
         x: Images (images, channels, height, width).
         y: The cotangent of the result, likewise.
-        part: See ``conv_rows``, as for arguments not listed here.
+        in_channels: See ``conv_rows``, as for arguments not listed here.
         outs: Channels of the result in a group: a multiple of 4, or fewer.
         others: Lines of a channel of the cotangent, with 16 zeros or more after them.
         out_rows: Zeros, room for a group of channels, and 32 elements more.
@@ -356,41 +358,41 @@ def conv_rows_weight_vjp(
     """
     images, results = x.shape[0], np.uint64(y.shape[1])
     height, width = np.uint64(y.shape[2]), np.uint64(y.shape[3])
-    groups = np.uint64(x.shape[1]) // part
-    each = results // groups
-    size, step, span = others * pitch, part * kh * kw, (width - _1) * stride + _1
+    groups = np.uint64(x.shape[1]) // in_channels
+    per_group = results // groups
+    size, step, span = others * pitch, in_channels * kh * kw, (width - _1) * stride + _1
     lines = max(_LONG // pitch, _1) if stride == _1 else _1
-    alone = part == _1 and outs < _4 and kh == _3 and kw == _3
+    single_3x3 = in_channels == _1 and outs < _4 and kh == _3 and kw == _3
     for n in range(images):
         for g in range(groups):
-            lay_out(x[n], g * part, part, top, left, _1, _1, rows, pitch, out_rows)
-            lay_out(y[n], g * each, each, _0, _0, _1, stride, others, pitch, out_others)
+            lay_out(x[n], g * in_channels, in_channels, top, left, _1, _1, rows, pitch, out_rows)
+            lay_out(y[n], g * per_group, per_group, _0, _0, _1, stride, others, pitch, out_others)
             for o in range(_0, outs, _4):
-                several = min(outs - o, _4)
+                count = min(outs - o, _4)
                 for q in range(_0, height, lines):
-                    long = (min(height - q, lines) - _1) * pitch + span
-                    even = (long + _16 - _1) // _16 * _16
+                    length = (min(height - q, lines) - _1) * pitch + span
+                    even = (length + _16 - _1) // _16 * _16
                     # Each line is followed by zeros.
                     if even <= lines * pitch or height <= q + lines:
-                        long = even
-                    if alone:
+                        length = even
+                    if single_3x3:
                         b = q * stride * pitch
-                        for m in range(o, o + several):
+                        for m in range(o, o + count):
                             at, to = (g * outs + m) * step, m * size + q * pitch
-                            dot_3x3(out_rows, b, pitch, long, out_others, to, at, out)
-                    for c in range(_0 if alone else part):
+                            dot_3x3(out_rows, b, pitch, length, out_others, to, at, out)
+                    for c in range(_0 if single_3x3 else in_channels):
                         for i in range(kh):
                             b = (c * rows + q * stride + i) * pitch
                             k = (g * outs + o) * step + (c * kh + i) * kw
                             a = o * size + q * pitch
-                            if several == _4 and kw == _3:
-                                dot_4x3(out_rows, b, long, out_others, a, size, k, step, out)
-                            elif several == _4:
-                                dot_4x5(out_rows, b, long, out_others, a, size, k, step, out)
+                            if count == _4 and kw == _3:
+                                dot_4x3(out_rows, b, length, out_others, a, size, k, step, out)
+                            elif count == _4:
+                                dot_4x5(out_rows, b, length, out_others, a, size, k, step, out)
                             else:
-                                for m in range(several):
+                                for m in range(count):
                                     at, to = k + m * step, a + m * size
                                     if kw == _3:
-                                        dot_1x3(out_rows, b, long, out_others, to, at, out)
+                                        dot_1x3(out_rows, b, length, out_others, to, at, out)
                                     else:
-                                        dot_1x5(out_rows, b, long, out_others, to, at, out)
+                                        dot_1x5(out_rows, b, length, out_others, to, at, out)

@@ -34,15 +34,16 @@ def _conv_channel(
     """Convolve one channel; return 0 if the results are finite, else NaN."""
     w0, w1, w2, w3, w4 = w[k], w[k + _1], w[k + _2], w[k + _3], w[k + _4]
     w5, w6, w7, w8 = w[k + _5], w[k + _6], w[k + _7], w[k + _8]
-    c, d, found = width, width + width, x.dtype.type(0)
+    c, d = width, width + width
+    nonfinite = x.dtype.type(0)
     for f in range(n):
         before = w0 * x[f] + w3 * x[c + f] + w6 * x[d + f]
         middle = w1 * x[f + _1] + w4 * x[c + f + _1] + w7 * x[d + f + _1]
         behind = w2 * x[f + _2] + w5 * x[c + f + _2] + w8 * x[d + f + _2]
         total = start + (before * left[f] + middle + behind * right[f])
         out[a + f] = total
-        found += total * x.dtype.type(0)
-    return found
+        nonfinite += total * x.dtype.type(0)
+    return nonfinite
 
 
 @loop
@@ -67,14 +68,16 @@ def depthwise_s1(
         0 if all results are finite, else NaN.
     """
     size = np.uint64(left.size)
-    found, start = out.dtype.type(0), out.dtype.type(0)
+    nonfinite, start = out.dtype.type(0), out.dtype.type(0)
     for m in range(np.uint64(x.size) // size):
         _copy_row(x, m * size, size, out_room, width + _1)
         c = m % channels
         if bias.size:
             start = bias[c]
-        found += _conv_channel(out_room, size, width, w, c * _9, start, left, right, out, m * size)
-    return found
+        nonfinite += _conv_channel(
+            out_room, size, width, w, c * _9, start, left, right, out, m * size
+        )
+    return nonfinite
 
 
 @loop(reassociate=True)

@@ -23,7 +23,7 @@ _0, _1, _2, _9, _16 = map(np.uint64, (0, 1, 2, 9, 16))
 
 @loop
 def _split_parity(
-    x: Any, b: Any, size: Any, top: Any, left: Any, rows: Any, pitch: Any, apart: Any, out: Any
+    x: Any, b: Any, size: Any, top: Any, left: Any, rows: Any, pitch: Any, offset: Any, out: Any
 ) -> None:
     """Split an image into four parities: even lines, odd lines, of each even elements first."""
     height, width = size
@@ -31,21 +31,21 @@ def _split_parity(
     for y in range(height):
         line = (y + top) // _2
         if line < rows:
-            at, c = (y + top) % _2 * (apart + apart) + line * pitch, b + y * width
+            at, c = (y + top) % _2 * (offset + offset) + line * pitch, b + y * width
             if odd and first <= pitch:
-                out[at + apart + first - _1] = x[c]
+                out[at + offset + first - _1] = x[c]
             count = min((width - odd) // _2, pitch - min(first, pitch))
             to, c = at + first, c + odd
             for f in range(count):
                 out[to + f] = x[c + f + f]
-                out[to + apart + f] = x[c + f + f + _1]
+                out[to + offset + f] = x[c + f + f + _1]
             if (width - odd) % _2 and first + count < pitch:
                 out[to + count] = x[c + count + count]
 
 
 @loop
 def _merge_parity(
-    x: Any, b: Any, size: Any, top: Any, left: Any, rows: Any, pitch: Any, apart: Any, out: Any
+    x: Any, b: Any, size: Any, top: Any, left: Any, rows: Any, pitch: Any, offset: Any, out: Any
 ) -> None:
     """Merge four parities into an image; elements that they lack are not written."""
     height, width = size
@@ -53,34 +53,34 @@ def _merge_parity(
     for y in range(height):
         line = (y + top) // _2
         if line < rows:
-            at, c = (y + top) % _2 * (apart + apart) + line * pitch, b + y * width
+            at, c = (y + top) % _2 * (offset + offset) + line * pitch, b + y * width
             if odd and first <= pitch:
-                out[c] = x[at + apart + first - _1]
+                out[c] = x[at + offset + first - _1]
             count = min((width - odd) // _2, pitch - min(first, pitch))
             to, c = at + first, c + odd
             for f in range(count):
                 out[c + f + f] = x[to + f]
-                out[c + f + f + _1] = x[to + apart + f]
+                out[c + f + f + _1] = x[to + offset + f]
             if (width - odd) % _2 and first + count < pitch:
                 out[c + count + count] = x[to + count]
 
 
 @loop(reassociate=True)
 def _conv_channel(
-    x: Any, n: Any, pitch: Any, apart: Any, w: Any, k: Any, start: Any, out: Any
+    x: Any, n: Any, pitch: Any, offset: Any, w: Any, k: Any, start: Any, out: Any
 ) -> Any:
     """Convolve one channel; return 0 if the results are finite, else NaN."""
     w0, w1, w2, w3, w4, w5, w6, w7, w8 = w[k : k + _9]
-    c, d, e = apart, apart + apart, apart + apart + apart
-    found = x.dtype.type(0)
+    c, d, e = offset, offset + offset, offset + offset + offset
+    nonfinite = x.dtype.type(0)
     for f in range(n):
         above = w0 * x[f] + w1 * x[c + f] + w2 * x[f + _1]
-        along = w3 * x[d + f] + w4 * x[e + f] + w5 * x[d + f + _1]
+        middle = w3 * x[d + f] + w4 * x[e + f] + w5 * x[d + f + _1]
         below = w6 * x[pitch + f] + w7 * x[c + pitch + f] + w8 * x[pitch + f + _1]
-        total = start + (above + along + below)
+        total = start + (above + middle + below)
         out[f] = total
-        found += total * x.dtype.type(0)
-    return found
+        nonfinite += total * x.dtype.type(0)
+    return nonfinite
 
 
 @loop
@@ -107,25 +107,25 @@ def depthwise_s2(
     """
     size, (height, width) = sizes
     rows, pitch = height + _1, width + _1
-    apart, found = rows * pitch + _16, out.dtype.type(0)
+    offset, nonfinite = rows * pitch + _16, out.dtype.type(0)
     n = (height * pitch + _16 - _1) // _16 * _16
     for m in range(np.uint64(x.size) // (size[0] * size[1])):
         c = m % channels
-        _split_parity(x, m * size[0] * size[1], size, top, left, rows, pitch, apart, out_parts)
+        _split_parity(x, m * size[0] * size[1], size, top, left, rows, pitch, offset, out_parts)
         start = bias[c] if bias.size else x.dtype.type(0)
-        found += _conv_channel(out_parts, n, pitch, apart, w, c * _9, start, out_sums)
+        nonfinite += _conv_channel(out_parts, n, pitch, offset, w, c * _9, start, out_sums)
         to = m * height * width
         for q in range(height):
             for r in range(width):
                 out[to + q * width + r] = out_sums[q * pitch + r]
-    return found
+    return nonfinite
 
 
 @loop(reassociate=True)
-def _weight_vjp_channel(x: Any, n: Any, pitch: Any, apart: Any, g: Any, k: Any, out: Any) -> None:
+def _weight_vjp_channel(x: Any, n: Any, pitch: Any, offset: Any, g: Any, k: Any, out: Any) -> None:
     """Add the gradient of one window, for one image."""
     w0 = w1 = w2 = w3 = w4 = w5 = w6 = w7 = w8 = x.dtype.type(0)
-    c, d, e = apart, apart + apart, apart + apart + apart
+    c, d, e = offset, offset + offset, offset + offset + offset
     for f in range(n):
         t = g[f]
         w0, w1, w2 = w0 + t * x[f], w1 + t * x[c + f], w2 + t * x[f + _1]
@@ -153,30 +153,30 @@ def depthwise_s2_weight_vjp(
     """
     size, (height, width) = sizes
     rows, pitch = height + _1, width + _1
-    apart, n = rows * pitch + _16, (height * pitch + _16 - _1) // _16 * _16
+    offset, n = rows * pitch + _16, (height * pitch + _16 - _1) // _16 * _16
     for m in range(np.uint64(x.size) // (size[0] * size[1])):
-        _split_parity(x, m * size[0] * size[1], size, top, left, rows, pitch, apart, out_parts)
+        _split_parity(x, m * size[0] * size[1], size, top, left, rows, pitch, offset, out_parts)
         b = m * height * width
         for q in range(height):
             for r in range(width):
                 out_lines[q * pitch + r] = g[b + q * width + r]
-        _weight_vjp_channel(out_parts, n, pitch, apart, out_lines, m % channels * _9, out)
+        _weight_vjp_channel(out_parts, n, pitch, offset, out_lines, m % channels * _9, out)
 
 
 @loop(reassociate=True)
-def _input_vjp_channel(g: Any, n: Any, pitch: Any, w: Any, k: Any, apart: Any, out: Any) -> Any:
+def _input_vjp_channel(g: Any, n: Any, pitch: Any, w: Any, k: Any, offset: Any, out: Any) -> Any:
     """Write the cotangent of one channel in four parities; return 0 if finite, else NaN."""
     w0, w1, w2, w3, w4, w5, w6, w7, w8 = w[k : k + _9]
-    c, d, e = apart, apart + apart, apart + apart + apart
-    found = g.dtype.type(0)
+    c, d, e = offset, offset + offset, offset + offset + offset
+    nonfinite = g.dtype.type(0)
     for f in range(n):
-        r, s = g[f], g[f + _1]  # of the line above
+        r, s = g[f], g[f + _1]  # from the line above
         t, u = g[f + pitch], g[f + pitch + _1]
         first, second = w0 * u + w2 * t + w6 * s + w8 * r, w1 * u + w7 * s
         third, fourth = w3 * u + w5 * t, w4 * u
         out[f], out[c + f], out[d + f], out[e + f] = first, second, third, fourth
-        found += (first + second + third + fourth) * g.dtype.type(0)
-    return found
+        nonfinite += (first + second + third + fourth) * g.dtype.type(0)
+    return nonfinite
 
 
 @loop
@@ -199,14 +199,16 @@ def depthwise_s2_input_vjp(
     """
     size, (height, width) = sizes
     rows, pitch = height + _1, width + _1
-    apart, found = rows * pitch + _16, out.dtype.type(0)
+    offset, nonfinite = rows * pitch + _16, out.dtype.type(0)
     n = (rows * pitch + _16 - _1) // _16 * _16
     for m in range(np.uint64(g.size) // (height * width)):
         b = m * height * width
         for q in range(height):
             for r in range(width):
                 out_lines[(q + _1) * pitch + _1 + r] = g[b + q * width + r]
-        found += _input_vjp_channel(out_lines, n, pitch, w, m % channels * _9, apart, out_parts)
+        nonfinite += _input_vjp_channel(
+            out_lines, n, pitch, w, m % channels * _9, offset, out_parts
+        )
         at = m * size[0] * size[1]
-        _merge_parity(out_parts, at, size, top, left, rows, pitch, apart, out)
-    return found
+        _merge_parity(out_parts, at, size, top, left, rows, pitch, offset, out)
+    return nonfinite

@@ -124,8 +124,8 @@ def loop_signature(
     for option in options:
         if not isinstance(option, (int, float, str, type(None), type, np.dtype)):
             raise DTypeError(f"kernel: the option {option!r} is not a number, a word or None")
-    made = _supported_dtype(result) if result is not None else np.result_type(*inputs)
-    return Signature(inputs, made, tuple(options), repr(options))
+    result_dtype = _supported_dtype(result) if result is not None else np.result_type(*inputs)
+    return Signature(inputs, result_dtype, tuple(options), repr(options))
 
 
 def _supported_dtype(dtype: DTypeLike) -> np.dtype[Any]:
@@ -221,8 +221,8 @@ def _cpu_loop(scalar: Scalar, kinds: Signature) -> Loop:
     readable = [types.Array(numba.from_dtype(d), 1, "C", readonly=True) for d in kinds.inputs]
     writable = types.Array(numba.from_dtype(kinds.result), 1, "C")
     loop = _exec_loop_source(_CPU_SOURCE, kinds, {"scalar": _compile_scalar(scalar, kinds)})
-    made = types.void(*readable, writable)
-    compiled: Loop = numba.njit([made], error_model="numpy", nogil=True)(loop)
+    signature = types.void(*readable, writable)
+    compiled: Loop = numba.njit([signature], error_model="numpy", nogil=True)(loop)
     return compiled
 
 
@@ -298,8 +298,8 @@ def _exec_loop_source(source: str, kinds: Signature, names: dict[str, Any]) -> L
     # Source text, because numba has no star-call over the elements of several arrays.
     inputs = [f"x{k}" for k in range(len(kinds.inputs))]
     elements = [
-        f"{x}[i]" if given == taken else f"T({x}[i])"
-        for x, given, taken in zip(inputs, kinds.inputs, kinds.scalar_inputs, strict=True)
+        f"{x}[i]" if dtype == scalar_dtype else f"T({x}[i])"
+        for x, dtype, scalar_dtype in zip(inputs, kinds.inputs, kinds.scalar_inputs, strict=True)
     ]
     names["T"] = numba_module().from_dtype(kinds.computed)
     text = source.format(

@@ -17,13 +17,13 @@ def _running_argmax_loop(x: Any, out: Any) -> None:
     heads, n, tail = x.shape
     for h in range(heads):
         for t in range(tail):
-            best, found = x[h, 0, t], 0
+            best, best_index = x[h, 0, t], 0
             out[h, 0, t] = 0
             for k in range(1, n):
                 number = x[h, k, t]
                 if number != number or (best == best and number >= best):
-                    best, found = number, k
-                out[h, k, t] = found
+                    best, best_index = number, k
+                out[h, k, t] = best_index
 
 
 @loop
@@ -31,13 +31,13 @@ def _running_argmin_loop(x: Any, out: Any) -> None:
     heads, n, tail = x.shape
     for h in range(heads):
         for t in range(tail):
-            best, found = x[h, 0, t], 0
+            best, best_index = x[h, 0, t], 0
             out[h, 0, t] = 0
             for k in range(1, n):
                 number = x[h, k, t]
                 if number != number or (best == best and number <= best):
-                    best, found = number, k
-                out[h, k, t] = found
+                    best, best_index = number, k
+                out[h, k, t] = best_index
 
 
 def running_argextreme(x: Array, axis: int, largest: bool) -> Array:

@@ -59,7 +59,7 @@ def elementwise_loop(
     arity: int,
     dtype: np.dtype[Any],
     options: tuple[Any, ...] = (),
-    beside: Callable[..., Any] | None = None,
+    second: Callable[..., Any] | None = None,
 ) -> Loop:
     """Return the loop ``fn(*inputs, out)`` that applies a scalar to all elements.
 
@@ -71,9 +71,9 @@ def elementwise_loop(
         arity: Number of inputs.
         dtype: Dtype of all arrays, float32 or float64.
         options: Arguments after the elements.
-        beside: Another scalar, which the loop writes into a second output.
+        second: Another scalar, which the loop writes into a second output.
     """
-    scalars = [scalar] if beside is None else [scalar, beside]
+    scalars = [scalar] if second is None else [scalar, second]
     return _build_loop(*[program(one, arity, options, dtype) for one in scalars])
 
 
@@ -110,8 +110,8 @@ def _build_loop(*programs: Program) -> Loop:
         outs=", ".join(f"out{k}" for k in range(len(programs))),
         lines="\n        ".join(lines),
     )
-    found: Loop = import_source(text).elements
-    return found
+    elements: Loop = import_source(text).elements
+    return elements
 
 
 def _vectorized_source(traced: Program, name: str) -> str:
@@ -124,10 +124,10 @@ def _vectorized_source(traced: Program, name: str) -> str:
 
 def cache_folder() -> Path:
     """Return the folder of generated files."""
-    given = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
-    if not given and sys.platform == "win32":
-        given = os.environ.get("LOCALAPPDATA")
-    return (Path(given) if given else Path.home() / ".cache") / "odyssey"
+    folder = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+    if not folder and sys.platform == "win32":
+        folder = os.environ.get("LOCALAPPDATA")
+    return (Path(folder) if folder else Path.home() / ".cache") / "odyssey"
 
 
 def import_source(text: str) -> ModuleType:
@@ -135,18 +135,18 @@ def import_source(text: str) -> ModuleType:
     name = f"odyssey_loop_{sha256((text + _sources()).encode()).hexdigest()[:24]}"
     if name in sys.modules:
         return sys.modules[name]
-    where = f"<{name}>"
+    filename = f"<{name}>"
     with suppress(OSError, RuntimeError):  # no home, no space, no permission
         path = cache_folder() / f"{name}.py"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_suffix(f".{os.getpid()}")
-            draft.write_text(text, encoding="utf-8")
-            draft.replace(path)
-        where = str(path)
+            temporary = path.with_suffix(f".{os.getpid()}")
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+        filename = str(path)
     module = ModuleType(name)
-    module.__file__ = where
-    exec(compile(text, where, "exec"), module.__dict__)
+    module.__file__ = filename
+    exec(compile(text, filename, "exec"), module.__dict__)
     return sys.modules.setdefault(name, module)  # numba looks it up there
 
 

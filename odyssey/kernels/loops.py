@@ -201,16 +201,16 @@ def _intrinsic(function: Any) -> Any:
     def select_intrinsic(context: Any, condition: Any, x: Any, y: Any) -> Any:
         common = context.unify_types(x, y)
 
-        def choose(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-            arms = zip(given[1:], signature.args[1:], strict=True)
+        def choose(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+            arms = zip(operands[1:], signature.args[1:], strict=True)
             cast = [context.cast(builder, value, kind, common) for value, kind in arms]
-            return builder.select(given[0], *cast)
+            return builder.select(operands[0], *cast)
 
         return common(boolean, x, y), choose
 
     def fma_intrinsic(context: Any, x: Any, y: Any, z: Any) -> Any:
-        def multiply_and_add(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-            return builder.fma(*given)
+        def multiply_and_add(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+            return builder.fma(*operands)
 
         return x(x, x, x), multiply_and_add
 

@@ -27,7 +27,7 @@ __all__ = [
 _BLOCK = 512
 
 
-# NumPy sums fewer numbers in order, as these loops do, bit for bit.
+# NumPy sums fewer numbers than this in order; these loops do so too, to the bit.
 _FEW = 8
 
 
@@ -53,10 +53,10 @@ def _row_total(x: Any) -> Any:
         return _row_total_of_few(x)
     total = 0.0
     for start in range(0, x.size, _BLOCK):
-        block, part = x[start : start + _BLOCK], x.dtype.type(0)
+        block, block_sum = x[start : start + _BLOCK], x.dtype.type(0)
         for j in range(block.size):
-            part += block[j]
-        total += part
+            block_sum += block[j]
+        total += block_sum
     return total
 
 
@@ -67,10 +67,10 @@ def _squared_deviations(x: Any, mean: Any) -> Any:
         return _squared_deviations_of_few(x, mean)
     total = 0.0
     for start in range(0, x.size, _BLOCK):
-        block, part = x[start : start + _BLOCK], x.dtype.type(0)
+        block, block_sum = x[start : start + _BLOCK], x.dtype.type(0)
         for j in range(block.size):
-            part += (block[j] - mean) * (block[j] - mean)
-        total += part
+            block_sum += (block[j] - mean) * (block[j] - mean)
+        total += block_sum
     return total
 
 
@@ -79,10 +79,10 @@ def _dot_standardized(g: Any, x: Any, mean: Any, scale: Any) -> Any:
     """Return the sum of ``g * (x - mean) * scale``."""
     total = 0.0
     for start in range(0, x.size, _BLOCK):
-        block, h, part = x[start : start + _BLOCK], g[start : start + _BLOCK], x.dtype.type(0)
+        block, h, block_sum = x[start : start + _BLOCK], g[start : start + _BLOCK], x.dtype.type(0)
         for j in range(block.size):
-            part += h[j] * ((block[j] - mean) * scale)
-        total += part
+            block_sum += h[j] * ((block[j] - mean) * scale)
+        total += block_sum
     return total
 
 
@@ -109,7 +109,8 @@ def row_norm(
 ) -> Any:
     """Write rows minus their mean, over their deviation, times ``weight``, plus ``bias``.
 
-    Returns whether sums were finite, and weight and bias below ``most``.
+    Returns:
+        Whether sums were finite, and weight and bias below ``most``.
     """
     n, finite = max(x.shape[1], 1), True
     for k in range(weight.shape[0]):
@@ -120,9 +121,9 @@ def row_norm(
         row, to = x[r], out[r]
         w, b = weight[r % weight.shape[0]], bias[r % bias.shape[0]]
         mean = x.dtype.type(_row_total(row) / n if centred else 0.0)
-        spread = _squared_deviations(row, mean)
-        finite &= np.isfinite(mean) and np.isfinite(spread)
-        inverse = x.dtype.type(1.0 / np.sqrt(spread / n + eps))
+        squares = _squared_deviations(row, mean)
+        finite &= np.isfinite(mean) and np.isfinite(squares)
+        inverse = x.dtype.type(1.0 / np.sqrt(squares / n + eps))
         for j in range(row.size):
             to[j] = (row[j] - mean) * inverse * w[j] + b[j]
         out_mean[r], out_inverse[r] = mean, inverse
@@ -131,19 +132,19 @@ def row_norm(
 
 @loop(reassociate=True)
 def _weighted_sums(g: Any, x: Any, mean: Any, scale: Any, weight: Any) -> Any:
-    """The sum of ``g * weight``, and that of its products with ``(x - mean) * scale``."""
-    total = along = 0.0
+    """Return the sum of ``g * weight``, and of its products with ``(x - mean) * scale``."""
+    total = dot = 0.0
     for start in range(0, x.size, _BLOCK):
         end = start + _BLOCK
-        block, of, w = x[start:end], g[start:end], weight[start:end]
-        part = slope = x.dtype.type(0)
+        block, cotangent, w = x[start:end], g[start:end], weight[start:end]
+        block_sum = slope = x.dtype.type(0)
         for j in range(block.size):
-            h = of[j] * w[j]
-            part += h
+            h = cotangent[j] * w[j]
+            block_sum += h
             slope += h * ((block[j] - mean) * scale)
-        total += part
-        along += slope
-    return total, along
+        total += block_sum
+        dot += slope
+    return total, dot
 
 
 @loop
@@ -153,14 +154,14 @@ def row_pullback(
     """Write the cotangent of ``x`` for that of ``row_norm``."""
     n, finite = max(x.shape[1], 1), True
     for r in range(x.shape[0]):
-        row, of, to, w = x[r], g[r], out[r], weight[r % weight.shape[0]]
+        row, cotangent, to, w = x[r], g[r], out[r], weight[r % weight.shape[0]]
         m, scale = mean[r], inverse[r]
-        total, along = _weighted_sums(of, row, m, scale, w)
-        shift, slope = x.dtype.type(centred * total / n), x.dtype.type(along / n)
+        total, dot = _weighted_sums(cotangent, row, m, scale, w)
+        shift, slope = x.dtype.type(centred * total / n), x.dtype.type(dot / n)
         for j in range(row.size):
-            # To keep the products of above would take a write more than it saves.
-            to[j] = (of[j] * w[j] - (row[j] - m) * scale * slope - shift) * scale
-        finite &= np.isfinite(total) and np.isfinite(along)
+            # Computed again: storing the products of ``_weighted_sums`` would cost more.
+            to[j] = (cotangent[j] * w[j] - (row[j] - m) * scale * slope - shift) * scale
+        finite &= np.isfinite(total) and np.isfinite(dot)
     return finite
 
 
@@ -168,14 +169,14 @@ def row_pullback(
 def row_weight_pullback(g: Any, x: Any, mean: Any, inverse: Any, out: Any) -> None:
     """Add the cotangent of ``weight``; ``out`` has float64 zeros."""
     for r in range(x.shape[0]):
-        row, of, to, m, scale = x[r], g[r], out[r % out.shape[0]], mean[r], inverse[r]
+        row, cotangent, to, m, scale = x[r], g[r], out[r % out.shape[0]], mean[r], inverse[r]
         for j in range(row.size):
-            to[j] += of[j] * ((row[j] - m) * scale)
+            to[j] += cotangent[j] * ((row[j] - m) * scale)
 
 
 @loop
 def _channel_sums(x: Any, c: Any, n: Any) -> Any:
-    """The mean of a channel, and the sum of the squares of what is left without it."""
+    """Return the mean of a channel, and the sum of squared deviations from it."""
     total = squares = 0.0
     for k in range(x.shape[0]):
         total += _row_total(x[k, c])
@@ -200,7 +201,8 @@ def channel_norm(
 ) -> Any:
     """Write channels, on axis 1 of three, minus their mean and over their deviation in the batch.
 
-    Returns the same as ``row_norm``.
+    Returns:
+        Whether sums were finite, and weight and bias below ``most``.
     """
     n = max(x.shape[0] * x.shape[2], 1)
     finite = _all_below(weight, most) and _all_below(bias, most)
@@ -209,9 +211,9 @@ def channel_norm(
         inverse = x.dtype.type(1.0 / np.sqrt(squares / n + eps))
         scale = inverse * weight[c]
         for k in range(x.shape[0]):
-            part, to = x[k, c], out[k, c]
-            for j in range(part.size):
-                to[j] = (part[j] - mean) * scale + bias[c]
+            plane, to = x[k, c], out[k, c]
+            for j in range(plane.size):
+                to[j] = (plane[j] - mean) * scale + bias[c]
         out_mean[c], out_inverse[c] = mean, inverse
         finite &= np.isfinite(mean) and np.isfinite(squares)
     return finite
@@ -222,17 +224,17 @@ def channel_pullback(g: Any, x: Any, mean: Any, inverse: Any, weight: Any, out: 
     """Write the cotangent of ``x`` for that of ``channel_norm``."""
     n, finite = max(x.shape[0] * x.shape[2], 1), True
     for c in range(x.shape[1]):
-        total = along = 0.0
+        total = dot = 0.0
         for k in range(x.shape[0]):
             total += _row_total(g[k, c])
-            along += _dot_standardized(g[k, c], x[k, c], mean[c], inverse[c])
+            dot += _dot_standardized(g[k, c], x[k, c], mean[c], inverse[c])
         scale = inverse[c] * weight[c]
-        shift, slope = x.dtype.type(total / n), x.dtype.type(along / n)
+        shift, slope = x.dtype.type(total / n), x.dtype.type(dot / n)
         for k in range(x.shape[0]):
-            part, of, to = x[k, c], g[k, c], out[k, c]
-            for j in range(part.size):
-                to[j] = (of[j] - (part[j] - mean[c]) * inverse[c] * slope - shift) * scale
-        finite &= np.isfinite(total) and np.isfinite(along)
+            plane, cotangent, to = x[k, c], g[k, c], out[k, c]
+            for j in range(plane.size):
+                to[j] = (cotangent[j] - (plane[j] - mean[c]) * inverse[c] * slope - shift) * scale
+        finite &= np.isfinite(total) and np.isfinite(dot)
     return finite
 
 
@@ -240,7 +242,7 @@ def channel_pullback(g: Any, x: Any, mean: Any, inverse: Any, weight: Any, out: 
 def channel_weight_pullback(g: Any, x: Any, mean: Any, inverse: Any, out: Any) -> None:
     """Write the cotangent of ``weight``."""
     for c in range(x.shape[1]):
-        along = 0.0
+        dot = 0.0
         for k in range(x.shape[0]):
-            along += _dot_standardized(g[k, c], x[k, c], mean[c], inverse[c])
-        out[c] = along
+            dot += _dot_standardized(g[k, c], x[k, c], mean[c], inverse[c])
+        out[c] = dot

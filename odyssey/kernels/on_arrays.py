@@ -22,7 +22,7 @@ __all__ = ["on_arrays"]
 # Elements in a block: intermediate results stay in the processor's cache.
 _BLOCK = 8192
 # Minimum number of steps in a branch for a test whether any element takes it.
-_WORTH = 3
+_MIN_BRANCH_STEPS = 3
 
 _FUNCTIONS = {
     "add": np.add,
@@ -93,19 +93,19 @@ def _compile_for_arrays(
 class _ArraySource:
     """Source of a function of arrays that computes a program; its globals go into ``names``."""
 
-    def __init__(self, written: Program, names: dict[str, Any]) -> None:
-        self.program = written
+    def __init__(self, program: Program, names: dict[str, Any]) -> None:
+        self.program = program
         self.names = names
-        self.steps = dict(enumerate(written.steps, written.arity))
+        self.steps = dict(enumerate(program.steps, program.arity))
         self.users: dict[int, list[int]] = {}
         for k, (_, operands) in self.steps.items():
             for operand in operands:
                 if isinstance(operand, Term):
                     self.users.setdefault(operand.id, []).append(k)
-        if isinstance(written.result, Term):
-            self.users.setdefault(written.result.id, []).append(written.arity + len(self.steps))
+        if isinstance(program.result, Term):
+            self.users.setdefault(program.result.id, []).append(program.arity + len(self.steps))
         # Values that are arrays: those that depend on an input.
-        self.varying = set(range(written.arity))
+        self.varying = set(range(program.arity))
         for k in self.steps:
             if self.varying.intersection(self._terms(k)):
                 self.varying.add(k)
@@ -121,42 +121,47 @@ class _ArraySource:
 
     def _emit_steps(self, steps: list[int], indent: str) -> list[str]:
         """Return lines for steps in order; steps of one branch are nested under its test."""
-        alone: dict[int, tuple[list[int], list[int]]] = {}
-        places = {k: k for k in steps}
+        branches: dict[int, tuple[list[int], list[int]]] = {}
+        nesting = {k: k for k in steps}
         for k in reversed(steps):
-            if self.steps[k][0] == "select" and places[k] == k:
+            if self.steps[k][0] == "select" and nesting[k] == k:
                 parts = self._branch_steps(k, 1, steps), self._branch_steps(k, 2, steps)
-                if max(map(self._weight, parts)) >= _WORTH:
-                    alone[k] = parts
-                    places |= dict.fromkeys([*parts[0], *parts[1]], k)
-        ends = self._last_uses(places)
+                if max(map(self._weight, parts)) >= _MIN_BRANCH_STEPS:
+                    branches[k] = parts
+                    nesting |= dict.fromkeys([*parts[0], *parts[1]], k)
+        ends = self._last_uses(nesting)
         lines: list[str] = []
-        own: set[int] = set()
+        reusable: set[int] = set()
         for k in steps:
-            if places[k] != k:
+            if nesting[k] != k:
                 continue
             done = ends.get(k, [])
-            if k in alone:
-                lines += self._emit_select(k, alone[k], indent)
-                own.difference_update(self._terms(k))  # the result may be an operand itself
+            if k in branches:
+                lines += self._emit_select(k, branches[k], indent)
+                reusable.difference_update(self._terms(k))  # the result may be an operand itself
             else:
-                lines += self._emit_step(k, indent, own.intersection(done))
+                lines += self._emit_step(k, indent, reusable.intersection(done))
                 if k in self.varying and self._returns_new_array(k):
-                    own.add(k)
+                    reusable.add(k)
             if done:
                 lines.append(f"{indent}del {', '.join(f'v{t}' for t in done)}")
         return lines
 
-    def _last_uses(self, places: dict[int, int]) -> dict[int, list[int]]:
+    def _last_uses(self, nesting: dict[int, int]) -> dict[int, list[int]]:
         """Return for each step of a block the values whose last use it is.
 
-        ``places`` maps a step to the step of the block under which it is nested.
+        ``nesting`` maps a step to the step of the block under which it is nested.
         """
         ends: dict[int, list[int]] = {}
-        for term, place in places.items():
+        for term, outer in nesting.items():
             users = self.users.get(term, [])
-            if place == term and term in self.varying and all(u in places for u in users) and users:
-                ends.setdefault(max(places[u] for u in users), []).append(term)
+            if (
+                outer == term
+                and term in self.varying
+                and all(u in nesting for u in users)
+                and users
+            ):
+                ends.setdefault(max(nesting[u] for u in users), []).append(term)
         return ends
 
     def _returns_new_array(self, k: int) -> bool:
@@ -164,42 +169,42 @@ class _ArraySource:
         step = self.steps[k][0]
         return step in _IN_PLACE or step.startswith("math.")
 
-    def _weight(self, part: list[int]) -> int:
-        return sum(k in self.varying for k in part)
+    def _weight(self, steps: list[int]) -> int:
+        return sum(k in self.varying for k in steps)
 
-    def _branch_steps(self, k: int, place: int, steps: list[int]) -> list[int]:
+    def _branch_steps(self, k: int, branch: int, steps: list[int]) -> list[int]:
         """Return the steps that only one branch of ``select`` step ``k`` needs, in order."""
-        operand = self.steps[k][1][place]
+        operand = self.steps[k][1][branch]
         if not isinstance(operand, Term) or operand.id not in self.varying:
             return []
-        known, found = set(steps), {k}
+        block, nested = set(steps), {k}
         for step in reversed(steps):
             users = self.users.get(step, [])
             if step == operand.id:
                 if users == [k] and self._is_used_once(operand, k):
-                    found.add(step)
-            elif step in known and users and k not in users and found.issuperset(users):
-                found.add(step)
-        return sorted(found - {k})
+                    nested.add(step)
+            elif step in block and users and k not in users and nested.issuperset(users):
+                nested.add(step)
+        return sorted(nested - {k})
 
     def _is_used_once(self, operand: Term, k: int) -> bool:
         """Return whether a value is used by a ``select`` exactly once."""
         return sum(isinstance(o, Term) and o.id == operand.id for o in self.steps[k][1]) == 1
 
     def _emit_select(self, k: int, parts: tuple[list[int], list[int]], indent: str) -> list[str]:
-        question, *answers = map(self._format_operand, self.steps[k][1])
+        condition, *choices = map(self._format_operand, self.steps[k][1])
         self.names |= {"count": np.count_nonzero, "where": np.where}
-        lines = [f"{indent}n{k} = count({question})"]
-        for part, some in zip(parts, (f"n{k}", f"n{k} < {question}.size"), strict=True):
+        lines = [f"{indent}n{k} = count({condition})"]
+        for part, some in zip(parts, (f"n{k}", f"n{k} < {condition}.size"), strict=True):
             if part:
                 lines.append(f"{indent}if {some}:")
                 lines += self._emit_steps(part, indent + "    ")
         yes, no = parts
-        chosen = f"where({question}, {', '.join(answers)})"
+        chosen = f"where({condition}, {', '.join(choices)})"
         if no:
-            chosen = f"{answers[0]} if n{k} == {question}.size else {chosen}"
+            chosen = f"{choices[0]} if n{k} == {condition}.size else {chosen}"
         if yes:
-            chosen = f"{answers[1]} if not n{k} else {chosen}"
+            chosen = f"{choices[1]} if not n{k} else {chosen}"
         return [*lines, f"{indent}v{k} = {chosen}"]
 
     def _emit_step(self, k: int, indent: str, free: set[int]) -> list[str]:
@@ -209,14 +214,14 @@ class _ArraySource:
             # A 0-d array: ufunc calls with Python and NumPy scalars take twice as long.
             self.names[f"v{k}"] = np.asarray(self.program.dtype.type(operands[0]))
             return []
-        given = [self._format_operand(o) for o in operands]
+        texts = [self._format_operand(o) for o in operands]
         if step == "T":
             self.names["dtype"] = self.program.dtype
-            return [f"{indent}v{k} = {given[0]}.astype(dtype)"]
+            return [f"{indent}v{k} = {texts[0]}.astype(dtype)"]
         name = f"np_{step.removeprefix('math.')}"
         self.names[name] = _FUNCTIONS.get(step) or getattr(np, step.removeprefix("math."))
         over = [f"v{t}" for t in self._terms(k) if t in free and step in _IN_PLACE]
-        return [f"{indent}v{k} = {name}({', '.join(given + over[:1])})"]
+        return [f"{indent}v{k} = {name}({', '.join(texts + over[:1])})"]
 
     def _format_operand(self, operand: Any) -> str:
         if isinstance(operand, Term):

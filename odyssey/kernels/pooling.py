@@ -45,7 +45,7 @@ def _max_rows(x, window, stride, padding, dilation, rows, out_row, out):  # type
 
     ``rows``: the first row of each window, and the number of its rows in the image.
     """
-    width, places = x.shape[2], window[1]
+    width, window_width = x.shape[2], window[1]
     for n in range(out.shape[0]):
         for i in range(out.shape[1]):
             out_row[:] = -np.inf
@@ -54,10 +54,10 @@ def _max_rows(x, window, stride, padding, dilation, rows, out_row, out):  # type
                 line = x[n, rows[i, 0] + a * dilation[0]]
                 for c in range(width):
                     inside[c] = _nan_max(inside[c], line[c])
-            for b in range(places):
-                part = out_row[b * dilation[1] :]
+            for b in range(window_width):
+                shifted = out_row[b * dilation[1] :]
                 for j in range(peak.size):
-                    v = part[j * stride[1]]
+                    v = shifted[j * stride[1]]
                     peak[j] = v if b == 0 else _nan_max(peak[j], v)
 
 
@@ -90,17 +90,17 @@ def _max_pullback(g, x, peak, width, rows, columns, dh, dw, out):  # type: ignor
             for j in range(g.shape[2]):
                 first = rows[i, 0] * width + columns[j, 0]
                 high, wide = rows[i, 1], columns[j, 1]
-                m, count, where = peak[n, i, j], 0, first
+                m, count, position = peak[n, i, j], 0, first
                 for a in range(high):
                     for b in range(wide):
                         at = first + a * dh * width + b * dw
                         v = x[n, at]
                         hit = (v == m) | (v != v)
                         count += hit
-                        where = at if hit else where
+                        position = at if hit else position
                 share = g[n, i, j] / x.dtype.type(count)
                 if count == 1:
-                    out[n, where] += share
+                    out[n, position] += share
                     continue
                 for a in range(high):
                     for b in range(wide):
@@ -218,10 +218,12 @@ def max_pullback_2x2(g: Array, x: Array) -> Array:
 def max_pullback_loop(g: Array, x: Array, peak: Array, *options: Shape) -> Array:
     """Share each ``g`` evenly among the largest elements of its window, which are ``peak``."""
     dims = len(options[0])
-    two = _two_axes(options)
+    two_axes = _two_axes(options)
     images, out = _as_images(x, dims), np.zeros(x.shape, x.dtype)
     flat, width = (len(images), images[0].size), images.shape[2]
-    rows, columns = itertools.starmap(_window_ranges, zip(images.shape[1:], *two, strict=True))
-    given, peaks = _as_images(g, dims), _as_images(peak, dims)
-    _max_pullback(given, x.reshape(flat), peaks, width, rows, columns, *two[3], out.reshape(flat))
+    rows, columns = itertools.starmap(_window_ranges, zip(images.shape[1:], *two_axes, strict=True))
+    cotangents, peaks = _as_images(g, dims), _as_images(peak, dims)
+    _max_pullback(
+        cotangents, x.reshape(flat), peaks, width, rows, columns, *two_axes[3], out.reshape(flat)
+    )
     return out

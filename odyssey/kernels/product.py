@@ -44,12 +44,12 @@ def _products_of_others_in_lines(x: Any, n: Any, out_row: Any, out_tree: Any, ou
     for i in range(np.uint64(x.size) // n):
         at = i * n
         if n < _8:
-            for place in range(n):
+            for target in range(n):
                 own = one
                 for other in range(n):
-                    if other != place:
+                    if other != target:
                         own *= x[at + other]
-                out[at + place] = own
+                out[at + target] = own
                 inside &= own != 0 and own - own == 0
             continue
         for lane in range(_8):

@@ -62,7 +62,7 @@ _TEXTS |= {"conjugate": "{}.conjugate()", "T": "T({})", "select": "{1} if {0} el
 VECTORIZING = {**_TEXTS, "select": "select({}, {}, {})"}
 """Formats of steps where ``select`` is an LLVM intrinsic."""
 # Limits on the branches in one call of a scalar, and on calls: each branch may double them.
-_MOST_QUESTIONS, _MOST_CALLS = 32, 256
+_MOST_BRANCHES, _MOST_CALLS = 32, 256
 
 
 class Double(float):
@@ -168,14 +168,14 @@ class Program:
             self.steps.append((name, operands))
         return self._terms[key]
 
-    def decide(self, question: Term) -> bool:
+    def decide(self, condition: Term) -> bool:
         """Return the outcome of a branch in the current call."""
-        if question.id not in self._answers:
-            if len(self._decisions) == _MOST_QUESTIONS:
+        if condition.id not in self._answers:
+            if len(self._decisions) == _MOST_BRANCHES:
                 self.refuse_branching()
-            self._decisions.append(question)
-            self._answers[question.id] = True
-        return self._answers[question.id]
+            self._decisions.append(condition)
+            self._answers[condition.id] = True
+        return self._answers[condition.id]
 
     def refuse_branching(self) -> None:
         """Raise DTypeError for a scalar that branches too often."""
@@ -216,14 +216,14 @@ class _Math:
 
     def __getattr__(self, name: str) -> Any:
         # math.fma exists from Python 3.13 on.
-        found = math.ldexp if name == "fma" else getattr(math, name)
-        if not callable(found):
-            return found
+        value = math.ldexp if name == "fma" else getattr(math, name)
+        if not callable(value):
+            return value
 
         def call(*values: Any) -> Any:
             if any(isinstance(v, Term) for v in values):
                 return self._program.append_step(f"math.{name}", *values)
-            return found(*values)
+            return value(*values)
 
         return call
 
@@ -266,9 +266,9 @@ def program(
         v3 = v0 if v2 else v1
         return v3
     """
-    found = require_plain_function(scalar)
-    traced = Program(found.__qualname__, arity, np.dtype(dtype))
-    function = _rebind_globals(found, _scope_of(traced), {})
+    plain = require_plain_function(scalar)
+    traced = Program(plain.__qualname__, arity, np.dtype(dtype))
+    function = _rebind_globals(plain, _scope_of(traced), {})
     return _trace_branches(traced, lambda numbers: function(*numbers, *options))
 
 
@@ -295,12 +295,12 @@ def chain_scalars(
     ]
 
     def run(numbers: list[Any]) -> Any:
-        known = list(numbers)
+        values = list(numbers)
         for function, (_, operands, options) in zip(functions, steps, strict=True):
             # A number beside arrays takes their dtype.
-            given = [known[o[0]] if type(o) is tuple else scope["T"](o) for o in operands]
-            known.append(function(*given, *options))
-        return known[result]
+            arguments = [values[o[0]] if type(o) is tuple else scope["T"](o) for o in operands]
+            values.append(function(*arguments, *options))
+        return values[result]
 
     return _trace_branches(traced, run)
 

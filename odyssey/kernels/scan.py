@@ -160,9 +160,9 @@ def _run_scan(
         return out
     k = 0 if axis is None else axis % len(shape)
     n, tail = shape[k], out[(0,) * (k + 1)].size
-    folded = (-1, n) if tail == 1 else (out.size // (n * tail), n, tail)
-    given = (*(x.reshape(folded) for x in arrays), out.reshape(folded))
-    (in_lines if tail == 1 else across_lines)(*given, *more)
+    line_shape = (-1, n) if tail == 1 else (out.size // (n * tail), n, tail)
+    reshaped = (*(x.reshape(line_shape) for x in arrays), out.reshape(line_shape))
+    (in_lines if tail == 1 else across_lines)(*reshaped, *more)
     return out
 
 

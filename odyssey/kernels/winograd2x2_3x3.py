@@ -31,19 +31,19 @@ _0, _1, _2, _4, _8 = map(np.uint64, (0, 1, 2, 4, 8))
 
 @loop
 def split_parity(
-    x: Any, row: Any, lines: Any, top: Any, left: Any, pitch: Any, apart: Any, out: Any
+    x: Any, row: Any, lines: Any, top: Any, left: Any, pitch: Any, offset: Any, out: Any
 ) -> None:
     """Copy lines of an image, after zeros, from line 2 * row - top on, split by parity.
 
-    Even lines come first, odd ones from ``apart`` on; of a line the even elements, ``pitch`` of
+    Even lines come first, odd ones from ``offset`` on; of a line the even elements, ``pitch`` of
     them, then the odd ones.
     """
     zero, height, width = x.dtype.type(0), np.uint64(x.shape[0]), np.uint64(x.shape[1])
     for k in range(lines):
-        b = (k % _2) * apart + (k // _2) * (pitch + pitch)
+        b = (k % _2) * offset + (k // _2) * (pitch + pitch)
         for f in range(pitch + pitch):
             out[b + f] = zero
-        line = row + row + k - top  # of one above, larger than any height
+        line = row + row + k - top  # unsigned: above the image it is larger than any height
         if line < height:
             for parity in range(_0, _2):
                 start = (left + _1 - parity) // _2 if left > parity else _0
@@ -67,7 +67,7 @@ def times_zero(x: Any, b: Any, count: Any) -> Any:
 @loop
 def input_transform(
     x: Any, first: Any, last: Any, row: Any, rows: Any, columns: Any, top: Any, left: Any,
-    behind: Any, out_lines: Any, out: Any,
+    spacing: Any, out_lines: Any, out: Any,
 ) -> None:  # fmt: skip
     """Write B' d B of each tile of some images.
 
@@ -80,19 +80,19 @@ def input_transform(
         columns: Tiles in a row.
         top: Lines of zeros above an image.
         left: Zeros before each line, up to 2.
-        behind: Distance between the 16 elements of a tile in ``out``.
+        spacing: Distance between the 16 elements of a tile in ``out``.
         out_lines: Room for 4 * (rows + 1) + 8 * rows lines of columns + 1, and 16 elements.
         out: Flat; for each element of a tile (channels, images * rows * columns), and 8 more.
     """
     channels, pitch = np.uint64(x.shape[1]), columns + _1
-    long, tiles = rows * pitch, (last - first) * rows * columns
-    apart = (rows + _1) * _2 * pitch  # lines of even ones, then those of odd ones
+    length, tiles = rows * pitch, (last - first) * rows * columns
+    offset = (rows + _1) * _2 * pitch  # lines of even ones, then those of odd ones
     for c in range(channels):
         for n in range(first, last):
-            split_parity(x[n, c], row, rows + rows + _2, top, left, pitch, apart, out_lines)
+            split_parity(x[n, c], row, rows + rows + _2, top, left, pitch, offset, out_lines)
             # Lines of even and of odd columns take turns, so both are one loop.
-            e, o, q = _0, apart, apart + apart
-            step, wide = pitch + pitch, long + long
+            e, o, q = _0, offset, offset + offset
+            step, wide = pitch + pitch, length + length
             for f in range(wide):
                 s, t = out_lines[e + f], out_lines[o + f]
                 u, v = out_lines[e + step + f], out_lines[o + step + f]
@@ -104,8 +104,12 @@ def input_transform(
                 for k in range(rows):
                     b = q + i * wide + k * step
                     d = b + pitch
-                    to = _4 * i * behind + c * tiles + ((n - first) * rows + k) * columns
-                    to1, to2, to3 = to + behind, to + behind + behind, to + behind + behind + behind
+                    to = _4 * i * spacing + c * tiles + ((n - first) * rows + k) * columns
+                    to1, to2, to3 = (
+                        to + spacing,
+                        to + spacing + spacing,
+                        to + spacing + spacing + spacing,
+                    )
                     for f in range((columns + _8 - _1) // _8 * _8):
                         s, t = out_lines[b + f], out_lines[d + f]
                         u, v = out_lines[b + f + _1], out_lines[d + f + _1]
@@ -117,7 +121,7 @@ def input_transform(
 
 @loop
 def output_transform(
-    m: Any, bias: Any, first: Any, last: Any, row: Any, rows: Any, columns: Any, behind: Any,
+    m: Any, bias: Any, first: Any, last: Any, row: Any, rows: Any, columns: Any, spacing: Any,
     out_lines: Any, out: Any,
 ) -> Any:  # fmt: skip
     """Write A' m A of each tile, and add a bias.
@@ -130,29 +134,29 @@ def output_transform(
         row: The first row of tiles.
         rows: Rows of tiles.
         columns: Tiles in a row.
-        behind: Distance between the 16 elements of a tile in ``m``.
+        spacing: Distance between the 16 elements of a tile in ``m``.
         out_lines: Room for 4 * columns + 32 elements.
         out: (images, channels, height, width).
 
     Returns:
         0 if all results are finite, else NaN.
     """
-    found = out.dtype.type(0)
+    nonfinite = out.dtype.type(0)
     height, width = np.uint64(out.shape[2]), np.uint64(out.shape[3])
-    long, tiles = (columns + _8 - _1) // _8 * _8, (last - first) * rows * columns
-    odd = long + long
-    b2, b3 = behind + behind, behind + behind + behind
+    length, tiles = (columns + _8 - _1) // _8 * _8, (last - first) * rows * columns
+    odd = length + length
+    b2, b3 = spacing + spacing, spacing + spacing + spacing
     for c in range(np.uint64(out.shape[1])):
         shift = bias[c] if bias.size else out.dtype.type(0)
         for n in range(first, last):
             for k in range(rows):
                 p0 = c * tiles + ((n - first) * rows + k) * columns
-                p1, p2, p3 = p0 + _4 * behind, p0 + _8 * behind, p0 + (_8 + _4) * behind
-                for f in range(long):
-                    u0, u1, u2, u3 = m[p1 + f], m[p1 + behind + f], m[p1 + b2 + f], m[p1 + b3 + f]
-                    v0, v1, v2, v3 = m[p2 + f], m[p2 + behind + f], m[p2 + b2 + f], m[p2 + b3 + f]
+                p1, p2, p3 = p0 + _4 * spacing, p0 + _8 * spacing, p0 + (_8 + _4) * spacing
+                for f in range(length):
+                    u0, u1, u2, u3 = m[p1 + f], m[p1 + spacing + f], m[p1 + b2 + f], m[p1 + b3 + f]
+                    v0, v1, v2, v3 = m[p2 + f], m[p2 + spacing + f], m[p2 + b2 + f], m[p2 + b3 + f]
                     s0, t0 = m[p0 + f] + u0 + v0, u0 - v0 - m[p3 + f]
-                    s1, t1 = m[p0 + behind + f] + u1 + v1, u1 - v1 - m[p3 + behind + f]
+                    s1, t1 = m[p0 + spacing + f] + u1 + v1, u1 - v1 - m[p3 + spacing + f]
                     s2, t2 = m[p0 + b2 + f] + u2 + v2, u2 - v2 - m[p3 + b2 + f]
                     s3, t3 = m[p0 + b3 + f] + u3 + v3, u3 - v3 - m[p3 + b3 + f]
                     out_lines[f + f] = s0 + s1 + s2 + shift
@@ -165,14 +169,14 @@ def output_transform(
                 if y + _1 < height:
                     for f in range(width):
                         out[n, c, y + _1, f] = out_lines[odd + f]
-                found += times_zero(out_lines, _0, columns + columns)
-                found += times_zero(out_lines, odd, columns + columns)
-    return found
+                nonfinite += times_zero(out_lines, _0, columns + columns)
+                nonfinite += times_zero(out_lines, odd, columns + columns)
+    return nonfinite
 
 
 @loop
 def cotangent_transform(
-    y: Any, first: Any, last: Any, row: Any, rows: Any, columns: Any, behind: Any,
+    y: Any, first: Any, last: Any, row: Any, rows: Any, columns: Any, spacing: Any,
     out_lines: Any, out: Any,
 ) -> None:  # fmt: skip
     """Write A y A' of each tile of 2 by 2 elements.
@@ -184,27 +188,27 @@ def cotangent_transform(
         row: The first row of tiles.
         rows: Rows of tiles.
         columns: Tiles in a row.
-        behind: Distance between the 16 elements of a tile in ``out``.
+        spacing: Distance between the 16 elements of a tile in ``out``.
         out_lines: Room for 4 * rows * columns + 16 elements.
         out: As for ``input_transform``.
     """
     channels = np.uint64(y.shape[1])
-    long, tiles = (columns + _8 - _1) // _8 * _8, (last - first) * rows * columns
-    apart = rows * (columns + columns)
+    length, tiles = (columns + _8 - _1) // _8 * _8, (last - first) * rows * columns
+    offset = rows * (columns + columns)
     for c in range(channels):
         for n in range(first, last):
-            split_parity(y[n, c], row, rows + rows, _0, _0, columns, apart, out_lines)
+            split_parity(y[n, c], row, rows + rows, _0, _0, columns, offset, out_lines)
             for k in range(rows):
                 even = k * (columns + columns)
-                odd = apart + even
+                odd = offset + even
                 to = c * tiles + ((n - first) * rows + k) * columns
-                for f in range(long):
+                for f in range(length):
                     s, t = out_lines[even + f], out_lines[even + columns + f]
                     u, v = out_lines[odd + f], out_lines[odd + columns + f]
                     p = to + f
                     for a, b in ((s, t), (s + u, t + v), (s - u, t - v), (-u, -v)):
                         out[p] = a
-                        out[p + behind] = a + b
-                        out[p + behind + behind] = a - b
-                        out[p + behind + behind + behind] = -b
-                        p += _4 * behind
+                        out[p + spacing] = a + b
+                        out[p + spacing + spacing] = a - b
+                        out[p + spacing + spacing + spacing] = -b
+                        p += _4 * spacing
