@@ -402,10 +402,10 @@ def test_a_rate_that_is_new_in_each_step_makes_no_new_program():
         compiled(X)
         wanted = wanted - 0.5**k * X
         np.testing.assert_allclose(w.numpy(), wanted, rtol=1e-13)
-    before = program_of(compiled).native._asked
+    before = program_of(compiled).native._predicate
     compiled(X)
     assert is_direct(compiled, X)
-    assert program_of(compiled).native._asked is before
+    assert program_of(compiled).native._predicate is before
     assert compiled.statistics()[::2] == (1, 1)
 
 

@@ -63,12 +63,12 @@ class _WordTable:
 
     def fill(self, words: Iterable[int]) -> tuple[int, int]:
         """Write words; return their address and their number."""
-        found = list(words)
-        if len(found) > self._words.size:
-            self._words = np.zeros(2 * len(found), np.int64)
+        new = list(words)
+        if len(new) > self._words.size:
+            self._words = np.zeros(2 * len(new), np.int64)
             self._held.append(self._words)  # the old words stay for a concurrent reader
-        self._words[: len(found)] = found
-        return address_of(self._words), len(found)
+        self._words[: len(new)] = new
+        return address_of(self._words), len(new)
 
 
 class NativeDispatch:
@@ -98,24 +98,24 @@ class NativeDispatch:
         settings: list[Any],
     ) -> None:
         self._guards = guards
-        self._own = executable
-        self._of_leaves = bool(executable.graph.states or executable.graph.cleared)
+        self._executable = executable
+        self._has_states = bool(executable.graph.states or executable.graph.cleared)
         self._lock = BINDINGS.new()
-        self._able = False
-        self._asked: Any = None
-        # Objects that outlive the function: of the latest words, of the states, of all calls.
-        self._latest: list[Any] = []
-        self._around: list[Any] = []
-        self._states: list[Any] = []
-        self._rooms: dict[int, Any] = {}
-        lists = self._latest, self._around, self._states, self._rooms
+        self._enabled = False
+        self._predicate: Any = None
+        # Objects whose addresses are in the tables; they outlive the native function.
+        self._guard_objects: list[Any] = []
+        self._context_objects: list[Any] = []
+        self._state_objects: list[Any] = []
+        self._dictionaries: dict[int, Any] = {}
+        lists = self._guard_objects, self._context_objects, self._state_objects, self._dictionaries
         self._held: list[Any] = [*lists, missed, calls]
         self._rates: list[tuple[int, int]] = []
         self._block = np.zeros(CALL_BLOCK_SIZE, np.int64)
         self._held.append(self._block)
         names = ("contexts", "dictionaries", "items", "words", "pairs", "versions", "cells")
         self._tables = {name: _WordTable(self._held) for name in (*names, "outs", "leaves")}
-        self._bound: list[int] = []
+        self._state_words: list[int] = []
         fixed = {
             "program": address_of(executable.block),
             "cache_miss": id(missed),
@@ -139,14 +139,16 @@ class NativeDispatch:
         code = load_entry_points(direct=True)
         keep = self._block, executable, self._held, code
         call = builtin(code.address("dispatch"), "program", *keep)
-        self._fresh: Callable[..., Any] = builtin(code.address("tables_current"), "fresh", *keep)
+        self._tables_current: Callable[..., Any] = builtin(
+            code.address("tables_current"), "fresh", *keep
+        )
         self.call: Callable[..., Any] = call
         if int(self._block[BLOCK_FIELDS["form"]]) == LIST_RESULT:
             tree = results.tree
 
             def filled(*args: Any) -> Any:
-                found: Any = call(*args)
-                return found if found is missed else unflatten(tree, found)
+                result: Any = call(*args)
+                return result if result is missed else unflatten(tree, result)
 
             self.call = filled
 
@@ -170,14 +172,14 @@ class NativeDispatch:
             for leaf in results.leaves
             if leaf.kind in (NUMBER_RESULT, NUMBER_VARIABLE_RESULT)
         }
-        places = zip(executable.plan.written_outputs(), executable.outputs, strict=True)
-        for k, (place, (shape, dtype)) in enumerate(places):
+        outputs = zip(executable.plan.written_outputs(), executable.outputs, strict=True)
+        for k, (output, (shape, dtype)) in enumerate(outputs):
             is_number = k in numbers and not results.held
-            room = np.zeros(2 if is_number else max(len(shape), 1), np.int64)
+            words = np.zeros(2 if is_number else max(len(shape), 1), np.int64)
             if not is_number:
-                room[: len(shape)] = shape
-            self._held += [dtype, room]
-            outs += [id(dtype), len(shape), address_of(room), slots["output", place], is_number]
+                words[: len(shape)] = shape
+            self._held += [dtype, words]
+            outs += [id(dtype), len(shape), address_of(words), slots["output", output], is_number]
         self._fill("outs", outs, "out_count")
         rows: list[int] = []
         if results.held:
@@ -200,33 +202,33 @@ class NativeDispatch:
         self._fill("leaves", rows, "leaf_count")
         self._set(form=form)
 
-    # -------------------------------------------------------------- what is left
+    # -------------------------------------------------------------- states and gradients
 
     def bind(
-        self, written: Sequence[Any], numbers: Sequence[Any], left: Sequence[Any], able: bool
+        self, written: Sequence[Any], counters: Sequence[Any], left: Sequence[Any], enabled: bool
     ) -> None:
         """Write the addresses of version counters and gradients.
 
         Args:
             written: Leaves that tapes must look up again.
-            numbers: Version counters: a list and an index, or an Info and a name.
+            counters: Version counters: a list and an index, or an Info and a name.
             left: Variables whose gradients are the program's last results, in order.
-            able: Whether Python has nothing else to do in a call.
+            enabled: Whether a call needs no Python code.
         """
         with self._lock:
             self._set(tables_complete=0)
             words: list[int] = []
-            places: list[int] = []
+            addresses: list[int] = []
             held: list[Any] = [*written, *left]
-            for _, thing, at in numbers:
+            for _, thing, at in counters:
                 held.append(thing)
                 if type(thing) is list:
                     size, items = list_field_offsets()
                     start = read_word(id(thing) + items)
                     words += [id(thing) + size, -1, len(thing), id(thing) + items, -1, start]
-                    places.append(start + 8 * at)
+                    addresses.append(start + 8 * at)
                 else:
-                    places.append(id(thing) + slot_offset(Info, at))
+                    addresses.append(id(thing) + slot_offset(Info, at))
             cells: list[int] = []
             for leaf in written:
                 cells += [id(leaf) + slot_offset(Value, "_placed"), 0]
@@ -234,42 +236,41 @@ class NativeDispatch:
             for k, leaf in enumerate(left, first + 1):
                 info = leaf._info
                 held.append(info)
-                able = able and info is not None
+                enabled = enabled and info is not None
                 words += [id(leaf) + slot_offset(Value, "_info"), -1, id(info)]
-                for name, which in (("grad", k), ("loan", 0)):
-                    cells += [id(info) + slot_offset(Info, name), which]
+                for name, source in (("grad", k), ("loan", 0)):
+                    cells += [id(info) + slot_offset(Info, name), source]
             owner = lock_owner_offset()
-            if self._of_leaves:  # no write, and no other program of these states, may be running
-                able = able and owner is not None
-                held += self._own.locks
-                for lock in (GUARD, *self._own.locks):
+            if self._has_states:  # no write, and no other program of these states, may be running
+                enabled = enabled and owner is not None
+                held += self._executable.locks
+                for lock in (GUARD, *self._executable.locks):
                     words += [id(lock) + (owner or 0), -1, 0]
-            self._fill("versions", places, "version_count")
+            self._fill("versions", addresses, "version_count")
             self._fill("cells", cells, "cell_count")
-            self._bound, self._able = words, able
-            self._states[:] = held
+            self._state_words, self._enabled = words, enabled
+            self._state_objects[:] = held
 
-    # -------------------------------------------------------------- what is asked
+    # -------------------------------------------------------------- guards
 
     def refresh(self) -> None:
         """Fill the tables again if they are stale; called right after a call through Python."""
-        if not self._able:
+        if not self._enabled:
             return
-        fresh = self._fresh() if self._asked is self._guards.holds else self
-        if fresh is not True:
+        # True: all guards hold; None: only context variables differ.
+        current = self._tables_current() if self._predicate is self._guards.holds else False
+        if current is not True:
             with self._lock:
-                self._set(
-                    tables_complete=0, generation=int(self._block[BLOCK_FIELDS["generation"]]) + 1
-                )
-                self._set(
-                    tables_complete=self._fill_contexts() and (fresh is None or self._fill_guards())
-                )
+                generation = int(self._block[BLOCK_FIELDS["generation"]]) + 1
+                self._set(tables_complete=0, generation=generation)
+                complete = self._fill_contexts() and (current is None or self._fill_guards())
+                self._set(tables_complete=complete)
 
     def _fill_contexts(self) -> bool:
         """Write the values of context variables under which the program may run."""
-        around = scopes()
-        variable, told = error_treatment()
-        if variable is None or around[0] is not None or store() is not MEMORY:
+        scope = scopes()
+        variable, treatment = error_treatment()
+        if variable is None or scope[0] is not None or store() is not MEMORY:
             return False
         contexts = [
             id(_call_counter(store)),
@@ -277,46 +278,48 @@ class NativeDispatch:
             id(MEMORY),
             id(_call_counter(scopes)),
             0,
-            id(around),
+            id(scope),
         ]
-        self._fill("contexts", [*contexts, id(variable), id(None), id(told)], "context_count")
-        self._around[:] = around, told, variable
+        self._fill("contexts", [*contexts, id(variable), id(None), id(treatment)], "context_count")
+        self._context_objects[:] = scope, treatment, variable
         return True
 
     def _fill_guards(self) -> bool:
         """Write the guard words, pairs and dictionary items."""
-        asked = self._guards.holds
-        found, rest = self._guards.native_guards()
-        known = {*zip(*[iter(self._own.words.tolist())] * 3, strict=True)}
-        words = [word for seen in found for word in seen.words if word not in known]
-        rows = [*zip(*[iter(self._bound)] * 3, strict=True), *words]
+        predicate = self._guards.holds
+        memory_guards, python_guards = self._guards.native_guards()
+        state_words = {*zip(*[iter(self._executable.words.tolist())] * 3, strict=True)}
+        words = [row for guard in memory_guards for row in guard.words if row not in state_words]
+        rows = [*zip(*[iter(self._state_words)] * 3, strict=True), *words]
         self._fill("words", chain(*dict.fromkeys(rows)), "word_count")
-        pairs = [pair for seen in found for pair in seen.pairs]
+        pairs = [pair for guard in memory_guards for pair in guard.pairs]
         self._fill("pairs", chain(*dict.fromkeys([*self._rates, *pairs])), "pair_count")
-        self._fill_namespaces(found)
-        self._set(python_guards=0 if rest is None else id(rest))
-        self._asked = asked
+        self._fill_dictionaries(memory_guards)
+        self._set(python_guards=0 if python_guards is None else id(python_guards))
+        self._predicate = predicate
         # A concurrent call may be reading these dictionaries: they live as long as the tables.
-        for seen in found:
-            self._rooms.update((id(x), x) for row in (*seen.items, *seen.versions) for x in row[:2])
-        self._latest[:] = [rest, [(seen.held, seen.items) for seen in found]]
+        for guard in memory_guards:
+            for row in (*guard.items, *guard.versions):
+                self._dictionaries.update((id(x), x) for x in row[:2])
+        held = [(guard.held, guard.items) for guard in memory_guards]
+        self._guard_objects[:] = [python_guards, held]
         return True
 
-    def _fill_namespaces(self, found: Sequence[MemoryGuard]) -> None:
+    def _fill_dictionaries(self, memory_guards: Sequence[MemoryGuard]) -> None:
         """Write the items that dictionaries must have; native code finds their versions."""
-        by_room: dict[int, list[int]] = {}
-        for seen in found:
-            for room, key, kept in seen.items:
-                wanted = 0 if kept is MISSING else id(kept)
-                by_room.setdefault(id(room), []).extend((id(key), wanted))
+        by_dictionary: dict[int, list[int]] = {}
+        for guard in memory_guards:
+            for dictionary, key, value in guard.items:
+                expected = 0 if value is MISSING else id(value)
+                by_dictionary.setdefault(id(dictionary), []).extend((id(key), expected))
         rows: list[int] = []
         items: list[int] = []
-        for place, own in by_room.items():
-            rows += [place, -1, len(items) // 2, (len(items) + len(own)) // 2, 0]
+        for address, own in by_dictionary.items():
+            rows += [address, -1, len(items) // 2, (len(items) + len(own)) // 2, 0]
             items += own
-        for seen in found:
-            for whole, version in seen.versions:
-                rows += [id(whole), version, 0, 0, 1]
+        for guard in memory_guards:
+            for dictionary, version in guard.versions:
+                rows += [id(dictionary), version, 0, 0, 1]
         self._fill("items", items)
         self._fill("dictionaries", rows, "dictionary_count")
 

@@ -1,4 +1,7 @@
-"""Expressions: how Python computes numbers of those that it is given, to compute them again."""
+"""Expressions: recorded arithmetic of Python numbers, to be evaluated again at each call.
+
+Called by ``symbolic.scalars`` during a trace, and by ``native_dispatch.scalar_inputs``.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,15 @@ OPERATORS: dict[str, Callable[..., Any]] = {n: getattr(operator, n) for n in (*B
 
 
 class Expression:
-    """How a number is computed: a named input, a number that is known, or an operator of others.
+    """Computation of a number: a named input, a constant, or an operator on other expressions.
 
-    Nobody changes it. Equal ones are equal: 1, 1.0 and True differ, as do 0.0 and -0.0.
+    Immutable and hashable. The constants 1, 1.0 and True differ, as do 0.0 and -0.0.
 
     Attributes:
-        op: ``named``, ``known``, or the name of an operator in ``operator``.
-        operands: The name; the number; or expressions.
-        kind: The class of the number when it was traced.
-        names: The inputs that it is computed from.
+        op: ``named``, ``known`` for a constant, or the name of a function in ``operator``.
+        operands: The name, the constant, or expressions.
+        kind: Class of the number in the trace.
+        names: Names of the inputs that it depends on.
     """
 
     __slots__ = ("_hash", "_key", "kind", "names", "op", "operands")
@@ -55,7 +58,7 @@ class Expression:
 
 
 def _format_expression(one: Expression, depth: int) -> str:
-    """An expression as Python writes it; a deep one is told by what it is computed from."""
+    """Format an expression as in Python; one below ``depth`` by the inputs that it depends on."""
     if one.op == "named":
         return str(one.operands[0])
     if one.op == "known":
@@ -71,12 +74,12 @@ def _format_expression(one: Expression, depth: int) -> str:
 
 
 class Arithmetic(NamedTuple):
-    """How numbers are computed: the inputs, and all that Python computes of them, in order.
+    """All arithmetic of Python numbers in a trace.
 
     Attributes:
-        inputs: What a call is given.
-        steps: What is computed.
-        bound: Of these, what int64 must hold, though nobody may use it.
+        inputs: Named inputs.
+        steps: Computed expressions, in order.
+        bound: Inputs and steps that must fit int64 even if nothing uses them.
     """
 
     inputs: tuple[Expression, ...]
@@ -85,35 +88,35 @@ class Arithmetic(NamedTuple):
 
 
 def compile_expressions(
-    steps: Iterable[Expression], names: Sequence[str], wanted: Sequence[Expression]
+    steps: Iterable[Expression], names: Sequence[str], results: Sequence[Expression]
 ) -> Callable[..., tuple[Any, ...]]:
-    """A function of inputs, by place, that takes all steps in order and returns what is wanted.
+    """Compile a function of the inputs that evaluates all steps in order.
 
     Args:
-        steps: What is computed; what one is computed from stands before it, or is no operator.
-        names: The inputs.
-        wanted: Steps, inputs or numbers.
+        steps: Computed expressions; operands that are steps come before.
+        names: Names of the inputs, which are the positional parameters.
+        results: Steps, inputs or constants whose values the function returns.
     """
-    known: dict[str, Any] = {}
-    words: dict[Expression, str] = {}
-    places = {name: f"n{k}" for k, name in enumerate(names)}
+    scope: dict[str, Any] = {}
+    variables: dict[Expression, str] = {}
+    parameters = {name: f"n{k}" for k, name in enumerate(names)}
 
-    def word(one: Expression) -> str:
-        if one.op == "named":
-            return places[one.operands[0]]
-        if one.op == "known" and one not in words:
-            words[one] = f"k{len(known)}"
-            known[words[one]] = one.operands[0]
-        return words[one]
+    def variable(expression: Expression) -> str:
+        if expression.op == "named":
+            return parameters[expression.operands[0]]
+        if expression.op == "known" and expression not in variables:
+            variables[expression] = f"k{len(scope)}"
+            scope[variables[expression]] = expression.operands[0]
+        return variables[expression]
 
-    lines = [f"def compute({', '.join(places.values())}):"]
+    lines = [f"def compute({', '.join(parameters.values())}):"]
     for k, step in enumerate(steps):
-        given = list(map(word, step.operands))
+        operands = list(map(variable, step.operands))
         sign = BINARY.get(step.op)
-        text = f" {sign} ".join(given) if sign else f"{UNARY[step.op]}({given[0]})"
+        text = f" {sign} ".join(operands) if sign else f"{UNARY[step.op]}({operands[0]})"
         lines.append(f"    t{k} = {text}")
-        words[step] = f"t{k}"
-    lines.append(f"    return ({''.join(f'{word(one)}, ' for one in wanted)})")
-    exec("\n".join(lines), known)
-    found: Callable[..., tuple[Any, ...]] = known["compute"]
-    return found
+        variables[step] = f"t{k}"
+    lines.append(f"    return ({''.join(f'{variable(result)}, ' for result in results)})")
+    exec("\n".join(lines), scope)
+    compute: Callable[..., tuple[Any, ...]] = scope["compute"]
+    return compute

@@ -1,7 +1,8 @@
-"""Symbolic scalars: Python numbers that only a call knows, during a trace.
+"""Symbolic scalars: stand-ins for Python numbers during a trace.
 
-Arithmetic with a quantity gives a quantity, whose ``Expression`` says how Python computed it. It is
-computed anew when the numbers are known, by the same operators in the same order::
+Called by ``tracing`` for the numbers among the arguments. Arithmetic with a symbolic scalar gives
+a symbolic scalar, whose ``Expression`` records the computation. At each call it is evaluated by the
+same operators in the same order::
 
     room = SymbolicScalars()
     b, t = room.named("b", 0.9), room.named("t", 3)
@@ -38,12 +39,12 @@ __all__ = [
     "concrete_number",
 ]
 
-# With what else a quantity stays one. What the operators of other classes do nobody knows.
+# Arithmetic with numbers of these classes stays symbolic. Operators of other classes are unknown.
 _NUMBER_CLASSES = frozenset({int, float, bool})
 
 
 class SymbolicScalars:
-    """The quantities of one trace: its inputs, and all that was computed of them, in order.
+    """The symbolic scalars of one trace: its inputs, and the computed expressions in order.
 
     Args:
         asked: ``asked(expression, question)`` is told what is asked of a quantity but arithmetic,
@@ -75,7 +76,7 @@ class SymbolicScalars:
         self._bound = True
 
     def named(self, name: str, number: int | float) -> Any:
-        """A quantity that is an input; ``number`` is what it is in this trace."""
+        """Return the symbolic scalar of an input, whose value in this trace is ``number``."""
         expression = Expression("named", (name,), type(number))
         self._inputs.append(expression)
         return self._made(expression, number)
@@ -96,7 +97,7 @@ class SymbolicScalars:
                     self.asked(one, name)
             return number
         expression = Expression(name, given, type(number))
-        # One object for equal ones, so that deep ones are not compared part by part.
+        # Equal expressions are one object, so that deep ones are compared by identity.
         return self._made(self.steps.setdefault(expression, expression), number)
 
     def evaluated(self, values: Mapping[str, Any]) -> list[Any]:
@@ -108,7 +109,7 @@ class SymbolicScalars:
         return list(found)
 
 
-# ------------------------------------------------------------------ what stands for a number
+# ------------------------------------------------------------------ the symbolic scalar
 
 
 class SymbolicScalar(Weak):
@@ -122,7 +123,7 @@ class SymbolicScalar(Weak):
             return kind
         if name == "graph":  # where ops on it are recorded
             return _graph_of(self)
-        if name == "__array__":  # which NumPy asks of what is no number to it
+        if name == "__array__":  # NumPy looks it up on objects of unknown classes
             _record_query(self, name)
             return lambda *args, **named: _as_array(self, args, named)
         if not hasattr(kind, name):
@@ -135,7 +136,7 @@ class SymbolicScalar(Weak):
         return _as_array(self, args, named)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
-        # With an array among them it is an op, which the trace knows.
+        # With an array among the inputs it is an op, which the trace records.
         if method == "__call__" and not named:
             return _graph_of(self).ufunc_of_numbers(ufunc, inputs)
         for one in inputs:
@@ -178,7 +179,7 @@ _number_of: Callable[[Any], Any] = _SLOTS["_number"].__get__
 _room_of: Callable[[Any], SymbolicScalars] = _SLOTS["_room"].__get__
 _graph_of: Callable[[Any], Any] = _SLOTS["graph"].__get__
 expression_of: Callable[[Any], Expression] = _SLOTS["_expression"].__get__
-"""How the number is computed that a quantity stands for."""
+"""Return the expression of a symbolic scalar."""
 
 _SETTERS = [_SLOTS[name].__set__ for name in ("_expression", "_number", "_room", "graph")]
 
@@ -212,13 +213,13 @@ def _as_array(quantity: Any, args: Any, named: Any) -> Any:
 
 # ------------------------------------------------------------------ arithmetic
 
-# Functions written in C that call the same methods have ways of their own for floats: ``sum``
-# compensates. So those of Python's code alone stay arithmetic.
+# Functions written in C treat floats specially: ``sum`` compensates rounding errors. So only
+# operators in Python code stay symbolic.
 _INSTRUCTIONS = ("BINARY_OP", "UNARY_NEGATIVE", "UNARY_POSITIVE", "CALL_INTRINSIC_1")
 
 
 def _is_operator() -> bool:
-    """Whether an operator in Python's code called the method that asks this."""
+    """Return whether an operator in Python code called the method that calls this function."""
     from opcode import opname
 
     frame = sys._getframe(2)
@@ -234,7 +235,7 @@ def _apply_binary(name: str, self: Any, x: Any, y: Any) -> Any:
     other = y if x is self else x
     if type(other) is SymbolicScalar or type(other) in _NUMBER_CLASSES:
         return _room_of(self).applied(name, x, y)
-    if _is_array(other):  # whose own operators know what to do
+    if _is_array(other):  # its reflected operator is called instead
         return NotImplemented
     _record_query(self, name)
     return OPERATORS[name](_number(x), _number(y))
@@ -274,13 +275,13 @@ for _name in set(UNARY) - {"abs"}:
     setattr(SymbolicScalar, f"__{_name}__", _unary(_name))
 
 
-# ------------------------------------------------------------------ all other questions
+# ------------------------------------------------------------------ other operations
 
 
 def _query_method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, *others: Any) -> Any:
         if others and type(others[0]) is not SymbolicScalar and _is_array(others[0]):
-            return NotImplemented  # the array answers
+            return NotImplemented  # the array's method is called instead
         for one in (self, *others):
             if type(one) is SymbolicScalar:
                 _record_query(one, name)
