@@ -8,7 +8,7 @@ import sys
 from _thread import RLock
 from typing import Any
 
-from odyssey.devices.write_guard import hold_during_forks
+from odyssey.devices.write_guard import FORK_WAITS, hold_during_forks
 
 __all__ = ["COMPILER_LOCK", "FORK_FAILURES", "mark_fork_failure"]
 
@@ -30,12 +30,20 @@ def mark_fork_failure() -> None:
 
 
 def _llvm_locks() -> list[RLock]:
-    """Return numba's lock, the compiler's, and that of all users of llvmlite, in their order."""
-    numba: Any = sys.modules.get("numba.core.compiler_lock")
+    """Return the compiler's lock, and that of all users of llvmlite."""
     ffi: Any = sys.modules.get("llvmlite.binding.ffi")
-    outer: Any = getattr(getattr(numba, "global_compiler_lock", None), "_lock", None)
     inner: Any = getattr(getattr(getattr(ffi, "lib", None), "_lock", None), "_lock", None)
-    return [lock for lock in (outer, COMPILER_LOCK, inner) if hasattr(lock, "_at_fork_reinit")]
+    return [lock for lock in (COMPILER_LOCK, inner) if hasattr(lock, "_at_fork_reinit")]
+
+
+def _numba_locks() -> list[RLock]:
+    """Return the lock of numba's compiler, within which it takes that of llvmlite."""
+    numba: Any = sys.modules.get("numba.core.compiler_lock")
+    outer: Any = getattr(getattr(numba, "global_compiler_lock", None), "_lock", None)
+    return [outer] if hasattr(outer, "_at_fork_reinit") else []
 
 
 hold_during_forks(_llvm_locks, _FORK_WAITS, mark_fork_failure)
+# A fork takes the locks that are registered last first. A thread that compiles one function after
+# another may keep numba's lock from the fork; LLVM is then at rest all the same.
+hold_during_forks(_numba_locks, FORK_WAITS)

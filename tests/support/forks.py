@@ -2,6 +2,7 @@
 
 import os
 import time
+import traceback
 
 import pytest
 
@@ -16,6 +17,8 @@ def in_a_child(check):
         try:
             check()
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     until = time.monotonic() + 60
