@@ -9,6 +9,7 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.checks import describe_type
+from odyssey.compiler.result_aliases import ResultAliases
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.ownership import may_alias
 from odyssey.errors import DTypeError
@@ -28,12 +29,12 @@ __all__ = [
     "cache_key",
     "number_leaves",
     "receiver_arguments",
-    "forwarded_arguments",
     "refuse_unhashable",
     "aliases_states",
     "variable_kinds",
     "program_arguments",
     "alias_refusal",
+    "input_alias_refusal",
 ]
 
 _PLAIN_TYPES = (int, float, complex, str, bool, bytes, range, type(None))
@@ -267,35 +268,36 @@ def _shares_memory(result: Any, given: list[Any]) -> bool:
 
 
 def aliases_states(result: Any, graph: Graph) -> bool:
-    """Return whether a result aliases a state, and so shows later writes to it.
+    """Return whether a result aliases data or the gradient of a state, and so shows later writes.
 
     In a graph ``w.detach()`` after a write is the written value, of which a program makes a copy.
     The question is asked right after a run, as an optimizer's first step moves its parameters.
     """
     variables = [state.variable for state in graph.states]
     own = set(map(id, variables))
-    return _shares_memory([leaf for leaf in leaves(result) if id(leaf) not in own], variables)
+    rest = [leaf for leaf in leaves(result) if id(leaf) not in own]
+    if _shares_memory(rest, variables):
+        return True
+    left = [s.variable._info.grad for s in graph.states if s.field == "grad" and s.variable._info]
+    returned = set(map(id, rest))  # a view of one that is returned itself is a view of that leaf
+    return _shares_memory(rest, [grad for grad in left if id(grad) not in returned])
 
 
-def forwarded_arguments(result: Any, given: list[Any]) -> dict[int, int]:
-    """Return, by leaf index of a result, the index of the input array that the leaf is."""
-    index_of = {id(one): k for k, one in enumerate(given) if type(one) is ndarray}
-    return {k: index_of[id(leaf)] for k, leaf in enumerate(leaves(result)) if id(leaf) in index_of}
+def input_alias_refusal(result: Any, given: list[Any]) -> str | None:
+    """Return why aliases of inputs in a result forbid a program for all sizes, or None."""
+    if _shares_memory(leaves(result), given):
+        return "it returns what it was given, or a part of it"
+    return None
 
 
-def alias_refusal(
-    result: Any, given: list[Any], graph: Graph | None = None, forwarded: Collection[int] = ()
-) -> str | None:
+def alias_refusal(result: Any, graph: Graph | None, aliases: ResultAliases) -> str | None:
     """Return why aliases of inputs or states in a result forbid a program; None if none does.
 
     Args:
         result: The result of a run.
-        given: The arguments.
         graph: The graph of a trace.
-        forwarded: The indices of the result's leaves that are arguments themselves.
+        aliases: The aliases of inputs, and of leaves among one another.
     """
-    if _shares_memory([leaf for k, leaf in enumerate(leaves(result)) if k not in forwarded], given):
-        return "it returns what it was given, or a part of it"
-    if graph is not None and aliases_states(result, graph):
+    if aliases.refusal is None and graph is not None and aliases_states(result, graph):
         return "it returns a part of what a Variable holds"
-    return None
+    return aliases.refusal

@@ -13,7 +13,6 @@ from odyssey.checks import check_callable, check_flag, check_int
 from odyssey.compiler.arguments import (
     alias_refusal,
     cache_key,
-    forwarded_arguments,
     input_leaves,
     is_flat,
     program_arguments,
@@ -34,12 +33,14 @@ from odyssey.compiler.fallback import Backoff, FallbackReporter
 from odyssey.compiler.inspection import InspectableFunction, function_name
 from odyssey.compiler.machine.jit import unavailable_reason
 from odyssey.compiler.machine.thread_count import check_thread_count
+from odyssey.compiler.result_aliases import find_aliases
 from odyssey.compiler.runtime.memory_limit import check_memory_limit
 from odyssey.compiler.tracing.attempt import TraceAttempt, describe_trace_error, try_trace
 from odyssey.table.kernel_selection import without_numba
 from odyssey.table.row import is_profiled, profiled
 from odyssey.table.scope import Pause, scopes
 from odyssey.table.store import MEMORY, store
+from odyssey.tree import leaves
 
 __all__ = ["CompiledFunction", "Statistics"]
 
@@ -348,8 +349,8 @@ class CompiledFunction(InspectableFunction):
             if case.refusal is None:
                 graph = case.trial[1].graph if case.trial else None
                 given = input_leaves(args, named)
-                case.forwarded = forwarded_arguments(result, given)
-                case.refusal = alias_refusal(result, given, graph, case.forwarded)
+                case.aliases = find_aliases(leaves(result), given)
+                case.refusal = alias_refusal(result, graph, case.aliases)
             # Kept until a program is compiled from it.
             case.result = (None, None) if case.refusal else (static_values(args, named), result)
         return result
@@ -451,9 +452,7 @@ class CompiledFunction(InspectableFunction):
             own = self._native, self._threads, ahead, self._budget
             take = None if bare else flattener_of_call(trial.scalar_inputs.values(), args, named)
             bare_or_taken = bare or take is not None
-            program = CompiledCall(
-                trial, guards, result, bare_or_taken, *own, passed=case.forwarded
-            )
+            program = CompiledCall(trial, guards, result, bare_or_taken, *own, aliases=case.aliases)
             program.bare = bare
             if self._check:
                 verify(program.executable.plan)

@@ -39,8 +39,8 @@ class LoweredProgram(NamedTuple):
     Attributes:
         graph: The graph.
         calls: Reasons for host calls by name of the row.
-        sources: For each output, the number of the value that it is; negative for a value that
-            stood before the program ran.
+        sources: For each output, the number of the value that it is; -2 - k for input k, and -1
+            for another value that stood before the program ran.
         inputs: Specs of its inputs: arguments, then accumulated gradients.
         plan: Kernels and buffers.
         numbers: Scalar inputs.
@@ -123,4 +123,7 @@ def output_specs(plan_: Plan) -> list[tuple[Shape, np.dtype[Any]]]:
 def _output_source(k: int, node: Node | None) -> int:
     if node is None or node.owner.kind in ("number", "index"):
         return (1 << 60) + k
-    return -1 if node.owner.kind == "leaf" else node.owner.id
+    if node.owner.kind != "leaf":
+        return node.owner.id
+    role, index = node.owner.detail[:2]
+    return -2 - index if role == "input" else -1

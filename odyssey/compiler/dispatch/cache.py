@@ -9,6 +9,7 @@ from threading import RLock
 from typing import Any
 
 from odyssey.compiler.dispatch.fast_path import CACHE_MISS
+from odyssey.compiler.result_aliases import NO_ALIASES
 from odyssey.compiler.tracing.attempt import TraceAttempt
 
 __all__ = ["CacheEntry", "CompileLock", "make_room"]
@@ -46,7 +47,7 @@ class CacheEntry:
 
     Attributes:
         result: The static values of the latest eager run outside of tapes, and what it returned.
-        forwarded: By leaf index of that result, the index of the input that it is.
+        aliases: The aliases in that result.
         was_run: Whether there was such a run.
         programs: The programs, each with the static values that it is for, the latest first.
         refusal: Why no more programs are made, in words; None while one may be.
@@ -58,7 +59,7 @@ class CacheEntry:
 
     def __init__(self) -> None:
         self.result: tuple[Any, Any] = None, None
-        self.forwarded: dict[int, int] = {}
+        self.aliases = NO_ALIASES
         self.was_run = False
         self.trial: tuple[dict[str, Any], TraceAttempt, Any] | None = None
         self.programs: list[tuple[dict[str, Any], Any]] = []

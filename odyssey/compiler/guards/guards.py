@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import FunctionType, MethodType
@@ -78,6 +78,31 @@ class GuardSet:
     def guarded_arrays(self) -> list[Any]:
         """Return the arrays whose elements are guarded."""
         return [g.identity_guard().expected for g in self._guards if g.identity_guard is not None]
+
+    def array_readers(self) -> dict[int, Callable[[], Any] | None]:
+        """Return, by id of a guarded array, the function that reads the present one.
+
+        An array may be replaced by one of equal elements. None stands for an array that several
+        paths lead to, of which one may be replaced.
+        """
+        readers: dict[int, Callable[[], Any] | None] = {}
+        for guard in self._guards:
+            if guard.array_id is not None and guard.identity_guard is not None:
+                reader = None if guard.array_id in readers else guard.identity_guard().read
+                readers[guard.array_id] = reader
+        return readers
+
+    def guard_identity(self, arrays: Iterable[Any]) -> None:
+        """Guard the identity of some arrays, wherever their elements are guarded."""
+        by_id = {id(array): array for array in arrays}
+        found = [guard for guard in self._guards if guard.array_id in by_id]
+        for guard in found:
+            if guard.identity_guard is not None:
+                made = guard.identity_guard()
+                made.expected = by_id[guard.array_id]  # of the trace; another may have its place
+                self._guards.append(made)
+        if found:
+            self._compile()
 
     def refresh(self) -> bool:
         """Return whether all guards hold; equivalent numbers and strings become expected ones."""

@@ -24,6 +24,7 @@ from odyssey.compiler.machine.state_locks import PROGRAM_LOCKS
 from odyssey.compiler.native_dispatch.entry import GUARD_FAILED, RAN
 from odyssey.compiler.native_dispatch.object_layout import object_layout
 from odyssey.compiler.pipeline import LoweredProgram, output_specs
+from odyssey.compiler.result_aliases import ResultAliases
 from odyssey.compiler.runtime.dispatch_tables import native_dispatch_of
 from odyssey.compiler.runtime.eligibility import refuse_captured_aliases, refuse_states_on_tapes
 from odyssey.compiler.runtime.executable import BindingError, Executable
@@ -31,6 +32,7 @@ from odyssey.compiler.runtime.results import NotCompilableError, ResultBuilder
 from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.devices.commit import Plan, run_all
 from odyssey.devices.write_guard import WAIT, is_inside_program, run_with_locks, wait_for_writers
+from odyssey.graph.graph import Graph, Ref, Splat
 from odyssey.optim.step_runner import StepRunner
 from odyssey.spec import Array, Spec
 from odyssey.table.row import is_profiled
@@ -39,11 +41,13 @@ from odyssey.table.store import MEMORY, store
 from odyssey.table.value import (
     BEING_WRITTEN,
     Info,
+    Value,
     array_of,
     is_trainable,
     next_ticket,
     next_version,
 )
+from odyssey.tree import leaves
 from odyssey.variable import Variable
 
 if TYPE_CHECKING:
@@ -85,7 +89,7 @@ class CompiledCall:
         receivers: Leading arguments that must be identical in each call, such as ``self``.
         budget: Bytes that the plan aims to stay within.
         text: Lowered program, if the graph was lowered before.
-        passed: See ``ResultBuilder``.
+        aliases: Aliases in ``result``; None if they are known only for another size.
 
     Attributes:
         native: Native dispatch of a whole call; None if a call needs Python.
@@ -108,21 +112,22 @@ class CompiledCall:
         receivers: tuple[Any, ...] = (),
         budget: int | None = None,
         text: LoweredProgram | None = None,
-        passed: Any = None,
+        aliases: ResultAliases | None = None,
     ) -> None:
         graph, states = trial.graph, trial.graph.states
         self.guards = guards
         self.seconds = {"trace": trial.seconds}
         refuse_states_on_tapes(states)
         refuse_captured_aliases(states, guards.guarded_arrays())
+        if text is None and aliases is not None:
+            _drop_known_outputs(graph, leaves(trial.result), leaves(result), aliases)
         try:
             clocks = is_profiled() and text is None  # a program for all sizes is timed as a whole
             self.executable = Executable(graph, clocks, threads, budget, text)
         except BindingError as error:
             raise NotCompilableError(str(error)) from error
         self.bare = bare
-        self._specialization = specialize_to_shape(trial, self.executable, result, passed or {})
-        self._passes = self._specialization.results.passes
+        self._specialization = specialize_to_shape(trial, self.executable, result, aliases)
         self._hyperparameters: list[Any] = [
             (getattr(make, "__self__", None), variable, make)
             for variable, make in graph.hyperparameters
@@ -165,34 +170,40 @@ class CompiledCall:
 
     # -------------------------------------------------------------- running
 
-    def run(self, arrays: Sequence[Any]) -> Any:
-        """Run on arrays, then scalars; MISSED if a guard failed and nothing was executed."""
+    def run(self, arrays: Sequence[Any], given: Sequence[Any] | None = None) -> Any:
+        """Run on arrays, then scalars; MISSED if a guard failed and nothing was executed.
+
+        Args:
+            arrays: Arrays, then scalars.
+            given: The objects that the arrays belong to, if they are not the arrays themselves.
+        """
         if len(arrays) != self._argument_count or store() is not MEMORY or scopes()[0] is not None:
             return CACHE_MISS
         if self.executable.contract_broken:
             return CACHE_MISS
         if self._lock is None:  # one native call, during which no other thread runs
-            result = self._check_guards_and_run(arrays)
+            result = self._check_guards_and_run(arrays, given)
         else:
             # The collector or a signal handler may call the very function that it interrupts.
             inside = self._lock._is_owned()  # type: ignore[attr-defined]
             if inside or (self.executable.locks and is_inside_program()):
                 return CACHE_MISS
-            while (result := self._run_locked(self._lock, arrays)) is WAIT:
+            while (result := self._run_locked(self._lock, arrays, given)) is WAIT:
                 wait_for_writers()
         if self.native is not None and result is not CACHE_MISS:
             self.native.refresh()
         return result
 
-    def _run_locked(self, lock: RLock, arrays: Sequence[Any]) -> Any:
+    def _run_locked(self, lock: RLock, *call: Any) -> Any:
         """Run with the states' locks; ``WAIT`` if another thread is writing to leaves."""
         with lock:
-            return run_with_locks(
-                self.executable.locks, partial(self._check_guards_and_run, arrays)
-            )
+            return run_with_locks(self.executable.locks, partial(self._check_guards_and_run, *call))
 
     def _check_guards_and_run(
-        self, arrays: Sequence[Any], shape: ShapeSpecialization | None = None
+        self,
+        arrays: Sequence[Any],
+        given: Sequence[Any] | None,
+        shape: ShapeSpecialization | None = None,
     ) -> Any:
         """Check the guards, then run; MISSED if one fails."""
         guards = self.guards
@@ -206,7 +217,7 @@ class CompiledCall:
             arrays, numbers = arrays[: self._array_count], found
         if self._hyperparameters:
             self._refresh_hyperparameters()
-        return self._run(arrays, numbers, shape or self._specialization)
+        return self._run(arrays, numbers, given or arrays, shape or self._specialization)
 
     @property
     def call_arrays(self) -> Callable[[Sequence[Any]], Any]:
@@ -266,11 +277,11 @@ class CompiledCall:
         found = [array_of(one) for one in given[: self._array_count]]
         found = [np.asarray(one) if isinstance(one, np.generic) else one for one in found]
         try:
-            wanted = self.specialization_for(found).inputs
-            arrays = self.executable.canonical_args(found, wanted)
-            if self._passes and not all(map(is_, arrays, given)):
-                return CACHE_MISS  # the function returns the argument itself, not a copy
-            return self.run([*arrays, *given[self._array_count :]])
+            shape = self.specialization_for(found)
+            arrays = self.executable.canonical_args(found, shape.inputs)
+            if shape.results.keeps_layout and not all(map(is_, arrays, found)):
+                return CACHE_MISS  # of another layout the function may return a copy
+            return self.run([*arrays, *given[self._array_count :]], given)
         except BindingError:
             return CACHE_MISS
 
@@ -293,15 +304,19 @@ class CompiledCall:
         return self._specialization
 
     def _run(
-        self, arrays: Sequence[Any], numbers: Sequence[Any], shape: ShapeSpecialization
+        self,
+        arrays: Sequence[Any],
+        numbers: Sequence[Any],
+        given: Sequence[Any],
+        shape: ShapeSpecialization,
     ) -> Any:
         """Run the program and commit its side effects; MISSED if nothing was executed."""
-        executable, came = self.executable, arrays
+        executable = self.executable
         if numbers:
-            given = self.numbers.for_entry_point(numbers)
-            if given is None:
+            words = self.numbers.for_entry_point(numbers)
+            if words is None:
                 return CACHE_MISS
-            numbers = given
+            numbers = words
         if self._accumulated:
             arrays = [*arrays, *[_current_gradient(v) for v in self._accumulated]]
             if any(array is None for array in arrays):
@@ -319,8 +334,11 @@ class CompiledCall:
                 return CACHE_MISS  # given a Variable, the function may return another kind
             try:
                 self._rebind()
+                as_given = arrays
                 arrays = executable.canonical_args(arrays, shape.inputs)
             except BindingError:
+                return CACHE_MISS
+            if shape.results.keeps_layout and not all(map(is_, arrays, as_given)):
                 return CACHE_MISS
             answer = executable.start(*arrays, *numbers, *outs)
         if answer != RAN:
@@ -344,7 +362,7 @@ class CompiledCall:
         elif behind:
             run_all(starmap(call, behind))
         outs = self._all_outputs(outs) if self._calls else outs
-        return shape.results.build([*outs, *came] if self._passes else outs)
+        return shape.results.build(outs, given)
 
     def _all_outputs(self, outs: list[Any]) -> list[Any]:
         """Return all outputs in order, results of host calls included."""
@@ -396,23 +414,46 @@ class CompiledCall:
         run_all(starmap(call, plan + behind))
 
 
+def _drop_known_outputs(
+    graph: Graph, traced: Sequence[Any], seen: Sequence[Any], aliases: ResultAliases
+) -> None:
+    """Drop the outputs that are captured objects, or aliases: no program needs to copy them."""
+    for k, (symbol, leaf) in enumerate(zip(traced, seen, strict=False)):
+        is_captured = symbol is leaf and isinstance(leaf, (ndarray, Value))
+        if (is_captured or k in aliases.by_leaf) and isinstance(graph.outputs[k], (Ref, Splat)):
+            graph.outputs[k] = None
+
+
 def _starts_with(args: Sequence[Any], receivers: Sequence[Any]) -> bool:
     """Return whether the first arguments are the very receivers."""
     return len(args) >= len(receivers) and all(map(is_, args, receivers))
 
 
 def specialize_to_shape(
-    trial: TraceAttempt, text: LoweredProgram | Executable, result: Any, *passed: Any
+    trial: TraceAttempt,
+    text: LoweredProgram | Executable,
+    result: Any,
+    aliases: ResultAliases | None = None,
 ) -> ShapeSpecialization:
     """Build the shape specialization of a trace.
+
+    Args:
+        trial: The trace.
+        text: Its program.
+        result: The result of an eager call.
+        aliases: Aliases in that result; None if they are known only for another size.
 
     Raises:
         NotCompilableError: no program can return what the function does.
     """
     outs = _output_allocator(output_specs(text.plan))
-    return ShapeSpecialization(
-        text.inputs, outs, ResultBuilder(text, trial.result, result, *passed)
-    )
+    readers: dict[int, Any] = {}
+    if trial.guards is not None and any(type(leaf) is ndarray for leaf in leaves(trial.result)):
+        readers = trial.guards.array_readers()
+        several = {array for array, reader in readers.items() if reader is None}
+        trial.guards.guard_identity([x for x in leaves(trial.result) if id(x) in several])
+    results = ResultBuilder(text, trial.result, result, aliases, readers)
+    return ShapeSpecialization(text.inputs, outs, results)
 
 
 def _output_allocator(specs: Sequence[tuple[Any, Any]]) -> Callable[[], list[Any]]:

@@ -144,11 +144,11 @@ class NativeDispatch:
         )
         self.call: Callable[..., Any] = call
         if int(self._block[BLOCK_FIELDS["form"]]) == LIST_RESULT:
-            tree = results.tree
+            assemble = results.assemble
 
             def filled(*args: Any) -> Any:
                 result: Any = call(*args)
-                return result if result is missed else unflatten(tree, result)
+                return result if result is missed else assemble(result, args)
 
             self.call = filled
 
@@ -195,7 +195,7 @@ class NativeDispatch:
                 SINGLE_RESULT
                 if results.bare
                 else TUPLE_RESULT
-                if flat and _is_flat_tree(results.tree)
+                if flat and not results.derived and _is_flat_tree(results.tree)
                 else LIST_RESULT
             )
         self._held.append(results.tree)
@@ -337,6 +337,8 @@ def native_dispatch_of(
     if not (executable.module.direct and native_dispatch_available()):
         return None
     if not all(isinstance(rate[0], Group) for rate in rates):
+        return None
+    if results.derived and not results.leaves:
         return None
     kinds = [leaf.kind for leaf in results.leaves]
     shapes = [shape for shape, _ in executable.outputs]

@@ -23,9 +23,17 @@ from odyssey.compiler.native_dispatch.tables import (
     VARIABLE_RESULT,
 )
 from odyssey.compiler.pipeline import LoweredProgram
+from odyssey.compiler.result_aliases import (
+    Alias,
+    ResultAliases,
+    View,
+    find_aliases,
+    view_between,
+)
 from odyssey.compiler.runtime.executable import Executable
-from odyssey.devices.ownership import may_alias
+from odyssey.devices.ownership import owner_of
 from odyssey.errors import OdysseyError
+from odyssey.graph.alias_analysis import VIEWS
 from odyssey.graph.graph import Graph, Ref, Splat
 from odyssey.table.value import (
     Info,
@@ -37,13 +45,16 @@ from odyssey.table.value import (
     is_trainable,
     make_value,
 )
-from odyssey.tree import containers, extras_in, leaves, unflatten
+from odyssey.tree import children_of, containers, extras_in, leaves, unflatten
+from odyssey.tree_rebuild import rebuild_container
 from odyssey.variable import Variable
 
 __all__ = ["ResultLeaf", "ResultBuilder", "NotCompilableError"]
 
 
-_NONE_PASSED: Mapping[int, int] = MappingProxyType({})
+ALIASED_RESULTS = "two of its results share memory"
+
+_NO_READERS: Mapping[int, Callable[[], Any] | None] = MappingProxyType({})
 
 
 class NotCompilableError(OdysseyError):
@@ -75,12 +86,16 @@ class ResultBuilder:
         executable: Executable or lowered program.
         traced: Result of the trace.
         seen: Result of an eager call, whose kinds of leaves are taken over.
-        passed: For each leaf that is an argument itself, the position of that argument.
+        aliases: Aliases in that result; None if they are known only for another size.
+        readers: By id of a captured array, a function that returns the present one; None if
+            several paths lead to the array.
 
     Attributes:
-        leaves: How each leaf is made.
-        passes: Whether a leaf is an argument: the arguments then follow the output buffers.
-        bare: Whether the result is a single leaf.
+        leaves: How each leaf is made that the program computes, or that is a fixed object.
+        derived: For each other leaf its position in the tree, and how it is made of the others,
+            of captured arrays, or of the arguments.
+        keeps_layout: Whether arguments must be C-contiguous, as those of the eager call were.
+        bare: Whether the result is a single leaf, one of ``leaves``.
         held: Whether the result is a captured object.
         tree: Tree that the leaves are put into, if there are several.
 
@@ -93,56 +108,240 @@ class ResultBuilder:
         executable: Executable | LoweredProgram,
         traced: Any,
         seen: Any,
-        passed: Mapping[int, int] = _NONE_PASSED,
+        aliases: ResultAliases | None = None,
+        readers: Mapping[int, Callable[[], Any] | None] = _NO_READERS,
     ) -> None:
-        self.tree, self.passes = traced, bool(passed)
         symbols, found = leaves(traced), leaves(seen)
         if len(symbols) != len(found):
             raise NotCompilableError("the structure of its result changes")
-        outputs = executable.graph.outputs
-        anew = _freshly_allocated_values(executable.graph)
-        place = iter(range(len(executable.plan.outputs)))
-        known: dict[int, int] = {}
-        self.leaves: list[ResultLeaf] = []
-        _refuse_aliased_results([array_of(leaf) for leaf in found])
+        known = find_aliases(found, ()) if aliases is None else aliases
+        if known.refusal is not None:
+            raise NotCompilableError(known.refusal)
+        if aliases is None and any(alias.view for alias in known.by_leaf.values()):
+            raise NotCompilableError(ALIASED_RESULTS)
         if aliases_states(found, executable.graph):
             raise NotCompilableError("it returns a view of a Variable's array")
-        for k, (symbol, leaf, output) in enumerate(zip(symbols, found, outputs, strict=True)):
-            if not isinstance(output, (Ref, Splat)):
-                self.leaves.append(_constant_leaf(leaf, output))
-                continue
-            at = next(place)
-            if symbol is leaf:  # a captured object
-                self.leaves.append(_captured_leaf(leaf))
-                continue
-            if id(symbol) in known and isinstance(symbol, (Value, Symbol)):
-                raise NotCompilableError("it returns one value twice")
-            known[id(symbol)] = k
-            if k in passed:
-                self.leaves.append(_argument_leaf(executable, output, passed[k]))
-                continue
-            if k in executable.graph.returned_gradients:
-                self.leaves.append(
-                    _gradient_leaf(executable, executable.graph.returned_gradients[k], leaf)
-                )
-                continue
-            # According to the graph, before copies separated aliased results.
-            there = executable.sources[k] < 0 and getattr(output, "id", None) not in anew
-            if there and not _owns_fresh_memory(array_of(symbol), array_of(leaf)):
-                raise NotCompilableError("it returns an argument, or a view of one")
-            self.leaves.append(_output_leaf(leaf, at, symbol))
-        self.bare = len(self.leaves) == 1 and leaves(traced)[0] is traced
-        self.held = traced is seen  # a captured object
+        if aliases is not None and not known.contiguous and _reshapes_results(executable.graph):
+            raise NotCompilableError(
+                "it returns a result and a reshaped one, and an argument is not contiguous"
+            )
+        self.held = traced is seen and readers.get(id(traced)) is None
+        tree, entries, own = _collapse_captured_containers(traced, seen, executable.graph.outputs)
+        self.tree = traced if self.held else tree
+        self._single = len(entries) == 1 and leaves(self.tree)[0] is self.tree
+        self.keeps_layout = any(a.is_input or a.view for a in known.by_leaf.values())
+        self.leaves: list[ResultLeaf] = []
+        self._slots: list[int] = []  # positions of ``leaves`` in the tree
+        self._count = len(entries)
+        made = _LeafMaker(executable, known, readers, aliases is not None)
+        present: list[tuple[int, _Derive]] = []
+        views: list[tuple[int, _Derive]] = []
+        repeated: list[tuple[int, _Derive]] = []
+        slots = {entry.position: slot for slot, entry in enumerate(entries)}
+        for slot, entry in enumerate(entries):
+            alias = known.by_leaf.get(entry.position)
+            if (reader := made.present_reader(entry)) is not None:
+                present.append((slot, reader))
+            elif entry.is_captured:
+                self._add(slot, _captured_leaf(entry.leaf))
+            elif alias is None:
+                self._add(slot, made.leaf(entry))
+            else:
+                made.check_alias(entry, alias, slots)
+                source = alias.source if alias.is_input else slots[alias.source]
+                derive = _derive_leaf(entry, alias, source)
+                (repeated if alias.view is None else views).append((slot, derive))
+        self.keeps_layout |= made.needs_layout
+        self.derived = [*present, *views, *repeated]  # each of those before it
+        self.bare = self._single and not self.derived
         if not self.held:
-            _refuse_captured_containers(traced, seen)
+            if len(set(own)) != len(own):
+                raise NotCompilableError("it returns one container twice")
+            _refuse_changed_attributes(traced, seen)
 
-    def build(self, outs: Sequence[Any]) -> Any:
-        """Return the result for filled output buffers."""
+    def _add(self, slot: int, leaf: ResultLeaf) -> None:
+        self._slots.append(slot)
+        self.leaves.append(leaf)
+
+    def build(self, outs: Sequence[Any], given: Sequence[Any]) -> Any:
+        """Return the result for filled output buffers and the call's inputs."""
         if self.held:
             return self.tree
         if self.bare:
             return self.leaves[0].make(outs)
-        return unflatten(self.tree, [leaf.make(outs) for leaf in self.leaves])
+        return self.assemble([leaf.make(outs) for leaf in self.leaves], given)
+
+    def assemble(self, values: list[Any], given: Sequence[Any]) -> Any:
+        """Return the result for the values of ``leaves`` and the call's inputs."""
+        if self.derived:
+            made, values = values, [None] * self._count
+            for slot, value in zip(self._slots, made, strict=True):
+                values[slot] = value
+            for slot, derive in self.derived:
+                values[slot] = derive(values, given)
+        return values[0] if self._single else unflatten(self.tree, values)
+
+
+class _Entry(NamedTuple):
+    """One leaf of a result, or a captured container in it.
+
+    Attributes:
+        position: Its position among all leaves; -1 for a container.
+        symbol: The leaf in the trace.
+        leaf: The leaf in the eager call.
+        output: The output of the graph.
+        at: Its output buffer; -1 if it has none.
+        is_captured: Whether it is the same object in both.
+    """
+
+    position: int
+    symbol: Any
+    leaf: Any
+    output: Any
+    at: int
+    is_captured: bool
+
+
+# Makes a leaf of the values of other leaves, and of the call's inputs.
+_Derive = Callable[[Sequence[Any], Sequence[Any]], Any]
+
+
+def _collapse_captured_containers(
+    traced: Any, seen: Any, outputs: Sequence[Any]
+) -> tuple[Any, list[_Entry], list[int]]:
+    """Return the result of the trace with each captured container as a leaf.
+
+    Returns:
+        The result, its leaves, and the ids of the containers that each run makes.
+    """
+    entries: list[_Entry] = []
+    own: list[int] = []
+    position = buffer = 0
+
+    def collapse(one: Any, other: Any) -> Any:
+        nonlocal position, buffer
+        if next(containers(one), None) is None:
+            output = outputs[position]
+            has_buffer = isinstance(output, (Ref, Splat))
+            captured = one is other and (has_buffer or (output is None and one is not None))
+            at = buffer if has_buffer else -1
+            entries.append(_Entry(position, one, other, output, at, captured))
+            position, buffer = position + 1, buffer + has_buffer
+            return one
+        if one is other and type(one) is not tuple:
+            entries.append(_Entry(-1, one, one, None, -1, True))
+            inside = len(leaves(one))
+            buffer += sum(
+                isinstance(o, (Ref, Splat)) for o in outputs[position : position + inside]
+            )
+            position += inside
+            return object()
+        parts, others = children_of(one)[1], children_of(other)[1]
+        if type(one) is not type(other) or len(parts) != len(others):
+            raise NotCompilableError("the structure of its result changes")
+        if type(one) is not tuple:
+            own.append(id(other))
+        made = [collapse(part, that) for part, that in zip(parts, others, strict=True)]
+        unchanged = all(new is old for new, old in zip(made, parts, strict=True))
+        return one if unchanged else rebuild_container(one, made)
+
+    return collapse(traced, seen), entries, own
+
+
+class _LeafMaker:
+    """Decides how the leaves of one result are made.
+
+    Attributes:
+        needs_layout: Whether a leaf is right only for inputs that are C-contiguous.
+    """
+
+    def __init__(
+        self,
+        executable: Executable | LoweredProgram,
+        aliases: ResultAliases,
+        readers: Mapping[int, Callable[[], Any] | None],
+        is_this_size: bool,
+    ) -> None:
+        self._executable, self._aliases, self._readers = executable, aliases, readers
+        self._anew = _freshly_allocated_values(executable.graph)
+        self._is_this_size = is_this_size
+        self.needs_layout = False
+
+    def present_reader(self, entry: _Entry) -> _Derive | None:
+        """Return how a leaf is made that is a captured array, or a view of one; None for others."""
+        symbol = entry.symbol
+        reader = self._readers.get(id(symbol)) if entry.position >= 0 else None
+        if reader is not None:
+            return lambda values, given: reader()
+        alias = self._aliases.by_leaf.get(entry.position)
+        is_repeated = alias is not None and alias.view is None
+        if type(symbol) is not ndarray or entry.is_captured or is_repeated:
+            return None
+        owner = owner_of(symbol)
+        near = [(id, read) for id, read in self._readers.items() if _shows(id, read, owner)]
+        if not near:
+            if owner is owner_of(entry.leaf):
+                raise NotCompilableError("it returns a view of an array that lasts")
+            return None
+        if len(near) > 1 or near[0][1] is None or not self._is_this_size:
+            raise NotCompilableError("it returns a view of an array that it reads")
+        read = near[0][1]
+        view = view_between(symbol, read())
+        if view is None:
+            raise NotCompilableError("it returns a view of an array that it reads")
+        return lambda values, given: view.of(read())
+
+    def check_alias(self, entry: _Entry, alias: Alias, slots: Mapping[int, int]) -> None:
+        """Raise NotCompilableError where a leaf cannot be made of another, or of an input."""
+        gradients = self._executable.graph.returned_gradients
+        if alias.is_input:
+            return
+        if alias.source not in slots:
+            raise NotCompilableError(ALIASED_RESULTS)
+        if alias.view is None:
+            if gradients.get(entry.position) is not gradients.get(alias.source):
+                raise NotCompilableError(ALIASED_RESULTS)
+            return
+        node = self._executable.plan.outputs[alias.source]
+        if entry.position in gradients or node is None or node.kind == "result":
+            raise NotCompilableError(ALIASED_RESULTS)
+
+    def leaf(self, entry: _Entry) -> ResultLeaf:
+        """Return how a leaf is made that is an output of the program, or a constant."""
+        executable, k = self._executable, entry.position
+        if entry.at < 0:
+            return _constant_leaf(entry.leaf, entry.output)
+        if k in executable.graph.returned_gradients:
+            return _gradient_leaf(executable, executable.graph.returned_gradients[k], entry.leaf)
+        if type(entry.symbol) is ndarray:  # ``present_reader`` found that each call makes it anew
+            return _output_leaf(entry.leaf, entry.at, entry.symbol)
+        # According to the graph, before copies separated aliased results.
+        passed_on = (
+            executable.sources[k] < 0 and getattr(entry.output, "id", None) not in self._anew
+        )
+        if passed_on and not _owns_fresh_memory(array_of(entry.symbol), array_of(entry.leaf)):
+            is_input = -2 - len(executable.graph.inputs) < executable.sources[k] < -1
+            if not (is_input and self._is_this_size and self._aliases.contiguous):
+                raise NotCompilableError("it returns an argument, or a view of one")
+            self.needs_layout = True  # of others it may return a view
+        return _output_leaf(entry.leaf, entry.at, entry.symbol)
+
+
+def _shows(id_of_array: int, read: Callable[[], Any] | None, owner: Any) -> bool:
+    """Return whether a captured array lies in the memory of an owner."""
+    return id_of_array == id(owner) or (read is not None and owner_of(read()) is owner)
+
+
+def _derive_leaf(entry: _Entry, alias: Alias, source: int) -> _Derive:
+    """Return how a leaf is made of another leaf, or of an input, at ``source``."""
+    view, is_input = alias.view, alias.is_input
+    if view is None:
+        return lambda values, given: (given if is_input else values)[source]
+    kept: View = view
+    if type(entry.leaf) is ndarray:
+        return lambda values, given: kept.of(array_of((given if is_input else values)[source]))
+    wrap = _output_leaf(entry.leaf, 0, entry.symbol).make
+    return lambda values, given: wrap((kept.of(array_of((given if is_input else values)[source])),))
 
 
 def _owns_fresh_memory(made: Any, before: Any) -> bool:
@@ -170,14 +369,26 @@ def _freshly_allocated_values(graph: Graph) -> set[int]:
     return found
 
 
-def _refuse_captured_containers(traced: Any, seen: Any) -> None:
-    """Refuse a result with containers that are the same in each call, or that repeat."""
-    own = {id(one) for one, _ in containers(traced) if type(one) is not tuple}
-    found = [id(one) for one, _ in containers(seen) if type(one) is not tuple]
-    if not own.isdisjoint(found):
-        raise NotCompilableError("it returns a captured container")
-    if len(set(found)) != len(found):
-        raise NotCompilableError("it returns one container twice")
+def _reshapes_results(graph: Graph) -> bool:
+    """Return whether an output is reshaped from what another shows, and so may be a view of it."""
+    shown = {
+        ids[0]: (row.name, operands[0].id)
+        for row, operands, _, ids, _ in graph.instructions
+        if row.name in VIEWS and isinstance(operands[0], Ref)
+    }
+    roots: dict[int, list[bool]] = {}
+    for output in graph.outputs:
+        if isinstance(output, Ref):
+            id, is_reshaped = output.id, False
+            while id in shown:
+                name, id = shown[id]
+                is_reshaped |= name == "reshape"
+            roots.setdefault(id, []).append(is_reshaped)
+    return any(len(found) > 1 and any(found) for found in roots.values())
+
+
+def _refuse_changed_attributes(traced: Any, seen: Any) -> None:
+    """Refuse a result with containers whose attributes of their own differ from run to run."""
     for (path, one), (other, thing) in zip(extras_in(traced), extras_in(seen), strict=False):
         if path != other or not _is_same_constant(one, thing):
             raise NotCompilableError(
@@ -198,14 +409,6 @@ def _is_same_constant(one: Any, other: Any) -> bool:
     return one is other or (plain and repr(one) == repr(other))
 
 
-def _refuse_aliased_results(found: Sequence[Any]) -> None:
-    """Refuse results that alias one another."""
-    arrays = [array for array in found if type(array) is ndarray and array.size]
-    for k, one in enumerate(arrays):
-        if may_alias(one, arrays[k + 1 :]):
-            raise NotCompilableError("two of its results share memory")
-
-
 def _captured_leaf(leaf: Any) -> ResultLeaf:
     """Return a leaf that is a captured object."""
     return ResultLeaf(lambda outs: leaf, HELD_OBJECT, leaf)
@@ -217,14 +420,6 @@ def _constant_leaf(leaf: Any, output: Any) -> ResultLeaf:
     if not plain or type(output) is not type(leaf):
         raise NotCompilableError(f"it returns {describe_type(leaf)}")
     return _captured_leaf(output)  # the eager call may have had other scalars
-
-
-def _argument_leaf(executable: Executable | LoweredProgram, output: Any, place: int) -> ResultLeaf:
-    """Return a leaf that is an argument itself; the program has a private copy."""
-    inputs = executable.graph.inputs
-    if output != Ref(inputs[place][0]):
-        raise NotCompilableError("it returns an argument, and the graph has another value there")
-    return ResultLeaf(itemgetter(place - len(inputs)), None, None)
 
 
 def _gradient_leaf(executable: Executable | LoweredProgram, variable: Any, leaf: Any) -> ResultLeaf:

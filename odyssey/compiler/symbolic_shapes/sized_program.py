@@ -281,16 +281,19 @@ class SizedProgram(CompiledCall):
 
     # -------------------------------------------------------------- running
 
-    def run(self, arrays: Sequence[Any]) -> Any:
+    def run(self, arrays: Sequence[Any], given: Sequence[Any] | None = None) -> Any:
         """Run a call and return its result; CACHE_MISS if nothing was executed."""
         try:
             has_sizes = self.sizes_of(arrays) in self._sized
         except (AttributeError, IndexError):
             return CACHE_MISS
-        return super().run(arrays) if has_sizes else CACHE_MISS
+        return super().run(arrays, given) if has_sizes else CACHE_MISS
 
     def _check_guards_and_run(
-        self, arrays: Sequence[Any], shape: ShapeSpecialization | None = None
+        self,
+        arrays: Sequence[Any],
+        given: Sequence[Any] | None,
+        shape: ShapeSpecialization | None = None,
     ) -> Any:
         # The program is locked: no other thread may set the numbers of another size before it ran.
         entry = self._sized.get(self.sizes_of(arrays))
@@ -302,7 +305,7 @@ class SizedProgram(CompiledCall):
         self.executable.host_calls = entry.host_calls
         self.executable.use_arguments(entry.arguments)
         self.numbers = self.executable.numbers = entry.scalar_inputs
-        return super()._check_guards_and_run(arrays, entry.shape)
+        return super()._check_guards_and_run(arrays, given, entry.shape)
 
     def specialization_for(self, arrays: Sequence[Any]) -> ShapeSpecialization:
         """Return the specialization for arguments' sizes; BindingError if there is none."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from odyssey.compiler.arguments import (
-    alias_refusal,
+    input_alias_refusal,
     input_leaves,
     is_flat,
     program_arguments,
@@ -233,7 +233,7 @@ class DynamicShapes:
         if specialization.recorded_runs > _MAX_PROGRAMS:
             specialization.refusal = f"numbers that are fixed differed {_MAX_PROGRAMS} times"
         specialization.runs = [*specialization.runs[1 - _MAX_PROGRAMS :], (static, result, traced)]
-        specialization.refusal = specialization.refusal or alias_refusal(result, inputs)
+        specialization.refusal = specialization.refusal or input_alias_refusal(result, inputs)
 
     def _record_failure(
         self,
@@ -264,6 +264,8 @@ class DynamicShapes:
         result, case = compiled._looked(args, named)
         if case is not None and case.was_run:
             specialization.refusal = case.refusal
+            if any(alias.is_input or alias.view for alias in case.aliases.by_leaf.values()):
+                specialization.refusal = "it returns arguments, or views that depend on sizes"
             if case.result[0] is not None:
                 specialization.runs = [(*case.result, [])]
         return result
