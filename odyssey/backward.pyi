@@ -309,14 +309,22 @@ def eig(
     *,
     a: ArrayLike = ...,
 ) -> _Array: ...
+def eigenvalue_pullback(
+    g: ArrayLike,
+    cotangent: ArrayLike,
+    a: ArrayLike,
+    UPLO: str = "L",
+    solver: str = "eigh",
+    constant: bool = False,
+) -> tuple[_Array, _Array]:
+    """The gradients in cotangent and a."""
 def eigh(
     g_eigenvalues: ArrayLike | None,
     g_eigenvectors: ArrayLike | None,
+    a: ArrayLike,
     eigenvalues: ArrayLike,
     eigenvectors: ArrayLike,
     UPLO: str = "L",
-    *,
-    a: ArrayLike = ...,
 ) -> _Array: ...
 def eigvals(g: ArrayLike, a: ArrayLike) -> _Array: ...
 def eigvalsh(g: ArrayLike, a: ArrayLike, UPLO: str = "L") -> _Array: ...
@@ -793,6 +801,10 @@ def silu_slope(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def sin(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def sinc(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def sine_quotient(g: ArrayLike, x: ArrayLike, order: int) -> _Array: ...
+def singular_value_pullback(
+    g: ArrayLike, cotangent: ArrayLike, a: ArrayLike, solver: str = "values", constant: bool = False
+) -> tuple[_Array, _Array]:
+    """The gradients in cotangent and a."""
 def sinh(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def slogdet(
     g_sign: ArrayLike | None, g_logabsdet: ArrayLike | None, a: ArrayLike, sign: ArrayLike
@@ -865,11 +877,11 @@ def svd_factors(
     g_U: ArrayLike | None,
     g_S: ArrayLike | None,
     g_Vh: ArrayLike | None,
+    a: ArrayLike,
     U: ArrayLike,
     S: ArrayLike,
     Vh: ArrayLike,
-    *,
-    a: ArrayLike = ...,
+    full_matrices: bool = True,
 ) -> _Array: ...
 def svdvals(g: ArrayLike, a: ArrayLike) -> _Array: ...
 def take(

@@ -34,6 +34,7 @@ __all__ = [
     "diag_embed",
     "dot",
     "eig",
+    "eigenvalue_pullback",
     "eigh",
     "eigvals",
     "eigvalsh",
@@ -57,6 +58,7 @@ __all__ = [
     "pinv",
     "qr",
     "qr_factors",
+    "singular_value_pullback",
     "slogdet",
     "solve",
     "solve_or_nan",
@@ -243,6 +245,41 @@ def eig(a: V, /, *, tape: Tape | None = None) -> tuple[V, V]:
     """Eigenvalues and eigenvectors, as columns, of square matrices; complex, in no order."""
 @overload
 def eig(a: Plain, /, *, tape: Tape | None = None) -> tuple[Array, Array]: ...
+
+@overload
+def eigenvalue_pullback(
+    cotangent: V,
+    a: Operand,
+    /,
+    UPLO: str = "L",
+    *,
+    solver: str = "eigh",
+    constant: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """VJP of the eigenvalues of Hermitian matrices ``a``, along their cotangent."""
+@overload
+def eigenvalue_pullback(
+    cotangent: Plain,
+    a: V,
+    /,
+    UPLO: str = "L",
+    *,
+    solver: str = "eigh",
+    constant: bool = False,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def eigenvalue_pullback(
+    cotangent: Plain,
+    a: Plain,
+    /,
+    UPLO: str = "L",
+    *,
+    solver: str = "eigh",
+    constant: bool = False,
+    tape: Tape | None = None,
+) -> Array: ...
 
 @overload
 def eigh(a: V, /, UPLO: str = "L", *, tape: Tape | None = None) -> tuple[V, V]:
@@ -441,6 +478,38 @@ def qr_factors(a: V, /, mode: str = "reduced", *, tape: Tape | None = None) -> t
 def qr_factors(
     a: Plain, /, mode: str = "reduced", *, tape: Tape | None = None
 ) -> tuple[Array, Array]: ...
+
+@overload
+def singular_value_pullback(
+    cotangent: V,
+    a: Operand,
+    /,
+    *,
+    solver: str = "values",
+    constant: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """VJP of the singular values of matrices ``a``, along their cotangent."""
+@overload
+def singular_value_pullback(
+    cotangent: Plain,
+    a: V,
+    /,
+    *,
+    solver: str = "values",
+    constant: bool = False,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def singular_value_pullback(
+    cotangent: Plain,
+    a: Plain,
+    /,
+    *,
+    solver: str = "values",
+    constant: bool = False,
+    tape: Tape | None = None,
+) -> Array: ...
 
 @overload
 def slogdet(a: V, /, *, tape: Tape | None = None) -> tuple[V, V]:

@@ -8,6 +8,12 @@ Eigenvectors are unique up to a sign or complex phase, and up to a rotation amon
 The derivative uses the gauge ``vdot(v, dv) = 0``; it is exact for functions that do not depend on
 the phase. For equal eigenvalues, gradients of the eigenvalues are exact and finite; derivatives of
 the eigenvectors, and second derivatives, are undefined and come out as infinities or NaN.
+
+Second derivatives of eigenvalues contain ``(g[i] - g[j]) / (w[i] - w[j])`` for cotangents ``g``,
+which for a symmetric function, such as ``sum(w**2)``, is finite however close the eigenvalues are.
+``eigenvalue_pullback`` is the gradient as an op of its own, whose derivative has these quotients:
+those of rounded vectors, which differ for close eigenvalues, never enter them. Gaps are those of
+the eigenvalues that ``g`` was computed from; ``eigh`` and ``eigvalsh`` round differently.
 """
 
 from __future__ import annotations
@@ -16,19 +22,21 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import format_value
-from odyssey.errors import SettingError
+from odyssey.checks import check_choice, check_flag, format_value
+from odyssey.errors import SettingError, ShapeError
 from odyssey.linalg import lapack
 from odyssey.linalg.matrix_products import adjoint_of, matmul
-from odyssey.linalg.matrix_shapes import check_square, real_dtype_of
+from odyssey.linalg.matrix_shapes import check_square, lapack_dtype, real_dtype_of
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
-from odyssey.ops.elementwise.choice import equal, logical_and, logical_or, where
+from odyssey.ops.elementwise.choice import equal, logical_or, where
 from odyssey.ops.elementwise.complex_numbers import conj, real
 from odyssey.ops.reductions.reduce import sum
+from odyssey.ops.reductions.variance import over_length
 from odyssey.ops.structure.shape import expand_dims, matrix_transpose
-from odyssey.spec import Array, Spec
+from odyssey.spec import Array, Spec, spec_of
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.value import Value
 
 # ------------------------------------------------------------------ shapes and options
 
@@ -78,18 +86,53 @@ def hermitian_from_triangle_vjp(g: Any, UPLO: str) -> Any:
     return mul(add(g, adjoint_of(g)), triangle_weights(g, UPLO))
 
 
+def differences(x: Any) -> Any:
+    """``x[i] - x[j]`` for all pairs along the last axis, as an element ``[j, i]``."""
+    return sub(expand_dims(x, -2), expand_dims(x, -1))
+
+
 def _divide_by_gaps(x: Any, w: Any) -> Any:
-    """``x[j, i] / (w[i] - w[j])``, 0 on the diagonal; for equal ``w``, 0 only where ``x`` is 0."""
-    gaps = sub(expand_dims(w, -2), expand_dims(w, -1))
-    skipped = logical_and(equal(gaps, 0), equal(x, 0))
-    skipped = logical_or(skipped, np.eye(x.shape[-1], dtype=bool))
-    return where(skipped, 0, div(x, where(skipped, 1, gaps)))
+    """``x[j, i] / (w[i] - w[j])``, 0 on the diagonal; for equal ``w``, 0 only where ``x`` is 0.
+
+    The derivative of that 0 is infinite or NaN.
+    """
+    diagonal_mask = np.eye(x.shape[-1], dtype=bool)
+    return over_length(where(diagonal_mask, 0, x), where(diagonal_mask, 1, differences(w)))
 
 
-def _eigh_vjp(g_w: Any, g_v: Any, w: Any, v: Any, UPLO: str) -> Any:
-    left = conj(v)
-    inner = _divide_by_gaps(matmul(matrix_transpose(v), g_v), w)
-    inner = add(matmul(left, inner), mul(left, expand_dims(g_w, -2)))
+def times_quotient(x: Any, numerator: Any, denominator: Any, constant: bool) -> Any:
+    """``x * numerator / denominator``, without a floating-point error where that is 0.
+
+    There the result is 0 where ``x`` is 0, and where the numerator is 0 and ``constant``;
+    elsewhere it is unknown, and NaN.
+    """
+    tie = equal(denominator, 0)
+    known = logical_or(equal(x, 0), equal(numerator, 0)) if constant else equal(x, 0)
+    ratio = div(numerator, where(tie, 1, denominator))
+    limit = where(known, *np.array([0, np.nan], ratio.dtype))
+    return mul(x, where(tie, limit, ratio))
+
+
+def is_nothing(g: Any) -> bool:
+    """Return whether a cotangent is of a result that nothing depends on."""
+    return isinstance(g, np.ndarray) and not np.any(g)
+
+
+def _eigh_vjp(g_w: Any, g_v: Any, a: Any, w: Any, v: Any, UPLO: str) -> Any:
+    if isinstance(w, Value):  # an outer tape records: the derivatives of this gradient come next
+        constant = not isinstance(g_w, Value)
+        along_values = eigenvalue_pullback(g_w, a, UPLO, solver="eigh", constant=constant)
+    else:
+        along_values = _eigenvalues_vjp(g_w, v, UPLO)
+    if is_nothing(g_v):
+        return along_values
+    transposed = matrix_transpose(v)
+    inner = matmul(conj(v), _divide_by_gaps(matmul(transposed, g_v), w))
+    return add(along_values, hermitian_from_triangle_vjp(matmul(inner, transposed), UPLO))
+
+
+def _eigenvalues_vjp(g: Any, v: Any, UPLO: str) -> Any:
+    inner = mul(conj(v), expand_dims(g, -2))
     return hermitian_from_triangle_vjp(matmul(inner, matrix_transpose(v)), UPLO)
 
 
@@ -100,10 +143,10 @@ def _eigh_jvp(t: Any, w: Any, v: Any, UPLO: str) -> tuple[Any, Any]:
 
 
 def _eigvalsh_vjp(g: Any, a: Any, UPLO: str) -> Any:
-    v = eigh(a, UPLO)[1]
-    return hermitian_from_triangle_vjp(
-        matmul(mul(conj(v), expand_dims(g, -2)), matrix_transpose(v)), UPLO
-    )
+    if isinstance(a, Value):
+        constant = not isinstance(g, Value)
+        return eigenvalue_pullback(g, a, UPLO, solver="eigvalsh", constant=constant)
+    return _eigenvalues_vjp(g, eigh(a, UPLO)[1], UPLO)
 
 
 def _eigvalsh_jvp(t: Any, a: Any, UPLO: str) -> Any:
@@ -111,7 +154,81 @@ def _eigvalsh_jvp(t: Any, a: Any, UPLO: str) -> Any:
     return real(sum(mul(conj(v), matmul(hermitian_from_triangle(t, UPLO), v)), -2))
 
 
+def _pullback_slope(t: Any, cotangent: Any, a: Any, UPLO: str, solver: str, constant: bool) -> Any:
+    """Derivative of ``eigenvalue_pullback`` in ``a`` along ``t``; it is symmetric."""
+    g, (w, v) = real(cotangent), eigh(a, UPLO)
+    w = eigvalsh(a, UPLO) if solver == "eigvalsh" else w
+    turned = matmul(adjoint_of(v), matmul(hermitian_from_triangle(t, UPLO), v))
+    turned = where(np.eye(a.shape[-1], dtype=bool), 0, turned)
+    inner = times_quotient(turned, differences(g), differences(w), constant)
+    moved = conj(matmul(matmul(v, inner), adjoint_of(v)))
+    return hermitian_from_triangle_vjp(moved, UPLO)
+
+
 # ------------------------------------------------------------------ rows
+
+
+def _pullback_spec(cotangent: Spec, a: Spec, UPLO: str, solver: str, constant: bool) -> Spec:
+    who = "eigenvalue_pullback"
+    dtype = check_square(who, a)
+    lapack_dtype(who, "cotangent", cotangent)
+    if cotangent.shape != a.shape[:-1]:
+        raise ShapeError(
+            f"{who}: cotangent {cotangent.shape} for a {a.shape}; wanted is {a.shape[:-1]}"
+        )
+    return Spec(a.shape, np.result_type(real_dtype_of(cotangent.dtype), dtype))
+
+
+@op(
+    decomposition=lambda cotangent, a, UPLO, solver, constant: _eigenvalues_vjp(
+        real(cotangent), eigh(a, UPLO)[1], UPLO
+    ),
+    raises=True,
+    infer=_pullback_spec,
+    prepare=lambda UPLO, solver, constant: (
+        *_uplo_option("eigenvalue_pullback")(UPLO),
+        check_choice("eigenvalue_pullback", "solver", solver, ("eigh", "eigvalsh")),
+        check_flag("eigenvalue_pullback", "constant", constant),
+    ),
+    vjp={
+        "cotangent": lambda t, a, UPLO, solver, constant: _eigvalsh_jvp(t, a, UPLO),
+        "a": lambda t, cotangent, a, UPLO, solver, constant: _pullback_slope(
+            t, cotangent, a, UPLO, solver, constant
+        ),
+    },
+    jvp={
+        "cotangent": lambda t, a, UPLO, solver, constant: _eigenvalues_vjp(
+            t, eigh(a, UPLO)[1], UPLO
+        ),
+        "a": lambda t, cotangent, a, UPLO, solver, constant: _pullback_slope(
+            t, cotangent, a, UPLO, solver, constant
+        ),
+    },
+    kinks="for equal eigenvalues NaN, or 0 for equal cotangents that are constant",
+    samples=[
+        sample((3,), (3, 3)),
+        sample((2, 3), (2, 3, 3), UPLO="U", solver="eigvalsh"),
+        sample((0,), (0, 0)),
+    ],
+    rejects=[
+        reject((3,), (2, 3), match="square matrices"),
+        reject((2,), (3, 3), match=r"wanted is \(3,\)"),
+        reject((2,), (2, 2), UPLO="X", error=SettingError, match="pass 'L' or 'U'"),
+        reject((2,), (2, 2), solver="lu", error=SettingError, match="solver"),
+    ],
+)
+def eigenvalue_pullback(
+    cotangent: Any, a: Any, /, UPLO: str = "L", *, solver: str = "eigh", constant: bool = False
+) -> Any:
+    """VJP of the eigenvalues of Hermitian matrices ``a``, along their cotangent.
+
+    ``solver`` names the op that computed the eigenvalues, ``"eigh"`` or ``"eigvalsh"``. For equal
+    eigenvalues the derivative in ``a`` is known only where cotangents are equal and ``constant``.
+    """
+    spec = _pullback_spec(spec_of(cotangent), spec_of(a), UPLO, solver, constant)
+    out = _eigenvalues_vjp(np.real(cotangent), lapack.eigh(a, UPLO)[1], UPLO)
+    return np.asarray(out, spec.dtype)
+
 
 _REJECTS = [
     reject((2, 3), match="square matrices"),
@@ -127,8 +244,8 @@ _REJECTS = [
     infer=_eigh_spec,
     prepare=_uplo_option("eigh"),
     vjp={
-        "a": lambda g_eigenvalues, g_eigenvectors, eigenvalues, eigenvectors, UPLO: _eigh_vjp(
-            g_eigenvalues, g_eigenvectors, eigenvalues, eigenvectors, UPLO
+        "a": lambda g_eigenvalues, g_eigenvectors, a, eigenvalues, eigenvectors, UPLO: _eigh_vjp(
+            g_eigenvalues, g_eigenvectors, a, eigenvalues, eigenvectors, UPLO
         )
     },
     jvp={

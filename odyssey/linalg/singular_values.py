@@ -4,7 +4,8 @@ Singular vectors are unique up to a sign or complex phase that each pair shares,
 among equal singular values, and up to any rotation beyond the last singular value. The derivative
 uses the gauge of least rotation; it is exact for functions that do not depend on these choices. For
 equal singular values, gradients of the values are exact and finite; derivatives of the vectors, and
-second derivatives, are undefined and come out as infinities or NaN.
+second derivatives, are undefined and come out as infinities or NaN. Second derivatives at close
+singular values are those of ``singular_value_pullback``, as in ``hermitian_eigenvalues``.
 """
 
 from __future__ import annotations
@@ -13,21 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import check_flag, check_number
-from odyssey.errors import DTypeError, LinAlgError, ShapeError
+from odyssey.checks import check_choice, check_flag, check_number
+from odyssey.errors import DTypeError, LinAlgError, SettingError, ShapeError
 from odyssey.linalg import lapack
-from odyssey.linalg.hermitian_eigenvalues import eigh
+from odyssey.linalg.hermitian_eigenvalues import differences, eigh, is_nothing, times_quotient
 from odyssey.linalg.matrix_products import adjoint_of, matmul
 from odyssey.linalg.matrix_shapes import (
     HALF_MATRIX,
     NOT_MATRICES,
     check_matrices,
     check_square,
+    lapack_dtype,
     real_dtype_of,
     require_finite,
 )
 from odyssey.ops.elementwise.arithmetic import add, mul, neg, sub
-from odyssey.ops.elementwise.choice import keep_where, less, not_equal, where
+from odyssey.ops.elementwise.choice import keep_where, less, logical_and, not_equal, where
 from odyssey.ops.elementwise.complex_numbers import absolute, conj, real
 from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.reductions.variance import over_length
@@ -38,9 +40,10 @@ from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import astype, expand_dims, matrix_transpose
 from odyssey.ops.structure.sorting import argsort
-from odyssey.spec import Spec
+from odyssey.spec import Spec, spec_of
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.value import Value
 
 _SVD = type(np.linalg.svd(np.eye(1)))
 
@@ -67,7 +70,24 @@ def _singular_value_gaps(s: Any) -> tuple[Any, Any, Any, Any]:
     return columns, rows, where(diagonal_mask, 1, sub(columns, rows)), ~diagonal_mask
 
 
-def _svd_vjp(g_u: Any, g_s: Any, g_vh: Any, u: Any, s: Any, vh: Any) -> Any:
+def _svd_vjp(g_u: Any, g_s: Any, g_vh: Any, a: Any, u: Any, s: Any, vh: Any, full: bool) -> Any:
+    if isinstance(s, Value):  # an outer tape records: the derivatives of this gradient come next
+        solver, constant = "full" if full else "reduced", not isinstance(g_s, Value)
+        along_values = singular_value_pullback(g_s, a, solver=solver, constant=constant)
+    else:
+        along_values = _along_singular_values(g_s, u, s, vh)
+    if is_nothing(g_u) and is_nothing(g_vh):
+        return along_values
+    return add(along_values, _singular_vectors_vjp(g_u, g_vh, u, s, vh))
+
+
+def _along_singular_values(g: Any, u: Any, s: Any, vh: Any) -> Any:
+    count = s.shape[-1]
+    u, vh = _split_basis(u, count, True)[0], _split_basis(vh, count, False)[0]
+    return matmul(mul(conj(u), expand_dims(g, -2)), conj(vh))
+
+
+def _singular_vectors_vjp(g_u: Any, g_vh: Any, u: Any, s: Any, vh: Any) -> Any:
     count = s.shape[-1]
     (u, null_u), (vh, null_v) = _split_basis(u, count, True), _split_basis(vh, count, False)
     (g_u, g_null_u), (g_vh, g_null_v) = (
@@ -82,7 +102,6 @@ def _svd_vjp(g_u: Any, g_s: Any, g_vh: Any, u: Any, s: Any, vh: Any) -> Any:
     opposite = add(left, right)
     opposite = over_length(mul(sub(opposite, adjoint_of(opposite)), 0.5), add(columns, rows))
     inner = add(mul(add(common, adjoint_of(common)), 0.5), opposite)
-    inner = add(inner, mul(expand_dims(g_s, -2), np.eye(count, dtype=s.dtype)))
     out_u, out_v = conj(u), conj(vh)
     g_a = matmul(matmul(out_u, inner), out_v)
     if u.shape[-2] > count:
@@ -124,15 +143,52 @@ def _svd_jvp(t: Any, u: Any, s: Any, vh: Any) -> tuple[Any, Any, Any]:
 
 
 def _svdvals_vjp(g: Any, a: Any) -> Any:
-    u, s, vh = svd_factors(a, False)
-    g_nonzero = keep_where(g, not_equal(s, 0))
-    return matmul(mul(conj(u), expand_dims(g_nonzero, -2)), conj(vh))
+    if isinstance(a, Value):
+        constant = not isinstance(g, Value)
+        return singular_value_pullback(g, a, solver="values", constant=constant)
+    return _singular_value_pullback(g, a, "values")
 
 
-def _svdvals_jvp(t: Any, a: Any) -> Any:
+def _singular_value_pullback(g: Any, a: Any, solver: str) -> Any:
+    u, s, vh = svd_factors(a, solver == "full")
+    g = keep_where(g, not_equal(s, 0)) if solver == "values" else g
+    return _along_singular_values(g, u, s, vh)
+
+
+def _pullback_slope(t: Any, cotangent: Any, a: Any, solver: str, constant: bool) -> Any:
+    """Derivative of ``singular_value_pullback`` in ``a`` along ``t``; it is symmetric."""
+    g, (u, s, vh) = real(cotangent), svd_factors(a, solver == "full")
+    s = svdvals(a) if solver == "values" else s
+    count = s.shape[-1]
+    (u, _), (vh, _) = _split_basis(u, count, True), _split_basis(vh, count, False)
+    onto_v, onto_u = matmul(t, adjoint_of(vh)), matmul(adjoint_of(u), t)
+    inner = matmul(adjoint_of(u), onto_v)
+    across = adjoint_of(inner)
+    symmetric, skew = mul(add(inner, across), 0.5), mul(sub(inner, across), 0.5)
+    # On the diagonal nothing turns, but svdvals does not say how a singular value leaves 0.
+    skipped = np.eye(count, dtype=bool)
+    if solver == "values":
+        skipped = logical_and(skipped, not_equal(expand_dims(s, -2), 0))
+    symmetric = where(skipped, 0, symmetric)
+    turned = times_quotient(symmetric, differences(g), differences(s), constant)
+    sums = [add(expand_dims(x, -2), expand_dims(x, -1)) for x in (g, s)]
+    turned = add(turned, times_quotient(skew, *sums, constant))
+    moved = matmul(matmul(u, turned), vh)
+    if u.shape[-2] > count:
+        rest = sub(onto_v, matmul(u, inner))
+        rest = times_quotient(rest, expand_dims(g, -2), expand_dims(s, -2), constant)
+        moved = add(moved, matmul(rest, vh))
+    if vh.shape[-1] > count:
+        rest = sub(onto_u, matmul(inner, vh))
+        rest = times_quotient(rest, expand_dims(g, -1), expand_dims(s, -1), constant)
+        moved = add(moved, matmul(u, rest))
+    return conj(moved)
+
+
+def _svdvals_jvp(t: Any, a: Any, solver: str = "values") -> Any:
     u, s, vh = svd_factors(a, False)
     moved = real(sum(mul(conj(u), matmul(t, adjoint_of(vh))), -2))
-    return keep_where(moved, not_equal(s, 0))
+    return keep_where(moved, not_equal(s, 0)) if solver == "values" else moved
 
 
 # ------------------------------------------------------------------ rows
@@ -152,6 +208,64 @@ def _svdvals_spec(a: Spec) -> Spec:
     return Spec((*a.shape[:-2], min(a.shape[-2:])), real_dtype_of(dtype))
 
 
+def _pullback_spec(cotangent: Spec, a: Spec, solver: str, constant: bool) -> Spec:
+    who = "singular_value_pullback"
+    dtype = check_matrices(who, a)
+    lapack_dtype(who, "cotangent", cotangent)
+    wanted = (*a.shape[:-2], min(a.shape[-2:]))
+    if cotangent.shape != wanted:
+        raise ShapeError(f"{who}: cotangent {cotangent.shape} for a {a.shape}; wanted is {wanted}")
+    return Spec(a.shape, np.result_type(real_dtype_of(cotangent.dtype), dtype))
+
+
+@op(
+    decomposition=lambda cotangent, a, solver, constant: _singular_value_pullback(
+        real(cotangent), a, solver
+    ),
+    raises=True,
+    infer=_pullback_spec,
+    prepare=lambda solver, constant: (
+        check_choice("singular_value_pullback", "solver", solver, ("values", "reduced", "full")),
+        check_flag("singular_value_pullback", "constant", constant),
+    ),
+    vjp={
+        "cotangent": lambda t, a, solver, constant: _svdvals_jvp(t, a, solver),
+        "a": lambda t, cotangent, a, solver, constant: _pullback_slope(
+            t, cotangent, a, solver, constant
+        ),
+    },
+    jvp={
+        "cotangent": lambda t, a, solver, constant: _singular_value_pullback(real(t), a, solver),
+        "a": lambda t, cotangent, a, solver, constant: _pullback_slope(
+            t, cotangent, a, solver, constant
+        ),
+    },
+    kinks="NaN for equal singular values or 0; 0 for equal or zero cotangents that are constant",
+    samples=[
+        sample((3,), (3, 3)),
+        sample((2, 2), (2, 3, 2), solver="full"),
+        sample((2,), (2, 4), solver="reduced"),
+        sample((0,), (0, 2)),
+    ],
+    rejects=[
+        reject((3,), (3,), match="wanted are matrices"),
+        reject((3,), (2, 3), match=r"wanted is \(2,\)"),
+        reject((2,), (2, 2), solver="lu", error=SettingError, match="solver"),
+    ],
+)
+def singular_value_pullback(
+    cotangent: Any, a: Any, /, *, solver: str = "values", constant: bool = False
+) -> Any:
+    """VJP of the singular values of matrices ``a``, along their cotangent.
+
+    ``solver`` names what computed them: ``"values"``, ``svdvals``, whose derivative at 0 is 0; or
+    the ``"reduced"`` or ``"full"`` decomposition. For singular values that are equal, or 0, the
+    derivative in ``a`` is known only where cotangents are equal, or 0, and ``constant``.
+    """
+    spec = _pullback_spec(spec_of(cotangent), spec_of(a), solver, constant)
+    return np.asarray(_singular_value_pullback(np.real(cotangent), a, solver), spec.dtype)
+
+
 _SVD_REJECTS = [
     *NOT_MATRICES,
     reject(np.full((2, 2), np.nan), error=LinAlgError, match="SVD did not converge"),
@@ -164,7 +278,11 @@ _SVD_REJECTS = [
     raises=True,
     infer=_svd_factors_spec,
     prepare=lambda full_matrices: (check_flag("svd_factors", "full_matrices", full_matrices),),
-    vjp={"a": lambda g_U, g_S, g_Vh, U, S, Vh: _svd_vjp(g_U, g_S, g_Vh, U, S, Vh)},
+    vjp={
+        "a": lambda g_U, g_S, g_Vh, a, U, S, Vh, full_matrices: _svd_vjp(
+            g_U, g_S, g_Vh, a, U, S, Vh, full_matrices
+        )
+    },
     jvp={"a": lambda t, U, S, Vh: _svd_jvp(t, U, S, Vh)},
     samples=[
         sample((2, 2)),
@@ -192,7 +310,7 @@ def svd_factors(a: Any, /, full_matrices: bool = True) -> Any:
     infer=_svdvals_spec,
     numpy=[np.linalg.svdvals],
     vjp={"a": _svdvals_vjp},
-    jvp={"a": _svdvals_jvp},
+    jvp={"a": lambda t, a: _svdvals_jvp(t, a)},
     kinks="a singular value that is 0 has derivative 0",
     samples=[sample((3, 3)), sample((2, 3)), sample((2, 3, 2)), sample((1, 1)), sample((0, 2))],
     rejects=_SVD_REJECTS,

@@ -299,3 +299,112 @@ def test_numpys_functions_of_vectors_and_matrices_on_variables_are_ours():
             got = call(v, w)
             assert isinstance(got, Variable)
             np.testing.assert_allclose(got.numpy(), call(x, y), rtol=1e-12)
+
+
+# ------------------------------------------------------------------ second derivatives at ties
+
+
+def reverse_over_reverse(f, a):
+    rows = []
+    for k in range(a.size):
+        x, direction = Variable(a, requires_grad=True), np.zeros(a.shape)
+        direction.flat[k] = 1
+        with GradientTape() as outer:
+            with GradientTape() as inner:
+                out = f(x)
+            slope = inner.gradient(out, x)
+        row = outer.gradient(slope, x, direction)
+        rows.append(np.zeros(a.size) if row is None else np.ravel(row))
+    return np.array(rows)
+
+
+def forward_over_reverse(f, a):
+    return od.hessian(f)(a).reshape(a.size, a.size)
+
+
+TURN = np.linalg.qr(np.random.default_rng(1).normal(size=(4, 4)))[0]
+LOW = np.random.default_rng(2).normal(size=(4, 2))
+SPECTRA = {
+    "eigvalsh": ops.eigvalsh,
+    "eigh": lambda a: ops.eigh(a)[0],
+    "svdvals": ops.svdvals,
+    "svd": lambda a: ops.svd(a)[1],
+    "reduced svd": lambda a: ops.svd(a, False)[1],
+}
+CLOSE = {
+    "ones": np.ones((3, 3)),
+    "of rank two": LOW @ LOW.T,
+    "next to the identity": np.eye(3) + 1e-16,
+    "pairs": TURN @ np.diag([1.0, 1.0, 2.0, 2.0]) @ TURN.T,
+}
+both_orders = pytest.mark.parametrize("hessian_of", [reverse_over_reverse, forward_over_reverse])
+
+
+def hessian_of_squares(name, n):
+    """Of the sum of squares of a matrix, or of the symmetric matrix of a lower triangle."""
+    if "svd" in name:
+        return 2 * np.eye(n * n)
+    return np.diag((2 * np.eye(n) + 4 * np.tri(n, k=-1)).ravel())
+
+
+@both_orders
+@pytest.mark.parametrize("matrix", CLOSE)
+@pytest.mark.parametrize("name", SPECTRA)
+def test_squares_of_close_eigenvalues_and_singular_values_have_their_hessian(
+    name, matrix, hessian_of
+):
+    a, spectrum = CLOSE[matrix], SPECTRA[name]
+    with np.errstate(all="ignore"):
+        got = hessian_of(lambda x: ops.sum(spectrum(x) ** 2), a)
+    if "svd" in name and not np.isfinite(got).all():
+        s = np.asarray(spectrum(a))
+        assert (np.diff(s) == 0).any() or (s == 0).any()  # a tie, of which nothing is known
+        return
+    np.testing.assert_allclose(got, hessian_of_squares(name, len(a)), atol=1e-13)
+
+
+@both_orders
+@pytest.mark.parametrize("name", ["eigvalsh", "eigh"])
+def test_the_sum_of_equal_eigenvalues_has_the_hessian_of_a_trace(name, hessian_of):
+    for a in (np.eye(3), np.zeros((2, 2)), *CLOSE.values()):
+        with np.errstate(all="ignore"):
+            got = hessian_of(lambda x: ops.sum(SPECTRA[name](x)), a)
+        np.testing.assert_array_equal(got, 0)
+
+
+@both_orders
+@pytest.mark.parametrize("a", [np.eye(3), np.diag([2.0, 1.0, 1.0, 0.0, 0.0]), np.zeros((2, 2))])
+@pytest.mark.parametrize("name", SPECTRA)
+def test_second_derivatives_at_ties_are_right_or_nan(name, a, hessian_of):
+    with np.errstate(all="ignore"):
+        got = hessian_of(lambda x: ops.sum(SPECTRA[name](x) ** 2), a)
+    np.testing.assert_array_equal(
+        got, np.where(np.isnan(got), np.nan, hessian_of_squares(name, len(a)))
+    )
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 4)])
+@pytest.mark.parametrize("complex_", [False, True])
+def test_functions_of_singular_values_and_vectors_agree_with_differences_to_second_order(
+    shape, complex_
+):
+    rng = np.random.default_rng(5)
+    a = rng.normal(size=shape) + (1j * rng.normal(size=shape) if complex_ else 0)
+    c = np.arange(1.0, min(shape) + 1)
+
+    def mixed(x):
+        u, s, vh = ops.svd(x, False)
+        again = ops.real(ops.matmul(u * s**3, vh))
+        return ops.sum(again * np.arange(a.size).reshape(shape)) + ops.sum(s**3 * c)
+
+    for f in (mixed, lambda x: ops.sum(ops.svdvals(x) ** 3 * c)):
+        od.testing.check_gradients(f, a)
+
+
+def test_a_compiled_hessian_of_eigenvalues_is_the_eager_one():
+    a = CLOSE["of rank two"]
+    compiled = od.compile(od.hessian(lambda x: ops.sum(ops.eigvalsh(x) ** 3)))
+    for _ in range(3):
+        got = compiled(a)
+    wanted = od.hessian(lambda x: ops.sum(ops.eigvalsh(x) ** 3))(a)
+    np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)

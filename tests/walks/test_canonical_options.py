@@ -246,7 +246,7 @@ SEGMENTS = [([(2, 3), ROWS], [{"num_segments": k} for k in (3, WHOLE(3))])]
 SPELLINGS |= dict.fromkeys(["segment_max", "segment_min"], SEGMENTS)
 # Words, which have one spelling; and what a rule alone calls, with options that were prepared.
 OF_WORDS = {"convolve", "eigh", "eigvalsh", "gelu", "gelu_slope", "searchsorted"}
-OF_WORDS |= {"softmax_cross_entropy_mass"}
+OF_WORDS |= {"softmax_cross_entropy_mass", "eigenvalue_pullback", "singular_value_pullback"}
 SCALES = [{}, {"causal": 0}, {"causal": False}, *({"scale": s} for s in (None, 0.5, F(0.5)))]
 SPELLINGS |= {
     "scaled_dot_product_attention": [([(2, 4), (3, 4), (3, 4), None], SCALES)],

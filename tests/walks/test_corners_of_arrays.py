@@ -427,7 +427,15 @@ CHOICES = {"max", "min", "prelu", "sort", "median", "quantile", "percentile"}
 CHOICES |= {"segment_max", "segment_min"}
 # Tested at corners of their own: in test_several_results, as matrices, test_normalization,
 # test_running, test_dropout.
-MATRICES = {"eigvalsh", "layer_norm", "philox_dropout", "rms_norm", "logcumsumexp"}
+MATRICES = {
+    "eigenvalue_pullback",
+    "singular_value_pullback",
+    "eigvalsh",
+    "layer_norm",
+    "philox_dropout",
+    "rms_norm",
+    "logcumsumexp",
+}
 # Over more axes what is walked over one.
 MATRICES |= {"conv2d", "conv3d", "depthwise_conv2d", "depthwise_separable_conv2d"}
 # Attention and pooling, tested in their files.
