@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from odyssey.losses import *  # noqa: F403
     from odyssey.ops.random.generator import Generator
     from odyssey.saving import load, save
+    from odyssey.spec import Spec
     from odyssey.tape.report import TapeNode
     from odyssey.transforms import (
         checkpoint,
@@ -50,6 +51,7 @@ __all__ = [
     "Generator",
     "GradientTape",
     "Gradients",
+    "Spec",
     "TapeNode",
     "Variable",
     "backward",
@@ -92,6 +94,7 @@ _ROOMS = {
     "ops.random.generator": "Generator",
     "optim": "",
     "saving": "load save",
+    "spec": "Spec",
     "tape.report": "TapeNode",
     "testing": "",
     "transforms": """

@@ -20,7 +20,16 @@ _LIMIT = 4096
 
 
 class Spec:
-    """The type of an array: its ``shape`` and ``dtype``."""
+    """The type of an array: its ``shape`` and ``dtype``.
+
+    Args:
+        shape: Lengths of the axes.
+        dtype: A dtype of numbers, or what ``np.dtype`` makes one of.
+
+    >>> import numpy as np
+    >>> Spec((2, 3), np.float32)
+    float32[2, 3]
+    """
 
     __slots__ = ("dtype", "is_complex", "shape")
 
@@ -28,10 +37,10 @@ class Spec:
     dtype: np.dtype[Any]
     is_complex: bool
 
-    def __init__(self, shape: Shape, dtype: np.dtype[Any]) -> None:
+    def __init__(self, shape: Shape, dtype: Any) -> None:
         self.shape = shape
-        self.dtype = dtype
-        self.is_complex = dtype.kind == "c"
+        self.dtype = np.dtype(dtype)
+        self.is_complex = self.dtype.kind == "c"
 
     @property
     def ndim(self) -> int:

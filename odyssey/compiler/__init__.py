@@ -114,8 +114,10 @@ def compile(
             shapes and types came before.
 
     Returns:
-        A callable. Its methods: ``lower(*args)`` returns the ``graph``, ``explain(*args)``
-        describes what a call with such arguments does and why, ``statistics()`` counts,
+        A callable. Its methods: ``precompile(*args)`` compiles the program for such arguments, or
+        specs of them, without running ``fn``, ``lower(*args)`` returns the ``graph``,
+        ``explain(*args)`` describes what a call with such arguments does and why, ``statistics()``
+        counts,
         ``estimate_memory_requirements(*args)`` returns bytes, ``clear_cache()`` drops programs.
 
     Raises:

@@ -472,6 +472,58 @@ class CompiledFunction(InspectableFunction):
         case.attempts = 0
         return program
 
+    def precompile(self, *args: Any, **named: Any) -> None:
+        """Compile the program for such arguments, without running the function.
+
+        The function is traced. Optimizers that it steps get their first state, as by a first step;
+        nothing else changes. The next call with arguments of these shapes and types runs the
+        program.
+
+        Args:
+            args: Arguments as in a call; specs, as ``od.Spec((32, 784), np.float32)``, may stand
+                for arrays.
+            named: Keyword arguments as in a call.
+
+        Raises:
+            CompileError: no program can be compiled; the message says why.
+
+        >>> import numpy as np
+        >>> import odyssey as od
+        >>> total = od.compile(lambda x: (x * 2.0).sum())
+        >>> total.precompile(od.Spec((3,), np.float64))
+        >>> total(np.ones(3)), total.statistics().written
+        (np.float64(6.0), 0)
+        """
+        from odyssey.compiler.precompile import expected_result, fill_specs, start_optimizers
+
+        args, named = fill_specs((args, named))
+        refuse_unhashable(args, named)
+        if scopes()[0] is not None:
+            raise self._fallback.error(_describe_scope())
+        case = self._insert_entry(cache_key(args, named), CacheEntry())
+        known = static_values(args, named)
+        for wanted, program in case.programs:
+            if wanted.items() <= known.items() and program.guards.holds():
+                return
+        trial = try_trace(self._fn, args, named, case.fixed_numbers)
+        if trial.error is None and trial.graph.eager_reason and start_optimizers(trial):
+            trial = try_trace(self._fn, args, named, case.fixed_numbers)
+        if trial.error is not None:
+            raise self._fallback.error(describe_trace_error(trial.error)) from trial.error
+        if self._limit is not None or self._budget is not None:
+            check_memory_limit(self._limit, self._budget, trial)
+        self._keep_trace(case, trial, args, named)
+        kept, case.trial = case.trial, None
+        if kept is None:
+            raise self._fallback.error(case.refusal or trial.graph.eager_reason or "it cannot")
+        result = expected_result(trial)
+        sized = self._dynamic if self._limit is self._budget is None else None
+        if sized is not None and sized.precompile(self, result, args, named):
+            return
+        case.was_run = True
+        if self._compile(case, kept, result, args, named) is None:
+            raise self._fallback.error(case.refusal or "it cannot")
+
     # -------------------------------------------------------------- inspection
 
     def statistics(self) -> Statistics:

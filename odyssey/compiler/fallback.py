@@ -72,12 +72,16 @@ class FallbackReporter:
             CompileError: ``fullgraph`` is set.
         """
         if self.fullgraph:
-            raise CompileError(self._message(reason)) from cause
+            raise self.error(reason) from cause
         if not self._warn or reason in self._reported or len(self._reported) >= _MOST_REPORTS:
             return
         self._reported.add(reason)
         silence = " (warn=False silences this warning, fullgraph=True makes it an error.)"
         warnings.warn(self._message(reason) + silence, CompileWarning, _user_frame_level())
+
+    def error(self, reason: str) -> CompileError:
+        """Return the error for a function of which there is no program."""
+        return CompileError(self._message(reason))
 
     def _message(self, reason: str) -> str:
         name = function_name(self._fn)

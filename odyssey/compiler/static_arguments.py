@@ -208,6 +208,10 @@ class CompiledByValue(CompiledFunction):
         found: Lowered = self._ask("lower", args, named)
         return found
 
+    def precompile(self, *args: Any, **named: Any) -> None:
+        """Compile the program for such arguments; see ``CompiledFunction``."""
+        self._ask("precompile", args, named)
+
     def explain(self, *args: Any, **named: Any) -> str:
         """Describe what a call with such arguments does; see ``CompiledFunction``."""
         return str(self._ask("explain", args, named))

@@ -180,6 +180,7 @@ class Graph(_Sealed):
         hyperparameters: Variables that hold Python's numbers, as learning rates; each with a
             function that returns the Variable anew.
         returned_gradients: By position of an output, the leaf whose gradient array it is.
+        started_optimizers: Optimizers that step, some with a state that the trace made.
         numbers: The computation of the ScalarInputs; None if there are none.
     """
 
@@ -196,6 +197,7 @@ class Graph(_Sealed):
         "numbers",
         "outputs",
         "returned_gradients",
+        "started_optimizers",
         "states",
     )
 
@@ -212,6 +214,7 @@ class Graph(_Sealed):
         self.deferred_steps: list[Any] = []
         self.hyperparameters: list[tuple[Variable, Callable[[], Variable]]] = []
         self.returned_gradients: dict[int, Variable] = {}
+        self.started_optimizers: list[Any] = []
         self.numbers: Any = None
 
     def seal(self) -> None:

@@ -475,6 +475,8 @@ class Trace:
             self._made_once[id(owner)] = (owner, value)
             if isinstance(value, Variable):
                 self.graph.hyperparameters.append((value, make))
+            else:
+                self.graph.started_optimizers.append(owner)
         return self._made_once[id(owner)][1]
 
     # -------------------------------------------------------------- subgraphs

@@ -308,6 +308,39 @@ class DynamicShapes:
 
     # -------------------------------------------------------------- programs
 
+    def precompile(
+        self, compiled: Host, result: Any, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> bool:
+        """Compile a program for all sizes, and add those of the arguments; return whether it did.
+
+        Args:
+            compiled: The compiled function.
+            result: A result such as an eager run returns.
+            args: The positional arguments.
+            named: The keyword arguments.
+        """
+        found = self._declared.find(args, named)
+        specialization = None if found is None else self._specialization(found.key)
+        if found is None or specialization is None or specialization.refusal is not None:
+            return False
+        static = static_values(args, named)
+        if not specialization.runs:
+            specialization.runs = [(static, result, [])]
+        fitting = [
+            m for m in specialization.programs if m.static.items() <= static.items() and m.holds()
+        ]
+        count = len(specialization.programs)
+        context = compiled, specialization, fitting, found, args, named
+        try:
+            return (
+                specialization.lock.call_if_free(self._add_size, count, *context) is not CACHE_MISS
+            )
+        except _MISMATCHES as error:
+            clear_traceback(error)
+            sizes = tuple(found.sizes.values())
+            self._record_failure(specialization, sizes, str(error), fitting)
+            return False
+
     def _add_size(
         self,
         count: int,

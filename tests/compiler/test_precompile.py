@@ -1,0 +1,160 @@
+"""Precompilation: the program that a second call would compile, before the first."""
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, Variable
+from odyssey.errors import CompileError, DeviceMemoryError
+from odyssey.tree import leaves
+
+SPEC = od.Spec((4, 3), np.float64)
+X = np.arange(12.0).reshape(4, 3)
+
+
+def training(make_optimizer):
+    """Return a parameter, its optimizer, and a step on an array of 4 by 3."""
+    w = Variable(np.linspace(0.1, 0.6, 6).reshape(3, 2), requires_grad=True)
+    optimizer = make_optimizer([w])
+
+    def step(x):
+        with GradientTape() as tape:
+            loss = ((x @ w) ** 2).mean()
+        tape.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return w, optimizer, step
+
+
+def test_the_first_call_runs_the_program():
+    compiled = od.compile(lambda x: (x * 2.0).sum())
+    compiled.precompile(SPEC)
+    assert compiled.statistics() == (1, 0, 0)
+    assert compiled(X) == 132.0
+    assert compiled.statistics() == (1, 1, 0)
+
+
+def test_arrays_and_specs_are_equivalent():
+    compiled = od.compile(lambda x: x * 2.0)
+    compiled.precompile(X)
+    compiled.precompile(SPEC)
+    assert compiled.statistics().programs == 1
+
+
+@pytest.mark.parametrize(
+    "make_optimizer",
+    [
+        lambda params: od.optim.SGD(params, 0.1),
+        lambda params: od.optim.SGD(params, 0.1, momentum=0.9),
+        lambda params: od.optim.Adam(params, 0.1),
+        lambda params: od.optim.RMSprop(params, 0.1),
+    ],
+    ids=["SGD", "momentum", "Adam", "RMSprop"],
+)
+def test_a_training_step_changes_nothing_and_then_equals_the_eager_one(make_optimizer):
+    w, _, step = training(make_optimizer)
+    before = w.numpy().copy()
+    compiled = od.compile(step)
+    compiled.precompile(SPEC)
+    np.testing.assert_array_equal(w.numpy(), before)
+    assert w.grad is None
+    other, _, eager = training(make_optimizer)
+    for _ in range(3):
+        np.testing.assert_allclose(float(compiled(X)), float(eager(X)), rtol=1e-13)
+    np.testing.assert_allclose(w.numpy(), other.numpy(), rtol=1e-13)
+    assert compiled.statistics() == (1, 3, 0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.sum(),
+        lambda x: x * 2.0,
+        lambda x: (x.mean(axis=0), {"a": x.max(), "b": [x + 1.0, 3.0, None, "text"]}),
+        lambda x: Variable(x) * 2.0,
+        lambda x: (Variable(x) * 2.0).sum(),
+        lambda x: x.mean() * 2.0 + 1.0,
+        lambda x: x[1, 2] + x[0, 0],
+    ],
+    ids=["sum", "array", "tree", "Variable", "Variable without axes", "chain", "items"],
+)
+def test_results_are_of_the_kinds_that_an_eager_call_returns(function):
+    compiled = od.compile(function)
+    compiled.precompile(SPEC)
+    got, expected = compiled(X), function(X)
+    assert compiled.statistics().written == 0
+    for one, other in zip(leaves(got), leaves(expected), strict=True):
+        assert type(one) is type(other)
+        if isinstance(one, Variable):
+            assert type(one._array) is type(other._array)
+            assert one._recording is other._recording
+        if hasattr(other, "shape"):
+            np.testing.assert_allclose(np.asarray(one.data), np.asarray(other.data), rtol=1e-13)
+
+
+def test_static_parameters_have_their_program():
+    compiled = od.compile(lambda x, n: x * n, static="n")
+    compiled.precompile(SPEC, 3)
+    np.testing.assert_array_equal(compiled(X, 3), X * 3)
+    assert compiled.statistics() == (1, 1, 0)
+
+
+def test_a_program_for_all_sizes_is_precompiled_at_one():
+    compiled = od.compile(
+        lambda x: (x * 2.0).sum(axis=0), dynamic={"x": {0: od.Dim("batch", 1, 100)}}
+    )
+    compiled.precompile(od.Spec((7, 3), np.float64))
+    for size in (7, 9, 31):
+        np.testing.assert_array_equal(compiled(np.ones((size, 3))), [2.0 * size] * 3)
+    assert compiled.statistics() == (1, 3, 0)
+
+
+def test_a_program_whose_guards_fail_is_compiled_anew():
+    scale = [2.0]
+    compiled = od.compile(lambda x: x * scale[0])
+    compiled.precompile(SPEC)
+    scale[0] = 3.0
+    compiled.precompile(SPEC)
+    np.testing.assert_array_equal(compiled(X), X * 3.0)
+    assert compiled.statistics() == (2, 1, 0)
+
+
+def test_what_cannot_be_compiled_raises_with_cause_and_place():
+    log = []
+
+    def logs(x):
+        log.append(x.shape)
+        return x * 2.0
+
+    compiled = od.compile(logs)
+    with pytest.raises(CompileError, match=r"logs runs eagerly, since it writes to a list"):
+        compiled.precompile(SPEC)
+    assert not log
+    np.testing.assert_array_equal(compiled(X), X * 2.0)
+
+
+def test_an_error_of_the_trace_is_the_cause():
+    def fails(x):
+        raise KeyError("missing")
+
+    with pytest.raises(CompileError, match="missing") as caught:
+        od.compile(fails).precompile(SPEC)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_inside_a_tape_nothing_is_precompiled():
+    compiled = od.compile(lambda x: x * 2.0)
+    with GradientTape(), pytest.raises(CompileError, match="inside an open tape"):
+        compiled.precompile(SPEC)
+
+
+def test_a_memory_limit_holds():
+    compiled = od.compile(lambda x: (x @ x.T).sum(axis=0), memory_limit=100)
+    with pytest.raises(DeviceMemoryError):
+        compiled.precompile(od.Spec((100, 3), np.float64))
+
+
+def test_a_spec_takes_what_numpy_makes_a_dtype_of():
+    assert od.Spec((2,), "f4") == od.Spec((2,), np.float32) == od.Spec((2,), np.dtype("float32"))
