@@ -18,7 +18,7 @@ from odyssey.tape import Gradients, GradientTape
 from odyssey.variable import Variable
 
 if TYPE_CHECKING:
-    from odyssey import optim, testing
+    from odyssey import init, optim, testing
     from odyssey.compiler import Dim, compile, get_threads, set_threads
     from odyssey.losses import *  # noqa: F403
     from odyssey.ops.random.generator import Generator
@@ -65,6 +65,7 @@ __all__ = [
     "grad",
     "hessian",
     "hvp",
+    "init",
     "jacobian",
     "jvp",
     "linalg",
@@ -90,6 +91,7 @@ __all__ += losses.__all__
 # Rooms that load when they, or what is taken from them, are first asked for: half of the import.
 _ROOMS = {
     "compiler": "Dim compile get_threads set_threads",
+    "init": "",
     "objective": "",
     "ops.random.generator": "Generator",
     "optim": "",
