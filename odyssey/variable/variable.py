@@ -43,6 +43,7 @@ from odyssey.table.store import MEMORY, operand_of, store
 from odyssey.table.value import (
     CONSTANT,
     LEAF,
+    UNTRACKED,
     Info,
     Mark,
     Symbol,
@@ -307,14 +308,14 @@ class Variable(Value, Operators):
             return self._as_array(dtype, copy)
 
     def _as_array(self, dtype: Any, copy: bool | None) -> Array:
-        """Return this as an array for NumPy; raise if that would lose a gradient."""
+        """Return this as an array for NumPy; raise while a tape follows it, as ``float`` does."""
         store().require_known("an array is made of", self)
         if isinstance(top := innermost_scope(), Pause) and top.refuse is not None:
             top.refuse("conversion to an array", self)
-        if self._would_lose_gradient():
+        if recording_of("conversion to an array", self) is not None:
             raise TapeError(
-                "a Variable that requires a gradient does not become an array by itself, because "
-                f"the array would carry none; {numpy_calls.counterpart()}join several by "
+                "a Variable that a tape follows does not become an array by itself, because the "
+                f"array would carry no gradient; {numpy_calls.counterpart()}join several by "
                 "od.ops.stack, or a nest of them by od.ops.array, and use .detach().numpy() where "
                 f"no gradient is needed, on {self!r}"
             ) from None  # hides errors that NumPy handles in its own search
@@ -325,14 +326,6 @@ class Variable(Value, Operators):
                 raise
             kind = SettingError if isinstance(error, ValueError) else DTypeError
             raise kind(f"{self!r} as an array of dtype={format_value(dtype)}: {error}") from None
-
-    def _would_lose_gradient(self) -> bool:
-        """True if a copy of the data alone would lose a gradient."""
-        if is_constant(self):
-            return False
-        if not self.is_leaf or is_untracked(self):
-            return True
-        return recording_of("conversion to an array", self) is not None
 
     def __dlpack__(self, **options: Any) -> Any:
         store().require_known("an array is made of", self)
@@ -541,11 +534,16 @@ class Variable(Value, Operators):
     # -------------------------------------------------------------- copies
 
     def __copy__(self) -> Variable:
+        if (result := self._copied_result()) is not None:
+            return result
         made = _rebuild(*self._copy_arguments("copy"))
         _set_attributes(made, *_own_attributes(self))
         return made
 
     def __deepcopy__(self, memo: Any) -> Variable:
+        if (result := self._copied_result()) is not None:
+            memo[id(self)] = result
+            return result
         made = memo[id(self)] = _rebuild(*self._copy_arguments("copy"))
         _set_attributes(made, *deepcopy(_own_attributes(self), memo))
         return made
@@ -557,6 +555,16 @@ class Variable(Value, Operators):
             self._copy_arguments("pickle"),
             (own or None, slots) if own or slots else None,
         )
+
+    def _copied_result(self) -> Variable | None:
+        """Return a copy of a result that no tape follows, as an untracked value; else None.
+
+        matplotlib copies what it plots. The copy has no history, so a use under a tape raises.
+        """
+        store().require_known("copy asks for the value of", self)
+        if (self.is_leaf and not is_untracked(self)) or recording_of("copy", self) is not None:
+            return None
+        return make_value(Variable, np.array(self._array), UNTRACKED, free_id())
 
     def _copy_arguments(self, what: str) -> tuple[Array, bool, str | None, Any, type[Variable]]:
         """Return the arguments of ``_rebuild`` for a copy."""

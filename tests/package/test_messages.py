@@ -253,7 +253,8 @@ def test_copying_a_result_as_a_plot_does_names_the_plain_array():
     import copy
 
     w = leaf()
-    with pytest.raises(UntrackedError, match=r"\.numpy\(\) where only its numbers are wanted"):
+    wanted = r"\.numpy\(\) where only its numbers are wanted"
+    with GradientTape(), pytest.raises(UntrackedError, match=wanted):
         copy.copy(w[:, np.newaxis])
     np.testing.assert_array_equal(w[:, np.newaxis].numpy(), [[1.0], [2.0]])
 

@@ -3,6 +3,7 @@
 import array
 import asyncio
 import cmath
+import copy
 import json
 import math
 import operator
@@ -402,6 +403,78 @@ def test_what_is_free_gives_the_value():
 )
 def test_a_value_that_no_recording_follows_is_free(kind, convert, value):
     assert kind(convert) == value
+
+
+CONVERSIONS = {
+    "asarray": np.asarray,
+    "array": np.array,
+    "asarray of a dtype": lambda v: np.asarray(v, np.float32),
+    "list": lambda v: np.array([v, v])[0],
+    "list of a dtype": lambda v: np.asarray([v, v], float)[1],
+    "mixed list": lambda v: np.array([1.0, v])[1],
+    "nest": lambda v: np.array([[v, 1.0], [2.0, v]])[1, 1],
+    "tuple": lambda v: np.array((v,))[0],
+    "objects": lambda v: np.array([v], object).astype(float)[0],
+    "item": lambda v: operator.setitem(a := np.zeros(3), 0, v) or a[0],
+    "slice": lambda v: operator.setitem(a := np.zeros(3), slice(0, 2), v) or a[1],
+    "full": lambda v: np.full(3, v)[2],
+    "concatenate": lambda v: np.r_[1.0, v][1],
+    "copy": lambda v: copy.copy(v).item(),
+    "deep copy": lambda v: copy.deepcopy({"loss": v})["loss"].item(),
+    "json": lambda v: json.loads(json.dumps([v], default=float))[0],
+}
+
+
+@named(UNFOLLOWED)
+@door(CONVERSIONS)
+def test_a_value_that_no_recording_follows_becomes_an_array(kind, use):
+    assert kind(use) == 2.0
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (0, 4), (1,)], ids=str)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64"])
+def test_swept_and_untracked_results_are_arrays_of_their_shape_and_dtype(shape, dtype):
+    data = np.arange(math.prod(shape)).reshape(shape).astype(dtype)
+    w = Variable(data, requires_grad=True)
+    with GradientTape() as tape:
+        y = w * 2
+    tape.backward(y, np.ones(shape, dtype))
+    results = [(y, data * 2), (w * 2, data * 2), ((w * 2)[::-1], data[::-1] * 2)]
+    results += [((w * 2).T, data.T * 2), (copy.copy(y), data * 2)]
+    for value, expected in results:
+        np.testing.assert_array_equal(np.asarray(value), expected, strict=True)
+        np.testing.assert_array_equal(np.array([value, value])[1], expected, strict=True)
+
+
+def test_a_result_that_became_an_array_cannot_be_written_through():
+    w = Variable([1.0, 2.0], requires_grad=True)
+    with GradientTape() as tape:
+        y = w * w
+    array = np.asarray(y)
+    assert not array.flags.writeable
+    np.array(y)[0] = 9.0
+    assert tape.gradient(y, w, np.ones(2)).tolist() == [2.0, 4.0]
+    assert y.numpy().tolist() == [1.0, 4.0]
+
+
+@named([intermediate, watched, enabled, in_a_transform])
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy], ids=["copy", "deepcopy"])
+def test_a_copy_of_what_a_recording_follows_is_refused(kind, make):
+    with pytest.raises(UntrackedError, match="history cannot be copied"):
+        kind(make)
+
+
+def test_a_copy_of_a_result_owns_its_data_and_is_refused_under_a_tape_as_the_result_is():
+    w = Variable([1.0, 2.0], requires_grad=True)
+    with GradientTape() as tape:
+        y = w * w
+    made = copy.copy(y)
+    assert not np.shares_memory(made.numpy(), y.numpy())
+    with GradientTape() as other, pytest.raises(UntrackedError):
+        made * w
+    with pytest.raises(UntrackedError):
+        tape.gradient(made, w)
+    assert len(other) == 0
 
 
 @named([outside, in_no_grad, left, constant])
