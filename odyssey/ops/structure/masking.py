@@ -9,10 +9,11 @@ import numpy as np
 from odyssey.checks import check_choice
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.ops.elementwise.choice import where
+from odyssey.ops.elementwise.choice import greater_equal, less, logical_and, where
 from odyssey.ops.structure.gathering import check_indices, take, take_along_axis
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import stack
+from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.ops.structure.shape import as_operand, astype, broadcast_to, expand_dims, reshape
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
@@ -228,7 +229,10 @@ def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
 def _choice_indices(a: Any, count: int) -> Any:
     """Validate indices of choices; negative ones do not count from the end."""
     data = numbers_of("choose", a)
-    if not isinstance(data, Symbol) and data.size and (data.min() < 0 or data.max() >= count):
+    if isinstance(data, Symbol):
+        inside = logical_and(greater_equal(a, 0), less(a, count))
+        return demanded(a, inside, f"choose: a place is out of bounds for {count} choices")
+    if data.size and (data.min() < 0 or data.max() >= count):
         raise ShapeError(
             f"choose: a place is out of bounds for {count} choices; a has numbers from "
             f"{data.min()} to {data.max()}"
