@@ -516,7 +516,12 @@ class CompiledFunction(InspectableFunction):
         kept, case.trial = case.trial, None
         if kept is None:
             raise self._fallback.error(case.refusal or trial.graph.eager_reason or "it cannot")
-        result = expected_result(trial)
+        inputs = input_leaves(args, named)
+        result = expected_result(trial, inputs)
+        case.aliases = find_aliases(leaves(result), inputs)
+        case.refusal = alias_refusal(result, trial.graph, case.aliases)
+        if case.refusal is not None:
+            raise self._fallback.error(case.refusal)
         sized = self._dynamic if self._limit is self._budget is None else None
         if sized is not None and sized.precompile(self, result, args, named):
             return

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from odyssey.compiler.tracing.attempt import TraceAttempt
-from odyssey.graph.graph import Graph, Ref, ScalarInput, Splat
+from odyssey.graph.graph import Graph, Instruction, Ref, ScalarInput, Splat
 from odyssey.spec import Spec
 from odyssey.table.value import Symbol, Value, array_of, free_id, make_value
 from odyssey.tree import leaves, map_tree, unflatten
@@ -34,77 +35,94 @@ def start_optimizers(attempt: TraceAttempt) -> bool:
     return bool(started)
 
 
-def expected_result(attempt: TraceAttempt) -> Any:
+def expected_result(attempt: TraceAttempt, inputs: Sequence[Any]) -> Any:
     """Return a result such as an eager run returns: arrays, NumPy scalars and Variables.
 
     Args:
-        attempt: A trace of the function; its graph tells which values without axes NumPy returns
-            as scalars, and which as arrays.
+        attempt: A trace of the function. On stand-ins for its other values, the eager kernels
+            compute the values without axes, which are NumPy scalars or arrays, and those that may
+            be views.
+        inputs: The inputs of the call, which the result may contain.
     """
-    graph = attempt.graph
-    found = leaves(attempt.result)
-    kinds = _scalar_kinds(graph)
-    return unflatten(
-        attempt.result,
-        [_expected_leaf(leaf, out, kinds) for leaf, out in zip(found, graph.outputs, strict=True)],
-    )
+    values = _StandIns(attempt.graph, inputs)
+    outputs = zip(leaves(attempt.result), attempt.graph.outputs, strict=True)
+    return unflatten(attempt.result, [values.leaf(leaf, output) for leaf, output in outputs])
 
 
-def _expected_leaf(leaf: Any, output: Any, kinds: dict[int, Any]) -> Any:
-    if not isinstance(output, (Ref, Splat)):
-        return leaf
-    symbol = leaf._array if isinstance(leaf, Value) else leaf
-    if not isinstance(symbol, Symbol):
-        return leaf  # a captured object
-    array = kinds.get(output.id) if isinstance(output, Ref) else None
-    if array is None:
-        array = np.zeros(symbol.shape, symbol.dtype)
-        array = array if symbol.shape else array[()]
-    if not isinstance(leaf, Value):
-        return array
-    return make_value(Variable, array, leaf._recording, free_id(), leaf._spec, leaf._info)
+class _StandIns:
+    """Stand-ins for the values of a graph.
 
+    Args:
+        graph: The graph.
+        inputs: The inputs of the call.
+    """
 
-def _scalar_kinds(graph: Graph) -> dict[int, Any]:
-    """Return, by id, what the eager kernels return for the outputs without axes."""
-    needed = {out.id for out in graph.outputs if isinstance(out, Ref)}
-    specs = dict(graph.inputs)
-    specs |= {
-        i: spec for one in graph.instructions for i, spec in zip(one.ids, one.specs, strict=True)
-    }
-    needed = {id for id in needed if id in specs and not specs[id].shape}
-    chain = []
-    for one in reversed(graph.instructions):
-        if not needed.isdisjoint(one.ids):
-            chain.append(one)
-            needed |= {
-                o.id
-                for o in one.operands
-                if isinstance(o, Ref) and o.id in specs and not specs[o.id].shape
-            }
-    known: dict[int, Any] = {}
-    states = {state.id: state for state in graph.states if state.id >= 0}
+    def __init__(self, graph: Graph, inputs: Sequence[Any]) -> None:
+        self._graph = graph
+        self._specs = dict(graph.inputs)
+        for one in graph.instructions:
+            self._specs.update(zip(one.ids, one.specs, strict=True))
+        ids = [id for id, _ in graph.inputs]
+        self._inputs = dict(zip(ids, inputs, strict=True))
+        self._values: dict[int, Any] = {id: array_of(one) for id, one in self._inputs.items()}
+        self._values |= graph.constants
+        states = [state for state in graph.states if state.id >= 0]
+        self._values |= {s.id: np.zeros_like(array_of(s.variable)) for s in states}
+        self._leaves: dict[int, Any] = {}
+        for one in self._instructions_of_outputs():
+            self._evaluate(one)
 
-    def stand_in(operand: Any) -> Any:
+    def leaf(self, leaf: Any, output: Any) -> Any:
+        """Return the stand-in for one leaf of the traced result."""
+        symbol = leaf._array if isinstance(leaf, Value) else leaf
+        if not isinstance(output, (Ref, Splat)) or not isinstance(symbol, Symbol):
+            return leaf  # a constant, or a captured object
+        if isinstance(output, Ref) and output.id in self._inputs:
+            return self._inputs[output.id]
+        if id(leaf) not in self._leaves:
+            self._leaves[id(leaf)] = self._new_leaf(leaf, symbol, output)
+        return self._leaves[id(leaf)]
+
+    def _new_leaf(self, leaf: Any, symbol: Symbol, output: Any) -> Any:
+        if isinstance(output, Ref):
+            array = self._operand(output)
+        else:
+            array = np.zeros(symbol.shape, symbol.dtype)
+            array = array if symbol.shape else array[()]
+        if not isinstance(leaf, Value):
+            return array
+        return make_value(Variable, array, leaf._recording, free_id(), leaf._spec, leaf._info)
+
+    def _is_evaluated(self, instruction: Instruction) -> bool:
+        return instruction.row.rearranges or not all(spec.shape for spec in instruction.specs)
+
+    def _instructions_of_outputs(self) -> list[Instruction]:
+        """Return the instructions that are evaluated for the outputs, in their order."""
+        needed = {out.id for out in self._graph.outputs if isinstance(out, Ref)}
+        chain = []
+        for one in reversed(self._graph.instructions):
+            if not needed.isdisjoint(one.ids) and self._is_evaluated(one):
+                chain.append(one)
+                needed.update(o.id for o in one.operands if isinstance(o, Ref))
+        return chain[::-1]
+
+    def _evaluate(self, instruction: Instruction) -> None:
+        row, operands, options, ids, specs = instruction
+        try:
+            with np.errstate(all="ignore"):
+                made = row.kernel(*map(self._operand, operands), *options)
+        except Exception:  # zeros may be no operands for it
+            made = tuple(np.zeros(spec.shape, spec.dtype)[()] for spec in specs)
+            self._values.update(zip(ids, made, strict=True))
+            return
+        self._values.update(zip(ids, (made,) if row.pack_results is None else made, strict=True))
+
+    def _operand(self, operand: Any) -> Any:
         if isinstance(operand, Ref):
-            if operand.id in known:
-                return known[operand.id]
-            if operand.id in graph.constants:
-                return graph.constants[operand.id]
-            if operand.id in states:
-                return np.zeros_like(array_of(states[operand.id].variable))
-            return np.zeros(specs[operand.id].shape, specs[operand.id].dtype)
+            if operand.id not in self._values:
+                spec = self._specs[operand.id]
+                self._values[operand.id] = np.zeros(spec.shape, spec.dtype)
+            return self._values[operand.id]
         if isinstance(operand, ScalarInput):
             return operand.number
         return operand.array() if isinstance(operand, Splat) else operand
-
-    for one in reversed(chain):
-        try:
-            with np.errstate(all="ignore"):
-                made = one.row.kernel(*map(stand_in, one.operands), *one.options)
-        except Exception:  # zeros may be no operands for it; NumPy's own functions return scalars
-            made = tuple(np.zeros(spec.shape, spec.dtype)[()] for spec in one.specs)
-            known.update(zip(one.ids, made, strict=True))
-            continue
-        known.update(zip(one.ids, (made,) if one.row.pack_results is None else made, strict=True))
-    return known

@@ -158,3 +158,25 @@ def test_a_memory_limit_holds():
 
 def test_a_spec_takes_what_numpy_makes_a_dtype_of():
     assert od.Spec((2,), "f4") == od.Spec((2,), np.float32) == od.Spec((2,), np.dtype("float32"))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: [x * 2.0] * 2,
+        lambda x: (y := x * 2.0, y.T),
+        lambda x: (x, x * 2.0),
+        lambda x: (x.T, x * 2.0),
+        lambda x: (x * 2.0, x * 2.0),
+    ],
+    ids=["one object", "a view", "an argument", "a view of an argument", "equal values"],
+)
+def test_results_share_memory_as_those_of_an_eager_call_do(function):
+    compiled = od.compile(function)
+    compiled.precompile(SPEC)
+    (a, b), (one, other) = compiled(X), function(X)
+    assert compiled.statistics().written == 0
+    assert (a is b) == (one is other)
+    assert (a is X) == (one is X)
+    assert np.shares_memory(a, b) == np.shares_memory(one, other)
+    assert np.shares_memory(a, X) == np.shares_memory(one, X)
