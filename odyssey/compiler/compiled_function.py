@@ -277,10 +277,10 @@ class CompiledFunction(InspectableFunction):
         elif program.bare:
             self._slow_path = program.call_arrays
             self._fast_path = program.native_call
-        elif program.fast_path is not None and names:
-            self._keyword_path = names, *program.fast_path
-        elif program.fast_path is not None:
-            self._fast_path, self._slow_path = program.fast_path
+        elif program.flatten is not None and names:
+            self._keyword_path = names, *fast_path_of(program, program.flatten)
+        elif program.flatten is not None:
+            self._fast_path, self._slow_path = fast_path_of(program, program.flatten)
         return result
 
     def _note_compiled(self, program: Any, executable: Any = None) -> None:
@@ -466,8 +466,7 @@ class CompiledFunction(InspectableFunction):
             return None
         self._backoff.reset()
         self._note_compiled(program, program.executable)
-        if take is not None:
-            program.fast_path = fast_path_of(program, take)
+        program.flatten = take
         case.programs.insert(0, (known, program))
         case.attempts = 0
         return program

@@ -28,7 +28,12 @@ class Lowered:
     def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]):
         trial = TraceAttempt(fn, args, named, allow_unknown=True)
         if trial.error is not None:
-            raise trial.error
+            # In no cycle: the frames of the error hold the trial, and what the function captured.
+            error, trial.error = trial.error, None
+            try:
+                raise error
+            finally:
+                del error
         self.graph = trial.graph
         self.graph.seal()
         self._fn = fn

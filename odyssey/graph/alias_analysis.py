@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
+from odyssey.graph.graph import Graph
 from odyssey.table.value import Symbol
 
 __all__ = ["VIEWS", "AliasAnalysis"]
@@ -29,13 +30,13 @@ class AliasAnalysis:
     later, or find it overwritten, so a value that is read after a write to its array is refused.
     """
 
-    def __init__(self, only_eagerly: Callable[[str], None]) -> None:
+    def __init__(self, graph: Graph) -> None:
         """Start without values.
 
         Args:
-            only_eagerly: Called with the reason where a value is read after a write to its array.
+            graph: Its ``eager_reason`` is set where a value is read after a write to its array.
         """
-        self._only_eagerly = only_eagerly
+        self._graph = graph
         # By id of a value: the value, the array that it shows, and the writes before it.
         self._shown: dict[int, tuple[Any, _AliasedArray, int]] = {}
         self._arrays: dict[int, _AliasedArray] = {}  # by id of a leaf
@@ -72,7 +73,7 @@ class AliasAnalysis:
         for value in values:
             shown = self._shown.get(id(value))
             if shown is not None and shown[1].writes != shown[2]:
-                self._only_eagerly(
+                self._graph.eager_reason = self._graph.eager_reason or (
                     f"it writes to {shown[1].label}, of which it took the data before"
                 )
 

@@ -97,7 +97,7 @@ class Trace:
         self._current: dict[int, Any] = {}
         self._grads: dict[int, tuple[Variable, Any]] = {}
         self._labels = UniqueLabels()
-        self._aliases = AliasAnalysis(self.only_eagerly)
+        self._aliases = AliasAnalysis(self.graph)
         # Subgraphs: the list that instructions are appended to; for each subgraph that is being
         # traced, the first id of its Variables.
         self._instructions = self.graph.instructions

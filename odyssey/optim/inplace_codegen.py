@@ -110,6 +110,7 @@ def _traced(
     ]  # distinct arrays, because one array would be one input
     steps, rate = np.zeros((), np.int64), np.zeros(())
     trace.run(step, (g, p, before, steps, rate), {})
+    trace.close()
     if trace.refusal is not None or trace.graph.states or trace.graph.captures():
         raise _NoInPlaceFormError  # a captured array may be another one at each step
     return trace.graph

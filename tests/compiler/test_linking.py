@@ -1,9 +1,11 @@
 """Code that is put into memory without LLVM is what LLVM would put there; all else is LLVM's."""
 
 import ctypes
+import resource
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import odyssey as od
 from odyssey.compiler.machine import elf_loader, jit
 from odyssey.compiler.machine.jit import MissingSymbolError, load
+from odyssey.compiler.machine.target import target_of
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 here = pytest.mark.skipif(not elf_loader.is_supported(), reason="LLVM links all programs here")
@@ -233,3 +236,24 @@ def test_programs_are_the_same_by_whichever_linker(monkeypatch):
         found.append([float(compiled(x)) for _ in range(3)][-1])
         assert compiled.statistics().native == 2
     assert found[0] == found[1]
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's /proc")
+def test_compilation_leaves_at_most_ten_kilobytes():
+    """llvmlite does not dispose of pass managers, of which each holds 30 to 100 kB."""
+    assert jit._llvm_failure() is None  # initializes LLVM
+    target = target_of("")
+    text = "define i64 @f(i64 %x) {\n  %y = add i64 %x, 1\n  ret i64 %y\n}"
+
+    def compile_many(count):
+        for _ in range(count):
+            with jit._OptimizedModule(text, target, {}):
+                pass
+
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    compile_many(20)
+    before = resident()
+    compile_many(80)
+    assert resident() - before < 80 * 10_000

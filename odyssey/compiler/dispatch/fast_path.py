@@ -149,7 +149,8 @@ class _FlattenerWriter:
         # Containers may be of users' classes, or change in another thread.
         source = f"def flatten(args):\n    try:\n{body}\n    except Exception:\n        return None"
         exec(source, self._constants)
-        flatten: _Flattener = self._constants["flatten"]
+        # Taken out of its own globals: a function in a cycle waits for the garbage collector.
+        flatten: _Flattener = self._constants.pop("flatten")
         return flatten
 
     def new_variable(self) -> str:

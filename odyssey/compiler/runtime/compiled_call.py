@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy import empty, ndarray
 
-from odyssey.compiler.dispatch.fast_path import CACHE_MISS, FastPath, always_miss
+from odyssey.compiler.dispatch.fast_path import CACHE_MISS, always_miss
 from odyssey.compiler.guards.guards import GuardSet
 from odyssey.compiler.machine.state_locks import PROGRAM_LOCKS
 from odyssey.compiler.native_dispatch.entry import GUARD_FAILED, RAN
@@ -98,8 +98,9 @@ class CompiledCall:
         NotCompilableError: no program can do what the function does.
     """
 
-    # Entry for calls whose arguments are containers; see ``dispatch.fast_path``.
-    fast_path: FastPath | None = None
+    # Flattener of arguments that are containers; see ``dispatch.fast_path``. The entry made of it
+    # refers to the program, which must not hold it: a cycle would wait for the garbage collector.
+    flatten: Callable[[tuple[Any, ...]], Any] | None = None
 
     def __init__(
         self,

@@ -360,7 +360,7 @@ class Executable:
         """Run one step on the table's addresses: a native segment, or a host call."""
         if isinstance(step, Node):
             begun = perf_counter_ns() if self.counters is not None else 0
-            self.host_calls[step.id].run(self.host_results)
+            self.host_calls[step.id].run(self)
             if self.counters is not None:  # native kernels are timed by the program
                 self.counters[self._kernel_positions[step.id]] += perf_counter_ns() - begun
             return RAN
@@ -412,8 +412,12 @@ def memory_requirements(
 
 def _segment_function(address: int) -> Callable[[int], int]:
     """Return a native segment as a function that keeps the interpreter's lock."""
-    made: Callable[[int], int] = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
+    made: Callable[[int], int] = _Segment(address)
     return made
+
+
+# One class for all: ctypes would make one at each call, which only the garbage collector frees.
+_Segment: Any = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
 def _constant_array(plan_: Plan, index: int) -> Array:

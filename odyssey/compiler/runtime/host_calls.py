@@ -24,6 +24,10 @@ from odyssey.spec import Array, Spec, spec_of
 __all__ = ["HostCall"]
 
 
+# Memory of any length: ctypes would make a class for each length, which only the collector frees.
+_Memory: Any = ctypes.c_char * (1 << 47)
+
+
 class HostCall:
     """Call of a row's kernel between two native segments.
 
@@ -48,25 +52,35 @@ class HostCall:
         self._views = [_NumpyView(executable, plan_, i) for i in node.inputs]
         slots = executable.module.slots
         self._table = executable.table
-        self._executable = executable
         users = plan_.fused.users.get(node.id, [])
         self._common = _BatchedCalls.find(node, plan_)
         self._parts = [(u.detail, slots.get(("call", u.id)), u.id) for u in users]
 
-    def run(self, results: dict[int, Array]) -> None:
-        """Call the kernel, and store its results by number of their node."""
+    def run(self, executable: Any) -> None:
+        """Call the kernel, and store its results in the ``host_results`` of a program.
+
+        The program is passed, and not held, since it holds this call: a cycle would keep what the
+        function captured until the garbage collector runs.
+        """
+        results = executable.host_results
         row, operands, options, specs = self._call
         arrays = [view.array(results) for view in self._views]
         if row.foreign:  # a foreign kernel may keep its operands longer than the program does
             arrays = [np.array(array) for array in arrays]
-        given = [arrays[o[0]] if type(o) is tuple else self._argument(o) for o in operands]
+        known = executable.numbers.known
+        given = [
+            arrays[o[0]]
+            if type(o) is tuple
+            else (known[o.expression] if isinstance(o, ScalarInput) else o)
+            for o in operands
+        ]
         if self._common is None:
             made = self._kernel(*given, *options)
         else:
-            made = self._common.result(self._executable.batched_results, given, options)
+            made = self._common.result(executable.batched_results, given, options)
         made = (made,) if row.pack_results is None else tuple(made)
         if row.foreign and not _check_result_specs(made, specs):
-            self._executable.contract_broken = True
+            executable.contract_broken = True
             raise ShapeError(f"{row.name}: its kernel returned other specs than its infer= said")
         for place, slot, id in self._parts:
             spec = specs[place]
@@ -77,12 +91,6 @@ class HostCall:
             results[id] = array
             if slot is not None:
                 self._table[slot] = address_of(array)
-
-    def _argument(self, operand: Any) -> Any:
-        """Return an operand that is no buffer: a scalar input or a constant."""
-        if isinstance(operand, ScalarInput):
-            return self._executable.numbers.known[operand.expression]
-        return operand
 
 
 class _BatchedCalls(NamedTuple):
@@ -168,8 +176,6 @@ class _NumpyView:
         self._spec = (shape, dtype, strides)
         ways = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
         self._back = sum(way for way in ways if way < 0)
-        reach = max(sum(way for way in ways if way > 0) - self._back + dtype.itemsize, 0)
-        self._bytes: Any = ctypes.c_char * reach
 
     def array(self, results: dict[int, Array]) -> Array:
         """Return the array: in the result of another host call, or at an address of the table."""
@@ -180,6 +186,6 @@ class _NumpyView:
         if 0 in shape:
             return np.zeros(shape, dtype)
         start = int(self._table[self._slot]) + self._offset
-        memory = self._bytes.from_address(start + self._back)
+        memory = _Memory.from_address(start + self._back)
         # Writeable, as in eager calls: NumPy copies read-only memory.
         return np.ndarray(shape, dtype, memory, -self._back, strides)

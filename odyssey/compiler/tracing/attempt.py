@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import starmap
 from threading import RLock
 from time import perf_counter
@@ -66,9 +67,12 @@ class TraceAttempt:
             allow_unknown: Whether to trace where not all can be undone.
             fixed_numbers: The numbers that are fixed, by path, and why; None for all.
         """
-        self.numbers = SymbolicScalars(self._record_question, trace := Trace())
         self.scalar_inputs: dict[str, int] = {}
         self.fixed_numbers: dict[str, str] = {}
+        # Neither is a method of this object, or the error of a frame that holds it: with a cycle,
+        # what the function captured would live until the garbage collector runs.
+        asked = partial(_record_question, self.fixed_numbers)
+        self.numbers = SymbolicScalars(asked, trace := Trace())
         self._fixed = fixed_numbers
         self._allow_unknown = allow_unknown
         self.graph = trace.graph
@@ -98,7 +102,7 @@ class TraceAttempt:
             return
         found = number_leaves(args, named)
         if self.guards.fixes_numbers is not None:
-            self.fixed_numbers = dict.fromkeys(
+            self.fixed_numbers |= dict.fromkeys(
                 [path for path, _, _ in found], self.guards.fixes_numbers
             )
             return
@@ -108,19 +112,13 @@ class TraceAttempt:
                 trace.scalar_inputs[index] = self.numbers.named(path, number)
         trace.value_dependent = value_dependent_operands
 
-    def _record_question(self, expression: Expression, question: str) -> None:
-        for path in expression.names:
-            self.fixed_numbers.setdefault(
-                path, f"{_QUESTIONS.get(question, question)}, {_user_line()}"
-            )
-
     def _run(
         self, trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
         try:
             snapshot = Snapshot(fn, args, named, allow_unknown=self._allow_unknown)
         except Exception as error:  # an object whose attributes raise
-            self.error = error
+            self.error = _without_own_frame(error)
             return
         if not snapshot.is_restorable:
             self.error = TapeError(
@@ -141,7 +139,7 @@ class TraceAttempt:
                 if not known.issuperset(map(id, self.graph.deferred_steps)):
                     self.effects = "it steps a schedule that it makes, or asks where one stands"
             except Exception as error:
-                self.error = error
+                self.error = _without_own_frame(error)
             finally:
                 drawn_from = snapshot.restore()
                 trace.close()
@@ -151,7 +149,11 @@ class TraceAttempt:
         if isinstance(self.result, CoroutineType):
             self.result.close()  # else Python would warn that it was never awaited
         if trace.refusal is not None:
-            raise trace.refusal
+            refusal, trace.refusal, self.error = trace.refusal, None, None
+            try:
+                raise refusal
+            finally:
+                del refusal
         if drawn_from is not None:
             raise TapeError(
                 f"compile: {getattr(fn, '__name__', type(fn).__name__)} draws random numbers from "
@@ -209,6 +211,18 @@ _QUESTIONS = {
     **{name: f"{name}() of it" for name in ("float", "int", "complex", "hash", "repr", "str")},
     **{"format": "its text", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
 }
+
+
+def _record_question(fixed_numbers: dict[str, str], expression: Expression, question: str) -> None:
+    """Record why the numbers of an expression must be fixed."""
+    for path in expression.names:
+        fixed_numbers.setdefault(path, f"{_QUESTIONS.get(question, question)}, {_user_line()}")
+
+
+def _without_own_frame(error: Exception) -> Exception:
+    """Return an error without the outermost frame of its traceback."""
+    trace = error.__traceback__
+    return error.with_traceback(trace and trace.tb_next)
 
 
 def _user_line() -> str:
