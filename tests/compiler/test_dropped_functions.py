@@ -186,7 +186,7 @@ def test_everything_captured_dies_with_the_last_name(case: Any, collector_off: N
     assert [ref() for ref in held] == [None] * 5
 
 
-@pytest.mark.parametrize("name", ["explain", "lower", "profile"])
+@pytest.mark.parametrize("name", ["explain", "lower", "profile", "precompile"])
 def test_inspection_keeps_nothing_alive(name: str, collector_off: None) -> None:
     model = Model()
     function = od.compile(model.value)
