@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -9,7 +10,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from odyssey.compiler.guards.effects import defining_module, is_library
-from odyssey.transforms.reachability import is_user_defined
+from odyssey.transforms.reachability import is_generator, is_user_defined
 
 __all__ = [
     "INERT_NAMES",
@@ -18,6 +19,7 @@ __all__ = [
     "chain_names",
     "class_defines",
     "names_of_code",
+    "uses_first_argument",
 ]
 
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_NAME"}
@@ -59,6 +61,10 @@ class CodeNames:
         chains: Chains of attributes by the global, cell or module that they start from:
             ``np.linalg.norm(np)`` gives ``{"np": {("linalg", "norm"), ()}}``.
         first_argument_chains: Chains that start from the first argument, if it is never rebound.
+        bare: Names of globals, cells and the first argument whose object is used as such, and not
+            only for its attributes: it is passed on, indexed, iterated over or compared.
+        ends: Attributes whose object is used as such.
+        called: Names and attributes whose object is called in place, as ``self.net(x)`` does.
         globals: Names that are looked up in the module.
         attributes: All names of attributes, of whatever object.
         unresolved: Attributes of objects that no name leads to: results, items, other arguments.
@@ -77,6 +83,9 @@ class CodeNames:
 
     chains: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)
     first_argument_chains: set[tuple[str, ...]] = field(default_factory=set)
+    bare: set[str] = field(default_factory=set)
+    ends: set[str] = field(default_factory=set)
+    called: set[str] = field(default_factory=set)
     globals: set[str] = field(default_factory=set)
     attributes: set[str] = field(default_factory=set)
     unresolved: set[str] = field(default_factory=set)
@@ -160,20 +169,29 @@ def _scan_code(code: CodeType, names: CodeNames, first: str | None) -> None:
             names.attributes.add(argument)
             if k > chain_end:
                 names.unresolved.add(argument)
+                names.ends.add(argument)
             continue
         elif opname in ops_with_names:  # an instruction of a later Python
             names.globals.add(argument)
             names.attributes.add(argument)
             names.unresolved.add(argument)
+            names.ends.add(argument)
+        elif opname in _LOCALS and argument == first and argument in code.co_cellvars:
+            continue  # Python 3.13 and later make a closure this way, and read it by LOAD_DEREF
         elif opname in _LOCALS and argument == first and not rebound:
             chain = _attribute_chain(ops, k + 1)
             names.first_argument_chains.add(chain)
             chain_end = k + len(chain)
+            _note_use(ops, k, chain, names)
+            continue
+        elif opname in _LOCALS and argument == first:
+            names.bare.add(argument)
             continue
         elif not opname.endswith("DEREF"):
             continue
         chain, chains = _attribute_chain(ops, k + 1), names.chains.setdefault(argument, set())
         chain_end = k + len(chain)
+        _note_use(ops, k, chain, names)
         if not _ignores_float_errors(chain, ops[k + 1 + len(chain) :]):
             chains.add(chain)
     # A ``with`` block has one handler, which raises again; ``finally`` counts as catching here.
@@ -192,6 +210,38 @@ def _instructions(code: CodeType) -> tuple[set[str], list[Any]]:
         elif op.opname not in _FILLERS:
             ops.append(op)
     return {dis.opname[k] for k in dis.hasname}, ops
+
+
+def _note_use(ops: list[Any], k: int, chain: tuple[str, ...], names: CodeNames) -> None:
+    """Note how code uses the object at the end of a chain that starts at ``ops[k]``."""
+    last = ops[k + len(chain)]
+    after = ops[k + len(chain) + 1 : k + len(chain) + 3]
+    following = [op.opname for op in after]
+    if following[:1] in (["STORE_ATTR"], ["DELETE_ATTR"]) or following == ["COPY", "LOAD_ATTR"]:
+        return  # an attribute of it is assigned; after COPY, by an operator such as ``+=``
+    if following and following[0].startswith("LOAD_SUPER"):
+        return
+    end = chain[-1] if chain else last.argval
+    if _is_called(last):
+        names.called.add(end)
+    else:
+        (names.ends if chain else names.bare).add(end)
+
+
+def _is_called(op: Any) -> bool:
+    """Return whether an instruction loads an object together with the slot that a call needs."""
+    # Up to Python 3.12 the slot of LOAD_GLOBAL may be that of ``f[0](x)``.
+    since = {"LOAD_ATTR": (3, 12), "LOAD_GLOBAL": (3, 13)}.get(op.opname)
+    flagged = since is not None and sys.version_info >= since
+    return op.opname == "LOAD_METHOD" or bool(flagged and op.arg & 1)
+
+
+def uses_first_argument(function: Any) -> bool:
+    """Return whether a call may use its first argument as such, and not only for its attributes."""
+    if not isinstance(function, FunctionType) or not function.__code__.co_argcount:
+        return True
+    names, first = names_of_code(function.__code__), function.__code__.co_varnames[0]
+    return not {first}.isdisjoint(names.bare | names.called | names.assigned)
 
 
 def _ignores_float_errors(chain: tuple[str, ...], ops: list[Any]) -> bool:
@@ -219,6 +269,7 @@ def _scan_dynamic_read(ops: list[Any], k: int, names: CodeNames) -> None:
     if isinstance(word, str):
         names.attributes.add(word)
         names.unresolved.add(word)
+        names.ends.add(word)
         names.catches_errors = True
     else:
         names.uses_dynamic_names = True
@@ -287,13 +338,22 @@ INERT_NAMES = {
     *("__orig_bases__", "__annotate_func__", "__annotations_cache__", "__classdictcell__"),
     "_abc_impl",
 }
+# Special methods that reading an attribute calls, whatever the code does with the object.
+_READING_METHODS = {"__getattr__", "__getattribute__"}
+# Special names that code may mention without any other special method being called for it.
+_HARMLESS_MENTIONS = {
+    *("__init__", "__post_init__", "__class__", "__name__", "__qualname__", "__doc__"),
+    *("__call__", "__enter__", "__exit__", "__iter__", "__next__", "__getitem__", "__len__"),
+}
 
 
 class ReachedNames:
     """The names in all code that guard discovery has reached so far.
 
     Attributes:
-        names: Attributes that may be read of users' objects.
+        names: Attributes that may be read of any of the users' objects.
+        of_object: By id of an object, attributes that are read of it.
+        of_class: By id of a class, attributes that are read of its objects.
         mentioned: Attributes of any object.
         self_chains: By id of a class, the chains that its methods read of their first argument.
         passed: Names that chains go through, but for the last of each.
@@ -305,10 +365,20 @@ class ReachedNames:
         owners: By id of a function that is a method and nothing else, its class.
         objects: The objects reached, each with the chains that were resolved for it as ``self``.
         instantiated: The ids of the classes that the code may make objects of.
+        ends: Attributes whose object is used as such, see ``CodeNames``.
+        called: Attributes whose object is called in place.
+        exposed: The ids of the classes of whose objects code uses one as such, so that Python may
+            call any of their special methods.
+        callable: The ids of the classes of whose objects code calls one in place.
+        unresolved: Attributes of objects that no name leads to, so that they were used as such.
+        lost: Attributes of chains of which nobody knows where they lead.
+        of_generators: Attributes of random generators.
     """
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.of_object: dict[int, set[str]] = {}
+        self.of_class: dict[int, set[str]] = {}
         self.mentioned: set[str] = set()
         self.self_chains: dict[int, set[tuple[str, ...]]] = {}
         self.passed: set[str] = set()
@@ -317,6 +387,14 @@ class ReachedNames:
         self.owners: dict[int, type] = {}
         self.objects: list[tuple[Any, set[tuple[str, ...]]]] = []
         self.instantiated: set[int] = set()
+        self.ends: set[str] = set()
+        self.called: set[str] = set()
+        self.exposed: set[int] = set()
+        self.callable: set[int] = set()
+        self.unresolved: set[str] = set()
+        self.lost: set[str] = set()
+        self.of_generators: set[str] = set()
+        self._exposes_all = False
         self._assigned: set[str] = set()
         self.uses_format_spec = False
         self._formats_objects = self._uses_classes = self._assigns_attributes = False
@@ -324,6 +402,11 @@ class ReachedNames:
     def add_code(self, code: CodeNames) -> None:
         """Add the names of a function's code."""
         self.names |= code.unresolved
+        self.unresolved |= code.unresolved
+        self.ends |= code.ends
+        self.called |= code.called
+        mentioned = {name for name in code.attributes if is_special_name(name)}
+        self._exposes_all |= "locals" in code.globals or not mentioned <= _HARMLESS_MENTIONS
         self.mentioned |= code.attributes
         self._assigned |= code.assigned
         self.uses_dynamic_names |= code.uses_dynamic_names
@@ -335,6 +418,11 @@ class ReachedNames:
         self._uses_classes |= code.uses_classes
         self._assigns_attributes |= code.assigns_attributes
 
+    def add_names(self, names: Iterable[str]) -> None:
+        """Add attributes of chains of which nobody knows where they lead."""
+        self.names.update(names)
+        self.lost.update(names)
+
     def resolve_chain(self, thing: Any, chain: tuple[str, ...]) -> None:
         """Add the names of a chain that starts from an object.
 
@@ -342,17 +430,27 @@ class ReachedNames:
         """
         for k, name in enumerate(chain):
             if isinstance(thing, ModuleType):
-                self.names.update(chain[k:])
+                self.add_names(chain[k:])
                 return
+            if is_generator(thing):
+                self.of_generators.update(chain[k:])
             if has_user_names(thing):
-                self.names.add(name)
+                self._add_name_of(thing, name)
             namespace = _plain_attributes(thing)
             if name not in namespace or class_defines(type(thing), name):
-                self.names.update(chain[k + 1 :])
+                self.add_names(chain[k + 1 :])
                 return
             if chain[k + 1 :]:
                 self.passed.add(name)
             thing = namespace[name]
+
+    def _add_name_of(self, thing: Any, name: str) -> None:
+        if isinstance(thing, (FunctionType, MethodType, type)):
+            self.names.add(name)
+            return
+        self.of_object.setdefault(id(thing), set()).add(name)
+        for base in type(thing).__mro__:
+            self.of_class.setdefault(id(base), set()).add(name)
 
     def owner_of(self, function: Any) -> type | None:
         """Return the class of a function that is a method and nothing else; or None."""
@@ -361,7 +459,7 @@ class ReachedNames:
     def disown(self, thing: Any) -> None:
         """Note that a method's first argument may be anything."""
         if self.owners.pop(id(thing), None) is not None and isinstance(thing, FunctionType):
-            self.names.update(chain_names(names_of_code(thing.__code__).first_argument_chains))
+            self.add_names(chain_names(names_of_code(thing.__code__).first_argument_chains))
 
     def resolve_self_chains(self) -> None:
         """Resolve for each object the chains that the methods of its classes read of ``self``."""
@@ -372,21 +470,26 @@ class ReachedNames:
                     self.resolve_chain(thing, chain)
         for owner, chains in self.self_chains.items():
             if owner in self.instantiated or self._uses_classes:  # there are other objects of it
-                self.names.update(chain_names(chains))
+                self.add_names(chain_names(chains))
         if not self.passed.isdisjoint(self._assigned):  # a chain may lead elsewhere for a while
-            self.names |= self.mentioned
+            self.add_names(self.mentioned)
 
     def is_read(self, name: str) -> bool:
-        """Return whether the code may read an attribute of this name."""
+        """Return whether the code may read an attribute of this name, of whatever object."""
         return self.uses_dynamic_names or name in self.names
+
+    def names_of(self, thing: Any) -> set[str]:
+        """Return the attributes that the code may read of an object, or of objects of a class."""
+        by_id = self.of_class if isinstance(thing, type) else self.of_object
+        return self.names | by_id.get(id(thing), set())
 
     def is_read_of_class(self, name: str, kind: type) -> bool:
         """Return whether the code, or Python on its behalf, may read a name of a class."""
         if name in INERT_NAMES or (name in _ASSIGNMENT_METHODS and _is_frozen(kind)):
             return False
-        if name in self.names:
+        if name in self.names or name in self.of_class.get(id(kind), ()):
             return True
-        if not (name.startswith("__") and name.endswith("__")):
+        if not is_special_name(name):
             return self.uses_dynamic_names
         if name in _CREATION_METHODS:
             return id(kind) in self.instantiated or self._uses_classes
@@ -394,7 +497,31 @@ class ReachedNames:
             return self._formats_objects
         if name in _ASSIGNMENT_METHODS:
             return self._assigns_attributes or self.uses_dynamic_names
-        return name not in _COPY_METHODS or self.uses_dynamic_names
+        if name in _COPY_METHODS:
+            return self.uses_dynamic_names
+        if self.is_exposed(kind) or name in _READING_METHODS:
+            return True
+        return name == "__call__" and id(kind) in self.callable
+
+    def is_exposed(self, kind: type) -> bool:
+        """Return whether code may use an object of a class as such."""
+        made = self._exposes_all or self._uses_classes or id(kind) in self.instantiated
+        return made or id(kind) in self.exposed or issubclass(kind, type)
+
+    def expose(self, thing: Any, called: bool = False) -> None:
+        """Note that code uses an object as such.
+
+        Args:
+            thing: The object.
+            called: Whether it is only called in place.
+        """
+        classes = self.callable if called else self.exposed
+        classes.update(map(id, type(thing).__mro__[:-1]))
+
+
+def is_special_name(name: str) -> bool:
+    """Return whether a name is of the kind that Python itself reads, as ``__call__``."""
+    return name.startswith("__") and name.endswith("__")
 
 
 def chain_names(chains: Iterable[tuple[str, ...]]) -> set[str]:

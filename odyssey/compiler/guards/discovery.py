@@ -8,29 +8,42 @@ name matters.
 from __future__ import annotations
 
 from abc import ABCMeta
+from collections import namedtuple
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import EnumMeta
-from types import FunctionType
-from typing import Any
+from functools import cached_property
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from odyssey.checks import describe_type
 from odyssey.compiler.guards import terms
-from odyssey.compiler.guards.bytecode import INERT_NAMES, ReachedNames, class_defines
+from odyssey.compiler.guards.bytecode import (
+    INERT_NAMES,
+    ReachedNames,
+    class_defines,
+    uses_first_argument,
+)
 from odyssey.compiler.guards.effects import impure_attributes, side_effect_of
 from odyssey.devices.arrays import ARRAYS
 from odyssey.optim.groups import Group
 from odyssey.transforms.reachability import MAX_REACHED, is_user_defined, slot_descriptors
 from odyssey.variable import Variable
 
-__all__ = ["GuardDiscovery", "Namespace", "Unguardable"]
+__all__ = ["USED", "GuardDiscovery", "Namespace", "Unguardable", "Use"]
 
 # Attributes that read or set a generator's state; draws are noticed while the function is traced.
 _GENERATOR_STATE_NAMES = {
     *("state", "get_state", "getstate", "bit_generator", "spawn", "jumped", "seed_seq"),
 }
+
+# Descriptors that hand the object to nobody.
+_PLAIN_DESCRIPTORS = (
+    *(staticmethod, classmethod, MemberDescriptorType, GetSetDescriptorType, type),
+    type(vars(namedtuple("Pair", "first"))["first"]),
+)
 
 # Attributes with side effects on arrays that leave their elements unchanged.
 _ARRAY_FLAG_NAMES = {"setflags", "writeable", "tofile", "dump"}
@@ -38,6 +51,23 @@ _ARRAY_FLAG_NAMES = {"setflags", "writeable", "tofile", "dump"}
 
 class Unguardable(Exception):
     """Raised where code reaches an object that no guard can be made for."""
+
+
+class Use(NamedTuple):
+    """How code uses an object that a name leads to.
+
+    Attributes:
+        read_only: Whether only attributes are read of it or assigned to it, so that Python calls
+            none of its special methods.
+        called: Whether it is called in place.
+    """
+
+    read_only: bool = False
+    called: bool = False
+
+
+USED = Use()
+"""Any use: it is passed on, indexed, iterated over, compared."""
 
 
 class Namespace:
@@ -49,9 +79,10 @@ class Namespace:
         make_guard: Function of a path and a name that returns the guard of this name, or None.
         is_relevant: Function that returns whether a name matters.
         owner: The class whose names these are, if they are a class's.
+        use_of: Function that returns how the code uses what a name leads to.
     """
 
-    __slots__ = ("done", "is_relevant", "make_guard", "names", "owner", "path")
+    __slots__ = ("done", "is_relevant", "make_guard", "names", "owner", "path", "use_of")
 
     def __init__(
         self,
@@ -60,8 +91,9 @@ class Namespace:
         make_guard: Callable[[str, str], terms.Guard | None],
         is_relevant: Callable[[str], bool],
         owner: type | None = None,
+        use_of: Callable[[str], Use] = lambda _: USED,
     ) -> None:
-        self.path, self.names, self.owner = path, names, owner
+        self.path, self.names, self.owner, self.use_of = path, names, owner, use_of
         self.make_guard, self.is_relevant = make_guard, is_relevant
         self.done: set[str] = set()
 
@@ -94,7 +126,7 @@ class GuardDiscovery:
         self.names = ReachedNames()
         self.variables: list[Variable] = []
         self.groups: list[Group] = []
-        self.generators: list[str] = []
+        self.generators: list[tuple[str, Any]] = []
         self.schedules: list[Any] = []
         self.asks_schedules = False
         self.final_steps: list[Callable[[], None]] = []
@@ -103,20 +135,27 @@ class GuardDiscovery:
         self._namespaces: list[Namespace] = []
         self._guard_keys: set[Any] = set()
         self._classes: dict[int, type] = {}
+        self._used: set[int] = set()
+        # Objects of which so far only attributes are read, with their name in a namespace.
+        self._unused: list[tuple[Namespace, str, Any]] = []
+        # The ids of classes some of whose methods use their first argument as such.
+        self._exposing: set[int] = set()
         self._impure_attributes: dict[str, str] = {}
 
     # -------------------------------------------------------------- the walk
 
-    def visit(self, thing: Any, path: str, owner: type | None = None) -> None:
+    def visit(self, thing: Any, path: str, owner: type | None = None, use: Use = USED) -> None:
         """Queue an object, called ``path``, unless it was visited.
 
         Args:
             thing: The object.
             path: Its name, as a user would write it.
             owner: The class that it is a method of.
+            use: How the code uses it.
         """
         if thing is None or type(thing) in terms.ATOMIC_TYPES:
             return
+        self._note_use(thing, use)
         if id(thing) in self._visited:
             if self.names.owner_of(thing) is not owner:
                 self.names.disown(thing)
@@ -127,6 +166,13 @@ class GuardDiscovery:
         self._queue.append((thing, path))
         if max(len(self._visited), len(self.guards)) > MAX_REACHED:
             raise Unguardable(f"it reaches more than {MAX_REACHED:,} things")
+
+    def _note_use(self, thing: Any, use: Use) -> None:
+        if use.called:
+            self.names.expose(thing, called=True)
+        if id(thing) not in self._used and not (use.read_only and _has_own_methods(type(thing))):
+            self._used.add(id(thing))
+            self.names.expose(thing)
 
     def add_guard(self, guard: terms.Guard) -> Any:
         """Add a guard, once; return the value that it expects."""
@@ -151,11 +197,14 @@ class GuardDiscovery:
             self._guard_keys.add(key)
             self.guards.append(guard)
 
-    def guard_and_visit(self, guard: terms.Guard, owner: type | None = None) -> None:
-        """Add a guard, and visit the object that it expects."""
+    def guard_and_visit(
+        self, guard: terms.Guard, owner: type | None = None, use: Use = USED
+    ) -> Any:
+        """Add a guard, and visit the object that it expects; return it."""
         value = self.add_guard(guard)
         if value is not terms.MISSING:
-            self.visit(value, guard.name, owner)
+            self.visit(value, guard.name, owner, use)
+        return value
 
     def reject_side_effects(self, thing: Any, module: str, name: str) -> None:
         """Raise Unguardable where a library's function may differ between two calls."""
@@ -195,9 +244,12 @@ class GuardDiscovery:
         if not self.names.mentioned.isdisjoint(_ARRAY_FLAG_NAMES):
             used = ", ".join(sorted(self.names.mentioned & _ARRAY_FLAG_NAMES))
             raise Unguardable(f"it uses {used}, by which arrays change in ways that nobody sees")
-        reads_state = not self.names.mentioned.isdisjoint(_GENERATOR_STATE_NAMES)
-        if self.generators and (self.names.uses_dynamic_names or reads_state):
-            raise Unguardable(f"it may read the state of {self.generators[0]}")
+        for path, generator in self.generators:
+            read = self.names.of_generators | self.names.lost
+            if id(generator) in self._used:
+                read |= self.names.unresolved
+            if self.names.uses_dynamic_names or not read.isdisjoint(_GENERATOR_STATE_NAMES):
+                raise Unguardable(f"it may read the state of {path}")
         for step in self.final_steps:
             step()
         return self.guards
@@ -209,7 +261,7 @@ class GuardDiscovery:
     def close(self) -> None:
         """Drop the references to visited objects, and those that lead back to this walk."""
         for held in (
-            *(self._visited, self._queue, self._namespaces, self._classes),
+            *(self._visited, self._queue, self._namespaces, self._classes, self._unused),
             *(self.final_steps, self.names.objects),
         ):
             held.clear()
@@ -224,9 +276,31 @@ class GuardDiscovery:
                     namespace.done.add(name)
                     progress = True
                     guard = namespace.make_guard(f"{namespace.path}.{name}", name)
-                    if guard is not None:
-                        self.guard_and_visit(guard, namespace.owner)
-        return progress
+                    if guard is None:
+                        continue
+                    use = namespace.use_of(name)
+                    value = self.guard_and_visit(guard, namespace.owner, use)
+                    if namespace.owner is not None and _uses_instance(value):
+                        self._exposing.add(id(namespace.owner))
+                    if use.read_only:
+                        self._unused.append((namespace, name, value))
+        return self._note_new_uses() or progress
+
+    def _use_of(self, name: str) -> Use:
+        """Return how the code uses what objects have by a name."""
+        read_only = name not in self.names.ends and not self.names.uses_dynamic_names
+        return Use(read_only, name in self.names.called)
+
+    def _note_new_uses(self) -> bool:
+        """Note uses of objects that code reached since uses as such; return whether there are."""
+        before = len(self.names.exposed), len(self.names.callable), len(self._used)
+        for namespace, name, value in self._unused:
+            if value is not terms.MISSING:
+                self._note_use(value, namespace.use_of(name))
+        for thing, _ in self.names.objects:
+            if not self._exposing.isdisjoint(map(id, type(thing).__mro__)):
+                self._note_use(thing, USED)
+        return before != (len(self.names.exposed), len(self.names.callable), len(self._used))
 
     def add_namespace(self, namespace: Namespace) -> None:
         """Search a namespace, and search it again whenever new names matter."""
@@ -292,7 +366,7 @@ class GuardDiscovery:
 
     def _guard_class_names(self, kind: type, path: str) -> None:
         attributes = vars(kind)
-        relevant = None if self.names.uses_dynamic_names else self.names.names
+        relevant = None if self.names.uses_dynamic_names else self.names.names_of(kind)
         guard = terms.names_guard(
             f"the names of {path}", attributes.keys, "{0}", attributes, relevant
         )
@@ -312,34 +386,58 @@ class GuardDiscovery:
         if user_defined:
             self.add_guard(terms.class_guard(path, thing))
             self.visit_class(kind, path)
-        all_attributes = (
+        always = (
             all_attributes
             or not user_defined
-            or class_defines(kind, "__dataclass_fields__")
             or isinstance(kind, EnumMeta)
             or any(map(_has_python_methods, kind.__mro__))
         )
+        is_record = class_defines(kind, "__dataclass_fields__")
+
+        def reads_all() -> bool:
+            return always or (is_record and self.names.is_exposed(kind))
+
+        def is_relevant(name: str) -> bool:
+            known = self.names.of_object.get(id(thing), ())
+            return self.names.is_read(name) or name in known or reads_all()
+
+        def use_of(name: str) -> Use:
+            return USED if reads_all() else self._use_of(name)
+
         by_class: dict[type, dict[str, Any]] = {}
         for slot in slot_descriptors(kind):  # two classes may have slots of one name
             by_class.setdefault(slot.__objclass__, {})[slot.__name__] = slot
         for slots in by_class.values():
-            self._add_slots(thing, path, slots, all_attributes)
+            self._add_slots(thing, path, slots, is_relevant, use_of)
         if isinstance(getattr(thing, "__dict__", None), dict):
-            self._add_attributes(thing, path, all_attributes)
+            self._add_attributes(thing, path, is_relevant, use_of)
+            self.final_steps.append(lambda: self._guard_attribute_names(thing, path, reads_all()))
 
     def _add_slots(
-        self, thing: Any, path: str, slots: dict[str, Any], all_attributes: bool
+        self,
+        thing: Any,
+        path: str,
+        slots: dict[str, Any],
+        is_relevant: Callable[[str], bool],
+        use_of: Callable[[str], Use],
     ) -> None:
         self.add_namespace(
             Namespace(
                 path,
                 slots.keys,
                 lambda path, name: terms.slot_guard(path, thing, slots[name]),
-                lambda name: all_attributes or self.names.is_read(name),
+                is_relevant,
+                use_of=use_of,
             )
         )
 
-    def _add_attributes(self, thing: Any, path: str, all_attributes: bool) -> None:
+    def _add_attributes(
+        self,
+        thing: Any,
+        path: str,
+        is_relevant: Callable[[str], bool],
+        use_of: Callable[[str], Use],
+    ) -> None:
         kind = type(thing)
 
         def make_guard(path: str, name: str) -> terms.Guard:
@@ -353,24 +451,45 @@ class GuardDiscovery:
                 path,
                 lambda: thing.__dict__,
                 make_guard,
-                lambda name: all_attributes or self.names.is_read(name),
+                is_relevant,
+                use_of=use_of,
             )
         )
-        self.final_steps.append(lambda: self._guard_attribute_names(thing, path, all_attributes))
 
-    def _guard_attribute_names(self, thing: Any, path: str, all_attributes: bool) -> None:
+    def _guard_attribute_names(self, thing: Any, path: str, reads_all: bool) -> None:
         """Guard that an object gets no attributes that are read or hide those of its class."""
-        dynamic = all_attributes or self.names.uses_dynamic_names
+        dynamic = reads_all or self.names.uses_dynamic_names
         if dynamic or self.names.catches_errors:
-            relevant = None if dynamic else self.names.names
+            relevant = None if dynamic else self.names.names_of(thing)
             read = lambda: thing.__dict__  # noqa: E731
             name = f"the names of {path}"
             self.add_guard(terms.names_guard(name, read, "{0}.__dict__", thing, relevant))
             return
         own, kind = thing.__dict__, type(thing)
-        inherited = [n for n in sorted(self.names.names) if n not in own and class_defines(kind, n)]
+        read_names = sorted(self.names.names_of(thing))
+        inherited = [n for n in read_names if n not in own and class_defines(kind, n)]
         if inherited:
             self.add_guard(terms.unshadowed_guard(f"attributes of {path}", thing, inherited))
+
+
+def _uses_instance(value: Any) -> bool:
+    """Return whether an attribute of a class, once read of an object, may use it as such."""
+    if isinstance(value, property):
+        return any(map(uses_first_argument, filter(None, (value.fget, value.fset, value.fdel))))
+    if isinstance(value, cached_property):
+        return uses_first_argument(value.func)
+    if isinstance(value, FunctionType):
+        return uses_first_argument(value)
+    return hasattr(type(value), "__get__") and not isinstance(value, _PLAIN_DESCRIPTORS)
+
+
+def _has_own_methods(kind: type) -> bool:
+    """Return whether all methods of a class are users', which are walked by name.
+
+    Methods of other classes call special methods without any code that is walked.
+    """
+    own = ("abc", "typing")
+    return all(base.__module__ in own or is_user_defined(base) for base in kind.__mro__[:-1])
 
 
 def _has_python_methods(kind: type) -> bool:

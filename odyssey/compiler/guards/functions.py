@@ -14,8 +14,13 @@ from typing import Any
 import numpy as np
 
 from odyssey.compiler.guards import terms
-from odyssey.compiler.guards.bytecode import CodeNames, chain_names, names_of_code
-from odyssey.compiler.guards.discovery import GuardDiscovery, Namespace, Unguardable
+from odyssey.compiler.guards.bytecode import (
+    CodeNames,
+    chain_names,
+    names_of_code,
+    uses_first_argument,
+)
+from odyssey.compiler.guards.discovery import USED, GuardDiscovery, Namespace, Unguardable, Use
 from odyssey.compiler.guards.effects import defining_module, is_library, is_own_or_numpy
 from odyssey.devices.arrays import ARRAYS
 from odyssey.table.registry import is_unloaded
@@ -119,11 +124,9 @@ def _visit_user_function(discovery: GuardDiscovery, function: FunctionType, path
         held = discovery.add_guard(terms.cell_guard(f"cell {name}", cell))
         if name == "__class__" and isinstance(held, type) and "super" in code_names.globals:
             discovery.visit_class(held, held.__name__)  # super() makes no object of it
-            discovery.names.names |= chain_names(code_names.chains.get(name, ()))
+            discovery.names.add_names(chain_names(code_names.chains.get(name, ())))
         elif held is not terms.MISSING:
-            _visit_named(
-                discovery, held, f"cell {name}", code_names.chains.get(name, _NO_ATTRIBUTES), name
-            )
+            _visit_named(discovery, held, f"cell {name}", name, code_names)
     for name in sorted(code_names.globals):
         _visit_global(discovery, function, name, code_names)
     for name, level in sorted(code_names.imports, key=str):
@@ -137,7 +140,7 @@ def _note_argument_chains(
     """Note the attributes read of the first argument and of the function's own cells."""
     owner = discovery.names.owner_of(function)
     if owner is None:
-        discovery.names.names |= chain_names(code_names.first_argument_chains)
+        discovery.names.add_names(chain_names(code_names.first_argument_chains))
     else:
         discovery.names.self_chains.setdefault(id(owner), set()).update(
             code_names.first_argument_chains
@@ -147,7 +150,7 @@ def _note_argument_chains(
         if owner is not None and name == code.co_varnames[0] and name not in code_names.assigned:
             discovery.names.self_chains[id(owner)].update(code_names.chains[name])
         else:
-            discovery.names.names |= chain_names(code_names.chains[name])
+            discovery.names.add_names(chain_names(code_names.chains[name]))
 
 
 def _visit_global(
@@ -156,9 +159,7 @@ def _visit_global(
     namespace = function.__globals__
     if name in namespace:
         thing = discovery.add_guard(terms.item_guard(f"global {name}", namespace, name))
-        _visit_named(
-            discovery, thing, f"global {name}", code_names.chains.get(name, _NO_ATTRIBUTES), name
-        )
+        _visit_named(discovery, thing, f"global {name}", name, code_names)
         return
     discovery.add_guard(terms.absence_guard(f"global {name}", namespace, name))
     untyped: Any = function  # the stubs lack __builtins__
@@ -227,10 +228,22 @@ def _guard_function_attributes(
 # ------------------------------------------------------------------ modules
 
 
-def _visit_named(discovery: GuardDiscovery, thing: Any, path: str, chains: Any, name: str) -> None:
-    """Visit the object of a name; of a module the attributes read, as in ``np.linalg.norm``."""
+def _visit_named(
+    discovery: GuardDiscovery, thing: Any, path: str, name: str, code_names: CodeNames
+) -> None:
+    """Visit the object of a global or a cell, and what the code reads of it."""
+    chains = code_names.chains.get(name, _NO_ATTRIBUTES)
+    called = name in code_names.called
+    bare = name in code_names.bare or name not in code_names.chains
+    _visit_chains(discovery, thing, path, chains, name, Use(not bare, called))
+
+
+def _visit_chains(
+    discovery: GuardDiscovery, thing: Any, path: str, chains: Any, name: str, use: Use = USED
+) -> None:
+    """Visit an object; of a module the attributes read, as in ``np.linalg.norm``."""
     if not isinstance(thing, ModuleType):
-        discovery.visit(thing, path)
+        discovery.visit(thing, path, use=use)
         for chain in filter(None, chains):
             discovery.names.passed.add(name)
             discovery.names.resolve_chain(thing, chain)
@@ -259,7 +272,7 @@ def _visit_module_attribute(
         discovery.reject_side_effects(thing, module_name, name)
         _note_library_module(discovery, module_name)
         if isinstance(thing, ModuleType):
-            _visit_named(discovery, thing, path_of_name, {rest}, name)
+            _visit_chains(discovery, thing, path_of_name, {rest}, name)
         elif isinstance(thing, type) and is_library(module_name):
             discovery.note_abstract_class(thing)
             discovery.note_impure_attributes(thing)
@@ -276,7 +289,7 @@ def _visit_module_attribute(
             )
         return
     thing = discovery.add_guard(terms.item_guard(path_of_name, namespace, name))
-    _visit_named(discovery, thing, path_of_name, {rest}, name)
+    _visit_chains(discovery, thing, path_of_name, {rest}, name)
 
 
 def visit_module(discovery: GuardDiscovery, module: ModuleType, path: str) -> None:
@@ -316,7 +329,8 @@ def visit_method(discovery: GuardDiscovery, method: MethodType, path: str) -> No
     bases = type(method.__self__).__mro__
     owner = next((base for base in bases if vars(base).get(name) is called), None)
     discovery.visit(called, path, owner)
-    discovery.visit(method.__self__, f"{path}.__self__")
+    use = Use(read_only=not uses_first_argument(called))
+    discovery.visit(method.__self__, f"{path}.__self__", use=use)
 
 
 def visit_builtin(discovery: GuardDiscovery, function: BuiltinFunctionType, path: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import FunctionType, MethodType
 from typing import Any
 
-from odyssey.compiler.guards.discovery import GuardDiscovery, Unguardable
+from odyssey.compiler.guards.bytecode import uses_first_argument
+from odyssey.compiler.guards.discovery import USED, GuardDiscovery, Unguardable, Use
 from odyssey.compiler.guards.objects import visit_object
 from odyssey.compiler.guards.terms import Guard, compile_guards
 from odyssey.compiler.native_dispatch import NATIVE_DISPATCH
@@ -20,6 +21,9 @@ from odyssey.transforms.reachability import is_user_defined
 from odyssey.variable import Variable
 
 __all__ = ["GuardSet", "discover_guards", "named_objects"]
+
+CALLED = Use(read_only=True, called=True)
+"""The use of the root of a walk."""
 
 # How often native dispatch follows an object that moved in memory; Python checks it afterwards.
 _MAX_MOVES = 4
@@ -192,9 +196,11 @@ def discover_guards(fn: Any, *args: Any) -> GuardSet:
     discovery = GuardDiscovery(visit_object)
     try:
         _reject_lazy_function(fn)
-        discovery.visit(fn, _callable_name(fn))
+        discovery.visit(fn, _callable_name(fn), use=CALLED)
+        receiver = _receiver_of(fn, args)
         for thing in _objects_of_tree(args):
-            discovery.visit(thing, f"the argument {_callable_name(thing)}")
+            use = Use(read_only=True) if thing is receiver else USED
+            discovery.visit(thing, f"the argument {_callable_name(thing)}", use=use)
         guards = discovery.complete()
     except Unguardable as error:
         return GuardSet([], [], [], str(error))
@@ -213,12 +219,31 @@ def discover_guards(fn: Any, *args: Any) -> GuardSet:
     return made
 
 
-def named_objects(*roots: Any) -> list[Any] | None:
-    """Return the objects that code may reach from some roots by name; None if that is unknown."""
+def _receiver_of(fn: Any, args: Sequence[Any]) -> Any:
+    """Return the first argument if the function only reads attributes of it, as of ``self``."""
+    positional = args[0] if args and isinstance(args[0], tuple) else ()
+    return positional[0] if positional and not uses_first_argument(fn) else None
+
+
+def named_objects(fn: Any, *args: Any) -> list[Any] | None:
+    """Return the objects that code may reach from a function and its arguments by name.
+
+    Args:
+        fn: The function.
+        args: The arguments, pytrees.
+
+    Returns:
+        The objects; None if they are unknown.
+    """
     discovery = GuardDiscovery(visit_object, guarding=False)
     try:
-        for root in roots:
-            discovery.visit(root, _callable_name(root))
+        discovery.visit(fn, _callable_name(fn), use=CALLED)
+        receiver = _receiver_of(fn, args)
+        for tree in args:
+            if receiver is not None and tree is args[0]:
+                discovery.visit(receiver, _callable_name(receiver), use=Use(read_only=True))
+                tree = tree[1:]
+            discovery.visit(tree, _callable_name(tree))
         discovery.complete()
         return discovery.visited_objects()
     except Exception:  # an object whose attributes raise, too

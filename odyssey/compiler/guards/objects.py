@@ -95,7 +95,7 @@ def visit_object(discovery: GuardDiscovery, thing: Any, path: str) -> None:
     if is_odyssey_object(thing):
         visit_odyssey_object(discovery, thing, path)
     elif is_generator(thing):
-        discovery.generators.append(path)
+        discovery.generators.append((path, thing))
         if is_user_defined(type(thing)):
             discovery.visit_attributes(thing, path)
     elif isinstance(thing, _IMMUTABLE_TYPES):
