@@ -48,6 +48,19 @@ _SIMPLE_LOADS = {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_GLOBAL", "LOAD_DEREF", "
 _ASSIGNS = {"STORE_ATTR", "DELETE_ATTR", "setattr", "delattr", "__setattr__", "__delattr__"}
 _COMPARES = {"IS_OP", "COMPARE_OP"}
 _MATCHES = {"MATCH_CLASS", "MATCH_KEYS"}
+_ELEMENT_WRITES = {"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"}
+# Functions and methods of Python and NumPy that write elements of a container or an array.
+_WRITING_NAMES = {
+    *("append", "appendleft", "extend", "extendleft", "insert", "pop", "popleft", "popitem"),
+    *("remove", "clear", "add", "discard", "update", "setdefault", "sort", "reverse", "rotate"),
+    *("difference_update", "intersection_update", "symmetric_difference_update", "subtract"),
+    *("move_to_end", "heapify", "heappop", "heappush", "heappushpop", "heapreplace"),
+    *("insort", "insort_left", "insort_right", "setitem", "delitem", "fill", "partition"),
+    *("resize", "itemset", "setfield", "setflags", "byteswap", "at", "copyto", "place", "put"),
+    *("putmask", "put_along_axis", "fill_diagonal", "shuffle", "nan_to_num", "frompyfunc"),
+    *("__setitem__", "__delitem__", "__iadd__", "__ior__", "__iand__", "__isub__", "__ixor__"),
+    *("__imul__", "__setstate__", "__init__", "__array_interface__", "__array_struct__"),
+}
 
 
 # ------------------------------------------------------------------ the names in one function
@@ -70,6 +83,7 @@ class CodeNames:
         unresolved: Attributes of objects that no name leads to: results, items, other arguments.
         assigned: Assigned names but arguments: attributes, globals, cells of nested functions.
         assigns_attributes: Whether attributes are assigned.
+        writes_elements: Whether elements of containers or arrays may be written.
         imports: Imported modules, each with its level.
         uses_dynamic_names: Whether attributes may be read whose names are not in the code.
         catches_errors: Whether code goes on after an error, so that a missing name may matter.
@@ -94,6 +108,7 @@ class CodeNames:
     uses_dynamic_names: bool = False
     catches_errors: bool = False
     assigns_attributes: bool = False
+    writes_elements: bool = False
     formats_objects: bool = False
     uses_format_spec: bool = False
     uses_classes: bool = False
@@ -111,6 +126,7 @@ def names_of_code(code: CodeType) -> CodeNames:
         if one is not code:  # cells of nested functions may bear the names of outer variables
             names.assigned.update(one.co_cellvars)
     named = names.globals
+    names.writes_elements |= not (named | names.attributes).isdisjoint(_WRITING_NAMES)
     names.uses_dynamic_names |= not names.attributes.isdisjoint(_DYNAMIC_ATTRIBUTES)
     names.formats_objects |= not named.isdisjoint({"str", "repr", "format", "ascii"})
     names.uses_format_spec |= "format" in named
@@ -155,10 +171,15 @@ def _scan_code(code: CodeType, names: CodeNames, first: str | None) -> None:
         names.compares_identity |= opname == "IS_OP" and not any(
             map(_loads_no_number, ops[k - 2 : k])
         )
+        names.writes_elements |= opname in _ELEMENT_WRITES or (
+            opname == "BINARY_OP" and op.argrepr.endswith("=")
+        )
         names.assigns_attributes |= opname in _ASSIGNS or argument in _ASSIGNS
         stores = opname.startswith(("STORE_", "DELETE_")) and "FAST" not in opname
         if stores and isinstance(argument, str):
             names.assigned.add(argument)
+        if opname in ("KW_NAMES", "LOAD_CONST") and isinstance(argument, tuple):
+            names.writes_elements |= "out" in argument  # np.add(a, b, out=c)
         if opname == "IMPORT_NAME":
             names.imports.add((argument, ops[k - 2].argval))
         elif opname in _GLOBALS:
@@ -371,6 +392,8 @@ class ReachedNames:
             call any of their special methods.
         callable: The ids of the classes of whose objects code calls one in place.
         unresolved: Attributes of objects that no name leads to, so that they were used as such.
+        assigned: Assigned names, see ``CodeNames``.
+        writes_elements: Whether elements of containers or arrays may be written.
         lost: Attributes of chains of which nobody knows where they lead.
         of_generators: Attributes of random generators.
     """
@@ -395,7 +418,8 @@ class ReachedNames:
         self.lost: set[str] = set()
         self.of_generators: set[str] = set()
         self._exposes_all = False
-        self._assigned: set[str] = set()
+        self.assigned: set[str] = set()
+        self.writes_elements = False
         self.uses_format_spec = False
         self._formats_objects = self._uses_classes = self._assigns_attributes = False
 
@@ -408,7 +432,8 @@ class ReachedNames:
         mentioned = {name for name in code.attributes if is_special_name(name)}
         self._exposes_all |= "locals" in code.globals or not mentioned <= _HARMLESS_MENTIONS
         self.mentioned |= code.attributes
-        self._assigned |= code.assigned
+        self.assigned |= code.assigned
+        self.writes_elements |= code.writes_elements
         self.uses_dynamic_names |= code.uses_dynamic_names
         self.catches_errors |= code.catches_errors
         self.compares_identity |= code.compares_identity
@@ -471,7 +496,7 @@ class ReachedNames:
         for owner, chains in self.self_chains.items():
             if owner in self.instantiated or self._uses_classes:  # there are other objects of it
                 self.add_names(chain_names(chains))
-        if not self.passed.isdisjoint(self._assigned):  # a chain may lead elsewhere for a while
+        if not self.passed.isdisjoint(self.assigned):  # a chain may lead elsewhere for a while
             self.add_names(self.mentioned)
 
     def is_read(self, name: str) -> bool:

@@ -174,6 +174,18 @@ class GuardDiscovery:
             self._used.add(id(thing))
             self.names.expose(thing)
 
+    def may_be_attributes_only(self, iterator: Any, path: str) -> bool:
+        """Return whether so far only attributes of an iterator are read; refuse it later if not."""
+        if id(iterator) in self._used:
+            return False
+
+        def refuse_if_used() -> None:
+            if id(iterator) in self._used or self.names.is_exposed(type(iterator)):
+                raise Unguardable(f"it reaches {path}, an iterator, which goes on with each call")
+
+        self.final_steps.append(refuse_if_used)
+        return True
+
     def add_guard(self, guard: terms.Guard) -> Any:
         """Add a guard, once; return the value that it expects."""
         value = guard.expected

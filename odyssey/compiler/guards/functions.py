@@ -267,6 +267,7 @@ def _visit_module_attribute(
         ):
             return  # an op, which is pure; it need not be loaded for this
         thing = getattr(module, name, terms.MISSING)
+        discovery.names.writes_elements |= isinstance(thing, np.ufunc)
         module_name = defining_module(thing) if callable(thing) else defining_module(module)
         discovery.reject_side_effects(thing, defining_module(module), name)
         discovery.reject_side_effects(thing, module_name, name)

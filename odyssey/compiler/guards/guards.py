@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 from odyssey.compiler.guards.bytecode import uses_first_argument
 from odyssey.compiler.guards.discovery import USED, GuardDiscovery, Unguardable, Use
@@ -20,7 +20,7 @@ from odyssey.table.value import Value
 from odyssey.transforms.reachability import is_user_defined
 from odyssey.variable import Variable
 
-__all__ = ["GuardSet", "discover_guards", "named_objects"]
+__all__ = ["GuardSet", "NamedObjects", "discover_guards", "named_objects"]
 
 CALLED = Use(read_only=True, called=True)
 """The use of the root of a walk."""
@@ -225,7 +225,21 @@ def _receiver_of(fn: Any, args: Sequence[Any]) -> Any:
     return positional[0] if positional and not uses_first_argument(fn) else None
 
 
-def named_objects(fn: Any, *args: Any) -> list[Any] | None:
+class NamedObjects(NamedTuple):
+    """The objects that code may reach by name, and what it may write to them.
+
+    Attributes:
+        objects: The objects.
+        assigned: The names of attributes that it may assign; None for all.
+        writes_elements: Whether it may write elements of containers or arrays.
+    """
+
+    objects: list[Any]
+    assigned: set[str] | None
+    writes_elements: bool
+
+
+def named_objects(fn: Any, *args: Any) -> NamedObjects | None:
     """Return the objects that code may reach from a function and its arguments by name.
 
     Args:
@@ -245,7 +259,10 @@ def named_objects(fn: Any, *args: Any) -> list[Any] | None:
                 tree = tree[1:]
             discovery.visit(tree, _callable_name(tree))
         discovery.complete()
-        return discovery.visited_objects()
+        names = discovery.names
+        dynamic = names.uses_dynamic_names
+        assigned = None if dynamic else names.assigned
+        return NamedObjects(discovery.visited_objects(), assigned, dynamic or names.writes_elements)
     except Exception:  # an object whose attributes raise, too
         return None
     finally:

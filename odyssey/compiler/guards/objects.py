@@ -119,7 +119,7 @@ def _note_impure_methods(discovery: GuardDiscovery, thing: Any, path: str) -> No
 
 def _visit_other(discovery: GuardDiscovery, thing: Any, path: str) -> None:
     kind = type(thing)
-    if hasattr(kind, "__next__"):
+    if hasattr(kind, "__next__") and not discovery.may_be_attributes_only(thing, path):
         raise Unguardable(f"it reaches {path}, an iterator, which goes on with each call")
     if isinstance(thing, (ref, ContextVar)) or not issubclass(c_base_of(kind), KNOWN_C_TYPES):
         raise Unguardable(
@@ -266,6 +266,7 @@ def _visit_class(discovery: GuardDiscovery, kind: type, path: str) -> None:
 def _visit_numpy_function(discovery: GuardDiscovery, function: Any, path: str) -> None:
     """Check a function of NumPy, which must not be made by ``np.frompyfunc``."""
     if isinstance(function, np.ufunc):
+        discovery.names.writes_elements = True  # ``np.add(a, b, c)`` writes to ``c``
         if all(set(kind) <= set("O->") for kind in function.types):
             raise Unguardable(f"it reaches {path}, a function of Python that NumPy wraps")
         return

@@ -17,7 +17,7 @@ from odyssey.compiler.guards.guards import GuardSet
 from odyssey.compiler.native_dispatch.scalar_inputs import value_dependent_operands
 from odyssey.compiler.symbolic.expressions import Expression
 from odyssey.compiler.symbolic.scalars import SymbolicScalars
-from odyssey.compiler.tracing.snapshot import Snapshot
+from odyssey.compiler.tracing.snapshot import HeldLocks, Snapshot
 from odyssey.devices.write_guard import FORK_WAITS, hold_during_forks
 from odyssey.errors import OdysseyError, TapeError
 from odyssey.graph.trace import Trace
@@ -82,15 +82,17 @@ class TraceAttempt:
         self.guards: GuardSet | None = None
         self.seconds = 0.0
         acquired: list[bool] = []
+        locks = HeldLocks()
         try:
             # One at a time: another attempt's restore would undo this one's writes. The timeout is
             # for functions that wait for threads which call compiled functions. One call in C takes
             # the lock and records it, so that no interrupt comes between the two.
             acquired.extend(starmap(_TRACE_LOCK.acquire, [(True, _LOCK_TIMEOUT)]))
             start = perf_counter()
-            self._run(trace, fn, args, named)
+            self._run(trace, fn, args, named, locks)
             self.seconds = perf_counter() - start
         finally:
+            locks.release()
             if True in acquired:
                 _TRACE_LOCK.release()
 
@@ -113,10 +115,15 @@ class TraceAttempt:
         trace.value_dependent = value_dependent_operands
 
     def _run(
-        self, trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
+        self,
+        trace: Trace,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        locks: HeldLocks,
     ) -> None:
         try:
-            snapshot = Snapshot(fn, args, named, allow_unknown=self._allow_unknown)
+            snapshot = Snapshot(fn, args, named, allow_unknown=self._allow_unknown, locks=locks)
         except Exception as error:  # an object whose attributes raise
             self.error = _without_own_frame(error)
             return

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from itertools import starmap
 from operator import is_
+from threading import Lock, RLock
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from odyssey.checks import describe_type, with_article
-from odyssey.compiler.guards.guards import discover_guards, named_objects
+from odyssey.compiler.guards.guards import NamedObjects, discover_guards, named_objects
 from odyssey.compiler.guards.objects import KNOWN_C_TYPES, c_base_of
 from odyssey.devices.array_locks import lock_array
 from odyssey.devices.arrays import ARRAYS
@@ -36,7 +38,7 @@ from odyssey.transforms.reachability import (
     slot_value,
 )
 
-__all__ = ["Snapshot"]
+__all__ = ["HeldLocks", "Snapshot"]
 
 # Larger arrays are data that functions read; copying them would cost more than the trace. They are
 # read-only during a trace, which ends with an error where the function would write to one.
@@ -56,6 +58,11 @@ _SHARING_MODULES = {
 # Names by which a function reaches objects that no traversal finds.
 _ESCAPING_NAMES = {"__import__", "environ", "eval", "exec", "globals", "import_module", "putenv"}
 
+_LOCK_TYPES = (type(Lock()), type(RLock()))
+_LOCK_TIMEOUT = 0.05  # seconds that a trial waits for a lock of the user's
+
+_GOES_ON = "which goes on with each call"
+
 _EMPTY = object()
 
 
@@ -68,6 +75,7 @@ class Snapshot:
         fn: The function.
         args: Its arguments, pytrees.
         allow_unknown: Whether a trace is allowed where not all of it can be undone.
+        locks: Holds locks of users for as long as the trace takes; None to hold none.
 
     Attributes:
         guards: The guards of all that a program of ``fn`` would depend on.
@@ -77,18 +85,29 @@ class Snapshot:
         is_restorable: Whether ``refusal`` is None.
     """
 
-    def __init__(self, fn: Any, *args: Any, allow_unknown: bool = False) -> None:
+    def __init__(
+        self,
+        fn: Any,
+        *args: Any,
+        allow_unknown: bool = False,
+        locks: HeldLocks | None = None,
+    ) -> None:
         roots = (fn, *args)
         self.guards = discover_guards(fn, *args)
         named = named_objects(*roots) if self.guards.reason is None else None
-        found = list(reachable(*roots)) if named is None else named
-        self.refusal = _reason_against_tracing(found, allow_unknown, self.guards.reason)
+        found = list(reachable(*roots)) if named is None else named.objects
+        exclusive = _ExclusiveObjects(named, locks)
+        self.refusal = _reason_against_tracing(found, allow_unknown, self.guards.reason, exclusive)
         self.is_restorable = self.refusal is None
         if named is None and self.is_restorable:
             found = list(reachable(*roots, but=_is_shared))
         restorable = (
-            [thing for thing in found if not _is_shared(thing)] if self.is_restorable else []
+            [t for t in found if not _is_shared(t) or exclusive.is_held(t)]
+            if self.is_restorable
+            else []
         )
+        if exclusive.untouched:  # another thread may write to them, and the code does not
+            restorable = [t for t in restorable if not isinstance(t, tuple(_SAVERS))]
         enter = enterable(roots)
         self._saved = [saved for thing in restorable for saved in _save_object(thing, enter)]
         self._generators = [thing for thing in found if self.is_restorable and is_generator(thing)]
@@ -131,8 +150,68 @@ class Snapshot:
         return moved[0] if moved else None
 
 
+class HeldLocks:
+    """Locks of users that a trial holds, so that no other thread writes to what they protect."""
+
+    def __init__(self) -> None:
+        self._locks: list[Any] = []
+        self._acquired: list[bool] = []
+
+    def acquire(self, lock: Any) -> bool:
+        """Acquire a lock, unless another thread, or the caller, holds it for longer."""
+        self._locks.append(lock)
+        # One call in C takes the lock and records it, so that no interrupt comes between the two.
+        self._acquired.extend(starmap(lock.acquire, [(True, _LOCK_TIMEOUT)]))
+        return self._acquired[-1]
+
+    def release(self) -> None:
+        """Release all locks."""
+        while self._locks:
+            if len(self._acquired) == len(self._locks) and self._acquired.pop():
+                self._locks.pop().release()
+            else:
+                self._locks.pop()
+
+
+class _ExclusiveObjects:
+    """Objects that have locks, queues or threads as attributes, which the code does not read.
+
+    Where the code writes to no object, nothing must be restored, and what other threads write
+    meanwhile stays. Otherwise a trial holds the locks, so that no other thread writes.
+
+    Args:
+        named: What the code may reach by name and write to; None if that is unknown.
+        locks: Holds the locks.
+
+    Attributes:
+        untouched: Whether there are such objects, and the code writes to no object.
+    """
+
+    def __init__(self, named: NamedObjects | None, locks: HeldLocks | None) -> None:
+        self._named, self._locks = named, locks
+        self._held: dict[int, Any] = {}
+        self.untouched = False
+
+    def is_held(self, thing: Any) -> bool:
+        """Return whether the locks of an object are held."""
+        return id(thing) in self._held
+
+    def includes(self, thing: Any) -> bool:
+        """Return whether a trial does no harm to an object that threads share."""
+        if self._named is None or self._locks is None or _is_of_sharing_module(thing):
+            return False
+        self.untouched = self._named.assigned == set() and not self._named.writes_elements
+        if self.untouched:
+            return True
+        locks = [part for part in vars(thing).values() if _is_of_sharing_module(part)]
+        are_locks = all(isinstance(part, _LOCK_TYPES) for part in locks)
+        if are_locks and all(map(self._locks.acquire, locks)):
+            self._held[id(thing)] = thing
+        return self.is_held(thing)
+
+
 def _reason_against_tracing(
-    found: list[Any], allow_unknown: bool, unguardable: str | None
+    found: list[Any], allow_unknown: bool, unguardable: str | None, exclusive: _ExclusiveObjects
 ) -> str | None:
     """Return why tracing a function would do lasting harm, in words, or None.
 
@@ -140,13 +219,16 @@ def _reason_against_tracing(
         found: The objects that the function reaches.
         allow_unknown: Whether objects of unknown classes are accepted.
         unguardable: Why no guards could be made; None where there are some.
+        exclusive: The objects of which the trial holds the locks.
     """
+    reads_iterator = unguardable is not None and _GOES_ON in unguardable
     for thing in found:
         if isinstance(thing, GradientTape):
             return "it reaches a tape from before"
-        if hasattr(type(thing), "__next__"):
-            return f"it reaches {describe_type(thing)}, which goes on with each call"
-        if not allow_unknown and not _is_restorable(thing, unguardable is None):
+        if hasattr(type(thing), "__next__") and unguardable is not None:
+            where = f"it reaches {describe_type(thing)}, {_GOES_ON}"
+            return unguardable if reads_iterator else where
+        if not allow_unknown and not _is_restorable(thing, unguardable is None, exclusive):
             why = "" if unguardable is None else f"{unguardable}, so all counts that is there; "
             name = _display_name(thing)
             return f"{why}it reaches {name}, of which nobody knows what a run does to it"
@@ -181,18 +263,21 @@ def _is_shared(thing: Any) -> bool:
         return False
     parts = getattr(thing, "__dict__", None)
     held = parts.values() if isinstance(parts, dict) else ()
-    return any(
-        str(type(part).__module__).split(".")[0] in _SHARING_MODULES for part in (thing, *held)
-    )
+    return any(map(_is_of_sharing_module, (thing, *held)))
 
 
-def _is_restorable(thing: Any, has_guards: bool) -> bool:
+def _is_of_sharing_module(thing: Any) -> bool:
+    return str(type(thing).__module__).split(".")[0] in _SHARING_MODULES
+
+
+def _is_restorable(thing: Any, has_guards: bool, exclusive: _ExclusiveObjects) -> bool:
     if isinstance(thing, (Value, Symbol)) or is_generator(thing):
         return True
     if isinstance(thing, FunctionType):
         # Guards can tell these from methods of the same names, as ``polynomial.eval(x)``.
         return has_guards or _ESCAPING_NAMES.isdisjoint(names_in_code(thing.__code__))
-    return issubclass(c_base_of(type(thing)), KNOWN_C_TYPES) and not _is_shared(thing)
+    known = issubclass(c_base_of(type(thing)), KNOWN_C_TYPES)
+    return known and (not _is_shared(thing) or exclusive.includes(thing))
 
 
 # ------------------------------------------------------------------ undo actions
