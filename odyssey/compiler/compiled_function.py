@@ -35,7 +35,7 @@ from odyssey.compiler.machine.jit import unavailable_reason
 from odyssey.compiler.machine.thread_count import check_thread_count
 from odyssey.compiler.result_aliases import find_aliases
 from odyssey.compiler.runtime.memory_limit import check_memory_limit
-from odyssey.compiler.tracing.attempt import TraceAttempt, describe_trace_error, try_trace
+from odyssey.compiler.tracing.attempt import TraceAttempt, try_trace
 from odyssey.table.kernel_selection import without_numba
 from odyssey.table.row import is_profiled, profiled
 from odyssey.table.scope import Pause, scopes
@@ -321,7 +321,7 @@ class CompiledFunction(InspectableFunction):
         case = CacheEntry()
         trial = try_trace(self._fn, args, named, case.fixed_numbers)
         if trial.error is not None:
-            case.refusal = describe_trace_error(trial.error)
+            case.refusal = trial.describe_error()
             if self._fallback.fullgraph:
                 self._fallback.report(case.refusal, trial.error)
         else:
@@ -407,7 +407,7 @@ class CompiledFunction(InspectableFunction):
         if kept is None or not kept[0].items() <= known.items() or not kept[2].holds():
             trial = try_trace(self._fn, args, named, case.fixed_numbers)
             if trial.error is not None:
-                why = describe_trace_error(trial.error)
+                why = trial.describe_error()
                 self._fallback.report(why)
                 # It may raise the same error, and nothing is noted.
                 result = self._run_eagerly_and_record(case, args, named)

@@ -11,6 +11,7 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from odyssey.compiler.guards.effects import is_own_or_numpy
+from odyssey.compiler.guards.guards import reached_functions
 from odyssey.compiler.inspection import function_name
 from odyssey.errors import CompileError, CompileWarning
 
@@ -34,6 +35,7 @@ _ADVICE = (
     ("shape at each call", "Declare the sizes that vary: od.compile(fn, dynamic=...)."),
     ("a guard fails again", "What changes from call to call is best passed as an argument."),
     ("numbers that are fixed differed", "Pass such numbers as arrays, or name them in static=."),
+    ("to which other threads may write", "Call it while no thread holds the lock."),
     ("it writes to", "Return the new value, and assign it outside."),
     ("has_side_effect", "Call it outside of the compiled function."),
     ("random", "Draw from an od.Generator, or draw outside and pass the numbers."),
@@ -128,15 +130,24 @@ def _find_line(fn: Callable[..., Any], reason: str) -> str:
         r"(?:reaches|uses|imports|writes to|state of|anything of) ([\w.\[\]']+)", reason
     )
     names = [word for path in paths for word in reversed(re.findall(r"[A-Za-z_]\w*", path))]
+    reached = [code for one in reached_functions(fn) for code in _nested_codes(one.__code__)]
     codes = list(_codes_of(fn))
     for name in names:
-        for code in codes:
+        for code in (*reached, *codes):
             for instruction in get_instructions(code):
-                if instruction.argval == name and "STORE" not in instruction.opname:
+                stores = "STORE" in instruction.opname
+                if instruction.argval == name and stores == ("writes to" in reason):
                     found = instruction.positions
                     line = (found and found.lineno) or code.co_firstlineno
                     return f" ({code.co_filename}:{line})"
     return f" ({codes[0].co_filename}:{codes[0].co_firstlineno})" if codes else ""
+
+
+def _nested_codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested_codes(constant)
 
 
 def _codes_of(fn: Any) -> Iterator[CodeType]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 from odyssey.compiler.guards.bytecode import uses_first_argument
 from odyssey.compiler.guards.discovery import USED, GuardDiscovery, Unguardable, Use
+from odyssey.compiler.guards.effects import defining_module, is_library
 from odyssey.compiler.guards.objects import visit_object
 from odyssey.compiler.guards.terms import Guard, compile_guards
 from odyssey.compiler.native_dispatch import NATIVE_DISPATCH
@@ -20,7 +22,7 @@ from odyssey.table.value import Value
 from odyssey.transforms.reachability import is_user_defined
 from odyssey.variable import Variable
 
-__all__ = ["GuardSet", "NamedObjects", "discover_guards", "named_objects"]
+__all__ = ["GuardSet", "NamedObjects", "discover_guards", "named_objects", "reached_functions"]
 
 CALLED = Use(read_only=True, called=True)
 """The use of the root of a walk."""
@@ -203,7 +205,8 @@ def discover_guards(fn: Any, *args: Any) -> GuardSet:
             discovery.visit(thing, f"the argument {_callable_name(thing)}", use=use)
         guards = discovery.complete()
     except Unguardable as error:
-        return GuardSet([], [], [], str(error))
+        # As users write it: ``self.rate`` for what a method's object holds.
+        return GuardSet([], [], [], re.sub(r"(?<![\w.\]])\w+\.__self__\b", "self", str(error)))
     except RecursionError:
         return GuardSet([], [], [], "what it reaches is nested too deep")
     except Exception as error:  # an object whose attributes raise
@@ -267,6 +270,19 @@ def named_objects(fn: Any, *args: Any) -> NamedObjects | None:
         return None
     finally:
         discovery.close()
+
+
+def reached_functions(fn: Any) -> list[FunctionType]:
+    """Return the users' functions that a function may call, up to one that stops the search."""
+    discovery = GuardDiscovery(visit_object, guarding=False)
+    try:
+        discovery.visit(fn, _callable_name(fn), use=CALLED)
+        discovery.complete()
+    except Exception:  # the search stops at what cannot be guarded
+        pass
+    found = [thing for thing in discovery.visited_objects() if isinstance(thing, FunctionType)]
+    discovery.close()
+    return [function for function in found if not is_library(defining_module(function))]
 
 
 def _objects_of_tree(node: Any) -> Iterator[Any]:

@@ -41,6 +41,7 @@ class TraceAttempt:
         result: The value that the function returned, with Symbols.
         error: The exception that the function raised, or None; an operation that no graph can hold
             raises instead.
+        refusal: Why the function was not run at all, in words; or None.
         guards: The guards of the Python objects that the function reads, made before the trace;
             None where none were made.
         effects: The side effects that are not in the graph, in words; None if there are none.
@@ -79,6 +80,7 @@ class TraceAttempt:
         self.result: Any = None
         self.error: Exception | None = None
         self.effects: str | None = None
+        self.refusal: str | None = None
         self.guards: GuardSet | None = None
         self.seconds = 0.0
         acquired: list[bool] = []
@@ -95,6 +97,12 @@ class TraceAttempt:
             locks.release()
             if True in acquired:
                 _TRACE_LOCK.release()
+
+    def describe_error(self) -> str:
+        """Describe why there is no graph, and release the frames of the error."""
+        assert self.error is not None
+        described = describe_trace_error(self.error)
+        return self.refusal or described
 
     def _add_scalar_inputs(
         self, trace: Trace, args: tuple[Any, ...], named: dict[str, Any]
@@ -128,6 +136,7 @@ class TraceAttempt:
             self.error = _without_own_frame(error)
             return
         if not snapshot.is_restorable:
+            self.refusal = snapshot.refusal
             self.error = TapeError(
                 f"lower: {snapshot.refusal}, and so a trial of the function would do harm; pass "
                 "what it takes from there as an argument"

@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from itertools import starmap
 from operator import is_
-from threading import Lock, RLock
+from threading import Condition, Lock, RLock
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
@@ -58,7 +58,7 @@ _SHARING_MODULES = {
 # Names by which a function reaches objects that no traversal finds.
 _ESCAPING_NAMES = {"__import__", "environ", "eval", "exec", "globals", "import_module", "putenv"}
 
-_LOCK_TYPES = (type(Lock()), type(RLock()))
+_LOCK_TYPES = (type(Lock()), type(RLock()), Condition)
 _LOCK_TIMEOUT = 0.05  # seconds that a trial waits for a lock of the user's
 
 _GOES_ON = "which goes on with each call"
@@ -128,8 +128,9 @@ class Snapshot:
     def describe_change(self) -> str | None:
         """Name the first object that was written to since; None if there is none."""
         for name, has_changed, _ in self._saved:
-            if has_changed():
-                return name
+            changed = has_changed()
+            if changed:
+                return name if changed is True else f"{changed}, {name}"
         # Guards also compare layouts of arrays, and tell equal members of sets apart.
         change = self.guards.describe_change()
         return change and change.partition(":")[0]
@@ -231,10 +232,21 @@ def _reason_against_tracing(
         if not allow_unknown and not _is_restorable(thing, unguardable is None, exclusive):
             why = "" if unguardable is None else f"{unguardable}, so all counts that is there; "
             name = _display_name(thing)
+            if unguardable is None and not _is_of_sharing_module(thing) and _is_shared(thing):
+                return (
+                    f"it reaches {name}, to which other threads may write: {_shared_names(thing)}"
+                )
             return f"{why}it reaches {name}, of which nobody knows what a run does to it"
     if not allow_unknown and len(found) >= MAX_REACHED:
         return f"it reaches more than {MAX_REACHED:,} things"
     return None
+
+
+def _shared_names(thing: Any) -> str:
+    """Name the locks, queues and threads that an object has."""
+    names = [name for name, part in vars(thing).items() if _is_of_sharing_module(part)]
+    locks = all(isinstance(vars(thing)[name], _LOCK_TYPES) for name in names)
+    return f"its {names[0]} is held" if locks else f"it has {', '.join(names)}"
 
 
 def _display_name(thing: Any) -> str:
@@ -282,9 +294,10 @@ def _is_restorable(thing: Any, has_guards: bool, exclusive: _ExclusiveObjects) -
 
 # ------------------------------------------------------------------ undo actions
 
-# The name of an object, whether it was written to since, and the function that restores it.
-_SavedPart = tuple[str, Callable[[], bool], Callable[[], None]]
-_Undo = tuple[Callable[[], bool], Callable[[], None]]
+# The name of an object, whether it was written to since, or the name of the attribute that was, and
+# the function that restores it.
+_SavedPart = tuple[str, Callable[[], bool | str], Callable[[], None]]
+_Undo = tuple[Callable[[], bool | str], Callable[[], None]]
 
 
 def _save_object(thing: Any, enter: Callable[[Any], bool]) -> list[_SavedPart]:
@@ -295,9 +308,9 @@ def _save_object(thing: Any, enter: Callable[[Any], bool]) -> list[_SavedPart]:
         cells = zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True)
         parts: list[_SavedPart] = [(f"{n}, in {name}", *_save_cell(cell)) for n, cell in cells]
         for namespace, names in named_namespaces(thing, enter):
-            parts.append((f"a global that {name} names", *_save_dict_items(namespace, names)))
+            parts.append((f"a global that {name} names", *_save_namespace(namespace, names)))
         if thing.__dict__:
-            parts.append((f"an attribute of {name}", *_save_dict_items(thing.__dict__)))
+            parts.append((f"an attribute of {name}", *_save_namespace(thing.__dict__)))
         return parts
     if isinstance(thing, type):
         name_of_part = f"an attribute of {thing.__name__}"
@@ -306,7 +319,7 @@ def _save_object(thing: Any, enter: Callable[[Any], bool]) -> list[_SavedPart]:
     parts = [(name_of_part, *_save_slot(slot, thing)) for slot in slot_descriptors(type(thing))]
     saves_dict = not isinstance(thing, ModuleType) or enter(thing)
     if saves_dict and isinstance(getattr(thing, "__dict__", None), dict):
-        parts.append((name_of_part, *_save_dict_items(thing.__dict__)))
+        parts.append((name_of_part, *_save_namespace(thing.__dict__)))
     for base, save in _SAVERS.items():
         if isinstance(thing, base):
             parts.append((with_article(kind), *save(thing)))
@@ -352,6 +365,22 @@ def _save_set(members: set[Any]) -> _Undo:
             set.update(members, before)
 
     return has_changed, undo
+
+
+def _save_namespace(items: dict[str, Any], names: set[str] | None = None) -> _Undo:
+    """Save the items of a dictionary of attributes or globals, or those of ``names``."""
+    has_changed, undo = _save_dict_items(items, names)
+    kind: Any = OrderedDict if isinstance(items, OrderedDict) else dict
+    before = {name: kind.get(items, name, _EMPTY) for name in names or items}
+
+    def changed_name() -> bool | str:
+        if not has_changed():
+            return False
+        now = {name: kind.get(items, name, _EMPTY) for name in (*before, *(names or items))}
+        changed = [n for n, value in now.items() if value is not before.get(n, _EMPTY)]
+        return next((name for name in changed if isinstance(name, str)), True)
+
+    return changed_name, undo
 
 
 def _save_dict_items(items: dict[Any, Any], names: set[str] | None = None) -> _Undo:
