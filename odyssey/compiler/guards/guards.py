@@ -198,8 +198,8 @@ def discover_guards(fn: Any, *args: Any) -> GuardSet:
     discovery = GuardDiscovery(visit_object)
     try:
         _reject_lazy_function(fn)
-        discovery.visit(fn, _callable_name(fn), use=CALLED)
         receiver = _receiver_of(fn, args)
+        discovery.visit(fn, _callable_name(fn), _owner_of(fn, receiver), CALLED)
         for thing in _objects_of_tree(args):
             use = Use(read_only=True) if thing is receiver else USED
             discovery.visit(thing, f"the argument {_callable_name(thing)}", use=use)
@@ -228,6 +228,16 @@ def _receiver_of(fn: Any, args: Sequence[Any]) -> Any:
     return positional[0] if positional and not uses_first_argument(fn) else None
 
 
+def _owner_of(fn: Any, receiver: Any) -> type | None:
+    """Return the class that a function is a method of, if the receiver is an object of it."""
+    if receiver is None or not isinstance(fn, FunctionType):
+        return None
+    for base in type(receiver).__mro__:  # a decorated method is held by a compiled function
+        if any(getattr(member, "_fn", member) is fn for member in vars(base).values()):
+            return base
+    return None
+
+
 class NamedObjects(NamedTuple):
     """The objects that code may reach by name, and what it may write to them.
 
@@ -254,8 +264,8 @@ def named_objects(fn: Any, *args: Any) -> NamedObjects | None:
     """
     discovery = GuardDiscovery(visit_object, guarding=False)
     try:
-        discovery.visit(fn, _callable_name(fn), use=CALLED)
         receiver = _receiver_of(fn, args)
+        discovery.visit(fn, _callable_name(fn), _owner_of(fn, receiver), CALLED)
         for tree in args:
             if receiver is not None and tree is args[0]:
                 discovery.visit(receiver, _callable_name(receiver), use=Use(read_only=True))
