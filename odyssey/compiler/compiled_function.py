@@ -508,7 +508,7 @@ class CompiledFunction(InspectableFunction):
         if trial.error is None and trial.graph.eager_reason and start_optimizers(trial):
             trial = try_trace(self._fn, args, named, case.fixed_numbers)
         if trial.error is not None:
-            raise self._fallback.error(describe_trace_error(trial.error)) from trial.error
+            raise self._fallback.error(trial.describe_error()) from trial.error
         if self._limit is not None or self._budget is not None:
             check_memory_limit(self._limit, self._budget, trial)
         self._keep_trace(case, trial, args, named)
