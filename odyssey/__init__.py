@@ -10,7 +10,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from odyssey import backward, errors, fft, linalg, losses, nn, ops, special
+from odyssey import backward, errors, fft, linalg, losses, nn, ops, special, tree
 from odyssey.devices.heap import keep_freed_memory
 from odyssey.ops import no_grad, op
 from odyssey.table import registry
@@ -82,6 +82,7 @@ __all__ = [
     "special",
     "stop_gradient",
     "testing",
+    "tree",
     "value_and_grad",
     "vjp",
     "while_loop",

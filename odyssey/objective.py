@@ -14,8 +14,12 @@ import numpy as np
 from odyssey.checks import check_callable, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
+from odyssey.flat_vector import split_vector
+from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array
+from odyssey.table.value import NUMBERS, Traced
 from odyssey.tape import GradientTape
+from odyssey.transforms import hessian, hvp, value_and_grad
 from odyssey.tree import leaves, paths, unflatten
 from odyssey.variable import Variable
 
@@ -32,12 +36,14 @@ class Objective:
     def __init__(self, fn: Callable[[Any], Any], params: Any) -> None:
         self._fn = check_callable("scipy_objective", fn)
         for path, leaf in paths(params):
-            dtype = getattr(leaf, "dtype", None)  # of a class it is a descriptor
+            dtype = np.dtype(type(leaf)) if type(leaf) in (float, complex) else None
+            dtype = dtype or getattr(leaf, "dtype", None)  # of a class it is a descriptor
             if not isinstance(dtype, np.dtype) or dtype.kind not in "fc":
                 raise DTypeError(
                     f"scipy_objective: {path or 'params'} is {format_value(leaf)}; pass floating "
-                    "arrays, or Variables, and close over what is not to change"
+                    "numbers, arrays or Variables, and close over what is not to change"
                 )
+        self._numbers = [type(leaf) in NUMBERS for leaf in leaves(params)]
         self._params = unflatten(params, [_parameter_array(leaf) for leaf in leaves(params)])
         self.x0 = self._flat(self._params)
 
@@ -53,24 +59,52 @@ class Objective:
         """Return the tree of parameters, in their shapes and dtypes, whose numbers are ``x``.
 
         Args:
-            x: (n,).
+            x: (n,). Gradients flow back to a Variable; its tree is one of Variables.
 
         Raises:
             ShapeError: for another length.
         """
+        if isinstance(x, (Variable, Traced)):
+            self._check_length(x)
+            return unflatten(self._params, self._variable_leaves(x))
         x = as_array("scipy_objective", "x", x).astype(np.float64)
-        if x.shape != self.x0.shape:
-            raise ShapeError(f"scipy_objective: x has shape {x.shape}, not {self.x0.shape}")
+        self._check_length(x)
         found, start = [], 0
-        for leaf in leaves(self._params):
+        for leaf, is_number in zip(leaves(self._params), self._numbers, strict=True):
             real = leaf.real.dtype
-            stop = start + leaf.size * (leaf.dtype.itemsize // real.itemsize)
-            found.append(x[start:stop].astype(real).view(leaf.dtype).reshape(leaf.shape))
+            stop = start + _real_size(leaf)
+            array = x[start:stop].astype(real).view(leaf.dtype).reshape(leaf.shape)
+            found.append(array.item() if is_number else array)
             start = stop
         return unflatten(self._params, found)
 
-    def value_and_grad(self, x: Any) -> tuple[float, Array]:
-        """Return the value at ``x`` and its gradient, (n,): 0 for what it does not depend on."""
+    def _check_length(self, x: Any) -> None:
+        if x.shape != self.x0.shape:
+            raise ShapeError(f"scipy_objective: x has shape {x.shape}, not {self.x0.shape}")
+
+    def _variable_leaves(self, x: Any) -> list[Any]:
+        """Return the leaves for a Variable or a traced array, by ops."""
+        found = []
+        params = leaves(self._params)
+        for leaf, piece in zip(params, split_vector(x, list(map(_real_size, params))), strict=True):
+            if leaf.dtype.kind == "c":
+                pairs = reshape(piece, (*leaf.shape, 2))
+                piece = pairs[..., 0] + 1j * pairs[..., 1]
+            piece = piece if piece.dtype == leaf.dtype else astype(piece, leaf.dtype)
+            found.append(reshape(piece, leaf.shape))
+        return found
+
+    def _value(self, x: Any) -> Any:
+        return self._fn(self.unflatten(x))
+
+    def value_and_grad(self, x: Any) -> tuple[Any, Any]:
+        """Return the value at ``x`` and its gradient, (n,): 0 for what it does not depend on.
+
+        For a Variable both are differentiable; for an array they are a float and an array.
+        """
+        if isinstance(x, (Variable, Traced)):
+            value, gradient = value_and_grad(self._value)(x)
+            return value, gradient
         with GradientTape() as tape:
             params = tape.watch(self.unflatten(x))
             sources = leaves(params)  # before the function may change its argument
@@ -78,12 +112,26 @@ class Objective:
         grads = tape.gradient(value, sources, unused="zero")
         return float(value.item()), self._flat(grads)
 
-    def __call__(self, x: Any) -> tuple[float, Array]:
+    def __call__(self, x: Any) -> tuple[Any, Any]:
         """Return value and gradient at ``x``, for ``minimize(objective, x0, jac=True)``."""
         return self.value_and_grad(x)
 
-    def hessp(self, x: Any, v: Any) -> Array:
-        """Return the product of the Hessian at ``x`` with the vector ``v``, (n,)."""
+    def hess(self, x: Any) -> Any:
+        """Return the Hessian at ``x``, (n, n); differentiable for a Variable.
+
+        It takes n times the memory of a gradient. For many parameters use ``hessp``.
+        """
+        if not isinstance(x, (Variable, Traced)):
+            x = as_array("scipy_objective", "x", x).astype(np.float64)
+        return hessian(self._value)(x)
+
+    def hessp(self, x: Any, v: Any) -> Any:
+        """Return the product of the Hessian at ``x`` with the vector ``v``, (n,).
+
+        It is differentiable where ``x`` or ``v`` is a Variable.
+        """
+        if isinstance(x, (Variable, Traced)) or isinstance(v, (Variable, Traced)):
+            return hvp(self._value, (x,), (v,))
         with GradientTape() as outer:
             params = outer.watch(self.unflatten(x))
             with GradientTape() as inner:
@@ -100,6 +148,11 @@ class Objective:
         return self._flat(outer.gradient(outputs, params, weights, unused="zero"))
 
 
+def _real_size(leaf: Array) -> int:
+    """Return how many real numbers are in an array."""
+    return leaf.size * (2 if leaf.dtype.kind == "c" else 1)
+
+
 def _parameter_array(leaf: Any) -> Array:
     data = leaf.detach().numpy() if isinstance(leaf, Variable) else leaf
     return np.array(as_array("scipy_objective", "params", data))
@@ -112,13 +165,14 @@ def scipy_objective(fn: Callable[[Any], Any], params: Any) -> Objective:
         fn: From a tree like ``params`` to a real scalar, written with ops. One of ``od.compile``
             runs as it was written here, since what it is given is on a tape; what takes the
             derivative can be compiled, as ``od.compile(od.value_and_grad(fn))``.
-        params: Where to start: floating or complex arrays or Variables in any tree. They stay
-            as they are; ``unflatten(result.x)`` gives the solution in their form.
+        params: Where to start: floating or complex arrays, Variables or Python numbers in any
+            tree. They stay as they are; ``unflatten(result.x)`` gives the solution in their form.
 
     Returns:
         An object with ``x0``, the parameters in one float64 vector; that, called with such a
-        vector, returns value and gradient; and whose ``hessp(x, v)`` is the product of the
-        Hessian with a vector.
+        vector, returns value and gradient; ``hessp(x, v)`` is the product of the Hessian with a
+        vector, and ``hess(x)`` the Hessian. Its methods also take Variables, and then give
+        Variables that a tape differentiates.
 
     Raises:
         DTypeError: for parameters that are not floating.
@@ -133,6 +187,10 @@ def scipy_objective(fn: Callable[[Any], Any], params: Any) -> Objective:
     array([6., 6., 6.])
     >>> objective.unflatten([4.0, 5.0, 6.0])
     {'a': array([4., 5.]), 'b': array(6.)}
+    >>> objective.hess(objective.x0)
+    array([[0., 0., 6.],
+           [0., 0., 6.],
+           [6., 6., 6.]])
 
     With SciPy, ``minimize(objective, objective.x0, jac=True)``, or for a Newton method
     ``minimize(objective, objective.x0, jac=True, hessp=objective.hessp, method="trust-ncg")``.

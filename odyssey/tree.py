@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
 from itertools import chain
 from typing import Any
 
@@ -29,6 +30,7 @@ __all__ = [
     "like",
     "map_tree",
     "paths",
+    "ravel",
     "same_tree",
     "unflatten",
 ]
@@ -377,6 +379,38 @@ def map_tree(fn: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """
     columns = [leaves(tree), *(same_tree("map_tree", "leaves", tree, o) for o in others)]
     return unflatten(tree, [fn(*row) for row in zip(*columns, strict=True)])
+
+
+# ------------------------------------------------------------------ one vector
+
+
+def ravel(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Return the elements of all leaves in one vector, and the function that goes back.
+
+    Both are differentiable: gradients flow through the vector to Variables of the tree, and from
+    the tree that ``unravel`` returns to the vector.
+
+    Args:
+        tree: Arrays, Variables and numbers in any tree.
+
+    Returns:
+        ``(vector, unravel)``. ``vector`` has the dtype to which NumPy promotes all leaves, (n,); it
+        is a Variable if a leaf is one. ``unravel(vector)`` returns a tree like ``tree``, with the
+        shapes and dtypes of its leaves: of Variables for a Variable, else of new arrays, and of
+        Python numbers where the tree had these.
+
+    Raises:
+        DTypeError: for a leaf that is not an array of numbers; the message has its path.
+        ShapeError: by ``unravel``, for a vector of another length.
+
+    >>> vector, unravel = od.tree.ravel({"w": np.array([[1.0, 2.0]]), "b": 3.0})
+    >>> vector
+    array([1., 2., 3.])
+    >>> unravel(10.0 * vector)
+    {'w': array([[10., 20.]]), 'b': 30.0}
+    """
+    result: tuple[Any, Callable[[Any], Any]] = import_module("odyssey.flat_vector").ravel_tree(tree)
+    return result
 
 
 def __dir__() -> list[str]:

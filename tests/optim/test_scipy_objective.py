@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey import Variable, ops
+from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.optim import scipy_objective
 
@@ -107,18 +107,91 @@ def test_what_is_passed_in_stays_as_it_is():
 
 
 def test_what_cannot_be_minimized_is_refused():
-    with pytest.raises(DTypeError, match=r"scipy_objective: \['n'\] is .*pass floating arrays"):
+    with pytest.raises(DTypeError, match=r"scipy_objective: \['n'\] is .*pass floating numbers"):
         scipy_objective(rosenbrock, {"n": np.array([1, 2])})
     objective = scipy_objective(rosenbrock, START)
     with pytest.raises(ShapeError, match=r"x has shape \(3,\), not \(2,\)"):
         objective(np.zeros(3))
 
 
+def cubic(p):
+    """a² b + Re(z²) b, whose derivatives are below."""
+    return p["a"] ** 2 * p["b"] + ops.real(p["z"] * p["z"]) * p["b"]
+
+
+NUMBERS = {"a": 1.5, "b": np.array(2.0, np.float32), "z": 1 + 2j}
+
+
+def cubic_gradient(a, b, x, y):
+    return np.array([2 * a * b, a * a + x * x - y * y, 2 * x * b, -2 * y * b])
+
+
+def cubic_hessian(a, b, x, y):
+    return np.array(
+        [
+            [2 * b, 2 * a, 0, 0],
+            [2 * a, 0, 2 * x, -2 * y],
+            [0, 2 * x, 2 * b, 0],
+            [0, -2 * y, 0, -2 * b],
+        ]
+    )
+
+
+def test_python_numbers_are_leaves_and_come_back_as_numbers():
+    objective = scipy_objective(cubic, NUMBERS)
+    np.testing.assert_array_equal(objective.x0, [1.5, 2.0, 1.0, 2.0])
+    back = objective.unflatten(2.0 * objective.x0)
+    assert back == {"a": 3.0, "b": 4.0, "z": 2 + 4j}
+    assert [type(back["a"]), type(back["z"]), back["b"].dtype] == [float, complex, np.float32]
+    value, gradient = objective(objective.x0)
+    assert value == 1.5**2 * 2 - 3 * 2
+    np.testing.assert_array_equal(gradient, cubic_gradient(*objective.x0))
+    with pytest.raises(DTypeError, match="pass floating numbers, arrays or Variables"):
+        scipy_objective(cubic, {"a": 1, "b": 2.0, "z": 1j})
+
+
+def test_the_hessian_is_that_of_calculus_on_arrays_and_variables():
+    objective = scipy_objective(cubic, NUMBERS)
+    expected = cubic_hessian(*objective.x0)
+    assert type(objective.hess(objective.x0)) is np.ndarray
+    for x in (objective.x0, list(objective.x0), Variable(objective.x0, requires_grad=True)):
+        np.testing.assert_allclose(objective.hess(x), expected, rtol=1e-14)
+    linear = scipy_objective(lambda p: (3.0 * p).sum(), np.ones(2))
+    np.testing.assert_array_equal(linear.hess(linear.x0), np.zeros((2, 2)))
+
+
+def test_unflatten_value_gradient_and_hessian_are_differentiable_under_a_tape():
+    objective = scipy_objective(cubic, NUMBERS)
+    x = Variable(objective.x0, requires_grad=True)
+    hessian, v = cubic_hessian(*objective.x0), np.array([1.0, -2.0, 0.5, 3.0])
+    with GradientTape(persistent=True) as tape:
+        tree = objective.unflatten(x)
+        linear = tree["a"] + 2.0 * tree["b"] + 3.0 * ops.real(tree["z"]) + 4.0 * ops.imag(tree["z"])
+        value, gradient = objective(x)
+        slope = (gradient * v).sum()
+        curvature = (objective.hess(x) * np.outer(v, v)).sum()
+        along = (objective.hessp(x, v) * v).sum()
+    a, b, p, q = v
+    # The third derivative of the cubic along v: of a²b + (x² - y²) b.
+    third = np.array([4 * a * b, 2 * (a * a + p * p - q * q), 4 * p * b, -4 * q * b])
+    np.testing.assert_array_equal(tape.gradient(linear, x), [1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_allclose(tape.gradient(value, x), cubic_gradient(*objective.x0), rtol=1e-14)
+    np.testing.assert_allclose(tape.gradient(slope, x), hessian @ v, rtol=1e-14)
+    np.testing.assert_allclose(tape.gradient(curvature, x), third, rtol=1e-14)
+    np.testing.assert_allclose(tape.gradient(along, x), third, rtol=1e-14)
+    with pytest.raises(ShapeError, match=r"x has shape \(1,\), not \(4,\)"):
+        objective.unflatten(Variable([1.0]))
+
+
 @pytest.mark.peers
 def test_solvers_of_scipy_find_the_minimum():
     optimize = pytest.importorskip("scipy.optimize")
     objective = scipy_objective(rosenbrock, START)
-    for method, options in (("L-BFGS-B", {}), ("trust-ncg", {"hessp": objective.hessp})):
+    for method, options in (
+        ("L-BFGS-B", {}),
+        ("trust-ncg", {"hessp": objective.hessp}),
+        ("trust-exact", {"hess": objective.hess}),
+    ):
         result = optimize.minimize(objective, objective.x0, jac=True, method=method, **options)
         assert result.success, result
         solution = objective.unflatten(result.x)
