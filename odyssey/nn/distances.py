@@ -10,6 +10,7 @@ import numpy as np
 from odyssey.checks import check_number
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.linalg.norms import euclidean_norm
 from odyssey.nn.shared import as_operand
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, mul, square, sub
 from odyssey.ops.elementwise.choice import equal, greater, isfinite, logical_and, where
@@ -54,12 +55,10 @@ def _power_of_two_scale(x: Any, axis: int) -> Any:
     return exp2(clip(steps, limits.minexp, limits.maxexp - 1))
 
 
-def _safe_root(total: Any, p: float) -> Any:
-    """Return the p-th root of a sum of powers; if that is 0, so are its derivatives."""
-    nothing = equal(total, 0)
-    safe = where(nothing, 1, total)
-    root = sqrt(safe) if p == 2 else power(safe, 1 / p)
-    return where(nothing, 0, root)
+def _safe_sqrt(total: Any) -> Any:
+    """Return the square root; if that is 0, so are its derivatives."""
+    zero = equal(total, 0)
+    return where(zero, 0, sqrt(where(zero, 1, total)))
 
 
 @composite(
@@ -114,7 +113,7 @@ def _cosine_similarity(x1: Any, x2: Any, k: int, eps: float) -> Any:
         total = sum(square(near), k, keepdims=True)
         # Where eps is 0 in the dtype, as that of half precision, zeros would have no length.
         least = np.maximum(eps, np.finfo(x.dtype).tiny * (eps > 0))
-        length = maximum(_safe_root(total, 2), div(float(least), size))
+        length = maximum(_safe_sqrt(total), div(float(least), size))
         directions.append(div(near, length))
     return sum(mul(*directions), k)
 
@@ -139,7 +138,9 @@ def pairwise_distance(
 ) -> Any:
     """Distance of vectors along the last axis: ``sum(|x1 - x2 + eps|**p)**(1 / p)``.
 
-    The derivative is 0 where the distance is 0; ``eps`` keeps equal vectors from that.
+    The derivative is 0 where the distance is 0; ``eps`` keeps equal vectors from that. For p = 2
+    the second derivative there is NaN. Squared distances, ``sum((x1 - x2)**2, -1)``, have all
+    derivatives everywhere.
 
     Args:
         x1: Real vectors.
@@ -160,26 +161,44 @@ def pairwise_distance(
     x1, x2 = _broadcast_pair(who, x1, x2)
     if not x1.shape:
         raise ShapeError(f"{who}: numbers came; pass a vector or more, along the last axis")
+    length = _distance(x1, x2, p, eps)
+    return length if keepdims else squeeze(length, -1)
+
+
+def _distance(x1: Any, x2: Any, p: float, eps: float, constant: Any = None) -> Any:
+    """Return distances along the last axis, which is kept; 0 where a mask says ``constant``."""
     half = x1.dtype == x2.dtype == np.float16  # their squares end at 65,504, their sums at 2048
     if half:
         x1, x2 = (astype(x, np.float32) for x in (x1, x2))
     apart = add(sub(x1, x2), eps)
-    length = _p_norm(apart, p, len(apart.shape) - 1)
-    length = astype(length, np.float16) if half else length
-    return length if keepdims else squeeze(length, -1)
+    if constant is not None:
+        apart = where(constant, 1, apart)
+    length = p_norm(apart, p, len(apart.shape) - 1)
+    if constant is not None:
+        length = where(constant, 0, length)
+    return astype(length, np.float16) if half else length
 
 
-def _p_norm(x: Any, p: float, axis: int) -> Any:
-    """Return the p-norm along an axis that is kept; if it is 0, so are its derivatives."""
+def p_norm(x: Any, p: float, axis: int, flat: bool = False) -> Any:
+    """Return the p-norm along an axis that is kept; if it is 0, so is its derivative.
+
+    The second derivative of a Euclidean norm of 0 is infinite. In that of its square it is
+    multiplied by 0, whose limit the chain rule does not give: it is NaN; but 0 if ``flat``, for a
+    norm that nothing reads where it is 0.
+    """
     if p == 1 or not x.shape[axis]:
         return sum(absolute(x), axis, keepdims=True)
     if p == math.inf:
         return max(absolute(x), axis, keepdims=True)
     size = _power_of_two_scale(x, axis)
     near = div(x, size)
-    powers = square(near) if p == 2 else power(absolute(near), p)
-    total = sum(powers, axis, keepdims=True)
-    return mul(_safe_root(total, p), size)
+    if p == 2:
+        if flat:
+            return mul(_safe_sqrt(sum(square(near), axis, keepdims=True)), size)
+        return mul(euclidean_norm(near, axis, keepdims=True), size)
+    total = sum(power(absolute(near), p), axis, keepdims=True)
+    zero = equal(total, 0)
+    return mul(where(zero, 0, power(where(zero, 1, total), 1 / p)), size)
 
 
 def _broadcast_pair(who: str, x1: Any, x2: Any) -> tuple[Any, Any]:
@@ -214,7 +233,9 @@ def _broadcast_pair(who: str, x1: Any, x2: Any) -> tuple[Any, Any]:
 def cdist(x1: Any, x2: Any, *, p: float = 2.0) -> Any:
     """Pairwise distances between two sets of vectors.
 
-    The derivative is 0 where the distance is 0.
+    The derivative is 0 where the distance is 0. For p = 2 the second derivative there is NaN,
+    except between each vector of one set and itself, ``cdist(x, x)``, where it is 0. Squared
+    distances, ``sum((x1[:, None] - x2[None])**2, -1)``, have all derivatives everywhere.
 
     Args:
         x1: Real vectors, (..., n, d).
@@ -231,6 +252,7 @@ def cdist(x1: Any, x2: Any, *, p: float = 2.0) -> Any:
     >>> cdist(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]]))
     array([[5., 1.]])
     """
+    same = x1 is x2 and isinstance(x1, (Value, Symbol))
     x1, x2 = as_operand("cdist", "x1", x1), as_operand("cdist", "x2", x2)
     if min(len(shape_of(x1)), len(shape_of(x2))) < 2:
         raise ShapeError(
@@ -239,7 +261,10 @@ def cdist(x1: Any, x2: Any, *, p: float = 2.0) -> Any:
         )
     p = check_number("cdist", "p", p, "[1, inf]")
     x1, x2 = expand_dims(x1, -2), expand_dims(x2, -3)
-    return pairwise_distance(x1, x2, p=p, eps=0.0)
+    if not same:
+        return pairwise_distance(x1, x2, p=p, eps=0.0)
+    itself = np.eye(shape_of(x1)[-3], dtype=bool)[..., None]
+    return squeeze(_distance(*_broadcast_pair("cdist", x1, x2), p, 0.0, itself), -1)
 
 
 @composite(
@@ -252,7 +277,7 @@ def cdist(x1: Any, x2: Any, *, p: float = 2.0) -> Any:
 def pdist(x: Any, *, p: float = 2.0) -> Any:
     """Pairwise distances between the rows of a matrix.
 
-    The derivative is 0 where the distance is 0.
+    The derivative is 0 where the distance is 0. For p = 2 the second derivative there is NaN.
 
     Args:
         x: Real vectors, (n, d).

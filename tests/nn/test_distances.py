@@ -99,3 +99,40 @@ def test_embedding_losses_refuse_what_is_no_vector_and_what_is_no_sign():
         ops.cosine_similarity(A, B + 1j)
     with pytest.raises(od.errors.OdysseyError, match=r"^cosine_embedding: the targets must be -1"):
         od.losses.cosine_embedding(A[None], B[None], np.array([0]))
+
+
+POINTS = np.array([[1.0, 2.0], [1.0, 2.0], [4.0, 5.0]])
+SQUARES_AT_0 = {
+    "cdist": lambda x: ops.cdist(x, POINTS[:1]) ** 2,
+    "pairwise_distance": lambda x: ops.pairwise_distance(x, POINTS[:1], eps=0.0) ** 2,
+    "kernel": lambda x: ops.exp(-(ops.cdist(x, POINTS[:1]) ** 2)),
+}
+
+
+@pytest.mark.parametrize("name", SQUARES_AT_0)
+def test_second_derivatives_of_squared_distances_at_0_are_not_wrong_but_nan(name):
+    with np.errstate(all="ignore"):
+        got = od.hessian(lambda x: ops.sum(SQUARES_AT_0[name](x)))(POINTS).reshape(6, 6)
+    assert np.isnan(np.diag(got)[:4]).all()  # 2 for a square: 2 d d'', of which d'' is infinite
+    if name != "kernel":
+        np.testing.assert_allclose(got[4:], 2 * np.eye(6)[4:], atol=1e-14)
+
+
+def test_second_derivatives_of_the_distances_in_one_set_leave_out_each_vector_itself():
+    x = np.random.default_rng(0).normal(size=(3, 2))
+
+    def by_differences(x):
+        apart = ops.expand_dims(x, 1) - ops.expand_dims(x, 0)
+        return ops.sum(ops.exp(-ops.sum(apart**2, -1)))
+
+    for p in (1, 1.5, 2, np.inf):
+        f = lambda x, p=p: ops.sum(ops.exp(-(ops.cdist(x, x, p=p) ** 2)))  # noqa: E731
+        od.testing.check_gradients(f, x)
+    got = od.hessian(lambda x: ops.sum(ops.exp(-(ops.cdist(x, x) ** 2))))(x)
+    np.testing.assert_allclose(got, od.hessian(by_differences)(x), atol=1e-14)
+    assert (np.diag(ops.cdist(Variable(x), Variable(x)).numpy()) == 0).all()
+
+
+def test_a_vector_of_zeros_that_is_normalized_by_eps_has_a_second_derivative_of_0():
+    got = od.hessian(lambda x: ops.sum(ops.normalize(x) ** 2))(np.zeros((1, 2)))
+    np.testing.assert_allclose(got.reshape(2, 2), 2e24 * np.eye(2))

@@ -208,3 +208,17 @@ def test_a_step_moves_with_its_value_at_0_there_alone_even_beside_infinite_slope
     np.testing.assert_array_equal(value, [0, 0.25, 4, 1])
     np.testing.assert_array_equal(of_x, 0)
     np.testing.assert_array_equal(of_y, [0, 1, 2, 0])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.complex128])
+@pytest.mark.parametrize("ddof", [0, -1])
+@pytest.mark.parametrize("name", ["std", "var", "nanstd", "nanvar"])
+def test_moments_of_one_element_have_derivatives_of_0_to_second_order(name, ddof, dtype):
+    x = Variable(np.array([[2.0], [-3.0]], dtype), requires_grad=True)
+    with GradientTape(persistent=True) as outer:
+        with GradientTape() as inner:
+            out = ops.sum(getattr(ops, name)(x, axis=1, ddof=ddof))
+        slope = inner.gradient(out, x)
+    assert slope.numpy().tolist() == [[0], [0]]
+    assert outer.gradient(slope, x, np.ones((2, 1), dtype)).tolist() == [[0], [0]]
+    assert outer.jvp(slope, x, np.ones((2, 1), dtype)).tolist() == [[0], [0]]

@@ -140,6 +140,18 @@ TABLE = {
         ([1.0, NAN, INF], np.array([True, False, False])),
         ([1, 0, 0], None),
     ),
+    "eigenvalue_pullback": (
+        ops.eigenvalue_pullback,
+        ([1.0, 1.0], np.eye(2)),
+        ([1, 1], np.zeros((2, 2))),
+        {"constant": True},
+    ),
+    "singular_value_pullback": (
+        ops.singular_value_pullback,
+        ([0.0, 0.0], np.eye(2)),
+        ([1, 1], np.zeros((2, 2))),
+        {"constant": True},
+    ),
     "fmod": (ops.fmod, ([6.0, -5.0, 5.0, 5.0], [3.0, 3.0, -3.0, INF]), ([1] * 4, [-2, 1, 1, 0])),
     "mod": (ops.mod, ([6.0, -5.0, 5.0], [3.0, 3.0, -3.0]), ([1, 1, 1], [-2, 2, 2])),
     "clip": (

@@ -9,10 +9,10 @@ import numpy as np
 
 from odyssey.checks import check_number
 from odyssey.errors import DTypeError, SettingError
-from odyssey.nn.distances import pairwise_distance
+from odyssey.nn.distances import p_norm
 from odyssey.nn.shared import as_operand
 from odyssey.ops.elementwise.arithmetic import div, maximum
-from odyssey.ops.structure.shape import astype, shape_of, swapaxes
+from odyssey.ops.structure.shape import astype, shape_of
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
@@ -60,10 +60,8 @@ def normalize(x: Any, *, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> A
         single = astype(x, np.float32)
         found = normalize(single, p=p, axis=axis, eps=eps)
         return astype(found, np.float16)
-    nothing = np.zeros((), x.dtype)
-    turned = swapaxes(x, k, -1)
-    length = pairwise_distance(turned, nothing, p=p, eps=0.0, keepdims=True)
-    return div(x, maximum(swapaxes(length, k, -1), eps))
+    x = astype(x, np.float64) if x.dtype.kind in "biu" else x
+    return div(x, maximum(p_norm(x, p, k, flat=True), eps))
 
 
 publish(globals())

@@ -204,6 +204,9 @@ def _holds_for_known_values(x: Any, holds: Any) -> bool:
 
 def _std_derivative(x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool) -> Any:
     """Return the derivative of the deviation, ``(x - mean) / (n - ddof) / out``."""
+    if reduction_size(x, axis) == 1:  # constant: all derivatives of x - x are 0
+        away = sub(x, x)
+        return mul(conj(away) if x.dtype.kind == "c" else away, reciprocal_freedom(x, axis, ddof))
     length, middle = broadcast_back(out, x_spec, axis, keepdims), _overflow_safe_mean(x, axis)
     # No deviation exceeds out times the square root of the count.
     most = np.finfo(x.dtype).max / 4.0 / max(reduction_size(x, axis), 1) ** 0.5
@@ -283,7 +286,7 @@ def _scaled_std(x: Any, scale: Any, axis: Any, ddof: float) -> Any:
     infer=moment_spec_rule("std"),
     vjp={"x": _std_rule},
     jvp={"x": _std_forward},
-    kinks="0 where all elements are equal, the second derivatives there NaN",
+    kinks="0 where all elements are equal, the second derivatives there NaN, and 0 of one element",
     samples=MOMENTS,
     rejects=[NO_AXIS, NO_NUMBER],
 )
