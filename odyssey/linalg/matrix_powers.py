@@ -68,14 +68,18 @@ def multi_dot(arrays: Sequence[Any]) -> Any:
         )
     rows = 1 if len(shapes[0]) == 1 else shapes[0][0]
     split = _chain_splits([rows, *(shape[0] for shape in shapes[1:]), (*shapes[-1], 1)[1]])
+    return _chain_product(operands, split, 0, len(operands) - 1)
 
-    def subchain(i: int, j: int) -> Any:
-        if i == j:
-            return operands[i]
-        k = split[i, j]
-        return matmul(subchain(i, k), subchain(k + 1, j))
 
-    return subchain(0, len(operands) - 1)
+def _chain_product(
+    operands: Sequence[Any], split: dict[tuple[int, int], int], i: int, j: int
+) -> Any:
+    """Product of the operands ``i`` to ``j``, by the optimal splits."""
+    if i == j:
+        return operands[i]
+    k = split[i, j]
+    left = _chain_product(operands, split, i, k)
+    return matmul(left, _chain_product(operands, split, k + 1, j))
 
 
 def _chain_splits(lengths: Sequence[int]) -> dict[tuple[int, int], int]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey import GradientTape, Variable
+from odyssey import GradientTape, Variable, nn, ops
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of functions that run eagerly
 
@@ -106,6 +106,24 @@ def _host_call(m: Model) -> tuple[Any, list[Any]]:
     return od.compile(lambda x: od.linalg.solve(np.diag(m.a), x)), [(X,)] * 3
 
 
+def _products(m: Model) -> tuple[Any, list[Any]]:
+    return od.compile(lambda x: (np.ones((2, 4, 3, 3)) * x) @ (m.a * np.ones((3, 3)))), [(X,)] * 3
+
+
+def _scatter(m: Model) -> tuple[Any, list[Any]]:
+    def loss(x: Any) -> Any:
+        picked = x[np.array([0, 2, 2])]
+        return (ops.dynamic_update_slice(x, picked * m.a, [0, 0]) ** 2).sum()
+
+    return od.compile(od.grad(loss)), [(ROWS,)] * 3
+
+
+def _rows(m: Model) -> tuple[Any, list[Any]]:
+    return od.compile(lambda x: nn.softmax(x * m.a, axis=-1).sum(axis=0, keepdims=True)), [
+        (np.ones((2, 5, 3)),)
+    ] * 3
+
+
 def _gradient(m: Model) -> tuple[Any, list[Any]]:
     return od.compile(od.grad(m.value)), [(X,)] * 3
 
@@ -151,6 +169,9 @@ CASES = [
     _while_loop,
     _host_call,
     _gradient,
+    _products,
+    _scatter,
+    _rows,
     _side_effect,
     _value_in_trace,
     _user_error,

@@ -260,16 +260,25 @@ class KernelFunction:
         code.line(f"br label %head{k}{f', !llvm.loop !{metadata}' if metadata > 1 else ''}")
         code.label(f"exit{k}")
 
-    def emit_loops(self, lengths: Sequence[int], body: Callable[[list[LLVMValue]], None]) -> None:
-        """Generate nested loops: ``body(indices)`` generates the innermost body."""
+    def emit_loops(
+        self,
+        lengths: Sequence[int],
+        body: Callable[[list[LLVMValue]], None],
+        outer: Sequence[LLVMValue] = (),
+    ) -> None:
+        """Generate nested loops: ``body(indices)`` generates the innermost body.
 
-        def emit_axis(axis: int, indices: list[LLVMValue]) -> None:
-            if axis == len(lengths):
-                body(indices)
-            else:
-                self.emit_loop(lengths[axis], lambda k: emit_axis(axis + 1, [*indices, k]))
-
-        emit_axis(0, [])
+        Args:
+            lengths: The lengths of the loops, the outermost first.
+            body: Called with the indices of all loops.
+            outer: The indices of loops that are open already.
+        """
+        # No function that calls itself by a closure: it would hold the plan in a cycle.
+        if not lengths:
+            body([*outer])
+            return
+        first, *inner = lengths
+        self.emit_loop(first, lambda k: self.emit_loops(inner, body, (*outer, k)))
 
     def element_pointer(
         self, type: str, pointer: str, terms: Sequence[tuple[LLVMValue, int]], start: int

@@ -248,15 +248,13 @@ class LoopNest(KernelFunction):
 
     def _fill_output(self, n: Node, value: LLVMValue) -> None:
         pointer, start, strides = self._views[n.id]
-        axes = [(length, strides[a]) for a, length in enumerate(n.shape) if length != 1]
+        axes = [a for a, length in enumerate(n.shape) if length != 1]
 
-        def fill_axis(k: int, terms: _Terms) -> None:
-            if k == len(axes):
-                self.code.store(value, self.element_pointer(n.type, pointer, terms, start))
-            else:
-                self.emit_loop(axes[k][0], lambda i: fill_axis(k + 1, [*terms, (i, axes[k][1])]))
+        def store_element(indices: list[LLVMValue]) -> None:
+            terms = list(zip(indices, [strides[a] for a in axes], strict=True))
+            self.code.store(value, self.element_pointer(n.type, pointer, terms, start))
 
-        fill_axis(0, [])
+        self.emit_loops([n.shape[a] for a in axes], store_element)
 
     def _copy_scatter_base(self, n: Node, base: Node) -> None:
         """Copy the array that a scatter updates into its output."""
@@ -265,17 +263,9 @@ class LoopNest(KernelFunction):
         source, before = self._arrays.get(base.id, ("", view))
         before = before if scalar is not None else before.broadcast(n.shape)
 
-        def copy_axis(axis: int, to: _Terms, terms: _Terms) -> None:
-            if axis < len(n.shape):
-                self.emit_loop(
-                    n.shape[axis],
-                    lambda i: copy_axis(
-                        axis + 1,
-                        [*to, (i, view.strides[axis])],
-                        [*terms, (i, before.strides[axis])],
-                    ),
-                )
-                return
+        def copy_element(indices: list[LLVMValue]) -> None:
+            to = list(zip(indices, view.strides, strict=True))
+            terms = list(zip(indices, before.strides, strict=True))
             target = self.element_pointer(n.type, pointer, to, view.offset)
             value = scalar
             if value is None:
@@ -284,7 +274,7 @@ class LoopNest(KernelFunction):
                 )
             self.code.store(value, target)
 
-        copy_axis(0, [], [])
+        self.emit_loops(n.shape, copy_element)
 
     def _emit_epilogue(self) -> None:
         values: dict[int, LLVMValue] = {}

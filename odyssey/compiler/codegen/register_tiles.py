@@ -176,16 +176,11 @@ class RegisterTiles:
     ) -> None:
         """Generate loops over axes, given by length and strides in an operand and the result."""
 
-        def emit_axis(k: int, source: _Terms, target: _Terms) -> None:
-            if k == len(axes):
-                body(source, target)
-                return
-            length, step, step_c = axes[k]
-            self._function.emit_loop(
-                length, lambda j: emit_axis(k + 1, [*source, (j, step)], [*target, (j, step_c)])
-            )
+        def emit_body(indices: list[LLVMValue]) -> None:
+            pairs = list(zip(indices, axes, strict=True))
+            body([(j, step) for j, (_, step, _) in pairs], [(j, step) for j, (_, _, step) in pairs])
 
-        emit_axis(0, [], [])
+        self._function.emit_loops([length for length, _, _ in axes], emit_body)
 
     def _emit_slices(
         self,

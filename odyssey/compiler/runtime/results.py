@@ -214,38 +214,49 @@ def _collapse_captured_containers(
     Returns:
         The result, its leaves, and the ids of the containers that each run makes.
     """
-    entries: list[_Entry] = []
-    own: list[int] = []
-    position = buffer = 0
+    collapser = _ContainerCollapser(outputs)
+    return collapser.collapse(traced, seen), collapser.entries, collapser.own
 
-    def collapse(one: Any, other: Any) -> Any:
-        nonlocal position, buffer
+
+class _ContainerCollapser:
+    """One pass over a result, of the trace and of an eager run.
+
+    Attributes:
+        entries: The leaves so far.
+        own: The ids of the containers that each run makes.
+    """
+
+    def __init__(self, outputs: Sequence[Any]) -> None:
+        self.entries: list[_Entry] = []
+        self.own: list[int] = []
+        self._outputs = outputs
+        self._position = self._buffer = 0
+
+    def collapse(self, one: Any, other: Any) -> Any:
+        """Return a subtree of the trace, given that of the eager run."""
+        position = self._position
         if next(containers(one), None) is None:
-            output = outputs[position]
+            output = self._outputs[position]
             has_buffer = isinstance(output, (Ref, Splat))
             captured = one is other and (has_buffer or (output is None and one is not None))
-            at = buffer if has_buffer else -1
-            entries.append(_Entry(position, one, other, output, at, captured))
-            position, buffer = position + 1, buffer + has_buffer
+            at = self._buffer if has_buffer else -1
+            self.entries.append(_Entry(position, one, other, output, at, captured))
+            self._position, self._buffer = position + 1, self._buffer + has_buffer
             return one
         if one is other and type(one) is not tuple:
-            entries.append(_Entry(-1, one, one, None, -1, True))
-            inside = len(leaves(one))
-            buffer += sum(
-                isinstance(o, (Ref, Splat)) for o in outputs[position : position + inside]
-            )
-            position += inside
+            self.entries.append(_Entry(-1, one, one, None, -1, True))
+            self._position = end = position + len(leaves(one))
+            inside = self._outputs[position:end]
+            self._buffer += sum(isinstance(o, (Ref, Splat)) for o in inside)
             return object()
         parts, others = children_of(one)[1], children_of(other)[1]
         if type(one) is not type(other) or len(parts) != len(others):
             raise NotCompilableError("the structure of its result changes")
         if type(one) is not tuple:
-            own.append(id(other))
-        made = [collapse(part, that) for part, that in zip(parts, others, strict=True)]
+            self.own.append(id(other))
+        made = [self.collapse(part, that) for part, that in zip(parts, others, strict=True)]
         unchanged = all(new is old for new, old in zip(made, parts, strict=True))
         return one if unchanged else rebuild_container(one, made)
-
-    return collapse(traced, seen), entries, own
 
 
 class _LeafMaker:
