@@ -36,6 +36,7 @@ _ADVICE = (
     ("a guard fails again", "What changes from call to call is best passed as an argument."),
     ("numbers that are fixed differed", "Pass such numbers as arrays, or name them in static=."),
     ("to which other threads may write", "Call it while no thread holds the lock."),
+    ("branch of cond", "Read the Variable in both branches, or ask by unused='zero'."),
     ("it writes to", "Return the new value, and assign it outside."),
     ("has_side_effect", "Call it outside of the compiled function."),
     ("random", "Draw from an od.Generator, or draw outside and pass the numbers."),

@@ -45,6 +45,7 @@ from odyssey.tape.sweep import (
     Visit,
     backward_sweep,
     conj_if_complex,
+    definite_dependencies,
     dependents,
     first_dependent,
     forward_sweep,
@@ -132,17 +133,18 @@ def run_backward(tape: TapeBase, output: Any, grad: Any, retain: bool) -> Gradie
     hooks = Hooks(tape) if tape._hooks else None
     reached: dict[int, Any] = {}
     visit = None if hooks is None else hooks.apply
+    current = store()
+    definite = definite_dependencies(r.nodes, seeds) if current is not MEMORY else set()
     rest = _sweep_backward(tape, r, since, seeds, graph, keep, visit, reached)
     # The rules of this package return new arrays of the right spec; others may return anything.
     untrusted = bool(hooks or r.may_fail or r.manual)
-    current = store()
     if untrusted or graph or current is not MEMORY:
         # Conjugation of a Variable is an op, to be recorded here; arrays are conjugated later.
         with tape._resume_recording() if graph else nullcontext():
             rest = leaf_cotangents(r, hooks, rest)
             reached = {i: conj_if_recorded(g) for i, g in reached.items()}
     if current is not MEMORY:
-        gradients = deliver_to_store(current, r, rest, reached)
+        gradients = deliver_to_store(current, r, rest, reached, definite)
         if hooks is not None:
             tape._hooks = hooks.pending()
         tape._undelivered = False
@@ -194,12 +196,17 @@ def run_gradient(
     only_leaves = is_argument or (not hooks and source_ids <= r.leaves.keys())
     collected: dict[int | None, Any] = {}
     visit = None if only_leaves else partial(_collect_source, hooks, source_ids, collected)
+    asked = type(sources) is not Sources and unused != "zero" and store() is not MEMORY
+    definite = definite_dependencies(r.nodes, seeds) if asked else source_ids
     rest = dict(seeds) if wanted is None else {i: g for i, g in seeds.items() if i in wanted}
     rest = _sweep_backward(tape, r, since, rest, graph, keep, visit, None, wanted, start)
     if only_leaves:
         collected = rest  # type: ignore[assignment]
     else:
         collected |= {i: apply_hooks(hooks, i, g) for i, g in rest.items() if i in source_ids}
+    for i, source in zip(ids, leaves(sources), strict=True) if asked else ():
+        if i in collected and i not in definite:
+            store().only_eagerly(_conditional_gradient(source))
     results = gradient_results(list(map(collected.get, ids)), specs, unused, seeds, r.may_fail)
     if graph:
         results = [Variable(g) if isinstance(g, ARRAYS) else g for g in results]
@@ -610,19 +617,39 @@ def _consumption_updates(
 
 
 def deliver_to_store(
-    current: Store, r: Recording, rest: dict[int, Any], reached: dict[int, Any]
+    current: Store,
+    r: Recording,
+    rest: dict[int, Any],
+    reached: dict[int, Any],
+    definite: set[int],
 ) -> Gradients:
-    """Deliver gradients to a store other than memory; the leaves themselves do not change."""
+    """Deliver gradients to a store other than memory; the leaves themselves do not change.
+
+    Args:
+        current: The store.
+        r: The recording.
+        rest: Cotangents of leaves, by id.
+        reached: Cotangents of other values, by id.
+        definite: The ids that the sweep reached whichever branch of each cond runs.
+    """
     leaf_gradients: dict[Any, Any] = {}
     gradients = Gradients(reached, leaf_gradients)
     for i, leaf in r.leaves.items():
         if i in rest and is_trainable(leaf):
             g = np.asarray(rest[i]) if isinstance(rest[i], np.generic) else rest[i]
             old = current.gradient(leaf)
+            if old is None and i not in definite:
+                current.only_eagerly(_conditional_gradient(leaf))
             leaf_gradients[leaf] = g
             current.set_gradient(leaf, g if old is None else _accumulated(old, g))
     _list_watched(r, reached, gradients)
     return gradients
+
+
+def _conditional_gradient(leaf: Value) -> str:
+    """Return why no program has the gradient of a leaf that only one branch of a cond reads."""
+    name = f" of {leaf.name}" if leaf.name else ""
+    return f"not each branch of cond gives a gradient{name}, which is absent after the others"
 
 
 def _list_watched(r: Recording, reached: dict[int, Any], gradients: Gradients) -> None:

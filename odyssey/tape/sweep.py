@@ -33,6 +33,7 @@ from odyssey.variable import Variable
 __all__ = [
     "backward_sweep",
     "conj_if_complex",
+    "definite_dependencies",
     "dependencies",
     "dependents",
     "forward_sweep",
@@ -262,6 +263,16 @@ def dependencies(nodes: list[RawNode], results: Iterable[int]) -> set[int]:
     for _, id, inputs, _, _ in reversed(nodes):
         if id in needed:
             needed.update(i for i in inputs if i is not None)
+    return needed
+
+
+def definite_dependencies(nodes: list[RawNode], results: Iterable[int]) -> set[int]:
+    """Return those of ``dependencies`` that a sweep reaches whichever branch of each cond ran."""
+    needed = set(results)
+    for row, id, inputs, _, _ in reversed(nodes):
+        if id in needed:
+            definite = getattr(row, "definite_inputs", inputs)
+            needed.update(i for i in definite if i is not None)
     return needed
 
 

@@ -31,6 +31,18 @@ by the masks of its results, or removes them.
 """
 
 
+class BranchResultRow(Row):
+    """Row of one result of a branch.
+
+    Attributes:
+        definite_inputs: The ids of the inputs that a sweep reaches from it, whichever branch ran.
+    """
+
+    __slots__ = ("definite_inputs",)
+
+    definite_inputs: frozenset[int]
+
+
 class CallMultiOutput(MultiOutput):
     """MultiOutput that gathers all derivatives of a call, and computes all answers once."""
 
@@ -65,6 +77,7 @@ def _rule_row(
     number: int = -1,
     selects: bool = False,
     has_poles: bool = False,
+    kind: type[Row] = Row,
 ) -> Row:
     def propagate_selection(k: int, g: Any, r: Any, chosen: Any) -> Any:
         """See ``propagate_mask``: a MultiOutput gathers masks, and its answers have masks."""
@@ -75,7 +88,7 @@ def _rule_row(
         return None
 
     nothing = [None] * len(layout.arrays)
-    return Row(
+    return kind(
         layout,
         pullbacks=list(pullbacks),
         pushforwards=list(pushforwards),
@@ -107,15 +120,19 @@ def _call_row(
     return _rule_row(layout, map(pulling, numbers), map(pushing, numbers), -1, selects, has_poles)
 
 
-def _result_row(name: str, j: int, selects: bool) -> Row:
+def _result_row(name: str, j: int, selects: bool, definite: frozenset[int] | None) -> Row:
     """Return the row of the node of result number ``j``."""
-    return _rule_row(
+    row = _rule_row(
         Layout(name, ["call"]),
         [lambda g, kept, specs: CallMultiOutput({j: g})],
         [lambda t, kept, specs: t.answer(j)],
         j,
         selects,
+        kind=Row if definite is None else BranchResultRow,
     )
+    if isinstance(row, BranchResultRow) and definite is not None:
+        row.definite_inputs = definite
+    return row
 
 
 def record_call(
@@ -128,6 +145,7 @@ def record_call(
     kept: Sequence[Any] = (),
     selects: bool = False,
     has_poles: bool = False,
+    definite: Sequence[Sequence[int]] | None = None,
 ) -> list[Variable]:
     """Append the nodes of a call, and return its results as Variables.
 
@@ -141,6 +159,8 @@ def record_call(
         kept: Arrays that the rules need besides those of the inputs; see ``split_saved``.
         selects: Whether the call selects elements; see ``selects`` of ``od.op``.
         has_poles: Whether slopes inside of it may be infinite.
+        definite: For each result, the positions of the inputs that every run reaches from it; None
+            if each run reaches all.
     """
     ids = tuple([recording.operand_id(value, name) for value in inputs])
     row = _call_row(name, len(ids), len(kept), vjp, jvp, selects, has_poles)
@@ -151,7 +171,8 @@ def record_call(
     made = []
     for j, data in enumerate(results):
         id, spec = recording.new_id(), spec_of(data)
-        result = _result_row(name, j, selects)
+        own = None if definite is None else frozenset([ids[k] for k in definite[j]])
+        result = _result_row(name, j, selects, own)
         recording.add_node((result, id, (call,), (), (_CALL_SPEC, spec)), data)
         made.append(make_value(Variable, data, recording, id, spec))
     return made

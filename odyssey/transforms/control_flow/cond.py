@@ -119,12 +119,26 @@ def traced_cond(
             for body, t in zip(replay_bodies or bodies, traced, strict=True)
         ]
         rules = _branch_rules(pred, branches, operands, sources, live)
-        inputs = [*[operands[k] for k in tracked_positions(operands, kinds)], *sources.values()]
+        tracked = tracked_positions(operands, kinds)
+        inputs = [*[operands[k] for k in tracked], *sources.values()]
         arrays = [results[k] for k in live]
-        made = record_results("cond", recording, inputs, arrays, rules, traced)
+        definite = _definite_inputs(traced, live, tracked, list(sources))
+        made = record_results("cond", recording, inputs, arrays, rules, traced, definite)
         for k, value in zip(live, made, strict=True):
             results[k] = value
     return list(map(wrap_variable, results, joined))
+
+
+def _definite_inputs(
+    traced: Sequence[TracedBody], live: Sequence[int], tracked: Sequence[int], ids: Sequence[int]
+) -> list[list[int]]:
+    """Return, for each live output, the numbers of the inputs that both branches reach from it."""
+    found = []
+    for k in live:
+        positions, sources = map(set.intersection, *[t.reached[k] for t in traced])
+        numbers = [j for j, position in enumerate(tracked) if position in positions]
+        found.append(numbers + [j for j, id in enumerate(ids, len(tracked)) if id in sources])
+    return found
 
 
 def _unified_outputs(traced: Sequence[TracedBody]) -> list[Flat]:

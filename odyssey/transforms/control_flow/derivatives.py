@@ -265,8 +265,12 @@ def record_results(
     results: Sequence[Any],
     rules: tuple[Rule, Rule],
     traced: Sequence[TracedBody],
+    definite: Sequence[Sequence[int]] | None = None,
 ) -> list[Variable]:
-    """Record the results of a loop or branch as one call, and return them as Variables."""
+    """Record the results of a loop or branch as one call, and return them as Variables.
+
+    See ``record_call`` for ``definite``.
+    """
     selects = any(t.selects for t in traced)
     has_poles = any(t.has_poles for t in traced)
 
@@ -296,7 +300,15 @@ def record_results(
 
     backward, forward = map(as_call_rule, rules)
     return record_call(
-        recording, who, inputs, results, backward, forward, selects=selects, has_poles=has_poles
+        recording,
+        who,
+        inputs,
+        results,
+        backward,
+        forward,
+        selects=selects,
+        has_poles=has_poles,
+        definite=definite,
     )
 
 

@@ -36,7 +36,7 @@ from odyssey.table.value import (
     recording_attribute,
 )
 from odyssey.tape.gradient_mask import any_poles
-from odyssey.tape.sweep import dependents
+from odyssey.tape.sweep import definite_dependencies, dependents
 from odyssey.tape.tape_base import recording_of
 from odyssey.transforms.call_nodes import stored_array
 from odyssey.transforms.isolated_tapes import covered_nodes, external_sources, isolated_tape
@@ -163,6 +163,8 @@ class TracedBody(NamedTuple):
         sources: The values that it depends on besides the operands, by id.
         selects: Whether it selects elements, so that masks are needed.
         has_poles: Whether its slopes may be infinite.
+        reached: For each output, what a sweep from it reaches for certain: positions of operands,
+            and ids of ``sources``.
     """
 
     symbols: Flat
@@ -172,6 +174,7 @@ class TracedBody(NamedTuple):
     sources: dict[int, Any]
     selects: bool
     has_poles: bool
+    reached: Sequence[tuple[set[int], set[int]]] = ()
 
     def ops_signature(self) -> tuple[Any, ...]:
         """Return a signature of the computation, to be compared with that of another run."""
@@ -215,7 +218,9 @@ def trace_body(
         ]
         with tape:
             outputs = body(given)
-        live = [v._id for v, kind in zip(given, kinds, strict=True) if kind == LIVE]
+        live = {
+            v._id: k for k, (v, kind) in enumerate(zip(given, kinds, strict=True)) if kind == LIVE
+        }
         return symbols, outputs, (tape, live)
 
     instructions, (symbols, outputs, followed) = trace.trace_subgraph(run)
@@ -239,7 +244,13 @@ def trace_body(
         if found[k] == LOST and recording_attribute(o) is segment and o._id not in lost:
             found[k] = FIXED
     selects = any(node[0].selects for node in nodes)
-    return TracedBody(symbols, instructions, outputs, found, sources, selects, any_poles(nodes))
+    reaches = [
+        definite_dependencies(nodes, [o._id]) if kind == LIVE else set()
+        for o, kind in zip(outputs, found, strict=True)
+    ]
+    certain = [({live[i] for i in ids & live.keys()}, ids & sources.keys()) for ids in reaches]
+    poles = any_poles(nodes)
+    return TracedBody(symbols, instructions, outputs, found, sources, selects, poles, certain)
 
 
 def trace_until_stable(
