@@ -54,8 +54,9 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     """Read a file of ``save``, and restore the Variables, optimizers and generators of a tree.
 
     The whole file is read and checked first; then all values are written, or none. Loading a file
-    executes no code. Tapes that still need the old value of a Variable detect the change, as with
-    ``assign``.
+    executes no code, and gives no more bytes of arrays than the file has: a file whose members
+    overlap, or that names one twice, is refused. Tapes that still need the old value of a Variable
+    detect the change, as with ``assign``.
 
     Args:
         path: The path of the file, which must end in ``.npz``.

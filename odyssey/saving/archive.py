@@ -8,6 +8,7 @@ import stat
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import gt
 from typing import Any, BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
@@ -30,6 +31,9 @@ Members = dict[str, Any]
 
 _CHUNK_BYTES = 1 << 20
 """Bytes that are read at a time."""
+
+_LOCAL_HEADER_BYTES = 30
+"""Bytes before a member, at least; its name follows them."""
 
 
 def validate_path(who: str, path: Any) -> str:
@@ -160,6 +164,13 @@ class Archive:
         self.names = list(self._infos)
         if len(self.names) != len(infos):
             raise self.damage("two members have one name")
+        # Each byte of the file belongs to one member at most, so that no file gives more than it
+        # has: a member may begin inside of another.
+        spans = sorted((i.header_offset, _LOCAL_HEADER_BYTES + i.compress_size) for i in infos)
+        ends = [start + size for start, size in spans]
+        starts = [*[start for start, _ in spans[1:]], self._bytes]
+        if infos and (spans[0][0] < 0 or any(map(gt, ends, starts))):
+            raise self.damage("two members share bytes, or one ends behind the file")
 
     def error(self, why: str) -> FormatError:
         """Return the error for an unexpected file."""

@@ -188,6 +188,7 @@ class SavedTree:
         if type(version) is not int or version != _FORMAT:
             raise archive.damage(f"its format is {format_value(version)}")
         self.entries: dict[str, Any] = text["entries"]
+        self._bodies: dict[str, int] = {}  # by name of a member, the id of the body that names it
         if type(self.entries) is not dict or text["arrays"] != len(archive.names) - 1:
             raise archive.damage("it has other members than its text says")
 
@@ -220,19 +221,22 @@ class SavedTree:
     def all(self) -> dict[str, Any]:
         """Return all leaves by path: arrays, numbers and states."""
         values: dict[str, Any] = {}
+        by_first: dict[str, Any] = {}
         for path in self.entries:
             first, node = self.node(path)
-            if first != path and first in values:
-                values[path] = values[first]
-                continue
-            kind = node_kind(node)
-            if kind == "Variable":
-                values[path] = self.array(node[kind])
-            elif kind in ("optimizer", "schedule", "generator"):
-                values[path] = self.state(node)[1]
-            else:
-                values[path] = self.value(node)
+            if first not in by_first:
+                by_first[first] = self._leaf(node)
+            values[path] = by_first[first]
         return values
+
+    def _leaf(self, node: Any) -> Any:
+        """Return the array, number or state of a leaf."""
+        kind = node_kind(node)
+        if kind == "Variable":
+            return self.array(node[kind])
+        if kind in ("optimizer", "schedule", "generator"):
+            return self.state(node)[1]
+        return self.value(node)
 
     def state(self, node: Any) -> tuple[str, Any]:
         """Return the class name and the state of an optimizer, schedule or generator."""
@@ -278,6 +282,8 @@ class SavedTree:
 
     def array(self, body: Any) -> Array:
         """Read an array into new memory."""
+        if self._bodies.setdefault(body["member"], id(body)) != id(body):
+            raise self._archive.damage(f"two entries are {format_value(body['member'])}")
         dtype, shape = self.spec(body)
         fortran = bool(body["fortran"])
         header = _npy_header(dtype, shape, fortran)

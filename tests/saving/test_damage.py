@@ -4,7 +4,11 @@ import io
 import json
 import math
 import pickle
+import re
+import struct
+import tracemalloc
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -353,3 +357,109 @@ def test_what_numpy_cannot_write_json_can(path):
 
     json.loads(raw, parse_constant=refuse)
     assert od.load(path, [1.0, 1]) == [math.inf, 10**400]
+
+
+def _nested_archive(text, arrays, count):
+    """Bytes of an archive whose members each contain all members behind them."""
+    names = [f"{k}.npy" for k in range(count)]
+    data, entries = arrays, []
+    for name in reversed(names):
+        local = zipfile.ZipInfo(name)
+        local.CRC, local.file_size = zlib.crc32(data), len(data)
+        local.compress_size = len(data)
+        data = local.FileHeader(zip64=False) + data
+        entries.append((local, len(data)))
+    first = io.BytesIO()
+    with zipfile.ZipFile(first, "w") as archive:
+        archive.writestr("odyssey.json", text)
+        start = archive.fp.tell()
+        archive.fp.write(data)
+        archive.start_dir = archive.fp.tell()
+        for local, size in entries:
+            local.header_offset = start + len(data) - size
+            archive.filelist.append(local)
+            archive.NameToInfo[local.filename] = local
+        archive._didModify = True
+    return first.getvalue()
+
+
+def _peak(load):
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError) as caught:
+            load()
+        return str(caught.value), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_members_that_share_bytes_are_refused(path):
+    text = json.dumps({"format": 1, "arrays": 300, "entries": {}})
+    path.write_bytes(_nested_archive(text, bytes(40_000), 300))
+    with zipfile.ZipFile(path) as archive:
+        assert len(archive.read("0.npy")) > len(archive.read("299.npy"))
+    message, peak = _peak(lambda: od.load(path))
+    assert "two members share bytes" in message
+    assert peak < 1 << 20
+
+
+def test_a_member_that_many_entries_name_is_refused(path):
+    od.save(path, {"x": np.ones(20_000)})
+
+    def repeat(text):
+        (entry,) = text["entries"].values()
+        text["entries"] = {f"['{k}']": entry for k in range(200)}
+
+    edit(path, repeat)
+    message, peak = _peak(lambda: od.load(path))
+    assert re.search(r"two entries are .*\['x'\]\.npy", message)
+    assert peak < 10 * path.stat().st_size
+
+
+def test_a_state_that_names_a_member_many_times_is_refused(path):
+    od.save(path, {"x": [np.ones(3)], "y": np.ones(2)})
+    edit(
+        path,
+        lambda text: text["entries"].update(
+            {"['y']": {"tuple": [{"array": text["entries"]["['y']"]["array"]} for _ in range(5)]}}
+        ),
+    )
+    with pytest.raises(FormatError, match="two entries are"):
+        od.load(path)
+
+
+def test_paths_that_stand_for_a_later_one_share_its_array(path):
+    x = np.ones(20_000)
+    od.save(path, {"x": x})
+
+    def repeat(text):
+        ((first, entry),) = text["entries"].items()
+        others = {f"['{k}']": {"same": first} for k in range(200)}
+        text["entries"] = {**others, first: entry}
+
+    edit(path, repeat)
+    tracemalloc.start()
+    found = od.load(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(set(map(id, found.values()))) == 1
+    assert peak < 10 * path.stat().st_size
+
+
+@pytest.mark.parametrize("depth", [2_000, 100_000])
+def test_a_text_that_is_nested_too_deeply_is_refused(path, depth):
+    text = '{"format": 1, "arrays": 0, "entries": {"x": ' + "[" * depth + "]" * depth + "}}"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("odyssey.json", text)
+    with pytest.raises(FormatError, match="RecursionError"):
+        od.load(path)
+
+
+def test_a_member_that_ends_behind_the_file_is_refused(path):
+    od.save(path, {"x": np.ones(4)})
+    data = bytearray(path.read_bytes())
+    at = data.index(b"PK\x01\x02", data.index(b"PK\x01\x02") + 1)  # the entry of the array
+    data[at + 20 : at + 28] = struct.pack("<II", 1 << 20, 1 << 20)
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match="ends behind the file"):
+        od.load(path)
