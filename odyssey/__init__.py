@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odyssey import init, optim, testing
     from odyssey.compiler import Dim, compile, get_threads, set_threads
     from odyssey.losses import *  # noqa: F403
-    from odyssey.ops.random.generator import Generator
+    from odyssey.ops.random.generator import Generator, seed
     from odyssey.saving import load, save
     from odyssey.spec import Spec
     from odyssey.tape.report import TapeNode
@@ -78,6 +78,7 @@ __all__ = [
     "optim",
     "save",
     "scan",
+    "seed",
     "set_threads",
     "special",
     "stop_gradient",
@@ -94,7 +95,7 @@ _ROOMS = {
     "compiler": "Dim compile get_threads set_threads",
     "init": "",
     "objective": "",
-    "ops.random.generator": "Generator",
+    "ops.random.generator": "Generator seed",
     "optim": "",
     "saving": "load save",
     "spec": "Spec",

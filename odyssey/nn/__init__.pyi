@@ -964,7 +964,7 @@ def interpolate(
     x: V,
     *,
     size: Any = None,
-    scale: Any = None,
+    scale: Operand | None = None,
     mode: str = "nearest",
     align_corners: bool = False,
     tape: Tape | None = None,
@@ -975,7 +975,17 @@ def interpolate(
     x: Plain,
     *,
     size: Any = None,
-    scale: Any = None,
+    scale: V,
+    mode: str = "nearest",
+    align_corners: bool = False,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def interpolate(
+    x: Plain,
+    *,
+    size: Any = None,
+    scale: Plain | None = None,
     mode: str = "nearest",
     align_corners: bool = False,
     tape: Tape | None = None,

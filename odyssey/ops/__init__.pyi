@@ -1421,6 +1421,44 @@ def philox_dropout(
 ) -> Array: ...
 
 @overload
+def philox_gamma(
+    state: V, concentration: Operand, /, *, shape: int | Sequence[int], tape: Tape | None = None
+) -> V:
+    """Random numbers of the gamma distribution with scale 1, from a generator's state."""
+@overload
+def philox_gamma(
+    state: Plain, concentration: V, /, *, shape: int | Sequence[int], tape: Tape | None = None
+) -> V: ...
+@overload
+def philox_gamma(
+    state: Plain, concentration: Plain, /, *, shape: int | Sequence[int], tape: Tape | None = None
+) -> Array: ...
+
+@overload
+def philox_integers(
+    state: V,
+    /,
+    *,
+    shape: int | Sequence[int],
+    low: int = 0,
+    high: int = 2,
+    dtype: DTypeLike = ...,
+    tape: Tape | None = None,
+) -> V:
+    """Uniform random integers from ``low`` up to ``high - 1``, from a generator's state."""
+@overload
+def philox_integers(
+    state: Plain,
+    /,
+    *,
+    shape: int | Sequence[int],
+    low: int = 0,
+    high: int = 2,
+    dtype: DTypeLike = ...,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
 def philox_normal(
     state: V, /, *, shape: int | Sequence[int], dtype: DTypeLike = ..., tape: Tape | None = None
 ) -> V:
@@ -1591,6 +1629,99 @@ rad2deg: Unary
 degrees = rad2deg
 
 @overload
+def random_bernoulli(
+    shape: int | Sequence[int], *, p: V, rng: Any = None, tape: Tape | None = None
+) -> V:
+    """Random booleans, True with a probability."""
+@overload
+def random_bernoulli(
+    shape: int | Sequence[int], *, p: Plain = 0.5, rng: Any = None, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def random_categorical(
+    logits: V,
+    *,
+    axis: int = -1,
+    shape: int | Sequence[int] | None = None,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> V:
+    """Random indices along an axis, with the probabilities ``softmax(logits, axis)``."""
+@overload
+def random_categorical(
+    logits: Plain,
+    *,
+    axis: int = -1,
+    shape: int | Sequence[int] | None = None,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def random_exponential(
+    shape: int | Sequence[int],
+    *,
+    scale: V,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> V:
+    """Random numbers of the exponential distribution."""
+@overload
+def random_exponential(
+    shape: int | Sequence[int],
+    *,
+    scale: Plain = 1.0,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def random_gamma(
+    shape: int | Sequence[int],
+    *,
+    concentration: V,
+    scale: Operand = 1.0,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> V:
+    """Random numbers of the gamma distribution, by the method of Marsaglia and Tsang (2000)."""
+@overload
+def random_gamma(
+    shape: int | Sequence[int],
+    *,
+    concentration: Plain,
+    scale: V,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def random_gamma(
+    shape: int | Sequence[int],
+    *,
+    concentration: Plain,
+    scale: Plain = 1.0,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+def random_integers(
+    shape: int | Sequence[int],
+    *,
+    low: int = 0,
+    high: int,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> ArrayOrScalar:
+    """Random integers uniformly distributed from ``low`` up to ``high - 1``."""
+
+@overload
 def random_normal(
     shape: int | Sequence[int],
     *,
@@ -1620,6 +1751,14 @@ def random_normal(
     dtype: DTypeLike = ...,
     rng: Any = None,
     tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def random_permutation(x: V, *, axis: int = 0, rng: Any = None, tape: Tape | None = None) -> V:
+    """Random order of the slices of an array, or of the integers below a number."""
+@overload
+def random_permutation(
+    x: Plain, *, axis: int = 0, rng: Any = None, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
 
 @overload

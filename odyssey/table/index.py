@@ -76,7 +76,9 @@ ROWS = {
         arctan=atan arcsinh=asinh arccosh=acosh arctanh=atanh direction hypot arctan2=atan2
         sine_quotient sinc
     """,
-    "odyssey.ops.random.philox": "philox_uniform philox_normal philox_dropout",
+    "odyssey.ops.random.philox": """
+        philox_uniform philox_normal philox_dropout philox_integers philox_gamma
+    """,
     "odyssey.ops.reductions.convolution": "convolve",
     "odyssey.ops.reductions.cumulative": "linear_recurrence cumsum reverse_cumsum cumprod",
     "odyssey.ops.reductions.cumulative_extremes": "running_argmax running_argmin logcumsumexp",
@@ -154,7 +156,10 @@ COMPOSITES = {
     "odyssey.nn.resampling.grid_sampling": "grid_sample affine_grid",
     "odyssey.nn.resampling.interpolation": "interpolate",
     "odyssey.nn.resampling.pixel_shuffle": "pixel_shuffle pixel_unshuffle channel_shuffle",
-    "odyssey.ops.random.distributions": "random_uniform random_normal",
+    "odyssey.ops.random.distributions": """
+        random_uniform random_normal random_integers random_bernoulli random_categorical
+        random_permutation random_exponential random_gamma
+    """,
     "odyssey.ops.reductions.calculus": "diff trapezoid gradient",
     "odyssey.ops.reductions.convolution": "correlate",
     "odyssey.ops.reductions.cumulative_extremes": "cummax cummin",

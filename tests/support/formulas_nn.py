@@ -57,6 +57,31 @@ def random_normal(shape, mean=0.0, std=1.0, dtype=np.float64):
     return np.full(shape, mean, dtype)
 
 
+def random_integers(shape, low=0, high=1, dtype=np.int64):
+    return np.full(shape, low, dtype)
+
+
+def random_bernoulli(shape, p=0.5):
+    return np.full(shape, p, bool)
+
+
+def random_categorical(logits, axis=-1, shape=None):
+    found = np.argmax(logits, axis)
+    return found if shape is None else np.broadcast_to(found, shape)
+
+
+def random_permutation(x, axis=0):
+    return np.arange(x) if np.ndim(x) == 0 else x
+
+
+def random_exponential(shape, scale=1.0, dtype=np.float64):
+    return np.full(shape, scale, dtype)
+
+
+def random_gamma(shape, concentration, scale=1.0, dtype=np.float64):
+    return np.full(shape, scale, dtype)
+
+
 def dropout(x, rate=0.5, training=True):
     if training and rate == 1:
         return np.zeros(x.shape, np.result_type(x, np.float16))
@@ -76,6 +101,12 @@ _ALL = (
     instance_norm,
     random_uniform,
     random_normal,
+    random_integers,
+    random_bernoulli,
+    random_categorical,
+    random_permutation,
+    random_exponential,
+    random_gamma,
     dropout,
 )
 FORMULAS = {f.__name__: f for f in _ALL}

@@ -210,6 +210,11 @@ for name in ("philox_uniform", "philox_normal"):
         ([STATE], [{"shape": s} for s in ((2,), 2, [2], WHOLE(2))]),
         ([STATE], [{"shape": (), "dtype": d} for d in ("float32", np.float32, "f4", ">f4")]),
     ]
+SPELLINGS["philox_integers"] = [
+    ([STATE], [{"shape": s, "high": WHOLE(3)} for s in ((2,), 2, [2], WHOLE(2))]),
+    ([STATE], [{"shape": (), "low": WHOLE(-1), "high": 3, "dtype": d} for d in ("i2", np.int16)]),
+]
+SPELLINGS["philox_gamma"] = [([STATE, (2,)], [{"shape": s} for s in ((2,), 2, [2], WHOLE(2))])]
 SPELLINGS["philox_dropout"] = [
     ([(2, 3), STATE], [{"rate": r} for r in (1, 1.0, np.float32(1))]),
     ([(2, 3), STATE], [{}, {"shared": WHOLE(0)}]),

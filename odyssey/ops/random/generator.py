@@ -24,12 +24,12 @@ from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, SettingError
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.spec import Array
-from odyssey.table import fast_calls
+from odyssey.table import fast_calls, registry
 from odyssey.table.rng_replay import current_rng_state
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import CONSTANT, Value, free_id, make_value
 
-__all__ = ["DRAWS", "Generator", "check_generator", "draw_state", "random_bits"]
+__all__ = ["DRAWS", "Generator", "check_generator", "draw_state", "random_bits", "seed"]
 
 _WORD = 1 << 64
 _NAME = "philox4x64-10"
@@ -89,6 +89,58 @@ class Generator:
         """Return the C call that sets the state."""
         return setitem, self._state._array, ..., _parse_state(state)
 
+    # -------------------------------------------------------------- draws, as NumPy's are called
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
+        """Return uniform numbers in [low, high); see ``ops.random_uniform``.
+
+        ``size`` is the shape of the result, in all draws; by default that of the parameters.
+        """
+        shape = _drawn_size(size, low, high)
+        return _draw("random_uniform", shape, low=low, high=high, dtype=dtype, rng=self)
+
+    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
+        """Return normal numbers of mean ``loc`` and deviation ``scale``; see ``random_normal``."""
+        shape = _drawn_size(size, loc, scale)
+        return _draw("random_normal", shape, mean=loc, std=scale, dtype=dtype, rng=self)
+
+    def integers(
+        self, low: int, high: int | None = None, size: Any = None, dtype: Any = np.int64
+    ) -> Any:
+        """Return integers from ``low`` up to ``high - 1``; see ``ops.random_integers``.
+
+        With one bound they go from 0 up to that bound, which is excluded.
+
+        >>> import odyssey as od
+        >>> od.Generator(7).integers(10, size=5)
+        array([9, 7, 9, 1, 8])
+        """
+        first, last = (0, low) if high is None else (low, high)
+        shape = _drawn_size(size)
+        return _draw("random_integers", shape, low=first, high=last, dtype=dtype, rng=self)
+
+    def bernoulli(self, p: Any = 0.5, size: Any = None) -> Any:
+        """Return booleans that are True with probability ``p``; see ``ops.random_bernoulli``."""
+        return _draw("random_bernoulli", _drawn_size(size, p), p=p, rng=self)
+
+    def categorical(self, logits: Any, *, axis: int = -1, size: Any = None) -> Any:
+        """Return indices of logits, drawn by their softmax; see ``ops.random_categorical``."""
+        return _draw("random_categorical", logits, axis=axis, shape=size, rng=self)
+
+    def permutation(self, x: Any, axis: int = 0) -> Any:
+        """Return an array in random order, or that of ``range(x)``; see ``random_permutation``."""
+        return _draw("random_permutation", x, axis=axis, rng=self)
+
+    def exponential(self, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
+        """Return exponential numbers of mean ``scale``; see ``ops.random_exponential``."""
+        shape = _drawn_size(size, scale)
+        return _draw("random_exponential", shape, scale=scale, dtype=dtype, rng=self)
+
+    def gamma(self, shape: Any, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
+        """Return numbers of the gamma distribution of a shape parameter; see ``random_gamma``."""
+        named = {"concentration": shape, "scale": scale, "dtype": dtype}
+        return _draw("random_gamma", _drawn_size(size, shape, scale), **named, rng=self)
+
     # -------------------------------------------------------------- splitting and copying
 
     def split(self, n: int) -> list[Generator]:
@@ -126,6 +178,19 @@ class Generator:
 # ------------------------------------------------------------------ drawing
 
 
+def _draw(name: str, *args: Any, **named: Any) -> Any:
+    """Call the op of a name; its module is above this one."""
+    op: Any = registry.function_of(name)
+    return op(*args, **named)
+
+
+def _drawn_size(size: Any, *parameters: Any) -> Any:
+    """Return the shape of a draw: ``size``, or the shape to which the parameters broadcast."""
+    if size is not None or not parameters:
+        return () if size is None else size
+    return np.broadcast_shapes(*(getattr(v, "shape", None) or np.shape(v) for v in parameters))
+
+
 def draw_state(who: str, rng: Any, count: int) -> Any:
     """Return the state to draw ``count`` numbers from, and advance the generator past them."""
     check_generator(who, rng)
@@ -155,11 +220,11 @@ def _advance_counter(rng: Generator, count: int) -> Any:
         return before
 
 
-def random_bits(state: Array, count: int, purpose: int = DRAWS) -> Array:
-    """Return ``count`` numbers of 64 bits, starting at a state."""
+def random_bits(state: Array, count: int, purpose: int = DRAWS, trial: int = 0) -> Array:
+    """Return ``count`` numbers of 64 bits, starting at a state; others for each ``trial``."""
     from numpy.random import Philox
 
-    first = int(state[2]) + (purpose << 192)
+    first = int(state[2]) + (trial << 128) + (purpose << 192)
     # NumPy's generator increments the counter before it computes a block.
     counter = np.frombuffer(((first - 1) % _WORD**4).to_bytes(32, "little"), "<u8")
     return Philox(counter=counter, key=state[:2]).random_raw(count)
@@ -225,6 +290,25 @@ def _new_process_generator() -> Generator:
 
 PROCESS_GENERATOR = _new_process_generator()
 """Generator that ops draw from by default."""
+
+
+def seed(number: int) -> None:
+    """Seed the generator of the process, from which ops draw that are given no ``rng``.
+
+    A child process that is forked later has another seed, from the operating system.
+
+    Args:
+        number: The key, an integer from 0 to 2**128 - 1.
+
+    >>> import odyssey as od
+    >>> od.seed(7)
+    >>> od.ops.random_uniform((3,)).round(3)
+    array([0.901, 0.777, 0.965])
+    """
+    key = check_int("seed", "number", number, 0)
+    if key >= _WORD**2:
+        raise SettingError(f"seed: number={format_value(number)}; it must be below 2**128")
+    PROCESS_GENERATOR.state = {"bit_generator": _NAME, "state": {"key": key, "counter": 0}}
 
 
 def _reseed_after_fork() -> None:

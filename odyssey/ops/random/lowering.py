@@ -16,7 +16,7 @@ from odyssey.kernels import T
 from odyssey.ops.random.generator import DRAWS
 from odyssey.spec import Shape
 
-__all__ = ["lower_uniform"]
+__all__ = ["lower_integers", "lower_uniform"]
 
 _ROUNDS = 10
 _FACTORS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
@@ -60,14 +60,31 @@ def _philox_words(build: Any, state: Any, blocks: int) -> list[Any]:
     return c
 
 
-def lower_uniform(build: Any, state: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
-    """Lower ``philox_uniform``, for a state that is known at run time."""
+def _random_bits(build: Any, state: Any, shape: Shape) -> Any:
+    """Return 64 random bits for each element of a shape."""
     count = math.prod(shape)
     blocks = -(-count // 4)
     words = [build.broadcast(w, (blocks,)) for w in _philox_words(build, state, blocks)]
     parts = [(w, (slice(None), k)) for k, w in enumerate(words)]
     line = build.reshape(build.join(parts, (blocks, 4), np.uint64), (4 * blocks,))
-    bits = build.reshape(build.slice(line, slice(0, count)), shape)
+    return build.reshape(build.slice(line, slice(0, count)), shape)
+
+
+def lower_integers(
+    build: Any, state: Any, shape: Shape, low: int, high: int, dtype: np.dtype[Any]
+) -> Any:
+    """Lower ``philox_integers``, for a state that is known at run time."""
+    bits = _random_bits(build, state, shape)
+    if high - low < 1 << 64:
+        width = np.uint64(high - low)
+        bits = build.elementwise(_multiply_high, bits, width, dtype=np.uint64)
+    first = np.uint64(low % (1 << 64))
+    return build.cast(build.elementwise(lambda x, y: x + y, bits, first, dtype=np.uint64), dtype)
+
+
+def lower_uniform(build: Any, state: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
+    """Lower ``philox_uniform``, for a state that is known at run time."""
+    bits = _random_bits(build, state, shape)
     digits = np.finfo(dtype).nmant + 1
     # They fit signed integers, which one instruction converts.
     cut = build.elementwise(lambda x, y: x // y, bits, np.uint64(1 << 64 - digits), dtype=np.uint64)

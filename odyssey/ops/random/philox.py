@@ -1,4 +1,4 @@
-"""Random bits, uniform and normal numbers and dropout as functions of a generator's state."""
+"""Random numbers and dropout as functions of a generator's state."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import numpy as np
 
 from odyssey.checks import check_int, check_number, format_value
 from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.ops.elementwise.arithmetic import mul, sub
 from odyssey.ops.elementwise.choice import less, where
 from odyssey.ops.elementwise.elementary import log, sqrt
 from odyssey.ops.elementwise.trigonometry import cos, sin
-from odyssey.ops.random.generator import random_bits
-from odyssey.ops.random.lowering import lower_uniform
+from odyssey.ops.random.generator import DRAWS, random_bits
+from odyssey.ops.random.lowering import lower_integers, lower_uniform
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import op, publish
-from odyssey.table.samples import reject, sample
+from odyssey.table.samples import Sample, reject, sample
 from odyssey.table.shape_rules import floating_dtype
 
 _STATE = np.array([1, 2, 3], np.uint64)
@@ -147,6 +148,167 @@ def philox_normal(state: Any, /, *, shape: Any, dtype: Any = np.float64) -> Any:
     z[:, 0] = radius * np.cos(angle)
     z[:, 1] = radius * np.sin(angle)
     return z.reshape(-1)[:count].reshape(shape)
+
+
+# ------------------------------------------------------------------ integers
+
+
+def integer_dtype_option(who: str, dtype: Any) -> np.dtype[Any]:
+    """Return the integer dtype of random numbers."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if dtype is None or found is None or found.kind not in "iu":
+        raise DTypeError(f"{who}: dtype={format_value(dtype)}; choose an integer dtype") from None
+    return found.newbyteorder("=")
+
+
+def integer_range(who: str, low: Any, high: Any, dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return the bounds of random integers, of which ``high`` is excluded."""
+    first, last = check_int(who, "low", low), check_int(who, "high", high)
+    if first >= last:
+        raise SettingError(f"{who}: low={first} must be below high={last}, which is excluded")
+    info = np.iinfo(dtype)
+    if first < info.min or last - 1 > info.max:
+        raise SettingError(f"{who}: from low={first} to below high={last} is too far for {dtype}")
+    return first, last
+
+
+def _integers_options(shape: Any, low: Any, high: Any, dtype: Any) -> tuple[Any, ...]:
+    who = "philox_integers"
+    kind = integer_dtype_option(who, dtype)
+    return (shape_option(who, shape), *integer_range(who, low, high, kind), kind)
+
+
+def _integers_infer(state: Spec, shape: Shape, low: int, high: int, dtype: Any) -> Spec:
+    _check_state("philox_integers", state)
+    return Spec(shape, np.dtype(dtype))
+
+
+def _multiply_high(x: Array, y: int) -> Array:
+    """Return the high 64 bits of the products of 64-bit numbers with one such number."""
+    half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
+    x0, x1 = x & mask, x >> half
+    y0, y1 = np.uint64(y & 0xFFFFFFFF), np.uint64(y >> 32)
+    across, other = x0 * y1, x1 * y0
+    middle = ((x0 * y0) >> half) + (across & mask) + (other & mask)
+    return x1 * y1 + (across >> half) + (other >> half) + (middle >> half)
+
+
+@op(
+    primitive="random",
+    lowering=lower_integers,
+    prepare=_integers_options,
+    canonical=lambda state, shape, low, high, dtype: (shape, low, high, dtype),
+    infer=_integers_infer,
+    samples=[
+        Sample((_STATE,), {"shape": (2, 3), "low": -2, "high": 5}),
+        Sample((_STATE,), {"shape": 5, "low": 0, "high": 250, "dtype": np.uint8}),
+        Sample((_STATE,), {"shape": (), "low": -(2**63), "high": 2**63}),
+        Sample((_STATE,), {"shape": (0, 2), "low": 0, "high": 1}),
+    ],
+    rejects=[
+        reject(_STATE, shape=(-1,), low=0, high=2, error=SettingError, match="shape=-1"),
+        reject(_STATE, shape=2, low=2, high=2, error=SettingError, match="low=2 must be below"),
+        reject(
+            _STATE, shape=2, low=0, high=300, dtype=np.int8, error=SettingError, match="too far"
+        ),
+        reject(_STATE, shape=2, low=0, high=2, dtype=float, error=DTypeError, match="an integer"),
+        reject(_STATE[:2], shape=(2,), low=0, high=2, error=DTypeError, match="three words"),
+    ],
+)
+def philox_integers(
+    state: Any, /, *, shape: Any, low: int = 0, high: int = 2, dtype: Any = np.int64
+) -> Any:
+    """Uniform random integers from ``low`` up to ``high - 1``, from a generator's state.
+
+    Each is ``low`` plus the high word of the product of 64 bits and ``high - low`` (Lemire 2019,
+    without rejection): probabilities differ by less than ``2**-64``.
+    """
+    _check_state("philox_integers", state)
+    bits = random_bits(state, math.prod(shape))
+    if high - low < 1 << 64:
+        bits = _multiply_high(bits, high - low)
+    bits += np.uint64(low % (1 << 64))
+    return bits.astype(dtype).reshape(shape)
+
+
+# ------------------------------------------------------------------ gamma distribution
+
+
+def _gamma_infer(state: Spec, concentration: Spec, shape: Shape) -> Spec:
+    _check_state("philox_gamma", state)
+    _check_concentration(shape, concentration)
+    return Spec(shape, np.dtype(np.float64))
+
+
+def _check_concentration(shape: Shape, concentration: Any) -> None:
+    try:
+        fits = np.broadcast_shapes(shape, concentration.shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(
+            f"philox_gamma: concentration {concentration.shape} does not broadcast to shape {shape}"
+        )
+    if concentration.dtype.kind not in "fiu":
+        raise DTypeError(f"philox_gamma: concentration is of {concentration.dtype}; pass reals")
+
+
+@op(
+    primitive="random",
+    prepare=lambda shape: (shape_option("philox_gamma", shape),),
+    canonical=lambda state, concentration, shape: (shape,),
+    infer=_gamma_infer,
+    vjp={"concentration": None},
+    kinks="none in concentration, which has no rule",
+    samples=[
+        sample(_STATE, np.array([0.5, 2.0, 30.0]), shape=(2, 3)),
+        sample(_STATE, np.array(0.1), shape=()),
+        sample(_STATE, np.array(3.0), shape=(0, 2)),
+    ],
+    rejects=[
+        reject(_STATE, np.ones(2), shape=(3,), match=r"concentration \(2,\) does not broadcast"),
+        reject(_STATE, np.ones(2, complex), shape=2, error=DTypeError, match="pass reals"),
+        reject(_STATE, np.ones(2), shape=-1, error=SettingError, match="shape=-1"),
+        reject(_STATE[:2], np.ones(2), shape=2, error=DTypeError, match="three words"),
+    ],
+)
+@ignore_fp_errors("divide", "invalid", "over", "under")
+def philox_gamma(state: Any, concentration: Any, /, *, shape: Any) -> Any:
+    """Random numbers of the gamma distribution with scale 1, from a generator's state.
+
+    Marsaglia and Tsang 2000: a cubed normal number is accepted with a probability above 0.95; below
+    a concentration of 1, that of ``concentration + 1`` is multiplied by ``u**(1/concentration)``.
+    The number at position n comes from block ``counter + n``, of which each trial has others. A
+    negative concentration gives NaN.
+    """
+    concentration = np.asarray(concentration)
+    _check_state("philox_gamma", state)
+    _check_concentration(shape, concentration)
+    a = np.broadcast_to(concentration.astype(np.float64), shape).reshape(-1)
+    boosted = a < 1
+    d = np.where(boosted, a + 1, a) - 1 / 3
+    out = np.where((a == 0) | (a == np.inf), a, np.nan)
+    left = np.flatnonzero((a > 0) & (a < np.inf))
+    trial = 0
+    while left.size:
+        first = left[0]
+        start = state + np.array([0, 0, first], np.uint64)
+        bits = random_bits(start, 4 * (int(left[-1]) + 1 - int(first)), DRAWS, trial)
+        u = (bits.reshape(-1, 4)[left - first] >> np.uint64(11)) * 2.0**-53
+        x = np.sqrt(-2.0 * np.log(1.0 - u[:, 0])) * np.cos(2.0 * math.pi * u[:, 1])
+        own = d[left]
+        v = (1.0 + x / np.sqrt(9.0 * own)) ** 3
+        limit = 0.5 * x * x + own * (1.0 - v + np.log(v))
+        taken = (v > 0) & (np.log(1.0 - u[:, 2]) < limit)
+        places = left[taken]
+        found = own[taken] * v[taken]
+        factor = np.power(1.0 - u[taken, 3], 1.0 / a[places])
+        out[places] = np.where(boosted[places], found * factor, found)
+        left, trial = left[~taken], trial + 1
+    return out.reshape(shape)
 
 
 # ------------------------------------------------------------------ dropout
