@@ -107,6 +107,7 @@ def avg_pool_pullback(
     *,
     cotangent: ArrayLike = ...,
 ) -> _Array: ...
+def bessel_j_quotient(g: ArrayLike, x: ArrayLike, order: int) -> _Array: ...
 def bessel_quotient(
     g: ArrayLike,
     x: ArrayLike,

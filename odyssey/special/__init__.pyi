@@ -9,6 +9,7 @@ from odyssey.table.protocols import Tape
 from odyssey.table.signatures import Array, ArrayOrScalar, Binary, Operand, Plain, Scalar, Unary, V
 
 __all__ = [
+    "bessel_j_quotient",
     "bessel_quotient",
     "beta",
     "betainc",
@@ -54,6 +55,14 @@ __all__ = [
     "y1",
     "zeta",
 ]
+
+@overload
+def bessel_j_quotient(x: V, /, *, order: int, tape: Tape | None = None) -> V:
+    """Elementwise ``J_order(x) / x**order``, of the Bessel functions of the first kind."""
+@overload
+def bessel_j_quotient(x: Scalar, /, *, order: int, tape: Tape | None = None) -> Any: ...
+@overload
+def bessel_j_quotient(x: Plain, /, *, order: int, tape: Tape | None = None) -> Array: ...
 
 @overload
 def bessel_quotient(x: V, /, *, order: int, scaled: bool = False, tape: Tape | None = None) -> V:

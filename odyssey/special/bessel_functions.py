@@ -2,7 +2,9 @@
 
 J, Y and K are computed by SciPy: they need the extra ``odyssey[special]``, which is loaded at their
 first call. Their derivatives follow from the recurrences (DLMF 10.6.2, 10.6.3, 10.29.2, 10.29.3).
-The modified functions of the first kind, I, are computed here.
+The modified functions of the first kind, I, are computed here. Near 0, where the derivative of J_1
+by its recurrence has a quotient by x whose own derivatives cancel, it is written with the quotients
+``J_n(x) / x**n``, as below for I.
 
 The quotients ``I_n(x) / x**n`` (DLMF 10.25.2) are even, smooth and positive, and the derivative of
 each is x times the next (DLMF 10.29.4), so no derivative cancels or divides by 0 at 0. For small x
@@ -20,10 +22,11 @@ import numpy as np
 
 from odyssey.checks import check_flag
 from odyssey.errors import DTypeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
-from odyssey.ops.elementwise.choice import equal, less, where
+from odyssey.ops.elementwise.choice import less, where
 from odyssey.ops.elementwise.complex_numbers import absolute, sign
 from odyssey.spec import Spec
 from odyssey.special.error_functions import saturate
@@ -58,14 +61,17 @@ _I1_ASYMPTOTIC = [
 _MAX_ORDER = 10
 
 
-def _bessel_series(y: Any, order: int, border: float) -> Any:
-    """Power series of ``I_n(y) / y**n`` for ``y <= border``, summed from the smallest term."""
+def _bessel_series(y: Any, order: int, border: float, sign: float = 1.0) -> Any:
+    """Power series of ``I_n(y) / y**n`` for ``y <= border``, summed from the smallest term.
+
+    With ``sign`` -1 it is that of ``J_n(y) / y**n``.
+    """
     square = 0.25 * border * border
     terms, size = 1, 1.0
     while size > 1e-18:  # relative to the first term; the sum is larger
         size *= square / (terms * (terms + order))
         terms += 1
-    quarter = T(0.25) * y * y
+    quarter = T(sign * 0.25) * y * y
     total = T(1)
     for k in range(terms - 1, 0, -1):
         total = T(1) + quarter * total / T(k * (k + order))
@@ -250,10 +256,51 @@ def j0(x: Any, /) -> Any:
     return by_scipy("j0", x)
 
 
+def _bessel_j_quotient_scalar(x: Any, order: int) -> Any:
+    return _bessel_series(select(abs(x) <= T(1), x, T(0)), order, 1.0, -1.0)
+
+
+@ignore_fp_errors("over")
+def _bessel_j_quotient(x: Any, order: int) -> Any:
+    out = np.asarray(on_arrays(_bessel_j_quotient_scalar, x, options=(order,)))
+    y = np.asarray(x, np.float64)
+    far = ~(np.abs(y) <= 1)
+    if np.any(far):
+        out[far] = by_scipy("jv", order, y[far]) / y[far] ** order
+    return out if out.ndim else out[()]
+
+
+def _j1_derivative(x: Any) -> Any:
+    """Derivative of ``J_1``: ``J_0(x) - J_1(x) / x``, near 0 by quotients."""
+    near = less(absolute(x), 1)
+    close, far = where(near, x, 0.0), where(near, 1.0, x)
+    bent = mul(close, mul(close, bessel_j_quotient(close, order=2)))
+    slope = sub(bessel_j_quotient(close, order=1), bent)
+    return where(near, slope, sub(j0(far), div(j1(far), far)))
+
+
 @op(
     elementwise=True,
     primitive="call",
-    vjp={"x": lambda g, x: mul(g, where(equal(x, 0), 0.5, sub(j0(x), div(j1(x), x))))},
+    prepare=lambda order: (order_option("bessel_j_quotient", order, 0, _MAX_ORDER),),
+    kernel=_bessel_j_quotient,
+    vjp={"x": lambda g, x, order: neg(mul(g, mul(x, bessel_j_quotient(x, order=order + 1))))},
+    samples=[*singles(order=1), sample((5,), low=0.5, high=9.0, order=2), sample((3,), order=0)],
+    rejects=[
+        reject((3,), order=-1, error=DTypeError, match="from 0 to 10"),
+        reject((3,), order=0.5, error=DTypeError, match="pass an int"),
+        reject(np.array([1j]), order=1, error=DTypeError, match="needs real numbers"),
+    ],
+)
+def bessel_j_quotient(x: Any, /, *, order: int) -> Any:
+    """Elementwise ``J_order(x) / x**order``, of the Bessel functions of the first kind."""
+    return _bessel_j_quotient(x, order)
+
+
+@op(
+    elementwise=True,
+    primitive="call",
+    vjp={"x": lambda g, x: mul(g, _j1_derivative(x))},
     samples=_AROUND,
     rejects=[NO_COMPLEX],
 )

@@ -101,7 +101,9 @@ ROWS = {
         identity=positive astype reshape transpose matrix_transpose broadcast_to
     """,
     "odyssey.ops.structure.sorting": "argsort sort argtopk",
-    "odyssey.special.bessel_functions": "i0 i1 i0e i1e bessel_quotient j0 j1 y0 y1 k0 k1 k0e k1e",
+    "odyssey.special.bessel_functions": """
+        i0 i1 i0e i1e bessel_quotient j0 j1 y0 y1 k0 k1 k0e k1e bessel_j_quotient
+    """,
     "odyssey.special.beta_function": "betaln beta",
     "odyssey.special.entropy_terms": "logit xlogy xlog1py entr rel_entr kl_div",
     "odyssey.special.error_functions": "erf erfc",

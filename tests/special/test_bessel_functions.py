@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import NotDifferentiableError
 from odyssey.testing import check_gradients
@@ -119,3 +120,35 @@ def test_bessel_functions_of_scipy_at_0():
         assert y.numpy() == value
         with np.errstate(all="ignore"):
             assert tape.gradient(y, zero, np.ones(1)) == slope
+
+
+NEAR_0 = (0.0, 1e-300, -1e-160, 1e-20, -1e-9, 1e-7, 1e-3, -0.5, 1.0, 1.01, 3.0, -20.0)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("n", [0, 1])
+def test_derivatives_of_j0_and_j1_are_exact_near_0(n, order):
+    pytest.importorskip("scipy.special", reason="SciPy, which computes them, is missing")
+    f = (ops.j0, ops.j1)[n]
+    for _ in range(order):
+        f = od.grad(f)
+    with mpmath.workdps(60):
+        for x in NEAR_0:
+            # At 0 from the even or odd power series.
+            at_0 = {(0, 0): 1, (0, 2): -0.5, (0, 4): 0.375, (1, 1): 0.5, (1, 3): -0.375}
+            wanted = mpmath.besselj(n, mpmath.mpf(x), derivative=order) if x else 0
+            wanted = float(wanted) if x else at_0.get((n, order), 0)
+            tolerance = {"rtol": 2e-15, "atol": 0 if abs(x) < 0.1 else 2e-15}
+            np.testing.assert_allclose(f(np.float64(x)), wanted, **tolerance)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 10])
+def test_quotients_of_bessel_functions_and_powers_are_exact(n):
+    pytest.importorskip("scipy.special", reason="SciPy, which computes them, is missing")
+    x = np.array([1e-300, 0.3, -1.0, 1.01, 2.0, -30.0])
+    with mpmath.workdps(40):
+        wanted = [float(mpmath.besselj(n, v) / mpmath.mpf(v) ** n) for v in x]
+    np.testing.assert_allclose(ops.bessel_j_quotient(x, order=n), wanted, rtol=2e-14)
+    halves = ops.bessel_j_quotient(np.array([-128, 1], np.int8), order=n)
+    expected = ops.bessel_j_quotient(np.array([-128.0, 1.0]), order=n)
+    np.testing.assert_allclose(halves, expected, rtol=1e-3, atol=1e-7)

@@ -165,6 +165,7 @@ SPELLINGS = {
     "nan_to_num": [([(2, 3)], [{}, {"nan": 0}, {"copy": 1, "nan": np.float32(0)}])],
     "scaled_erfc_integral": [([(2, 3)], [{"order": k} for k in (1, WHOLE(1))])],
     "exponential_moment": [([(2, 3)], [{"order": k} for k in (1, WHOLE(1))])],
+    "bessel_j_quotient": [([(2, 3)], [{"order": k} for k in (1, WHOLE(1))])],
     "bessel_quotient": [
         ([(2, 3)], [{"order": k} for k in (1, WHOLE(1))]),
         ([(2, 3)], [{"order": 1, "scaled": k} for k in (True, np.True_)]),
