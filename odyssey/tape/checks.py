@@ -1,10 +1,16 @@
-"""Checks of ``GradientTape(check=True)``: source lines, checksums, first nonfinite value."""
+"""Checks of ``GradientTape(check=True)``: source lines, checksums, first nonfinite value.
+
+A value that is not finite is an error only if a gradient uses it: an infinite element that
+``where`` does not choose, or that a softmax maps to 0, has the cotangent 0. So values are noted
+when they are recorded, and judged by their cotangents in the sweep.
+"""
 
 from __future__ import annotations
 
 import zlib
 from cmath import isfinite
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +18,7 @@ import numpy as np
 from odyssey.checks import user_line
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import MutationError, NonFiniteError
+from odyssey.table.value import array_of
 
 __all__ = ["NodeChecks"]
 
@@ -45,31 +52,88 @@ def _nonfinite_operands(row: Any, operands: Sequence[Any] | None) -> str:
     )
 
 
+@dataclass(slots=True)
+class _Nonfinite:
+    """Elements of a result that are not finite.
+
+    Attributes:
+        name: The op.
+        inputs: Ids of the operands.
+        shape: Shape of the result.
+        at: Flat indices of the elements, ascending.
+        values: The elements.
+        operands: For an elementwise op the values of each operand at these elements, and its shape;
+            None for other ops, and for operands that are absent or unknown.
+        finiteness: Which operands were not finite, in words.
+    """
+
+    name: str
+    inputs: tuple[int | None, ...]
+    shape: tuple[int, ...]
+    at: Any
+    values: Any
+    operands: list[tuple[Any, tuple[int, ...]] | None]
+    finiteness: str
+
+    def first_nan(self, among: Any) -> int:
+        """Return the first of these elements that is NaN, else the first: masks are infinite."""
+        nan = among[np.isnan(self.values[among])]
+        return int(nan[0] if len(nan) else among[0])
+
+    def describe(self, k: int) -> str:
+        """Return the op with the operands and the index of element number ``k``."""
+        of = [str(operand[0][k]) for operand in self.operands if operand is not None]
+        place = _format_index(self.at[k], self.shape)
+        more = f" (one of {len(self.at)} elements)" if len(self.at) > 1 else ""
+        if not of:
+            return f"gave {self.values[k]}{place}{more}"
+        return f"gave {self.values[k]}, {self.name} of {' and '.join(of)}{place}{more}"
+
+
+def _format_index(flat: Any, shape: tuple[int, ...]) -> str:
+    """Return `` at [i, j]`` for a flat index; nothing for a number."""
+    return f" at [{', '.join(map(str, np.unravel_index(flat, shape)))}]" if shape else ""
+
+
+def _note_nonfinite(node: Any, data: Any, operands: Sequence[Any] | None) -> _Nonfinite:
+    row, _, inputs, _, _ = node
+    data = np.asarray(data)
+    at = np.flatnonzero(~np.isfinite(data))
+    taken: list[tuple[Any, tuple[int, ...]] | None] = []
+    if row.elementwise and operands is not None:
+        for operand in operands:
+            array = None if operand is None else np.asarray(operand)
+            if array is None or array.dtype == object:
+                taken.append(None)
+            else:
+                taken.append((np.broadcast_to(array, data.shape).reshape(-1)[at], array.shape))
+    finiteness = _nonfinite_operands(row, operands)
+    return _Nonfinite(row.name, inputs, data.shape, at, data.reshape(-1)[at], taken, finiteness)
+
+
 class NodeChecks:
-    """Notes on each node of a checked recording: its source line and checksums of its arrays.
+    """Notes on each node of a checked recording: its source line, checksums, nonfinite elements.
 
     The keys are negated output ids. These are separate int objects, so a note does not count as a
     reference that keeps its node from being pruned.
     """
 
-    __slots__ = ("lines", "sums")
+    __slots__ = ("lines", "nonfinite", "sums")
 
     def __init__(self) -> None:
         self.lines: dict[int, str] = {}
         self.sums: dict[int, list[tuple[int, int]]] = {}
+        self.nonfinite: dict[int, _Nonfinite] = {}
 
     def check_node(self, node: Any, data: Any, operands: Sequence[Any] | None = None) -> None:
-        """Note a new node; raise NonFiniteError if its value is not finite."""
-        row, id, _, kept, _ = node
+        """Note a new node: its source line, what it saved, and which elements are not finite."""
+        _, id, _, kept, _ = node
         self.lines[-id] = user_line()
         self.sums[-id] = [
             (k, _checksum(value)) for k, value in enumerate(kept) if isinstance(value, ARRAYS)
         ]
         if isinstance(data, ARRAY_LIKE) and not _all_finite(data):
-            raise NonFiniteError(
-                f"{row.name} at {self.source_line(id)} gave the first value that is not finite"
-                f"{_nonfinite_operands(row, operands)}"
-            )
+            self.nonfinite[-id] = _note_nonfinite(node, data, operands)
 
     def verify(self, nodes: Any) -> None:
         """Raise MutationError if an array that a node saved has changed."""
@@ -91,11 +155,94 @@ class NodeChecks:
         alive = {-node[1] for node in nodes}
         self.lines = {key: line for key, line in self.lines.items() if key in alive}
         self.sums = {key: sums for key, sums in self.sums.items() if key in alive}
+        self.nonfinite = {key: note for key, note in self.nonfinite.items() if key in alive}
 
-    def check_gradient(self, row: Any, id: int, name: str, g: Any) -> None:
-        """Raise NonFiniteError if the gradient that a rule computed is not finite."""
-        if isinstance(g, ARRAY_LIKE) and not _all_finite(g):
+    # -------------------------------------------------------------- in a sweep
+
+    def check_value(self, id: int, g: Any) -> None:
+        """Raise NonFiniteError if ``g``, the cotangent of a result, uses a nonfinite element."""
+        note = self.nonfinite.get(-id)
+        if note is not None:
+            used = np.flatnonzero(np.asarray(array_of(g)).reshape(-1)[note.at])
+            if len(used):
+                self._raise_first(id, note.first_nan(used))
+
+    def check_gradient(self, node: Any, name: str, g: Any, r: Any) -> None:
+        """Raise NonFiniteError if a rule made a nonfinite gradient.
+
+        Args:
+            node: The node.
+            name: The operand.
+            g: The cotangent of the node's result.
+            r: The gradient of the operand that the rule made of it.
+        """
+        row, id, _, kept, _ = node
+        r = array_of(r)
+        if isinstance(r, ARRAY_LIKE) and not _all_finite(r):
             raise NonFiniteError(
                 f"the gradient of {row.name} at {self.source_line(id)} with respect to {name} is "
-                "the first that is not finite"
+                f"the first that is not finite: {_describe_gradient(row, kept, g, r)}"
             )
+
+    def check_outputs(self, ids: Iterable[int | None]) -> None:
+        """Raise NonFiniteError if one of these results is not finite."""
+        for id in ids:
+            if id is not None and (note := self.nonfinite.get(-id)) is not None:
+                self._raise_first(id, note.first_nan(np.arange(len(note.at))))
+
+    def _raise_first(self, id: int, k: int) -> None:
+        """Raise for the op that made element ``k`` of a result nonfinite, or an op before it."""
+        while (found := self._nonfinite_input(self.nonfinite[-id], k)) is not None:
+            id, k = found
+        note = self.nonfinite[-id]
+        raise NonFiniteError(
+            f"{note.name} at {self.source_line(id)} {note.describe(k)}, the first value that is "
+            f"not finite{note.finiteness}"
+        )
+
+    def _nonfinite_input(self, note: _Nonfinite, k: int) -> tuple[int, int] | None:
+        """Return the operand, and its element, that made element ``k`` nonfinite; None if none."""
+        if not note.operands:
+            known = [i for i in note.inputs if i is not None and -i in self.nonfinite]
+            if not known:
+                return None
+            before = self.nonfinite[-min(known)]
+            return min(known), before.first_nan(np.arange(len(before.at)))
+        index = np.unravel_index(note.at[k], note.shape) if note.shape else ()
+        for i, operand in zip(note.inputs, note.operands, strict=True):
+            if i is None or operand is None or -i not in self.nonfinite:
+                continue
+            values, shape = operand
+            if np.isfinite(values[k]):
+                continue
+            own = [
+                0 if length == 1 else j
+                for j, length in zip(index[len(index) - len(shape) :], shape, strict=True)
+            ]
+            flat = int(np.ravel_multi_index(own, shape)) if shape else 0
+            return i, int(np.searchsorted(self.nonfinite[-i].at, flat))
+        return None
+
+
+def _describe_gradient(row: Any, kept: Any, g: Any, r: Any) -> str:
+    """Describe the first nonfinite element of a gradient, and what the rule computed it from."""
+    r = np.asarray(r)
+    flat = np.flatnonzero(~np.isfinite(r))[0]
+    words = f"{r.reshape(-1)[flat]}{_format_index(flat, r.shape)}"
+    if not row.elementwise:
+        return words
+    arrays = {"the cotangent": g, **dict(zip(row.layout.kept, kept or (), strict=False))}
+    known = {name: array_of(value) for name, value in arrays.items()}
+    of = [
+        f"{name} is {np.broadcast_to(value, r.shape).reshape(-1)[flat]}"
+        for name, value in known.items()
+        if name in ("the cotangent", *row.arrays, *row.results)
+        and isinstance(value, (*ARRAY_LIKE, int, float, complex))
+        and _broadcasts_to(np.shape(value), r.shape)
+    ]
+    return f"{words}, where {' and '.join(of)}" if of else words
+
+
+def _broadcasts_to(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    pairs = zip(shape[::-1], wanted[::-1], strict=False)
+    return len(shape) <= len(wanted) and all(n in (1, m) for n, m in pairs)

@@ -60,7 +60,8 @@ class GradientTape(TapeBase, metaclass=_HideRecorders):
     Args:
         persistent: Keep the nodes after a sweep, for more sweeps.
         check: Be careful and slow: note source lines, find saved arrays that were written to,
-            verify manual records, and report the first value or gradient that is not finite.
+            verify manual records, and report the first value that is not finite and that a
+            sweep uses, or the first such gradient, with its op, line, index and operands.
 
     >>> w = Variable(3.0, requires_grad=True)
     >>> with GradientTape() as tape:

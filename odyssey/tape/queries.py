@@ -282,6 +282,8 @@ def run_jvp(tape: TapeBase, output: Any, sources: Any, tangents: Any, unused: st
             tangent_by_id[i] = add(tangent_by_id[i], t) if i in tangent_by_id else t
     r = recording_of(tape)
     r.verify(next_ticket())
+    if r.checks is not None:
+        r.checks.check_outputs(out_ids)
     shared_ids = {
         *map(id, given_tangents),
         *map(id, tangent_by_id.values()),
@@ -359,7 +361,7 @@ def _sweep_backward(
     if current is not MEMORY:
         current.check_inside(r)
     rest = seeds  # on return the cotangents that remain
-    audit = r.checks.check_gradient if r.checks else None
+    audit = r.checks
     trusted = not (r.may_fail or tape._hooks)  # no rule or hook of users runs
     if graph:
         nodes = list(_covered_nodes(tape, iter(r.nodes[start:][::-1])))

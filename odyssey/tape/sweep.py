@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count as counting
 from itertools import repeat
 from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol
 
 from odyssey.errors import NotDifferentiableError
 from odyssey.ops.elementwise.complex_numbers import conj
@@ -42,7 +42,16 @@ __all__ = [
 ]
 
 Visit = Callable[[int, Any], Any]
-Audit = Callable[[Any, int, str, Any], None]
+
+
+class Audit(Protocol):
+    """Checks of a sweep; see ``NodeChecks``."""
+
+    def check_value(self, id: int, g: Any, /) -> None:
+        """Check the value of a result with this cotangent."""
+
+    def check_gradient(self, node: RawNode, name: str, g: Any, r: Any, /) -> None:
+        """Check the gradient ``r`` of an operand."""
 
 
 def backward_sweep(
@@ -67,7 +76,7 @@ def backward_sweep(
         own_refs: The number of references to an id that come from the sweep itself.
         wanted: Ids whose cotangents are needed; None for all.
         visit: Called with the id and complete cotangent of each node; returns the one to use.
-        audit: Called with the row, id, operand and gradient after each rule.
+        audit: Checks the value of each node before its rules, and the gradient after each.
         ahead: A superset of the nodes that are still to come, or None if they are unknown. If one
             of them may have an infinite slope, masked-out elements are kept at 0.
         arrays_only: True if all cotangents and saved values are arrays and numbers.
@@ -125,6 +134,8 @@ def backward_sweep(
                     cotangents[j] = cotangents[j] + r if j in cotangents else r
             continue
         mask = None if tracker is None else tracker.pop_mask(id)
+        if audit is not None:
+            audit.check_value(id, g)
         # The last spec is that of the result; zip ends before it.
         for k, i, rule, spec, name in zip(
             counting(), inputs, rules, specs or repeat(None), row.arrays
@@ -142,7 +153,7 @@ def backward_sweep(
             if spec is not None and (r.dtype is not spec.dtype or r.shape != spec.shape):
                 r = unbroadcast(r, spec)
             if audit is not None:
-                audit(row, id, name, r)
+                audit.check_gradient((row, id, inputs, kept, specs), name, g, r)
             cotangents[i] = cotangents[i] + r if i in cotangents else r
         if tracker is not None:
             plain = usual and not tracker.masks

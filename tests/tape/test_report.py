@@ -208,14 +208,17 @@ def test_a_careful_tape_gives_the_same_gradients():
     np.testing.assert_array_equal(*results)
 
 
+def swept_carefully(fn, w):
+    """Sweep ``fn(w)`` on a careful tape, from a cotangent of ones."""
+    with np.errstate(all="ignore"):
+        with GradientTape(check=True) as tape:
+            y = fn(w)
+        return tape.gradient(y, w, np.ones(y.shape), unused="zero")
+
+
 def test_a_careful_tape_reports_the_first_value_that_is_not_finite_with_op_and_line():
-    w = wide([0.0, 1.0])
-    with (
-        np.errstate(divide="ignore"),
-        pytest.raises(NonFiniteError, match=rf"log at {here()}:\d+"),
-        GradientTape(check=True),
-    ):
-        _ = ops.exp(ops.log(w))
+    with pytest.raises(NonFiniteError, match=rf"^log at {here()}:\d+ gave -inf, log of 0.0 at"):
+        swept_carefully(lambda w: ops.log(w) * 2.0 + 1.0, wide([0.0, 1.0]))
 
 
 @pytest.mark.parametrize(
@@ -232,24 +235,101 @@ def test_a_careful_tape_reports_the_first_value_that_is_not_finite_with_op_and_l
     ],
 )
 def test_a_careful_tape_tells_whether_operands_were_finite_before(fn, told):
-    w = wide([0.0, 1.0])
-    with (
-        np.errstate(all="ignore"),
-        pytest.raises(NonFiniteError, match=told),
-        GradientTape(check=True),
-    ):
-        fn(w)
+    with np.errstate(all="ignore"):
+        with GradientTape(check=True) as tape:
+            y = fn(wide([0.0, 1.0]))
+        with pytest.raises(NonFiniteError, match=told):
+            tape.backward(y, np.ones(y.shape))
 
 
 def test_a_careful_tape_does_not_call_operands_finite_that_it_has_not_seen():
     double = od.custom_vjp(lambda x: x * 2.0)
     double.defvjp(lambda x: (x * 2.0, None), lambda kept, g: (g * 2.0,))
-    w = wide([np.inf])
-    with (
-        pytest.raises(NonFiniteError, match=r"the first value that is not finite$"),
-        GradientTape(check=True),
+    with pytest.raises(NonFiniteError, match=r"the first value that is not finite$"):
+        swept_carefully(double, wide([np.inf]))
+
+
+@pytest.mark.parametrize(
+    ("fn", "told"),
+    [
+        (lambda w: ops.log(w), r"gave -inf, log of 0\.0 at \[1, 0\], the first"),
+        (lambda w: ops.log(w).sum(), r"gave -inf, log of 0\.0 at \[1, 0\], the first"),
+        (lambda w: ops.log(w[1, 0]) * 2.0, r"log .* gave -inf, log of 0\.0, the first"),
+        (lambda w: ops.log(w - 2.0), r"gave nan, log of -1\.0 at \[0, 0\] \(one of 3 elements\)"),
+        (lambda w: (w - 1.0) / w, r"gave -inf, divide of -1\.0 and 0\.0 at \[1, 0\]"),
+        (lambda w: np.ones((3, 2, 2)) * ops.log(w) - 3.0, r"log of 0\.0 at \[1, 0\]"),
+        (lambda w: (ops.log(w) @ np.ones((2, 2))) * 2.0, r"^log .* log of 0\.0 at \[1, 0\]"),
+        (lambda w: w @ np.full((2, 1), np.inf), r"^matmul .* gave nan at \[1, 0\] \(one of 2"),
+        (lambda w: ops.exp(w.astype("float32") * 40.0), r"gave inf, exp of 120\.0 at \[1, 1\]"),
+    ],
+)
+def test_a_careful_tape_tells_the_index_and_the_operands_of_that_element(fn, told):
+    with pytest.raises(NonFiniteError, match=told):
+        swept_carefully(fn, wide([[1.0, 2.0], [0.0, 3.0]]))
+
+
+def test_a_careful_tape_blames_the_op_whose_element_the_gradient_uses():
+    """The mask is infinite elsewhere, on purpose."""
+
+    def fn(w):
+        masked = ops.where(np.array([True, False, True]), w, -np.inf)
+        return od.nn.softmax(masked + 0.0 * ops.where(np.arange(3) == 2, ops.log(w), 0.0))
+
+    with pytest.raises(NonFiniteError, match=r"^log .* log of 0\.0 at \[2\] "):
+        swept_carefully(lambda w: fn(w) * 1.0, wide([1.0, -1.0, 0.0]))
+
+
+UNUSED = {
+    "not chosen": (lambda w: ops.where(w.numpy() > 0, ops.log(w), 0.0), [0.0, 1.0]),
+    "clipped": (lambda w: ops.maximum(ops.log(w), -1.0), [0.0, 1.0]),
+    "beside the path": (lambda w: (ops.log(w), w * 2.0)[1], [2.0, 2.0]),
+    "detached": (lambda w: (ops.log(w).detach() > 0) * w, [0.0, 0.0]),
+    "a mask of a softmax": (
+        lambda w: od.nn.softmax(ops.where(np.array([True, False]), w, -np.inf)),
+        [0.0, 0.0],
+    ),
+}
+
+
+@pytest.mark.parametrize(("fn", "expected"), UNUSED.values(), ids=UNUSED)
+def test_a_careful_tape_does_not_stop_at_a_value_that_no_gradient_uses(fn, expected):
+    np.testing.assert_allclose(swept_carefully(fn, wide([0.0, 1.0])), expected, atol=1e-15)
+
+
+def test_a_careful_tape_that_is_not_swept_says_nothing():
+    with np.errstate(all="ignore"), GradientTape(check=True) as tape:
+        y = ops.log(wide([0.0]))
+    assert y.item() == -np.inf
+    assert len(tape) == 1
+
+
+def test_a_careful_tape_reports_values_in_forward_mode_too():
+    w = wide([0.0, 1.0])
+    with np.errstate(all="ignore"), GradientTape(check=True) as tape:
+        bad, good = ops.log(w).sum(), ops.where(w.numpy() > 0, ops.log(w), 0.0).sum()
+    with pytest.raises(NonFiniteError, match=r"log of 0\.0 at \[0\]"):
+        tape.jvp(bad, w, np.ones(2))
+    with np.errstate(all="ignore"):
+        assert tape.jvp(good, w, np.ones(2)) == 1.0
+
+
+def test_a_careful_tape_reports_values_of_a_recorded_sweep():
+    w = wide([0.0, 1.0])
+    with np.errstate(all="ignore"), GradientTape(), GradientTape(check=True) as tape:
+        y = ops.log(w)
+        with pytest.raises(NonFiniteError, match=r"log of 0\.0 at \[0\]"):
+            tape.gradient(y, w, np.ones(2), create_graph=True)
+
+
+def test_a_gradient_that_is_not_finite_is_told_with_index_cotangent_and_operand():
+    with pytest.raises(
+        NonFiniteError, match=r"nan at \[1\], where the cotangent is 0.0 and x is 0"
     ):
-        double(w)
+        swept_carefully(lambda w: ops.exp(2.0 * ops.log(w)), wide([1.0, 0.0]))
+    with pytest.raises(
+        NonFiniteError, match=r"inf at \[1\], where the cotangent is 2.0 and out is 0"
+    ):
+        swept_carefully(lambda w: ops.sqrt(w) * 2.0, wide([1.0, 0.0]))
 
 
 def test_a_careful_tape_reports_the_first_gradient_that_is_not_finite_with_op_and_line():
@@ -330,11 +410,12 @@ def test_a_careful_tape_inside_another_is_careful_too():
     w = wide([0.0, 1.0])
     with (
         np.errstate(divide="ignore"),
-        pytest.raises(NonFiniteError, match="log"),
         GradientTape(),
-        GradientTape(check=True),
+        GradientTape(check=True) as tape,
     ):
-        _ = ops.log(w)
+        y = ops.log(w)
+        with pytest.raises(NonFiniteError, match="log"):
+            tape.gradient(y, w, np.ones(2))
 
 
 def test_carefulness_lasts_after_clear_and_consumption():
@@ -343,5 +424,7 @@ def test_carefulness_lasts_after_clear_and_consumption():
     with tape:
         tape.backward((w * w).sum())
     tape.clear()
-    with np.errstate(divide="ignore"), pytest.raises(NonFiniteError, match="log"), tape:
-        _ = ops.log(w - w)
+    with np.errstate(divide="ignore"), tape:
+        y = ops.log(w - w)
+    with pytest.raises(NonFiniteError, match="log"):
+        tape.backward(y, np.ones(2))
