@@ -1,8 +1,8 @@
 """Elementwise loops generated from scalars, each a Python file cached with its machine code.
 
 A file is named by a hash of its content, so it is written once, and numba finds the machine code
-that it stores beside it. The folder is ``NUMBA_CACHE_DIR``, or else the user's cache. If nothing
-can be written, each process compiles its loops again.
+that it stores beside it, in a folder that only this user can write to, see ``cache_folders``. If
+there is none, as with ``ODYSSEY_CACHE=off``, each process compiles its loops again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,17 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.atomic_replace import replace_file
 from odyssey.kernels import elementary, error_functions, formulas, series
+from odyssey.kernels.cache_folders import (
+    is_private_folder,
+    is_regular_and_owned,
+    kernel_folder,
+)
 from odyssey.kernels.loops import Loop
 from odyssey.kernels.scalars import VECTORIZING, Program, Step, chain_scalars, program
 
-__all__ = ["cache_folder", "elementwise_loop", "elementwise_loop_of_steps", "import_source"]
+__all__ = ["elementwise_loop", "elementwise_loop_of_steps", "import_source"]
 
 _FILE = '''"""{name}, of {dtype}, element by element."""
 
@@ -122,32 +128,36 @@ def _vectorized_source(traced: Program, name: str) -> str:
     return traced.python_source(name, forms).replace("math.", "")
 
 
-def cache_folder() -> Path:
-    """Return the folder of generated files."""
-    folder = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
-    if not folder and sys.platform == "win32":
-        folder = os.environ.get("LOCALAPPDATA")
-    return (Path(folder) if folder else Path.home() / ".cache") / "odyssey"
-
-
 def import_source(text: str) -> ModuleType:
     """Import source text as a module: from a file, so that machine code is cached, if possible."""
     name = f"odyssey_loop_{sha256((text + _sources()).encode()).hexdigest()[:24]}"
     if name in sys.modules:
         return sys.modules[name]
-    filename = f"<{name}>"
-    with suppress(OSError, RuntimeError):  # no home, no space, no permission
-        path = cache_folder() / f"{name}.py"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_suffix(f".{os.getpid()}")
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(path)
-        filename = str(path)
+    filename = _write_source(name, text) or f"<{name}>"
     module = ModuleType(name)
     module.__file__ = filename
     exec(compile(text, filename, "exec"), module.__dict__)
     return sys.modules.setdefault(name, module)  # numba looks it up there
+
+
+def _write_source(name: str, text: str) -> str | None:
+    """Write a source file, unless it is there; return its path, or None if it cannot be kept."""
+    folder = kernel_folder()
+    if folder is None:
+        return None
+    path = folder / f"{name}.py"
+    with suppress(OSError, ValueError):  # no space, no permission
+        if not is_private_folder(folder, "code of kernels", create=True):
+            return None
+        try:
+            written = is_regular_and_owned(os.lstat(path))
+        except FileNotFoundError:
+            written = False
+        if not written:
+            data = text.encode()
+            replace_file(str(path), lambda file: file.write(data), 0o600, durable=False)
+        return str(path)
+    return None
 
 
 @cache

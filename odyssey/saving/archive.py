@@ -12,6 +12,7 @@ from operator import gt
 from typing import Any, BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
+from odyssey.atomic_replace import replace_file
 from odyssey.checks import STUMBLES, format_value
 from odyssey.errors import (
     DTypeError,
@@ -21,7 +22,6 @@ from odyssey.errors import (
     OdysseyError,
     SettingError,
 )
-from odyssey.saving.atomic_replace import replace_file
 
 __all__ = ["Archive", "validate_path", "open_archive", "write_archive"]
 

@@ -225,11 +225,11 @@ class SavedTree:
         for path in self.entries:
             first, node = self.node(path)
             if first not in by_first:
-                by_first[first] = self._leaf(node)
+                by_first[first] = self._decode_leaf(node)
             values[path] = by_first[first]
         return values
 
-    def _leaf(self, node: Any) -> Any:
+    def _decode_leaf(self, node: Any) -> Any:
         """Return the array, number or state of a leaf."""
         kind = node_kind(node)
         if kind == "Variable":

@@ -11,9 +11,10 @@ import warnings
 
 import pytest
 
+from odyssey import atomic_replace
 from odyssey.compiler.machine import disk_cache
 from odyssey.compiler.machine.disk_cache import clear_cache, entry_key, read_entry, write_entry
-from odyssey.saving import atomic_replace
+from odyssey.kernels import cache_folders
 
 KEY = entry_key(["a", "program"])
 CODE = bytes(random.Random(0).randbytes(3000))
@@ -22,7 +23,7 @@ CODE = bytes(random.Random(0).randbytes(3000))
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ODYSSEY_CACHE", str(tmp_path))
-    monkeypatch.setattr(disk_cache, "_warned", set())
+    monkeypatch.setattr(cache_folders, "_warned", set())
     return tmp_path / "native"
 
 
@@ -120,7 +121,7 @@ def test_a_folder_that_others_may_write_to_is_refused_with_one_warning(cache):
     write_entry(KEY, CODE)
     for mode in (0o770, 0o707):
         cache.chmod(mode)
-        disk_cache._warned.clear()
+        cache_folders._warned.clear()
         with pytest.warns(RuntimeWarning, match=r"others may write.*chmod 700.*ODYSSEY_CACHE"):
             assert read_entry(KEY) is None
         write_entry(entry_key(["another"]), CODE)  # and says nothing more
@@ -355,6 +356,7 @@ def test_a_kill_at_any_moment_leaves_what_was_or_what_is(cache):
 MANY = """
 import random, sys
 from odyssey.compiler.machine.disk_cache import clear_cache, entry_key, read_entry, write_entry
+from odyssey.kernels import cache_folders
 
 rng = random.Random(int(sys.argv[1]))
 hits = 0

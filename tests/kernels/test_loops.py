@@ -291,7 +291,7 @@ def test_warmup_compiles_forward_and_backward_loops_of_both_dtypes(tmp_path):
         )
         assert done.stderr == ""
         assert "1 of 1  elu" in done.stdout
-        found.append(sorted((tmp_path / "odyssey").glob("odyssey_loop_*.py")))
+        found.append(sorted((tmp_path / "odyssey" / "kernels").glob("odyssey_loop_*.py")))
     assert found[0] == found[1]
     assert len(found[0]) >= 4
 

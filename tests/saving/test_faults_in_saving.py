@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey import Variable, optim
+from odyssey import Variable, atomic_replace, optim
 from odyssey.devices.write_guard import GUARD
 from odyssey.errors import FileError
-from odyssey.saving import atomic_replace
 from odyssey.table.scope import scopes
 from support.faults import FAULTS, RAISED
 

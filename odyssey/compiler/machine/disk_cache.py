@@ -12,26 +12,30 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import struct
 import time
-import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
 
-from odyssey.kernels.generated import cache_folder
-from odyssey.saving.atomic_replace import TEMPORARY_NAMES, replace_file
+from odyssey.atomic_replace import TEMPORARY_NAMES, replace_file
+from odyssey.kernels.cache_folders import (
+    is_private_folder,
+    is_regular_and_owned,
+    machine_code_folder,
+    warn_once,
+)
 
-__all__ = ["clear_cache", "code_folder", "entry_key", "read_entry", "write_entry"]
+__all__ = ["clear_cache", "entry_key", "read_entry", "write_entry"]
 
 # Version of the file format and of the interface between programs and the library.
 _FORMAT = 1
 
 _MAGIC = b"odyssey\0"
 _HEADER = struct.Struct("<8sQ32s32s")  # magic, length, key, digest of the contents
+_CONTENTS = "machine code"
 _SUFFIX = ".code"
 _NAME = re.compile(r"[0-9a-f]{64}\.code")
 
@@ -43,9 +47,6 @@ _TEMPORARY_LIFETIME = 3600.0
 # One of this many keys triggers eviction.
 _EVICTION_INTERVAL = 64
 
-# Messages of warnings that were given.
-_warned: set[str] = set()
-
 
 def entry_key(parts: Iterable[str]) -> bytes:
     """Return the key of an entry that is determined by strings."""
@@ -56,25 +57,14 @@ def entry_key(parts: Iterable[str]) -> bytes:
     return digest.digest()
 
 
-def code_folder() -> Path | None:
-    """Return the folder of the machine code cache; None if there is none."""
-    setting = os.environ.get("ODYSSEY_CACHE", "")
-    if setting.strip().lower() == "off":
-        return None
-    try:
-        return (Path(setting).expanduser() if setting else cache_folder()) / "native"
-    except RuntimeError:  # the user has no home folder
-        return None
-
-
 def read_entry(key: bytes) -> bytes | None:
     """Return the entry stored under ``key``; None if it is absent or was changed since."""
-    home = code_folder()
+    home = machine_code_folder()
     if home is None:
         return None
     path = home / (key.hex() + _SUFFIX)
     try:
-        if not _is_private(home):
+        if not is_private_folder(home, _CONTENTS):
             return None
         contents = _read_verified(path, key)
     except (OSError, ValueError):
@@ -90,7 +80,7 @@ def _read_verified(path: Path, key: bytes) -> bytes | None:
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     with open(path, "rb", opener=lambda name, _: os.open(name, flags | _BINARY)) as file:
         status = os.fstat(file.fileno())
-        if not (stat.S_ISREG(status.st_mode) and _is_owned_by_user(status)):
+        if not is_regular_and_owned(status):
             return None
         head = file.read(_HEADER.size)
         if len(head) != _HEADER.size:
@@ -107,45 +97,18 @@ _BINARY: int = getattr(os, "O_BINARY", 0)
 
 def write_entry(key: bytes, contents: bytes) -> None:
     """Store ``contents`` under ``key`` if the folder can be written."""
-    home = code_folder()
+    home = machine_code_folder()
     limit = _size_limit()
     if home is None or _HEADER.size + len(contents) > limit:
         return
     head = _HEADER.pack(_MAGIC, len(contents), key, sha256(contents).digest())
     with suppress(OSError, ValueError):
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _is_private(home):
+        if not is_private_folder(home, _CONTENTS, create=True):
             return
         path = home / (key.hex() + _SUFFIX)
         # Not durable: an entry damaged by a power failure has another digest.
         replace_file(str(path), lambda file: file.write(head + contents), 0o600, durable=False)
         _evict(home, key, len(head) + len(contents), limit)
-
-
-def _is_owned_by_user(status: os.stat_result) -> bool:
-    """Return whether nobody but this user or root can write to a file."""
-    if not hasattr(os, "geteuid"):
-        return True
-    # Root can do anything anyway, and may have made the image of a machine.
-    owned = status.st_uid in (0, os.geteuid())
-    return owned and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _is_private(home: Path) -> bool:
-    """Return whether the folder belongs to this user alone; warn once if it does not."""
-    if _is_owned_by_user(os.stat(home)):
-        return True
-    _warn_once(
-        f"compile: others may write to {str(home)!r}, and so machine code is not kept there; "
-        "make it yours alone (chmod 700), or name another folder in ODYSSEY_CACHE"
-    )
-    return False
-
-
-def _warn_once(message: str) -> None:
-    if message not in _warned:
-        _warned.add(message)
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 # ------------------------------------------------------------------ size and eviction
@@ -159,7 +122,7 @@ def _size_limit() -> int:
     with suppress(ValueError):
         if (limit := int(setting)) >= 0:
             return limit
-    _warn_once(
+    warn_once(
         f"compile: ODYSSEY_CACHE_BYTES={setting!r} is not a number of bytes, and so "
         f"{_DEFAULT_LIMIT} is used"
     )
@@ -210,7 +173,7 @@ def clear_cache() -> int:
     Returns:
         Number of bytes deleted.
     """
-    home = code_folder()
+    home = machine_code_folder()
     freed = 0
     if home is not None:
         with suppress(OSError, ValueError):
