@@ -31,6 +31,7 @@ __all__ = [
     "map_tree",
     "paths",
     "ravel",
+    "replace_containers",
     "same_tree",
     "unflatten",
 ]
@@ -379,6 +380,25 @@ def map_tree(fn: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """
     columns = [leaves(tree), *(same_tree("map_tree", "leaves", tree, o) for o in others)]
     return unflatten(tree, [fn(*row) for row in zip(*columns, strict=True)])
+
+
+def replace_containers(tree: Any, replacement: Callable[[Any], Any]) -> Any:
+    """Return ``tree`` with other leaves or containers in the place of some of its containers.
+
+    Args:
+        tree: A tree that ends; see ``leaves``.
+        replacement: Called with each container, outer ones first; None keeps it.
+    """
+    children = _children(tree)
+    if children is None:
+        return tree
+    other = replacement(tree)
+    if other is not None:
+        return other
+    others = [replace_containers(child, replacement) for child in children]
+    if all(new is old for new, old in zip(others, children, strict=True)):
+        return tree
+    return rebuild_container(tree, others)
 
 
 # ------------------------------------------------------------------ one vector

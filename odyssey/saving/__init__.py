@@ -50,7 +50,7 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
     write_archive(target, encode_tree(named_leaves("save", tree)))
 
 
-def load(path: str | os.PathLike[str], like: Any = None) -> Any:
+def load(path: str | os.PathLike[str], like: Any = None, *, missing: str = "error") -> Any:
     """Read a file of ``save``, and restore the Variables, optimizers and generators of a tree.
 
     The whole file is read and checked first; then all values are written, or none. Loading a file
@@ -62,8 +62,11 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
         path: The path of the file, which must end in ``.npz``.
         like: A tree with the saved paths and, at each, a leaf of the saved kind: a Variable or
             array of equal shape and dtype, an optimizer or generator of the same class.
-            ``requires_grad``, the name and the gradient of a Variable are not changed. Without it,
-            nothing is restored.
+            ``requires_grad``, the name and the gradient of a Variable are not changed. At ``...``
+            or an empty list it takes what the file has there: arrays, numbers and states, in lists
+            and dictionaries. Without it, nothing is restored.
+        missing: ``"error"`` refuses a file with other paths than ``like``. ``"keep"`` loads the
+            paths that both have: other leaves of ``like`` stay as they are.
 
     Returns:
         A tree like ``like``, with its own Variables, optimizers, schedules and generators, and new
@@ -72,6 +75,7 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
 
     Raises:
         ShapeError, DTypeError: if ``like`` differs from the saved tree; nothing was changed.
+        SettingError: if ``missing`` is another word.
         MutationError: if a tape locks the array of a Variable.
         FormatError: if ``save`` did not write the file, or it was damaged.
         FileError: if the system refuses; ``MissingFileError`` if there is no such file.
@@ -83,25 +87,30 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     >>> w = od.Variable(np.zeros(2))
     >>> od.load(path, like={"w": w, "epoch": 0})["epoch"], w
     (3, Variable([1., 2.], shape=(2,), dtype=float64))
+    >>> od.load(path, like={"epoch": ...}, missing="keep")
+    {'epoch': 3}
     >>> od.load(path)
     {"['w']": array([1., 2.]), "['epoch']": 3}
     >>> folder.cleanup()
     """
+    from odyssey.checks import check_choice
     from odyssey.saving.archive import open_archive, validate_path
     from odyssey.saving.leaf_kinds import named_leaves, refuse_in_trace
     from odyssey.saving.node_format import SavedTree
-    from odyssey.saving.restoring import Restorer
+    from odyssey.saving.restoring import Restorer, open_empty_lists
     from odyssey.tree import unflatten
 
     refuse_in_trace("load")
+    check_choice("load", "missing", missing, ("error", "keep"))
     source = validate_path("load", path)
+    like = None if like is None else open_empty_lists(like)
     wanted = {} if like is None else named_leaves("load", like)
     with open_archive(source) as archive:
         saved = SavedTree(archive)
         if like is None:
             return saved.all()
         restorer = Restorer()
-        values = restorer.read(saved, wanted)
+        values = restorer.read(saved, wanted, missing == "keep")
     result = unflatten(like, values)
     restorer.commit()
     return result

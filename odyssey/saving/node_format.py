@@ -7,10 +7,13 @@ evaluates no text.
 
 from __future__ import annotations
 
+import ast
 import json
 import math
+import re
 import struct
 from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -165,6 +168,49 @@ def node_kind(node: Any) -> str:
     return type(node).__name__
 
 
+class _Branch(dict[Any, Any]):
+    """A container of a file, by key; no leaf is of this class."""
+
+
+# One step of a path: an index, a text or another key in brackets, or the name of an attribute.
+_STEP = re.compile(r"""\[(-?\d+)\]|\[('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]|\[([^]]*)\]|\.(\w+)""")
+
+
+def _path_keys(path: str) -> list[Any]:
+    """Return the keys of a path: ints for indices, else texts."""
+    keys: list[Any] = []
+    position = 0
+    while position < len(path):
+        step = _STEP.match(path, position)
+        if step is None:  # a key with brackets in its text
+            return [*keys, path[position:]]
+        index, text, other, name = step.groups()
+        keys.append(int(index) if index else _text_of(text) if text else other or name)
+        position = step.end()
+    return keys
+
+
+def _text_of(literal: str) -> str:
+    """Return the text that a literal of Python stands for; the literal if it is malformed."""
+    try:
+        return str(ast.literal_eval(literal))
+    except (SyntaxError, ValueError):
+        return literal
+
+
+def _is_below(path: str, above: str) -> bool:
+    """Return whether ``path`` is ``above``, or the path of something in it."""
+    return path.startswith(above) and path[len(above) : len(above) + 1] in ("", "[", ".")
+
+
+def _as_containers(node: Any) -> Any:
+    """Return lists for branches whose keys are 0, 1, 2 and so on, dictionaries for others."""
+    if type(node) not in (dict, _Branch):
+        return node
+    values = {key: _as_containers(value) for key, value in node.items()}
+    return list(values.values()) if list(values) == list(range(len(values))) else values
+
+
 class SavedTree:
     """Tree of a saved file, whose arrays are read on demand.
 
@@ -188,6 +234,7 @@ class SavedTree:
         if type(version) is not int or version != _FORMAT:
             raise archive.damage(f"its format is {format_value(version)}")
         self.entries: dict[str, Any] = text["entries"]
+        self._leaves: dict[str, Any] = {}  # by first path, those that ``_shared_leaf`` read
         self._bodies: dict[str, int] = {}  # by name of a member, the id of the body that names it
         if type(self.entries) is not dict or text["arrays"] != len(archive.names) - 1:
             raise archive.damage("it has other members than its text says")
@@ -202,32 +249,79 @@ class SavedTree:
             raise self._archive.damage(f"{format_value(path)} stands for itself")
         return first, self.entries[first]
 
-    def refuse_others(self, wanted: dict[str, Any]) -> None:
-        """Raise ShapeError unless the paths of the file are those of ``wanted``."""
-        missing = [path for path in wanted if path not in self.entries]
-        extra = [path for path in self.entries if path not in wanted]
+    def refuse_others(
+        self, wanted: Collection[str], openings: Sequence[str], optional: Sequence[str], keep: bool
+    ) -> None:
+        """Raise ShapeError unless the paths of the file are those of ``wanted``.
+
+        Args:
+            wanted: Paths of ``like``.
+            openings: Those of them that take whatever the file has there.
+            optional: Those openings that the file need not have.
+            keep: Whether it is enough that one path is in both.
+        """
+        named = set(wanted)
+        opened = {path for path in self.entries if any(_is_below(path, o) for o in openings)}
+        missing = [path for path in wanted if path not in openings and path not in self.entries]
+        missing += [o for o in openings if o not in optional and not self._below(o)]
+        extra = [path for path in self.entries if path not in named and path not in opened]
+        if keep and (len(extra) < len(self.entries) or not self.entries):
+            return
         differences = []
         if missing:
             differences.append(f"it has no {format_few(missing)}, which like has")
         if extra:
             differences.append(f"it has {format_few(extra)}, which like has not")
         if differences:
+            hint = "" if keep else ", or missing='keep' to load what both have"
             raise ShapeError(
                 f"load: {self._archive.path!r} holds another tree than like: "
                 f"{'; '.join(differences)}; pass a tree like the one that was saved, or none, and "
-                "take what you need"
+                f"take what you need{hint}"
             )
+
+    def _below(self, path: str) -> list[str]:
+        return [entry for entry in self.entries if _is_below(entry, path)]
+
+    def subtree(self, path: str, default: Any) -> Any:
+        """Return all that was saved at a path: a leaf, or lists and dictionaries of leaves.
+
+        Indices make a list; keys and the names of attributes make a dictionary.
+
+        Args:
+            path: The path.
+            default: Returned if there is nothing.
+        """
+        found = self._below(path)
+        if path in self.entries:
+            if len(found) > 1:
+                raise self._archive.damage(f"{format_value(found[1])} lies in a leaf")
+            return self._shared_leaf(path)
+        if not found:
+            return default
+        nest: dict[Any, Any] = {}
+        for entry in found:
+            node = nest
+            *above, last = _path_keys(entry[len(path) :])
+            for key in above:
+                node = node.setdefault(key, _Branch())
+                if type(node) is not _Branch:
+                    raise self._archive.damage(f"{format_value(entry)} lies in a leaf")
+            if last in node:
+                raise self._archive.damage(f"{format_value(entry)} is there twice")
+            node[last] = self._shared_leaf(entry)
+        return _as_containers(nest)
+
+    def _shared_leaf(self, path: str) -> Any:
+        """Return a leaf; one object at several paths is read once."""
+        first, node = self.node(path)
+        if first not in self._leaves:
+            self._leaves[first] = self._decode_leaf(node)
+        return self._leaves[first]
 
     def all(self) -> dict[str, Any]:
         """Return all leaves by path: arrays, numbers and states."""
-        values: dict[str, Any] = {}
-        by_first: dict[str, Any] = {}
-        for path in self.entries:
-            first, node = self.node(path)
-            if first not in by_first:
-                by_first[first] = self._decode_leaf(node)
-            values[path] = by_first[first]
-        return values
+        return {path: self._shared_leaf(path) for path in self.entries}
 
     def _decode_leaf(self, node: Any) -> Any:
         """Return the array, number or state of a leaf."""

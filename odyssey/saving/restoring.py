@@ -20,14 +20,26 @@ from odyssey.saving.node_format import SavedTree, node_kind
 from odyssey.spec import Array
 from odyssey.table.store import refuse_locked
 from odyssey.table.value import assign_plan, is_untracked
+from odyssey.tree import leaves, replace_containers
 from odyssey.variable import Variable
 
-__all__ = ["Restorer"]
+__all__ = ["Restorer", "open_empty_lists"]
 
 _RESTORED = ("Variable", "optimizer", "schedule", "generator")
 
 # The largest positions in a generator's buffer, which NumPy does not check.
 _MAX_POSITIONS = {"pos": 624, "buffer_pos": 4}
+
+
+_EMPTY_LIST = type("EmptyList", (), {"__repr__": lambda self: "[]"})()
+
+
+def open_empty_lists(like: Any) -> Any:
+    """Return ``like`` with a leaf for each empty list, which takes what the file has there."""
+    leaves(like)  # raises for a tree that holds itself
+    return replace_containers(
+        like, lambda node: _EMPTY_LIST if type(node) is list and not node else None
+    )
 
 
 class Restorer:
@@ -40,13 +52,27 @@ class Restorer:
 
     # -------------------------------------------------------------- reading
 
-    def read(self, tree: SavedTree, wanted: dict[str, Any]) -> list[Any]:
-        """Read the values of ``wanted``; return the leaves of the tree that ``load`` returns."""
-        tree.refuse_others(wanted)
+    def read(self, tree: SavedTree, wanted: dict[str, Any], keep: bool = False) -> list[Any]:
+        """Read the values of ``wanted``; return the leaves of the tree that ``load`` returns.
+
+        Args:
+            tree: The file.
+            wanted: The leaves of ``like`` by path.
+            keep: Whether leaves that the file lacks are kept, instead of an error.
+        """
+        openings = [path for path, leaf in wanted.items() if leaf is ... or leaf is _EMPTY_LIST]
+        optional = [path for path in openings if wanted[path] is _EMPTY_LIST]
+        tree.refuse_others(wanted, openings, optional, keep)
         values: list[Any] = []
         by_key: dict[tuple[str, int], Any] = {}
         owners: dict[int, tuple[str, str]] = {}
         for path, leaf in wanted.items():
+            if leaf is ... or leaf is _EMPTY_LIST:
+                values.append(tree.subtree(path, [] if leaf is _EMPTY_LIST else leaf))
+                continue
+            if keep and path not in tree.entries:
+                values.append(leaf)
+                continue
             first, node = tree.node(path)
             kind = leaf_kind("load", path, leaf)
             _refuse_other_kind(path, kind, leaf, node_kind(node))
