@@ -47,13 +47,12 @@ class AliasAnalysis:
             array = self._arrays.setdefault(leaf._id, _AliasedArray(label))
             self._shown[id(value)] = value, array, array.writes
 
-    def rebind(self, leaf: Any) -> bool:
-        """Record that a leaf gets a new array; return whether the old one was written to.
+    def rebind(self, leaf: Any) -> None:
+        """Record that a leaf gets a new array.
 
         Values that show the old array are not affected by writes to the new one.
         """
-        array = self._arrays.pop(leaf._id, None)
-        return array is not None and array.writes > 0
+        self._arrays.pop(leaf._id, None)
 
     def write(self, leaf: Any) -> None:
         """Record a write to the array of a leaf, which affects all values that show it."""

@@ -137,9 +137,7 @@ class State(_Sealed):
         spec: The spec of that value.
         label: The name of the Variable, with the field if that is the gradient.
         update: The value that a run leaves; None if it is not written.
-        gets_new_array: Whether a run gives the Variable a new array, so that others that hold the
-            old one do not see the update.
-        updates_old_array: Whether a run writes to the old array before that.
+        gets_new_array: Whether the function gives the Variable a new array (item assignment).
     """
 
     __slots__ = (
@@ -149,7 +147,6 @@ class State(_Sealed):
         "label",
         "spec",
         "update",
-        "updates_old_array",
         "variable",
     )
 
@@ -160,7 +157,7 @@ class State(_Sealed):
         self.spec = spec
         self.label = label
         self.update: Ref | Splat | None = None
-        self.gets_new_array = self.updates_old_array = False
+        self.gets_new_array = False
 
 
 class Graph(_Sealed):

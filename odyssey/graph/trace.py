@@ -365,8 +365,7 @@ class Trace:
             return
         self.adopt(variable)
         state = self._states[variable._id, "data"]
-        written = self._aliases.rebind(variable)
-        state.updates_old_array = state.updates_old_array or (written and not state.gets_new_array)
+        self._aliases.rebind(variable)
         state.gets_new_array = True
         self._set_data(variable, result._array)
 

@@ -10,7 +10,16 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.devices.arrays import aligned_zeros
-from odyssey.devices.commit import Plan
+from odyssey.devices.commit import Plan, commit
+from odyssey.devices.copy_on_write import (
+    SLOT_COUNT,
+    SNAPSHOT_SIZE,
+    ParameterMemory,
+    StateMemory,
+    has_exclusive_array,
+    packed_view,
+    references,
+)
 from odyssey.devices.ownership import copy_if_shared
 from odyssey.optim.fused_step import FusedUpdate, fused_update
 from odyssey.optim.groups import Group
@@ -26,7 +35,7 @@ __all__ = ["SMALL_SIZE", "FlatParameters"]
 
 # Arrays below SMALL_SIZE elements share one flat array. Those of more than two blocks are updated
 # block by block, so that temporaries stay small and in the cache.
-SMALL_SIZE = 16384
+SMALL_SIZE = SNAPSHOT_SIZE
 BLOCK_SIZE = 65536
 
 
@@ -56,14 +65,9 @@ class FlatParameters:
         self.steps = np.zeros(len(params), np.int64)
         elementwise = group.rule().elementwise
         self.block = BLOCK_SIZE if elementwise and size > 2 * BLOCK_SIZE else size
-        # Each parameter, the view of its data, and the view for a copy of its gradient, or None.
+        # Each parameter, the base of its array, and the view for a copy of its gradient, or None.
         self.views: list[tuple[int, Variable, Array, Array | None]] = []
-        for j, p in enumerate(params):
-            view = self.param_view(self.data, j)
-            view[...] = p._array
-            p._array = view
-            grad_view = self.param_view(self.grads, j) if len(params) > 1 else None
-            self.views.append((j, p, view, grad_view))
+        self._adopt_data(self.data)
         self.together = SharedVersion(params)
         # In-grad_view updates of all parameters (None) or one of them, and the rule whose learning
         # rate they have.
@@ -77,17 +81,37 @@ class FlatParameters:
         # Indices of the parameters that had no gradient in the last step.
         self.missing: list[int] = []
 
+    def _adopt_data(self, data: Array) -> None:
+        """Move the parameters' numbers into ``data``, and let each parameter refer to its part."""
+        memory = data.view(ParameterMemory)
+        views, plan = [], []
+        for j, p in enumerate(self.params):
+            base = self.param_view(memory, j)
+            base[...] = p._array
+            grad_view = self.param_view(self.grads, j) if len(self.params) > 1 else None
+            views.append((j, p, base, grad_view))
+            plan.append((setattr, p, "_array", packed_view(base)))
+        plan += [(setattr, self, "data", data), (setattr, self, "views", views)]
+        commit(plan)
+
+    def _move_data(self) -> None:
+        """Move the parameters to new memory, because others refer to the old one."""
+        self._known, self._updates = None, {}
+        self._adopt_data(aligned_zeros(len(self.data), self.data.dtype))
+
     def param_view(self, flat: Array, j: int) -> Array:
         """Return the view of parameter number ``j``, in its dtype and shape."""
         return flat[self.slices[j]].view(self.dtype).reshape(self.params[j].shape)
 
     def adopt_state(self, states: list[dict[str, Variable]]) -> None:
         """Move the state of each parameter into the flat arrays."""
+        memories = {slot: flat.view(StateMemory) for slot, flat in self.slots.items()}
+        steps = self.steps.view(StateMemory)
         for j, state in enumerate(states):
-            views = {slot: self.param_view(flat, j) for slot, flat in self.slots.items()}
-            for name, view in (views | {"steps": self.steps[j : j + 1].reshape(())}).items():
+            views = {slot: self.param_view(memory, j) for slot, memory in memories.items()}
+            for name, view in (views | {"steps": steps[j : j + 1].reshape(())}).items():
                 view[...] = state[name]._array
-                state[name]._array = view
+                state[name]._array = packed_view(view)
 
     def gather_gradients(self, refuse: Callable[[int], None] | None) -> Array | None:
         """Return the flat gradients, or None if this object no longer fits its group.
@@ -102,9 +126,12 @@ class FlatParameters:
             return None
         self.missing = missing = []
         gradients = self.grads
-        for j, p, view, grad_view in self.views:
-            if p._array is not view:  # packed again, or frozen since
+        is_held = False
+        for j, p, base, grad_view in self.views:
+            if p._array.base is not base:  # packed again, or frozen since
                 return None
+            if references(p._array) != SLOT_COUNT and not has_exclusive_array(p):
+                is_held = True
             g = p._info.grad
             if type(g) is not ndarray:
                 if g is None:
@@ -118,6 +145,8 @@ class FlatParameters:
                 gradients = self._flattened(g)
             else:
                 grad_view[...] = g
+        if is_held:
+            self._move_data()
         return gradients
 
     def update_calls(self, gradients: Array, quiet: bool) -> Plan:

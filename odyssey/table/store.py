@@ -14,15 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy import ndarray
 
-from odyssey.devices.array_locks import lock_holders
+from odyssey.devices.array_locks import is_locked, lock_holders
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import commit
-from odyssey.devices.ownership import (
-    has_overlapping_elements,
-    is_writable,
-    may_alias,
-    read_only_view,
-)
+from odyssey.devices.copy_on_write import SNAPSHOT_SIZE, ParameterMemory
+from odyssey.devices.ownership import may_alias, read_only_view
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, MutationError, ShapeError
 from odyssey.table.protocols import Recording
@@ -116,15 +112,16 @@ class Memory:
     """Data and gradients in arrays: the store of all programs that run eagerly."""
 
     def read(self, value: Value) -> Any:
-        """Return a read-only view; for a constant the array that was passed in."""
-        array = value._array
-        if type(array) is not ndarray:
-            if isinstance(array, Symbol):  # left by a trace that has ended
-                return array
-            array = np.asarray(array)
-            if value._recording is CONSTANT:
-                value._array = array
-        return array if value._recording is CONSTANT else read_only_view(array)
+        """Return a read-only snapshot; for a constant the array that was passed in.
+
+        The next write gives the Variable another array, as long as the result is referenced.
+        """
+        if value._recording is not LEAF:
+            return _shown_array(value)
+        # A writer that has looked for other holders already must be done.
+        with write_lock():
+            wait_for_programs()
+            return _shown_array(value)
 
     def operand(self, value: Value) -> Any:
         """Return the array itself."""
@@ -143,7 +140,7 @@ class Memory:
         array = as_array("assign", "the value", value)
         if not np.can_cast(array.dtype, leaf._array.dtype, "same_kind"):
             raise DTypeError(f"assign: {array.dtype} does not cast to {leaf.dtype} of {leaf!r}")
-        array = np.asarray(array, leaf._array.dtype)  # may overflow, so before any change
+        array = np.asarray(array, leaf.dtype)  # may overflow, so before any change
         with write_lock():
             wait_for_programs()
             try:
@@ -249,6 +246,21 @@ class Memory:
         return variable._array
 
 
+def _shown_array(value: Value) -> Any:
+    array = value._array
+    if type(array) is not ndarray:
+        if isinstance(array, Symbol):  # left by a trace that has ended
+            return array
+        array = np.asarray(array)
+        if value._recording is CONSTANT:
+            value._array = array
+    if value._recording is CONSTANT:
+        return array
+    if array.size < SNAPSHOT_SIZE and type(array.base) is ParameterMemory:
+        array = array.copy()
+    return read_only_view(array)
+
+
 MEMORY = Memory()
 
 _STORE: ContextVar[Store] = ContextVar("odyssey_store", default=MEMORY)
@@ -270,16 +282,11 @@ def numbers_of(who: str, value: Any) -> Any:
 
 
 def refuse_locked(who: str, leaf: Value) -> None:
-    """Raise where the array of a leaf cannot be written to, and say whose lock it is."""
-    if is_writable(leaf._array):
-        if has_overlapping_elements(leaf._array):
-            raise MutationError(
-                f"{who}: elements of the array of {leaf!r} share memory with one another, so they "
-                "cannot all be written to; pass a copy of it to Variable"
-            )
+    """Raise if tapes need the array of a leaf unchanged, and name them."""
+    if not is_locked(leaf._array):
         return
-    tapes = " and ".join(map(repr, lock_holders(leaf._array)))
-    why = f"is needed unchanged by {tapes}; sweep or clear that tape first"
-    if not tapes:
-        why = "is read-only, as its owner made it; pass a copy of it to Variable"
-    raise MutationError(f"{who}: the array of {leaf!r} {why}")
+    tapes = " and ".join(map(repr, lock_holders(leaf._array))) or "a tape"
+    raise MutationError(
+        f"{who}: the array of {leaf!r} is needed unchanged by {tapes}; sweep or clear that tape "
+        "first"
+    )

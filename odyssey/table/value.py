@@ -13,6 +13,7 @@ import numpy as np
 from odyssey.checks import is_called_by_user
 from odyssey.devices.arrays import ARRAYS, NUMPY_SCALARS
 from odyssey.devices.commit import Plan, commit
+from odyssey.devices.copy_on_write import has_exclusive_array
 from odyssey.spec import Array, Shape, Spec, spec_of
 from odyssey.table.protocols import Recording
 
@@ -96,12 +97,14 @@ class Info:
         shared: A list with the same number for all leaves that are written to together, and how
             many these are.
         home: A weak reference to the tape that made the leaf, or None.
+        lender: The Variable that this constant is an alias of, for a checkpoint; an assignment
+            writes to both as long as they share an array.
         note: Why a constant is one: a word and the ids that it was computed from.
         watched: The id of the value that a tape gave this Variable when it was watched, or None;
             an item assignment since gave the Variable another value, and so another id.
     """
 
-    __slots__ = ("grad", "home", "loan", "name", "note", "own", "shared", "watched")
+    __slots__ = ("grad", "home", "lender", "loan", "name", "note", "own", "shared", "watched")
 
     def __init__(self, name: str | None = None, note: tuple[str, tuple[int, ...]] | None = None):
         self.name = name
@@ -109,6 +112,7 @@ class Info:
         self.grad: Any = None
         self.loan: Any = None
         self.home: Any = None
+        self.lender: Any = None
         self.own: float = 0
         self.shared = _UNSHARED
         self.watched: int | None = None
@@ -276,8 +280,20 @@ class SharedVersion:
 
 
 def assign_plan(leaf: Value, array: Array) -> Plan:
-    """The calls that write ``array`` to a leaf; it has the leaf's dtype, and fits its shape."""
-    return write_plan(leaf, [(setitem, leaf._array, ..., array)])
+    """The calls that write ``array`` to a leaf; it has the leaf's dtype, and fits its shape.
+
+    Where anything else refers to the leaf's array, the leaf gets a new one (copy on write).
+    """
+    if has_exclusive_array(leaf) and leaf._array.flags.writeable:
+        return write_plan(leaf, [(setitem, leaf._array, ..., array)])
+    new = np.empty_like(leaf._array, subok=False)
+    new[...] = array
+    plan: Plan = []
+    target: Value | None = leaf
+    while target is not None and target._array is leaf._array:
+        plan += write_plan(target, [(setattr, target, "_array", new)])
+        target = target._info and target._info.lender
+    return plan
 
 
 class Graph(Protocol):

@@ -11,7 +11,15 @@ from odyssey.errors import MutationError, TapeError
 from odyssey.spec import Spec
 from odyssey.table.rng_replay import RecordedRng, record_rng, replay_rng
 from odyssey.table.scope import innermost_scope
-from odyssey.table.value import CONSTANT, free_id, is_tracked, is_trainable, make_value
+from odyssey.table.value import (
+    CONSTANT,
+    Info,
+    free_id,
+    is_constant,
+    is_tracked,
+    is_trainable,
+    make_value,
+)
 from odyssey.tape import GradientTape
 from odyssey.tape.gradient_mask import GradientMask, any_poles
 from odyssey.tape.recording import RawNode, Recording
@@ -129,7 +137,7 @@ class _CheckpointedCall:
         start, tape = free_id(), isolated_tape()
         segment = recording_of(tape)
         passed = leaves(self.tree)
-        given = [tape if isinstance(v, GradientTape) else writable_alias(v) for v in passed]
+        given = [tape if isinstance(v, GradientTape) else _argument_alias(v) for v in passed]
         args, named = unflatten(self.tree, given)
         with tape, record_rng(self.recorded_rng):
             out = self.fn(*args, **named)
@@ -347,7 +355,7 @@ class _CheckpointedCall:
 
 def _call_unrecorded(fn: Callable[..., Any], args: Any, named: Any, passed: list[Any]) -> Any:
     """Call the function where nothing records; its writes to Variables stay inside as well."""
-    given = [writable_alias(v) for v in passed]
+    given = [_argument_alias(v) for v in passed]
     if all(one is own for one, own in zip(given, passed, strict=True)):
         return fn(*args, **named)
     args, named = unflatten((args, named), given)
@@ -357,6 +365,15 @@ def _call_unrecorded(fn: Callable[..., Any], args: Any, named: Any, passed: list
     if not any(id(v) in lenders for v in flat):
         return out
     return unflatten(out, [_original_if_unchanged(v, lenders) for v in flat])
+
+
+def _argument_alias(value: Any) -> Any:
+    """Return an alias of an argument: ``assign`` reaches the argument, item assignment does not."""
+    alias = writable_alias(value)
+    if alias is not value and is_constant(value):
+        alias._info = Info()
+        alias._info.lender = value
+    return alias
 
 
 def _original_if_unchanged(value: Any, lenders: dict[int, Any]) -> Any:

@@ -69,7 +69,8 @@ class Variable(Value, Operators):
 
     Args:
         data: Anything that NumPy takes for an array of numbers. A trainable Variable owns a copy
-            of it; a constant one refers to it.
+            of it. A constant refers to it until it is first written to, as by ``assign``, by
+            ``batch_norm`` or by ``od.load``; then it gets an array of its own.
         requires_grad: Whether this is a trainable leaf; needs floating or complex data.
         tape: A tape that records the uses of this leaf, without being entered or passed.
         name: For messages and reports.
@@ -145,7 +146,7 @@ class Variable(Value, Operators):
 
     @property
     def data(self) -> Array:
-        """The array: a read-only view, but for constants, which are what was passed in."""
+        """The present numbers, which later writes to the Variable do not change; see ``numpy``."""
         held: Array = store().read(self)
         return held
 
@@ -154,7 +155,18 @@ class Variable(Value, Operators):
         self.assign(value)
 
     def numpy(self) -> Array:
-        """The data as a read-only array; the same as ``.data`` for constants."""
+        """Return a read-only snapshot of the numbers, which later writes do not change.
+
+        The next write to the Variable gives it a new array as long as the snapshot, or a view of
+        it, is alive (copy on write); small parameters of an optimizer are copied at once. A
+        constant returns the array that was passed in, or that an op computed, which is writable if
+        that is, and which the library does not write to while anything else refers to it.
+
+        >>> w = Variable([1.0, 2.0], requires_grad=True)
+        >>> before = w.numpy()
+        >>> w.assign([3.0, 4.0]).numpy(), before
+        (array([3., 4.]), array([1., 2.]))
+        """
         return self.data
 
     # -------------------------------------------------------------- properties
@@ -259,8 +271,8 @@ class Variable(Value, Operators):
     def detach(self) -> Variable:
         """Return this value as a constant: no gradient flows back through it.
 
-        The detached value of a leaf shares its array, and changes when the leaf is written to, for
-        example by a step of an optimizer that had the leaf before; ``v.detach() * 1.0`` never does.
+        The detached value keeps the present numbers: later writes to the leaf, such as steps of an
+        optimizer, do not change it. It is a snapshot like that of ``numpy``.
         """
         data = self._array if isinstance(self._array, Symbol) else self.data
         info = Info(self.name, note=("detach", (self._id,)))
@@ -462,7 +474,9 @@ class Variable(Value, Operators):
     # -------------------------------------------------------------- assignment
 
     def assign(self, value: Any) -> Self:
-        """Write ``value`` into this leaf's array; tapes that still need the old one notice.
+        """Write ``value`` into this leaf; tapes that still need the old numbers notice.
+
+        Snapshots, and others that refer to the leaf's array, keep the old numbers.
 
         Args:
             value: An array or number that broadcasts to this shape, of a kind that casts safely.

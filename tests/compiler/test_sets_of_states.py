@@ -13,6 +13,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.compiler.machine.state_locks import memory_owner, state_locks
 from odyssey.devices import write_guard
+from odyssey.devices.copy_on_write import StateMemory, packed_view
 from odyssey.optim import SGD
 from support.faults import in_its_thread, interrupt
 
@@ -207,7 +208,7 @@ def test_states_that_are_views_of_one_array_are_one_set():
     whole = np.zeros((4, 400))
     pair = [Variable(np.zeros(400), requires_grad=True) for _ in range(2)]
     for k, v in enumerate(pair):
-        v._array = whole[2 * k]
+        v._array = packed_view(whole.view(StateMemory)[2 * k])
     programs = [native(lambda v=v: v.assign(ops.tanh(v) + 1.0)) for v in pair]
     assert memory_owner(pair[0]._array) is memory_owner(pair[1]._array) is whole
     assert set(locks(programs[0])) & set(locks(programs[1]))
@@ -228,10 +229,10 @@ def test_memory_of_others_is_one_set():
 def test_a_program_whose_state_was_given_memory_of_another_set_has_its_lock_from_then_on():
     shared = np.zeros(400)
     v, w = [Variable(np.zeros(400), requires_grad=True) for _ in range(2)]
-    v._array = shared
+    v._array = packed_view(shared.view(StateMemory)[:])
     one, other = native(lambda: v.assign(v + 1.0)), native(lambda: w.assign(w + 1.0))
     assert locks(one) != locks(other)
-    w._array = shared
+    w._array = packed_view(shared.view(StateMemory)[:])
     before = v.numpy().copy()
     for _ in range(3):
         other()

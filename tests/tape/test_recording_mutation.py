@@ -326,12 +326,13 @@ def test_an_untracked_view_of_a_leaf_is_no_way_in():
     for h in early[:2]:
         with pytest.raises(TapeError, match="not a leaf"):
             h.assign(0.0)
-    with pytest.raises(MutationError):
-        early[2].assign(0.0)
     for h in early:
         with pytest.raises(ValueError, match="read-only"):
             h.data[...] = 0.0
+        if h is early[2]:
+            h.assign(5.0)  # a constant, which gets an array of its own
         h[0] = 0.0
+    np.testing.assert_array_equal(w.numpy(), np.full(6, 2.0))
     np.testing.assert_array_equal(tape.gradient(y, w), np.full(6, 4.0))
 
 

@@ -12,8 +12,9 @@ from odyssey.compiler.native_dispatch.cpython_layout import (
     slot_offset,
 )
 from odyssey.compiler.native_dispatch.object_layout import object_layout
-from odyssey.compiler.runtime.buffer_leases import EXCLUSIVE_COUNT
+from odyssey.compiler.runtime.buffer_leases import needs_exclusive_array
 from odyssey.compiler.schedule.buffer_assignment import Plan
+from odyssey.devices.copy_on_write import EXCLUSIVE_COUNT
 from odyssey.devices.ownership import address_of
 from odyssey.graph.graph import State
 from odyssey.spec import Array
@@ -49,7 +50,7 @@ def state_guard_words(state: State, array: Array, written: bool) -> list[int]:
             words += [slot_offset(Info, "shared") + id(info), ALL_BITS, id(shared)]
     if written:
         words += [id(array) + layout.flags, _WRITEABLE, _WRITEABLE]
-    if state.gets_new_array:
+    if needs_exclusive_array(state):
         words += [id(array), REFERENCE_COUNT_MASK, EXCLUSIVE_COUNT]
     return words
 

@@ -25,6 +25,7 @@ from odyssey.compiler.native_dispatch.entry import GUARD_FAILED, RAN
 from odyssey.compiler.native_dispatch.object_layout import object_layout
 from odyssey.compiler.pipeline import LoweredProgram, output_specs
 from odyssey.compiler.result_aliases import ResultAliases
+from odyssey.compiler.runtime.buffer_leases import ensure_exclusive
 from odyssey.compiler.runtime.dispatch_tables import native_dispatch_of
 from odyssey.compiler.runtime.eligibility import refuse_captured_aliases, refuse_states_on_tapes
 from odyssey.compiler.runtime.executable import BindingError, Executable
@@ -119,6 +120,9 @@ class CompiledCall:
         self.guards = guards
         self.seconds = {"trace": trial.seconds}
         refuse_states_on_tapes(states)
+        for state in states:  # before the program is planned for the layout of their arrays
+            if state.field == "data":
+                ensure_exclusive(state)
         refuse_captured_aliases(states, guards.guarded_arrays())
         if text is None and aliases is not None:
             _drop_known_outputs(graph, leaves(trial.result), leaves(result), aliases)

@@ -37,11 +37,9 @@ from odyssey.compiler.runtime.binding import (
     state_guard_words,
 )
 from odyssey.compiler.runtime.buffer_leases import (
-    BufferLease,
     assert_exclusive,
     ensure_exclusive,
-    is_exclusive,
-    lease_of,
+    needs_exclusive_array,
 )
 from odyssey.compiler.runtime.host_calls import HostCall
 from odyssey.compiler.runtime.thread_pool import thread_pool_symbols
@@ -57,6 +55,7 @@ from odyssey.compiler.state_layout import (
     data_states,
     noncontiguous_strides,
 )
+from odyssey.devices.copy_on_write import BufferLease, is_exclusive, lease_of
 from odyssey.devices.ownership import (
     address_of,
     has_overlapping_elements,
@@ -262,8 +261,7 @@ class Executable:
         arrays: list[tuple[State, BufferLease]] = []
         spans: list[tuple[int, int, bool]] = []
         for k, state in self._states:
-            if state.gets_new_array:
-                ensure_exclusive(state)
+            ensure_exclusive(state)
             array = state.variable._array
             check_state_layout(state, array, planned_strides(self.plan, k))
             written = state.update is not None
@@ -302,9 +300,11 @@ class Executable:
             self.set_fields(guards=address_of(self.words))
 
     def exclusivity_checks(self) -> list[tuple[Any, ...]]:
-        """Return calls that raise BindingError if a state's new buffer has another owner."""
+        """Return calls that raise BindingError if a written state's array has another holder."""
         return [
-            (assert_exclusive, s.variable, held) for s, held in self._arrays if s.gets_new_array
+            (assert_exclusive, s.variable, held)
+            for s, held in self._arrays
+            if needs_exclusive_array(s)
         ]
 
     # -------------------------------------------------------------- running
@@ -369,7 +369,8 @@ class Executable:
     def _is_bound(self) -> bool:
         """Return whether the states have their arrays, exclusively where that is needed."""
         return all(
-            state.variable._array is held.array and (not state.gets_new_array or is_exclusive(held))
+            state.variable._array is held.array
+            and (not needs_exclusive_array(state) or is_exclusive(held))
             for state, held in self._arrays
         ) and all(variable._info.grad is None for variable in self.graph.missing_gradients)
 
