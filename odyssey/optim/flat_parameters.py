@@ -24,7 +24,7 @@ from odyssey.devices.ownership import copy_if_shared
 from odyssey.optim.fused_step import FusedUpdate, fused_update
 from odyssey.optim.groups import Group
 from odyssey.optim.inplace_program import InPlaceProgram, InPlaceUpdate
-from odyssey.optim.rule import Rule, State
+from odyssey.optim.rule import Rule, State, state_dtype
 from odyssey.spec import Array
 from odyssey.table.kernel_selection import is_numba_avoided
 from odyssey.table.real_operands import real_dtype
@@ -43,7 +43,8 @@ class FlatParameters:
     """Parameters whose data, gradients and state lie in flat arrays, so that one update serves all.
 
     The update of many small arrays costs a fixed time each. A large array is stored alone, and its
-    gradient is read in grad_view. Complex numbers are stored as pairs of real ones.
+    gradient is read in place. Complex numbers are stored as pairs of real ones. Parameters of
+    float16 are copied to float32 for an update, and rounded once afterwards.
     """
 
     def __init__(self, group: Group, indices: list[int], params: list[Variable]) -> None:
@@ -60,8 +61,11 @@ class FlatParameters:
             self.slices.append(slice(start, start + p.size * width))
         size = self.slices[-1].stop
         self.data = aligned_zeros(size, real)
-        self.grads = aligned_zeros(size if len(params) > 1 else 0, real)
-        self.slots = {slot: aligned_zeros(size, real) for slot in self.names}
+        wide = state_dtype(real)
+        # The numbers that updates compute with: the data itself, but for float16.
+        self.work = self.data if wide == real else aligned_zeros(size, wide)
+        self.grads = aligned_zeros(size if len(params) > 1 else 0, wide)
+        self.slots = {slot: aligned_zeros(size, wide) for slot in self.names}
         self.steps = np.zeros(len(params), np.int64)
         elementwise = group.rule().elementwise
         self.block = BLOCK_SIZE if elementwise and size > 2 * BLOCK_SIZE else size
@@ -91,6 +95,8 @@ class FlatParameters:
             grad_view = self.param_view(self.grads, j) if len(self.params) > 1 else None
             views.append((j, p, base, grad_view))
             plan.append((setattr, p, "_array", packed_view(base)))
+        if self.work is self.data:
+            plan.append((setattr, self, "work", data))
         plan += [(setattr, self, "data", data), (setattr, self, "views", views)]
         commit(plan)
 
@@ -100,8 +106,9 @@ class FlatParameters:
         self._adopt_data(aligned_zeros(len(self.data), self.data.dtype))
 
     def param_view(self, flat: Array, j: int) -> Array:
-        """Return the view of parameter number ``j``, in its dtype and shape."""
-        return flat[self.slices[j]].view(self.dtype).reshape(self.params[j].shape)
+        """Return the view of parameter number ``j``, in its shape, and complex if it is."""
+        dtype = self.dtype if flat.dtype == self.data.dtype else flat.dtype
+        return flat[self.slices[j]].view(dtype).reshape(self.params[j].shape)
 
     def adopt_state(self, states: list[dict[str, Variable]]) -> None:
         """Move the state of each parameter into the flat arrays."""
@@ -175,9 +182,18 @@ class FlatParameters:
 
     def _update_for(self, j: int | None, rule: Rule, g: Array, steps: int, quiet: bool) -> Plan:
         """Return the calls that update parameter number ``j``, or all, from the gradient ``g``."""
-        program = self.group.program(self.data.dtype) if quiet else None
+        program = self.group.program(self.work.dtype) if quiet else None
         if program is None:
             return self._pure_calls(rule, 0 if j is None else self.slices[j].start, g, steps)
+        if self.work is not self.data:
+            window = slice(None) if j is None else self.slices[j]
+            data, work = self.data[window], self.work[window]
+            plan = self._in_place_calls(j, rule, program, g)
+            return [(setitem, work, ..., data), *plan, (setitem, data, ..., work)]
+        return self._in_place_calls(j, rule, program, g)
+
+    def _in_place_calls(self, j: int | None, rule: Rule, program: InPlaceProgram, g: Array) -> Plan:
+        """Return the calls of the in-place program of parameter number ``j``, or of all."""
         if rule is not self._rule_of_updates:
             self._set_rule(rule, program)
         update = self._updates.get(j)
@@ -188,8 +204,9 @@ class FlatParameters:
             self._updates[j] = update
         if g is not self.grads:
             return update.calls_for(g)
-        self._known, self._calls = None, update.plan
-        self._known = rule
+        if self.work is self.data:
+            self._known, self._calls = None, update.plan
+            self._known = rule
         return update.plan
 
     def _set_rule(self, rule: Rule, program: InPlaceProgram) -> None:
@@ -201,13 +218,13 @@ class FlatParameters:
         else:
             self._program, self._updates = None, {}
             self._scratch = [
-                aligned_zeros(self.block, self.data.dtype) for _ in range(program.scratch)
+                aligned_zeros(self.block, self.work.dtype) for _ in range(program.scratch)
             ]
         self._program, self._rule_of_updates = program, rule
 
     def _new_update(self, j: int | None, program: InPlaceProgram) -> InPlaceUpdate | FusedUpdate:
         window = slice(None) if j is None else self.slices[j]
-        arrays = {"p": self.data[window]} | {n: flat[window] for n, flat in self.slots.items()}
+        arrays = {"p": self.work[window]} | {n: flat[window] for n, flat in self.slots.items()}
         if len(self.params) > 1:
             arrays["g"] = self.grads[window]
         steps = self.steps[j or 0 :][:1].reshape(())
@@ -219,9 +236,9 @@ class FlatParameters:
 
     def _flattened(self, g: Any) -> Array:
         flat: Array = g.reshape(-1)
-        if self.dtype == self.data.dtype:
+        if self.dtype == self.work.dtype:
             return flat
-        return np.ascontiguousarray(flat, self.dtype).view(self.data.dtype)
+        return np.ascontiguousarray(flat, state_dtype(self.dtype)).view(self.work.dtype)
 
     def _pure_calls(self, rule: Rule, start: int, grads: Array, steps: int) -> Plan:
         """Return the calls that copy the pure rule's results from ``start`` on, block by block."""
@@ -230,13 +247,14 @@ class FlatParameters:
         for first in range(0, length, self.block or 1):
             window = slice(start + first, start + min(first + self.block, length))
             p = self.data[window]
+            wide = p.astype(self.work.dtype, copy=False)
             state: State = {"steps": steps}
             for slot, flat in self.slots.items():
                 state[slot] = flat[window]
-            value, new = rule.stepped(grads[first : first + self.block], state, p)
+            value, new = rule.stepped(grads[first : first + self.block], state, wide)
             plan.append((setitem, p, ..., _exclusive_result(value, p)))
             for slot, flat in self.slots.items():
-                plan.append((setitem, flat, window, _exclusive_result(new[slot], p)))
+                plan.append((setitem, flat, window, _exclusive_result(new[slot], wide)))
         return plan
 
 

@@ -21,7 +21,7 @@ from odyssey.errors import (
 )
 from odyssey.optim.flat_parameters import SMALL_SIZE, FlatParameters
 from odyssey.optim.groups import Group, check_form, count_text, defaults_of, groups_of
-from odyssey.optim.rule import Rule
+from odyssey.optim.rule import Rule, state_dtype
 from odyssey.optim.step_runner import StepRunner
 from odyssey.suggestions import keyword_hint
 from odyssey.table.scope import no_grad
@@ -39,6 +39,9 @@ class Optimizer:
     A parameter that is frozen, its ``requires_grad`` set to False, stays where it is, whatever
     gradient it has, until it is thawed. In a compiled function the learning rates are read at
     each run; the other settings, and what is frozen, are those of the time it was traced.
+
+    The state of float16 parameters is float32, and so is the arithmetic of a step; the new
+    parameters are rounded once.
 
     Args:
         params: Trainable Variables, in any tree; or groups with settings of their own, a list of
@@ -353,7 +356,8 @@ class Optimizer:
             for name, value in s.items():
                 value = as_array("load_state_dict", f"{name} of {self._param_name(k)}", value)
                 expected = () if name == "steps" else self.params[k].shape
-                dtype = np.dtype(np.int64) if name == "steps" else self.params[k].dtype
+                dtype = state_dtype(self.params[k].dtype)
+                dtype = np.dtype(np.int64) if name == "steps" else dtype
                 if not np.can_cast(_dtype_of(name, value), dtype, "same_kind"):
                     raise DTypeError(
                         f"load_state_dict: {name} of parameter {self._param_name(k)} is "
@@ -382,7 +386,7 @@ class Optimizer:
                     array = take(value, state[name].dtype)
                     plan.append((setitem, state[name]._array, ..., array))
                 else:
-                    array = take(value, np.int64 if name == "steps" else p.dtype)
+                    array = take(value, np.int64 if name == "steps" else state_dtype(p.dtype))
                     new = Variable(array, name=f"{p.name or path or 'params'}.{name}")
                     plan.append((setitem, state, name, new))
         return plan

@@ -13,6 +13,7 @@ import odyssey as od
 from odyssey import ops
 from odyssey.compiler.codegen import matmul
 from odyssey.compiler.runtime.executable import RAN, Executable
+from odyssey.devices.copy_on_write import StateMemory, packed_view
 from support.bounded import within_bounds
 from support.compiled_programs import run
 from support.programs import seeded
@@ -181,7 +182,8 @@ def test_a_product_becomes_a_state_wherever_that_lies(kind):
     rng = np.random.default_rng(5)
     memory = rng.normal(size=(40, 75))
     before = memory.copy()
-    v = od.Variable(STATES[kind](memory))
+    v = od.Variable(np.zeros((20, 25)))
+    v._array = packed_view(STATES[kind](memory.view(StateMemory)))  # which programs write in place
     x, y = rng.integers(-5, 6, (20, 40)).astype("d"), rng.integers(-5, 6, (40, 25)).astype("d")
     step = od.compile(lambda x, y: v.assign(x @ y))
     for k in range(1, 5):

@@ -5,6 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import Variable, ops
+from odyssey.devices.copy_on_write import StateMemory, packed_view
 
 pytestmark = pytest.mark.share(14)
 
@@ -46,6 +47,8 @@ def left(layout, update, written, compiled):
     """What a Variable, and what lies around its array, are after each of some calls."""
     array, whole = made(layout)
     r = Variable(array, requires_grad=written == "trained")
+    if written == "pinned":  # as the state of an optimizer, which is written in place
+        r._array = packed_view(whole.view(StateMemory)[LAYOUTS[layout][2]])
 
     def fn(x):
         if written == "bound anew":
@@ -72,6 +75,19 @@ def test_a_state_is_written_as_in_eager_code_and_its_caller_keeps_the_array(
     np.testing.assert_allclose([one for one, _ in compiled], [one for one, _ in eager], rtol=1e-13)
     for one, other in zip(compiled, eager, strict=True):
         assert one[1] == other[1] == made(layout)[1].tolist()
+    assert use.statistics().native == 3
+
+
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_pinned_state_is_written_where_its_elements_lie(layout, update):
+    eager, _ = left(layout, update, "pinned", False)
+    compiled, use = left(layout, update, "pinned", True)
+    for one, other in zip(compiled, eager, strict=True):
+        np.testing.assert_allclose(one[0], other[0], rtol=1e-13)
+        np.testing.assert_allclose(one[1], other[1], rtol=1e-13)
+    key = LAYOUTS[layout][2]
+    np.testing.assert_array_equal(np.array(compiled[-1][1])[key], compiled[-1][0])
     assert use.statistics().native == 3
 
 

@@ -85,9 +85,7 @@ def gradient(rng, p):
     return np.repeat(g, 2, axis=-1)[..., ::2] if p.ndim and rng.random() < 0.5 else g
 
 
-# In float16, eps is 0, and so a gradient of 0 gives NaN.
 @pytest.mark.share(4)
-@np.errstate(divide="ignore", invalid="ignore")
 @pytest.mark.parametrize("dtype", DTYPES)
 @cases
 def test_steps_in_place_equal_the_pure_rule_bit_for_bit(case, dtype):
