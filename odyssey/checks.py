@@ -23,6 +23,7 @@ from odyssey.floating_point_errors import isolate_errstate
 
 __all__ = [
     "STUMBLES",
+    "Text",
     "with_article",
     "few_digits",
     "check_flag",
@@ -76,6 +77,20 @@ def format_value(value: Any) -> str:
     except Exception:  # a foreign repr: too deep, too many digits, or broken
         return with_article(type(value).__name__)
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 2]}.."
+
+
+class Text(str):
+    """Text of several lines whose ``repr`` is the text itself, as a notebook shows it.
+
+    >>> Text("two" + chr(10) + "lines")
+    two
+    lines
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def few_digits(value: Any) -> str:

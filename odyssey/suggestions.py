@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["MISSING_ATTRIBUTES", "MISSING_OPS", "MissingAttribute", "keyword_hint"]
+__all__ = [
+    "MISSING_ATTRIBUTES",
+    "MISSING_OPS",
+    "MissingAttribute",
+    "did_you_mean",
+    "keyword_hint",
+]
 
 _KEYWORDS = {
     "dim": "axis",
@@ -108,6 +114,18 @@ def keyword_hint(names: Iterable[str]) -> str:
     return "".join(
         f"; {name} is called {_KEYWORDS[name]} here" for name in names if name in _KEYWORDS
     )
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return a hint on similar names; empty if there are none.
+
+    >>> did_you_mean("sotfmax", ["softmax", "relu"])
+    '; did you mean softmax?'
+    """
+    import difflib
+
+    near = difflib.get_close_matches(name, names)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 class MissingAttribute:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from odyssey.checks import check_flag, check_int, is_importable
+from odyssey.checks import Text, check_flag, check_int, is_importable
 from odyssey.compiler.arguments import cache_key, program_arguments, static_values
 from odyssey.compiler.lowered import Lowered
 from odyssey.errors import SettingError
@@ -40,7 +40,7 @@ class InspectableFunction:
             return self.__qualname__
         return super().__reduce_ex__(protocol)
 
-    def explain(self, *args: Any, **named: Any) -> str:
+    def explain(self, *args: Any, **named: Any) -> Text:
         """Describe what a call with such arguments does: the program, or why there is none.
 
         Returns:
@@ -56,9 +56,9 @@ class InspectableFunction:
         free, asked = self._scalar_inputs(args, named, program)
         numbers = explain_scalar_inputs(self._fn, free, asked)
         if program is None:
-            return said + "\n".join([why, *numbers])
+            return Text(said + "\n".join([why, *numbers]))
         other = self._describe_failed_guard(args, named, program)
-        return "\n".join([*other, said + explain_program(program), *numbers])
+        return Text("\n".join([*other, said + explain_program(program), *numbers]))
 
     def _describe_failed_guard(
         self, args: tuple[Any, ...], named: dict[str, Any], program: Any
@@ -133,7 +133,7 @@ class InspectableFunction:
             named: Keyword arguments as in a call; one called ``runs`` must be passed by position.
 
         Returns:
-            A ``Profile``; print it for a table of kernels, with the rows fused in each, its time,
+            A ``Profile``, which shows a table of kernels, with the rows fused in each, its time,
             bytes and arithmetic operations; for control flow also the kernels of each subgraph over
             all steps.
 
@@ -154,7 +154,7 @@ class InspectableFunction:
         made: Profile = program.profile(program_arguments(program.places, args, named), runs)
         return made
 
-    def code(self, *args: Any, assembly: bool = False, **named: Any) -> str:
+    def code(self, *args: Any, assembly: bool = False, **named: Any) -> Text:
         """Return the program for these arguments as LLVM IR.
 
         Args:
@@ -168,8 +168,7 @@ class InspectableFunction:
             SettingError: there is no program for such arguments.
         """
         loaded = self._require_program("code", args, named).executable.loaded
-        text: str = loaded.assembly() if check_flag("code", "assembly", assembly) else loaded.text
-        return text
+        return Text(loaded.assembly() if check_flag("code", "assembly", assembly) else loaded.text)
 
     def lower(self, *args: Any, **named: Any) -> Lowered:
         """Trace for such arguments; nothing is computed, and no Variable changes."""

@@ -66,6 +66,9 @@ class Lowered:
         outputs, left = interpret(self.graph, _argument_arrays(args, named))
         return unflatten(self._result, outputs), left
 
+    def __repr__(self) -> str:
+        return str(self.graph)
+
     def __reduce__(self) -> NoReturn:
         raise TapeError(
             "lower: a graph refers to Variables of this process, so it is neither copied nor "

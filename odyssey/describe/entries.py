@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy as np
 
 from odyssey.errors import OdysseyError
 from odyssey.floating_point_errors import ignore_fp_errors, isolate_errstate
-from odyssey.suggestions import MISSING_OPS
+from odyssey.suggestions import MISSING_OPS, did_you_mean
 from odyssey.table.declare import COMPOSITES, OPS, REQUIRED, Row
 from odyssey.table.signature import format_call
 from odyssey.variable import numpy_calls
@@ -123,12 +122,9 @@ def find(name: str) -> Entry:
     """
     names = {other: e for e in entries().values() for other in (e.name, *e.aliases)}
     if name not in names:
-        near = difflib.get_close_matches(name, names)
-        guess = (
-            f"did you mean {' or '.join(near)}?" if near else "'python -m odyssey ops' lists all"
-        )
-        hint = MISSING_OPS.get(name, guess)
-        raise OdysseyError(f"there is no op {name!r}; {hint}")
+        guess = did_you_mean(name, names) or "; 'python -m odyssey ops' lists all"
+        hint = f"; {MISSING_OPS[name]}" if name in MISSING_OPS else guess
+        raise OdysseyError(f"there is no op {name!r}{hint}")
     return names[name]
 
 

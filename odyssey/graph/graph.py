@@ -236,7 +236,7 @@ class Graph(_Sealed):
             or any(graph.captures() for graph in subgraphs)
         )
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         head = ", ".join(f"%{id}: {spec}" for id, spec in self.inputs)
         lines = [f"graph({head}):"]
         lines += [f"  state %{s.id}: {s.spec} = {s.label}" for s in self.states if s.id >= 0]

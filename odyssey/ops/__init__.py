@@ -23,12 +23,9 @@ def __getattr__(name: str) -> Callable[..., Any]:
     # An import of a family looks for it here, and test runners and editors for private names.
     if f"{__name__}.{name}" in _registry.OP_MODULES or name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import difflib
+    from odyssey.suggestions import MISSING_OPS, did_you_mean
 
-    from odyssey.suggestions import MISSING_OPS
-
-    near = difflib.get_close_matches(name, _registry.op_names())
-    guess = f"; did you mean {' or '.join(near)}?" if near else ""
+    guess = did_you_mean(name, _registry.op_names())
     hint = f"; {MISSING_OPS[name]}" if name in MISSING_OPS else guess
     raise AttributeError(f"odyssey.ops has no op {name!r}{hint}")
 

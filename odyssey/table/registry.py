@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 from odyssey.checks import STUMBLES, check_flag, error_class_of
 from odyssey.devices.commit import commit
 from odyssey.errors import DTypeError, LinAlgError, OdysseyError, SettingError, ShapeError
-from odyssey.suggestions import keyword_hint
+from odyssey.suggestions import did_you_mean, keyword_hint
 from odyssey.table import index
 from odyssey.table.array_rules import OP_MODULES, forget_module, make_array_pullbacks
 from odyssey.table.call import check_tape
@@ -202,11 +202,16 @@ def lazy_module_interface(
 
 
 def missing_attribute_error(module: str, name: str) -> AttributeError:
-    """Return the AttributeError for a missing name of a module; Python adds similar names."""
+    """Return the AttributeError for a missing name of a module, which suggests similar names.
+
+    They are in the message, since IPython does not show those that Python adds.
+    """
     words = f"module {module!r} has no attribute {name!r}"
     if name in _HOMES:
         words += f"; write od.ops.{name}"
-    return AttributeError(words, name=name, obj=sys.modules[module])
+    elif not name.startswith("_"):
+        words += did_you_mean(name, dir(sys.modules[module]))
+    return AttributeError(words, name=name)
 
 
 # ------------------------------------------------------------------ entering

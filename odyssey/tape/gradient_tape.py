@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odyssey.checks import check_callable, check_flag
+from odyssey.checks import Text, check_callable, check_flag
 from odyssey.errors import TapeError
 from odyssey.ops.structure.shape import identity
 from odyssey.spec import Array, spec_of
@@ -41,10 +41,7 @@ new: Any = object.__new__
 
 
 class _HideRecorders(type):
-    """Metaclass that hides the two hundred ``record_<op>`` from ``dir(GradientTape)`` and ``help``.
-
-    A tape itself lists them, for completion of ``tape.record_``.
-    """
+    """Metaclass that hides the 300 ``record_<op>`` from ``dir(GradientTape)`` and ``help``."""
 
     def __dir__(cls) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("record_")]
@@ -76,6 +73,10 @@ class GradientTape(TapeBase, metaclass=_HideRecorders):
         if check is not False:
             check = check_flag("GradientTape", "check", check)
         super().__init__(persistent, check)
+
+    def __dir__(self) -> list[str]:
+        """Names without the 300 ``record_<op>``, which would bury the others at a tab."""
+        return [name for name in super().__dir__() if not name.startswith("record_")]
 
     def no_recording(self) -> NoRecording:
         """Pause this tape in a block; what is computed there is constant to it."""
@@ -318,11 +319,11 @@ class GradientTape(TapeBase, metaclass=_HideRecorders):
 
     # -------------------------------------------------------------- reports, loaded on first use
 
-    def explain(self, output: Variable, source: Variable) -> str:
+    def explain(self, output: Variable, source: Variable) -> Text:
         """Return how ``output`` depends on ``source``: the path of ops, or what broke it."""
         from odyssey.tape import report
 
-        return report.explain_dependence(self, output, source)
+        return Text(report.explain_dependence(self, output, source))
 
     def memory(self) -> Memory:
         """Return what this tape holds in memory, by node and in total."""
@@ -330,17 +331,17 @@ class GradientTape(TapeBase, metaclass=_HideRecorders):
 
         return report.memory_use(self)
 
-    def to_dot(self) -> str:
+    def to_dot(self) -> Text:
         """Return the graph in Graphviz's language."""
         from odyssey.tape import report
 
-        return report.to_dot(self)
+        return Text(report.to_dot(self))
 
-    def to_mermaid(self) -> str:
+    def to_mermaid(self) -> Text:
         """Return the graph in Mermaid's language."""
         from odyssey.tape import report
 
-        return report.to_mermaid(self)
+        return Text(report.to_mermaid(self))
 
     def _repr_html_(self) -> str:
         from odyssey.tape import report

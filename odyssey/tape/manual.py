@@ -12,10 +12,11 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError, TapeError, UnknownOpError
 from odyssey.floating_point_errors import isolate_errstate
 from odyssey.spec import Spec, spec_of
+from odyssey.suggestions import did_you_mean
 from odyssey.table.call import run
 from odyssey.table.declare import REQUIRED, Row
 from odyssey.table.multi_output import MultiOutputSpec
-from odyssey.table.registry import row_of
+from odyssey.table.registry import op_names, row_of
 from odyssey.table.store import numbers_of
 from odyssey.table.value import NUMBERS, Value, is_constant, is_tracked, move_to
 from odyssey.tape.recording import MANY_RECORDINGS, Recording
@@ -30,7 +31,10 @@ def find_row(op: Any) -> Row:
     if isinstance(op, str):
         row = row_of(op)
     if not isinstance(row, Row):
-        raise UnknownOpError(f"record: there is no op {format_value(op)} in the table od.ops.OPS")
+        guess = did_you_mean(op, op_names(composites=False)) if isinstance(op, str) else ""
+        raise UnknownOpError(
+            f"record: there is no op {format_value(op)} in the table od.ops.OPS{guess}"
+        )
     return row
 
 

@@ -146,7 +146,7 @@ class Memory(NamedTuple):
     locked: int
     nodes: list[tuple[str, int]]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         rows = [f"{name:24} {size:12,}" for name, size in self.nodes if size]
         return "\n".join([*rows, f"{'total':24} {self.total:12,} bytes, {self.locked:,} locked"])
 

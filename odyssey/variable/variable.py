@@ -456,7 +456,9 @@ class Variable(Value, Operators):
     def _values(self) -> str:
         if isinstance(self._array, Symbol):
             return f"<{self._array!r}>"
-        return _array_text(np.asarray(self._array), separator=", ", threshold=20, edgeitems=2)
+        return _array_text(
+            np.asarray(self._array), separator=", ", prefix="Variable(", threshold=20, edgeitems=2
+        )
 
     def _op_name(self) -> str:
         place = recording_attribute(self)

@@ -214,7 +214,81 @@ def test_the_recorders_are_there_all_the_same():
     x = tape.variable(2.0)
     tape.record_exp(x, tape.constant(np.exp(2.0)))
     assert len(tape) == 1
-    assert "record_add" in dir(tape)
+
+
+def test_a_tape_hides_the_recorders_at_a_tab_and_lists_the_rest():
+    listed = dir(GradientTape())
+    assert not any(name.startswith("record_") for name in listed)
+    assert {"record", "backward", "persistent", "jvp"} <= {*listed}
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (2, 3, 2), (1, 30), (30, 2), (2, 2, 2, 2)], ids=str)
+def test_rows_of_a_variable_are_aligned_as_those_of_an_array_are(shape):
+    data = np.arange(np.prod(shape)).reshape(shape) * 1.5 - 1.0
+    text = repr(Variable(data, requires_grad=True, name="w"))
+    facts = f", shape={shape}, dtype=float64, name='w', requires_grad=True)"
+    with np.printoptions(threshold=20, edgeitems=2):
+        plain = repr(np.array(data)).rpartition(")")[0].partition(", shape=")[0]
+    rows = ("Variable" + plain.removeprefix("array")).splitlines()
+    rows[1:] = [f"   {row}" if row else "" for row in rows[1:]]  # by which the word is longer
+    assert text == "\n".join(rows) + facts
+
+
+def test_graphs_programs_profiles_and_explanations_show_what_they_print():
+    w = Variable([1.0, 2.0, 3.0], requires_grad=True, name="w")
+    double = od.compile(lambda x: (w * x).sum())
+    x = np.ones(3)
+    double(x), double(x)
+    with GradientTape() as tape:
+        y = (w * x).sum()
+    lowered = double.lower(x)
+    shown = {
+        "graph(": lowered.graph,
+        "graph(%": lowered,
+        "a program of 1 kernels": double.explain(x),
+        "1 kernels in": double.profile(x),
+        "define ": double.code(x),
+        "w -> multiply": tape.explain(y, w),
+        "total": tape.memory(),
+        "digraph": tape.to_dot(),
+        "graph": tape.to_mermaid(),
+    }
+    for start, thing in shown.items():
+        assert repr(thing) == str(thing)
+        assert start in repr(thing)
+        assert "\\n" not in repr(thing)
+    assert isinstance(double.explain(x), str)
+
+
+@pytest.mark.parametrize(
+    ("room", "name", "near"),
+    [
+        ("odyssey", "complie", "compile"),
+        ("odyssey.nn", "sotfmax", "softmax"),
+        ("odyssey.optim", "Adma", "Adam"),
+        ("odyssey.losses", "cros_entropy", "cross_entropy"),
+        ("odyssey.linalg", "slove", "solve"),
+        ("odyssey.ops", "tanhh", "tanh"),
+    ],
+)
+def test_a_missing_name_is_suggested_in_the_message_and_only_there(room, name, near):
+    import importlib
+    import traceback
+
+    with pytest.raises(AttributeError, match=rf"did you mean .*\b{near}\b") as refused:
+        getattr(importlib.import_module(room), name)
+    shown = "".join(traceback.format_exception(refused.value))
+    assert shown.lower().count("did you mean") == 1
+    with pytest.raises(AttributeError) as private:
+        getattr(importlib.import_module(room), "_" + name)
+    assert "did you mean" not in str(private.value)
+
+
+def test_an_unknown_op_of_a_manual_record_is_suggested():
+    tape = GradientTape()
+    tape.enable()
+    with pytest.raises(od.errors.UnknownOpError, match=r"did you mean .*multiply"):
+        tape.record("multipy", [1, 2], 3)
 
 
 def test_a_compiled_function_shows_its_name():

@@ -63,7 +63,7 @@ class KernelTime(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """Times of a program's kernels; ``print`` shows a table.
+    """Times of a program's kernels, which it shows as a table.
 
     Attributes:
         kernels: Kernels in the order in which they run.
@@ -75,7 +75,7 @@ class Profile(NamedTuple):
     microseconds: float
     runs: int
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """Format the kernels as a table."""
         whole = max(sum(kernel.microseconds for kernel in self.kernels), 1e-9)
         lines = [
