@@ -122,3 +122,16 @@ def test_a_number_that_is_repeated_no_times_is_folded_natively(fold):
         assert value == total(x)
         assert slope == [1.0]
     assert compiled.explain(x).startswith("a program of")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [100, 600, 1000, 4096, 100_000])
+def test_compiled_means_err_by_two_units_in_the_last_place(n, dtype):
+    rng = np.random.default_rng(0)
+    for x in (np.full(n, 100.1, dtype), rng.uniform(1, 2, n).astype(dtype)):
+        for given in (x, np.stack([x, x])):
+            compiled = od.compile(lambda x: x.mean(-1))
+            for _ in range(2):
+                got = compiled(given)
+            wanted = given.astype(np.longdouble).mean(-1)
+            assert (np.abs(got - wanted) <= 2 * np.spacing(wanted.astype(dtype))).all()

@@ -120,3 +120,39 @@ def test_a_number_without_axes_is_normalized_by_itself(name, value):
     slope = {"layer_norm": 0.0, "rms_norm": 16 / 5**3}[name]
     assert float(tape.gradient(y, v)) == pytest.approx(slope)
     assert float(tape.jvp(y, v, np.array(1.0))) == pytest.approx(slope)
+
+
+NORMS_OF_ROWS = {
+    "layer_norm": ops.layer_norm,
+    "over the first axis": lambda x: ops.layer_norm(x, axis=0),
+    "batch_norm": lambda x: ops.batch_norm(x, training=True),
+    "instance_norm": lambda x: ops.instance_norm(x[:, :, None] + np.zeros((1, 1, 9), x.dtype)),
+    "group_norm": lambda x: ops.group_norm(x[:, :, None] + np.zeros((1, 1, 9), x.dtype), groups=2),
+}
+
+
+@pytest.mark.parametrize("value", [0.1, 100.1, -3.3e4, 1e5 + 0.1, 1e8 + 0.3, 7e10])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", NORMS_OF_ROWS)
+def test_rows_of_equal_elements_normalize_to_0(name, dtype, value):
+    norm = NORMS_OF_ROWS[name]
+    compiled = od.compile(norm)
+    for shape in ((6, 10), (2, 1000), (60, 1000)):
+        x = np.full(shape, value, dtype)
+        np.testing.assert_array_equal(norm(x), 0)
+        for _ in range(2):
+            got = compiled(x)
+        np.testing.assert_array_equal(got, 0)
+
+
+def test_rows_that_are_almost_constant_are_normalized_as_in_many_digits():
+    x = np.full((2, 1000), 1e5, np.float32)
+    x[:, ::3] += np.float32(1 / 64)
+    wide = x.astype(np.float64)
+    wanted = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+    compiled = od.compile(ops.layer_norm)
+    compiled(x)
+    # The mean is rounded to 1/128, half of a deviation: no number of the dtype is nearer.
+    for out in (ops.layer_norm(x), compiled(x)):
+        assert np.abs(out - wanted).max() < 0.6
+        assert abs(out.mean()) < 0.5

@@ -3,8 +3,8 @@
 Along the last axis of a space there are as many loops, one after another, as reductions along a row
 need: softmax has one for the largest element, one for the sum and one for the quotients. Sums are
 the only place where the order of arithmetic is free: a sum along a row has as many partial sums as
-a vector has lanes; a full sum is a float64 sum of sums of at most 4096 elements. So its error is at
-most about 4096 / 16 + 16 roundings of the largest partial sum.
+a vector has lanes; a longer one is a float64 sum of sums of at most 2048 bytes. So its error is at
+most about 2048 / 4 / 32 + 5 roundings of the largest partial sum, as of NumPy's pairwise sums.
 
 Long nests are partitioned into blocks for threads, see ``work_partition``. Each block has partial
 results of the full reductions, which are combined in the order of the blocks. Nests that scatter,
@@ -39,8 +39,11 @@ from odyssey.compiler.symbolic.dims import SymbolicDim
 
 __all__ = ["LoopNest"]
 
-# Elements of a sum in the dtype of its operand; partial sums are added in float64.
+# Elements of a slice of long rows.
 BLOCK = 4096
+# Bytes of a sum in the dtype of its operand, 16 elements in each lane of four vectors; such partial
+# sums are added in float64.
+SUM_BYTES = 2048
 # Kernels with more nodes are generated in topological order. Each node takes three frames of
 # Python's stack otherwise, and the caller may have used most of it.
 _MAX_RECURSION = 50
@@ -489,8 +492,10 @@ class LoopNest(KernelFunction):
             (n, accumulators[n.id]) for n in roots if n.id in accumulators and _is_rounded_sum(n)
         ]
         pairwise: dict[int, LLVMValue] = {}
-        if sums and isinstance(length, int) and length > 2 * BLOCK:
-            pairwise = self._emit_sums_of_sums(BLOCK, length, sums, emit_body)
+        size = SUM_BYTES // max((np.dtype(n.type).itemsize for n, _ in sums), default=1)
+        long = length > size if isinstance(length, int) else self._row_start is not None
+        if sums and long:
+            pairwise = self._emit_sums_of_sums(size, length, sums, emit_body)
         else:
             self.emit_loop(length, emit_body)
         for n in roots:
@@ -503,7 +508,7 @@ class LoopNest(KernelFunction):
     def _emit_sums_of_sums(
         self,
         size: int,
-        length: int,
+        length: int | LLVMValue,
         sums: Sequence[tuple[Node, str]],
         body: Callable[[LLVMValue], None],
     ) -> dict[int, LLVMValue]:

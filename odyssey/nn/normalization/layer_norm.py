@@ -13,6 +13,8 @@ from odyssey.checks import check_number
 from odyssey.errors import DeviceError, DTypeError, OdysseyError, SettingError, ShapeError
 from odyssey.kernels.sizes import SIZES
 from odyssey.ops.elementwise.arithmetic import add, div, mul, square, sub
+from odyssey.ops.elementwise.choice import less, less_equal, where
+from odyssey.ops.elementwise.complex_numbers import absolute
 from odyssey.ops.elementwise.elementary import sqrt
 from odyssey.ops.reductions.reduce import sum, sum_to
 from odyssey.ops.structure.shape import astype
@@ -186,6 +188,12 @@ def _constants(n: int, eps: float, dtype: np.dtype[Any]) -> tuple[Array, Array, 
     return np.asarray(n, dtype), np.asarray(eps, dtype), np.asarray(1, dtype)
 
 
+@lru_cache(maxsize=8)
+def _mean_error(dtype: np.dtype[Any]) -> Array:
+    """Return a bound of the relative error of a mean."""
+    return np.asarray(128 * np.finfo(dtype).eps, dtype)
+
+
 def standardized(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
     """Return ``x`` minus its mean over its deviation, one over the deviation, and the mean."""
     n, least, one = _constants(_element_count(x, axes), eps, x.dtype)
@@ -194,6 +202,14 @@ def standardized(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Ar
     unit = x - mean
     spread = np.add.reduce(np.square(unit), axes, keepdims=True)
     spread /= n
+    shows = np.sqrt(spread) <= np.abs(mean * _mean_error(x.dtype))
+    if np.count_nonzero(shows):  # as in ``_moments``
+        rest = np.add.reduce(unit, axes, keepdims=True)
+        rest /= n
+        mean = np.where(shows, mean + rest, mean)
+        unit = x - mean
+        spread = np.add.reduce(np.square(unit), axes, keepdims=True)
+        spread /= n
     spread += least
     inverse = one / np.sqrt(spread)
     unit *= inverse
@@ -649,12 +665,18 @@ def _moments(x: Any, axis: Any, eps: float) -> tuple[Any, Any]:
     """Return one over the deviation, and the mean.
 
     Two passes: the mean of squares minus the square of the mean loses all digits if the mean is
-    large.
+    large. Where its rounding shows in the deviations, the second pass corrects it: elements that
+    are equal are then equal to their mean.
     """
     x, n = at_least_float32(x), normalized_count(x, axis)
     mean = div(sum(x, axis, keepdims=True), n)
-    variance = div(sum(square(sub(x, mean)), axis, keepdims=True), n)
-    return div(1.0, sqrt(add(variance, eps))), mean
+    away = sub(x, mean)
+    rest = div(sum(away, axis, keepdims=True), n)
+    variance, excess = div(sum(square(away), axis, keepdims=True), n), square(rest)
+    shows = less_equal(sqrt(variance), absolute(mul(mean, float(_mean_error(x.dtype)))))
+    corrected = where(less(excess, variance), sub(variance, excess), 0)
+    variance = where(shows, corrected, variance)
+    return div(1.0, sqrt(add(variance, eps))), where(shows, add(mean, rest), mean)
 
 
 def _x_rule(g: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
