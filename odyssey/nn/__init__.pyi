@@ -964,7 +964,7 @@ def interpolate(
     x: V,
     *,
     size: Any = None,
-    scale: Operand | None = None,
+    scale: Any = None,
     mode: str = "nearest",
     align_corners: bool = False,
     tape: Tape | None = None,
@@ -975,17 +975,7 @@ def interpolate(
     x: Plain,
     *,
     size: Any = None,
-    scale: V,
-    mode: str = "nearest",
-    align_corners: bool = False,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def interpolate(
-    x: Plain,
-    *,
-    size: Any = None,
-    scale: Plain | None = None,
+    scale: Any = None,
     mode: str = "nearest",
     align_corners: bool = False,
     tape: Tape | None = None,

@@ -1658,32 +1658,22 @@ def random_categorical(
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
 
-@overload
 def random_exponential(
     shape: int | Sequence[int],
     *,
-    scale: V,
+    scale: Any = 1.0,
     dtype: DTypeLike = ...,
     rng: Any = None,
     tape: Tape | None = None,
-) -> V:
+) -> ArrayOrScalar:
     """Random numbers of the exponential distribution."""
-@overload
-def random_exponential(
-    shape: int | Sequence[int],
-    *,
-    scale: Plain = 1.0,
-    dtype: DTypeLike = ...,
-    rng: Any = None,
-    tape: Tape | None = None,
-) -> ArrayOrScalar: ...
 
 @overload
 def random_gamma(
     shape: int | Sequence[int],
     *,
     concentration: V,
-    scale: Operand = 1.0,
+    scale: Any = 1.0,
     dtype: DTypeLike = ...,
     rng: Any = None,
     tape: Tape | None = None,
@@ -1694,17 +1684,7 @@ def random_gamma(
     shape: int | Sequence[int],
     *,
     concentration: Plain,
-    scale: V,
-    dtype: DTypeLike = ...,
-    rng: Any = None,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def random_gamma(
-    shape: int | Sequence[int],
-    *,
-    concentration: Plain,
-    scale: Plain = 1.0,
+    scale: Any = 1.0,
     dtype: DTypeLike = ...,
     rng: Any = None,
     tape: Tape | None = None,

@@ -5,6 +5,7 @@ Made from the table of ops by ``python -m tools.reference``; do not edit.
 
 from odyssey.objective import scipy_objective
 from odyssey.optim.adadelta import Adadelta, adadelta
+from odyssey.optim.adafactor import Adafactor, adafactor
 from odyssey.optim.adagrad import AdaGrad, adagrad
 from odyssey.optim.adam import Adam, AdamW, adam, adamw
 from odyssey.optim.adamax import Adamax, adamax
@@ -13,6 +14,8 @@ from odyssey.optim.declare import rule_of
 from odyssey.optim.groups import Group
 from odyssey.optim.lars import LARS, lars
 from odyssey.optim.lion import Lion, lion
+from odyssey.optim.muon import Muon, muon
+from odyssey.optim.nadam import NAdam, nadam
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.plateau import ReduceLROnPlateau
 from odyssey.optim.radam import RAdam, radam
@@ -21,7 +24,9 @@ from odyssey.optim.rule import Rule
 from odyssey.optim.schedules import (
     CosineAnnealingLR,
     ExponentialLR,
+    LambdaLR,
     MultiStepLR,
+    OneCycleLR,
     Schedule,
     StepLR,
     WarmupCosineLR,
@@ -33,7 +38,9 @@ __all__ = [
     "CosineAnnealingLR",
     "ExponentialLR",
     "Group",
+    "LambdaLR",
     "MultiStepLR",
+    "OneCycleLR",
     "Optimizer",
     "ReduceLROnPlateau",
     "Rule",
@@ -47,6 +54,8 @@ __all__ = [
     "rule_of",
     "Adadelta",
     "adadelta",
+    "Adafactor",
+    "adafactor",
     "AdaGrad",
     "adagrad",
     "Adam",
@@ -59,6 +68,10 @@ __all__ = [
     "lars",
     "Lion",
     "lion",
+    "Muon",
+    "muon",
+    "NAdam",
+    "nadam",
     "RAdam",
     "radam",
     "RMSprop",

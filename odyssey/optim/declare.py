@@ -37,7 +37,8 @@ def rule_of(
     them on by ``Optimizer.__init__(**locals())``. They are checked here: where the default is a
     flag, that it is one; a tuple, that all are numbers in [0, 1); a number, or where there is no
     default, that it is finite and not negative, and in the interval that the class's ``_ranges``
-    has for it, if any. What a setting means to others is up to the decorated function.
+    has for it, if any, which may allow negative numbers. What a setting means to others is up to
+    the decorated function.
 
     Returns:
         A decorator. The function becomes the pure face: it takes the settings as the class does.
@@ -123,8 +124,9 @@ def _setting_check(who: str, name: str, default: Any, interval: str | None) -> C
     """Return the check of a setting, which returns the setting as rules get it."""
     if isinstance(default, bool):
         return partial(check_flag, who, name)
-    if isinstance(default, tuple):
-        return partial(_check_decay_factors, who, name, len(default))
+    if isinstance(default, tuple) and None not in default:
+        within = interval or "[0, 1)"
+        return partial(_check_number_tuple, who, name, len(default), within)
     if default is REQUIRED or isinstance(default, (int, float)):
         return partial(_check_non_negative, who, name, interval)
     return lambda value: value
@@ -137,6 +139,8 @@ def _check_non_negative(who: str, name: str, interval: str | None, value: Any) -
     """
     if isinstance(value, Symbol):
         return value
+    if interval is not None and interval[1] == "-":  # a setting that may be negative
+        return check_number(who, name, value, interval)
     try:
         plain = check_number(who, name, value, "[0, inf)")
     except SettingError:
@@ -149,8 +153,10 @@ def _check_non_negative(who: str, name: str, interval: str | None, value: Any) -
     return value if isinstance(value, ARRAYS) else plain
 
 
-def _check_decay_factors(who: str, name: str, count: int, values: Any) -> tuple[float, ...]:
-    """Return factors of averages, each in [0, 1)."""
+def _check_number_tuple(
+    who: str, name: str, count: int, interval: str, values: Any
+) -> tuple[float, ...]:
+    """Return several numbers in an interval, by default factors of averages, in [0, 1)."""
     wanted = {2: "two"}.get(count, str(count))
     try:
         parts = tuple(values)
@@ -158,12 +164,12 @@ def _check_decay_factors(who: str, name: str, count: int, values: Any) -> tuple[
             raise TypeError
     except STUMBLES:
         raise DTypeError(
-            f"{who}: {name}={format_value(values)}; pass {wanted} numbers in [0, 1)"
+            f"{who}: {name}={format_value(values)}; pass {wanted} numbers in {interval}"
         ) from None
     try:
-        return tuple(check_number(who, name, part, "[0, 1)") for part in parts)
+        return tuple(check_number(who, name, part, interval) for part in parts)
     except SettingError:
         raise SettingError(
             f"{who}: {name}={format_value(values)}; {'both' if count == 2 else 'all'} must lie in "
-            "[0, 1)"
+            f"{interval}"
         ) from None

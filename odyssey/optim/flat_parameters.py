@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from operator import setitem
 from typing import Any
@@ -65,7 +66,14 @@ class FlatParameters:
         # The numbers that updates compute with: the data itself, but for float16.
         self.work = self.data if wide == real else aligned_zeros(size, wide)
         self.grads = aligned_zeros(size if len(params) > 1 else 0, wide)
-        self.slots = {slot: aligned_zeros(size, wide) for slot in self.names}
+        # A rule that knows shapes has each parameter alone, and may have slots of other shapes.
+        self.shaped = group.rule().slot_shape is not None
+        self.slot_shapes = {n: group.rule().shape_of_slot(n, params[0].shape) for n in self.names}
+        sizes = {
+            name: math.prod(shape) * width if self.shaped else size
+            for name, shape in self.slot_shapes.items()
+        }
+        self.slots = {slot: aligned_zeros(length, wide) for slot, length in sizes.items()}
         self.steps = np.zeros(len(params), np.int64)
         elementwise = group.rule().elementwise
         self.block = BLOCK_SIZE if elementwise and size > 2 * BLOCK_SIZE else size
@@ -115,10 +123,17 @@ class FlatParameters:
         memories = {slot: flat.view(StateMemory) for slot, flat in self.slots.items()}
         steps = self.steps.view(StateMemory)
         for j, state in enumerate(states):
-            views = {slot: self.param_view(memory, j) for slot, memory in memories.items()}
+            views = {slot: self._slot_view(slot, memory, j) for slot, memory in memories.items()}
             for name, view in (views | {"steps": steps[j : j + 1].reshape(())}).items():
                 view[...] = state[name]._array
                 state[name]._array = packed_view(view)
+
+    def _slot_view(self, slot: str, flat: Array, j: int) -> Array:
+        """Return the view of a slot of parameter number ``j``, in its shape."""
+        if not self.shaped:
+            return self.param_view(flat, j)
+        dtype = self.dtype if flat.dtype == self.data.dtype else flat.dtype
+        return flat.view(dtype).reshape(self.slot_shapes[slot])
 
     def gather_gradients(self, refuse: Callable[[int], None] | None) -> Array | None:
         """Return the flat gradients, or None if this object no longer fits its group.
@@ -182,6 +197,8 @@ class FlatParameters:
 
     def _update_for(self, j: int | None, rule: Rule, g: Array, steps: int, quiet: bool) -> Plan:
         """Return the calls that update parameter number ``j``, or all, from the gradient ``g``."""
+        if self.shaped:
+            return self._shaped_calls(rule, g, steps)
         program = self.group.program(self.work.dtype) if quiet else None
         if program is None:
             return self._pure_calls(rule, 0 if j is None else self.slices[j].start, g, steps)
@@ -239,6 +256,16 @@ class FlatParameters:
         if self.dtype == self.work.dtype:
             return flat
         return np.ascontiguousarray(flat, state_dtype(self.dtype)).view(self.work.dtype)
+
+    def _shaped_calls(self, rule: Rule, g: Array, steps: int) -> Plan:
+        """Return the calls that copy the results of a rule that knows shapes."""
+        p = self.param_view(self.data, 0)
+        dtype = state_dtype(self.dtype)
+        wide, shaped = p.astype(dtype, copy=False), g.view(dtype).reshape(p.shape)
+        slots = {slot: self._slot_view(slot, flat, 0) for slot, flat in self.slots.items()}
+        value, new = rule.stepped(shaped, {"steps": steps, **slots}, wide)
+        pairs = [(p, value), *((view, new[slot]) for slot, view in slots.items())]
+        return [(setitem, view, ..., _exclusive_result(made, view)) for view, made in pairs]
 
     def _pure_calls(self, rule: Rule, start: int, grads: Array, steps: int) -> Plan:
         """Return the calls that copy the pure rule's results from ``start`` on, block by block."""

@@ -352,10 +352,12 @@ class Optimizer:
             raise ShapeError(
                 f"load_state_dict: state of {len(state)} parameters came for {len(self.params)}"
             )
-        for k, s in enumerate(state):
+        rules = [group.rule() for group in self.groups for _ in group.params]
+        for k, (s, rule) in enumerate(zip(state, rules, strict=True)):
             for name, value in s.items():
                 value = as_array("load_state_dict", f"{name} of {self._param_name(k)}", value)
-                expected = () if name == "steps" else self.params[k].shape
+                shape = self.params[k].shape
+                expected = () if name == "steps" else rule.shape_of_slot(name, shape)
                 dtype = state_dtype(self.params[k].dtype)
                 dtype = np.dtype(np.int64) if name == "steps" else dtype
                 if not np.can_cast(_dtype_of(name, value), dtype, "same_kind"):

@@ -12,6 +12,7 @@ from odyssey import ops
 from odyssey.checks import describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError
+from odyssey.spec import Shape
 from odyssey.table.real_operands import real_dtype
 from odyssey.table.value import NUMBERS, Symbol, Value
 from odyssey.tree import leaves, same_tree, unflatten
@@ -52,24 +53,34 @@ class Rule:
             joined; a complex parameter is then two real ones, its parts. Rules that are not
             take complex arrays as they are.
         start: The value that the slots begin with, in each part of a complex number.
+        slot_shape: For a rule that is not elementwise, ``slot_shape(slot, shape)``: the shape of a
+            slot for a parameter of a shape. ``step`` then gets arrays in their shapes, else it may
+            get them flat.
     """
 
     slots: tuple[str, ...]
     step: Callable[[Any, State, Any], tuple[Any, State]]
     elementwise: bool = True
     start: float = 0.0
+    slot_shape: Callable[[str, Shape], Shape] | None = None
+
+    def shape_of_slot(self, slot: str, shape: Shape) -> Shape:
+        """Return the shape of a slot for a parameter of a shape."""
+        return shape if self.slot_shape is None else self.slot_shape(slot, shape)
 
     def init(self, params: Any) -> list[State]:
         """Return the state before the first step: one record for each leaf, in order."""
         _check_arrays("init: params", leaves(params))
         return [
-            {"steps": 0} | {slot: self._first(p.shape, state_dtype(p.dtype)) for slot in self.slots}
+            {"steps": 0} | {slot: self._first_slot(slot, p) for slot in self.slots}
             for p in leaves(params)
         ]
 
-    def _first(self, shape: Any, dtype: Any) -> Any:
+    def _first_slot(self, slot: str, p: Any) -> Any:
+        """Return what a slot of a parameter begins with."""
+        dtype = state_dtype(p.dtype)
         start = complex(self.start, self.start) if dtype.kind == "c" else self.start
-        return np.full(shape, start, dtype)
+        return np.full(self.shape_of_slot(slot, p.shape), start, dtype)
 
     def update(self, grads: Any, state: list[State], params: Any) -> tuple[Any, list[State]]:
         """Return new parameters and new state; the arguments stay as they are.

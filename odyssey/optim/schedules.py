@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import copy, deepcopy
 from typing import Any, ClassVar
 
-from odyssey.checks import check_int, check_number, few_digits, format_value
+from odyssey.checks import (
+    check_callable,
+    check_choice,
+    check_flag,
+    check_int,
+    check_number,
+    few_digits,
+    format_value,
+)
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError, SettingError
 from odyssey.optim.groups import defaults_of
@@ -23,7 +31,9 @@ from odyssey.table.store import store
 __all__ = [
     "CosineAnnealingLR",
     "ExponentialLR",
+    "LambdaLR",
     "MultiStepLR",
+    "OneCycleLR",
     "Schedule",
     "StepLR",
     "WarmupCosineLR",
@@ -50,6 +60,9 @@ class Schedule:
     # The attributes of its progress that its repr shows.
     _standing: ClassVar[tuple[str, ...]] = ("steps",)
 
+    # Attributes that are not saved.
+    _unsaved: ClassVar[frozenset[str]] = frozenset({"optimizer"})
+
     def __init__(self, optimizer: Optimizer, **settings: Any) -> None:
         if not isinstance(optimizer, Optimizer):
             raise DTypeError(
@@ -69,7 +82,7 @@ class Schedule:
 
     def _check_setting(self, name: str, value: Any) -> Any:
         who = type(self).__name__
-        if name in ("base_rates", "rates", "min_lrs"):
+        if name in ("base_rates", "rates", "min_lrs", "max_lrs"):
             if not isinstance(value, (list, tuple)):
                 raise DTypeError(f"{who}: {name}={format_value(value)}; pass a list of numbers")
             return [_checked_number(who, name, one, "[0, inf)") for one in value]
@@ -114,8 +127,7 @@ class Schedule:
         """Return the calls that a step makes, for one ``commit``."""
         after = copy(self)
         after.steps += 1
-        pairs = zip(self._rates(), self.base_rates, strict=True)
-        return self._state_calls(vars(after), [after._next(rate, base) for rate, base in pairs])
+        return self._state_calls(vars(after), after._next_rates(self._rates()))
 
     def _set_state(self, state: dict[str, Any], rates: list[float]) -> None:
         """Set attributes and learning rates, both or neither."""
@@ -125,10 +137,18 @@ class Schedule:
         """Return the calls that set attributes and learning rates."""
         groups = self.optimizer.groups
         changes = [
-            group.with_settings(learning_rate=rate)
+            group.with_settings(learning_rate=rate, **self._other_settings(group, state))
             for group, rate in zip(groups, rates, strict=True)
         ]
         return [*self.optimizer._settings_calls(changes), (vars(self).update, state)]
+
+    def _next_rates(self, rates: list[float]) -> list[float]:
+        """Return the rate of each group after ``self.steps`` steps; the previous are ``rates``."""
+        return [self._next(*pair) for pair in zip(rates, self.base_rates, strict=True)]
+
+    def _other_settings(self, group: Any, state: dict[str, Any]) -> dict[str, Any]:
+        """Return what the schedule sets in a group beside its rate, in a state of its own."""
+        return {}
 
     def _next(self, rate: float, base: float) -> float:
         """Return the rate after ``self.steps`` steps; the previous rate was ``rate``."""
@@ -136,7 +156,8 @@ class Schedule:
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the schedule stands, its settings, and the present learning rates."""
-        own = {name: deepcopy(value) for name, value in vars(self).items() if name != "optimizer"}
+        saved = [(n, v) for n, v in vars(self).items() if n not in self._unsaved]
+        own = {name: deepcopy(value) for name, value in saved}
         return own | {"rates": self._rates()}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -242,6 +263,210 @@ class ExponentialLR(Schedule):
 
     def _next(self, rate: float, base: float) -> float:
         return rate * self.gamma
+
+
+class LambdaLR(Schedule):
+    """Multiply the rate at the start by a function of the number of steps.
+
+    After ``t`` steps, from the schedule's making on (``t = 0``), the rate is ``base * fn(t)``.
+
+    Args:
+        optimizer: Its rates, as they are now, are the ``base``.
+        lr_lambda: The function ``fn``; or a list of functions, one for each group. Functions are
+            not saved: a loaded schedule keeps those that it was made with.
+
+    >>> from odyssey import Variable
+    >>> from odyssey.optim import SGD
+    >>> optimizer = SGD(Variable(1.0, requires_grad=True), learning_rate=1.0)
+    >>> schedule = LambdaLR(optimizer, lambda t: 1 / (1 + t))
+    >>> for _ in range(3):
+    ...     print(optimizer.learning_rate)
+    ...     schedule.step()
+    1.0
+    0.5
+    0.3333333333333333
+    """
+
+    lr_lambda: list[Callable[[int], float]]
+    _unsaved = Schedule._unsaved | {"lr_lambda"}
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | Iterable[Callable[[int], float]],
+    ) -> None:
+        several = isinstance(lr_lambda, (list, tuple))
+        functions: Any = list(lr_lambda) if several else [lr_lambda]  # type: ignore[arg-type]
+        for function in functions:
+            check_callable(type(self).__name__, function)
+        super().__init__(optimizer, lr_lambda=functions)
+        if not several:
+            self.lr_lambda = functions * len(self.base_rates)
+        if len(self.lr_lambda) != len(self.base_rates):
+            raise OdysseyError(
+                f"LambdaLR: {len(self.lr_lambda)} functions came for {len(self.base_rates)} groups"
+            )
+        self._set_state({}, self._next_rates(self.base_rates))
+
+    def _next_rates(self, rates: list[float]) -> list[float]:
+        pairs = zip(self.base_rates, self.lr_lambda, strict=True)
+        factors = [(base, fn(self.steps)) for base, fn in pairs]
+        who = type(self).__name__
+        return [base * check_number(who, "lr_lambda", factor) for base, factor in factors]
+
+
+class OneCycleLR(Schedule):
+    """Let the rate climb to ``max_lr``, then fall far below its start (Smith and Topin 2018).
+
+    After ``t`` steps, from the schedule's making on (``t = 0``), with ``start = max_lr /
+    div_factor``, ``end = start / final_div_factor`` and ``n = total_steps``, the rate goes from
+    ``start`` to ``max_lr`` until ``t = pct_start * n - 1`` and to ``end`` until ``t = n - 1``,
+    where it stays. It is annealed by half a cosine or linearly.
+
+    Args:
+        optimizer: Its rates are overwritten.
+        max_lr: The highest rate, a number or one for each group.
+        total_steps: The number of steps of the cycle.
+        pct_start: The share of steps in which the rate climbs, between 0 and 1.
+        anneal_strategy: ``"cos"`` or ``"linear"``.
+        cycle_momentum: Also let ``momentum``, or the first of ``betas``, go from ``max_momentum``
+            to ``base_momentum`` and back, as PyTorch does by default. A compiled step is compiled
+            anew for each momentum.
+        base_momentum: The momentum at the highest rate.
+        max_momentum: The momentum at the start and at the end.
+        div_factor: The highest rate divided by that at the start.
+        final_div_factor: The rate at the start divided by that at the end.
+        three_phase: Let the rate fall as it climbed, and then to the end, in a third phase.
+
+    >>> from odyssey import Variable
+    >>> from odyssey.optim import SGD
+    >>> optimizer = SGD(Variable(1.0, requires_grad=True), learning_rate=1.0)
+    >>> schedule = OneCycleLR(optimizer, 0.8, 5, pct_start=0.6, div_factor=8.0)
+    >>> for _ in range(6):
+    ...     print(round(optimizer.learning_rate, 5))
+    ...     schedule.step()
+    0.1
+    0.45
+    0.8
+    0.40001
+    1e-05
+    1e-05
+    """
+
+    max_lrs: list[float]
+    total_steps: int
+    pct_start: float
+    anneal_strategy: str
+    cycle_momentum: bool
+    base_momentum: float
+    max_momentum: float
+    div_factor: float
+    final_div_factor: float
+    three_phase: bool
+    _ranges = Schedule._ranges | {
+        "total_steps": "[2, inf)",
+        "pct_start": "(0, 1)",
+        "base_momentum": "[0, 1)",
+        "max_momentum": "[0, 1)",
+        "div_factor": "(0, inf)",
+        "final_div_factor": "(0, inf)",
+    }
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float | Iterable[float],
+        total_steps: int,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = False,
+        base_momentum: float = 0.85,
+        max_momentum: float = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+    ) -> None:
+        several = isinstance(max_lr, (list, tuple))
+        super().__init__(
+            optimizer,
+            max_lrs=list(max_lr) if several else [max_lr],  # type: ignore[arg-type]
+            total_steps=total_steps,
+            pct_start=pct_start,
+            anneal_strategy=anneal_strategy,
+            cycle_momentum=cycle_momentum,
+            base_momentum=base_momentum,
+            max_momentum=max_momentum,
+            div_factor=div_factor,
+            final_div_factor=final_div_factor,
+            three_phase=three_phase,
+        )
+        if not several:
+            self.max_lrs = self.max_lrs * len(self.base_rates)
+        if len(self.max_lrs) != len(self.base_rates):
+            raise OdysseyError(
+                f"OneCycleLR: {len(self.max_lrs)} rates came for {len(self.base_rates)} groups"
+            )
+        if self.cycle_momentum:
+            for group in optimizer.groups:
+                if not {"momentum", "betas"} & set(group.settings()):
+                    raise OdysseyError(
+                        f"OneCycleLR: {type(optimizer).__name__} has neither momentum nor betas; "
+                        "pass cycle_momentum=False"
+                    )
+        self._set_state({}, self._next_rates(self.base_rates))
+
+    def _check_setting(self, name: str, value: Any) -> Any:
+        who = type(self).__name__
+        if name == "anneal_strategy":
+            return check_choice(who, name, value, ("cos", "linear"))
+        if name in ("cycle_momentum", "three_phase"):
+            return check_flag(who, name, value)
+        if name == "total_steps":
+            value = check_int(who, name, value)
+        return super()._check_setting(name, value)
+
+    def _phase(self, steps: int) -> tuple[int, int, float]:
+        """Return the marks between which the cycle stands, and the share that is behind.
+
+        The marks are 0 at the start, 1 at the highest rate and 2 at the end.
+        """
+        ends = [(self.pct_start * self.total_steps - 1, 0, 1), (self.total_steps - 1, 1, 2)]
+        if self.three_phase:
+            ends.insert(1, (2 * self.pct_start * self.total_steps - 2, 1, 0))
+            ends[2] = (self.total_steps - 1, 0, 2)
+        begin, place = 0.0, float(min(steps, self.total_steps - 1))
+        for end, first, last in ends[:-1]:
+            if place <= end:
+                return first, last, (place - begin) / (end - begin) if end > begin else 1.0
+            begin = end
+        end, first, last = ends[-1]
+        return first, last, (place - begin) / (end - begin)
+
+    def _anneal(self, values: tuple[float, float, float], steps: int) -> float:
+        """Return a value between those at the start, at the highest rate and at the end."""
+        first, last, share = self._phase(steps)
+        start, end = values[first], values[last]
+        if self.anneal_strategy == "linear":
+            return (end - start) * share + start
+        return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
+
+    def _next_rates(self, rates: list[float]) -> list[float]:
+        starts = [highest / self.div_factor for highest in self.max_lrs]
+        marks = zip(starts, self.max_lrs, strict=True)
+        return [
+            self._anneal((start, highest, start / self.final_div_factor), self.steps)
+            for start, highest in marks
+        ]
+
+    def _other_settings(self, group: Any, state: dict[str, Any]) -> dict[str, Any]:
+        if not self.cycle_momentum:
+            return {}
+        values = self.max_momentum, self.base_momentum, self.max_momentum
+        momentum = self._anneal(values, state.get("steps", self.steps))
+        settings = group.settings()
+        if "betas" in settings:
+            return {"betas": (momentum, *settings["betas"][1:])}
+        return {"momentum": momentum}
 
 
 class CosineAnnealingLR(Schedule):

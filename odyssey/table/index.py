@@ -220,11 +220,14 @@ LOSSES = {
 
 OPTIMIZERS = {
     "odyssey.optim.adadelta": "Adadelta adadelta",
+    "odyssey.optim.adafactor": "Adafactor adafactor",
     "odyssey.optim.adagrad": "AdaGrad adagrad",
     "odyssey.optim.adam": "Adam AdamW adam adamw",
     "odyssey.optim.adamax": "Adamax adamax",
     "odyssey.optim.lars": "LARS lars",
     "odyssey.optim.lion": "Lion lion",
+    "odyssey.optim.muon": "Muon muon",
+    "odyssey.optim.nadam": "NAdam nadam",
     "odyssey.optim.radam": "RAdam radam",
     "odyssey.optim.rmsprop": "RMSprop rmsprop",
     "odyssey.optim.sgd": "SGD sgd",

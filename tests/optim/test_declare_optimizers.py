@@ -63,7 +63,8 @@ def test_settings_come_by_place_and_by_name_alike(kind):
     settings = {"learning_rate": 0.1} | settings_of(kind) | given(kind)
     by_place, by_name = kind([leaf()], *settings.values()), kind(params=[leaf()], **settings)
     assert by_place.settings() == by_name.settings() == settings
-    w, g = np.ones(3), np.full(3, 0.5)
+    shape = (3, 1) if kind is optim.Muon else 3
+    w, g = np.ones(shape), np.full(shape, 0.5)
     results = []
     for rule in (pure(kind)(*settings.values()), pure(kind)(**settings)):
         (p,), _ = rule.update([g], rule.init([w]), [w])
@@ -76,7 +77,9 @@ def test_a_setting_that_makes_no_sense_is_refused_by_class_and_rule_alike(kind):
     for name, default in settings_of(kind).items():
         wrong = "on" if isinstance(default, bool) else (0.5, 1.5) if default == () else -1.0
         if isinstance(default, tuple):
-            wrong = (0.5, 1.0)
+            wrong = (0.5, -1.0) if None in default else (0.5, 1.0)
+        elif isinstance(default, float) and default < 0:
+            wrong = 1.0
         messages = []
         for make in (lambda **s: kind([leaf()], **s), pure(kind)):
             with pytest.raises((SettingError, DTypeError), match=f"{kind.__name__}: {name}") as got:

@@ -34,7 +34,7 @@ cases = pytest.mark.parametrize("case", CASES)
 def flags():
     """Every class with each of its flags and shares on and off, all together."""
     for name, kind in optimizer_classes().items():
-        if kind is optim.LARS:
+        if kind in (optim.LARS, optim.Adafactor, optim.Muon):
             continue
         choices = {}
         for setting, default in settings_of(kind).items():

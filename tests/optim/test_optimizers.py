@@ -5,11 +5,22 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, optim
-from odyssey.errors import TapeError
+from odyssey.errors import DTypeError, OdysseyError, ShapeError, TapeError
 from odyssey.optim import SGD, Adam
-from support.optimizers import OPTIMIZERS, SHAPES, Reference, draw, lars, problem, same, step, wide
+from support.optimizers import (
+    OPTIMIZERS,
+    SHAPES,
+    Reference,
+    draw,
+    lars,
+    problem,
+    same,
+    step,
+    wide,
+)
 
 cases = pytest.mark.parametrize("case", OPTIMIZERS)
+ELEMENTWISE = [c for c in OPTIMIZERS if not c.startswith(("lars", "adafactor", "muon"))]
 
 # ------------------------------------------------------------------ the formulas
 
@@ -55,7 +66,9 @@ def test_a_pure_rule_equals_the_holder_bit_for_bit(case):
         np.testing.assert_array_equal(p.numpy(), value)
 
 
-@pytest.mark.parametrize("case", [c for c in OPTIMIZERS if not c.startswith("lars")])
+@pytest.mark.parametrize(
+    "case", [c for c in OPTIMIZERS if not c.startswith(("lars", "adafactor", "muon"))]
+)
 def test_a_complex_parameter_moves_as_its_real_and_imaginary_part(case):
     params, optimizer, _ = problem(case, [(3,), (2, 2)], np.complex128)
     _, _, formula, settings = OPTIMIZERS[case]
@@ -135,7 +148,8 @@ def test_a_loss_of_a_tape_goes_down(case):
 def training(case, dtype=np.float64):
     make, _, _, settings = OPTIMIZERS[case]
     rng = np.random.default_rng(1)
-    w, b = (Variable(rng.normal(size=s).astype(dtype), True, name="p") for s in ((4, 3), (3,)))
+    shapes = (4, 3), (1, 3) if make is optim.Muon else (3,)
+    w, b = (Variable(rng.normal(size=s).astype(dtype), True, name="p") for s in shapes)
     optimizer = make({"w": w, "b": b}, **settings)
 
     def train(x, y):
@@ -264,3 +278,60 @@ def test_a_parameter_frozen_when_a_step_is_compiled_stays():
     od.compile(train)(np.ones((8, 4)), np.ones((8, 3)))
     np.testing.assert_array_equal(b.numpy(), before)
     assert not np.array_equal(w.numpy(), start)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(optim.Adafactor, "Adafactor"), (optim.Muon, "Muon")])
+def test_complex_parameters_are_refused_where_the_rule_has_no_meaning_for_them(kind, name):
+    w = Variable(np.ones((2, 2), complex), True)
+    optimizer = kind([w])
+    w.grad = np.ones((2, 2), complex)
+    with pytest.raises(DTypeError, match=f"^{name}: a parameter is complex"):
+        optimizer.step()
+    np.testing.assert_array_equal(w.numpy(), np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2, 2)])
+def test_muon_refuses_what_is_no_matrix(shape):
+    w = wide(np.ones(shape))
+    w.grad = np.ones(shape)
+    with pytest.raises(ShapeError, match=r"^Muon: a parameter has shape .*another optimizer"):
+        optim.Muon([w]).step()
+
+
+def test_adafactor_remembers_rows_and_columns_alone():
+    optimizer = optim.Adafactor([wide(np.ones((3, 50, 40))), wide(np.ones(7))])
+    optimizer.step(allow_missing=True)
+    for p in optimizer.params:
+        p.grad = np.ones(p.shape)
+    optimizer.step()
+    first, second = optimizer.state_dict()["state"]
+    assert {n: np.shape(v) for n, v in first.items()} == {
+        "steps": (),
+        "rows": (3, 50, 1),
+        "columns": (3, 1, 40),
+        "square": (0,),
+    }
+    assert second["square"].shape == (7,)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"eps": 1e-3}, "eps=0.001; pass two numbers"),
+        ({"eps": (-1.0, 1e-3)}, "eps=-1.0"),
+        ({"beta2_decay": 0.5}, "beta2_decay=0.5"),
+        ({"d": 0.5}, "d=0.5"),
+    ],
+    ids=str,
+)
+def test_settings_of_adafactor_are_checked(settings, text):
+    with pytest.raises(OdysseyError, match=text):
+        optim.Adafactor([wide(1.0)], **settings)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"ns_steps": 1.5}, {"adjust_lr_fn": "none"}, {"ns_coefficients": (1.0, 2.0)}]
+)
+def test_settings_of_muon_are_checked(settings):
+    with pytest.raises(OdysseyError, match=next(iter(settings))):
+        optim.Muon([wide(np.ones((2, 2)))], **settings)

@@ -11,7 +11,9 @@ from odyssey.optim import (
     Adam,
     CosineAnnealingLR,
     ExponentialLR,
+    LambdaLR,
     MultiStepLR,
+    OneCycleLR,
     ReduceLROnPlateau,
     StepLR,
     WarmupCosineLR,
@@ -40,6 +42,13 @@ def warm_cosine(t, base):
     return 0.01 + (base - 0.01) * (1 + math.cos(math.pi * min((t - 4) / 10, 1.0))) / 2
 
 
+def one_cycle(t, base):
+    """Up from base to 4 base at 0.3 * 20 - 1 = 5, then down to base / 1e4 at 19."""
+    t = min(t, 19)
+    first, last, share = (base, 4 * base, t / 5) if t <= 5 else (4 * base, base / 1e4, (t - 5) / 14)
+    return last + (first - last) * (1 + math.cos(math.pi * share)) / 2
+
+
 # What makes the schedule, and the rate after t steps.
 SCHEDULES = {
     "step": (lambda o: StepLR(o, 3, gamma=0.5), lambda t, base: base * 0.5 ** (t // 3)),
@@ -58,6 +67,11 @@ SCHEDULES = {
         lambda t, base: base * (1 + math.cos(math.pi * t / 7)) / 2,
     ),
     "warmup": (lambda o: WarmupLR(o, 4), warm),
+    "function": (lambda o: LambdaLR(o, lambda t: 1 / (1 + t)), lambda t, base: base / (1 + t)),
+    "cycle": (
+        lambda o: OneCycleLR(o, [g.learning_rate * 4 for g in o.groups], 20, div_factor=4.0),
+        one_cycle,
+    ),
     "warmup_from_zero": (lambda o: WarmupLR(o, warmup_steps=4, start_factor=0.0), warm_from_zero),
     "no_warmup": (lambda o: WarmupLR(o, 0), lambda t, base: base),
     "warmup_cosine": (lambda o: WarmupCosineLR(o, 4, 14, eta_min=0.01), warm_cosine),
@@ -251,3 +265,54 @@ def test_a_state_of_another_schedule_is_refused_and_nothing_changes():
     with pytest.raises(OdysseyError, match="rates of 2 groups came for 1"):
         schedule.load_state_dict(StepLR(optimizer_of(0.5, 0.5), 2).state_dict())
     assert (optimizer.learning_rate, schedule.steps, schedule.base_rates) == (1.0, 0, [1.0])
+
+
+def test_a_function_for_each_group_and_none_of_them_saved():
+    optimizer = optimizer_of(1.0, 2.0)
+    schedule = LambdaLR(optimizer, [lambda t: 1 + t, lambda t: 10.0**-t])
+    schedule.step()
+    assert [group.learning_rate for group in optimizer.groups] == [2.0, 0.2]
+    assert "lr_lambda" not in schedule.state_dict()
+    other = LambdaLR(optimizer_of(1.0, 2.0), [lambda t: 5 + t, lambda t: 1])
+    other.load_state_dict(schedule.state_dict())
+    other.step()
+    assert [group.learning_rate for group in other.optimizer.groups] == [7.0, 2.0]
+    for wrong, text in (
+        ([lambda t: 1], "1 functions came for 2 groups"),
+        (3, "LambdaLR: 3"),
+        (lambda t: "x", "lr_lambda='x'"),
+    ):
+        with pytest.raises(OdysseyError, match=text):
+            LambdaLR(optimizer, wrong)
+    assert [group.learning_rate for group in optimizer.groups] == [2.0, 0.2]
+
+
+@pytest.mark.parametrize("make", [lambda w: SGD(w, 1.0, momentum=0.5), Adam], ids=["sgd", "adam"])
+def test_a_cycle_lets_the_momentum_fall_while_the_rate_climbs(make):
+    optimizer = make([wide(1.0)])
+    schedule = OneCycleLR(optimizer, 1.0, 11, pct_start=0.5, cycle_momentum=True)
+    found = []
+    for _ in range(12):
+        settings = optimizer.settings()
+        found.append(settings["betas"][0] if "betas" in settings else settings["momentum"])
+        schedule.step()
+    marks = [0.9 + 0.05 * math.cos(math.pi * t / 4.5) for t in range(5)]
+    np.testing.assert_allclose(found[:5], marks, rtol=1e-14)
+    assert found[10] == found[11] == pytest.approx(0.95, rel=1e-14)
+
+
+def test_a_cycle_that_cannot_be_is_refused():
+    optimizer = optimizer_of(1.0, 2.0)
+    for named, text in (
+        ({"max_lr": [1.0]}, "1 rates came for 2 groups"),
+        ({"pct_start": 1.5}, "pct_start=1.5"),
+        ({"total_steps": 1.5}, "total_steps=1.5"),
+        ({"anneal_strategy": "sin"}, "anneal_strategy='sin'"),
+    ):
+        with pytest.raises(OdysseyError, match=text):
+            OneCycleLR(optimizer, **{"max_lr": 1.0, "total_steps": 10, **named})
+    from odyssey.optim import AdaGrad
+
+    with pytest.raises(OdysseyError, match="AdaGrad has neither momentum nor betas"):
+        OneCycleLR(AdaGrad([wide(1.0)]), 1.0, 10, cycle_momentum=True)
+    assert [group.learning_rate for group in optimizer.groups] == [1.0, 2.0]

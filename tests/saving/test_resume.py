@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops, optim
-from support.optimizers import OPTIMIZERS, SHAPES, draw
+from support.optimizers import OPTIMIZERS, SHAPES, draw, shapes_for
 
 SCHEDULES = {
     "StepLR": lambda o: optim.StepLR(o, 2, 0.5),
@@ -92,7 +92,8 @@ def test_every_optimizer_goes_on_exactly(path, case, before, trained):
 
     def make(seed):
         own = settings if seed == 0 else {"learning_rate": 9.0}
-        return Training(seed, lambda params: kind(params, **own), SHAPES["mixed"])
+        shapes = shapes_for(kind, SHAPES["mixed"])
+        return Training(seed, lambda params: kind(params, **own), shapes)
 
     assert_resumes(path, make, before, trained)
 

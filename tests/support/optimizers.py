@@ -109,6 +109,89 @@ def adadelta(p, g, s, learning_rate=1.0, rho=0.9, eps=1e-6, weight_decay=0.0):
     return p - learning_rate * d
 
 
+def nadam(
+    p,
+    g,
+    s,
+    learning_rate=2e-3,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=0.0,
+    momentum_decay=4e-3,
+    decoupled_weight_decay=False,
+):
+    """Dozat 2016, with the momentum schedule of PyTorch."""
+    if decoupled_weight_decay:
+        p = p - learning_rate * weight_decay * p
+    else:
+        g = g + weight_decay * p
+    t = s["t"] = s.get("t", 0) + 1
+    u, after = (betas[0] * (1 - 0.5 * 0.96 ** (k * momentum_decay)) for k in (t, t + 1))
+    product = s["product"] = s.get("product", 1.0) * u
+    s["m"] = betas[0] * s.get("m", 0.0) + (1 - betas[0]) * g
+    s["v"] = betas[1] * s.get("v", 0.0) + (1 - betas[1]) * g**2
+    ahead = after * s["m"] / (1 - product * after) + (1 - u) * g / (1 - product)
+    return p - learning_rate * ahead / (np.sqrt(s["v"] / (1 - betas[1] ** t)) + eps)
+
+
+def adafactor(
+    p,
+    g,
+    s,
+    learning_rate=1e-2,
+    beta2_decay=-0.8,
+    eps=(None, 1e-3),
+    d=1.0,
+    weight_decay=0.0,
+):
+    """Shazeer and Stern 2018, algorithms 4 and 5, with the estimates of PyTorch."""
+    if not p.size:
+        return p
+    least = np.finfo(p.dtype).eps if eps[0] is None else eps[0]
+    t = s["t"] = s.get("t", 0) + 1
+    weight = t**beta2_decay
+    size = max(eps[1], np.sqrt(np.mean(p**2))) * min(learning_rate, 1 / math.sqrt(t))
+    p = p * (1 - learning_rate * weight_decay)
+    v = g**2
+    if p.ndim > 1:
+        s["r"] = (1 - weight) * s.get("r", 0.0) + weight * v.mean(-1, keepdims=True)
+        s["c"] = (1 - weight) * s.get("c", 0.0) + weight * v.mean(-2, keepdims=True)
+        v = s["r"] @ s["c"] / np.maximum(s["r"].mean(-2, keepdims=True), least)
+    else:
+        v = s["v"] = (1 - weight) * s.get("v", 0.0) + weight * v
+    u = g / np.sqrt(np.maximum(v, least**2))
+    return p - size * u / max(1.0, np.sqrt(np.mean(u**2)) / d)
+
+
+def muon(
+    p,
+    g,
+    s,
+    learning_rate=1e-3,
+    weight_decay=0.1,
+    momentum=0.95,
+    nesterov=True,
+    ns_coefficients=(3.4445, -4.775, 2.0315),
+    eps=1e-7,
+    ns_steps=5,
+    adjust_lr_fn=None,
+):
+    """Jordan et al. 2024: the polynomial of the singular values, which the iterations compute."""
+    s["m"] = momentum * s.get("m", 0.0) + (1 - momentum) * g
+    x = momentum * s["m"] + (1 - momentum) * g if nesterov else s["m"]
+    left, values, right = np.linalg.svd(x, full_matrices=False)
+    values = values / max(np.sqrt(np.sum(values**2)), eps)
+    a, b, c = ns_coefficients
+    for _ in range(ns_steps):
+        values = a * values + b * values**3 + c * values**5
+    rows, columns = p.shape
+    factor = math.sqrt(max(1, rows / columns))
+    if adjust_lr_fn == "match_rms_adamw":
+        factor = 0.2 * math.sqrt(max(rows, columns))
+    p = p * (1 - learning_rate * weight_decay)
+    return p - learning_rate * factor * (left * values) @ right
+
+
 def lion(p, g, s, learning_rate=1e-4, betas=(0.9, 0.99), weight_decay=0.0):
     """Chen et al. 2023, program 1 (lines of its Python)."""
     m = s.get("m", 0.0)
@@ -219,6 +302,53 @@ OPTIMIZERS = {
         adadelta,
         {"learning_rate": 0.3, "rho": 0.5, "eps": 1e-3, "weight_decay": 0.1},
     ),
+    "nadam": (optim.NAdam, optim.nadam, nadam, {"learning_rate": 0.01}),
+    "nadam_settings": (
+        optim.NAdam,
+        optim.nadam,
+        nadam,
+        {
+            "learning_rate": 0.1,
+            "betas": (0.5, 0.8),
+            "eps": 1e-3,
+            "weight_decay": 0.1,
+            "momentum_decay": 0.5,
+        },
+    ),
+    "nadam_decoupled": (
+        optim.NAdam,
+        optim.nadam,
+        nadam,
+        {"weight_decay": 0.1, "decoupled_weight_decay": True},
+    ),
+    "adafactor": (optim.Adafactor, optim.adafactor, adafactor, {}),
+    "adafactor_settings": (
+        optim.Adafactor,
+        optim.adafactor,
+        adafactor,
+        {
+            "learning_rate": 0.3,
+            "beta2_decay": -0.5,
+            "eps": (1e-2, 0.1),
+            "d": 2.0,
+            "weight_decay": 0.1,
+        },
+    ),
+    "muon": (optim.Muon, optim.muon, muon, {"learning_rate": 0.02}),
+    "muon_settings": (
+        optim.Muon,
+        optim.muon,
+        muon,
+        {
+            "learning_rate": 0.1,
+            "weight_decay": 0.0,
+            "momentum": 0.5,
+            "nesterov": False,
+            "ns_coefficients": (2.0, -1.5, 0.5),
+            "ns_steps": 3,
+            "adjust_lr_fn": "match_rms_adamw",
+        },
+    ),
     "lion": (optim.Lion, optim.lion, lion, {"learning_rate": 0.01}),
     "lion_decay": (
         optim.Lion,
@@ -252,9 +382,19 @@ class Reference:
         self.p = self.formula(self.p, g, self.state, **self.settings)
 
 
+def shapes_for(make, shapes):
+    """The shapes that an optimizer takes, made of any: of Muon matrices that have elements."""
+    if make is not optim.Muon:
+        return shapes
+    pairs = [s if len(s) == 2 else (math.prod(s), 1) for s in shapes]
+    pairs = [(40, 30) if s == (130, 130) else s for s in pairs]  # the formula needs an SVD
+    return [(max(rows, 1), max(columns, 1)) for rows, columns in pairs]
+
+
 def problem(case, shapes, dtype=np.float64):
     """Parameters, their optimizer and their references, from one start."""
     make, _, formula, settings = OPTIMIZERS[case]
+    shapes = shapes_for(make, shapes)
     starts = [draw(np.random.default_rng(7 + k), s, dtype) for k, s in enumerate(shapes)]
     params = [Variable(start, True, name=f"p{k}") for k, start in enumerate(starts)]
     references = [Reference(start, formula, settings) for start in starts]

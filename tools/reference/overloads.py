@@ -20,7 +20,7 @@ __all__ = ["ARRAYS", "SEQUENCES", "TYPES", "Overload", "operands_of", "overloads
 _NAMES = """
 A a anchor ar arr array ary b bias concentration condition d data f fill_value fp g high ind indices
 input k key log_probabilities log_rates logits low m mask mean means negatives p positives
-predictions q query running_mean running_var scale segment_ids source start std stop targets theta v
+predictions q query running_mean running_var segment_ids source start std stop targets theta v
 value values variances weight weights x x1 x2 xp y z
 """
 ARRAYS = frozenset(_NAMES.split())
