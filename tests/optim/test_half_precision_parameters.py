@@ -9,7 +9,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable
 from odyssey.optim import clipping
 from odyssey.optim.flat_parameters import SMALL_SIZE
-from support.optimizers import OPTIMIZERS, optimizer_classes
+from support.optimizers import OPTIMIZERS, optimizer_classes, shapes_for
 
 HALF = np.dtype(np.float16)
 SCALES = np.geomspace(1e-4, 1e4, 9)
@@ -45,14 +45,14 @@ def test_the_cases_are_all_optimizers():
 @pytest.mark.parametrize("alone", [False, True], ids=["packed", "alone"])
 @cases
 def test_a_hundred_steps_follow_float64_within_the_rounding_of_float16(case, alone):
-    shapes = [(SMALL_SIZE,)] if alone else [(9,), (18,)]
+    shapes = shapes_for(OPTIMIZERS[case][0], [(SMALL_SIZE,)] if alone else [(9,), (18,)])
     params, optimizer = made(case, shapes)
     formula, states = OPTIMIZERS[case][2], [{} for _ in params]
     rng = np.random.default_rng(3)
     for _ in range(6 if alone else 100):
         expected = []
         for p, state in zip(params, states, strict=True):
-            p.grad = g = draw_gradient(rng, p.size)
+            p.grad = g = draw_gradient(rng, p.size).reshape(p.shape)
             before = p.numpy().astype(float)
             known = decided_signs(case, state, g.astype(float))
             new = formula(before, g.astype(float), state, **settings_of_case(case))
