@@ -40,6 +40,7 @@ class Model:
 
 X = np.ones(3)
 ROWS = np.ones((5, 3))
+ANY_ROWS = {"x": {0: od.Dim("rows")}}
 
 
 def _closure(m: Model) -> tuple[Any, list[Any]]:
@@ -77,7 +78,7 @@ def _static(m: Model) -> tuple[Any, list[Any]]:
 
 
 def _dynamic(m: Model) -> tuple[Any, list[Any]]:
-    function = od.compile(lambda x: (x @ m.a).sum(), dynamic={"x": {0: od.Dim("rows")}})
+    function = od.compile(lambda x: (x @ m.a).sum(), dynamic=ANY_ROWS)
     return function, [(np.ones((n, 3)),) for n in (3, 3, 4, 5)]
 
 
@@ -237,3 +238,20 @@ def test_clear_cache_releases_what_programs_captured(collector_off: None) -> Non
     model.a = np.zeros(3)
     function.clear_cache()
     assert array() is None
+
+
+def test_a_further_size_of_a_dynamic_dimension_holds_no_trace() -> None:
+    model = Model()
+    function = od.compile(lambda x: {"y": (x @ model.a) ** 2, "z": x.sum()}, dynamic=ANY_ROWS)
+    for n in range(2, 5):
+        function(np.ones((n, 3)))
+    gc.collect()
+    before = len(gc.get_objects())
+    for n in range(5, 8):
+        function(np.ones((n, 3)))
+    gc.collect()
+    objects = gc.get_objects()
+    assert function.statistics().programs == 1
+    assert len(objects) - before < 3 * 50
+    # Of the first call, whose program for this size is not compiled yet.
+    assert sum(type(one).__name__ == "Trace" for one in objects) <= 1

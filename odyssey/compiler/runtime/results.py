@@ -45,7 +45,7 @@ from odyssey.table.value import (
     is_trainable,
     make_value,
 )
-from odyssey.tree import children_of, containers, extras_in, leaves, unflatten
+from odyssey.tree import children_of, containers, extras_in, leaves, map_tree, unflatten
 from odyssey.tree_rebuild import rebuild_container
 from odyssey.variable import Variable
 
@@ -154,6 +154,8 @@ class ResultBuilder:
         self.keeps_layout |= made.needs_layout
         self.derived = [*present, *views, *repeated]  # each of those before it
         self.bare = self._single and not self.derived
+        if not self.held:  # of the leaves, Symbols hold their trace: 18 kB for each size
+            self.tree = map_tree(lambda leaf: 0, self.tree)
         if not self.held:
             if len(set(own)) != len(own):
                 raise NotCompilableError("it returns one container twice")

