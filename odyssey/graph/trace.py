@@ -15,13 +15,11 @@ from odyssey.checks import user_line
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.ownership import (
     copy_with_layout,
-    is_referenced_elsewhere,
     is_uniform,
     same_bits,
     view_key,
 )
 from odyssey.errors import ShapeError, TapeError
-from odyssey.graph.alias_analysis import VIEWS, AliasAnalysis
 from odyssey.graph.captured_names import UniqueLabels, captured_names_or_none
 from odyssey.graph.graph import Graph, Instruction, Ref, ScalarInput, Splat, State, free_values
 from odyssey.graph.subgraphs import Loop, has_leaks, loop_row, make_subgraph
@@ -97,7 +95,6 @@ class Trace:
         self._current: dict[int, Any] = {}
         self._grads: dict[int, tuple[Variable, Any]] = {}
         self._labels = UniqueLabels()
-        self._aliases = AliasAnalysis(self.graph)
         # Subgraphs: the list that instructions are appended to; for each subgraph that is being
         # traced, the first id of its Variables.
         self._instructions = self.graph.instructions
@@ -131,7 +128,6 @@ class Trace:
             held.clear()
         self._deferred_groups.clear()
         self._arguments.clear()
-        self._aliases.clear()
         self.scalar_inputs.clear()
 
     def _argument(self, value: Any) -> Any:
@@ -190,7 +186,6 @@ class Trace:
             value = concrete(value, "it is returned")
             is_data = isinstance(value, (Symbol, *ARRAY_LIKE))
             self.graph.outputs.append(self._operand(value) if is_data else value)
-            self._aliases.check_reads([value])
         self._refuse_leaks()
 
     def _finish_gradient(self, variable: Variable, grad: Any) -> None:
@@ -278,10 +273,7 @@ class Trace:
         if row.has_side_effect:
             self.only_eagerly(f"{row.name} is ordered: it does something beside its result")
         operands = tuple(self._operand(v) for v in values)
-        self._aliases.check_reads(values)
         results = [self.symbol(spec) for spec in result_specs]
-        if row.name in VIEWS:
-            self._aliases.propagate(values, results[0])
         ids = tuple(result.id for result in results)
         self._instructions.append(Instruction(row, operands, options, ids, result_specs))
         return results[0] if row.pack_results is None else row.pack_results(results)
@@ -328,7 +320,6 @@ class Trace:
         if isinstance(data, Symbol) and (not variable.is_leaf or not self.is_own(variable)):
             return data
         if self.is_own(variable) and variable._id not in self._current:
-            self._aliases.note(variable, data, "a Variable that it made")
             return data
         return self.adopt(variable)
 
@@ -345,7 +336,6 @@ class Trace:
         """Return the Symbol of the data of a Variable that outlives the run."""
         if variable._id not in self._current:
             symbol = self._add_state(variable, "data", variable._spec)
-            self._aliases.note(variable, symbol, self._labels.label(variable))
             self._current[variable._id] = symbol
         return self._current[variable._id]
 
@@ -360,12 +350,10 @@ class Trace:
         """Record the new value of a constant; one that the function made is changed itself."""
         self._refuse_written(variable)
         if self.is_own(variable) and variable._id not in self._current:
-            self._aliases.rebind(variable)
             MEMORY.become(variable, result)
             return
         self.adopt(variable)
         state = self._states[variable._id, "data"]
-        self._aliases.rebind(variable)
         state.gets_new_array = True
         self._set_data(variable, result._array)
 
@@ -373,9 +361,7 @@ class Trace:
         """Record the new data of a Variable; later reads return it."""
         self._refuse_written(variable)
         self.read(variable)
-        if isinstance(value, Symbol):
-            self._aliases.check_reads([value])
-        else:
+        if not isinstance(value, Symbol):
             value = as_array("assign", "the value", value)
         try:
             value = broadcast_to(value, variable.shape) if value.shape != variable.shape else value
@@ -385,24 +371,13 @@ class Trace:
             ) from None
         if value.dtype != variable.dtype:
             value = astype(value, variable.dtype)
-        self._aliases.write(variable)
-        self._check_unaliased(variable)
         self._set_data(variable, value)
-
-    def _check_unaliased(self, variable: Any) -> None:
-        """Note a write to an array that the function holds itself, or a view of it."""
-        box = [self._current.get(variable._id, variable._array)]
-        # Constants hold a reference each, which no user can see.
-        constants = sum(data is box[0] for data, _ in self._constants.values())
-        if is_referenced_elsewhere(box, 0, 1 + constants):
-            self.only_eagerly("it writes to an array that it has, or has a view of")
 
     def _set_data(self, variable: Any, value: Any) -> None:
         """Give a Variable a value, in an array that no other Variable shares."""
         is_symbol = isinstance(value, Symbol)
         value = TracedArray(value.spec, self, value.id) if is_symbol else copy_with_layout(value)
         if variable._id in self._current:
-            self._aliases.note(variable, value, self._labels.label(variable))
             self._current[variable._id] = value
         else:
             variable._array = value
@@ -524,7 +499,6 @@ class Trace:
         }
         loop = loop._replace(numbers=tuple(numbers.values()))
         values = [o if isinstance(o, Symbol) else np.asarray(o) for o in (*operands, *captured)]
-        self._aliases.check_reads(values)
         refs = (*map(self._operand, values), *loop.numbers)
         specs = loop.specs()
         results = tuple(map(self.symbol, specs))

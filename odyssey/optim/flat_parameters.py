@@ -96,7 +96,8 @@ class FlatParameters:
     def _adopt_data(self, data: Array) -> None:
         """Move the parameters' numbers into ``data``, and let each parameter refer to its part."""
         memory = data.view(ParameterMemory)
-        views, plan = [], []
+        views: list[tuple[int, Variable, Array, Array | None]] = []
+        plan: Plan = []
         for j, p in enumerate(self.params):
             base = self.param_view(memory, j)
             base[...] = p._array

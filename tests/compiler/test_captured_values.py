@@ -8,7 +8,7 @@ import pytest
 
 import odyssey as od
 from odyssey import Variable, ops
-from odyssey.graph.alias_analysis import VIEWS
+from odyssey.compiler.runtime.results import VIEWS
 from support.cases import EVERY, draw
 
 START = np.arange(6.0)

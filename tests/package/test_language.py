@@ -77,7 +77,7 @@ PRIVATE_WORDS = {
     "seen": "visited",
     "settle": "resolve",
     "settled": "resolved",
-    "showing": "alias_analysis",
+    "showing": "alias analysis",
     "spell": "format",
     "spelled": "formatted, unrolled",
     "strange": "untrusted",

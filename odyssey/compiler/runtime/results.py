@@ -33,7 +33,6 @@ from odyssey.compiler.result_aliases import (
 from odyssey.compiler.runtime.executable import Executable
 from odyssey.devices.ownership import owner_of
 from odyssey.errors import OdysseyError
-from odyssey.graph.alias_analysis import VIEWS
 from odyssey.graph.graph import Graph, Ref, Splat
 from odyssey.table.value import (
     Info,
@@ -49,8 +48,11 @@ from odyssey.tree import children_of, containers, extras_in, leaves, map_tree, u
 from odyssey.tree_rebuild import rebuild_container
 from odyssey.variable import Variable
 
-__all__ = ["ResultLeaf", "ResultBuilder", "NotCompilableError"]
+__all__ = ["NotCompilableError", "ResultBuilder", "ResultLeaf", "VIEWS"]
 
+
+VIEWS = frozenset({"reshape", "transpose", "matrix_transpose", "broadcast_to"})
+"""Rows whose result may be a view of their operand; the results of all others are new arrays."""
 
 ALIASED_RESULTS = "two of its results share memory"
 
