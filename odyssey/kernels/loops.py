@@ -27,12 +27,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, update_wrapper
+from time import perf_counter
 from types import CellType, FunctionType
 from typing import Any, overload
 
 import numpy as np
 
 from odyssey.kernels import numba_module
+from odyssey.kernels.first_compilation import tell_first_compilation
 from odyssey.kernels.scalars import select
 
 __all__ = ["ByDtype", "Loop", "fma", "loop"]
@@ -104,6 +106,7 @@ class Loop:
 
     def _compile_for(self, values: list[Any]) -> Any:
         """Return the machine code for the types of values, from the disk cache if possible."""
+        begin = perf_counter()
         numba = numba_module()
         types = numba.types
         # numba accepts a writable array for a read-only parameter, but not the reverse.
@@ -118,7 +121,16 @@ class Loop:
         if dispatcher is None:
             dispatcher = self._dispatcher = self.numba_function(cache=True)
         dispatcher.compile(parameters)
+        if dispatcher.stats.cache_misses:  # there was no machine code on disk
+            tell_first_compilation(self._description(), perf_counter() - begin)
         return dispatcher.overloads[parameters].entry_point
+
+    def _description(self) -> str:
+        """Return the name of the loop; of a generated one, what its file says it computes."""
+        if self.function.__name__ != "elements":
+            return self.function.__qualname__
+        text = str(self.function.__globals__.get("__doc__") or self.function.__qualname__)
+        return text.partition(", element by element")[0].replace("<lambda>", "an elementwise op")
 
     def numba_function(self, cache: bool) -> Any:
         """Return the function compiled by numba, and compile the loops that it calls."""

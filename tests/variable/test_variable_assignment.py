@@ -236,15 +236,15 @@ def test_copies_are_of_the_class_of_a_user_and_have_what_it_adds(duplicate, kind
     "duplicate", [copy.copy, copy.deepcopy, pickle.dumps], ids=["copy", "deepcopy", "pickle"]
 )
 @pytest.mark.parametrize("kind", ["recorded", "untracked"])
-def test_results_are_not_copied(duplicate, kind):
+def test_results_that_a_tape_follows_are_not_copied(duplicate, kind):
     w = wide(2.0)
-    if kind == "recorded":
-        with GradientTape():
-            v = w * w
-    else:
-        v = w * w
+    v = w * w
+    with GradientTape():
+        v = w * w if kind == "recorded" else v
+        with pytest.raises(TapeError, match=r"detach\(\) it first"):
+            duplicate(v)
     with pytest.raises(TapeError, match=r"detach\(\) it first"):
-        duplicate(v)
+        pickle.dumps(v)
     assert float(copy.deepcopy(v.detach())) == 4.0
 
 
