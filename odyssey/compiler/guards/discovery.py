@@ -105,6 +105,7 @@ class GuardDiscovery:
         visitor: Function ``visitor(discovery, thing, path)`` that guards one object and visits
             what it refers to.
         guarding: Whether guards are made, or objects only enumerated.
+        tapes: Whether Variables on tapes are passed over, instead of refused.
 
     Attributes:
         guards: The guards that were made so far.
@@ -118,10 +119,13 @@ class GuardDiscovery:
     """
 
     def __init__(
-        self, visitor: Callable[[GuardDiscovery, Any, str], None], guarding: bool = True
+        self,
+        visitor: Callable[[GuardDiscovery, Any, str], None],
+        guarding: bool = True,
+        tapes: bool = False,
     ) -> None:
         self._visitor = visitor
-        self.guarding = guarding
+        self.guarding, self.tapes = guarding, tapes
         self.guards: list[terms.Guard] = []
         self.names = ReachedNames()
         self.variables: list[Variable] = []

@@ -178,13 +178,14 @@ class GuardSet:
         self._compile()
 
 
-def discover_guards(fn: Any, *args: Any) -> GuardSet:
+def discover_guards(fn: Any, *args: Any, tapes: bool = False) -> GuardSet:
     """Discover the guards of a function and of its arguments.
 
     Args:
         fn: The function.
         args: The arguments, pytrees. The caller compares arrays, numbers, strings and Variables in
             them, and the identity of other leaves; the attributes of these have guards.
+        tapes: Whether Variables have no guards, and may lie on tapes.
 
     >>> scale = [2.0]
     >>> fn = eval("lambda x: x * scale[0]", {"scale": scale, "__name__": "user"})
@@ -195,7 +196,7 @@ def discover_guards(fn: Any, *args: Any) -> GuardSet:
     >>> guards.holds(), guards.describe_change()
     (False, 'global scale[0]: 2.0 -> 3.0')
     """
-    discovery = GuardDiscovery(visit_object)
+    discovery = GuardDiscovery(visit_object, tapes=tapes)
     try:
         _reject_lazy_function(fn)
         receiver = _receiver_of(fn, args)

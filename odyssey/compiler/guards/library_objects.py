@@ -87,6 +87,8 @@ def _add_user_attributes(discovery: GuardDiscovery, thing: Any, path: str) -> No
 
 def _visit_variable(discovery: GuardDiscovery, value: Any, path: str) -> None:
     info = value._info
+    if discovery.tapes:
+        return
     if not isinstance(value._recording, Mark):
         raise Unguardable(f"it reaches {path}, which lies on a tape")
     if info is not None and info.home is not None and info.home() is not None:

@@ -58,6 +58,7 @@ class TraceAttempt:
         named: dict[str, Any],
         allow_unknown: bool = False,
         fixed_numbers: Mapping[str, str] | None = None,
+        instead: Callable[[], Any] | None = None,
     ):
         """Trace ``fn``.
 
@@ -67,6 +68,8 @@ class TraceAttempt:
             named: Its keyword arguments.
             allow_unknown: Whether to trace where not all can be undone.
             fixed_numbers: The numbers that are fixed, by path, and why; None for all.
+            instead: What is traced in the place of ``fn``, and calls it; without arguments. It
+                answers for the Variables on tapes that ``fn`` reaches.
         """
         self.scalar_inputs: dict[str, int] = {}
         self.fixed_numbers: dict[str, str] = {}
@@ -76,6 +79,7 @@ class TraceAttempt:
         self.numbers = SymbolicScalars(asked, trace := Trace())
         self._fixed = fixed_numbers
         self._allow_unknown = allow_unknown
+        self._instead = instead
         self.graph = trace.graph
         self.result: Any = None
         self.error: Exception | None = None
@@ -131,7 +135,8 @@ class TraceAttempt:
         locks: HeldLocks,
     ) -> None:
         try:
-            snapshot = Snapshot(fn, args, named, allow_unknown=self._allow_unknown, locks=locks)
+            settings: dict[str, Any] = {"allow_unknown": self._allow_unknown, "locks": locks}
+            snapshot = Snapshot(fn, args, named, tapes=self._instead is not None, **settings)
         except Exception as error:  # an object whose attributes raise
             self.error = _without_own_frame(error)
             return
@@ -147,7 +152,7 @@ class TraceAttempt:
         try:
             try:
                 snapshot.lock_large_arrays()
-                self.result = trace.run(fn, args, named)
+                self.result = trace.run(self._instead or fn, args, named)
                 self.graph.numbers = self.numbers.arithmetic if self.scalar_inputs else None
                 changed = snapshot.describe_change()
                 self.effects = changed and f"it writes to {changed}"

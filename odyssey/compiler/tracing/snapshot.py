@@ -76,6 +76,7 @@ class Snapshot:
         args: Its arguments, pytrees.
         allow_unknown: Whether a trace is allowed where not all of it can be undone.
         locks: Holds locks of users for as long as the trace takes; None to hold none.
+        tapes: Whether Variables have no guards, and may lie on tapes.
 
     Attributes:
         guards: The guards of all that a program of ``fn`` would depend on.
@@ -91,9 +92,10 @@ class Snapshot:
         *args: Any,
         allow_unknown: bool = False,
         locks: HeldLocks | None = None,
+        tapes: bool = False,
     ) -> None:
         roots = (fn, *args)
-        self.guards = discover_guards(fn, *args)
+        self.guards = discover_guards(fn, *args, tapes=tapes)
         named = named_objects(*roots) if self.guards.reason is None else None
         found = list(reachable(*roots)) if named is None else named.objects
         exclusive = _ExclusiveObjects(named, locks)

@@ -35,6 +35,7 @@ from odyssey.transforms.control_flow.derivatives import (
     split_tangents,
     unflatten_derivatives,
 )
+from odyssey.transforms.control_flow.programs import FEWEST_STEPS, program_runner
 from odyssey.transforms.control_flow.tracing import (
     LIVE,
     Body,
@@ -101,6 +102,16 @@ def scan(
     carry = Carry("scan", init)
     if not steps:
         return exclusive_results(init), _results_of_no_steps(f, init, xs)
+    if steps >= FEWEST_STEPS:
+        found = _scan_by_program(f, init, xs, steps, reverse)
+        if found is not None:
+            return found
+    return _scan_eagerly(f, carry, xs, steps, reverse)
+
+
+def _scan_eagerly(
+    f: Callable[..., Any], carry: Carry, xs: Any, steps: int, reverse: bool
+) -> tuple[Any, Any]:
     columns, ys = leaves(xs), StackedResults(steps)
     for k in range(steps - 1, -1, -1) if reverse else range(steps):
         x = unflatten(xs, [None if column is None else column[k] for column in columns])
@@ -108,6 +119,31 @@ def scan(
         carry.advance(after, k)
         ys.store(k, y)
     return exclusive_results(carry.tree), ys.stacked()
+
+
+def _scan_by_program(
+    f: Callable[..., Any], init: Any, xs: Any, steps: int, reverse: bool
+) -> tuple[Any, Any] | None:
+    """Run a scan by a program outside of ``compile``; None where it is to run step by step."""
+    flat, columns = leaves(init), leaves(xs)
+    trees: list[Any] = []
+    frozen = freeze_closure(f)
+
+    def body(values: Flat) -> Flat:
+        start, along = unflatten(init, values[: len(flat)]), unflatten(xs, values[len(flat) :])
+        if store() is MEMORY:
+            carry, ys = _scan_eagerly(frozen, Carry("scan", start), along, steps, reverse)
+        else:
+            carry, ys = _scan_symbolically(frozen, start, along, steps, reverse)
+        trees[:] = [ys]
+        return [*leaves(carry), *leaves(ys)]
+
+    operands = [*flat, *columns]
+    specs = [spec_of_leaf("scan", "xs", leaf, weak=True) for leaf in operands]
+    made = program_runner()("scan", [f], body, operands, (steps, *specs))
+    if made is None:
+        return None
+    return unflatten(init, made[: len(flat)]), unflatten(trees[0], made[len(flat) :])
 
 
 def _step_count(xs: Any, length: Any) -> int:

@@ -1,0 +1,672 @@
+"""Eager loops as programs: a long ``scan`` or ``while_loop`` outside of ``compile``.
+
+A loop calls ``run_loop`` with its body, a function of flat values that traces the loop as one
+instruction. The body is traced at each call, which takes as long as some steps do, so no guards
+are needed: the graph itself is the key of the program. Programs belong to the code of the step
+function and die with it.
+
+The results are recorded as one call, whose rules are programs as well: the derivative of a body is
+a body again, and so there are derivatives of every order. Each rule can also run op by op.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
+from threading import Lock, RLock
+from types import CodeType, MethodType, SimpleNamespace
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from odyssey.compiler.machine.jit import unavailable_reason
+from odyssey.compiler.machine.state_locks import PROGRAM_LOCKS
+from odyssey.compiler.runtime.executable import RAN, Executable
+from odyssey.compiler.tracing.attempt import TraceAttempt
+from odyssey.errors import OdysseyError, TapeError
+from odyssey.graph.graph import Graph, Ref, Splat
+from odyssey.graph.subgraphs import subgraph_signature
+from odyssey.graph.traced_array import TracedArray
+from odyssey.spec import intern, spec_of
+from odyssey.table.row import is_profiled
+from odyssey.table.scope import find_recording, no_grad, recordings_of, scopes
+from odyssey.table.store import MEMORY, store
+from odyssey.table.value import Mark, Symbol
+from odyssey.tape.gradient_mask import GradientMask
+from odyssey.transforms.call_nodes import record_call, split_saved, stored_array
+from odyssey.transforms.control_flow.derivatives import (
+    MaskedDerivative,
+    ReplayedBody,
+    body_jvp,
+    body_vjp,
+    flatten_derivatives,
+    is_recorded_sweep,
+    unflatten_derivatives,
+)
+from odyssey.transforms.control_flow.tracing import (
+    ARRAY,
+    LIVE,
+    Body,
+    Flat,
+    TracedBody,
+    fill_like,
+    graph_value,
+    is_number,
+    kinds_of,
+    spec_or_number,
+    trace_body,
+    wrap_variable,
+)
+from odyssey.variable import Variable
+
+__all__ = ["run_loop"]
+
+# Seconds that an op takes without a program, a tape and its sweep included.
+_SECONDS_AN_OP = 3e-6
+_SECONDS_A_RECORDED_OP = 12e-6
+# Expected seconds of an eager run from which on a trace, and a compilation, pay. A trace takes 5 to
+# 20 ms, a compilation 100 to 400.
+_WORTH_A_TRACE = 0.03
+_WORTH_A_PROGRAM = 0.25
+# Programs of one code object; and compilations in a row that no second run rewards, after which
+# its loops stay eager.
+_MOST_PROGRAMS = 16
+_MOST_UNREWARDED = 12
+# Kinds of loops of one code object that were refused, after which no other is traced.
+_MOST_REFUSED = 32
+
+
+class _Refusal(Exception):
+    """No program does what a loop does; it runs op by op.
+
+    Args:
+        why: In words.
+        lasting: Whether to run other calls of such a loop op by op at once.
+    """
+
+    def __init__(self, why: object, lasting: bool = False) -> None:
+        super().__init__(why)
+        self.lasting = lasting
+
+
+class _Program:
+    """A compiled body; one run at a time."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._outputs = graph.outputs
+        self._executable = Executable(graph)
+        self._places = {k: n for n, k in enumerate(self._executable.plan.written_outputs())}
+        self._lock: RLock = PROGRAM_LOCKS.new()
+        self._is_running = False
+
+    def run(self, arrays: Sequence[Any]) -> list[Any]:
+        """Return the outputs, in arrays that nobody else has.
+
+        Raises:
+            _Refusal: a check in the program failed, or the program runs already: this is a signal
+                handler or the garbage collector.
+        """
+        with self._lock:
+            if self._is_running:
+                raise _Refusal("it runs already")
+            self._is_running = True
+            try:
+                made = self._run(arrays)
+            except Exception as error:  # the eager run raises it in its own words
+                raise _Refusal(error) from error
+            finally:
+                self._is_running = False
+                self._executable.host_results = {}
+        if len(set(map(id, made))) < len(made):
+            made = [array.copy() for array in made]
+        return made
+
+    def _run(self, arrays: Sequence[Any]) -> list[Any]:
+        executable = self._executable
+        outs = [np.empty(shape, dtype) for shape, dtype in executable.outputs]
+        answer = executable.start(*executable.canonical_args(arrays), *outs)
+        if answer == RAN and len(executable.module.steps) > 1:
+            answer = executable.run_middle_steps()
+            answer = executable.rest() if answer == RAN else answer
+        if answer != RAN:
+            raise _Refusal("a check failed")
+        nodes: Any = executable.plan.outputs
+        return [
+            outs[self._places[k]]
+            if k in self._places
+            else output.array()
+            if isinstance(output, Splat)
+            else executable.host_results[nodes[k].id]
+            for k, output in enumerate(self._outputs)
+        ]
+
+
+class _Programs:
+    """The programs of one code object, and what is known of its loops.
+
+    Attributes:
+        refused: The kinds of its loops that run op by op.
+        is_hopeless: Whether all of them do.
+    """
+
+    def __init__(self) -> None:
+        self.refused: set[Any] = set()
+        self.is_hopeless = False
+        self._known: OrderedDict[Any, _Program] = OrderedDict()
+        self._unrewarded = 0
+        self._lock = Lock()
+
+    def find(self, key: Any, graph: Graph, may_compile: bool) -> _Program | None:
+        """Return the program for a graph; compile it if there is none."""
+        with self._lock:
+            found = self._known.get(key)
+            if found is not None:
+                self._known.move_to_end(key)
+                self._unrewarded = 0
+                return found
+            if not may_compile:
+                return None
+            self._unrewarded += 1
+            if self._unrewarded > _MOST_UNREWARDED:
+                self.is_hopeless = True
+                raise _Refusal("each call takes another program")
+        try:
+            made = _Program(graph)
+        except Exception as error:  # a fault of the compiler costs speed alone
+            self.is_hopeless = True
+            raise _Refusal(error) from error
+        with self._lock:
+            found = self._known.setdefault(key, made)
+            while len(self._known) > _MOST_PROGRAMS:
+                self._known.popitem(last=False)
+        return found
+
+
+_PROGRAMS: WeakKeyDictionary[CodeType, _Programs] = WeakKeyDictionary()
+
+
+def _code_of(fn: Any) -> CodeType | None:
+    """Return the code object that a function runs, or None."""
+    while True:
+        if isinstance(fn, partial):
+            fn = fn.func
+        elif isinstance(fn, MethodType):
+            fn = fn.__func__
+        elif hasattr(fn, "__wrapped__"):
+            fn = fn.__wrapped__
+        else:
+            break
+    found = getattr(fn, "__code__", None) or getattr(
+        getattr(type(fn), "__call__", None), "__code__", None
+    )
+    return found if isinstance(found, CodeType) else None
+
+
+# ------------------------------------------------------------------ bodies and their derivatives
+
+
+class _Replay(ReplayedBody):
+    """A body that derivatives run again; while no graph is traced, without a comparison."""
+
+    def call_and_verify(self, given: Flat) -> Flat:
+        return self.body(given) if store() is MEMORY else super().call_and_verify(given)
+
+
+class _Derivative:
+    """The body of a derivative: a function of a body's operands, and of cotangents or tangents.
+
+    Args:
+        who: For messages.
+        body: The body.
+        kinds: The kinds of its operands.
+        sources: The captured values that it depends on, by id.
+        parts: The positions of the outputs whose cotangents are given; or, of the inputs whose
+            tangents are, which are first the operands of kind LIVE and then the sources.
+        live: The positions of the outputs that are differentiated.
+        masked: Whether masks are kept.
+        forward: Whether it is the forward derivative.
+    """
+
+    def __init__(
+        self,
+        who: str,
+        body: Body,
+        kinds: Sequence[int],
+        sources: dict[int, Any],
+        parts: Sequence[int],
+        live: Sequence[int],
+        masked: bool,
+        forward: bool,
+    ) -> None:
+        self.who, self.body, self.kinds, self.sources = who, body, kinds, sources
+        self.parts, self.live, self.masked, self.forward = parts, live, masked, forward
+        self.tracked = [k for k, kind in enumerate(kinds) if kind == LIVE]
+        self.signature: tuple[Any, tuple[Any, ...]] = None, ()
+
+    def __call__(self, values: Flat) -> Flat:
+        operands = values[: len(self.kinds)]
+        derivatives = unflatten_derivatives(values[len(self.kinds) :], self.masked)
+        by_part = dict(zip(self.parts, derivatives, strict=True))
+        replay = _Replay(self.who, self.body, self.kinds, self._signature(operands))
+        return (self._jvp if self.forward else self._vjp)(replay, operands, by_part)
+
+    def _signature(self, operands: Flat) -> tuple[Any, ...]:
+        """Return the signature of the body in the present trace."""
+        if store() is MEMORY:
+            return ()
+        if self.signature[0] is store():
+            return self.signature[1]
+        traced = trace_body(self.body, operands, self.kinds, self)
+        if traced.sources.keys() != self.sources.keys():
+            raise TapeError(
+                f"{self.who}: run again for its derivative, the function uses other Variables than "
+                "at first; pass them as arguments"
+            )
+        return traced.ops_signature()
+
+    def _vjp(
+        self, replay: ReplayedBody, operands: Flat, seeds: dict[int, MaskedDerivative]
+    ) -> Flat:
+        sums = {id: MaskedDerivative.zero(v, self.masked) for id, v in self.sources.items()}
+        found, totals = body_vjp(replay, operands, seeds, sums, self.masked)
+        return flatten_derivatives([*[found[k] for k in self.tracked], *totals], self.masked)
+
+    def _jvp(
+        self, replay: ReplayedBody, operands: Flat, parts: dict[int, MaskedDerivative]
+    ) -> Flat:
+        count = len(self.tracked)
+        tangents = {self.tracked[j]: t for j, t in parts.items() if j < count}
+        ids = list(self.sources)
+        others = {ids[j - count]: t for j, t in parts.items() if j >= count}
+        _, found = body_jvp(replay, operands, tangents, others, self.masked)
+        return flatten_derivatives([found[k] for k in self.live], self.masked)
+
+
+# ------------------------------------------------------------------ traces
+
+
+class _Traced(NamedTuple):
+    """A traced body, as a graph of which all that varies is an input.
+
+    Attributes:
+        body: The trace.
+        graph: The graph: inputs are the operands that are no numbers, captured Variables, arrays.
+        key: A signature of the graph.
+        variables: The captured Variables.
+        arrays: The captured arrays.
+        ops: The number of ops in a run.
+    """
+
+    body: TracedBody
+    graph: Graph
+    key: Any
+    variables: list[Any]
+    arrays: list[Any]
+    ops: int
+
+
+def _trace(fn: Any, bodies: Callable[[], Iterable[TracedBody]]) -> list[_Traced]:
+    """Trace bodies of a loop.
+
+    Args:
+        fn: The function of the user that they call: all that it may change is restored.
+        bodies: Yields the traces.
+
+    Raises:
+        _Refusal: no graph can do what the functions do.
+    """
+    found: list[tuple[TracedBody, Graph]] = []
+
+    def run() -> None:
+        found.extend((traced, traced.graph()) for traced in bodies())
+
+    try:
+        attempt = TraceAttempt(fn, (), {}, instead=run)
+    except OdysseyError as error:
+        raise _Refusal(error, lasting=True) from error
+    graph = attempt.graph
+    refused = (
+        attempt.error
+        or attempt.effects
+        or graph.eager_reason
+        or attempt.guards is None
+        or attempt.guards.reason
+        or graph.cleared
+        or graph.missing_gradients
+        or graph.deferred_steps
+        or graph.hyperparameters
+        or graph.instructions
+        or any(state.update is not None or state.field != "data" for state in graph.states)
+    )
+    if refused:
+        raise _Refusal(refused, lasting=True)
+    return [_lifted(body, subgraph, graph) for body, subgraph in found]
+
+
+def _lifted(body: TracedBody, graph: Graph, around: Graph) -> _Traced:
+    """Return a traced body whose captured values are inputs of its graph."""
+    used = {o.id for i in graph.instructions for o in i.operands if isinstance(o, Ref)}
+    used.update(o.id for o in graph.outputs if isinstance(o, Ref))
+    states = [state for state in around.states if state.id in used]
+    constants = [id for id in graph.constants if id in used]
+    arrays = [graph.constants[id] for id in constants]
+    graph.inputs += [(state.id, state.spec) for state in states]
+    graph.inputs += [(id, spec_of(a)) for id, a in zip(constants, arrays, strict=True)]
+    graph.constants = {}
+    if any(i.row.impure or i.row.has_side_effect for i in _instructions(graph)):
+        raise _Refusal("an op has a side effect", lasting=True)
+    shim: Any = SimpleNamespace(graph=SimpleNamespace(constants=_all_constants(graph)))
+    inputs = [TracedArray(spec, shim, id) for id, spec in graph.inputs]
+    signature = subgraph_signature(graph.instructions, inputs, graph.outputs, shim)
+    key = (signature, tuple([spec for _, spec in graph.inputs]))
+    return _Traced(body, graph, key, [s.variable for s in states], arrays, _count_ops(graph))
+
+
+def _instructions(graph: Graph) -> list[Any]:
+    found = list(graph.instructions)
+    for one in graph.instructions:
+        loop = getattr(one.row, "loop", None)
+        for part in loop.subgraphs if loop is not None else ():
+            found += _instructions(part)
+    return found
+
+
+def _all_constants(graph: Graph) -> dict[int, Any]:
+    found = dict(graph.constants)
+    for one in graph.instructions:
+        loop = getattr(one.row, "loop", None)
+        for part in loop.subgraphs if loop is not None else ():
+            found |= _all_constants(part)
+    return found
+
+
+def _count_ops(graph: Graph) -> int:
+    """Return the number of ops that a run takes, those of inner loops at each step."""
+    total = 0
+    for one in graph.instructions:
+        loop = getattr(one.row, "loop", None)
+        if loop is None:
+            total += 1
+        else:
+            total += max(loop.steps, 1) * sum(map(_count_ops, loop.subgraphs))
+    return total
+
+
+# ------------------------------------------------------------------ calls
+
+
+class _Call:
+    """One call of a body, by a program.
+
+    Args:
+        who: For messages.
+        fn: The functions of the user that the body calls.
+        body: The body.
+        operands: Its operands.
+        programs: Where its programs are kept.
+        compiles: Whether to compile a program whatever it costs; None to decide by the cost.
+    """
+
+    def __init__(
+        self, who: str, fn: Any, body: Body, operands: Flat, programs: _Programs, compiles: bool
+    ) -> None:
+        self.who, self.fn, self.body, self.operands = who, fn, body, operands
+        self.programs, self.compiles = programs, compiles
+
+    def run(self) -> Flat:
+        """Return the outputs, recorded where the ops of the body would be.
+
+        Raises:
+            _Refusal: no program can do that.
+        """
+        self.home = self._recording()
+        self.kinds = kinds_of(self.home, self.operands)
+        traced = _trace(self.fn, self._bodies)
+        self.traced = forward = traced[0].body
+        self._refuse_other_recordings(traced[0])
+        self.live = [k for k, kind in enumerate(forward.kinds) if kind == LIVE]
+        program = self._program(traced[0])
+        arrays = [_array(v) for v in self.operands if v is not None and not is_number(v)]
+        captured = [_array(v) for v in (*traced[0].variables, *traced[0].arrays)]
+        made = program.run([*arrays, *captured])
+        if not _all_finite(made) and _all_finite([*arrays, *captured]):
+            raise _Refusal("NumPy would warn")  # the eager run does, at the line of the op
+        results = fill_like(made, forward.outputs)
+        if self.live:
+            self.backward = traced[1]
+            self._record(results, traced)
+        found = map(wrap_variable, results, forward.kinds)
+        return [v[()] if isinstance(v, np.ndarray) and not v.ndim else v for v in found]
+
+    def _recording(self) -> Any:
+        try:
+            found: Any = find_recording(self.who, self.operands, recordings_of(self.operands))
+        except OdysseyError as error:
+            raise _Refusal(error) from error
+        if isinstance(found, Mark) or found is None:
+            return None
+        if found.checks is not None or found.traced:
+            raise _Refusal("its tape looks at every value")
+        return found
+
+    def _refuse_other_recordings(self, traced: _Traced) -> None:
+        """Refuse captured Variables that are recorded elsewhere than the operands."""
+        given = [*self.operands, *traced.variables]
+        try:
+            found: Any = find_recording(self.who, given, recordings_of(given))
+        except OdysseyError as error:
+            raise _Refusal(error) from error
+        if (None if isinstance(found, Mark) else found) is not self.home:
+            raise _Refusal("a captured Variable is recorded")
+
+    def _program(self, traced: _Traced) -> _Program:
+        cost = traced.ops * (_SECONDS_AN_OP if self.home is None else _SECONDS_A_RECORDED_OP)
+        worth = self.compiles or cost > _WORTH_A_PROGRAM
+        found = self.programs.find(traced.key, traced.graph, worth)
+        if found is None:
+            raise _Refusal("a program does not pay", lasting=True)
+        return found
+
+    def _bodies(self) -> Iterator[TracedBody]:
+        """Trace the body, and what sweeps the call backward: now, as later it may differ."""
+        traced = trace_body(self.body, self.operands, self.kinds, self.home)
+        yield traced
+        live = [k for k, kind in enumerate(traced.kinds) if kind == LIVE]
+        if not live:
+            return
+        body = self._derivative(traced, live, live, traced.selects, False)
+        body.signature = store(), traced.ops_signature()
+        specs = [spec_or_number(graph_value(traced.outputs[k])) for k in live]
+        if traced.selects:
+            specs += [intern(spec.shape, np.dtype(bool)) for spec in specs]
+        kinds = [ARRAY if kind == LIVE else kind for kind in self.kinds]
+        values = [*self.operands, *specs]
+        yield trace_body(body, values, [*kinds, *[ARRAY] * len(specs)], None)
+        body.signature = None, ()
+
+    def _derivative(
+        self,
+        traced: TracedBody,
+        parts: Sequence[int],
+        live: Sequence[int],
+        masked: bool,
+        forward: bool,
+    ) -> _Derivative:
+        return _Derivative(
+            self.who, self.body, self.kinds, traced.sources, parts, live, masked, forward
+        )
+
+    # -------------------------------------------------------------- recording
+
+    def _record(self, results: Flat, traced: Sequence[_Traced]) -> None:
+        """Record the call; results that are differentiated become Variables."""
+        home, forward = self.home, self.traced
+        self.tracked = [k for k, kind in enumerate(self.kinds) if kind == LIVE]
+        inputs = [*[self.operands[k] for k in self.tracked], *forward.sources.values()]
+        self.count = len(inputs)
+        sources = {id(v): len(self.tracked) + j for j, v in enumerate(forward.sources.values())}
+        kept: list[Any] = []
+
+        def keep(value: Any) -> tuple[bool, int]:
+            kept.append(home.keep_array(_array(value)))
+            return False, len(kept) - 1
+
+        # Where each operand, and each captured value of the backward program, is to be found: among
+        # the inputs of the call, or what it keeps; None where it is itself.
+        self.places = [
+            (True, self.tracked.index(k))
+            if k in self.tracked
+            else None
+            if value is None or is_number(value)
+            else keep(value)
+            for k, value in enumerate(self.operands)
+        ]
+        backward = traced[1]
+        self.captured = [
+            (True, sources[id(v)]) if id(v) in sources else keep(v)
+            for v in (*backward.variables, *backward.arrays)
+        ]
+        made = record_call(
+            home,
+            self.who,
+            inputs,
+            [results[k] for k in self.live],
+            partial(self._rule, False),
+            partial(self._rule, True),
+            kept,
+            forward.selects,
+            forward.has_poles,
+        )
+        for k, value in zip(self.live, made, strict=True):
+            results[k] = value
+
+    def _rule(
+        self, forward: bool, parts: dict[int, Any], kept: tuple[Any, ...], chosen: dict[int, Any]
+    ) -> list[Any]:
+        """Return the derivatives of the results from those of the inputs, or vice versa."""
+        given, rest = split_saved(kept, self.count)
+        masked = self.traced.selects or bool(chosen)
+        recorded = is_recorded_sweep(parts, given)
+        with nullcontext() if recorded else no_grad():
+            derivatives = {
+                j: MaskedDerivative.with_mask(g, chosen.get(j), masked) for j, g in parts.items()
+            }
+            found = None
+            if not (forward or recorded) and masked == self.traced.selects:
+                found = self._sweep_by_program(derivatives, given, rest)
+            if found is None:
+                found = self._sweep(forward, derivatives, given, rest, masked)
+        results = unflatten_derivatives(found, masked)
+        chosen.clear()
+        if masked:
+            chosen.update(
+                (k, GradientMask(partial(graph_value, p.mask))) for k, p in enumerate(results)
+            )
+        return [part.value for part in results]
+
+    def _values(self, given: Sequence[Any], rest: Sequence[Any]) -> Flat:
+        """Return the operands, with the inputs of the sweep put in."""
+        return [
+            value
+            if place is None
+            else given[place[1]]
+            if place[0]
+            else wrap_variable(rest[place[1]], kind)
+            for value, place, kind in zip(self.operands, self.places, self.kinds, strict=True)
+        ]
+
+    def _sweep_by_program(
+        self, parts: dict[int, MaskedDerivative], given: Sequence[Any], rest: Sequence[Any]
+    ) -> Flat | None:
+        """Return the cotangents, by the program that was traced with the call; None if it fails."""
+        backward = self.backward
+        masked = self.traced.selects
+        seeds = [
+            parts[j] if j in parts else MaskedDerivative.zero(self.traced.outputs[k], masked)
+            for j, k in enumerate(self.live)
+        ]
+        values = [_array(v) for v in self._values(given, rest) if v is not None]
+        values = [v for v in values if not is_number(v)]
+        captured = [given[k] if among else rest[k] for among, k in self.captured]
+        arrays = [*values, *flatten_derivatives(seeds, masked), *captured]
+        try:
+            program: Any = self.programs.find(backward.key, backward.graph, True)
+            made = program.run([np.asarray(array) for array in arrays])
+        except _Refusal:
+            return None
+        # A cotangent of zeros stands for one that is not there, and meets what is infinite as NaN.
+        if len(parts) < len(seeds) and not masked and not _all_finite(made):
+            return None
+        return list(made)
+
+    def _sweep(
+        self,
+        forward: bool,
+        parts: dict[int, MaskedDerivative],
+        given: Sequence[Any],
+        rest: Sequence[Any],
+        masked: bool,
+    ) -> Flat:
+        """Return the derivatives by a program for these, or op by op."""
+        numbers = list(parts) if forward else [self.live[j] for j in parts]
+        body = self._derivative(self.traced, numbers, self.live, masked, forward)
+        flat = [*self._values(given, rest), *flatten_derivatives(parts.values(), masked)]
+        try:
+            return _Call(self.who, self.fn, body, flat, self.programs, True).run()
+        except _Refusal:
+            return body(flat)
+
+
+def _array(value: Any) -> Any:
+    """Return the array of an operand.
+
+    Raises:
+        _Refusal: programs do not take it.
+    """
+    data = stored_array(value) if isinstance(value, Variable) else value
+    data = np.asarray(data) if isinstance(data, np.generic) else data
+    if isinstance(data, Symbol) or (not is_number(data) and type(data) is not np.ndarray):
+        raise _Refusal(f"{type(data).__name__} is no array of NumPy")
+    return data
+
+
+def _all_finite(arrays: Sequence[Any]) -> bool:
+    return all(a.dtype.kind not in "fc" or bool(np.isfinite(a).all()) for a in arrays)
+
+
+def _is_quiet() -> bool:
+    """Return whether NumPy ignores floating-point errors or warns of them."""
+    return {"ignore", "warn"}.issuperset(np.geterr().values())
+
+
+def run_loop(who: str, fns: Sequence[Any], body: Body, operands: Flat, kind: Any) -> Flat | None:
+    """Run a loop by a program; return its results, or None where it is to run op by op.
+
+    Args:
+        who: The name of the loop.
+        fns: The functions of the user that it calls; the last is the step.
+        body: The loop, which is traced as one instruction: from flat operands to flat results.
+        operands: The operands.
+        kind: What the time of a loop depends on besides its function.
+    """
+    code = _code_of(fns[-1])
+    if code is None or unavailable_reason() is not None or is_profiled() or not _is_quiet():
+        return None
+    if any(getattr(scope, "checks", None) is not None for scope in scopes()):
+        return None
+    programs = _PROGRAMS.get(code)
+    if programs is None:
+        programs = _PROGRAMS.setdefault(code, _Programs())
+    if programs.is_hopeless or kind in programs.refused:
+        return None
+    call = _Call(who, fns[0] if len(fns) == 1 else fns, body, operands, programs, False)
+    try:
+        return call.run()
+    except _Refusal as refusal:
+        if refusal.lasting:
+            programs.refused.add(kind)
+            programs.is_hopeless = len(programs.refused) > _MOST_REFUSED
+        return None
