@@ -15,7 +15,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from threading import Lock, RLock
+from math import inf
+from threading import RLock
 from types import CodeType, MethodType, SimpleNamespace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -26,7 +27,7 @@ from odyssey.compiler.machine.jit import unavailable_reason
 from odyssey.compiler.machine.state_locks import PROGRAM_LOCKS
 from odyssey.compiler.runtime.executable import RAN, Executable
 from odyssey.compiler.tracing.attempt import TraceAttempt
-from odyssey.errors import OdysseyError, TapeError
+from odyssey.errors import NotDifferentiableError, OdysseyError, TapeError
 from odyssey.graph.graph import Graph, Ref, Splat
 from odyssey.graph.subgraphs import subgraph_signature
 from odyssey.graph.traced_array import TracedArray
@@ -64,12 +65,10 @@ from odyssey.variable import Variable
 
 __all__ = ["run_loop"]
 
-# Seconds that an op takes without a program, a tape and its sweep included.
-_SECONDS_AN_OP = 3e-6
-_SECONDS_A_RECORDED_OP = 12e-6
-# Expected seconds of an eager run from which on a trace, and a compilation, pay. A trace takes 5 to
-# 20 ms, a compilation 100 to 400.
-_WORTH_A_TRACE = 0.03
+# Seconds that an op takes without a program; and with its record and its sweep.
+_SECONDS_AN_OP = 4e-6
+_SECONDS_A_RECORDED_OP = 20e-6
+# Expected seconds of an eager run from which on a compilation pays, which takes .1 to .4.
 _WORTH_A_PROGRAM = 0.25
 # Programs of one code object; and compilations in a row that no second run rewards, after which
 # its loops stay eager.
@@ -127,7 +126,8 @@ class _Program:
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
         executable = self._executable
         outs = [np.empty(shape, dtype) for shape, dtype in executable.outputs]
-        answer = executable.start(*executable.canonical_args(arrays), *outs)
+        given = executable.canonical_args(arrays)  # alive until the end: host calls read them
+        answer = executable.start(*given, *outs)
         if answer == RAN and len(executable.module.steps) > 1:
             answer = executable.run_middle_steps()
             answer = executable.rest() if answer == RAN else answer
@@ -145,7 +145,7 @@ class _Program:
 
 
 class _Programs:
-    """The programs of one code object, and what is known of its loops.
+    """The programs of one code object.
 
     Attributes:
         refused: The kinds of its loops that run op by op.
@@ -157,7 +157,7 @@ class _Programs:
         self.is_hopeless = False
         self._known: OrderedDict[Any, _Program] = OrderedDict()
         self._unrewarded = 0
-        self._lock = Lock()
+        self._lock: RLock = PROGRAM_LOCKS.new()
 
     def find(self, key: Any, graph: Graph, may_compile: bool) -> _Program | None:
         """Return the program for a graph; compile it if there is none."""
@@ -199,9 +199,7 @@ def _code_of(fn: Any) -> CodeType | None:
             fn = fn.__wrapped__
         else:
             break
-    found = getattr(fn, "__code__", None) or getattr(
-        getattr(type(fn), "__call__", None), "__code__", None
-    )
+    found = getattr(fn, "__code__", None) or getattr(type(fn).__call__, "__code__", None)
     return found if isinstance(found, CodeType) else None
 
 
@@ -308,11 +306,18 @@ class _Traced(NamedTuple):
     ops: int
 
 
-def _trace(fn: Any, bodies: Callable[[], Iterable[TracedBody]]) -> list[_Traced]:
+class _Traces(NamedTuple):
+    """The traces of a loop and of its backward derivative, and the seconds that they took."""
+
+    bodies: list[_Traced]
+    seconds: float
+
+
+def _trace(fns: Sequence[Any], bodies: Callable[[], Iterable[TracedBody]]) -> _Traces:
     """Trace bodies of a loop.
 
     Args:
-        fn: The function of the user that they call: all that it may change is restored.
+        fns: The functions of the user that they call: all that these may change is restored.
         bodies: Yields the traces.
 
     Raises:
@@ -324,7 +329,7 @@ def _trace(fn: Any, bodies: Callable[[], Iterable[TracedBody]]) -> list[_Traced]
         found.extend((traced, traced.graph()) for traced in bodies())
 
     try:
-        attempt = TraceAttempt(fn, (), {}, instead=run)
+        attempt = TraceAttempt(fns[-1], tuple(fns[:-1]), {}, instead=run)
     except OdysseyError as error:
         raise _Refusal(error, lasting=True) from error
     graph = attempt.graph
@@ -343,7 +348,7 @@ def _trace(fn: Any, bodies: Callable[[], Iterable[TracedBody]]) -> list[_Traced]
     )
     if refused:
         raise _Refusal(refused, lasting=True)
-    return [_lifted(body, subgraph, graph) for body, subgraph in found]
+    return _Traces([_lifted(body, subgraph, graph) for body, subgraph in found], attempt.seconds)
 
 
 def _lifted(body: TracedBody, graph: Graph, around: Graph) -> _Traced:
@@ -398,23 +403,62 @@ def _count_ops(graph: Graph) -> int:
 # ------------------------------------------------------------------ calls
 
 
+class _Group(NamedTuple):
+    """Results of a call that depend on the same inputs, recorded as one call.
+
+    Attributes:
+        results: Their positions among the outputs.
+        numbers: The positions of their inputs among those of the call: the operands of kind LIVE,
+            then the sources.
+        operands: For each operand where a rule finds it: ``(True, k)``, input number ``k`` of the
+            group; ``(False, k)``, array number ``k`` that the tape keeps; None, the operand itself.
+        captured: The same for each captured value of the backward program.
+    """
+
+    results: list[int]
+    numbers: list[int]
+    operands: list[tuple[bool, int] | None]
+    captured: list[tuple[bool, int]]
+
+
 class _Call:
     """One call of a body, by a program.
 
     Args:
         who: For messages.
-        fn: The functions of the user that the body calls.
+        fns: The functions of the user that the body calls.
         body: The body.
         operands: Its operands.
         programs: Where its programs are kept.
-        compiles: Whether to compile a program whatever it costs; None to decide by the cost.
+        seconds: How long it would take op by op; None to count the ops, inf to run by a program
+            whatever that costs.
+        sweeps: Whether the body has a backward derivative.
     """
 
     def __init__(
-        self, who: str, fn: Any, body: Body, operands: Flat, programs: _Programs, compiles: bool
+        self,
+        who: str,
+        fns: Sequence[Any],
+        body: Body,
+        operands: Flat,
+        programs: _Programs,
+        seconds: float | None = None,
+        sweeps: bool = True,
     ) -> None:
-        self.who, self.fn, self.body, self.operands = who, fn, body, operands
-        self.programs, self.compiles = programs, compiles
+        self.who, self.fns, self.body, self.operands = who, fns, body, operands
+        self.programs, self.seconds, self.sweeps = programs, seconds, sweeps
+        self.home = self._recording(operands)
+        if self.home is not None and (self.home.checks is not None or self.home.traced):
+            raise _Refusal("its tape looks at every value")
+        self.kinds = kinds_of(self.home, operands)
+
+    def _recording(self, values: Sequence[Any]) -> Any:
+        """Return the recording that an op on these values would be recorded on, or None."""
+        try:
+            found: Any = find_recording(self.who, values, recordings_of(values))
+        except OdysseyError as error:
+            raise _Refusal(error) from error
+        return None if isinstance(found, Mark) else found
 
     def run(self) -> Flat:
         """Return the outputs, recorded where the ops of the body would be.
@@ -422,53 +466,29 @@ class _Call:
         Raises:
             _Refusal: no program can do that.
         """
-        self.home = self._recording()
-        self.kinds = kinds_of(self.home, self.operands)
-        traced = _trace(self.fn, self._bodies)
-        self.traced = forward = traced[0].body
-        self._refuse_other_recordings(traced[0])
-        self.live = [k for k, kind in enumerate(forward.kinds) if kind == LIVE]
-        program = self._program(traced[0])
-        arrays = [_array(v) for v in self.operands if v is not None and not is_number(v)]
-        captured = [_array(v) for v in (*traced[0].variables, *traced[0].arrays)]
-        made = program.run([*arrays, *captured])
-        if not _all_finite(made) and _all_finite([*arrays, *captured]):
+        traces = _trace(self.fns, self._bodies)
+        own, self.traced = traces.bodies[0], traces.bodies[0].body
+        if self._recording([*self.operands, *own.variables]) is not self.home:
+            raise _Refusal("a captured Variable is recorded where no operand is")
+        if self.traced.reached != self.traced.depends:
+            raise _Refusal("gradients depend on the branches that run", lasting=True)
+        self.live = [k for k, kind in enumerate(self.traced.kinds) if kind == LIVE]
+        per_op = _SECONDS_AN_OP if self.home is None else _SECONDS_A_RECORDED_OP
+        cost = own.ops * per_op if self.seconds is None else self.seconds
+        pays = cost > 2 * traces.seconds
+        program = pays and self.programs.find(own.key, own.graph, cost > _WORTH_A_PROGRAM)
+        if not program:
+            raise _Refusal("a program does not pay", lasting=self.seconds is None)
+        given = [_array(v) for v in self.operands if v is not None and not is_number(v)]
+        given += [_array(v) for v in (*own.variables, *own.arrays)]
+        made = program.run(given)
+        if not _all_finite(made) and _all_finite(given):
             raise _Refusal("NumPy would warn")  # the eager run does, at the line of the op
-        results = fill_like(made, forward.outputs)
+        results = fill_like(made, self.traced.outputs)
         if self.live:
-            self.backward = traced[1]
-            self._record(results, traced)
-        found = map(wrap_variable, results, forward.kinds)
+            self._record(results, traces.bodies[1])
+        found = map(wrap_variable, results, self.traced.kinds)
         return [v[()] if isinstance(v, np.ndarray) and not v.ndim else v for v in found]
-
-    def _recording(self) -> Any:
-        try:
-            found: Any = find_recording(self.who, self.operands, recordings_of(self.operands))
-        except OdysseyError as error:
-            raise _Refusal(error) from error
-        if isinstance(found, Mark) or found is None:
-            return None
-        if found.checks is not None or found.traced:
-            raise _Refusal("its tape looks at every value")
-        return found
-
-    def _refuse_other_recordings(self, traced: _Traced) -> None:
-        """Refuse captured Variables that are recorded elsewhere than the operands."""
-        given = [*self.operands, *traced.variables]
-        try:
-            found: Any = find_recording(self.who, given, recordings_of(given))
-        except OdysseyError as error:
-            raise _Refusal(error) from error
-        if (None if isinstance(found, Mark) else found) is not self.home:
-            raise _Refusal("a captured Variable is recorded")
-
-    def _program(self, traced: _Traced) -> _Program:
-        cost = traced.ops * (_SECONDS_AN_OP if self.home is None else _SECONDS_A_RECORDED_OP)
-        worth = self.compiles or cost > _WORTH_A_PROGRAM
-        found = self.programs.find(traced.key, traced.graph, worth)
-        if found is None:
-            raise _Refusal("a program does not pay", lasting=True)
-        return found
 
     def _bodies(self) -> Iterator[TracedBody]:
         """Trace the body, and what sweeps the call backward: now, as later it may differ."""
@@ -477,6 +497,8 @@ class _Call:
         live = [k for k, kind in enumerate(traced.kinds) if kind == LIVE]
         if not live:
             return
+        if not self.sweeps:
+            raise NotDifferentiableError(f"{self.who}: a program has no backward derivative of it")
         body = self._derivative(traced, live, live, traced.selects, False)
         body.signature = store(), traced.ops_signature()
         specs = [spec_or_number(graph_value(traced.outputs[k])) for k in live]
@@ -501,65 +523,90 @@ class _Call:
 
     # -------------------------------------------------------------- recording
 
-    def _record(self, results: Flat, traced: Sequence[_Traced]) -> None:
+    def _record(self, results: Flat, backward: _Traced) -> None:
         """Record the call; results that are differentiated become Variables."""
-        home, forward = self.home, self.traced
+        self.backward = backward
         self.tracked = [k for k, kind in enumerate(self.kinds) if kind == LIVE]
-        inputs = [*[self.operands[k] for k in self.tracked], *forward.sources.values()]
-        self.count = len(inputs)
-        sources = {id(v): len(self.tracked) + j for j, v in enumerate(forward.sources.values())}
+        sources = self.traced.sources
+        inputs = [*[self.operands[k] for k in self.tracked], *sources.values()]
+        numbers = {id: k for k, id in enumerate(sources, len(self.tracked))}
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for k in self.live:
+            positions, ids = self.traced.depends[k]
+            found = [j for j, place in enumerate(self.tracked) if place in positions]
+            needed = (*found, *[j for id, j in numbers.items() if id in ids])
+            groups.setdefault(needed, []).append(k)
+        for needed, members in groups.items():
+            group, kept = self._group(members, needed, inputs)
+            made = record_call(
+                self.home,
+                self.who,
+                [inputs[j] for j in needed],
+                [results[k] for k in members],
+                partial(self._rule, group, False),
+                partial(self._rule, group, True),
+                kept,
+                self.traced.selects,
+                self.traced.has_poles,
+            )
+            for k, value in zip(members, made, strict=True):
+                results[k] = value
+
+    def _group(
+        self, results: list[int], numbers: Sequence[int], inputs: list[Any]
+    ) -> tuple[_Group, list[Any]]:
+        """Return a group of results, and the arrays that the tape keeps for it."""
         kept: list[Any] = []
+        place_of = {j: (True, k) for k, j in enumerate(numbers)}
+        number_of = {id(v): j for j, v in enumerate(inputs) if j >= len(self.tracked)}
 
         def keep(value: Any) -> tuple[bool, int]:
-            kept.append(home.keep_array(_array(value)))
+            kept.append(self.home.keep_array(_array(value)))
             return False, len(kept) - 1
 
-        # Where each operand, and each captured value of the backward program, is to be found: among
-        # the inputs of the call, or what it keeps; None where it is itself.
-        self.places = [
-            (True, self.tracked.index(k))
-            if k in self.tracked
-            else None
-            if value is None or is_number(value)
-            else keep(value)
-            for k, value in enumerate(self.operands)
+        operands: list[tuple[bool, int] | None] = []
+        for k, value in enumerate(self.operands):
+            if value is None or is_number(value):
+                operands.append(None)
+            elif k in self.tracked and self.tracked.index(k) in place_of:
+                operands.append(place_of[self.tracked.index(k)])
+            else:
+                operands.append(keep(value))
+        captured = [
+            place_of[number_of[id(v)]] if number_of.get(id(v)) in place_of else keep(v)
+            for v in (*self.backward.variables, *self.backward.arrays)
         ]
-        backward = traced[1]
-        self.captured = [
-            (True, sources[id(v)]) if id(v) in sources else keep(v)
-            for v in (*backward.variables, *backward.arrays)
-        ]
-        made = record_call(
-            home,
-            self.who,
-            inputs,
-            [results[k] for k in self.live],
-            partial(self._rule, False),
-            partial(self._rule, True),
-            kept,
-            forward.selects,
-            forward.has_poles,
-        )
-        for k, value in zip(self.live, made, strict=True):
-            results[k] = value
+        return _Group(results, list(numbers), operands, captured), kept
 
     def _rule(
-        self, forward: bool, parts: dict[int, Any], kept: tuple[Any, ...], chosen: dict[int, Any]
+        self,
+        group: _Group,
+        forward: bool,
+        parts: dict[int, Any],
+        kept: tuple[Any, ...],
+        chosen: dict[int, Any],
     ) -> list[Any]:
         """Return the derivatives of the results from those of the inputs, or vice versa."""
-        given, rest = split_saved(kept, self.count)
+        given, rest = split_saved(kept, len(group.numbers))
         masked = self.traced.selects or bool(chosen)
         recorded = is_recorded_sweep(parts, given)
+        numbers = group.numbers if forward else group.results
         with nullcontext() if recorded else no_grad():
             derivatives = {
-                j: MaskedDerivative.with_mask(g, chosen.get(j), masked) for j, g in parts.items()
+                numbers[j]: MaskedDerivative.with_mask(g, chosen.get(j), masked)
+                for j, g in parts.items()
             }
             found = None
             if not (forward or recorded) and masked == self.traced.selects:
-                found = self._sweep_by_program(derivatives, given, rest)
+                found = self._sweep_by_program(group, derivatives, given, rest)
             if found is None:
-                found = self._sweep(forward, derivatives, given, rest, masked)
-        results = unflatten_derivatives(found, masked)
+                found = self._sweep(group, forward, derivatives, given, rest, masked)
+        every = unflatten_derivatives(found, masked)
+        results = (
+            [every[self.live.index(k)] for k in group.results]
+            if forward
+            else [every[j] for j in group.numbers]
+        )
         chosen.clear()
         if masked:
             chosen.update(
@@ -567,7 +614,7 @@ class _Call:
             )
         return [part.value for part in results]
 
-    def _values(self, given: Sequence[Any], rest: Sequence[Any]) -> Flat:
+    def _values(self, group: _Group, given: Sequence[Any], rest: Sequence[Any]) -> Flat:
         """Return the operands, with the inputs of the sweep put in."""
         return [
             value
@@ -575,35 +622,39 @@ class _Call:
             else given[place[1]]
             if place[0]
             else wrap_variable(rest[place[1]], kind)
-            for value, place, kind in zip(self.operands, self.places, self.kinds, strict=True)
+            for value, place, kind in zip(self.operands, group.operands, self.kinds, strict=True)
         ]
 
     def _sweep_by_program(
-        self, parts: dict[int, MaskedDerivative], given: Sequence[Any], rest: Sequence[Any]
+        self,
+        group: _Group,
+        parts: dict[int, MaskedDerivative],
+        given: Sequence[Any],
+        rest: Sequence[Any],
     ) -> Flat | None:
         """Return the cotangents, by the program that was traced with the call; None if it fails."""
-        backward = self.backward
         masked = self.traced.selects
         seeds = [
-            parts[j] if j in parts else MaskedDerivative.zero(self.traced.outputs[k], masked)
-            for j, k in enumerate(self.live)
+            parts[k] if k in parts else MaskedDerivative.zero(self.traced.outputs[k], masked)
+            for k in self.live
         ]
-        values = [_array(v) for v in self._values(given, rest) if v is not None]
-        values = [v for v in values if not is_number(v)]
-        captured = [given[k] if among else rest[k] for among, k in self.captured]
-        arrays = [*values, *flatten_derivatives(seeds, masked), *captured]
+        values = self._values(group, given, rest)
+        captured = [given[k] if among else rest[k] for among, k in group.captured]
+        arrays = [v for v in values if v is not None and not is_number(v)]
+        arrays += [*flatten_derivatives(seeds, masked), *captured]
         try:
-            program: Any = self.programs.find(backward.key, backward.graph, True)
-            made = program.run([np.asarray(array) for array in arrays])
+            program: Any = self.programs.find(self.backward.key, self.backward.graph, True)
+            made: Flat = program.run([np.asarray(_array(array)) for array in arrays])
         except _Refusal:
             return None
         # A cotangent of zeros stands for one that is not there, and meets what is infinite as NaN.
         if len(parts) < len(seeds) and not masked and not _all_finite(made):
             return None
-        return list(made)
+        return made
 
     def _sweep(
         self,
+        group: _Group,
         forward: bool,
         parts: dict[int, MaskedDerivative],
         given: Sequence[Any],
@@ -611,11 +662,11 @@ class _Call:
         masked: bool,
     ) -> Flat:
         """Return the derivatives by a program for these, or op by op."""
-        numbers = list(parts) if forward else [self.live[j] for j in parts]
-        body = self._derivative(self.traced, numbers, self.live, masked, forward)
-        flat = [*self._values(given, rest), *flatten_derivatives(parts.values(), masked)]
+        body = self._derivative(self.traced, list(parts), self.live, masked, forward)
+        values = self._values(group, given, rest)
+        flat = [*values, *flatten_derivatives(parts.values(), masked)]
         try:
-            return _Call(self.who, self.fn, body, flat, self.programs, True).run()
+            return _Call(self.who, self.fns, body, flat, self.programs, inf).run()
         except _Refusal:
             return body(flat)
 
@@ -629,7 +680,7 @@ def _array(value: Any) -> Any:
     data = stored_array(value) if isinstance(value, Variable) else value
     data = np.asarray(data) if isinstance(data, np.generic) else data
     if isinstance(data, Symbol) or (not is_number(data) and type(data) is not np.ndarray):
-        raise _Refusal(f"{type(data).__name__} is no array of NumPy")
+        raise _Refusal(f"{type(data).__name__} is no array of NumPy", lasting=True)
     return data
 
 
@@ -642,7 +693,15 @@ def _is_quiet() -> bool:
     return {"ignore", "warn"}.issuperset(np.geterr().values())
 
 
-def run_loop(who: str, fns: Sequence[Any], body: Body, operands: Flat, kind: Any) -> Flat | None:
+def run_loop(
+    who: str,
+    fns: Sequence[Any],
+    body: Body,
+    operands: Flat,
+    steps: int,
+    seconds: float | None = None,
+    sweeps: bool = True,
+) -> Flat | None:
     """Run a loop by a program; return its results, or None where it is to run op by op.
 
     Args:
@@ -650,7 +709,9 @@ def run_loop(who: str, fns: Sequence[Any], body: Body, operands: Flat, kind: Any
         fns: The functions of the user that it calls; the last is the step.
         body: The loop, which is traced as one instruction: from flat operands to flat results.
         operands: The operands.
-        kind: What the time of a loop depends on besides its function.
+        steps: The number of steps.
+        seconds: How long the loop would take step by step; None to count its ops.
+        sweeps: Whether the loop has a backward derivative in a graph.
     """
     code = _code_of(fns[-1])
     if code is None or unavailable_reason() is not None or is_profiled() or not _is_quiet():
@@ -660,13 +721,20 @@ def run_loop(who: str, fns: Sequence[Any], body: Body, operands: Flat, kind: Any
     programs = _PROGRAMS.get(code)
     if programs is None:
         programs = _PROGRAMS.setdefault(code, _Programs())
-    if programs.is_hopeless or kind in programs.refused:
+    if programs.is_hopeless:
         return None
-    call = _Call(who, fns[0] if len(fns) == 1 else fns, body, operands, programs, False)
+    kind: Any = None
     try:
-        return call.run()
+        call = _Call(who, fns, body, operands, programs, seconds, sweeps)
+        specs = [type(v) if is_number(v) else spec_or_number(v) for v in operands]
+        kind = (who, steps, call.home is None, *specs)
+        return None if kind in programs.refused else call.run()
     except _Refusal as refusal:
         if refusal.lasting:
             programs.refused.add(kind)
             programs.is_hopeless = len(programs.refused) > _MOST_REFUSED
         return None
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

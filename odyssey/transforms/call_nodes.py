@@ -18,10 +18,17 @@ from odyssey.table.signature import Layout
 from odyssey.table.store import store
 from odyssey.table.value import Mark, make_value
 from odyssey.tape import GradientTape
-from odyssey.tape.recording import Recording
+from odyssey.tape.recording import RawNode, Recording
 from odyssey.variable import Variable
 
-__all__ = ["Rule", "record_call", "recording_for", "split_saved", "stored_array"]
+__all__ = [
+    "Rule",
+    "possible_dependencies",
+    "record_call",
+    "recording_for",
+    "split_saved",
+    "stored_array",
+]
 
 Rule = Callable[[dict[int, Any], tuple[Any, ...], dict[int, Any]], list[Any]]
 """``rule(parts, kept, masks)``: derivatives of all inputs from those of results, or vice versa.
@@ -31,16 +38,19 @@ by the masks of its results, or removes them.
 """
 
 
-class BranchResultRow(Row):
-    """Row of one result of a branch.
+class CallResultRow(Row):
+    """Row of one result of a call.
 
     Attributes:
-        definite_inputs: The ids of the inputs that a sweep reaches from it, whichever branch ran.
+        definite_inputs: The ids of the inputs that a sweep reaches from it, whichever branch ran;
+            unset if these are all.
+        depends: The positions of the inputs that it depends on; None for all.
     """
 
-    __slots__ = ("definite_inputs",)
+    __slots__ = ("definite_inputs", "depends")
 
     definite_inputs: frozenset[int]
+    depends: Sequence[int] | None
 
 
 class CallMultiOutput(MultiOutput):
@@ -120,7 +130,13 @@ def _call_row(
     return _rule_row(layout, map(pulling, numbers), map(pushing, numbers), -1, selects, has_poles)
 
 
-def _result_row(name: str, j: int, selects: bool, definite: frozenset[int] | None) -> Row:
+def _result_row(
+    name: str,
+    j: int,
+    selects: bool,
+    definite: frozenset[int] | None,
+    depends: Sequence[int] | None,
+) -> Row:
     """Return the row of the node of result number ``j``."""
     row = _rule_row(
         Layout(name, ["call"]),
@@ -128,11 +144,29 @@ def _result_row(name: str, j: int, selects: bool, definite: frozenset[int] | Non
         [lambda t, kept, specs: t.answer(j)],
         j,
         selects,
-        kind=Row if definite is None else BranchResultRow,
+        kind=CallResultRow,
     )
-    if isinstance(row, BranchResultRow) and definite is not None:
+    assert isinstance(row, CallResultRow)
+    row.depends = depends
+    if definite is not None:
         row.definite_inputs = definite
     return row
+
+
+def possible_dependencies(nodes: Sequence[RawNode], results: Iterable[int]) -> set[int]:
+    """Return the ids that ``results`` may depend on; each result of a call has its own inputs."""
+    reached, calls = set(results), dict[int, set[int]]()
+    for row, id, inputs, _, _ in reversed(nodes):
+        if id in calls:
+            reached.update(i for k in calls[id] if (i := inputs[k]) is not None)
+        elif id not in reached:
+            continue
+        elif isinstance(row, CallResultRow) and row.depends is not None:
+            (call,) = inputs
+            calls.setdefault(call, set()).update(row.depends)
+        else:
+            reached.update(i for i in inputs if i is not None)
+    return reached
 
 
 def record_call(
@@ -146,6 +180,7 @@ def record_call(
     selects: bool = False,
     has_poles: bool = False,
     definite: Sequence[Sequence[int]] | None = None,
+    depends: Sequence[Sequence[int]] | None = None,
 ) -> list[Variable]:
     """Append the nodes of a call, and return its results as Variables.
 
@@ -161,6 +196,7 @@ def record_call(
         has_poles: Whether slopes inside of it may be infinite.
         definite: For each result, the positions of the inputs that every run reaches from it; None
             if each run reaches all.
+        depends: For each result, the positions of the inputs that it may depend on; None for all.
     """
     ids = tuple([recording.operand_id(value, name) for value in inputs])
     row = _call_row(name, len(ids), len(kept), vjp, jvp, selects, has_poles)
@@ -172,7 +208,7 @@ def record_call(
     for j, data in enumerate(results):
         id, spec = recording.new_id(), spec_of(data)
         own = None if definite is None else frozenset([ids[k] for k in definite[j]])
-        result = _result_row(name, j, selects, own)
+        result = _result_row(name, j, selects, own, None if depends is None else depends[j])
         recording.add_node((result, id, (call,), (), (_CALL_SPEC, spec)), data)
         made.append(make_value(Variable, data, recording, id, spec))
     return made

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from odyssey.compiler.guards.effects import defining_module, is_library
 from odyssey.transforms.reachability import is_generator, is_user_defined
@@ -117,9 +118,18 @@ class CodeNames:
     checks_instances: bool = False
 
 
-@lru_cache(maxsize=1024)
+_NAMES: WeakKeyDictionary[CodeType, CodeNames] = WeakKeyDictionary()
+
+
 def names_of_code(code: CodeType) -> CodeNames:
     """Return the names in a code object and in nested ones; callers do not change the result."""
+    found = _NAMES.get(code)
+    if found is None:
+        found = _NAMES[code] = _find_names(code)
+    return found
+
+
+def _find_names(code: CodeType) -> CodeNames:
     names = CodeNames()
     for one in _nested_codes(code):
         _scan_code(one, names, first=_first_argument(one) if one is code else None)

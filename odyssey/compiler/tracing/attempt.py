@@ -68,8 +68,9 @@ class TraceAttempt:
             named: Its keyword arguments.
             allow_unknown: Whether to trace where not all can be undone.
             fixed_numbers: The numbers that are fixed, by path, and why; None for all.
-            instead: What is traced in the place of ``fn``, and calls it; without arguments. It
-                answers for the Variables on tapes that ``fn`` reaches.
+            instead: What is traced in the place of ``fn``, without arguments; it calls ``fn``. It
+                answers for the Variables on tapes that ``fn`` reaches. Nothing is traced where
+                ``fn`` cannot be guarded, as where it prints.
         """
         self.scalar_inputs: dict[str, int] = {}
         self.fixed_numbers: dict[str, str] = {}
@@ -148,11 +149,16 @@ class TraceAttempt:
             )
             return
         self.guards = snapshot.guards
+        if self._instead is not None:
+            if self.guards.reason is not None:
+                self.error = TapeError(self.guards.reason)
+                return
+            fn, args, named = self._instead, (), {}
         self._add_scalar_inputs(trace, args, named)
         try:
             try:
                 snapshot.lock_large_arrays()
-                self.result = trace.run(self._instead or fn, args, named)
+                self.result = trace.run(fn, args, named)
                 self.graph.numbers = self.numbers.arithmetic if self.scalar_inputs else None
                 changed = snapshot.describe_change()
                 self.effects = changed and f"it writes to {changed}"

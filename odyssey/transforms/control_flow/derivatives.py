@@ -266,6 +266,7 @@ def record_results(
     rules: tuple[Rule, Rule],
     traced: Sequence[TracedBody],
     definite: Sequence[Sequence[int]] | None = None,
+    depends: Sequence[Sequence[int]] | None = None,
 ) -> list[Variable]:
     """Record the results of a loop or branch as one call, and return them as Variables.
 
@@ -309,6 +310,7 @@ def record_results(
         selects=selects,
         has_poles=has_poles,
         definite=definite,
+        depends=depends,
     )
 
 

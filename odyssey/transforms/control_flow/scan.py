@@ -40,6 +40,7 @@ from odyssey.transforms.control_flow.tracing import (
     LIVE,
     Body,
     Flat,
+    Reach,
     concrete_symbol,
     fill_like,
     freeze_closure,
@@ -138,9 +139,7 @@ def _scan_by_program(
         trees[:] = [ys]
         return [*leaves(carry), *leaves(ys)]
 
-    operands = [*flat, *columns]
-    specs = [spec_of_leaf("scan", "xs", leaf, weak=True) for leaf in operands]
-    made = program_runner()("scan", [f], body, operands, (steps, *specs))
+    made = program_runner()("scan", [f], body, [*flat, *columns], steps)
     if made is None:
         return None
     return unflatten(init, made[: len(flat)]), unflatten(trees[0], made[len(flat) :])
@@ -348,12 +347,37 @@ class _TracedScan:
         inputs = [*[everything[k] for k in self.tracked], *self.traced.sources.values()]
         arrays = [*[results[k] for k in live], *[self.carries[k] for k in self.carried]]
         rules = self._vjp, self._jvp
-        made = record_results("scan", self.recording, inputs, arrays, rules, [self.traced])
+        made = record_results(
+            "scan", self.recording, inputs, arrays, rules, [self.traced], *self._reached_inputs()
+        )
         for k, value in zip(live, made, strict=False):
             results[k] = value
         self.carries_as_arrays = list(self.carries)
         for k, value in zip(self.carried, made[len(live) :], strict=True):
             self.carries[k] = value
+
+    def _reached_inputs(self) -> tuple[list[list[int]] | None, list[list[int]]]:
+        """Return, for each recorded result, which inputs it reaches for certain, and may reach."""
+        depends, definite = [], []
+        for number, k in enumerate([*self.live, *self.carried]):
+            known = {k} if number >= len(self.live) else set()  # a carry before a step, or after
+            depends.append(self._inputs_of(self.traced.depends, k, known))
+            certain = self._inputs_of(self.traced.reached, k, known)
+            others = set(depends[-1]).difference(certain)  # these by a branch that may not run
+            count = len(self.tracked) + len(self.ids)
+            definite.append([j for j in range(count) if j not in others])
+        return (definite if self.traced.reached != self.traced.depends else None), depends
+
+    def _inputs_of(self, reach: Sequence[Reach], result: int, known: set[int]) -> list[int]:
+        """Return the positions of the inputs that a result reaches through any number of steps."""
+        reached, queue, ids = set(known), [result], set[int]()
+        while queue:
+            positions, sources = reach[queue.pop()]
+            queue += [k for k in positions - reached if k < self.count]
+            reached |= positions
+            ids |= sources
+        found = [j for j, k in enumerate(self.tracked) if k in reached]
+        return [*found, *[j for j, id in enumerate(self.ids, len(self.tracked)) if id in ids]]
 
     def _sweep_values(self, given: Sequence[Any]) -> Flat:
         """Return first carry and columns, with the inputs of the sweep put in."""

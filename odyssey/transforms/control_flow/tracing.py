@@ -38,7 +38,7 @@ from odyssey.table.value import (
 from odyssey.tape.gradient_mask import any_poles
 from odyssey.tape.sweep import definite_dependencies, dependents
 from odyssey.tape.tape_base import recording_of
-from odyssey.transforms.call_nodes import stored_array
+from odyssey.transforms.call_nodes import possible_dependencies, stored_array
 from odyssey.transforms.isolated_tapes import covered_nodes, external_sources, isolated_tape
 from odyssey.variable import Variable
 
@@ -50,6 +50,7 @@ __all__ = [
     "NONE",
     "Body",
     "Flat",
+    "Reach",
     "TracedBody",
     "concrete_symbol",
     "dtype_of",
@@ -152,6 +153,10 @@ def wrap_variable(value: Any, kind: int) -> Any:
 # ------------------------------------------------------------------ traced bodies
 
 
+Reach = tuple[set[int], set[int]]
+"""Positions of operands, and ids of captured values."""
+
+
 class TracedBody(NamedTuple):
     """A body that was run on Symbols.
 
@@ -165,6 +170,7 @@ class TracedBody(NamedTuple):
         has_poles: Whether its slopes may be infinite.
         reached: For each output, what a sweep from it reaches for certain: positions of operands,
             and ids of ``sources``.
+        depends: The same for what it may reach.
     """
 
     symbols: Flat
@@ -174,7 +180,8 @@ class TracedBody(NamedTuple):
     sources: dict[int, Any]
     selects: bool
     has_poles: bool
-    reached: Sequence[tuple[set[int], set[int]]] = ()
+    reached: Sequence[Reach] = ()
+    depends: Sequence[Reach] = ()
 
     def ops_signature(self) -> tuple[Any, ...]:
         """Return a signature of the computation, to be compared with that of another run."""
@@ -244,13 +251,19 @@ def trace_body(
         if found[k] == LOST and recording_attribute(o) is segment and o._id not in lost:
             found[k] = FIXED
     selects = any(node[0].selects for node in nodes)
-    reaches = [
-        definite_dependencies(nodes, [o._id]) if kind == LIVE else set()
-        for o, kind in zip(outputs, found, strict=True)
-    ]
-    certain = [({live[i] for i in ids & live.keys()}, ids & sources.keys()) for ids in reaches]
+
+    def reach(follow: Callable[[list[Any], Sequence[int]], set[int]]) -> list[Reach]:
+        ids = [
+            follow(nodes, [o._id]) if kind == LIVE else set()
+            for o, kind in zip(outputs, found, strict=True)
+        ]
+        return [({live[i] for i in some & live.keys()}, some & sources.keys()) for some in ids]
+
+    reached, depends = reach(definite_dependencies), reach(possible_dependencies)
     poles = any_poles(nodes)
-    return TracedBody(symbols, instructions, outputs, found, sources, selects, poles, certain)
+    return TracedBody(
+        symbols, instructions, outputs, found, sources, selects, poles, reached, depends
+    )
 
 
 def trace_until_stable(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any
 
 from odyssey.checks import check_callable
@@ -21,6 +22,7 @@ from odyssey.transforms.control_flow.derivatives import (
     split_tangents,
     unflatten_derivatives,
 )
+from odyssey.transforms.control_flow.programs import FEWEST_STEPS, LEAST_SECONDS, program_runner
 from odyssey.transforms.control_flow.tracing import (
     FIXED,
     LIVE,
@@ -74,11 +76,37 @@ def while_loop(
     check_callable("while_loop", body_fun)
     if store() is not MEMORY:
         return _while_symbolically(cond_fun, body_fun, init_val)
-    carry, k = Carry("while_loop", init_val), 0
+    carry, k, begin = Carry("while_loop", init_val), 0, perf_counter()
     while scalar_condition("while_loop", "the result of cond_fun", cond_fun(carry.tree)):
         carry.advance(body_fun(carry.tree), k)
         k += 1
+        # Now and then, as nobody knows how many steps are to come: as many as were, at a guess.
+        if k >= FEWEST_STEPS and not k & (k - 1) and perf_counter() - begin > LEAST_SECONDS:
+            found = _rest_by_program(cond_fun, body_fun, carry.tree, perf_counter() - begin)
+            if found is not None:
+                return found[0]
     return exclusive_results(carry.tree)
+
+
+def _rest_by_program(
+    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], value: Any, seconds: float
+) -> tuple[Any] | None:
+    """Run the steps to come by a program; None where there is none.
+
+    Args:
+        cond_fun: The condition.
+        body_fun: The step.
+        value: What the steps until now returned.
+        seconds: How long they took.
+    """
+    fns = cond_fun, body_fun
+    frozen = [freeze_closure(fn) for fn in fns]
+
+    def body(values: Flat) -> Flat:
+        return leaves(_while_symbolically(frozen[0], frozen[1], unflatten(value, values)))
+
+    made = program_runner()("while_loop", fns, body, leaves(value), 0, seconds, False)
+    return None if made is None else (unflatten(value, made),)
 
 
 def _while_symbolically(
