@@ -49,7 +49,9 @@ from odyssey.transforms.control_flow.derivatives import (
 )
 from odyssey.transforms.control_flow.tracing import (
     ARRAY,
+    FIXED,
     LIVE,
+    LOST,
     Body,
     Flat,
     TracedBody,
@@ -458,7 +460,8 @@ class _Call:
             found: Any = find_recording(self.who, values, recordings_of(values))
         except OdysseyError as error:
             raise _Refusal(error) from error
-        return None if isinstance(found, Mark) else found
+        self.pauses = isinstance(found, Mark)
+        return None if self.pauses else found
 
     def run(self) -> Flat:
         """Return the outputs, recorded where the ops of the body would be.
@@ -470,7 +473,7 @@ class _Call:
         own, self.traced = traces.bodies[0], traces.bodies[0].body
         if self._recording([*self.operands, *own.variables]) is not self.home:
             raise _Refusal("a captured Variable is recorded where no operand is")
-        if self.traced.reached != self.traced.depends:
+        if self.traced.is_conditional():
             raise _Refusal("gradients depend on the branches that run", lasting=True)
         self.live = [k for k, kind in enumerate(self.traced.kinds) if kind == LIVE]
         per_op = _SECONDS_AN_OP if self.home is None else _SECONDS_A_RECORDED_OP
@@ -487,7 +490,8 @@ class _Call:
         results = fill_like(made, self.traced.outputs)
         if self.live:
             self._record(results, traces.bodies[1])
-        found = map(wrap_variable, results, self.traced.kinds)
+        kinds = [FIXED if kind == LOST and self.pauses else kind for kind in self.traced.kinds]
+        found = map(wrap_variable, results, kinds)
         return [v[()] if isinstance(v, np.ndarray) and not v.ndim else v for v in found]
 
     def _bodies(self) -> Iterator[TracedBody]:

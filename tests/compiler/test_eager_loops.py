@@ -261,7 +261,7 @@ def test_a_gradient_that_is_missing_is_missed(runs):
     w, b = leaf(0.5), leaf(0.25)
     optimizer = od.optim.SGD([w, b], 0.1)
     with GradientTape() as tape:
-        carry, ys = od.scan(lambda c, x: (c * w, x * b), 1.0, np.ones(STEPS))
+        _, ys = od.scan(lambda c, x: (c * w, x * b), 1.0, np.ones(STEPS))
         loss = ys.sum()
     tape.backward(loss)
     assert runs
@@ -318,6 +318,29 @@ def test_captured_arrays_and_constants_are_read_anew_at_each_call(runs):
         scale.assign(1.0 + k)
         np.testing.assert_allclose(total(1.0 + k), step_by_step(total, 1.0 + k), rtol=1e-12)
     assert len(runs) == 3
+
+
+@pytest.mark.slow
+def test_a_leaf_that_only_a_branch_reads_has_no_gradient_where_that_never_runs(runs):
+    def gradients():
+        w, b = leaf(0.5), leaf(0.25)
+
+        def step(c, x):
+            return od.cond(x > 0, lambda c: c * w, lambda c: c * b, c), None
+
+        with GradientTape() as tape:
+            carry, _ = od.scan(step, 1.0, np.ones(STEPS))
+        tape.backward(carry)
+        return [w.grad, b.grad]
+
+    found = gradients()
+    assert found[1] is None
+    assert_alike(found, step_by_step(gradients))
+    with od.no_grad():
+        assert float(
+            od.scan(lambda c, x: (od.cond(x > 0, ops.sin, ops.cos, c), c), 0.5, XS[:, 0])[0]
+        )
+    assert runs
 
 
 def test_a_tape_that_checks_values_runs_loops_as_written(runs):

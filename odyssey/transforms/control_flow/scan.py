@@ -366,7 +366,7 @@ class _TracedScan:
             others = set(depends[-1]).difference(certain)  # these by a branch that may not run
             count = len(self.tracked) + len(self.ids)
             definite.append([j for j in range(count) if j not in others])
-        return (definite if self.traced.reached != self.traced.depends else None), depends
+        return (definite if self.traced.is_conditional() else None), depends
 
     def _inputs_of(self, reach: Sequence[Reach], result: int, known: set[int]) -> list[int]:
         """Return the positions of the inputs that a result reaches through any number of steps."""

@@ -183,6 +183,13 @@ class TracedBody(NamedTuple):
     reached: Sequence[Reach] = ()
     depends: Sequence[Reach] = ()
 
+    def is_conditional(self) -> bool:
+        """Return whether some output reaches a value only where a certain branch runs."""
+        return any(
+            not (one[0] <= other[0] and one[1] <= other[1])
+            for one, other in zip(self.depends, self.reached, strict=True)
+        )
+
     def ops_signature(self) -> tuple[Any, ...]:
         """Return a signature of the computation, to be compared with that of another run."""
         outputs = [None if o is None else graph_value(o) for o in self.outputs]
