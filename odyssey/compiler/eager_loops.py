@@ -37,6 +37,7 @@ from odyssey.table.scope import find_recording, no_grad, recordings_of, scopes
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import Mark, Symbol
 from odyssey.tape.gradient_mask import GradientMask
+from odyssey.tape.sweep import pop_nodes
 from odyssey.transforms.call_nodes import record_call, split_saved, stored_array
 from odyssey.transforms.control_flow.derivatives import (
     MaskedDerivative,
@@ -45,10 +46,10 @@ from odyssey.transforms.control_flow.derivatives import (
     body_vjp,
     flatten_derivatives,
     is_recorded_sweep,
+    swept_cotangents,
     unflatten_derivatives,
 )
 from odyssey.transforms.control_flow.tracing import (
-    ARRAY,
     FIXED,
     LIVE,
     LOST,
@@ -161,7 +162,7 @@ class _Programs:
         self._unrewarded = 0
         self._lock: RLock = PROGRAM_LOCKS.new()
 
-    def find(self, key: Any, graph: Graph, may_compile: bool) -> _Program | None:
+    def program_for(self, key: Any, graph: Graph, may_compile: bool) -> _Program | None:
         """Return the program for a graph; compile it if there is none."""
         with self._lock:
             found = self._known.get(key)
@@ -244,7 +245,6 @@ class _Derivative:
         self.who, self.body, self.kinds, self.sources = who, body, kinds, sources
         self.parts, self.live, self.masked, self.forward = parts, live, masked, forward
         self.tracked = [k for k, kind in enumerate(kinds) if kind == LIVE]
-        self.signature: tuple[Any, tuple[Any, ...]] = None, ()
 
     def __call__(self, values: Flat) -> Flat:
         operands = values[: len(self.kinds)]
@@ -257,8 +257,6 @@ class _Derivative:
         """Return the signature of the body in the present trace."""
         if store() is MEMORY:
             return ()
-        if self.signature[0] is store():
-            return self.signature[1]
         traced = trace_body(self.body, operands, self.kinds, self)
         if traced.sources.keys() != self.sources.keys():
             raise TapeError(
@@ -315,12 +313,12 @@ class _Traces(NamedTuple):
     seconds: float
 
 
-def _trace(fns: Sequence[Any], bodies: Callable[[], Iterable[TracedBody]]) -> _Traces:
+def _trace(fns: Sequence[Any], bodies: Callable[[], Iterable[tuple[TracedBody, Graph]]]) -> _Traces:
     """Trace bodies of a loop.
 
     Args:
         fns: The functions of the user that they call: all that these may change is restored.
-        bodies: Yields the traces.
+        bodies: Yields the traces, and graphs of them.
 
     Raises:
         _Refusal: no graph can do what the functions do.
@@ -328,7 +326,7 @@ def _trace(fns: Sequence[Any], bodies: Callable[[], Iterable[TracedBody]]) -> _T
     found: list[tuple[TracedBody, Graph]] = []
 
     def run() -> None:
-        found.extend((traced, traced.graph()) for traced in bodies())
+        found.extend(bodies())
 
     try:
         attempt = TraceAttempt(fns[-1], tuple(fns[:-1]), {}, instead=run)
@@ -479,11 +477,11 @@ class _Call:
         per_op = _SECONDS_AN_OP if self.home is None else _SECONDS_A_RECORDED_OP
         cost = own.ops * per_op if self.seconds is None else self.seconds
         pays = cost > 2 * traces.seconds
-        program = pays and self.programs.find(own.key, own.graph, cost > _WORTH_A_PROGRAM)
+        program = pays and self.programs.program_for(own.key, own.graph, cost > _WORTH_A_PROGRAM)
         if not program:
             raise _Refusal("a program does not pay", lasting=self.seconds is None)
-        given = [_array(v) for v in self.operands if v is not None and not is_number(v)]
-        given += [_array(v) for v in (*own.variables, *own.arrays)]
+        given = [_numpy_array(v) for v in self.operands if v is not None and not is_number(v)]
+        given += [_numpy_array(v) for v in (*own.variables, *own.arrays)]
         made = program.run(given)
         if not _all_finite(made) and _all_finite(given):
             raise _Refusal("NumPy would warn")  # the eager run does, at the line of the op
@@ -494,24 +492,37 @@ class _Call:
         found = map(wrap_variable, results, kinds)
         return [v[()] if isinstance(v, np.ndarray) and not v.ndim else v for v in found]
 
-    def _bodies(self) -> Iterator[TracedBody]:
+    def _bodies(self) -> Iterator[tuple[TracedBody, Graph]]:
         """Trace the body, and what sweeps the call backward: now, as later it may differ."""
-        traced = trace_body(self.body, self.operands, self.kinds, self.home)
-        yield traced
+        record: list[Any] = []
+        traced = trace_body(self.body, self.operands, self.kinds, self.home, record)
+        yield traced, traced.graph()
         live = [k for k, kind in enumerate(traced.kinds) if kind == LIVE]
         if not live:
             return
         if not self.sweeps:
             raise NotDifferentiableError(f"{self.who}: a program has no backward derivative of it")
-        body = self._derivative(traced, live, live, traced.selects, False)
-        body.signature = store(), traced.ops_signature()
+        trace: Any = store()
+        nodes, operands = record
+        masked = traced.selects
         specs = [spec_or_number(graph_value(traced.outputs[k])) for k in live]
-        if traced.selects:
-            specs += [intern(spec.shape, np.dtype(bool)) for spec in specs]
-        kinds = [ARRAY if kind == LIVE else kind for kind in self.kinds]
-        values = [*self.operands, *specs]
-        yield trace_body(body, values, [*kinds, *[ARRAY] * len(specs)], None)
-        body.signature = None, ()
+        specs += [intern(spec.shape, np.dtype(bool)) for spec in specs if masked]
+        cotangents = list(map(trace.symbol, specs))
+
+        def sweep() -> Flat:
+            seeds = dict(zip(live, unflatten_derivatives(cotangents, masked), strict=True))
+            sums = {id: MaskedDerivative.zero(v, masked) for id, v in traced.sources.items()}
+            with no_grad():
+                found = swept_cotangents(
+                    pop_nodes(nodes), operands, traced.outputs, seeds, sums, masked
+                )
+            return flatten_derivatives([*found[0].values(), *found[1]], masked)
+
+        instructions, made = trace.trace_subgraph(sweep)
+        symbols = [s for s in traced.symbols if isinstance(s, Symbol)]
+        every = [*traced.instructions, *instructions]
+        outputs = list(map(graph_value, made))
+        yield traced, trace.subgraph([*symbols, *cotangents], every, outputs)
 
     def _derivative(
         self,
@@ -565,7 +576,7 @@ class _Call:
         number_of = {id(v): j for j, v in enumerate(inputs) if j >= len(self.tracked)}
 
         def keep(value: Any) -> tuple[bool, int]:
-            kept.append(self.home.keep_array(_array(value)))
+            kept.append(self.home.keep_array(_numpy_array(value)))
             return False, len(kept) - 1
 
         operands: list[tuple[bool, int] | None] = []
@@ -647,8 +658,8 @@ class _Call:
         arrays = [v for v in values if v is not None and not is_number(v)]
         arrays += [*flatten_derivatives(seeds, masked), *captured]
         try:
-            program: Any = self.programs.find(self.backward.key, self.backward.graph, True)
-            made: Flat = program.run([np.asarray(_array(array)) for array in arrays])
+            program: Any = self.programs.program_for(self.backward.key, self.backward.graph, True)
+            made: Flat = program.run([np.asarray(_numpy_array(array)) for array in arrays])
         except _Refusal:
             return None
         # A cotangent of zeros stands for one that is not there, and meets what is infinite as NaN.
@@ -675,7 +686,7 @@ class _Call:
             return body(flat)
 
 
-def _array(value: Any) -> Any:
+def _numpy_array(value: Any) -> Any:
     """Return the array of an operand.
 
     Raises:

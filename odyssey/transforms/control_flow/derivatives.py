@@ -20,6 +20,7 @@ from odyssey.table.scope import no_grad
 from odyssey.table.store import store
 from odyssey.table.value import make_value
 from odyssey.tape.gradient_mask import GradientMask, union_masks
+from odyssey.tape.recording import RawNode
 from odyssey.tape.sweep import backward_sweep, forward_sweep, pop_nodes, with_variables
 from odyssey.tape.tape_base import recording_of
 from odyssey.transforms.call_nodes import record_call, recording_for, split_saved
@@ -46,6 +47,7 @@ __all__ = [
     "is_recorded_sweep",
     "record_results",
     "split_tangents",
+    "swept_cotangents",
     "unflatten_derivatives",
 ]
 
@@ -203,17 +205,38 @@ def body_vjp(
     """
     others = [g.value for g in (*seeds.values(), *sums.values())]
     given, outputs, nodes, recording = body.run(values, others)
+    order = pop_nodes(nodes) if recording is None else with_variables(nodes[::-1], recording)
+    live = {k: given[k] for k, kind in enumerate(body.kinds) if kind == LIVE}
+    return swept_cotangents(order, live, outputs, seeds, sums, masked)
+
+
+def swept_cotangents(
+    nodes: Iterable[RawNode],
+    live: dict[int, Any],
+    outputs: Flat,
+    seeds: dict[int, MaskedDerivative],
+    sums: dict[int, MaskedDerivative],
+    masked: bool,
+) -> tuple[dict[int, MaskedDerivative], list[MaskedDerivative]]:
+    """Sweep the nodes of a body, the last one first; see ``body_vjp``.
+
+    Args:
+        nodes: Its nodes, in reverse order.
+        live: Its operands of kind LIVE, by position.
+        outputs: Its outputs.
+        seeds: Cotangents, by number of an output.
+        sums: By id of each captured value, the sum of its cotangents so far.
+        masked: Whether masks are kept.
+    """
     totals = _DerivativeSums()
     for id, g in sums.items():
         totals.accumulate(id, g)
     for k, g in seeds.items():
         if isinstance(outputs[k], Variable):
             totals.accumulate(outputs[k]._id, g)
-    order = pop_nodes(nodes) if recording is None else with_variables(nodes[::-1], recording)
-    backward_sweep(order, totals.values, masks=totals.masks if masked else None)
-    live = [k for k, kind in enumerate(body.kinds) if kind == LIVE]
+    backward_sweep(nodes, totals.values, masks=totals.masks if masked else None)
     return (
-        {k: totals.total(given[k]._id, given[k], masked) for k in live},
+        {k: totals.total(v._id, v, masked) for k, v in live.items()},
         [totals.total(id, g.value, masked) for id, g in sums.items()],
     )
 

@@ -204,7 +204,11 @@ class TracedBody(NamedTuple):
 
 
 def trace_body(
-    body: Body, operands: Sequence[Any], kinds: Sequence[int], recording: Any
+    body: Body,
+    operands: Sequence[Any],
+    kinds: Sequence[int],
+    recording: Any,
+    record: list[Any] | None = None,
 ) -> TracedBody:
     """Run a body on Symbols.
 
@@ -213,6 +217,7 @@ def trace_body(
         operands: For each, a spec, or a value that has one; None and Python numbers stay.
         kinds: The kinds of the operands.
         recording: The recording that tracks the operands of kind LIVE, or None.
+        record: Gets the nodes of the body, and then, by position, its operands of kind LIVE.
     """
     trace: Any = store()
     start = free_id()
@@ -232,6 +237,9 @@ def trace_body(
         ]
         with tape:
             outputs = body(given)
+        if record is not None:
+            operands_of_tape = {k: v for k, v in enumerate(given) if kinds[k] == LIVE}
+            record.extend([list(covered_nodes(tape)), operands_of_tape])
         live = {
             v._id: k for k, (v, kind) in enumerate(zip(given, kinds, strict=True)) if kind == LIVE
         }
