@@ -162,8 +162,7 @@ def possible_dependencies(nodes: Sequence[RawNode], results: Iterable[int]) -> s
         elif id not in reached:
             continue
         elif isinstance(row, CallResultRow) and row.depends is not None:
-            (call,) = inputs
-            calls.setdefault(call, set()).update(row.depends)
+            calls.setdefault(int(inputs[0] or 0), set()).update(row.depends)
         else:
             reached.update(i for i in inputs if i is not None)
     return reached

@@ -274,11 +274,9 @@ def trace_body(
         ]
         return [({live[i] for i in some & live.keys()}, some & sources.keys()) for some in ids]
 
-    reached, depends = reach(definite_dependencies), reach(possible_dependencies)
     poles = any_poles(nodes)
-    return TracedBody(
-        symbols, instructions, outputs, found, sources, selects, poles, reached, depends
-    )
+    reaches = reach(definite_dependencies), reach(possible_dependencies)
+    return TracedBody(symbols, instructions, outputs, found, sources, selects, poles, *reaches)
 
 
 def trace_until_stable(

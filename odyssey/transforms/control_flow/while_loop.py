@@ -54,7 +54,8 @@ def while_loop(
 
     The loop ``while cond_fun(value): value = body_fun(value)``. In a compiled function it runs as
     long as the arguments say; it has forward derivatives there, and a function that sweeps it
-    backward runs as it was written.
+    backward runs as it was written. Outside of ``od.compile`` a loop that no tape records, and that
+    takes longer than a compilation would, goes on by a program; see ``scan``.
 
     Args:
         cond_fun: A function of the value that returns a truth, as a scalar.
