@@ -319,7 +319,7 @@ class CompiledFunction(InspectableFunction):
             )
             self._backoff.note_failure()
         case = CacheEntry()
-        trial = try_trace(self._fn, args, named, case.fixed_numbers)
+        trial = try_trace(self._fn, args, named, case.fixed_numbers, repeats_writes=True)
         if trial.error is not None:
             case.refusal = trial.describe_error()
             if self._fallback.fullgraph:
@@ -337,9 +337,21 @@ class CompiledFunction(InspectableFunction):
         return result
 
     def _run_eagerly_and_record(
-        self, case: CacheEntry, args: tuple[Any, ...], named: dict[str, Any]
+        self,
+        case: CacheEntry,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        trial: TraceAttempt | None = None,
     ) -> Any:
-        """Run the function, and record the kinds of its results."""
+        """Run the function, and record the kinds of what it returns and writes.
+
+        Args:
+            case: The entry.
+            args: The positional arguments.
+            named: The keyword arguments.
+            trial: The trace that a program is to be made of, if the entry has none.
+        """
+        trial = case.trial[1] if case.trial else trial
         alone = scopes()[0] is None
         self._written += 1
         brief = alone and case.refusal is None and len(self._known) <= _MOST_ATTEMPTS
@@ -347,12 +359,13 @@ class CompiledFunction(InspectableFunction):
         if alone:
             case.was_run = True
             if case.refusal is None:
-                graph = case.trial[1].graph if case.trial else None
-                given = input_leaves(args, named)
-                case.aliases = find_aliases(leaves(result), given)
-                case.refusal = alias_refusal(result, graph, case.aliases)
-            # Kept until a program is compiled from it.
-            case.result = (None, None) if case.refusal else (static_values(args, named), result)
+                seen = result if trial is None else trial.seen_result(result)
+                case.aliases = find_aliases(leaves(seen), input_leaves(args, named))
+                case.refusal = alias_refusal(seen, trial and trial.graph, case.aliases)
+                case.result = static_values(args, named), seen
+                case.written = [] if trial is None else trial.written_places()
+            if case.refusal is not None:  # otherwise kept until a program is compiled from it
+                case.result = None, None
         return result
 
     def _keep_trace(
@@ -405,7 +418,7 @@ class CompiledFunction(InspectableFunction):
             return self._run_refused(case, args, named)
         kept, case.trial = case.trial, None
         if kept is None or not kept[0].items() <= known.items() or not kept[2].holds():
-            trial = try_trace(self._fn, args, named, case.fixed_numbers)
+            trial = try_trace(self._fn, args, named, case.fixed_numbers, repeats_writes=True)
             if trial.error is not None:
                 why = trial.describe_error()
                 self._fallback.report(why)
@@ -420,9 +433,11 @@ class CompiledFunction(InspectableFunction):
         # The kinds of results may depend on all that the trace is specialized to.
         seen_for, seen = case.result
         same = seen_for is not None and kept[0].items() <= seen_for.items()
-        if not same or not same_variable_kinds(kept[1].result, seen):
-            result = self._run_eagerly_and_record(case, args, named)
-            self._compile(case, kept, result, args, named)
+        same = same and case.written == kept[1].written_places()
+        if not same or not same_variable_kinds(kept[1].full_result, seen):
+            result = self._run_eagerly_and_record(case, args, named, kept[1])
+            if case.refusal is None:
+                self._compile(case, kept, case.result[1], args, named)
             return result
         program = self._compile(case, kept, seen, args, named)
         if program is not None:

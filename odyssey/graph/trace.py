@@ -74,6 +74,9 @@ class Trace:
             caught it.
         specs: The specs of the values that are not constants, by id.
         scalar_inputs: By index of a leaf of the arguments, the symbolic scalar that replaces it.
+        find_stored: Returns the values that the function stored in objects of Python, which each
+            run stores anew; they are outputs behind those of the result.
+        stored: These values.
         value_dependent: Returns the positions of the operands of a call whose values its row needs.
     """
 
@@ -90,6 +93,8 @@ class Trace:
         self._argument_index = -1
         self.scalar_inputs: dict[int, Weak] = {}
         self.value_dependent: Callable[..., Any] = lambda row, values, options: ()
+        self.find_stored: Callable[[], list[Any]] = list
+        self.stored: list[Any] = []
         # Variables: states, current values and gradients by id of the Variable.
         self._states: dict[tuple[int, str], State] = {}
         self._current: dict[int, Any] = {}
@@ -118,8 +123,10 @@ class Trace:
         args, named = map_tree(self._argument, (args, named))
         before = list(containers((args, named)))
         result = fn(*args, **named)
-        self._finish(leaves(result))
-        self._check_containers(before, result)
+        self.stored = self.find_stored()
+        returned = (result, self.stored) if self.stored else result
+        self._finish(leaves(returned))
+        self._check_containers(before, returned)
         return result
 
     def close(self) -> None:
@@ -127,6 +134,7 @@ class Trace:
         for held in (self._states, self._current, self._grads, self._made_once, self._constants):
             held.clear()
         self._deferred_groups.clear()
+        self.find_stored, self.stored = list, []
         self._arguments.clear()
         self.scalar_inputs.clear()
 

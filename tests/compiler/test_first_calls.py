@@ -105,7 +105,7 @@ def test_a_function_that_no_program_stands_for_is_not_brief(unloaded):
 
     @od.compile
     def look(x):
-        seen.append(kernel_selection.is_numba_avoided())  # an effect that no graph holds
+        seen.insert(len(seen), kernel_selection.is_numba_avoided())  # no program repeats it
         return x * 2.0
 
     for _ in range(3):

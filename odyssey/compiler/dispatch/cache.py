@@ -48,6 +48,7 @@ class CacheEntry:
     Attributes:
         result: The static values of the latest eager run outside of tapes, and what it returned.
         aliases: The aliases in that result.
+        written: What that run wrote to objects of Python, see ``TraceAttempt.written_places``.
         was_run: Whether there was such a run.
         programs: The programs, each with the static values that it is for, the latest first.
         refusal: Why no more programs are made, in words; None while one may be.
@@ -60,6 +61,7 @@ class CacheEntry:
     def __init__(self) -> None:
         self.result: tuple[Any, Any] = None, None
         self.aliases = NO_ALIASES
+        self.written: list[Any] = []
         self.was_run = False
         self.trial: tuple[dict[str, Any], TraceAttempt, Any] | None = None
         self.programs: list[tuple[dict[str, Any], Any]] = []

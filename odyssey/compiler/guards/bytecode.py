@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,6 +20,7 @@ __all__ = [
     "chain_names",
     "class_defines",
     "names_of_code",
+    "only_writes",
     "uses_first_argument",
 ]
 
@@ -78,6 +80,11 @@ class CodeNames:
             only for its attributes: it is passed on, indexed, iterated over or compared.
         ends: Attributes whose object is used as such.
         called: Names and attributes whose object is called in place, as ``self.net(x)`` does.
+        stored_into: Names and attributes of whose object an item is assigned, ``log["loss"] = x``.
+        next_names: By name or attribute, the attributes that are read of its object.
+        loaded: Attributes that are read or deleted.
+        stored: Attributes that are assigned.
+        counted: Attributes that a whole number is added to, as ``self.count += 1`` does.
         globals: Names that are looked up in the module.
         attributes: All names of attributes, of whatever object.
         unresolved: Attributes of objects that no name leads to: results, items, other arguments.
@@ -100,6 +107,11 @@ class CodeNames:
     bare: set[str] = field(default_factory=set)
     ends: set[str] = field(default_factory=set)
     called: set[str] = field(default_factory=set)
+    stored_into: set[str] = field(default_factory=set)
+    next_names: dict[str, set[str]] = field(default_factory=dict)
+    loaded: set[str] = field(default_factory=set)
+    stored: set[str] = field(default_factory=set)
+    counted: set[str] = field(default_factory=set)
     globals: set[str] = field(default_factory=set)
     attributes: set[str] = field(default_factory=set)
     unresolved: set[str] = field(default_factory=set)
@@ -197,6 +209,13 @@ def _scan_code(code: CodeType, names: CodeNames, first: str | None) -> None:
                 _scan_dynamic_read(ops, k, names)
         elif opname in _ATTRIBUTES or opname == "IMPORT_FROM":
             names.attributes.add(argument)
+            if _is_counted(ops, k):
+                names.counted.add(argument)
+            elif opname == "STORE_ATTR":
+                if not _is_counted(ops, k - 4):
+                    names.stored.add(argument)
+            else:
+                names.loaded.add(argument)
             if k > chain_end:
                 names.unresolved.add(argument)
                 names.ends.add(argument)
@@ -204,6 +223,7 @@ def _scan_code(code: CodeType, names: CodeNames, first: str | None) -> None:
         elif opname in ops_with_names:  # an instruction of a later Python
             names.globals.add(argument)
             names.attributes.add(argument)
+            names.loaded.add(argument)
             names.unresolved.add(argument)
             names.ends.add(argument)
         elif opname in _LOCALS and argument == first and argument in code.co_cellvars:
@@ -247,15 +267,40 @@ def _note_use(ops: list[Any], k: int, chain: tuple[str, ...], names: CodeNames) 
     last = ops[k + len(chain)]
     after = ops[k + len(chain) + 1 : k + len(chain) + 3]
     following = [op.opname for op in after]
+    path = (ops[k].argval, *chain)
+    for name, following_name in pairwise(path):
+        names.next_names.setdefault(name, set()).add(following_name)
     if following[:1] in (["STORE_ATTR"], ["DELETE_ATTR"]) or following == ["COPY", "LOAD_ATTR"]:
         return  # an attribute of it is assigned; after COPY, by an operator such as ``+=``
     if following and following[0].startswith("LOAD_SUPER"):
         return
-    end = chain[-1] if chain else last.argval
-    if _is_called(last):
+    end = path[-1]
+    if following == ["LOAD_CONST", "STORE_SUBSCR"]:
+        names.stored_into.add(end)
+    elif _is_called(last):
         names.called.add(end)
     else:
         (names.ends if chain else names.bare).add(end)
+
+
+def _is_counted(ops: list[Any], k: int) -> bool:
+    """Return whether ``ops[k]`` is the read of an attribute in ``self.count += 1``."""
+    if (
+        k < 1
+        or len(ops) < k + 5
+        or ops[k - 1].opname != "COPY"
+        or ops[k].opname not in _ATTRIBUTE_LOADS
+    ):
+        return False
+    number, add, _, store = ops[k + 1 : k + 5]
+    return (
+        number.opname.startswith("LOAD_")
+        and type(number.argval) is int
+        and add.opname == "BINARY_OP"
+        and add.argrepr in ("+=", "-=")
+        and store.opname == "STORE_ATTR"
+        and store.argval == ops[k].argval
+    )
 
 
 def _is_called(op: Any) -> bool:
@@ -298,6 +343,7 @@ def _scan_dynamic_read(ops: list[Any], k: int, names: CodeNames) -> None:
         word = word if k and ops[k].opname == "CALL" else None
     if isinstance(word, str):
         names.attributes.add(word)
+        names.loaded.add(word)
         names.unresolved.add(word)
         names.ends.add(word)
         names.catches_errors = True
@@ -400,6 +446,9 @@ class ReachedNames:
         exposed: The ids of the classes of whose objects code uses one as such, so that Python may
             call any of their special methods.
         callable: The ids of the classes of whose objects code calls one in place.
+        stored_into: Attributes of whose object an item is assigned, see ``CodeNames``.
+        loaded: Attributes that are read; ``stored`` and ``counted`` are assigned, see there.
+        next_names: By attribute, the attributes that are read of its object.
         unresolved: Attributes of objects that no name leads to, so that they were used as such.
         assigned: Assigned names, see ``CodeNames``.
         writes_elements: Whether elements of containers or arrays may be written.
@@ -421,6 +470,11 @@ class ReachedNames:
         self.instantiated: set[int] = set()
         self.ends: set[str] = set()
         self.called: set[str] = set()
+        self.stored_into: set[str] = set()
+        self.loaded: set[str] = set()
+        self.stored: set[str] = set()
+        self.counted: set[str] = set()
+        self.next_names: dict[str, set[str]] = {}
         self.exposed: set[int] = set()
         self.callable: set[int] = set()
         self.unresolved: set[str] = set()
@@ -438,6 +492,12 @@ class ReachedNames:
         self.unresolved |= code.unresolved
         self.ends |= code.ends
         self.called |= code.called
+        self.stored_into |= code.stored_into
+        self.loaded |= code.loaded
+        self.stored |= code.stored
+        self.counted |= code.counted
+        for name, found in code.next_names.items():
+            self.next_names.setdefault(name, set()).update(found)
         mentioned = {name for name in code.attributes if is_special_name(name)}
         self._exposes_all |= "locals" in code.globals or not mentioned <= _HARMLESS_MENTIONS
         self.mentioned |= code.attributes
@@ -485,6 +545,21 @@ class ReachedNames:
         self.of_object.setdefault(id(thing), set()).add(name)
         for base in type(thing).__mro__:
             self.of_class.setdefault(id(base), set()).add(name)
+
+    def is_only_stored(self, name: str) -> bool:
+        """Return whether code assigns an attribute of this name and never reads one."""
+        return name in self.stored and name not in self.counted and not self._may_load(name)
+
+    def is_only_counted(self, name: str) -> bool:
+        """Return whether code does nothing with such an attribute but to add whole numbers."""
+        return name in self.counted and name not in self.stored and not self._may_load(name)
+
+    def _may_load(self, name: str) -> bool:
+        return self.uses_dynamic_names or name in self.loaded
+
+    def only_writes(self, name: str) -> bool:
+        """Return whether code only appends to what objects have by a name, or assigns items."""
+        return not self.uses_dynamic_names and only_writes(self, name, self.ends)
 
     def owner_of(self, function: Any) -> type | None:
         """Return the class of a function that is a method and nothing else; or None."""
@@ -551,6 +626,20 @@ class ReachedNames:
         """
         classes = self.callable if called else self.exposed
         classes.update(map(id, type(thing).__mro__[:-1]))
+
+
+def only_writes(names: Any, name: str, used: set[str]) -> bool:
+    """Return whether code only appends to an object of a name, or assigns items of it.
+
+    Args:
+        names: The names in the code.
+        name: The name.
+        used: The names whose objects are used in other ways.
+    """
+    found = names.next_names.get(name, set())
+    appends = found == {"append"} and "append" not in names.ends
+    stores = not found and name in names.stored_into
+    return (appends or stores) and name not in used and name not in names.called
 
 
 def is_special_name(name: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import EnumMeta
 from functools import cached_property
+from itertools import chain
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any, NamedTuple
 
@@ -60,10 +61,12 @@ class Use(NamedTuple):
         read_only: Whether only attributes are read of it or assigned to it, so that Python calls
             none of its special methods.
         called: Whether it is called in place.
+        only_writes: Whether code only appends to it, or assigns items of it, and does not read it.
     """
 
     read_only: bool = False
     called: bool = False
+    only_writes: bool = False
 
 
 USED = Use()
@@ -116,6 +119,8 @@ class GuardDiscovery:
         schedules: The schedules reached, but for those of users, which are plain objects.
         asks_schedules: Whether the code may read what the step of a schedule changes.
         final_steps: Functions that make the guards which depend on all names reached.
+        only_written: By id, lists and dictionaries that code writes to and does not read. They have
+            no guards.
     """
 
     def __init__(
@@ -134,6 +139,7 @@ class GuardDiscovery:
         self.schedules: list[Any] = []
         self.asks_schedules = False
         self.final_steps: list[Callable[[], None]] = []
+        self.only_written: dict[int, Any] = {}
         self._visited: dict[int, Any] = {}
         self._queue: list[tuple[Any, str]] = []
         self._namespaces: list[Namespace] = []
@@ -159,6 +165,10 @@ class GuardDiscovery:
         """
         if thing is None or type(thing) in terms.ATOMIC_TYPES:
             return
+        if use.only_writes and type(thing) in (list, dict) and id(thing) not in self._visited:
+            self.only_written[id(thing)] = thing
+            return
+        self.only_written.pop(id(thing), None)
         self._note_use(thing, use)
         if id(thing) in self._visited:
             if self.names.owner_of(thing) is not owner:
@@ -272,12 +282,20 @@ class GuardDiscovery:
 
     def visited_objects(self) -> list[Any]:
         """Return all objects that were visited, classes among them."""
-        return [*self._visited.values(), *self._classes.values()]
+        visited = self._visited.values(), self._classes.values(), self.only_written.values()
+        return [*chain.from_iterable(visited)]
 
     def close(self) -> None:
         """Drop the references to visited objects, and those that lead back to this walk."""
         for held in (
-            *(self._visited, self._queue, self._namespaces, self._classes, self._unused),
+            *(
+                self.only_written,
+                self._visited,
+                self._queue,
+                self._namespaces,
+                self._classes,
+                self._unused,
+            ),
             *(self.final_steps, self.names.objects),
         ):
             held.clear()
@@ -298,25 +316,32 @@ class GuardDiscovery:
                     value = self.guard_and_visit(guard, namespace.owner, use)
                     if namespace.owner is not None and _uses_instance(value):
                         self._exposing.add(id(namespace.owner))
-                    if use.read_only:
+                    if use.read_only or use.only_writes:
                         self._unused.append((namespace, name, value))
         return self._note_new_uses() or progress
 
     def _use_of(self, name: str) -> Use:
         """Return how the code uses what objects have by a name."""
-        read_only = name not in self.names.ends and not self.names.uses_dynamic_names
-        return Use(read_only, name in self.names.called)
+        names = self.names
+        used = name in names.ends or name in names.stored_into or names.uses_dynamic_names
+        return Use(not used, name in names.called, names.only_writes(name))
 
     def _note_new_uses(self) -> bool:
         """Note uses of objects that code reached since uses as such; return whether there are."""
         before = len(self.names.exposed), len(self.names.callable), len(self._used)
         for namespace, name, value in self._unused:
-            if value is not terms.MISSING:
+            if id(value) in self.only_written:
+                self.visit(value, f"{namespace.path}.{name}", use=namespace.use_of(name))
+            elif value is not terms.MISSING:
                 self._note_use(value, namespace.use_of(name))
+        if self.names.uses_dynamic_names:
+            for thing in [*self.only_written.values()]:
+                self.visit(thing, "a container that it writes to")
         for thing, _ in self.names.objects:
             if not self._exposing.isdisjoint(map(id, type(thing).__mro__)):
                 self._note_use(thing, USED)
-        return before != (len(self.names.exposed), len(self.names.callable), len(self._used))
+        after = len(self.names.exposed), len(self.names.callable), len(self._used)
+        return before != after or bool(self._queue)
 
     def add_namespace(self, namespace: Namespace) -> None:
         """Search a namespace, and search it again whenever new names matter."""
@@ -347,7 +372,9 @@ class GuardDiscovery:
             return
         for base in kind.__mro__:
             if getattr(base, "_is_protocol", False):  # isinstance asks objects for these names
-                self.names.names |= {*vars(base), *getattr(base, "__annotations__", ())}
+                asked = {*vars(base), *getattr(base, "__annotations__", ())}
+                self.names.names |= asked
+                self.names.loaded |= asked
                 self.names.catches_errors = True
 
         def guard_registrations() -> None:
@@ -415,6 +442,8 @@ class GuardDiscovery:
 
         def is_relevant(name: str) -> bool:
             known = self.names.of_object.get(id(thing), ())
+            if self.names.is_only_stored(name) or self.names.is_only_counted(name):
+                return reads_all()
             return self.names.is_read(name) or name in known or reads_all()
 
         def use_of(name: str) -> Use:
@@ -476,16 +505,21 @@ class GuardDiscovery:
         """Guard that an object gets no attributes that are read or hide those of its class."""
         dynamic = reads_all or self.names.uses_dynamic_names
         if dynamic or self.names.catches_errors:
-            relevant = None if dynamic else self.names.names_of(thing)
+            relevant = None if dynamic else self._names_read_of(thing)
             read = lambda: thing.__dict__  # noqa: E731
             name = f"the names of {path}"
             self.add_guard(terms.names_guard(name, read, "{0}.__dict__", thing, relevant))
             return
         own, kind = thing.__dict__, type(thing)
-        read_names = sorted(self.names.names_of(thing))
+        read_names = sorted(self._names_read_of(thing))
         inherited = [n for n in read_names if n not in own and class_defines(kind, n)]
         if inherited:
             self.add_guard(terms.unshadowed_guard(f"attributes of {path}", thing, inherited))
+
+    def _names_read_of(self, thing: Any) -> set[str]:
+        """Return the attributes that the code may read of an object, and not only assign."""
+        names = self.names.names_of(thing)
+        return {name for name in names if not self.names.is_only_stored(name)}
 
 
 def _uses_instance(value: Any) -> bool:

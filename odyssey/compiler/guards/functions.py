@@ -18,6 +18,7 @@ from odyssey.compiler.guards.bytecode import (
     CodeNames,
     chain_names,
     names_of_code,
+    only_writes,
     uses_first_argument,
 )
 from odyssey.compiler.guards.discovery import USED, GuardDiscovery, Namespace, Unguardable, Use
@@ -235,7 +236,9 @@ def _visit_named(
     chains = code_names.chains.get(name, _NO_ATTRIBUTES)
     called = name in code_names.called
     bare = name in code_names.bare or name not in code_names.chains
-    _visit_chains(discovery, thing, path, chains, name, Use(not bare, called))
+    writes = not bare and only_writes(code_names, name, code_names.bare)
+    use = Use(not bare and name not in code_names.stored_into, called, writes)
+    _visit_chains(discovery, thing, path, chains, name, use)
 
 
 def _visit_chains(

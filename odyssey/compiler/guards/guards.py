@@ -20,6 +20,7 @@ from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.optim.groups import Group
 from odyssey.table.value import Value
 from odyssey.transforms.reachability import is_user_defined
+from odyssey.tree import containers
 from odyssey.variable import Variable
 
 __all__ = ["GuardSet", "NamedObjects", "discover_guards", "named_objects", "reached_functions"]
@@ -47,6 +48,8 @@ class GuardSet:
         groups: The parameter groups that it reaches, whose learning rates may change.
         schedules: Schedules that may be stepped after the program, as a deferred effect: the
             function does not read their step.
+        only_written: Lists and dictionaries that the function writes to and does not read.
+        counted: Attributes that the function does nothing with but to add whole numbers.
     """
 
     holds: Callable[[], bool]
@@ -61,6 +64,8 @@ class GuardSet:
         self.reason = reason
         self.fixes_numbers: str | None = None
         self.schedules: list[Any] = []
+        self.only_written: list[Any] = []
+        self.counted: set[str] = set()
         self.variables = variables
         self.groups = groups
         self._guards = guards
@@ -205,6 +210,8 @@ def discover_guards(fn: Any, *args: Any, tapes: bool = False) -> GuardSet:
             use = Use(read_only=True) if thing is receiver else USED
             discovery.visit(thing, f"the argument {_callable_name(thing)}", use=use)
         guards = discovery.complete()
+        passed = {id(container) for container, _ in containers(args)}
+        written = [x for x in discovery.only_written.values() if id(x) not in passed]
     except Unguardable as error:
         # As users write it: ``self.rate`` for what a method's object holds.
         return GuardSet([], [], [], re.sub(r"(?<![\w.\]])\w+\.__self__\b", "self", str(error)))
@@ -216,6 +223,8 @@ def discover_guards(fn: Any, *args: Any, tapes: bool = False) -> GuardSet:
         discovery.close()
     made = GuardSet(guards, discovery.variables, discovery.groups)
     made.schedules = [] if discovery.asks_schedules else discovery.schedules
+    made.only_written = written
+    made.counted = set(filter(discovery.names.is_only_counted, discovery.names.counted))
     if discovery.names.catches_errors:
         made.fixes_numbers = "it goes on after errors"
     elif discovery.names.compares_identity:

@@ -125,7 +125,7 @@ class CompiledCall:
                 ensure_exclusive(state)
         refuse_captured_aliases(states, guards.guarded_arrays())
         if text is None and aliases is not None:
-            _drop_known_outputs(graph, leaves(trial.result), leaves(result), aliases)
+            _drop_known_outputs(graph, leaves(trial.full_result), leaves(result), aliases)
         try:
             clocks = is_profiled() and text is None  # a program for all sizes is timed as a whole
             self.executable = Executable(graph, clocks, threads, budget, text)
@@ -452,12 +452,14 @@ def specialize_to_shape(
         NotCompilableError: no program can return what the function does.
     """
     outs = _output_allocator(output_specs(text.plan))
+    returned = trial.full_result
     readers: dict[int, Any] = {}
-    if trial.guards is not None and any(type(leaf) is ndarray for leaf in leaves(trial.result)):
+    if trial.guards is not None and any(type(leaf) is ndarray for leaf in leaves(returned)):
         readers = trial.guards.array_readers()
         several = {array for array, reader in readers.items() if reader is None}
-        trial.guards.guard_identity([x for x in leaves(trial.result) if id(x) in several])
-    results = ResultBuilder(text, trial.result, result, aliases, readers)
+        trial.guards.guard_identity([x for x in leaves(returned) if id(x) in several])
+    effects = trial.python_effects
+    results = ResultBuilder(text, returned, result, aliases, readers, effects)
     return ShapeSpecialization(text.inputs, outs, results)
 
 

@@ -195,7 +195,7 @@ class NativeDispatch:
                 SINGLE_RESULT
                 if results.bare
                 else TUPLE_RESULT
-                if flat and not results.derived and _is_flat_tree(results.tree)
+                if flat and not (results.derived or results.effects) and _is_flat_tree(results.tree)
                 else LIST_RESULT
             )
         self._held.append(results.tree)

@@ -6,7 +6,8 @@ Called by ``compiled_call`` after each run; ``dispatch_tables`` writes the leave
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from itertools import starmap
+from operator import call, itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -31,6 +32,8 @@ from odyssey.compiler.result_aliases import (
     view_between,
 )
 from odyssey.compiler.runtime.executable import Executable
+from odyssey.compiler.tracing.snapshot import PythonEffect
+from odyssey.devices.commit import run_all
 from odyssey.devices.ownership import owner_of
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph, Ref, Splat
@@ -91,6 +94,8 @@ class ResultBuilder:
         aliases: Aliases in that result; None if they are known only for another size.
         readers: By id of a captured array, a function that returns the present one; None if
             several paths lead to the array.
+        effects: Writes to objects of Python. If there are any, results are pairs of what the
+            function returned and a list of what it wrote.
 
     Attributes:
         leaves: How each leaf is made that the program computes, or that is a fixed object.
@@ -112,7 +117,9 @@ class ResultBuilder:
         seen: Any,
         aliases: ResultAliases | None = None,
         readers: Mapping[int, Callable[[], Any] | None] = _NO_READERS,
+        effects: Sequence[PythonEffect] = (),
     ) -> None:
+        self.effects = effects
         symbols, found = leaves(traced), leaves(seen)
         if len(symbols) != len(found):
             raise NotCompilableError("the structure of its result changes")
@@ -183,7 +190,14 @@ class ResultBuilder:
                 values[slot] = value
             for slot, derive in self.derived:
                 values[slot] = derive(values, given)
-        return values[0] if self._single else unflatten(self.tree, values)
+        made = values[0] if self._single else unflatten(self.tree, values)
+        return self._write(*made) if self.effects else made
+
+    def _write(self, result: Any, stored: list[list[Any]]) -> Any:
+        """Repeat the writes to objects of Python in one call in C; return the result."""
+        writes = zip(self.effects, stored, strict=True)
+        run_all(starmap(call, [one for effect, values in writes for one in effect.calls(values)]))
+        return result
 
 
 class _Entry(NamedTuple):
@@ -253,8 +267,9 @@ class _ContainerCollapser:
             inside = self._outputs[position:end]
             self._buffer += sum(isinstance(o, (Ref, Splat)) for o in inside)
             return object()
-        parts, others = children_of(one)[1], children_of(other)[1]
-        if type(one) is not type(other) or len(parts) != len(others):
+        is_alike = type(one) is type(other)
+        parts, others = children_of(one)[1], children_of(other)[1] if is_alike else []
+        if not is_alike or len(parts) != len(others):
             raise NotCompilableError("the structure of its result changes")
         if type(one) is not tuple:
             self.own.append(id(other))

@@ -17,7 +17,7 @@ from odyssey.compiler.guards.guards import GuardSet
 from odyssey.compiler.native_dispatch.scalar_inputs import value_dependent_operands
 from odyssey.compiler.symbolic.expressions import Expression
 from odyssey.compiler.symbolic.scalars import SymbolicScalars
-from odyssey.compiler.tracing.snapshot import HeldLocks, Snapshot
+from odyssey.compiler.tracing.snapshot import HeldLocks, PythonEffect, Snapshot
 from odyssey.devices.write_guard import FORK_WAITS, hold_during_forks
 from odyssey.errors import OdysseyError, TapeError
 from odyssey.graph.trace import Trace
@@ -44,7 +44,9 @@ class TraceAttempt:
         refusal: Why the function was not run at all, in words; or None.
         guards: The guards of the Python objects that the function reads, made before the trace;
             None where none were made.
-        effects: The side effects that are not in the graph, in words; None if there are none.
+        effects: The side effects that no program can have, in words; None if there are none.
+        python_effects: The writes to objects of Python that are repeated after each run. What they
+            write are outputs of the graph behind those of the result.
         numbers: The symbolic scalars that stood for numbers.
         scalar_inputs: By path of a number that may differ at each call, its index among the leaves.
         fixed_numbers: By path of a number that must be fixed, why, and in which line.
@@ -59,6 +61,7 @@ class TraceAttempt:
         allow_unknown: bool = False,
         fixed_numbers: Mapping[str, str] | None = None,
         instead: Callable[[], Any] | None = None,
+        repeats_writes: bool = False,
     ):
         """Trace ``fn``.
 
@@ -71,6 +74,7 @@ class TraceAttempt:
             instead: What is traced in the place of ``fn``, without arguments; it calls ``fn``. It
                 answers for the Variables on tapes that ``fn`` reaches. Nothing is traced where
                 ``fn`` cannot be guarded, as where it prints.
+            repeats_writes: Whether programs can repeat writes to objects of Python.
         """
         self.scalar_inputs: dict[str, int] = {}
         self.fixed_numbers: dict[str, str] = {}
@@ -85,6 +89,8 @@ class TraceAttempt:
         self.result: Any = None
         self.error: Exception | None = None
         self.effects: str | None = None
+        self.python_effects: list[PythonEffect] = []
+        self._repeats_writes = repeats_writes
         self.refusal: str | None = None
         self.guards: GuardSet | None = None
         self.seconds = 0.0
@@ -102,6 +108,21 @@ class TraceAttempt:
             locks.release()
             if True in acquired:
                 _TRACE_LOCK.release()
+
+    @property
+    def full_result(self) -> Any:
+        """The result, together with what is written to objects of Python, if anything is."""
+        stored = [effect.values for effect in self.python_effects]
+        return (self.result, stored) if stored else self.result
+
+    def written_places(self) -> list[Any]:
+        """Return what tells the writes to objects of Python from others."""
+        return [(id(e.target), e.key, len(e.values)) for e in self.python_effects]
+
+    def seen_result(self, result: Any) -> Any:
+        """Return what the latest run returned, together with what it wrote."""
+        stored = [effect.current() for effect in self.python_effects]
+        return (result, stored) if stored else result
 
     def describe_error(self) -> str:
         """Describe why there is no graph, and release the frames of the error."""
@@ -158,9 +179,11 @@ class TraceAttempt:
         try:
             try:
                 snapshot.lock_large_arrays()
+                if self._repeats_writes:
+                    trace.find_stored = partial(_find_effects, snapshot, self.python_effects)
                 self.result = trace.run(fn, args, named)
                 self.graph.numbers = self.numbers.arithmetic if self.scalar_inputs else None
-                changed = snapshot.describe_change()
+                changed = None if self.python_effects else snapshot.describe_change()
                 self.effects = changed and f"it writes to {changed}"
                 known = set(map(id, self.guards.schedules))
                 if not known.issuperset(map(id, self.graph.deferred_steps)):
@@ -189,11 +212,18 @@ class TraceAttempt:
             )
 
 
+def _find_effects(snapshot: Snapshot, found: list[PythonEffect]) -> list[Any]:
+    """Add the writes that can be repeated to a list, if all can; return what they write."""
+    found += snapshot.replayable_effects() or ()
+    return [effect.values for effect in found]
+
+
 def try_trace(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     named: dict[str, Any],
     fixed_numbers: dict[str, str],
+    repeats_writes: bool = False,
 ) -> TraceAttempt:
     """Trace a function, with scalar inputs for its numbers where that is possible.
 
@@ -205,10 +235,13 @@ def try_trace(
         args: Its positional arguments.
         named: Its keyword arguments.
         fixed_numbers: The numbers that are fixed, by path, and why; further ones are added.
+        repeats_writes: See ``TraceAttempt``.
     """
     for _ in range(_MAX_ATTEMPTS):
         try:
-            attempt = TraceAttempt(fn, args, named, fixed_numbers=fixed_numbers)
+            attempt = TraceAttempt(
+                fn, args, named, fixed_numbers=fixed_numbers, repeats_writes=repeats_writes
+            )
         except OdysseyError:
             break
         if not attempt.scalar_inputs or not (attempt.fixed_numbers or _is_unusable(attempt)):
@@ -217,7 +250,7 @@ def try_trace(
         if not attempt.fixed_numbers:
             break
         fixed_numbers.update(attempt.fixed_numbers)
-    attempt = TraceAttempt(fn, args, named)
+    attempt = TraceAttempt(fn, args, named, repeats_writes=repeats_writes)
     for path, _, _ in number_leaves(args, named):
         fixed_numbers.setdefault(path, "the function is traced with the number alone")
     return attempt

@@ -12,7 +12,7 @@ from itertools import starmap
 from operator import is_
 from threading import Condition, Lock, RLock
 from types import CellType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from odyssey.transforms.reachability import (
     equal_generator_states,
     generator_states,
     is_generator,
+    is_user_defined,
     named_namespaces,
     names_in_code,
     reachable,
@@ -37,8 +38,9 @@ from odyssey.transforms.reachability import (
     slot_descriptors,
     slot_value,
 )
+from odyssey.tree import leaves
 
-__all__ = ["HeldLocks", "Snapshot"]
+__all__ = ["HeldLocks", "PythonEffect", "Snapshot"]
 
 # Larger arrays are data that functions read; copying them would cost more than the trace. They are
 # read-only during a trace, which ends with an error where the function would write to one.
@@ -129,13 +131,37 @@ class Snapshot:
 
     def describe_change(self) -> str | None:
         """Name the first object that was written to since; None if there is none."""
-        for name, has_changed, _ in self._saved:
+        for name, has_changed, _, _ in self._saved:
             changed = has_changed()
             if changed:
                 return name if changed is True else f"{changed}, {name}"
         # Guards also compare layouts of arrays, and tell equal members of sets apart.
         change = self.guards.describe_change()
         return change and change.partition(":")[0]
+
+    def replayable_effects(self) -> list[PythonEffect] | None:
+        """Return the writes so far, to be done again after each run; None if some cannot be.
+
+        A write can be repeated where no guard depends on what was written.
+        """
+        found: list[PythonEffect] = []
+        for saved in self._saved:
+            if saved.has_changed():
+                effects = None if saved.effects is None else saved.effects()
+                if effects is None:
+                    return None
+                found += effects
+        if self.guards.describe_change() is not None:
+            return None
+        counted = [e.is_attribute and e.key in self.guards.counted for e in found]
+        found = [e.as_sum() if is_count else e for e, is_count in zip(found, counted, strict=True)]
+        written = set(map(id, self.guards.only_written))
+        if any(type(e.target) is list and id(e.target) not in written for e in found):
+            return None
+        if any(e.added is None for e, is_count in zip(found, counted, strict=True) if is_count):
+            return None
+        known = all(map(_is_replayable, leaves([effect.values for effect in found])))
+        return found if known else None
 
     def restore(self) -> str | None:
         """Restore all objects; return the class name of a random generator that was drawn from."""
@@ -147,10 +173,62 @@ class Snapshot:
         ]
         if moved:
             restore_generator_states(self._generators, self._states)
-        for _, _, undo in self._saved:
-            undo()
+        for saved in self._saved:
+            saved.undo()
         self._locks.clear()
         return moved[0] if moved else None
+
+
+class PythonEffect(NamedTuple):
+    """A write of a function to an object of Python, to be done again after each run.
+
+    Attributes:
+        target: A list that items are appended to; a dictionary, or the attributes of an object.
+        key: The key or the name; None for a list.
+        values: The items, or the one value; none if a number is added.
+        before: The value of before, if there was one.
+        is_attribute: Whether ``key`` is an attribute.
+        added: The number that is added to an attribute, or None.
+    """
+
+    target: Any
+    key: Any
+    values: list[Any]
+    before: Any = None
+    is_attribute: bool = False
+    added: int | None = None
+
+    def as_sum(self) -> PythonEffect:
+        """Return the write as the number that it adds, if both values are whole numbers."""
+        if type(self.before) is not int or type(self.values[0]) is not int:
+            return self
+        return self._replace(values=[], added=self.values[0] - self.before)
+
+    def current(self) -> list[Any]:
+        """Return what the latest run of the function wrote."""
+        if self.added is not None:
+            return []
+        if type(self.target) is list:
+            return self.target[len(self.target) - len(self.values) :]
+        return [self.target.get(self.key)]
+
+    def calls(self, values: list[Any]) -> list[tuple[Any, ...]]:
+        """Return the calls that write other values."""
+        if self.added is not None:
+            return [(_add_to_item, self.target, self.key, self.added)]
+        if type(self.target) is list:
+            return [(list.extend, self.target, values)]
+        return [(dict.__setitem__, self.target, self.key, values[0])]
+
+
+def _add_to_item(items: dict[str, Any], key: str, number: int) -> None:
+    items[key] += number
+
+
+def _is_replayable(value: Any) -> bool:
+    """Return whether a program can make a value, or has it as a constant."""
+    plain = value is None or type(value) in (bool, int, float, complex, str)
+    return plain or isinstance(value, (Value, Symbol, *ARRAYS))
 
 
 class HeldLocks:
@@ -296,10 +374,25 @@ def _is_restorable(thing: Any, has_guards: bool, exclusive: _ExclusiveObjects) -
 
 # ------------------------------------------------------------------ undo actions
 
-# The name of an object, whether it was written to since, or the name of the attribute that was, and
-# the function that restores it.
-_SavedPart = tuple[str, Callable[[], bool | str], Callable[[], None]]
 _Undo = tuple[Callable[[], bool | str], Callable[[], None]]
+_FindEffects = Callable[[], "list[PythonEffect] | None"]
+
+
+class _SavedPart(NamedTuple):
+    """A part of an object that was saved.
+
+    Attributes:
+        name: The name of the object.
+        has_changed: Returns whether it was written to since, or the name of the attribute that was.
+        undo: Restores it.
+        effects: Returns the writes since then as effects, None if they are of another kind; None
+            for objects whose writes are not repeated.
+    """
+
+    name: str
+    has_changed: Callable[[], bool | str]
+    undo: Callable[[], None]
+    effects: _FindEffects | None = None
 
 
 def _save_object(thing: Any, enter: Callable[[Any], bool]) -> list[_SavedPart]:
@@ -308,24 +401,60 @@ def _save_object(thing: Any, enter: Callable[[Any], bool]) -> list[_SavedPart]:
     if isinstance(thing, FunctionType):
         name = thing.__name__
         cells = zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True)
-        parts: list[_SavedPart] = [(f"{n}, in {name}", *_save_cell(cell)) for n, cell in cells]
+        parts = [_SavedPart(f"{n}, in {name}", *_save_cell(cell)) for n, cell in cells]
         for namespace, names in named_namespaces(thing, enter):
-            parts.append((f"a global that {name} names", *_save_namespace(namespace, names)))
+            saved = _save_namespace(namespace, names)
+            parts.append(_SavedPart(f"a global that {name} names", *saved))
         if thing.__dict__:
-            parts.append((f"an attribute of {name}", *_save_namespace(thing.__dict__)))
+            saved = _save_namespace(thing.__dict__)
+            parts.append(_SavedPart(f"an attribute of {name}", *saved))
         return parts
     if isinstance(thing, type):
         name_of_part = f"an attribute of {thing.__name__}"
-        return [(name_of_part, *_save_class_attributes(thing))] if enter(thing) else []
+        return [_SavedPart(name_of_part, *_save_class_attributes(thing))] if enter(thing) else []
     name_of_part = f"an attribute of {with_article(kind)}"
-    parts = [(name_of_part, *_save_slot(slot, thing)) for slot in slot_descriptors(type(thing))]
+    slots = slot_descriptors(type(thing))
+    parts = [_SavedPart(name_of_part, *_save_slot(slot, thing)) for slot in slots]
     saves_dict = not isinstance(thing, ModuleType) or enter(thing)
     if saves_dict and isinstance(getattr(thing, "__dict__", None), dict):
-        parts.append((name_of_part, *_save_namespace(thing.__dict__)))
+        effects = None
+        if is_user_defined(type(thing)) and not isinstance(thing, (type, ModuleType)):
+            effects = _effects_on_items(thing.__dict__, are_attributes=True)
+        parts.append(_SavedPart(name_of_part, *_save_namespace(thing.__dict__), effects))
     for base, save in _SAVERS.items():
         if isinstance(thing, base):
-            parts.append((with_article(kind), *save(thing)))
+            make = _EFFECT_FINDERS.get(type(thing))
+            effects = None if make is None else make(thing)
+            parts.append(_SavedPart(with_article(kind), *save(thing), effects))
     return parts
+
+
+def _effects_on_items(items: dict[Any, Any], are_attributes: bool = False) -> _FindEffects:
+    """Return a function that finds the items of a dictionary that are assigned from now on."""
+    before = dict(items)
+
+    def effects() -> list[PythonEffect] | None:
+        if any(key not in items for key in before) or not all(map(is_, items, before)):
+            return None  # keys were deleted, or are in another order
+        changed = [key for key, value in items.items() if value is not before.get(key, _EMPTY)]
+        return [
+            PythonEffect(items, key, [items[key]], before.get(key), are_attributes)
+            for key in changed
+        ]
+
+    return effects
+
+
+def _effects_on_list(items: list[Any]) -> _FindEffects:
+    """Return a function that finds what is appended to a list from now on."""
+    before = list(items)
+
+    def effects() -> list[PythonEffect] | None:
+        if len(items) < len(before) or not all(map(is_, items, before)):
+            return None
+        return [PythonEffect(items, None, items[len(before) :])]
+
+    return effects
 
 
 def _save_list(sequence: list[Any]) -> _Undo:
@@ -517,4 +646,9 @@ _SAVERS: dict[Any, Callable[[Any], _Undo]] = {
     dict: _save_dict_items,
     bytearray: _save_bytes,
     **dict.fromkeys(ARRAYS, _save_array_elements),
+}
+
+_EFFECT_FINDERS: dict[type, Callable[[Any], _FindEffects]] = {
+    list: _effects_on_list,
+    dict: _effects_on_items,
 }
