@@ -36,6 +36,7 @@ __all__ = [
     "format_value",
     "describe_type",
     "user_line",
+    "user_stacklevel",
     "check_int",
     "check_choice",
 ]
@@ -260,6 +261,14 @@ def user_line() -> str:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_INTERNAL_FOLDERS):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def user_stacklevel() -> int:
+    """Return the ``stacklevel`` by which a warning of the caller points to the user's line."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INTERNAL_FOLDERS):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def is_called_by_user() -> bool:

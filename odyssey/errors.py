@@ -27,6 +27,7 @@ __all__ = [
     "UnknownOpError",
     "UnreachedError",
     "UntrackedError",
+    "WideningWarning",
 ]
 
 
@@ -106,6 +107,10 @@ class CompileWarning(UserWarning):
 
 class IndependentWarning(UserWarning):
     """The result of a function depends on nothing of what it is differentiated with respect to."""
+
+
+class WideningWarning(UserWarning):
+    """A program of float32 inputs computes in float64 from some op on, because of a constant."""
 
 
 class DeviceError(OdysseyError, RuntimeError):

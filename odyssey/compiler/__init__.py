@@ -94,7 +94,8 @@ def compile(
             ``("n", 1)``: each value, which must be hashable, has programs of its own. Up to 256
             values are cached. Passing by position or by keyword is equivalent.
         check: Verify each program's plan before it runs, and raise compiler errors instead of
-            falling back to ``fn``.
+            falling back to ``fn``. Warn of the first op where a constant turns a program of
+            float32 inputs to float64.
         memory_limit: Most bytes that a program may hold beside arguments and states; a larger one
             is refused before anything runs.
         memory_budget: Most bytes that a program should hold: values are rematerialized, the

@@ -456,6 +456,7 @@ class CompiledFunction(InspectableFunction):
         self, case: CacheEntry, kept: Any, result: Any, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
         """Compile a program from a trace; None, with the reason in the entry, if it cannot be."""
+        from odyssey.compiler.explain import warn_of_widening
         from odyssey.compiler.runtime.compiled_call import CompiledCall, NotCompilableError
         from odyssey.compiler.schedule.verify import verify
 
@@ -471,6 +472,7 @@ class CompiledFunction(InspectableFunction):
             program.bare = bare
             if self._check:
                 verify(program.executable.plan)
+                warn_of_widening(trial.graph)
         except NotCompilableError as error:
             case.refusal = str(error)
             return None

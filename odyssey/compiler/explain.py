@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
+from odyssey.checks import user_stacklevel
 from odyssey.compiler.machine.blas import thread_setters
 from odyssey.compiler.machine.thread_count import requested_threads
 from odyssey.compiler.runtime.kernel_work import format_count, kernel_work
 from odyssey.compiler.runtime.thread_pool import why_single_threaded
+from odyssey.errors import WideningWarning
+from odyssey.graph.graph import Graph, Ref, Splat
+from odyssey.spec import Spec, spec_of
+from odyssey.table.widening import describe_widening, is_wide
 
-__all__ = ["explain_program", "explain_scalar_inputs"]
+__all__ = ["explain_program", "explain_scalar_inputs", "warn_of_widening"]
 
 # Guards that are listed by name.
 _MOST_GUARDS = 12
@@ -29,6 +37,9 @@ def explain_program(program: Any) -> str:
     lines += _kernel_lines(executable, "")
     outputs = sum(node.size for node in plan.outputs if node is not None)
     lines.append(f"arena: {plan.arena:,} bytes; results: {outputs:,} elements")
+    widening = first_widening(executable.graph)
+    if widening is not None:
+        lines.append(f"widens: {widening}")
     for row, why in executable.calls.items():
         lines.append(f"not lowered: {row}, since {why}")
     for schedule in executable.graph.deferred_steps:
@@ -47,6 +58,38 @@ def explain_program(program: Any) -> str:
     times = ", ".join(f"{stage} {1e3 * s:.1f}" for stage, s in seconds.items())
     lines.append(f"milliseconds: {times}")
     return "\n".join(lines)
+
+
+def first_widening(graph: Graph) -> str | None:
+    """Describe the first op of a graph of narrow inputs that a constant or an integer widens.
+
+    None for a graph that has a float64 input or state, and where only ``astype`` widens.
+    """
+    known = dict(graph.inputs) | {state.id: state.spec for state in graph.states}
+    if any(is_wide(spec.dtype) for spec in known.values()):
+        return None
+    known |= {id: spec_of(np.asarray(array)) for id, array in graph.constants.items()}
+    for instruction in graph.instructions:
+        specs = [_operand_spec(operand, known) for operand in instruction.operands]
+        known |= zip(instruction.ids, instruction.specs, strict=True)
+        text = describe_widening(instruction.row, specs, instruction.specs[0])
+        if text is not None:
+            return text
+    return None
+
+
+def warn_of_widening(graph: Graph) -> None:
+    """Warn of the first op that widens narrow inputs, for ``check=True``."""
+    text = first_widening(graph)
+    if text is not None:
+        warnings.warn(f"compile: {text}", WideningWarning, stacklevel=user_stacklevel())
+
+
+def _operand_spec(operand: Any, known: Mapping[int, Spec]) -> Spec | None:
+    """Return the spec of an operand; None for numbers of Python, which are weak."""
+    if isinstance(operand, Ref):
+        return known.get(operand.id)
+    return Spec(operand.shape, operand.number.dtype) if isinstance(operand, Splat) else None
 
 
 def _kernel_lines(executable: Any, inside: str) -> list[str]:

@@ -7,6 +7,7 @@ when they are recorded, and judged by their cotangents in the sweep.
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from cmath import isfinite
 from collections.abc import Iterable, Sequence
@@ -15,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import user_line
+from odyssey.checks import user_line, user_stacklevel
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
-from odyssey.errors import MutationError, NonFiniteError
+from odyssey.errors import MutationError, NonFiniteError, WideningWarning
+from odyssey.spec import spec_of
 from odyssey.table.value import array_of
+from odyssey.table.widening import describe_widening, is_narrow
 
 __all__ = ["NodeChecks"]
 
@@ -118,12 +121,13 @@ class NodeChecks:
     reference that keeps its node from being pruned.
     """
 
-    __slots__ = ("lines", "nonfinite", "sums")
+    __slots__ = ("lines", "nonfinite", "sums", "widened")
 
     def __init__(self) -> None:
         self.lines: dict[int, str] = {}
         self.sums: dict[int, list[tuple[int, int]]] = {}
         self.nonfinite: dict[int, _Nonfinite] = {}
+        self.widened = False
 
     def check_node(self, node: Any, data: Any, operands: Sequence[Any] | None = None) -> None:
         """Note a new node: its source line, what it saved, and which elements are not finite."""
@@ -134,6 +138,19 @@ class NodeChecks:
         ]
         if isinstance(data, ARRAY_LIKE) and not _all_finite(data):
             self.nonfinite[-id] = _note_nonfinite(node, data, operands)
+        if operands is not None and not self.widened and isinstance(data, ARRAY_LIKE):
+            self._warn_of_widening(node, data, operands)
+
+    def _warn_of_widening(self, node: Any, data: Any, operands: Sequence[Any]) -> None:
+        """Warn of the first op whose operands on the tape are float32, and whose result is not."""
+        row, _, inputs, _, _ = node
+        specs = [spec_of(x) if isinstance(x, ARRAY_LIKE) else None for x in operands]
+        tracked = [s for i, s in zip(inputs, specs, strict=True) if i is not None and s is not None]
+        if tracked and all(is_narrow(spec.dtype) for spec in tracked):
+            text = describe_widening(row, specs, spec_of(data))
+            if text is not None:
+                self.widened = True
+                warnings.warn(f"check: {text}", WideningWarning, stacklevel=user_stacklevel())
 
     def verify(self, nodes: Any) -> None:
         """Raise MutationError if an array that a node saved has changed."""
