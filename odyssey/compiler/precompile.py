@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.compiler.tracing.attempt import TraceAttempt
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.graph.graph import Graph, Instruction, Ref, ScalarInput, Splat
 from odyssey.spec import Spec
 from odyssey.table.value import Symbol, Value, array_of, free_id, make_value
@@ -85,7 +86,7 @@ class _StandIns:
 
     def _new_leaf(self, leaf: Any, symbol: Symbol, output: Any) -> Any:
         if isinstance(output, Ref):
-            array = self._operand(output)
+            array = self._stand_in(output)
         else:
             array = np.zeros(symbol.shape, symbol.dtype)
             array = array if symbol.shape else array[()]
@@ -106,18 +107,18 @@ class _StandIns:
                 needed.update(o.id for o in one.operands if isinstance(o, Ref))
         return chain[::-1]
 
+    @ignore_fp_errors()
     def _evaluate(self, instruction: Instruction) -> None:
         row, operands, options, ids, specs = instruction
         try:
-            with np.errstate(all="ignore"):
-                made = row.kernel(*map(self._operand, operands), *options)
+            made = row.kernel(*map(self._stand_in, operands), *options)
         except Exception:  # zeros may be no operands for it
             made = tuple(np.zeros(spec.shape, spec.dtype)[()] for spec in specs)
             self._values.update(zip(ids, made, strict=True))
             return
         self._values.update(zip(ids, (made,) if row.pack_results is None else made, strict=True))
 
-    def _operand(self, operand: Any) -> Any:
+    def _stand_in(self, operand: Any) -> Any:
         if isinstance(operand, Ref):
             if operand.id not in self._values:
                 spec = self._specs[operand.id]

@@ -301,6 +301,8 @@ SCHEDULES = {
     "MultiStepLR": {"milestones": [1, 2], "gamma": 0.5},
     "ExponentialLR": {"gamma": 0.5},
     "CosineAnnealingLR": {"T_max": 3, "eta_min": 0.0},
+    "LambdaLR": {"lr_lambda": lambda rng: lambda steps: 0.5**steps},
+    "OneCycleLR": {"max_lr": 0.2, "total_steps": 4},
     "WarmupLR": {"warmup_steps": 2, "start_factor": 0.1},
     "WarmupCosineLR": {"warmup_steps": 2, "total_steps": 4, "eta_min": 0.0, "start_factor": 0.1},
     "ReduceLROnPlateau": {

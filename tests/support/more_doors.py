@@ -107,6 +107,10 @@ def transform_doors():
     doors["stop_gradient"] = simple(od.stop_gradient, either)
     doors["compile"] = simple(applied(od.compile), fn, either)
     doors["Dim"] = simple(od.Dim, lambda rng: ("n", 1, hostile(rng))[rng.integers(3)])
+    doors["Spec"] = simple(
+        od.Spec, lambda rng: (2, 3), lambda rng: (float, hostile(rng))[rng.integers(2)]
+    )
+    doors["seed"] = simple(seeded, lambda rng: (1, hostile(rng))[rng.integers(2)])
     doors["set_threads"] = simple(said, lambda rng: (1, 2, None, hostile(rng))[rng.integers(4)])
     doors["lower"] = simple(lambda f, *a: od.compile(f).lower(*a), fn, either)
     doors["testing.check_gradients"] = simple(
@@ -115,6 +119,13 @@ def transform_doors():
     )  # fmt: skip
     doors["op"] = simple(declared, lambda rng: rng.normal(size=2), extra=list(DECLARED))
     return doors
+
+
+def seeded(seed):
+    try:
+        od.seed(seed)
+    finally:
+        od.seed(0)
 
 
 def g_of(rng):

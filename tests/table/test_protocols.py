@@ -22,6 +22,8 @@ PLACING = {
     "compiler/runtime/eligibility.py",
     "compiler/symbolic_shapes/declarations.py",
     "compiler/runtime/results.py",
+    "compiler/eager_loops.py",
+    "compiler/precompile.py",  # results that stand for those of an eager call
     "compiler/guards/library_objects.py",
     "tape/queries.py",  # for each leaf of each sweep
     "tape/recording.py",

@@ -16,7 +16,7 @@ DOORS = all_doors()
 WITHOUT_DOOR = {
     "Gradients", "LossAndGrad", "TapeNode", "backward", "errors", "fft", "linalg", "losses", "nn",
     "get_threads", "no_grad", "ops", "optim", "special", "testing", "Optimizer", "Group", "Rule",
-    "Schedule",
+    "Schedule", "init", "tree",
 }  # fmt: skip
 
 

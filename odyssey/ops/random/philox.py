@@ -262,7 +262,6 @@ def _check_concentration(shape: Shape, concentration: Any) -> None:
     canonical=lambda state, concentration, shape: (shape,),
     infer=_gamma_infer,
     vjp={"concentration": None},
-    kinks="none in concentration, which has no rule",
     samples=[
         sample(_STATE, np.array([0.5, 2.0, 30.0]), shape=(2, 3)),
         sample(_STATE, np.array(0.1), shape=()),
