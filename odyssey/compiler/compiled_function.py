@@ -22,6 +22,8 @@ from odyssey.compiler.arguments import (
     static_values,
     unsupported_argument,
 )
+from odyssey.compiler.attribute_states import StatefulFunction, is_state_value
+from odyssey.compiler.dispatch.attribute_calls import AttributeStates
 from odyssey.compiler.dispatch.cache import CacheEntry, make_room
 from odyssey.compiler.dispatch.fast_path import (
     CACHE_MISS,
@@ -36,6 +38,7 @@ from odyssey.compiler.machine.thread_count import check_thread_count
 from odyssey.compiler.result_aliases import find_aliases
 from odyssey.compiler.runtime.memory_limit import check_memory_limit
 from odyssey.compiler.tracing.attempt import TraceAttempt, try_trace
+from odyssey.errors import OdysseyError
 from odyssey.table.kernel_selection import without_numba
 from odyssey.table.row import is_profiled, profiled
 from odyssey.table.scope import Pause, scopes
@@ -46,6 +49,8 @@ __all__ = ["CompiledFunction", "Statistics"]
 
 # Cache entries of a compiled function, one a signature.
 _MOST_SIGNATURES = 256
+# How often other attributes may become arguments, as objects are replaced.
+_MOST_DROPS = 8
 # Programs of one entry, for fixed scalars and guards that differ.
 _MOST_PROGRAMS = 8
 # Traces of one entry that side effects of a first run may spoil; and first calls that run without
@@ -101,6 +106,10 @@ class CompiledFunction(InspectableFunction):
         "_keyword_path",
         "_native",
         "_written",
+        "_attributes",
+        "_may_have_attributes",
+        "_assigns_others",
+        "_drops",
     )
 
     def __init__(
@@ -141,6 +150,11 @@ class CompiledFunction(InspectableFunction):
         self._keyword_path: tuple[tuple[str, ...], Any, Any] = _NO_KEYWORD_PATH
         self._made = self._written = self._first_calls = 0
         self._native = np.zeros(1, np.int64)
+        # Attributes of objects that are arguments and results; see ``attribute_states``.
+        self._attributes: AttributeStates | None = None
+        self._may_have_attributes = dynamic is None and memory_limit is memory_budget is None
+        self._is_of_attributes = self._assigns_others = False
+        self._drops = 0
 
     def __repr__(self) -> str:
         return f"compile({function_name(self._fn)})"
@@ -155,7 +169,7 @@ class CompiledFunction(InspectableFunction):
         }
         fresh |= {"_keyword_path": _NO_KEYWORD_PATH, "_native": np.zeros(1, np.int64)}
         fresh |= {"_backoff": Backoff(), "_first_calls": 0}
-        return {**vars(self), **fresh, "_written": 0}
+        return {**vars(self), **fresh, "_written": 0, "_attributes": None}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -195,6 +209,13 @@ class CompiledFunction(InspectableFunction):
             return self._run_eagerly(args, named)
         if self._known and scopes()[0] is not None and self._limit is self._budget is None:
             return self._fall_back(_describe_scope(), args, named, backs_off=False)
+        if self._attributes is not None:
+            compiled = self._attributes.compiled
+            result = self._attributes.call(args, named)
+            if compiled._assigns_others:  # an object was replaced, for example
+                self._drop_attributes()
+            if result is not CACHE_MISS:
+                return result
         # With a memory limit each size has a program of its own.
         if self._dynamic is not None and self._limit is None and self._budget is None:
             result = self._dynamic.call(self, args, named)
@@ -320,6 +341,9 @@ class CompiledFunction(InspectableFunction):
             self._backoff.note_failure()
         case = CacheEntry()
         trial = try_trace(self._fn, args, named, case.fixed_numbers, repeats_writes=True)
+        result = self._try_attributes(trial, args, named)
+        if result is not CACHE_MISS:
+            return result
         if trial.error is not None:
             case.refusal = trial.describe_error()
             if self._fallback.fullgraph:
@@ -390,8 +414,72 @@ class CompiledFunction(InspectableFunction):
                 guards,
             )
         # A first run may create what a later trace only reads.
-        elif why != trial.graph.eager_reason or case.attempts >= _MOST_ATTEMPTS:
+        elif why == trial.graph.eager_reason and case.attempts < _MOST_ATTEMPTS:
+            case.first_guards = guards
+        else:
             case.refusal = why
+
+    def _try_attributes(
+        self, trial: TraceAttempt, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        """Run with the attributes that a trace assigns as arguments and results, if it does."""
+        if trial.assigned is None:
+            return CACHE_MISS
+        if self._is_of_attributes and not self._assigns_others:
+            self._assigns_others = True
+            return self._run_eagerly(args, named)
+        if self._use_attributes(trial.assigned, args, named, trial.graph.eager_reason):
+            return self._call(args, named)
+        return CACHE_MISS
+
+    def _drop_attributes(self) -> None:
+        """Forget which attributes are arguments; the next call finds others."""
+        states, self._attributes = self._attributes, None
+        if states is None:  # another thread did
+            return
+        self._fast_path = always_miss
+        self._made += states.compiled._made
+        self._written += states.compiled._written
+        self._drops += 1
+        self._may_have_attributes = self._drops < _MOST_DROPS
+
+    def _use_attributes(
+        self,
+        places: list[tuple[Any, str]] | None,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        known_reason: str | None = None,
+    ) -> bool:
+        """Make attributes of objects arguments and results, if the function can be traced so.
+
+        Args:
+            places: Attributes that hold arrays, which change from call to call.
+            args: The positional arguments.
+            named: The keyword arguments.
+            known_reason: Why a graph would not do anyway, until the function has run once.
+        """
+        if not places or not self._may_have_attributes or scopes()[0] is not None:
+            return False
+        function = StatefulFunction(self._fn, places)
+        values = function.values()
+        if values is None or not all(map(is_state_value, values)):
+            return False
+        try:
+            trial = try_trace(function, (*args, *values), named, {}, repeats_writes=True)
+        except OdysseyError:  # it needs the values
+            self._may_have_attributes = False
+            return False
+        reason = trial.graph.eager_reason
+        compares = trial.guards is not None and trial.guards.compares_identity
+        if trial.error or trial.effects or compares or reason not in (None, known_reason):
+            self._may_have_attributes = False
+            return False
+        compiled = CompiledFunction(function, self._check, threads=self._threads or None)
+        compiled._fallback, compiled._native = self._fallback, self._native
+        compiled._may_have_attributes, compiled._is_of_attributes = False, True
+        self._attributes = AttributeStates(function, compiled)
+        self._fast_path, self._slow_path = self._attributes.fast_path, always_miss
+        return True
 
     def _insert_entry(self, key: Any, case: CacheEntry) -> CacheEntry:
         """Insert a cache entry; evict the oldest beyond the limit."""
@@ -417,6 +505,13 @@ class CompiledFunction(InspectableFunction):
             case.refusal = f"{_MOST_PROGRAMS} programs were compiled, and a guard fails again"
             return self._run_refused(case, args, named)
         kept, case.trial = case.trial, None
+        latest = [kept[2]] if kept is not None else [program.guards for _, program in looked]
+        asked = [guards.changed_attributes() for guards in latest]
+        if case.first_guards is not None:  # a first run changed other things
+            asked.append(case.first_guards.changed_attributes(alone=False))
+            case.first_guards = None
+        if self._use_attributes(next(filter(None, asked), None), args, named):
+            return self._call(args, named)
         if kept is None or not kept[0].items() <= known.items() or not kept[2].holds():
             trial = try_trace(self._fn, args, named, case.fixed_numbers, repeats_writes=True)
             if trial.error is not None:
@@ -425,6 +520,9 @@ class CompiledFunction(InspectableFunction):
                 # It may raise the same error, and nothing is noted.
                 result = self._run_eagerly_and_record(case, args, named)
                 case.refusal = why
+                return result
+            result = self._try_attributes(trial, args, named)
+            if result is not CACHE_MISS:
                 return result
             self._keep_trace(case, trial, args, named)
             kept, case.trial = case.trial, None
@@ -514,6 +612,8 @@ class CompiledFunction(InspectableFunction):
 
         args, named = fill_specs((args, named))
         refuse_unhashable(args, named)
+        if self._attributes is not None:
+            return self._attributes.precompile(args, named)
         if scopes()[0] is not None:
             raise self._fallback.error(_describe_scope())
         case = self._insert_entry(cache_key(args, named), CacheEntry())
@@ -522,6 +622,9 @@ class CompiledFunction(InspectableFunction):
             if wanted.items() <= known.items() and program.guards.holds():
                 return
         trial = try_trace(self._fn, args, named, case.fixed_numbers)
+        why = trial.graph.eager_reason
+        if self._use_attributes(trial.assigned, args, named, why):
+            return self.precompile(*args, **named)
         if trial.error is None and trial.graph.eager_reason and start_optimizers(trial):
             trial = try_trace(self._fn, args, named, case.fixed_numbers)
         if trial.error is not None:
@@ -549,13 +652,18 @@ class CompiledFunction(InspectableFunction):
 
     def statistics(self) -> Statistics:
         """Return how many programs were compiled, and how calls were run."""
-        return Statistics(self._made, int(self._native[0]), self._written)
+        made, written = self._made, self._written
+        if self._attributes is not None:
+            made += self._attributes.compiled._made
+            written += self._attributes.compiled._written
+        return Statistics(made, int(self._native[0]), written)
 
     def clear_cache(self) -> None:
         """Clear all programs and cache entries."""
         self._known.clear()
         self._backoff.reset()
         self._first_calls = 0
+        self._attributes = None
         if self._dynamic is not None:
             self._dynamic.clear()
         self._fast_path = self._slow_path = always_miss

@@ -51,6 +51,10 @@ class InspectableFunction:
         """
         from odyssey.compiler.explain import explain_program, explain_scalar_inputs
 
+        inner, given = self._with_attributes(args)
+        if inner is not self:
+            names = ", ".join(name for _, name in inner._fn.attribute_places)
+            return Text(f"attributes that are inputs: {names}\n{inner.explain(*given, **named)}")
         said = "" if self._dynamic is None else self._dynamic.describe_program(args, named)[1]
         program, why = self._find_program(args, named)
         free, asked = self._scalar_inputs(args, named, program)
@@ -59,6 +63,12 @@ class InspectableFunction:
             return Text(said + "\n".join([why, *numbers]))
         other = self._describe_failed_guard(args, named, program)
         return Text("\n".join([*other, said + explain_program(program), *numbers]))
+
+    def _with_attributes(self, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        """Return the compiled function that runs, and its arguments; see ``attribute_states``."""
+        states: Any = getattr(self, "_attributes", None)
+        values = None if states is None else states.function.values()
+        return (self, args) if values is None else (states.compiled, (*args, *values))
 
     def _describe_failed_guard(
         self, args: tuple[Any, ...], named: dict[str, Any], program: Any
@@ -150,6 +160,10 @@ class InspectableFunction:
         ('multiply, sum', 8000008, 1999999, True)
         """
         runs = check_int("profile", "runs", runs, 1)
+        inner, given = self._with_attributes(args)
+        if inner is not self:
+            found: Profile = inner.profile(*given, runs=runs, **named)
+            return found
         program = self._require_program("profile", args, named)
         made: Profile = program.profile(program_arguments(program.places, args, named), runs)
         return made
@@ -167,7 +181,8 @@ class InspectableFunction:
         Raises:
             SettingError: there is no program for such arguments.
         """
-        loaded = self._require_program("code", args, named).executable.loaded
+        inner, given = self._with_attributes(args)
+        loaded = inner._require_program("code", given, named).executable.loaded
         return Text(loaded.assembly() if check_flag("code", "assembly", assembly) else loaded.text)
 
     def lower(self, *args: Any, **named: Any) -> Lowered:

@@ -503,3 +503,21 @@ def test_what_is_written_with_a_number_is_written_once_for_each_call() -> None:
         compiled(X, float(k))
     assert logs == [0.0, 1.0, 2.0, 3.0]
     assert all(type(one) is float for one in logs)
+
+
+def test_a_number_is_an_input_although_the_first_call_makes_an_optimizer_s_state() -> None:
+    w = Variable(np.ones(7), requires_grad=True)
+    optimizer = od.optim.Adam([w], 0.01)
+
+    @od.compile
+    def step(scale: float) -> Any:
+        with GradientTape() as tape:
+            loss = ((w * X) ** 2).sum() * scale
+        tape.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    for k in range(6):
+        step(1.0 + k)
+    assert step.statistics()[:2] == (1, 5)

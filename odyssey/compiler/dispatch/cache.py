@@ -9,6 +9,7 @@ from threading import RLock
 from typing import Any
 
 from odyssey.compiler.dispatch.fast_path import CACHE_MISS
+from odyssey.compiler.guards.guards import GuardSet
 from odyssey.compiler.result_aliases import NO_ALIASES
 from odyssey.compiler.tracing.attempt import TraceAttempt
 
@@ -54,6 +55,7 @@ class CacheEntry:
         refusal: Why no more programs are made, in words; None while one may be.
         attempts: The number of traces since the latest program.
         trial: A trace that no program was made of yet, with its static values and guards.
+        first_guards: The guards of a trace that would do only after the function ran once; or None.
         fixed_numbers: By path, the numbers that programs fix, and why.
         compile_lock: Lets one thread make a program.
     """
@@ -67,5 +69,6 @@ class CacheEntry:
         self.programs: list[tuple[dict[str, Any], Any]] = []
         self.refusal: str | None = None
         self.attempts = 0
+        self.first_guards: GuardSet | None = None
         self.fixed_numbers: dict[str, str] = {}
         self.compile_lock = CompileLock()

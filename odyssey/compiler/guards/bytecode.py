@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from itertools import pairwise
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -15,8 +16,10 @@ from odyssey.transforms.reachability import is_generator, is_user_defined
 
 __all__ = [
     "INERT_NAMES",
+    "WRITING_NAMES",
     "CodeNames",
     "ReachedNames",
+    "assigns_plainly",
     "chain_names",
     "class_defines",
     "names_of_code",
@@ -50,9 +53,11 @@ _SIMPLE_LOADS = {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_GLOBAL", "LOAD_DEREF", "
 _ASSIGNS = {"STORE_ATTR", "DELETE_ATTR", "setattr", "delattr", "__setattr__", "__delattr__"}
 _COMPARES = {"IS_OP", "COMPARE_OP"}
 _MATCHES = {"MATCH_CLASS", "MATCH_KEYS"}
+# Instructions whose results are new objects, or numbers and strings.
+_MAKES_NEW = ("BUILD_", "BINARY_OP", "LOAD_CONST", "UNARY_", "COMPARE_OP", "LOAD_SMALL_INT")
 _ELEMENT_WRITES = {"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"}
 # Functions and methods of Python and NumPy that write elements of a container or an array.
-_WRITING_NAMES = {
+WRITING_NAMES = {
     *("append", "appendleft", "extend", "extendleft", "insert", "pop", "popleft", "popitem"),
     *("remove", "clear", "add", "discard", "update", "setdefault", "sort", "reverse", "rotate"),
     *("difference_update", "intersection_update", "symmetric_difference_update", "subtract"),
@@ -147,7 +152,6 @@ def _find_names(code: CodeType) -> CodeNames:
         if one is not code:  # cells of nested functions may bear the names of outer variables
             names.assigned.update(one.co_cellvars)
     named = names.globals
-    names.writes_elements |= not (named | names.attributes).isdisjoint(_WRITING_NAMES)
     names.uses_dynamic_names |= not names.attributes.isdisjoint(_DYNAMIC_ATTRIBUTES)
     names.formats_objects |= not named.isdisjoint({"str", "repr", "format", "ascii"})
     names.uses_format_spec |= "format" in named
@@ -170,6 +174,11 @@ def _first_argument(code: CodeType) -> str | None:
 def _scan_code(code: CodeType, names: CodeNames, first: str | None) -> None:
     ops_with_names, ops = _instructions(code)
     handlers, chain_end = 0, -1  # the attributes up to chain_end belong to a chain
+    fresh = _fresh_locals(code, ops)
+    for constant in code.co_consts:  # np.add(a, b, out=c)
+        names.writes_elements |= constant == "out" or (
+            isinstance(constant, tuple) and "out" in constant
+        )
     rebound = any("STORE_FAST" in op.opname and op.argval == first for op in ops)
     for k, op in enumerate(ops):
         opname, argument = op.opname, op.argval
@@ -189,18 +198,17 @@ def _scan_code(code: CodeType, names: CodeNames, first: str | None) -> None:
         ):
             names.uses_classes |= not _is_compared(ops, k)
             names.asks_type_of_values |= argument == "type" and _loads_local(ops[k + 1])
-        names.compares_identity |= opname == "IS_OP" and not any(
-            map(_loads_no_number, ops[k - 2 : k])
-        )
-        names.writes_elements |= opname in _ELEMENT_WRITES or (
-            opname == "BINARY_OP" and op.argrepr.endswith("=")
-        )
+        names.compares_identity |= opname == "IS_OP" and not _compares_singleton(ops, k)
+        if opname in _ELEMENT_WRITES:
+            names.writes_elements |= not _writes_to_fresh(ops, k, fresh)
+        elif opname == "BINARY_OP" and op.argrepr.endswith("="):
+            names.writes_elements |= not (
+                _is_fresh(ops[k - 2], fresh) and ops[k - 1].opname in _SIMPLE_LOADS
+            )
         names.assigns_attributes |= opname in _ASSIGNS or argument in _ASSIGNS
         stores = opname.startswith(("STORE_", "DELETE_")) and "FAST" not in opname
         if stores and isinstance(argument, str):
             names.assigned.add(argument)
-        if opname in ("KW_NAMES", "LOAD_CONST") and isinstance(argument, tuple):
-            names.writes_elements |= "out" in argument  # np.add(a, b, out=c)
         if opname == "IMPORT_NAME":
             names.imports.add((argument, ops[k - 2].argval))
         elif opname in _GLOBALS:
@@ -219,6 +227,11 @@ def _scan_code(code: CodeType, names: CodeNames, first: str | None) -> None:
             if k > chain_end:
                 names.unresolved.add(argument)
                 names.ends.add(argument)
+                names.writes_elements |= (
+                    argument in WRITING_NAMES
+                    and "STORE" not in opname
+                    and not _is_fresh(ops[k - 1], fresh)
+                )
             continue
         elif opname in ops_with_names:  # an instruction of a later Python
             names.globals.add(argument)
@@ -260,6 +273,28 @@ def _instructions(code: CodeType) -> tuple[set[str], list[Any]]:
         elif op.opname not in _FILLERS:
             ops.append(op)
     return {dis.opname[k] for k in dis.hasname}, ops
+
+
+def _fresh_locals(code: CodeType, ops: list[Any]) -> set[str]:
+    """Return the local variables that only ever hold new objects, which nobody else has."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
+    fresh = set(code.co_varnames[count:])
+    for k, op in enumerate(ops):
+        stores = op.opname.startswith("STORE_FAST") or op.opname == "LOAD_FAST_AND_CLEAR"
+        if stores and not (k and ops[k - 1].opname.startswith(_MAKES_NEW)):
+            fresh.discard(op.argval)
+    return fresh
+
+
+def _is_fresh(op: Any, fresh: set[str]) -> bool:
+    """Return whether an instruction loads a new object, which nobody else has."""
+    return (op.opname in _LOCALS and op.argval in fresh) or op.opname.startswith("BUILD_")
+
+
+def _writes_to_fresh(ops: list[Any], k: int, fresh: set[str]) -> bool:
+    """Return whether ``a[key] = ...`` writes to a new object."""
+    return ops[k - 1].opname in _SIMPLE_LOADS and _is_fresh(ops[k - 2], fresh)
 
 
 def _note_use(ops: list[Any], k: int, chain: tuple[str, ...], names: CodeNames) -> None:
@@ -346,9 +381,18 @@ def _scan_dynamic_read(ops: list[Any], k: int, names: CodeNames) -> None:
         names.loaded.add(word)
         names.unresolved.add(word)
         names.ends.add(word)
+        names.writes_elements |= word in WRITING_NAMES
         names.catches_errors = True
     else:
         names.uses_dynamic_names = True
+
+
+def _compares_singleton(ops: list[Any], k: int) -> bool:
+    """Return whether one side of ``is`` is ``self``, a class, None or another singleton."""
+    start = k - 1
+    while ops[start].opname in _ATTRIBUTE_LOADS:
+        start -= 1
+    return _loads_no_number(ops[k - 1]) or _loads_no_number(ops[start - 1])
 
 
 def _loads_no_number(op: Any) -> bool:
@@ -525,7 +569,10 @@ class ReachedNames:
         for k, name in enumerate(chain):
             if isinstance(thing, ModuleType):
                 self.add_names(chain[k:])
+                if defining_module(thing).partition(".")[0] != "odyssey":
+                    self.writes_elements |= not WRITING_NAMES.isdisjoint(chain[k:])
                 return
+            self._note_write(thing, name)
             if is_generator(thing):
                 self.of_generators.update(chain[k:])
             if has_user_names(thing):
@@ -533,10 +580,18 @@ class ReachedNames:
             namespace = _plain_attributes(thing)
             if name not in namespace or class_defines(type(thing), name):
                 self.add_names(chain[k + 1 :])
+                self.writes_elements |= not WRITING_NAMES.isdisjoint(chain[k + 1 :])
                 return
             if chain[k + 1 :]:
                 self.passed.add(name)
             thing = namespace[name]
+
+    def _note_write(self, thing: Any, name: str) -> None:
+        """Note that a method of Python's or NumPy's may write elements of an object."""
+        if name in WRITING_NAMES:
+            owner = next((b for b in type(thing).__mro__ if name in vars(b)), object)
+            own = is_user_defined(owner) or defining_module(owner).startswith("odyssey")
+            self.writes_elements |= not own and name not in _plain_attributes(thing)
 
     def _add_name_of(self, thing: Any, name: str) -> None:
         if isinstance(thing, (FunctionType, MethodType, type)):
@@ -675,6 +730,11 @@ def has_user_names(thing: Any) -> bool:
 def class_defines(kind: type, name: str) -> bool:
     """Return whether a class or one of its bases defines a name."""
     return any(name in vars(base) for base in kind.__mro__)
+
+
+def assigns_plainly(kind: type) -> bool:
+    """Return whether a class has no rules of its own for assignments to attributes."""
+    return not any("__setattr__" in vars(base) for base in kind.__mro__[:-1])
 
 
 def _is_frozen(kind: type) -> bool:

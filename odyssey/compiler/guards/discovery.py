@@ -24,6 +24,7 @@ from odyssey.compiler.guards import terms
 from odyssey.compiler.guards.bytecode import (
     INERT_NAMES,
     ReachedNames,
+    assigns_plainly,
     class_defines,
     uses_first_argument,
 )
@@ -118,6 +119,7 @@ class GuardDiscovery:
         generators: The paths of the random generators reached.
         schedules: The schedules reached, but for those of users, which are plain objects.
         asks_schedules: Whether the code may read what the step of a schedule changes.
+        exempt: Attributes that are arguments of the function, by id of the object and name.
         final_steps: Functions that make the guards which depend on all names reached.
         only_written: By id, lists and dictionaries that code writes to and does not read. They have
             no guards.
@@ -138,6 +140,7 @@ class GuardDiscovery:
         self.generators: list[tuple[str, Any]] = []
         self.schedules: list[Any] = []
         self.asks_schedules = False
+        self.exempt: set[tuple[int, str]] = set()
         self.final_steps: list[Callable[[], None]] = []
         self.only_written: dict[int, Any] = {}
         self._visited: dict[int, Any] = {}
@@ -212,8 +215,9 @@ class GuardDiscovery:
             raise Unguardable(f"it reaches {guard.name}, {kind}, which is more than an array")
         self.note_dtype(value.dtype, guard.name)
         if self.guarding:
-            self._append_guard(terms.array_layout_guard(guard))
-            self._append_guard(terms.array_elements_guard(guard))
+            for made in (terms.array_layout_guard(guard), terms.array_elements_guard(guard)):
+                made.place = guard.place
+                self._append_guard(made)
         return value
 
     def _append_guard(self, guard: terms.Guard) -> None:
@@ -485,10 +489,14 @@ class GuardDiscovery:
     ) -> None:
         kind = type(thing)
 
-        def make_guard(path: str, name: str) -> terms.Guard:
+        def make_guard(path: str, name: str) -> terms.Guard | None:
+            if (id(thing), name) in self.exempt:
+                return None
             if class_defines(kind, name) or not plain:
                 return terms.dict_attribute_guard(path, thing, name)
-            return terms.plain_attribute_guard(path, thing, name)
+            guard = terms.plain_attribute_guard(path, thing, name)
+            guard.place = (thing, name) if assigns_plainly(kind) else None
+            return guard
 
         plain = not class_defines(kind, "__getattr__")
         self.add_namespace(

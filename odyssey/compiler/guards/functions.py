@@ -15,6 +15,7 @@ import numpy as np
 
 from odyssey.compiler.guards import terms
 from odyssey.compiler.guards.bytecode import (
+    WRITING_NAMES,
     CodeNames,
     chain_names,
     names_of_code,
@@ -160,9 +161,13 @@ def _visit_global(
     namespace = function.__globals__
     if name in namespace:
         thing = discovery.add_guard(terms.item_guard(f"global {name}", namespace, name))
+        users = isinstance(thing, FunctionType) and not is_library(defining_module(thing))
+        discovery.names.writes_elements |= name in WRITING_NAMES and not users
         _visit_named(discovery, thing, f"global {name}", name, code_names)
         return
     discovery.add_guard(terms.absence_guard(f"global {name}", namespace, name))
+    chained = chain_names(code_names.chains.get(name, ()))
+    discovery.names.writes_elements |= not WRITING_NAMES.isdisjoint(chained)
     untyped: Any = function  # the stubs lack __builtins__
     thing = untyped.__builtins__.get(name, terms.MISSING)
     if thing is terms.MISSING:
@@ -262,6 +267,8 @@ def _visit_module_attribute(
     discovery: GuardDiscovery, module: ModuleType, path: str, name: str, rest: Any
 ) -> None:
     path_of_name = f"{path}.{name}"
+    if not defining_module(module).startswith("odyssey"):
+        discovery.names.writes_elements |= not WRITING_NAMES.isdisjoint((name, *rest))
     if is_library(defining_module(module)):
         if (
             defining_module(module).startswith("odyssey.")

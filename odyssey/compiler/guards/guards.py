@@ -9,6 +9,7 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
+from odyssey.compiler.attribute_states import StatefulFunction
 from odyssey.compiler.guards.bytecode import uses_first_argument
 from odyssey.compiler.guards.discovery import USED, GuardDiscovery, Unguardable, Use
 from odyssey.compiler.guards.effects import defining_module, is_library
@@ -42,6 +43,7 @@ class GuardSet:
         reason: Why no guards can be made, in words; None where they can.
         fixes_numbers: Why numbers among the arguments must be fixed, in words; None where a
             scalar input can stand for one.
+        compares_identity: Whether the code asks which object is which, but for None.
         holds: Predicate that is true while all guards hold. It takes 4 to 30 ns for each guard,
             runs no code of users, and may be called from any thread.
         variables: The Variables that the function reaches.
@@ -63,6 +65,7 @@ class GuardSet:
     ) -> None:
         self.reason = reason
         self.fixes_numbers: str | None = None
+        self.compares_identity = False
         self.schedules: list[Any] = []
         self.only_written: list[Any] = []
         self.counted: set[str] = set()
@@ -137,6 +140,22 @@ class GuardSet:
         self._last_failed = None
         return None
 
+    def attribute_places(self) -> set[tuple[int, str]]:
+        """Return the attributes that have guards: the ids of their objects, and their names."""
+        return {(id(g.place[0]), g.place[1]) for g in self._guards if g.place is not None}
+
+    def changed_attributes(self, alone: bool = True) -> list[tuple[Any, str]] | None:
+        """Return the attributes by which guards fail, or None.
+
+        Args:
+            alone: Whether to return None where other guards fail, too.
+        """
+        failed = [guard for guard in self._guards if guard.change() is not None]
+        if alone and any(guard.place is None for guard in failed):
+            return None
+        found = {(id(g.place[0]), g.place[1]): g.place for g in failed if g.place is not None}
+        return list(found.values()) or None
+
     def native_guards(self) -> tuple[list[MemoryGuard], Callable[[], bool] | None]:
         """Return the memory guards for native dispatch, and a predicate for the other guards.
 
@@ -176,10 +195,12 @@ class GuardSet:
         Args:
             arrays: The ids of the arrays.
         """
-        self._guards = [
-            guard.identity_guard() if guard.array_id in arrays and guard.identity_guard else guard
-            for guard in self._guards
-        ]
+        guards, self._guards = self._guards, []
+        for guard in guards:
+            if guard.array_id in arrays and guard.identity_guard is not None:
+                place, guard = guard.place, guard.identity_guard()
+                guard.place = place
+            self._guards.append(guard)
         self._compile()
 
 
@@ -203,6 +224,7 @@ def discover_guards(fn: Any, *args: Any, tapes: bool = False) -> GuardSet:
     """
     discovery = GuardDiscovery(visit_object, tapes=tapes)
     try:
+        fn = _without_attribute_states(discovery, fn)
         _reject_lazy_function(fn)
         receiver = _receiver_of(fn, args)
         discovery.visit(fn, _callable_name(fn), _owner_of(fn, receiver), CALLED)
@@ -227,9 +249,18 @@ def discover_guards(fn: Any, *args: Any, tapes: bool = False) -> GuardSet:
     made.counted = set(filter(discovery.names.is_only_counted, discovery.names.counted))
     if discovery.names.catches_errors:
         made.fixes_numbers = "it goes on after errors"
-    elif discovery.names.compares_identity:
+    made.compares_identity = discovery.names.compares_identity
+    if made.fixes_numbers is None and made.compares_identity:
         made.fixes_numbers = "it asks which object is which"
     return made
+
+
+def _without_attribute_states(discovery: GuardDiscovery, fn: Any) -> Any:
+    """Exempt the attributes that are arguments of a ``StatefulFunction``; return its function."""
+    if isinstance(fn, StatefulFunction):
+        discovery.exempt.update((id(owner), name) for owner, name in fn.attribute_places)
+        return fn.function
+    return fn
 
 
 def _receiver_of(fn: Any, args: Sequence[Any]) -> Any:
@@ -274,6 +305,7 @@ def named_objects(fn: Any, *args: Any) -> NamedObjects | None:
     """
     discovery = GuardDiscovery(visit_object, guarding=False)
     try:
+        fn = _without_attribute_states(discovery, fn)
         receiver = _receiver_of(fn, args)
         discovery.visit(fn, _callable_name(fn), _owner_of(fn, receiver), CALLED)
         for tree in args:

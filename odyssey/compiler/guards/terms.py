@@ -74,6 +74,7 @@ class Guard:
             elements need no guard; or None.
         memory_guard: Function from the expected value to the words that native dispatch compares
             instead of the expression; or None.
+        place: The object and the name, if this is an attribute that code may assign; or None.
     """
 
     __slots__ = (
@@ -85,6 +86,7 @@ class Guard:
         "memory_guard",
         "name",
         "operands",
+        "place",
         "read",
     )
 
@@ -101,6 +103,7 @@ class Guard:
         self.array_id: int | None = None
         self.identity_guard: Callable[[], Guard] | None = None
         self.memory_guard: Callable[[Any], MemoryGuard | None] | None = None
+        self.place: tuple[Any, str] | None = None
         self.expected = self.current()
 
     def term(self) -> tuple[str, Sequence[Any]]:

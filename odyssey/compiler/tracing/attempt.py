@@ -47,6 +47,8 @@ class TraceAttempt:
         effects: The side effects that no program can have, in words; None if there are none.
         python_effects: The writes to objects of Python that are repeated after each run. What they
             write are outputs of the graph behind those of the result.
+        assigned: The attributes that it reads and assigns, as objects and names; None if it has no
+            ``effects``.
         numbers: The symbolic scalars that stood for numbers.
         scalar_inputs: By path of a number that may differ at each call, its index among the leaves.
         fixed_numbers: By path of a number that must be fixed, why, and in which line.
@@ -92,6 +94,7 @@ class TraceAttempt:
         self.python_effects: list[PythonEffect] = []
         self._repeats_writes = repeats_writes
         self.refusal: str | None = None
+        self.assigned: list[tuple[Any, str]] | None = None
         self.guards: GuardSet | None = None
         self.seconds = 0.0
         acquired: list[bool] = []
@@ -185,9 +188,11 @@ class TraceAttempt:
                 self.graph.numbers = self.numbers.arithmetic if self.scalar_inputs else None
                 changed = None if self.python_effects else snapshot.describe_change()
                 self.effects = changed and f"it writes to {changed}"
+                self.assigned = snapshot.assigned_attributes() if changed else None
                 known = set(map(id, self.guards.schedules))
                 if not known.issuperset(map(id, self.graph.deferred_steps)):
                     self.effects = "it steps a schedule that it makes, or asks where one stands"
+                    self.assigned = None
             except Exception as error:
                 self.error = _without_own_frame(error)
             finally:
@@ -251,6 +256,8 @@ def try_trace(
             break
         fixed_numbers.update(attempt.fixed_numbers)
     attempt = TraceAttempt(fn, args, named, repeats_writes=repeats_writes)
+    if attempt.graph.eager_reason is not None and attempt.error is None:
+        return attempt  # as before a first step of an optimizer: a later trace may be without it
     for path, _, _ in number_leaves(args, named):
         fixed_numbers.setdefault(path, "the function is traced with the number alone")
     return attempt

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.checks import describe_type, with_article
+from odyssey.compiler.attribute_states import StatefulFunction
+from odyssey.compiler.guards.bytecode import assigns_plainly
 from odyssey.compiler.guards.guards import NamedObjects, discover_guards, named_objects
 from odyssey.compiler.guards.objects import KNOWN_C_TYPES, c_base_of
 from odyssey.devices.array_locks import lock_array
@@ -96,9 +98,9 @@ class Snapshot:
         locks: HeldLocks | None = None,
         tapes: bool = False,
     ) -> None:
-        roots = (fn, *args)
+        roots = (fn.function if isinstance(fn, StatefulFunction) else fn, *args)
         self.guards = discover_guards(fn, *args, tapes=tapes)
-        named = named_objects(*roots) if self.guards.reason is None else None
+        named = named_objects(fn, *args) if self.guards.reason is None else None
         found = list(reachable(*roots)) if named is None else named.objects
         exclusive = _ExclusiveObjects(named, locks)
         self.refusal = _reason_against_tracing(found, allow_unknown, self.guards.reason, exclusive)
@@ -110,10 +112,15 @@ class Snapshot:
             if self.is_restorable
             else []
         )
+        assigned = None
         if exclusive.untouched:  # another thread may write to them, and the code does not
             restorable = [t for t in restorable if not isinstance(t, tuple(_SAVERS))]
+            assigned = named and named.assigned
         enter = enterable(roots)
-        self._saved = [saved for thing in restorable for saved in _save_object(thing, enter)]
+        self._saved = [saved for t in restorable for saved in _save_object(t, enter, assigned)]
+        self._attributes = [
+            (t, _items_of(t.__dict__, assigned)) for t in restorable if _has_plain_attributes(t)
+        ]
         self._generators = [thing for thing in found if self.is_restorable and is_generator(thing)]
         self._states = generator_states(self._generators)
         self._large = [a for a in restorable if isinstance(a, ARRAYS) and _is_large(a)]
@@ -162,6 +169,20 @@ class Snapshot:
             return None
         known = all(map(_is_replayable, leaves([effect.values for effect in found])))
         return found if known else None
+
+    def assigned_attributes(self) -> list[tuple[Any, str]] | None:
+        """Return the attributes that have guards and got traced values since, or None."""
+        guarded = self.guards.attribute_places()
+        found = []
+        for thing, before in self._attributes:
+            now = thing.__dict__
+            changed = [name for name in before if now.get(name) is not before[name]]
+            found += [
+                (thing, name)
+                for name in changed
+                if (id(thing), name) in guarded and _is_traced(now.get(name))
+            ]
+        return found or None
 
     def restore(self) -> str | None:
         """Restore all objects; return the class name of a random generator that was drawn from."""
@@ -257,15 +278,16 @@ class HeldLocks:
 class _ExclusiveObjects:
     """Objects that have locks, queues or threads as attributes, which the code does not read.
 
-    Where the code writes to no object, nothing must be restored, and what other threads write
-    meanwhile stays. Otherwise a trial holds the locks, so that no other thread writes.
+    Where the code writes no elements of containers and arrays, only the attributes that it assigns
+    are restored, and what other threads write meanwhile stays. Otherwise a trial holds the locks,
+    so that no other thread writes.
 
     Args:
         named: What the code may reach by name and write to; None if that is unknown.
         locks: Holds the locks.
 
     Attributes:
-        untouched: Whether there are such objects, and the code writes to no object.
+        untouched: Whether there are such objects, and the code writes no elements.
     """
 
     def __init__(self, named: NamedObjects | None, locks: HeldLocks | None) -> None:
@@ -281,8 +303,9 @@ class _ExclusiveObjects:
         """Return whether a trial does no harm to an object that threads share."""
         if self._named is None or self._locks is None or _is_of_sharing_module(thing):
             return False
-        self.untouched = self._named.assigned == set() and not self._named.writes_elements
+        self.untouched = self._named.assigned is not None and not self._named.writes_elements
         if self.untouched:
+            self._held[id(thing)] = thing
             return True
         locks = [part for part in vars(thing).values() if _is_of_sharing_module(part)]
         are_locks = all(isinstance(part, _LOCK_TYPES) for part in locks)
@@ -327,6 +350,23 @@ def _shared_names(thing: Any) -> str:
     names = [name for name, part in vars(thing).items() if _is_of_sharing_module(part)]
     locks = all(isinstance(vars(thing)[name], _LOCK_TYPES) for name in names)
     return f"its {names[0]} is held" if locks else f"it has {', '.join(names)}"
+
+
+def _is_traced(value: Any) -> bool:
+    if type(value) in (tuple, list):
+        return bool(value) and all(map(_is_traced, value))
+    return isinstance(value, (Value, Symbol))
+
+
+def _has_plain_attributes(thing: Any) -> bool:
+    """Return whether an object is a user's, whose attributes are items of its dictionary."""
+    kind = type(thing)
+    return (
+        is_user_defined(kind)
+        and assigns_plainly(kind)
+        and type(getattr(thing, "__dict__", None)) is dict
+        and not isinstance(thing, (FunctionType, ModuleType, type))
+    )
 
 
 def _display_name(thing: Any) -> str:
@@ -395,8 +435,20 @@ class _SavedPart(NamedTuple):
     effects: _FindEffects | None = None
 
 
-def _save_object(thing: Any, enter: Callable[[Any], bool]) -> list[_SavedPart]:
-    """Save the parts of an object; return an undo action for each."""
+def _items_of(namespace: dict[str, Any], names: set[str] | None) -> dict[str, Any]:
+    return {name: namespace[name] for name in namespace if names is None or name in names}
+
+
+def _save_object(
+    thing: Any, enter: Callable[[Any], bool], assigned: set[str] | None
+) -> list[_SavedPart]:
+    """Save the parts of an object; return an undo action for each.
+
+    Args:
+        thing: The object.
+        enter: Whether classes and modules are entered.
+        assigned: The only attributes that may change; None for all.
+    """
     kind = type(thing).__name__
     if isinstance(thing, FunctionType):
         name = thing.__name__
@@ -419,8 +471,8 @@ def _save_object(thing: Any, enter: Callable[[Any], bool]) -> list[_SavedPart]:
     if saves_dict and isinstance(getattr(thing, "__dict__", None), dict):
         effects = None
         if is_user_defined(type(thing)) and not isinstance(thing, (type, ModuleType)):
-            effects = _effects_on_items(thing.__dict__, are_attributes=True)
-        parts.append(_SavedPart(name_of_part, *_save_namespace(thing.__dict__), effects))
+            effects = _effects_on_items(thing.__dict__, assigned, are_attributes=True)
+        parts.append(_SavedPart(name_of_part, *_save_namespace(thing.__dict__, assigned), effects))
     for base, save in _SAVERS.items():
         if isinstance(thing, base):
             make = _EFFECT_FINDERS.get(type(thing))
@@ -429,14 +481,23 @@ def _save_object(thing: Any, enter: Callable[[Any], bool]) -> list[_SavedPart]:
     return parts
 
 
-def _effects_on_items(items: dict[Any, Any], are_attributes: bool = False) -> _FindEffects:
-    """Return a function that finds the items of a dictionary that are assigned from now on."""
+def _effects_on_items(
+    items: dict[Any, Any], names: set[str] | None = None, are_attributes: bool = False
+) -> _FindEffects:
+    """Return a function that finds the items of a dictionary that are assigned from now on.
+
+    Args:
+        items: The dictionary.
+        names: The only keys that count; None for all.
+        are_attributes: Whether these are attributes.
+    """
     before = dict(items)
 
     def effects() -> list[PythonEffect] | None:
         if any(key not in items for key in before) or not all(map(is_, items, before)):
             return None  # keys were deleted, or are in another order
         changed = [key for key, value in items.items() if value is not before.get(key, _EMPTY)]
+        changed = [key for key in changed if names is None or key in names]
         return [
             PythonEffect(items, key, [items[key]], before.get(key), are_attributes)
             for key in changed
@@ -502,13 +563,16 @@ def _save_namespace(items: dict[str, Any], names: set[str] | None = None) -> _Un
     """Save the items of a dictionary of attributes or globals, or those of ``names``."""
     has_changed, undo = _save_dict_items(items, names)
     kind: Any = OrderedDict if isinstance(items, OrderedDict) else dict
-    before = {name: kind.get(items, name, _EMPTY) for name in names or items}
+    names_now = (lambda: items) if names is None else (lambda: names)
+    before = {name: kind.get(items, name, _EMPTY) for name in names_now()}
 
     def changed_name() -> bool | str:
         if not has_changed():
             return False
-        now = {name: kind.get(items, name, _EMPTY) for name in (*before, *(names or items))}
+        now = {name: kind.get(items, name, _EMPTY) for name in (*before, *names_now())}
         changed = [n for n, value in now.items() if value is not before.get(n, _EMPTY)]
+        # Traced values alone would be no obstacle, see ``attribute_states``.
+        changed.sort(key=lambda name: name in before and _is_traced(now[name]))
         return next((name for name in changed if isinstance(name, str)), True)
 
     return changed_name, undo
