@@ -289,13 +289,32 @@ def test_identity_is_asked_of_the_object_itself():
         assert step(X) == eager.step(X)
 
 
-def test_what_assigns_other_things_too_runs_eagerly_and_says_so():
+def test_other_writes_are_repeated_beside_a_state():
+    class Counts(Recurrent):
+        def reset(self):
+            super().reset()
+            self.count, self.history = 0, []
+
+        def step(self, x):
+            self.count += 1
+            loss = super().step(x)
+            self.history.append(loss)
+            return loss
+
+    net, eager = Counts(), Counts(compiled=False)
+    np.testing.assert_allclose(run(net, 6), run(eager, 6), rtol=1e-12)
+    assert net.count == 6
+    np.testing.assert_allclose(*[[float(v) for v in one.history] for one in (net, eager)])
+    assert net.step.statistics().programs == 1
+
+
+def test_what_assigns_a_number_that_it_reads_runs_eagerly_and_says_so():
     class Counts(Recurrent):
         count = 0
 
         def step(self, x):
             self.count += 1
-            return super().step(x)
+            return super().step(x * self.count)
 
     net, eager = Counts(), Counts(compiled=False)
     net.count = eager.count = 0

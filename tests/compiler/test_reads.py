@@ -484,7 +484,7 @@ class Draws:
 
     def of_count(self, x):
         self.count += 1
-        return x * self.scale
+        return x * self.count
 
     def of_clock(self, x):
         self.begun = time.time()
