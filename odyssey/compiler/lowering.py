@@ -8,7 +8,7 @@ arithmetic, comparison and indexing), and calls for which a kernel is declared t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -27,13 +27,16 @@ from odyssey.compiler.llvm.types import PARTS
 from odyssey.devices.ownership import is_uniform
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.graph.graph import Graph, Ref, ScalarInput, Splat
+from odyssey.graph.subgraphs import Loop, LoopRow
 from odyssey.kernels import T, select
+from odyssey.ops.structure.indexing import getitem
+from odyssey.ops.structure.joining import stack
 from odyssey.spec import Shape, Spec, spec_of
 from odyssey.table.canonical_options import plain_options
 from odyssey.table.row import Row
 from odyssey.table.value import Symbol
 
-__all__ = ["Call", "Lowered", "Lowering", "lower"]
+__all__ = ["Call", "Lowered", "Lowering", "is_unrolled", "lower"]
 
 
 class Call(NamedTuple):
@@ -532,6 +535,68 @@ def _is_native_type(spec: Any) -> bool:
     return not isinstance(spec, Spec) or type_code(spec.dtype) in ITEM_SIZES
 
 
+# Calls of ops that the steps of a scan may become in a program.
+_MAX_UNROLLED = 64
+
+
+def _resolve(low: Lowering, symbols: Mapping[int, Any], operand: Any) -> Any:
+    """Return the value of an operand of an instruction."""
+    if isinstance(operand, Ref):
+        return symbols[operand.id]
+    if isinstance(operand, Splat):
+        type = type_code(operand.number.dtype)
+        if type not in ITEM_SIZES:
+            return operand.array()
+        number = low.builder.literal(operand.number, type)
+        return low.symbol(low.builder.broadcast(number, operand.shape))
+    return operand
+
+
+def _lower_instructions(low: Lowering, graph: Graph, symbols: dict[int, Any]) -> None:
+    """Lower the instructions of a graph, and add their results to ``symbols``."""
+    for row, operands, options, ids, _ in graph.instructions:
+        low.builder.op = row.name
+        values = [_resolve(low, symbols, o) for o in operands]
+        if low.static_shapes and is_unrolled(row):
+            results = _unroll_scan(low, row.loop, values)
+        else:
+            result = low.emit(row, values, options)
+            results = (result,) if row.pack_results is None else tuple(result)
+        symbols.update(zip(ids, results, strict=True))
+
+
+def is_unrolled(row: Row) -> bool:
+    """Return whether a program contains the steps of a scan, and calls no loop.
+
+    The call of a loop takes 10 us before its first step. Steps with host calls stay in a loop.
+    """
+    if not isinstance(row, LoopRow) or row.loop.kind != "scan":
+        return False
+    (step,) = row.loop.subgraphs
+    size = row.loop.steps * max(len(step.instructions), 1)
+    if row.loop.numbers or not 0 < size <= _MAX_UNROLLED:
+        return False
+    return not lower(step).host_calls
+
+
+def _unroll_scan(low: Lowering, loop: Loop, values: Sequence[Any]) -> tuple[Any, ...]:
+    """Lower each step of a scan; return its results."""
+    (step,) = loop.subgraphs
+    ends = loop.carries, loop.carries + loop.columns
+    carry, columns, captured = values[: ends[0]], values[ends[0] : ends[1]], values[ends[1] :]
+    rows: dict[int, Sequence[Any]] = {}
+    for k in loop.order:
+        given = (*carry, *[getitem(column, k) for column in columns], *captured)
+        symbols = {id: low.node(array) for id, array in step.constants.items()}
+        known: dict[int, Any] = {id: low.symbol(node) for id, node in symbols.items()}
+        known |= {id: value for (id, _), value in zip(step.inputs, given, strict=False)}
+        _lower_instructions(low, step, known)
+        outs = [low.symbol(low.node(_resolve(low, known, o))) for o in step.outputs]
+        carry, rows[k] = outs[: loop.carries], outs[loop.carries :]
+    stacked = zip(*[rows[k] for k in range(loop.steps)], strict=True)
+    return (*carry, *[stack(list(parts)) for parts in stacked])
+
+
 def lower(graph: Graph, builder: IRBuilder | None = None) -> Lowered:
     """Lower a graph to nodes, made by ``builder`` if its sizes are symbolic."""
     low = Lowering(builder)
@@ -551,30 +616,16 @@ def lower(graph: Graph, builder: IRBuilder | None = None) -> Lowered:
         array = np.asarray(array)
         symbols[id] = low.symbol(leaf("constant", k, array.shape, type_code(array.dtype), array))
 
-    def resolve(operand: Any) -> Any:
-        if isinstance(operand, Ref):
-            return symbols[operand.id]
-        if isinstance(operand, Splat):
-            type = type_code(operand.number.dtype)
-            if type not in ITEM_SIZES:
-                return operand.array()
-            number = low.builder.literal(operand.number, type)
-            return low.symbol(low.builder.broadcast(number, operand.shape))
-        return operand
-
-    for row, operands, options, ids, _ in graph.instructions:
-        low.builder.op = row.name
-        result = low.emit(row, [resolve(o) for o in operands], options)
-        results = (result,) if row.pack_results is None else tuple(result)
-        symbols.update(zip(ids, results, strict=True))
+    _lower_instructions(low, graph, symbols)
     low.builder.op = ""
     outputs: list[Node | None] = [
-        low.node(resolve(o)) if isinstance(o, (Ref, Splat)) else None for o in graph.outputs
+        low.node(_resolve(low, symbols, o)) if isinstance(o, (Ref, Splat)) else None
+        for o in graph.outputs
     ]
     updates = {}
     for k, state in enumerate(graph.states):
         if state.update is not None:
-            node = low.node(resolve(state.update))
+            node = low.node(_resolve(low, symbols, state.update))
             if state.field == "data":
                 updates[k] = node
             else:

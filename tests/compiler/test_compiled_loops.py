@@ -10,12 +10,20 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
+from odyssey.compiler import lowering
 from odyssey.errors import TapeError
 
 # Ordinary runs take one case in fourteen, and soaks the others.
 pytestmark = pytest.mark.share(14)
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
+
+
+@pytest.fixture(autouse=True)
+def loops_are_called(monkeypatch):
+    """Short scans too, which programs contain otherwise: see ``test_unrolled_scans``."""
+    monkeypatch.setattr(lowering, "_MAX_UNROLLED", 0)
+
 
 RNG = np.random.default_rng(7)
 W, XS, START = RNG.normal(size=(3, 3)) * 0.5, RNG.normal(size=(6, 3)), RNG.normal(size=3)

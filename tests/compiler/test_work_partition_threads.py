@@ -10,6 +10,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
+from odyssey.compiler import lowering
 from odyssey.compiler.codegen import loops
 from odyssey.compiler.machine import blas
 from odyssey.compiler.machine.thread_count import requested_threads
@@ -363,6 +364,7 @@ def test_parts_of_a_loop_have_the_threads_of_the_function(monkeypatch):
         given.append(self.threads)
 
     monkeypatch.setattr(executable.Executable, "__init__", noted)
+    monkeypatch.setattr(lowering, "_MAX_UNROLLED", 0)
     xs = np.ones((4, 300_000))
     fn = od.compile(
         lambda xs: od.scan(lambda c, x: (c + ops.exp(x), c), xs[0] * 0.0, xs)[0], threads=2

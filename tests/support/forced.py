@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 import odyssey as od
-from odyssey.compiler import pipeline
+from odyssey.compiler import lowering, pipeline
 from odyssey.compiler.codegen import kernel_function, loops, matmul, module, register_tiles, scan
 from odyssey.compiler.passes import simplify, windows
 from odyssey.compiler.runtime import control_flow
@@ -45,6 +45,7 @@ CHOICES = {
     "short sums": _set(loops, "BLOCK")((1,), (3,)),
     "products": _set(matmul, "SMALL", "LONGEST")((-1, 32), (1 << 40, 1 << 20)),
     "lone products": _set(matmul, "_BLAS_THREADS_WORK")((0,)),
+    "steps written in": _set(lowering, "_MAX_UNROLLED")((0,), (10**4,)),
     "lines": _set(scan, "_LINES")((1,), (3,)),
     "depth": _set(loops, "_MAX_RECURSION")((0,)),
     "vectors at a time": _set(kernel_function, "_INTERLEAVED_CALLS", "_INTERLEAVED_LENGTHS")(

@@ -20,7 +20,7 @@ from numpy import ndarray
 
 from odyssey.compiler.codegen.module import EXTRA_COUNTERS, Module
 from odyssey.compiler.ir.nodes import Node
-from odyssey.compiler.lowering import lower
+from odyssey.compiler.lowering import is_unrolled, lower
 from odyssey.compiler.machine.addresses import write_words
 from odyssey.compiler.machine.blas import blas_addresses
 from odyssey.compiler.machine.jit import Loaded, builtin, load
@@ -404,7 +404,8 @@ def memory_requirements(
             found[id(buffer)] = (buffer.bytes, text)
     total = held_bytes(made)
     for one in graph.instructions:
-        for part in one.row.loop.subgraphs if isinstance(one.row, LoopRow) else ():
+        is_call = isinstance(one.row, LoopRow) and not is_unrolled(one.row)
+        for part in one.row.loop.subgraphs if is_call else ():
             inside, _ = memory_requirements(part)
             total += inside
             found[id(part)] = (inside, f"{inside:,} bytes in a {one.row.name}")
