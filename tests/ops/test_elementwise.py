@@ -462,3 +462,30 @@ def test_relu_of_any_layout_is_the_larger_of_each_and_zero(layout):
         "broadcast": np.broadcast_to(x[0], (130, 260)),
     }[layout]
     np.testing.assert_array_equal(ops.relu(view), np.where(view < 0, 0, view))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("name", ["relu", "relu6", "leaky_relu", "elu", "celu", "selu"])
+def test_rectifiers_of_negative_zero_are_zero_eager_and_compiled(name, dtype):
+    function, x = getattr(ops, name), np.array([-0.0, 0.0] * 9, dtype)
+    compiled = od.compile(lambda x: function(x))
+    for out in (function(x), compiled(x), compiled(x)):
+        assert not np.signbit(out).any()
+    assert not np.signbit(ops.prelu(x, dtype(0.25))).any()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.uint8, np.int32])
+def test_integer_operands_of_entropies_and_quantiles_are_floats_before_they_are_combined(dtype):
+    limits = np.iinfo(dtype)
+    y = np.array([limits.min, limits.max, 1], dtype)
+    p = np.ones(3, dtype)
+    for function in (ops.binary_entropy, ops.binary_entropy_with_logits):
+        wanted = function(p.astype(float), y.astype(float))
+        compiled = od.compile(lambda p, y, f=function: f(p, y))
+        for out in (function(p, y), compiled(p, y), compiled(p, y)):
+            np.testing.assert_allclose(out, wanted.astype(out.dtype), rtol=4e-3, atol=1)
+    ends = np.array([limits.min, limits.max], dtype)
+    for q in (0.25, [0.5, 0.75]):
+        wanted = np.quantile(ends.astype(float), q)
+        np.testing.assert_allclose(ops.quantile(ends, q), wanted, rtol=1e-9)
+        np.testing.assert_allclose(ops.percentile(ends, np.multiply(q, 100)), wanted, rtol=1e-9)

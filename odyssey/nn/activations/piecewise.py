@@ -45,10 +45,16 @@ def zero_of(x: Any) -> Any:
     return _ZERO.get(x.dtype, 0) if type(x) is np.ndarray else 0
 
 
+def _positive_part(x: Any) -> Any:
+    """Return ``max(x, 0)``; that of -0.0 is 0.0, also where NumPy returns the first of equals."""
+    return np.maximum(0, x) if getattr(x, "dtype", None) == np.float16 else np.maximum(x, 0)
+
+
 def _relu(x: Any) -> Any:
     size = x.size if type(x) is np.ndarray else 0
     if size < _ROW or x.dtype not in _ZEROS or not x.flags.c_contiguous:
-        return np.maximum(x, zero_of(x))
+        zero = zero_of(x)
+        return np.maximum(x, zero) if type(zero) is np.ndarray else _positive_part(x)
     zeros = _ZEROS[x.dtype]
     if size <= _SHORT:
         return np.maximum(x, zeros[:size].reshape(x.shape))
@@ -75,7 +81,7 @@ _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 )
 def relu(x: Any, /) -> Any:
     """Elementwise rectifier, ``max(x, 0)``."""
-    return np.maximum(x, 0)
+    return _positive_part(x)
 
 
 def _where_between(g: Any, x: Any, low: float, high: float) -> Any:
@@ -95,7 +101,7 @@ def _where_between(g: Any, x: Any, low: float, high: float) -> Any:
 )
 def relu6(x: Any, /) -> Any:
     """Elementwise ``x`` between 0 and 6, and these beyond."""
-    return np.minimum(np.maximum(x, 0), 6)
+    return np.minimum(_positive_part(x), 6)
 
 
 def _leaky_scalar(x: Any, negative_slope: float) -> Any:
@@ -128,7 +134,7 @@ def _leaky_relu_rule(g: Any, x: Any, negative_slope: float) -> Any:
 def leaky_relu(x: Any, /, *, negative_slope: float = 0.01) -> Any:
     """Elementwise ``x`` where positive, ``negative_slope * x`` elsewhere."""
     x = real_floating(x)
-    return np.maximum(x, 0) + negative_slope * np.minimum(x, 0)
+    return _positive_part(x) + negative_slope * np.minimum(x, 0)
 
 
 # ------------------------------------------------------------------ parametric ReLU
@@ -185,13 +191,13 @@ def _prelu(x: Any, weight: Any) -> Any:
         weight = np.reshape(weight, aligned)
     if not np.isfinite(weight).all():
         return _prelu_infinite_weight(x, weight)
-    return np.maximum(x, 0) + weight * np.minimum(x, 0)
+    return _positive_part(x) + weight * np.minimum(x, 0)
 
 
 @ignore_fp_errors("invalid")
 def _prelu_infinite_weight(x: Any, weight: Any) -> Any:
     # In a sum an infinite weight would be multiplied by 0 where it is not selected.
-    return np.where(np.greater(x, 0), np.maximum(x, 0), weight * np.minimum(x, 0))[()]
+    return np.where(np.greater(x, 0), _positive_part(x), weight * np.minimum(x, 0))[()]
 
 
 def _prelu_decomposition(x: Any, weight: Any) -> Any:
@@ -256,7 +262,7 @@ def _exponential_rule(g: Any, x: Any, left: float, right: float) -> Any:
 def elu(x: Any, /, *, alpha: float = 1.0) -> Any:
     """Elementwise ``x`` where positive, ``alpha * (e**x - 1)`` elsewhere."""
     x = real_floating(x)
-    return np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0))
+    return _positive_part(x) + alpha * np.expm1(np.minimum(x, 0))
 
 
 def _celu_options(alpha: Any) -> tuple[float, ...]:
@@ -286,7 +292,7 @@ def _celu_rule(g: Any, x: Any, alpha: float) -> Any:
 def celu(x: Any, /, *, alpha: float = 1.0) -> Any:
     """Elementwise ``x`` where positive, ``alpha * (e**(x / alpha) - 1)`` elsewhere."""
     x = real_floating(x)
-    return np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0) / alpha)
+    return _positive_part(x) + alpha * np.expm1(np.minimum(x, 0) / alpha)
 
 
 # The fixed point of mean 0 and variance 1: G. Klambauer et al., Self-Normalizing Neural Networks,
@@ -307,7 +313,7 @@ _SELU_LEFT = _SELU_SCALE * 1.6732632423543772848170429916717
 def selu(x: Any, /) -> Any:
     """Elementwise elu with the scale and alpha that keep mean 0 and variance 1."""
     x = real_floating(x)
-    return _SELU_SCALE * np.maximum(x, 0) + _SELU_LEFT * np.expm1(np.minimum(x, 0))
+    return _SELU_SCALE * _positive_part(x) + _SELU_LEFT * np.expm1(np.minimum(x, 0))
 
 
 # ------------------------------------------------------------------ hard sigmoid, swish, tanh

@@ -306,8 +306,10 @@ def _quantile(
 ) -> Any:
     x = np.asarray(x)
     spec = _quantile_spec(who, Spec(x.shape, x.dtype), q, axis, method, keepdims)
-    if x.dtype.kind == "b":
-        x = x.astype(np.int8)
+    # NumPy subtracts integers in their dtype, where differences wrap.
+    dtype = _quantile_dtype(x, method)
+    if x.dtype.kind in "biu":
+        x = x.astype(dtype if dtype.kind == "f" else np.int8 if x.dtype.kind == "b" else x.dtype)
     # NumPy computes ranks in the dtype of a scalar q and the array: float16 ends at 65504.
     alone = np.ndim(q) == 0 and x.dtype != np.float16
     found = of(x, q if alone else np.array(q), axis, method=method, keepdims=keepdims)
