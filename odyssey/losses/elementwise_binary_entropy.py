@@ -14,8 +14,8 @@ from odyssey.ops.elementwise.arithmetic import add, div, maximum, mul, neg, sub
 from odyssey.ops.elementwise.elementary import log
 from odyssey.ops.structure.shape import astype
 from odyssey.table.declare import op, publish
-from odyssey.table.real_operands import promoted
 from odyssey.table.samples import sample
+from odyssey.table.shape_rules import floating_dtype
 
 
 def _clipped_logs(p: Any) -> tuple[Any, Any]:
@@ -23,6 +23,13 @@ def _clipped_logs(p: Any) -> tuple[Any, Any]:
     # e**-100 is 3.7e-44; the inner bound avoids the warning of log(0).
     yes, no = (log(maximum(q, 3.7e-44)) for q in (p, sub(1, p)))
     return maximum(yes, -100.0), maximum(no, -100.0)
+
+
+def _as_floats(x: Any, y: Any) -> tuple[Any, Any]:
+    """Cast both to the dtype of the result, in which a Python number is weak: integers wrap."""
+    dtype = np.result_type(x, y)
+    dtype = floating_dtype(dtype) if dtype.kind in "biu" else dtype
+    return np.asarray(x, dtype), np.asarray(y, dtype)
 
 
 def _binary_entropy_p_vjp(g: Any, p: Any, y: Any) -> Any:
@@ -66,7 +73,7 @@ _PROBABLE = (
 )
 def binary_entropy(p: Any, y: Any, /) -> Any:
     """Elementwise ``-(y log p + (1 - y) log(1 - p))`` for probabilities ``p``."""
-    p, y = promoted(p, y)
+    p, y = _as_floats(p, y)
     yes, no = np.maximum(_log(p), -100), np.maximum(_log(1 - p), -100)
     return -(y * yes + (1 - y) * no)
 
@@ -86,7 +93,7 @@ def binary_entropy(p: Any, y: Any, /) -> Any:
 )
 def binary_entropy_with_logits(x: Any, y: Any, /) -> Any:
     """Elementwise binary cross entropy of ``sigmoid(x)``, without overflow for any ``x``."""
-    x, y = promoted(x, y)
+    x, y = _as_floats(x, y)
     return np.maximum(x, 0) - x * y + np.log1p(np.exp(-np.abs(x)))
 
 
