@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
@@ -25,8 +25,10 @@ __all__ = [
     "StateMemory",
     "has_exclusive_array",
     "is_exclusive",
+    "is_held_by_recordings_only",
     "is_pinned",
     "lease_of",
+    "note_kept_recording",
     "packed_view",
     "references",
 ]
@@ -113,13 +115,57 @@ def has_exclusive_array(value: Any) -> bool:
 
     No local variable of the callers may hold the array.
     """
-    count = references(value._array)
-    if count != SLOT_COUNT:
-        lease = _LEASES.get(id(value._array))
-        if lease is None or lease.array is not value._array or count != SLOT_COUNT + 1:
-            return False
+    if references(value._array) != SLOT_COUNT + _is_leased(value._array):
+        return False
     array = value._array
     return bool(array.flags.owndata) or type(array.base) in _PACKED
 
 
 _PACKED = (ParameterMemory, StateMemory)
+
+
+def _is_leased(array: Array) -> bool:
+    lease = _LEASES.get(id(array))
+    return lease is not None and lease.array is array
+
+
+# Recordings that were kept after a sweep, each with a count of the arrays that its nodes saved:
+# the number of nodes, the negative id of the last one, and the references by the id of an array.
+_KEPT_RECORDINGS: WeakKeyDictionary[Any, tuple[int, int, dict[int, int]]] = WeakKeyDictionary()
+
+
+def note_kept_recording(recording: Any) -> None:
+    """Note that a recording keeps its nodes after a sweep; see ``is_held_by_recordings_only``."""
+    if recording not in _KEPT_RECORDINGS:
+        _KEPT_RECORDINGS[recording] = (0, 0, {})
+
+
+def is_held_by_recordings_only(leaf: Any) -> bool:
+    """Return whether all other holders of a trainable leaf's array are kept recordings.
+
+    These look at the version of the leaf, and refuse to use the array once it was written to. So a
+    write in place is safe, as long as the version changes.
+    """
+    others = 0
+    for recording in list(_KEPT_RECORDINGS):
+        others += _saved_references(recording).get(id(leaf._array), 0)
+    return references(leaf._array) == SLOT_COUNT + _is_leased(leaf._array) + others
+
+
+def _saved_references(recording: Any) -> dict[int, int]:
+    """Return how often the nodes of a recording save each array, by the array's id."""
+    nodes = recording.nodes
+    known = _KEPT_RECORDINGS.get(recording)
+    if not nodes:
+        return {}
+    # The negative id is another int object: references to ids tell which results are alive.
+    count, last = len(nodes), -nodes[-1][1]
+    if known is not None and known[:2] == (count, last):
+        return known[2]
+    counts: dict[int, int] = {}
+    for node in list(nodes):
+        for saved in node[3] or ():
+            if type(saved) is np.ndarray:
+                counts[id(saved)] = counts.get(id(saved), 0) + 1
+    _KEPT_RECORDINGS[recording] = (count, last, counts)
+    return counts

@@ -18,6 +18,7 @@ from odyssey.devices.copy_on_write import (
     ParameterMemory,
     StateMemory,
     has_exclusive_array,
+    is_held_by_recordings_only,
     packed_view,
     references,
 )
@@ -154,7 +155,7 @@ class FlatParameters:
             if p._array.base is not base:  # packed again, or frozen since
                 return None
             if references(p._array) != SLOT_COUNT and not has_exclusive_array(p):
-                is_held = True
+                is_held = is_held or not is_held_by_recordings_only(p)
             g = p._info.grad
             if type(g) is not ndarray:
                 if g is None:

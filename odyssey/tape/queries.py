@@ -16,6 +16,7 @@ from numpy import ndarray
 from odyssey.checks import STUMBLES, check_choice, check_flag, error_class_of
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.commit import run_all
+from odyssey.devices.copy_on_write import note_kept_recording
 from odyssey.devices.ownership import owns_memory
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
@@ -130,6 +131,8 @@ def run_backward(tape: TapeBase, output: Any, grad: Any, retain: bool) -> Gradie
             "make parameters with requires_grad=True"
         )
     keep = tape.persistent or (retain is not False and check_flag("backward", "retain", retain))
+    if keep:
+        note_kept_recording(r)
     hooks = Hooks(tape) if tape._hooks else None
     reached: dict[int, Any] = {}
     visit = None if hooks is None else hooks.apply
@@ -180,6 +183,8 @@ def run_gradient(
     since = next_ticket()
     r.verify(since)
     keep = tape.persistent or create_graph
+    if tape.persistent:
+        note_kept_recording(r)
     # If no node produced a source, as for the arguments of a transform, its cotangent remains at
     # the end of the sweep, and need not be collected on the way.
     first = r.nodes[0][1] if type(sources) is Sources and r.nodes and not r.manual else 0

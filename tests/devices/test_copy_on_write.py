@@ -10,6 +10,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, nn, ops
 from odyssey.devices.copy_on_write import has_exclusive_array
 from odyssey.devices.ownership import address_of
+from odyssey.errors import MutationError
 from odyssey.optim.flat_parameters import SMALL_SIZE, FlatParameters
 
 BATCH = np.array([[1.0, 2.0, 3.0], [3.0, 6.0, 5.0]])
@@ -302,6 +303,30 @@ def test_a_plain_step_copies_nothing(size, kind, monkeypatch):
     for _ in range(3):
         step()
     assert [address_of(p._array) for p in params] == where
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("held", [False, True], ids=["alone", "beside a snapshot"])
+def test_a_persistent_tape_that_was_swept_costs_no_copy_and_hides_no_snapshot(size, held):
+    params, _ = training("SGD", SIZES[size])
+    optimizer, kept, shown = od.optim.SGD(params, 0.1), [], []
+    where = None
+    for k in range(4):
+        with GradientTape(persistent=True) as tape:
+            loss = sum([(p * p).sum() for p in params], 0.0)
+        tape.backward(loss)
+        kept.append((tape, loss))
+        if held:
+            shown += [(v, v.numpy().copy()) for v in (p.reshape(-1, 1) for p in params)]
+        optimizer.step()
+        optimizer.zero_grad()
+        where = where if k else [address_of(p._array) for p in params]
+    assert ([address_of(p._array) for p in params] == where) != held
+    for now, then in shown:
+        np.testing.assert_array_equal(now.numpy(), then)
+    for tape, loss in kept:
+        with pytest.raises(MutationError):
+            tape.gradient(loss, params[0])
 
 
 def test_a_compiled_step_that_nobody_watches_writes_in_place():
