@@ -28,6 +28,7 @@ from odyssey.compiler.machine.state_locks import PROGRAM_LOCKS
 from odyssey.compiler.runtime.executable import RAN, Executable
 from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.errors import NotDifferentiableError, OdysseyError, TapeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.graph.graph import Graph, Ref, Splat
 from odyssey.graph.subgraphs import subgraph_signature
 from odyssey.graph.traced_array import TracedArray
@@ -71,12 +72,16 @@ __all__ = ["run_loop"]
 # Seconds that an op takes without a program; and with its record and its sweep.
 _SECONDS_AN_OP = 4e-6
 _SECONDS_A_RECORDED_OP = 20e-6
+# Seconds that a call of a step takes besides.
+_SECONDS_A_CALL = 20e-6
 # Expected seconds of an eager run from which on a compilation pays, which takes .1 to .4.
 _WORTH_A_PROGRAM = 0.25
 # Programs of one code object; and compilations in a row that no second run rewards, after which
 # its loops stay eager.
 _MOST_PROGRAMS = 16
 _MOST_UNREWARDED = 12
+# After a loop that did not pay, so many times its steps are tried next.
+_MORE_STEPS = 1.5
 # Kinds of loops of one code object that were refused, after which no other is traced.
 _MOST_REFUSED = 32
 
@@ -87,11 +92,12 @@ class _Refusal(Exception):
     Args:
         why: In words.
         lasting: Whether to run other calls of such a loop op by op at once.
+        costs: Whether a program would do, and only does not pay.
     """
 
-    def __init__(self, why: object, lasting: bool = False) -> None:
+    def __init__(self, why: object, lasting: bool = False, costs: bool = False) -> None:
         super().__init__(why)
-        self.lasting = lasting
+        self.lasting, self.costs = lasting, costs
 
 
 class _Program:
@@ -126,6 +132,7 @@ class _Program:
             made = [array.copy() for array in made]
         return made
 
+    @ignore_fp_errors()
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
         executable = self._executable
         outs = [np.empty(shape, dtype) for shape, dtype in executable.outputs]
@@ -153,11 +160,13 @@ class _Programs:
     Attributes:
         refused: The kinds of its loops that run op by op.
         is_hopeless: Whether all of them do.
+        unpaid: By kind of loop, the most steps for which no program pays.
     """
 
     def __init__(self) -> None:
         self.refused: set[Any] = set()
         self.is_hopeless = False
+        self.unpaid: dict[Any, float] = {}
         self._known: OrderedDict[Any, _Program] = OrderedDict()
         self._unrewarded = 0
         self._lock: RLock = PROGRAM_LOCKS.new()
@@ -306,14 +315,9 @@ class _Traced(NamedTuple):
     ops: int
 
 
-class _Traces(NamedTuple):
-    """The traces of a loop and of its backward derivative, and the seconds that they took."""
-
-    bodies: list[_Traced]
-    seconds: float
-
-
-def _trace(fns: Sequence[Any], bodies: Callable[[], Iterable[tuple[TracedBody, Graph]]]) -> _Traces:
+def _trace(
+    fns: Sequence[Any], bodies: Callable[[], Iterable[tuple[TracedBody, Graph]]]
+) -> list[_Traced]:
     """Trace bodies of a loop.
 
     Args:
@@ -348,7 +352,7 @@ def _trace(fns: Sequence[Any], bodies: Callable[[], Iterable[tuple[TracedBody, G
     )
     if refused:
         raise _Refusal(refused, lasting=True)
-    return _Traces([_lifted(body, subgraph, graph) for body, subgraph in found], attempt.seconds)
+    return [_lifted(body, subgraph, graph) for body, subgraph in found]
 
 
 def _lifted(body: TracedBody, graph: Graph, around: Graph) -> _Traced:
@@ -430,8 +434,7 @@ class _Call:
         body: The body.
         operands: Its operands.
         programs: Where its programs are kept.
-        seconds: How long it would take op by op; None to count the ops, inf to run by a program
-            whatever that costs.
+        repeats: How often it would run op by op; ``inf`` for a program whatever that costs.
         sweeps: Whether the body has a backward derivative.
     """
 
@@ -442,11 +445,11 @@ class _Call:
         body: Body,
         operands: Flat,
         programs: _Programs,
-        seconds: float | None = None,
+        repeats: float = 1,
         sweeps: bool = True,
     ) -> None:
         self.who, self.fns, self.body, self.operands = who, fns, body, operands
-        self.programs, self.seconds, self.sweeps = programs, seconds, sweeps
+        self.programs, self.repeats, self.sweeps = programs, repeats, sweeps
         self.home = self._recording(operands)
         if self.home is not None and (self.home.checks is not None or self.home.traced):
             raise _Refusal("its tape looks at every value")
@@ -467,19 +470,19 @@ class _Call:
         Raises:
             _Refusal: no program can do that.
         """
-        traces = _trace(self.fns, self._bodies)
-        own, self.traced = traces.bodies[0], traces.bodies[0].body
+        own, *others = _trace(self.fns, self._bodies)
+        self.traced = own.body
         if self._recording([*self.operands, *own.variables]) is not self.home:
             raise _Refusal("a captured Variable is recorded where no operand is")
         if self.traced.is_conditional():
             raise _Refusal("gradients depend on the branches that run", lasting=True)
         self.live = [k for k, kind in enumerate(self.traced.kinds) if kind == LIVE]
+        # Not a measured time: equal calls must give equal results to the last digit.
         per_op = _SECONDS_AN_OP if self.home is None else _SECONDS_A_RECORDED_OP
-        cost = own.ops * per_op if self.seconds is None else self.seconds
-        pays = cost > 2 * traces.seconds
-        program = pays and self.programs.program_for(own.key, own.graph, cost > _WORTH_A_PROGRAM)
-        if not program:
-            raise _Refusal("a program does not pay", lasting=self.seconds is None)
+        pays = self.repeats * (own.ops * per_op + _SECONDS_A_CALL) > _WORTH_A_PROGRAM
+        program = self.programs.program_for(own.key, own.graph, pays)
+        if program is None:
+            raise _Refusal("a program does not pay", costs=True)
         given = [_numpy_array(v) for v in self.operands if v is not None and not is_number(v)]
         given += [_numpy_array(v) for v in (*own.variables, *own.arrays)]
         made = program.run(given)
@@ -487,7 +490,7 @@ class _Call:
             raise _Refusal("NumPy would warn")  # the eager run does, at the line of the op
         results = fill_like(made, self.traced.outputs)
         if self.live:
-            self._record(results, traces.bodies[1])
+            self._record(results, *others)
         kinds = [FIXED if kind == LOST and self.pauses else kind for kind in self.traced.kinds]
         found = map(wrap_variable, results, kinds)
         return [v[()] if isinstance(v, np.ndarray) and not v.ndim else v for v in found]
@@ -576,7 +579,7 @@ class _Call:
         number_of = {id(v): j for j, v in enumerate(inputs) if j >= len(self.tracked)}
 
         def keep(value: Any) -> tuple[bool, int]:
-            kept.append(self.home.keep_array(_numpy_array(value)))
+            kept.append(_numpy_array(value).copy())  # its owner may write to it meanwhile
             return False, len(kept) - 1
 
         operands: list[tuple[bool, int] | None] = []
@@ -714,7 +717,6 @@ def run_loop(
     body: Body,
     operands: Flat,
     steps: int,
-    seconds: float | None = None,
     sweeps: bool = True,
 ) -> Flat | None:
     """Run a loop by a program; return its results, or None where it is to run op by op.
@@ -724,9 +726,8 @@ def run_loop(
         fns: The functions of the user that it calls; the last is the step.
         body: The loop, which is traced as one instruction: from flat operands to flat results.
         operands: The operands.
-        steps: The number of steps.
-        seconds: How long the loop would take step by step; None to count its ops.
-        sweeps: Whether the loop has a backward derivative in a graph.
+        steps: The number of steps; of a while loop, of those until now.
+        sweeps: Whether the loop has a backward derivative in a graph, as a scan has.
     """
     code = _code_of(fns[-1])
     if code is None or unavailable_reason() is not None or is_profiled() or not _is_quiet():
@@ -740,14 +741,22 @@ def run_loop(
         return None
     kind: Any = None
     try:
-        call = _Call(who, fns, body, operands, programs, seconds, sweeps)
+        call = _Call(who, fns, body, operands, programs, 1 if sweeps else steps, sweeps)
         specs = [type(v) if is_number(v) else spec_or_number(v) for v in operands]
-        kind = (who, steps, call.home is None, *specs)
-        return None if kind in programs.refused else call.run()
+        kind = (who, call.home is None, *[getattr(s, "dtype", s) for s in specs])
+        # Sizes decide about a refusal as little as the number of steps does.
+        if kind in programs.refused or steps <= programs.unpaid.get(kind, 0):
+            return None
+        results = call.run()
+        if not sweeps:  # the next loop, too, goes on by a program early
+            programs.unpaid.pop(kind, None)
+        return results
     except _Refusal as refusal:
         if refusal.lasting:
             programs.refused.add(kind)
             programs.is_hopeless = len(programs.refused) > _MOST_REFUSED
+        if refusal.costs:
+            programs.unpaid[kind] = steps * _MORE_STEPS
         return None
 
 

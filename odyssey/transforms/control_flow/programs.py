@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from odyssey.table.registry import load_module
 
-__all__ = ["FEWEST_STEPS", "LEAST_SECONDS", "program_runner"]
+__all__ = ["FEWEST_STEPS_DONE", "program_runner", "worth_a_trace"]
 
-FEWEST_STEPS = 64
-"""Steps from which on a program is looked for; fewer take less time than a trace."""
+# Steps of a scan from which on a trace pays; and where the compiler must be loaded, which takes .1 s.
+_FEWEST_STEPS = 64
+_FEWEST_STEPS_TO_LOAD = 256
+
+FEWEST_STEPS_DONE = 1024
+"""Steps of a loop of unknown length after which a program is looked for."""
 
 
-LEAST_SECONDS = 0.02
-"""Seconds of a loop of unknown length after which a program is looked for."""
+def worth_a_trace(steps: int) -> bool:
+    """Return whether a program is looked for, for a scan of so many steps."""
+    loaded = "odyssey.compiler.eager_loops" in sys.modules
+    return steps >= (_FEWEST_STEPS if loaded else _FEWEST_STEPS_TO_LOAD)
 
 
 def program_runner() -> Any:

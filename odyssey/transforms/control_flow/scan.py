@@ -35,7 +35,7 @@ from odyssey.transforms.control_flow.derivatives import (
     split_tangents,
     unflatten_derivatives,
 )
-from odyssey.transforms.control_flow.programs import FEWEST_STEPS, program_runner
+from odyssey.transforms.control_flow.programs import program_runner, worth_a_trace
 from odyssey.transforms.control_flow.tracing import (
     LIVE,
     Body,
@@ -109,7 +109,7 @@ def scan(
     carry = Carry("scan", init)
     if not steps:
         return exclusive_results(init), _results_of_no_steps(f, init, xs)
-    if steps >= FEWEST_STEPS:
+    if worth_a_trace(steps):
         found = _scan_by_program(f, init, xs, steps, reverse)
         if found is not None:
             return found

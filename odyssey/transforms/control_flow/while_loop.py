@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import perf_counter
 from typing import Any
 
 from odyssey.checks import check_callable
@@ -22,7 +21,7 @@ from odyssey.transforms.control_flow.derivatives import (
     split_tangents,
     unflatten_derivatives,
 )
-from odyssey.transforms.control_flow.programs import FEWEST_STEPS, LEAST_SECONDS, program_runner
+from odyssey.transforms.control_flow.programs import FEWEST_STEPS_DONE, program_runner
 from odyssey.transforms.control_flow.tracing import (
     FIXED,
     LIVE,
@@ -55,7 +54,8 @@ def while_loop(
     The loop ``while cond_fun(value): value = body_fun(value)``. In a compiled function it runs as
     long as the arguments say; it has forward derivatives there, and a function that sweeps it
     backward runs as it was written. Outside of ``od.compile`` a loop that no tape records, and that
-    takes longer than a compilation would, goes on by a program; see ``scan``.
+    takes longer than a compilation would, goes on by a program, from some power of two of its steps
+    on; see ``scan``.
 
     Args:
         cond_fun: A function of the value that returns a truth, as a scalar.
@@ -77,20 +77,20 @@ def while_loop(
     check_callable("while_loop", body_fun)
     if store() is not MEMORY:
         return _while_symbolically(cond_fun, body_fun, init_val)
-    carry, k, begin = Carry("while_loop", init_val), 0, perf_counter()
+    carry, k = Carry("while_loop", init_val), 0
     while scalar_condition("while_loop", "the result of cond_fun", cond_fun(carry.tree)):
         carry.advance(body_fun(carry.tree), k)
         k += 1
         # Now and then, as nobody knows how many steps are to come: as many as were, at a guess.
-        if k >= FEWEST_STEPS and not k & (k - 1) and perf_counter() - begin > LEAST_SECONDS:
-            found = _rest_by_program(cond_fun, body_fun, carry.tree, perf_counter() - begin)
+        if k >= FEWEST_STEPS_DONE and not k & (k - 1):
+            found = _rest_by_program(cond_fun, body_fun, carry.tree, k)
             if found is not None:
                 return found[0]
     return exclusive_results(carry.tree)
 
 
 def _rest_by_program(
-    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], value: Any, seconds: float
+    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], value: Any, steps: int
 ) -> tuple[Any] | None:
     """Run the steps to come by a program; None where there is none.
 
@@ -98,7 +98,7 @@ def _rest_by_program(
         cond_fun: The condition.
         body_fun: The step.
         value: What the steps until now returned.
-        seconds: How long they took.
+        steps: Their number.
     """
     fns = cond_fun, body_fun
     frozen = [freeze_closure(fn) for fn in fns]
@@ -106,7 +106,7 @@ def _rest_by_program(
     def body(values: Flat) -> Flat:
         return leaves(_while_symbolically(frozen[0], frozen[1], unflatten(value, values)))
 
-    made = program_runner()("while_loop", fns, body, leaves(value), 0, seconds, False)
+    made = program_runner()("while_loop", fns, body, leaves(value), steps, sweeps=False)
     return None if made is None else (unflatten(value, made),)
 
 
