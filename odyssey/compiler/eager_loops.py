@@ -315,6 +315,23 @@ class _Traced(NamedTuple):
     ops: int
 
 
+class _TraceRun:
+    """Traces bodies, and keeps them; without a ``__dict__``, which a search for names would walk.
+
+    Attributes:
+        found: The traces, and graphs of them.
+    """
+
+    __slots__ = ("_bodies", "found")
+
+    def __init__(self, bodies: Callable[[], Iterable[tuple[TracedBody, Graph]]]) -> None:
+        self._bodies = bodies
+        self.found: list[tuple[TracedBody, Graph]] = []
+
+    def __call__(self) -> None:
+        self.found.extend(self._bodies())
+
+
 def _trace(
     fns: Sequence[Any], bodies: Callable[[], Iterable[tuple[TracedBody, Graph]]]
 ) -> list[_Traced]:
@@ -327,11 +344,7 @@ def _trace(
     Raises:
         _Refusal: no graph can do what the functions do.
     """
-    found: list[tuple[TracedBody, Graph]] = []
-
-    def run() -> None:
-        found.extend(bodies())
-
+    run = _TraceRun(bodies)
     try:
         attempt = TraceAttempt(fns[-1], tuple(fns[:-1]), {}, instead=run)
     except OdysseyError as error:
@@ -352,7 +365,7 @@ def _trace(
     )
     if refused:
         raise _Refusal(refused, lasting=True)
-    return [_lifted(body, subgraph, graph) for body, subgraph in found]
+    return [_lifted(body, subgraph, graph) for body, subgraph in run.found]
 
 
 def _lifted(body: TracedBody, graph: Graph, around: Graph) -> _Traced:

@@ -9,7 +9,7 @@ from odyssey.table.registry import load_module
 
 __all__ = ["FEWEST_STEPS_DONE", "program_runner", "worth_a_trace"]
 
-# Steps of a scan from which on a trace pays; and where the compiler must be loaded, which takes .1 s.
+# Steps of a scan from which on a trace pays; and if the compiler must be loaded, which takes .1 s.
 _FEWEST_STEPS = 64
 _FEWEST_STEPS_TO_LOAD = 256
 
