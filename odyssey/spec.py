@@ -26,6 +26,10 @@ class Spec:
         shape: Lengths of the axes.
         dtype: A dtype of numbers, or what ``np.dtype`` makes one of.
 
+    Raises:
+        DTypeError: the dtype is none, or not one of numbers.
+        SettingError: a length is negative or no integer.
+
     >>> import numpy as np
     >>> Spec((2, 3), np.float32)
     float32[2, 3]
@@ -38,9 +42,11 @@ class Spec:
     is_complex: bool
 
     def __init__(self, shape: Shape, dtype: Any) -> None:
+        if not isinstance(dtype, np.dtype):  # of a user: the library has dtypes and checked shapes
+            shape, dtype = _checked(shape, dtype)
         self.shape = shape
-        self.dtype = np.dtype(dtype)
-        self.is_complex = self.dtype.kind == "c"
+        self.dtype = dtype
+        self.is_complex = dtype.kind == "c"
 
     @property
     def ndim(self) -> int:
@@ -65,6 +71,20 @@ class Spec:
 
     def __repr__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
+
+
+def _checked(shape: Any, dtype: Any) -> tuple[Shape, np.dtype[Any]]:
+    """Return a shape and a dtype that a user gave; raise if they are none."""
+    from odyssey.checks import check_int, format_value
+
+    try:
+        known = np.dtype(dtype)
+    except TypeError:
+        known = None
+    if dtype is None or known is None or known.kind not in "biufc":
+        raise DTypeError(f"Spec: dtype={format_value(dtype)}; pass a dtype of numbers")
+    lengths = shape if isinstance(shape, (tuple, list)) else (shape,)
+    return tuple(check_int("Spec", "shape", n, 0) for n in lengths), known.newbyteorder("=")
 
 
 def intern(shape: Shape, dtype: np.dtype[Any]) -> Spec:

@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable
-from odyssey.errors import CompileError, DeviceMemoryError
+from odyssey.errors import CompileError, DeviceMemoryError, OdysseyError
 from odyssey.tree import leaves
 
 SPEC = od.Spec((4, 3), np.float64)
@@ -154,6 +154,15 @@ def test_a_memory_limit_holds():
     compiled = od.compile(lambda x: (x @ x.T).sum(axis=0), memory_limit=100)
     with pytest.raises(DeviceMemoryError):
         compiled.precompile(od.Spec((100, 3), np.float64))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((2,), "no dtype"), ((2,), None), ((2,), object), ((-1,), float), ((1.5,), float)],
+)
+def test_a_spec_refuses_what_no_array_has(shape, dtype):
+    with pytest.raises(OdysseyError, match="Spec: "):
+        od.Spec(shape, dtype)
 
 
 def test_a_spec_takes_what_numpy_makes_a_dtype_of():
