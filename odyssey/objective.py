@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import check_callable, format_value
+from odyssey.checks import check_callable, check_flag, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.flat_vector import split_vector
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array
+from odyssey.table.registry import load_module
 from odyssey.table.value import NUMBERS, Traced
 from odyssey.tape import GradientTape
 from odyssey.transforms import hessian, hvp, value_and_grad
@@ -33,8 +34,15 @@ class Objective:
         x0: The parameters that it was made with, flattened, (n,).
     """
 
-    def __init__(self, fn: Callable[[Any], Any], params: Any) -> None:
+    def __init__(self, fn: Callable[[Any], Any], params: Any, compile: bool = False) -> None:
         self._fn = check_callable("scipy_objective", fn)
+        self._compiled: dict[str, Callable[..., Any]] = {}
+        if check_flag("scipy_objective", "compile", compile):
+            # The compiler is above this module.
+            make = load_module("odyssey.compiler").compile
+            self._compiled["value_and_grad"] = make(value_and_grad(self._value))
+            self._compiled["hessp"] = make(lambda x, v: hvp(self._value, (x,), (v,)))
+            self._compiled["hess"] = make(hessian(self._value))
         for path, leaf in paths(params):
             dtype = np.dtype(type(leaf)) if type(leaf) in (float, complex) else None
             dtype = dtype or getattr(leaf, "dtype", None)  # of a class it is a descriptor
@@ -67,8 +75,7 @@ class Objective:
         if isinstance(x, (Variable, Traced)):
             self._check_length(x)
             return unflatten(self._params, self._variable_leaves(x))
-        x = as_array("scipy_objective", "x", x).astype(np.float64)
-        self._check_length(x)
+        x = self._numbers_at(x)
         found, start = [], 0
         for leaf, is_number in zip(leaves(self._params), self._numbers, strict=True):
             real = leaf.real.dtype
@@ -77,6 +84,12 @@ class Objective:
             found.append(array.item() if is_number else array)
             start = stop
         return unflatten(self._params, found)
+
+    def _numbers_at(self, x: Any) -> Array:
+        """Return a vector of float64 of the length of the parameters."""
+        x = as_array("scipy_objective", "x", x).astype(np.float64)
+        self._check_length(x)
+        return x
 
     def _check_length(self, x: Any) -> None:
         if x.shape != self.x0.shape:
@@ -105,6 +118,9 @@ class Objective:
         if isinstance(x, (Variable, Traced)):
             value, gradient = value_and_grad(self._value)(x)
             return value, gradient
+        if self._compiled:
+            value, gradient = self._compiled["value_and_grad"](self._numbers_at(x))
+            return float(value), np.asarray(gradient)
         with GradientTape() as tape:
             params = tape.watch(self.unflatten(x))
             sources = leaves(params)  # before the function may change its argument
@@ -122,7 +138,9 @@ class Objective:
         It takes n times the memory of a gradient. For many parameters use ``hessp``.
         """
         if not isinstance(x, (Variable, Traced)):
-            x = as_array("scipy_objective", "x", x).astype(np.float64)
+            x = self._numbers_at(x)
+            if self._compiled:
+                return np.asarray(self._compiled["hess"](x))
         return hessian(self._value)(x)
 
     def hessp(self, x: Any, v: Any) -> Any:
@@ -132,6 +150,8 @@ class Objective:
         """
         if isinstance(x, (Variable, Traced)) or isinstance(v, (Variable, Traced)):
             return hvp(self._value, (x,), (v,))
+        if self._compiled:
+            return np.asarray(self._compiled["hessp"](self._numbers_at(x), self._numbers_at(v)))
         with GradientTape() as outer:
             params = outer.watch(self.unflatten(x))
             with GradientTape() as inner:
@@ -158,15 +178,15 @@ def _parameter_array(leaf: Any) -> Array:
     return np.array(as_array("scipy_objective", "params", data))
 
 
-def scipy_objective(fn: Callable[[Any], Any], params: Any) -> Objective:
+def scipy_objective(fn: Callable[[Any], Any], params: Any, *, compile: bool = False) -> Objective:
     """Make ``fn`` an objective for ``scipy.optimize.minimize``, with exact derivatives.
 
     Args:
-        fn: From a tree like ``params`` to a real scalar, written with ops. One of ``od.compile``
-            runs as it was written here, since what it is given is on a tape; what takes the
-            derivative can be compiled, as ``od.compile(od.value_and_grad(fn))``.
+        fn: From a tree like ``params`` to a real scalar, written with ops. A function of
+            ``od.compile`` runs as it was written here, since its argument is on a tape.
         params: Where to start: floating or complex arrays, Variables or Python numbers in any
             tree. They stay as they are; ``unflatten(result.x)`` gives the solution in their form.
+        compile: Compile the value with its gradient, and the other derivatives, by ``od.compile``.
 
     Returns:
         An object with ``x0``, the parameters in one float64 vector; that, called with such a
@@ -195,7 +215,7 @@ def scipy_objective(fn: Callable[[Any], Any], params: Any) -> Objective:
     With SciPy, ``minimize(objective, objective.x0, jac=True)``, or for a Newton method
     ``minimize(objective, objective.x0, jac=True, hessp=objective.hessp, method="trust-ncg")``.
     """
-    return Objective(fn, params)
+    return Objective(fn, params, compile)
 
 
 def __dir__() -> list[str]:

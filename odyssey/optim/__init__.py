@@ -52,14 +52,20 @@ __all__ = [
 _HOMES = {name: file for file, names in OPTIMIZERS.items() for name in names.split()}
 for _name, _file in _HOMES.items():
     globals()[_name] = getattr(import_module(_file), _name)
-__all__ += [*_HOMES, "scipy_objective"]
+# They load when they are first asked for; ``scipy_objective`` stands above the tape.
+_LATE = {
+    "EMA": "odyssey.optim.ema",
+    "LBFGS": "odyssey.optim.lbfgs",
+    "scipy_objective": "odyssey.objective",
+}
+__all__ += [*_HOMES, *_LATE]
 
 
 def __getattr__(name: str) -> Any:
-    """``scipy_objective`` stands above the tape, which optimizers do without."""
-    if name != "scipy_objective":
+    """Load what a name stands for when it is first asked for."""
+    if name not in _LATE:
         raise missing_attribute_error(__name__, name)
-    value = globals()[name] = load_module("odyssey.objective").scipy_objective
+    value = globals()[name] = getattr(load_module(_LATE[name]), name)
     return value
 
 

@@ -11,8 +11,10 @@ from odyssey.optim.adam import Adam, AdamW, adam, adamw
 from odyssey.optim.adamax import Adamax, adamax
 from odyssey.optim.clipping import clip_grad_global_norm, clip_grad_norm, clip_grad_value
 from odyssey.optim.declare import rule_of
+from odyssey.optim.ema import EMA
 from odyssey.optim.groups import Group
 from odyssey.optim.lars import LARS, lars
+from odyssey.optim.lbfgs import LBFGS
 from odyssey.optim.lion import Lion, lion
 from odyssey.optim.muon import Muon, muon
 from odyssey.optim.nadam import NAdam, nadam
@@ -78,6 +80,8 @@ __all__ = [
     "rmsprop",
     "SGD",
     "sgd",
+    "EMA",
+    "LBFGS",
     "scipy_objective",
 ]
 

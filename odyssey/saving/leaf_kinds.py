@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.checks import describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse_non_array
+from odyssey.devices.stateful import Stateful
 from odyssey.errors import DTypeError, SettingError
 from odyssey.ops.random.generator import Generator
 from odyssey.optim import Optimizer
@@ -93,6 +94,8 @@ def leaf_kind(who: str, path: str, leaf: Any) -> str:
             return name
     if isinstance(leaf, Generator):
         return "generator"
+    if isinstance(leaf, Stateful):
+        return "stateful"
     # Last, since NumPy imports numpy.random at the first use, which takes 10 ms.
     if isinstance(leaf, (np.random.Generator, np.random.RandomState, np.random.BitGenerator)):
         return "generator"
@@ -131,7 +134,7 @@ def state_of(leaf: Any) -> Any:
     """Return the state of an optimizer, schedule or generator; its arrays may be shared."""
     if isinstance(leaf, Optimizer):
         return leaf._saved(np.asarray)
-    if isinstance(leaf, Schedule):
+    if isinstance(leaf, (Schedule, Stateful)):
         return leaf.state_dict()
     if isinstance(leaf, np.random.RandomState):
         return leaf.get_state(legacy=False)

@@ -30,7 +30,10 @@ __all__ = ["SavedTree", "node_kind", "encode_tree"]
 
 _NODES_MEMBER = "odyssey.json"
 _FORMAT = 1
-_SHARED = {"Variable", "array", "optimizer", "schedule", "generator"}
+STATE_KINDS = ("optimizer", "schedule", "generator", "stateful")
+"""Kinds of leaves with a state: they are saved with the name of their class."""
+
+_SHARED = {"Variable", "array", *STATE_KINDS}
 _MAX_NAME_BYTES = 200  # many file systems limit names to 255 bytes
 
 
@@ -119,7 +122,7 @@ def _encode_leaf(kind: str, path: str, leaf: Any, members: Members) -> Any:
     if isinstance(leaf, Variable):
         leaf._refuse_unless_leaf(f"save: {short_path(path)}")
         return {kind: _encode_value(path, np.asarray(leaf._array), members)["array"]}
-    if kind in ("optimizer", "schedule", "generator"):
+    if kind in STATE_KINDS:
         return {kind: [class_of(leaf), _encode_value(path, state_of(leaf), members)]}
     return _encode_value(path, leaf, members)
 
@@ -328,7 +331,7 @@ class SavedTree:
         kind = node_kind(node)
         if kind == "Variable":
             return self.array(node[kind])
-        if kind in ("optimizer", "schedule", "generator"):
+        if kind in STATE_KINDS:
             return self.state(node)[1]
         return self.value(node)
 

@@ -16,7 +16,7 @@ from odyssey.errors import DTypeError, FormatError, OdysseyError, ShapeError, Ta
 from odyssey.floating_point_errors import isolate_errstate
 from odyssey.ops.random.generator import Generator
 from odyssey.saving.leaf_kinds import class_of, leaf_kind, short_path, state_of
-from odyssey.saving.node_format import SavedTree, node_kind
+from odyssey.saving.node_format import STATE_KINDS, SavedTree, node_kind
 from odyssey.spec import Array
 from odyssey.table.store import refuse_locked
 from odyssey.table.value import assign_plan, is_untracked
@@ -25,7 +25,7 @@ from odyssey.variable import Variable
 
 __all__ = ["Restorer", "open_empty_lists"]
 
-_RESTORED = ("Variable", "optimizer", "schedule", "generator")
+_RESTORED = ("Variable", *STATE_KINDS)
 
 # The largest positions in a generator's buffer, which NumPy does not check.
 _MAX_POSITIONS = {"pos": 624, "buffer_pos": 4}
@@ -97,7 +97,7 @@ class Restorer:
             array = _read_array(tree, path, leaf, node[kind])
             array = array.astype(leaf.dtype, copy=False)  # to the leaf's byte order
             return array if kind == "array" else array[()]
-        if kind not in ("optimizer", "schedule", "generator"):
+        if kind not in STATE_KINDS:
             return tree.value(node)
         name, state = tree.state(node)
         if name != class_of(leaf):
@@ -122,6 +122,8 @@ class Restorer:
         for path, kind, leaf, state in self._others:
             if kind == "generator":
                 plan.append(_generator_step(path, leaf, state))
+            elif kind == "stateful":
+                plan += _call_with_path(path, leaf._state_plan, state)
             elif kind == "optimizer":
                 settings, calls = _call_with_path(path, leaf._read_state, state, np.asarray)
                 changes[id(leaf)] = (leaf, settings)

@@ -211,3 +211,27 @@ def test_the_package_does_not_import_scipy():
 def test_a_name_that_optim_lacks_is_named():
     with pytest.raises(AttributeError, match="no attribute 'Rprop'"):
         _ = od.optim.Rprop
+
+
+def test_a_compiled_objective_computes_what_the_plain_one_does():
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    params = {"w": np.array([0.5, -1.0, 2.0]), "b": 0.25}
+
+    def fn(p):
+        return ((ops.tanh(x @ p["w"]) + p["b"] ** 2 - 1.0) ** 2).mean()
+
+    plain = scipy_objective(fn, params)
+    compiled = scipy_objective(fn, params, compile=True)
+    direction = np.array([1.0, 0.5, -0.5, 2.0])
+    for k in range(3):
+        point = plain.x0 + 0.1 * k
+        value, gradient = compiled(point)
+        wanted, slope = plain(point)
+        assert type(value) is float
+        assert value == pytest.approx(wanted, rel=1e-13)
+        np.testing.assert_allclose(gradient, slope, rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(
+            compiled.hessp(point, direction), plain.hessp(point, direction), rtol=1e-11, atol=1e-14
+        )
+    with pytest.raises(ShapeError, match="x has shape"):
+        compiled(np.zeros(3))

@@ -17,6 +17,7 @@ from odyssey.compiler.native_dispatch.cpython_layout import (
     list_field_offsets,
     slot_offset,
 )
+from odyssey.devices.stateful import Stateful
 from odyssey.ops.random.generator import Generator
 from odyssey.optim.groups import Group
 from odyssey.optim.optimizer import Optimizer
@@ -52,6 +53,9 @@ def visit_odyssey_object(discovery: GuardDiscovery, thing: Any, path: str) -> No
         discovery.guard_and_visit(terms.attribute_guard(f"{path}._state", thing, "_state"))
     elif isinstance(thing, Schedule):
         _visit_schedule(discovery, thing, path)
+        return
+    elif isinstance(thing, Stateful):
+        discovery.visit_attributes(thing, path, all_attributes=True)
         return
     elif isinstance(thing, (Rule, Row)):
         visit_user_contents(discovery, thing if isinstance(thing, Row) else thing.step, path)
