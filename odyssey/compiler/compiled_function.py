@@ -385,7 +385,9 @@ class CompiledFunction(InspectableFunction):
             if case.refusal is None:
                 seen = result if trial is None else trial.seen_result(result)
                 case.aliases = find_aliases(leaves(seen), input_leaves(args, named))
-                case.refusal = alias_refusal(seen, trial and trial.graph, case.aliases)
+                case.refusal = alias_refusal(
+                    seen, None if trial is None else trial.graph, case.aliases
+                )
                 case.result = static_values(args, named), seen
                 case.written = [] if trial is None else trial.written_places()
             if case.refusal is not None:  # otherwise kept until a program is compiled from it

@@ -655,8 +655,9 @@ def deliver_to_store(
 
 def _conditional_gradient(leaf: Value) -> str:
     """Return why no program has the gradient of a leaf that only one branch of a cond reads."""
-    name = f" of {leaf.name}" if leaf.name else ""
-    return f"not each branch of cond gives a gradient{name}, which is absent after the others"
+    name = leaf._info.name if leaf._info else None
+    owner = f" of {name}" if name else ""
+    return f"not each branch of cond gives a gradient{owner}, which is absent after the others"
 
 
 def _list_watched(r: Recording, reached: dict[int, Any], gradients: Gradients) -> None:

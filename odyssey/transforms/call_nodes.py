@@ -49,7 +49,7 @@ class CallResultRow(Row):
 
     __slots__ = ("definite_inputs", "depends")
 
-    definite_inputs: frozenset[int]
+    definite_inputs: frozenset[int | None]
     depends: Sequence[int] | None
 
 
@@ -134,7 +134,7 @@ def _result_row(
     name: str,
     j: int,
     selects: bool,
-    definite: frozenset[int] | None,
+    definite: frozenset[int | None] | None,
     depends: Sequence[int] | None,
 ) -> Row:
     """Return the row of the node of result number ``j``."""

@@ -111,7 +111,7 @@ class GuardSet:
         by_id = {id(array): array for array in arrays}
         found = [guard for guard in self._guards if guard.array_id in by_id]
         for guard in found:
-            if guard.identity_guard is not None:
+            if guard.identity_guard is not None and guard.array_id is not None:
                 made = guard.identity_guard()
                 made.expected = by_id[guard.array_id]  # of the trace; another may have its place
                 self._guards.append(made)
