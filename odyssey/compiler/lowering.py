@@ -557,7 +557,7 @@ def _lower_instructions(low: Lowering, graph: Graph, symbols: dict[int, Any]) ->
     for row, operands, options, ids, _ in graph.instructions:
         low.builder.op = row.name
         values = [_resolve(low, symbols, o) for o in operands]
-        if low.static_shapes and is_unrolled(row):
+        if low.static_shapes and isinstance(row, LoopRow) and is_unrolled(row):
             results = _unroll_scan(low, row.loop, values)
         else:
             result = low.emit(row, values, options)
