@@ -112,8 +112,15 @@ class FlatParameters:
 
     def _move_data(self) -> None:
         """Move the parameters to new memory, because others refer to the old one."""
-        self._known, self._updates = None, {}
+        # An interrupt leaves no update that would write to the old memory.
+        self._known, updates, self._updates = None, self._updates, {}
         self._adopt_data(aligned_zeros(len(self.data), self.data.dtype))
+        moved: dict[int | None, InPlaceUpdate | FusedUpdate] = {}
+        for j, update in updates.items():
+            if isinstance(update, FusedUpdate):  # any other is bound again in less time
+                update.move_parameter(self.work[slice(None) if j is None else self.slices[j]])
+                moved[j] = update
+        self._updates = moved
 
     def param_view(self, flat: Array, j: int) -> Array:
         """Return the view of parameter number ``j``, in its shape, and complex if it is."""

@@ -105,6 +105,7 @@ class FusedUpdate:
         written = [location for location in arrays if location != "g"]
         read = [k for k in numbers if any(k in call.operands for call in program.calls)]
         self._fixed_operands = [np.asarray(numbers[k]) for k in read]
+        self._position = len(read) + written.index("p")
         self._fixed_operands += [arrays[location] for location in written]
         text = _loop_source(program, written, read, numbers, arrays["p"].dtype)
         from odyssey.kernels.generated import import_source
@@ -114,11 +115,16 @@ class FusedUpdate:
         like = arrays["p"] if self._fixed_gradient is None else self._fixed_gradient
         self._entry = self._loop.entry(like, *self._fixed_operands)
         self._step_calls = [bind_call(call, numbers) for call in program.step_calls]
-        self.plan = (
-            self._step_calls
-            if self._fixed_gradient is None
-            else self._calls_with(self._fixed_gradient)
-        )
+        self.plan = self._plan()
+
+    def _plan(self) -> Plan:
+        g = self._fixed_gradient
+        return self._step_calls if g is None else self._calls_with(g)
+
+    def move_parameter(self, p: Array) -> None:
+        """Update the parameter in other memory, an aligned array like the one before."""
+        self._fixed_operands[self._position] = p
+        self.plan = self._plan()
 
     def _calls_with(self, g: Array) -> Plan:
         return [*self._step_calls, (self._entry, g, *self._fixed_operands)]

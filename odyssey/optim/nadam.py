@@ -29,7 +29,7 @@ class NAdam(Optimizer):
     >>> w.grad = [0.5]
     >>> NAdam([w], learning_rate=0.1).step()
     >>> w.numpy().round(4)
-    array([2.8838])
+    array([2.8944])
     """
 
     def __init__(
