@@ -26,6 +26,8 @@ __all__ = [
     "Text",
     "with_article",
     "few_digits",
+    "hides_frame",
+    "without_own_frames",
     "check_flag",
     "check_callable",
     "is_importable",
@@ -261,6 +263,29 @@ def user_line() -> str:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_INTERNAL_FOLDERS):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def hides_frame(excinfo: Any) -> bool:
+    """Return whether pytest hides a frame with this as its local ``__tracebackhide__``.
+
+    pytest hides frames of the library from an error about an argument; IPython, which does not call
+    this, hides them from all. Other errors may be faults of the library, whose frames are needed.
+    ``pytest --full-trace``, and ``%xmode`` with ``skip_hidden = False`` in IPython, show all.
+    """
+    return isinstance(getattr(excinfo, "value", None), OdysseyError)
+
+
+def without_own_frames(error: Exception) -> Exception:
+    """Return an error about an argument without its traceback, if only this package is in it.
+
+    The kernel that refused an operand is of no use to the reader; user-defined ops are kept.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_INTERNAL_FOLDERS):
+            return error
+        trace = trace.tb_next
+    return error.with_traceback(None)
 
 
 def user_stacklevel() -> int:

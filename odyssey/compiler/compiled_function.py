@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import check_callable, check_flag, check_int
+from odyssey.checks import check_callable, check_flag, check_int, hides_frame
 from odyssey.compiler.arguments import (
     alias_refusal,
     cache_key,
@@ -202,6 +202,7 @@ class CompiledFunction(InspectableFunction):
 
     def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Run a call that missed the fast paths."""
+        __tracebackhide__ = hides_frame
         if store() is not MEMORY:
             return self._fn(*args, **named)
         if self._backoff.skips > 0:
@@ -225,6 +226,7 @@ class CompiledFunction(InspectableFunction):
 
     def _call_for(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Run a call by the programs for its signature."""
+        __tracebackhide__ = hides_frame
         try:
             key = cache_key(args, named)
         except Exception:  # a container that contains itself, or raises: the eager run will say so
@@ -332,6 +334,7 @@ class CompiledFunction(InspectableFunction):
         Any other error of the trace is dropped: the eager run raises it with values in its message,
         or does what only tracing cannot, which is no error.
         """
+        __tracebackhide__ = hides_frame
         refuse_unhashable(args, named)
         self._first_calls += 1
         if self._first_calls > _MOST_FIRST_CALLS and self._limit is self._budget is None:
@@ -375,6 +378,7 @@ class CompiledFunction(InspectableFunction):
             named: The keyword arguments.
             trial: The trace that a program is to be made of, if the entry has none.
         """
+        __tracebackhide__ = hides_frame
         trial = case.trial[1] if case.trial else trial
         alone = scopes()[0] is None
         self._written += 1

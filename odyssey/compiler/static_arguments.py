@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import format_value, with_article
+from odyssey.checks import Text, format_value, with_article
 from odyssey.compiler.compiled_function import CompiledFunction, Statistics
 from odyssey.compiler.dispatch.cache import make_room
 from odyssey.compiler.inspection import function_name
@@ -212,17 +212,17 @@ class CompiledByValue(CompiledFunction):
         """Compile the program for such arguments; see ``CompiledFunction``."""
         self._ask("precompile", args, named)
 
-    def explain(self, *args: Any, **named: Any) -> str:
+    def explain(self, *args: Any, **named: Any) -> Text:
         """Describe what a call with such arguments does; see ``CompiledFunction``."""
-        return str(self._ask("explain", args, named))
+        return Text(self._ask("explain", args, named))
 
     def profile(self, *args: Any, runs: int = 20, **named: Any) -> Any:
         """Time each kernel of the program for these arguments; see ``CompiledFunction``."""
         return self._ask("profile", args, named, runs=runs)
 
-    def code(self, *args: Any, assembly: bool = False, **named: Any) -> str:
+    def code(self, *args: Any, assembly: bool = False, **named: Any) -> Text:
         """Return the program for these arguments as LLVM IR; see ``CompiledFunction``."""
-        return str(self._ask("code", args, named, assembly=assembly))
+        return Text(self._ask("code", args, named, assembly=assembly))
 
     def statistics(self) -> Statistics:
         """Return how many programs were compiled, and how calls were run, for all values."""

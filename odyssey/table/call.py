@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, describe_type
+from odyssey.checks import STUMBLES, describe_type, hides_frame
 from odyssey.devices.arrays import NATIVE, ForeignContainerError, as_array, takes_precedence
 from odyssey.devices.ownership import is_shared, read_only_view
 from odyssey.errors import DTypeError
@@ -68,6 +68,7 @@ def general(
     With ``gives_way`` it raises ForeignContainerError for an operand with arithmetic of its own,
     see ``general_operator``.
     """
+    __tracebackhide__ = hides_frame
     kind, here = None, store()
     values = []
     for k, operand in enumerate(operands):
@@ -107,6 +108,7 @@ def general_caller(row: Row, general: Any = general) -> Any:
     """Return the callable of an op without a fast path."""
 
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
+        __tracebackhide__ = hides_frame
         operands, options = row.bind_arguments(args, named)
         if tape is not None:
             check_tape(row.name, row.reference, tape)
@@ -119,6 +121,7 @@ def general_operator(
     row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: Any = None
 ) -> Any:
     """Call ``row`` as an operator: NotImplemented for containers that take precedence."""
+    __tracebackhide__ = hides_frame
     try:
         return general(row, operands, options, tape, gives_way=True)
     except ForeignContainerError:
@@ -222,6 +225,7 @@ def spec_or_none(value: Any) -> Spec | None:
 
 def run(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
     """Execute ``row`` on arrays and numbers, or append it to the graph of its Symbols."""
+    __tracebackhide__ = hides_frame
     only_numbers = True
     for value in values:
         if type(value) not in NUMBERS:

@@ -12,7 +12,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
-from odyssey.checks import STUMBLES
+from odyssey.checks import STUMBLES, hides_frame
 from odyssey.devices.arrays import NATIVE
 from odyssey.errors import DTypeError
 from odyssey.spec import spec_of
@@ -64,6 +64,7 @@ def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]
     row.kernel_listeners.append(hold)
 
     def call(x: Any, tape: Any = None) -> Any:
+        __tracebackhide__ = hides_frame
         if tape is not None:
             check_tape(row.name, row.reference, tape)
             return general(row, (x,), (), tape)
@@ -104,6 +105,7 @@ def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]
         return general(row, (x,), ())
 
     def plainly(x: Any) -> Any:
+        __tracebackhide__ = hides_frame
         if type(x) not in PLAIN:
             return general(row, (x,), ())
         if type(x) in NUMBERS:
@@ -141,6 +143,7 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
     # ``tape`` is keyword-only to readers and type checkers; as such it would cost 25 ns a call.
     def call(x: Any, y: Any, tape: Any = None) -> Any:
         # One assignment a line: unpacking would cost a twentieth of the call.
+        __tracebackhide__ = hides_frame
         kind_y = type(y)
         if tape is not None:
             check_tape(row.name, row.reference, tape)
@@ -238,6 +241,7 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
         return general(row, (x, y), ())
 
     def plainly(x: Any, y: Any) -> Any:
+        __tracebackhide__ = hides_frame
         if type(x) not in PLAIN or type(y) not in PLAIN:
             return general(row, (x, y), ())
         alone = type(x) in NUMBERS
@@ -267,6 +271,7 @@ def _unary_with_options(row: Row, general: Callable[..., Any]) -> Callable[..., 
     keep_x, keep_out = row.arrays[0] in row.needs[0], "out" in row.needs[0]
 
     def call(x: Any, options: tuple[Any, ...]) -> Any:
+        __tracebackhide__ = hides_frame
         recording = x._recording
         scope = scopes()[0]
         if scope is not recording and scope is not None:
@@ -321,6 +326,7 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
 
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
         nonlocal default_options
+        __tracebackhide__ = hides_frame
         if default_options is not None and len(args) == count and not named:
             operands, options = args, default_options
         elif len(args) == total and not named:
@@ -391,6 +397,7 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
         )
 
     def of_two(*args: Any, **named: Any) -> Any:
+        __tracebackhide__ = hides_frame
         if len(args) == 2 and not named:
             x, y = args
             # No Variable, as in rules beside a number: takes half the time.

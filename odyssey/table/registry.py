@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from odyssey.checks import STUMBLES, check_flag, error_class_of
+from odyssey.checks import STUMBLES, check_flag, error_class_of, hides_frame
 from odyssey.devices.commit import commit
 from odyssey.errors import DTypeError, LinAlgError, OdysseyError, SettingError, ShapeError
 from odyssey.suggestions import did_you_mean, keyword_hint
@@ -243,6 +243,7 @@ def composite(
 
         @wraps(function)
         def checked_call(*args: Any, tape: Any = None, **named: Any) -> Any:
+            __tracebackhide__ = hides_frame
             for name in flags:
                 if name in named:
                     named[name] = check_flag(function.__name__, name, named[name])

@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, check_flag, error_class_of, format_value
+from odyssey.checks import (
+    STUMBLES,
+    check_flag,
+    error_class_of,
+    format_value,
+    hides_frame,
+    without_own_frames,
+)
 from odyssey.devices.arrays import ARRAYS, NUMPY_SCALARS, conversion_error
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import spec_of
@@ -281,6 +288,7 @@ class Row:
         self, args: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[Any, tuple[Any, ...]]:
         """Split the arguments of a call into operands and options."""
+        __tracebackhide__ = hides_frame
         count = len(self.arrays)
         given = len(args) - count
         if given < 0 and self.optional.issuperset(self.arrays[given:]):
@@ -387,20 +395,24 @@ class Row:
         self, error: Exception, values: Sequence[Any], options: tuple[Any, ...]
     ) -> Exception:
         """Return the error for refused operands: that of the shape rule, if it raises one."""
+        __tracebackhide__ = hides_frame
         for name, value in zip(self.arrays, values, strict=False):
             odd = conversion_error(self.name, name, value)
             if odd is not None:
                 return odd
         # Errors of np.errstate and of users' code pass unchanged.
         theirs = self.foreign and not isinstance(error, (TypeError, ValueError, IndexError))
-        if theirs or isinstance(error, (OdysseyError, FloatingPointError)):
+        if theirs or isinstance(error, FloatingPointError):
             raise error
+        if isinstance(error, OdysseyError):
+            raise without_own_frames(error)
         specs = [spec_of(v) if hasattr(v, "dtype") else v for v in values]
         try:
             self.infer(*specs, *options)
         except Exception as better:  # the shape rule may fail on these operands as well
             if isinstance(better, OdysseyError):
-                return better
+                without_own_frames(error)  # it is the cause of this one, which says more
+                return without_own_frames(better)
         came = [f"{n} {format_value(s)}" for n, s in zip(self.arrays, specs, strict=False)]
         came += [f"{n}={format_value(o)}" for n, o in zip(self.options, options, strict=False)]
         return error_class_of(error)(f"{self.name}: {error}; came {', '.join(came)}")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from odyssey.checks import STUMBLES, check_choice, check_flag, error_class_of
+from odyssey.checks import STUMBLES, check_choice, check_flag, error_class_of, hides_frame
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.commit import run_all
 from odyssey.devices.copy_on_write import note_kept_recording
@@ -116,6 +116,7 @@ class Sources:
 
 def run_backward(tape: TapeBase, output: Any, grad: Any, retain: bool) -> Gradients:
     """See ``GradientTape.backward``."""
+    __tracebackhide__ = hides_frame
     r = recording_of(tape)
     graph = bool(tape._outer_tapes) and tape._is_followed()
     seeds = seed_cotangents(tape, "backward", output, grad, graph)
@@ -162,6 +163,7 @@ def run_gradient(
     tape: TapeBase, output: Any, sources: Any, grad: Any, unused: str, create_graph: bool
 ) -> Any:
     """See ``GradientTape.gradient``."""
+    __tracebackhide__ = hides_frame
     if unused is not _DEFAULT_UNUSED:
         check_choice("gradient", "unused", unused, ("error", "zero", "none"), TapeError)
     create_graph = create_graph is not False and check_flag(
@@ -269,6 +271,7 @@ def _collect_source(
 
 def run_jvp(tape: TapeBase, output: Any, sources: Any, tangents: Any, unused: str) -> Any:
     """See ``GradientTape.jvp``."""
+    __tracebackhide__ = hides_frame
     check_choice("jvp", "unused", unused, ("error", "zero", "none"), TapeError)
     refuse_consumed(tape, "jvp")
     graph = tape._is_followed()
