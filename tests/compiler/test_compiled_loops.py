@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey import GradientTape, Variable, ops
+from odyssey import GradientTape, Variable, linalg, ops
 from odyssey.compiler import lowering
 from odyssey.errors import TapeError
 
@@ -748,3 +748,17 @@ def test_numbers_that_branches_return_have_their_own_dtype():
     compare(lambda x: x * od.cond(x.sum() > 0, lambda: 1.0, lambda: x[0]), x, native=False)
     count = lambda x: od.while_loop(lambda v: v > 9, lambda v: v + x[0], 0)  # noqa: E731
     compare(count, x, native=False)
+
+
+def test_a_loop_without_steps_gives_arrays_of_its_own_though_its_steps_call_python():
+    a = np.eye(6) * 2
+
+    def halve(x):
+        later = od.while_loop(lambda c: c.sum() < 0, lambda c: linalg.solve(a, c), x @ a)
+        others = (x * 3.0) @ a  # which take the buffers that are free
+        return later, others @ a + np.cumsum(others)
+
+    compiled = compare(halve, np.arange(6.0))
+    first, _ = compiled(np.ones(6))
+    compiled(np.full(6, 5.0))
+    np.testing.assert_array_equal(first, np.full(6, 2.0))

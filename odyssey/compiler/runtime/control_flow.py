@@ -258,7 +258,9 @@ class NativeLoop:
         given = [np.asarray(one, order="C") for one in operands[:count]]
         numbers = operands[count:]
         if self._driven is None:
-            return loop.run(*given, *numbers, call=lambda k, *values: self._parts[k](*values))
+            made = loop.run(*given, *numbers, call=lambda k, *values: self._parts[k](*values))
+            # Without steps it returns its operands, whose buffers the program will reuse.
+            return tuple([one.copy() if any(one is g for g in given) else one for one in made])
         for part in self._parts if numbers else ():
             part.write_scalars(numbers)
         return self._driven.run(given)
