@@ -133,6 +133,38 @@ def counted(log):
     return step
 
 
+def appended_items(log):
+    log.by_name = {"loss": [], "norm": [1.0], "epoch": 0}
+    history = log.by_name
+
+    def step(x):
+        loss = (x * 2.0).sum()
+        history["loss"].append(loss)
+        log.by_name["norm"].append(x)
+        history["more"] = x * 3.0
+        return loss
+
+    return step
+
+
+def appended_items_of_self(log):
+    class Model:
+        def __init__(self):
+            self.history = log.by_name
+
+        def step(self, x):
+            y = x * 2.0
+            self.history["loss"].append(y)
+            self.note("first", y[0])
+            return y
+
+        def note(self, name, value):
+            self.history["first"].append(value)
+
+    log.by_name.update(loss=[], first=[])
+    return Model().step
+
+
 class Trainer(Log):
     def __init__(self):
         super().__init__()
@@ -165,6 +197,7 @@ def of_trainer(log):
 
 REPEATED = {f.__name__: f for f in (appended, appended_alone, appended_thrice, stored)}
 REPEATED |= {f.__name__: f for f in (stored_attribute, read_after_its_write, of_trainer, counted)}
+REPEATED |= {f.__name__: f for f in (appended_items, appended_items_of_self)}
 REPEATED |= {
     "step that appends": training(lambda log, loss, w: log.losses.append(loss)),
     "step that appends a gradient": training(lambda log, loss, w: log.losses.append(w.grad)),
@@ -174,6 +207,10 @@ REPEATED |= {
 # Writes that depend on what was there, or that Python code of users has a part in.
 NOT_REPEATED = {
     "length asked": lambda log: lambda x: (setattr(log, "last", x * 2.0), x * len(log.losses))[1],
+    "item read": lambda log: item_read(log),
+    "item replaced": lambda log: item_replaced(log),
+    "item of own class": lambda log: item_of_own_class(log),
+    "item by variable key": lambda log: item_by_variable_key(log),
     "count read": lambda log: count_read(log),
     "count set": lambda log: count_set(log),
     "count of a class": lambda log: count_of_class(log),
@@ -195,6 +232,48 @@ NOT_REPEATED = {
     "object": lambda log: lambda x: (log.losses.append(Slotted()), x * 2.0)[1],
     "argument": lambda log: lambda x: (log.losses.append(x), x * 2.0)[1],
 }
+
+
+def item_read(log):
+    log.by_name["loss"] = []
+
+    def step(x):
+        log.by_name["loss"].append(x * 2.0)
+        return x * len(log.by_name["loss"])
+
+    return step
+
+
+def item_replaced(log):
+    log.by_name["loss"] = []
+
+    def step(x):
+        log.by_name["loss"] = []
+        log.by_name["loss"].append(x * 2.0)
+        return x * 3.0
+
+    return step
+
+
+def item_of_own_class(log):
+    log.by_name["loss"] = Noisy()
+
+    def step(x):
+        log.by_name["loss"].append(x * 2.0)
+        return x * 3.0
+
+    return step
+
+
+def item_by_variable_key(log):
+    log.by_name["loss"] = []
+    key = "loss"
+
+    def step(x):
+        log.by_name[key].append(x * 2.0)
+        return x * 3.0
+
+    return step
 
 
 def count_read(log):

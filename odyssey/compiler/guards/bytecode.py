@@ -86,6 +86,8 @@ class CodeNames:
         ends: Attributes whose object is used as such.
         called: Names and attributes whose object is called in place, as ``self.net(x)`` does.
         stored_into: Names and attributes of whose object an item is assigned, ``log["loss"] = x``.
+        appended_items: By name or attribute, the keys of the items of its object that are appended
+            to, ``log["loss"].append(x)``.
         next_names: By name or attribute, the attributes that are read of its object.
         loaded: Attributes that are read or deleted.
         stored: Attributes that are assigned.
@@ -113,6 +115,7 @@ class CodeNames:
     ends: set[str] = field(default_factory=set)
     called: set[str] = field(default_factory=set)
     stored_into: set[str] = field(default_factory=set)
+    appended_items: dict[str, set[str]] = field(default_factory=dict)
     next_names: dict[str, set[str]] = field(default_factory=dict)
     loaded: set[str] = field(default_factory=set)
     stored: set[str] = field(default_factory=set)
@@ -244,7 +247,7 @@ def _scan_code(code: CodeType, names: CodeNames, first: str | None) -> None:
         elif opname in _LOCALS and argument == first and not rebound:
             chain = _attribute_chain(ops, k + 1)
             names.first_argument_chains.add(chain)
-            chain_end = k + len(chain)
+            chain_end = k + len(chain) + 3 * _appends_to_item(ops, k + len(chain) + 1)
             _note_use(ops, k, chain, names)
             continue
         elif opname in _LOCALS and argument == first:
@@ -253,7 +256,7 @@ def _scan_code(code: CodeType, names: CodeNames, first: str | None) -> None:
         elif not opname.endswith("DEREF"):
             continue
         chain, chains = _attribute_chain(ops, k + 1), names.chains.setdefault(argument, set())
-        chain_end = k + len(chain)
+        chain_end = k + len(chain) + 3 * _appends_to_item(ops, k + len(chain) + 1)
         _note_use(ops, k, chain, names)
         if not _ignores_float_errors(chain, ops[k + 1 + len(chain) :]):
             chains.add(chain)
@@ -312,10 +315,21 @@ def _note_use(ops: list[Any], k: int, chain: tuple[str, ...], names: CodeNames) 
     end = path[-1]
     if following == ["LOAD_CONST", "STORE_SUBSCR"]:
         names.stored_into.add(end)
+    elif _appends_to_item(ops, k + len(chain) + 1):
+        names.appended_items.setdefault(end, set()).add(after[0].argval)
     elif _is_called(last):
         names.called.add(end)
     else:
         (names.ends if chain else names.bare).add(end)
+
+
+def _appends_to_item(ops: list[Any], k: int) -> bool:
+    """Return whether an object loaded before ``ops[k]`` is used as in ``log["a"].append(x)``."""
+    if len(ops) < k + 3 or [op.opname for op in ops[k : k + 2]] != ["LOAD_CONST", "BINARY_SUBSCR"]:
+        return False
+    method = ops[k + 2]
+    named = method.opname in _ATTRIBUTE_LOADS and method.argval == "append"
+    return named and type(ops[k].argval) is str and _is_called(method)
 
 
 def _is_counted(ops: list[Any], k: int) -> bool:
@@ -491,6 +505,7 @@ class ReachedNames:
             call any of their special methods.
         callable: The ids of the classes of whose objects code calls one in place.
         stored_into: Attributes of whose object an item is assigned, see ``CodeNames``.
+        appended_items: By attribute, the keys of items that are appended to, see ``CodeNames``.
         loaded: Attributes that are read; ``stored`` and ``counted`` are assigned, see there.
         next_names: By attribute, the attributes that are read of its object.
         unresolved: Attributes of objects that no name leads to, so that they were used as such.
@@ -519,6 +534,7 @@ class ReachedNames:
         self.stored: set[str] = set()
         self.counted: set[str] = set()
         self.next_names: dict[str, set[str]] = {}
+        self.appended_items: dict[str, set[str]] = {}
         self.exposed: set[int] = set()
         self.callable: set[int] = set()
         self.unresolved: set[str] = set()
@@ -542,6 +558,8 @@ class ReachedNames:
         self.counted |= code.counted
         for name, found in code.next_names.items():
             self.next_names.setdefault(name, set()).update(found)
+        for name, keys in code.appended_items.items():
+            self.appended_items.setdefault(name, set()).update(keys)
         mentioned = {name for name in code.attributes if is_special_name(name)}
         self._exposes_all |= "locals" in code.globals or not mentioned <= _HARMLESS_MENTIONS
         self.mentioned |= code.attributes
@@ -693,7 +711,7 @@ def only_writes(names: Any, name: str, used: set[str]) -> bool:
     """
     found = names.next_names.get(name, set())
     appends = found == {"append"} and "append" not in names.ends
-    stores = not found and name in names.stored_into
+    stores = not found and (name in names.stored_into or name in names.appended_items)
     return (appends or stores) and name not in used and name not in names.called
 
 

@@ -62,12 +62,15 @@ class Use(NamedTuple):
         read_only: Whether only attributes are read of it or assigned to it, so that Python calls
             none of its special methods.
         called: Whether it is called in place.
-        only_writes: Whether code only appends to it, or assigns items of it, and does not read it.
+        only_writes: Whether code only appends to it or to its items, or assigns items of it, and
+            does not read it.
+        appended: The keys of the items that it appends to.
     """
 
     read_only: bool = False
     called: bool = False
     only_writes: bool = False
+    appended: frozenset[str] = frozenset()
 
 
 USED = Use()
@@ -170,7 +173,10 @@ class GuardDiscovery:
             return
         if use.only_writes and type(thing) in (list, dict) and id(thing) not in self._visited:
             self.only_written[id(thing)] = thing
+            self._visit_appended_items(thing, path, use.appended)
             return
+        if use.appended:
+            self.names.add_names({"append"})  # of whatever its items are
         self.only_written.pop(id(thing), None)
         self._note_use(thing, use)
         if id(thing) in self._visited:
@@ -183,6 +189,17 @@ class GuardDiscovery:
         self._queue.append((thing, path))
         if max(len(self._visited), len(self.guards)) > MAX_REACHED:
             raise Unguardable(f"it reaches more than {MAX_REACHED:,} things")
+
+    def _visit_appended_items(self, items: Any, path: str, keys: Iterable[str]) -> None:
+        """Guard the items of a dictionary that code only appends to, and not what is in them."""
+        for key in sorted(keys):
+            if type(items) is dict and key in items:
+                guard = terms.item_guard(f"{path}[{key!r}]", items, key)
+                use = Use(only_writes=True)
+                if type(guard.expected) is not list:
+                    self.names.add_names({"append"})
+                    use = USED
+                self.guard_and_visit(guard, use=use)
 
     def _note_use(self, thing: Any, use: Use) -> None:
         if use.called:
@@ -327,8 +344,10 @@ class GuardDiscovery:
     def _use_of(self, name: str) -> Use:
         """Return how the code uses what objects have by a name."""
         names = self.names
+        appended = frozenset(names.appended_items.get(name, ()))
         used = name in names.ends or name in names.stored_into or names.uses_dynamic_names
-        return Use(not used, name in names.called, names.only_writes(name))
+        is_read_only = not (used or appended)
+        return Use(is_read_only, name in names.called, names.only_writes(name), appended)
 
     def _note_new_uses(self) -> bool:
         """Note uses of objects that code reached since uses as such; return whether there are."""

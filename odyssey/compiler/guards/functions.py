@@ -242,7 +242,9 @@ def _visit_named(
     called = name in code_names.called
     bare = name in code_names.bare or name not in code_names.chains
     writes = not bare and only_writes(code_names, name, code_names.bare)
-    use = Use(not bare and name not in code_names.stored_into, called, writes)
+    appended = frozenset(code_names.appended_items.get(name, ()))
+    used = bare or name in code_names.stored_into or bool(appended)
+    use = Use(not used, called, writes, appended)
     _visit_chains(discovery, thing, path, chains, name, use)
 
 
