@@ -5,6 +5,7 @@ import io
 import threading
 import time
 import warnings
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heappush
@@ -536,6 +537,7 @@ class Store:
 
 
 store, kept, heap = Store(), [1.0], [1.0]
+counts = defaultdict(int, {"a": 1})
 
 
 def _appended(x):
@@ -585,6 +587,16 @@ def _deleted(x):
     return x
 
 
+def _real(x):
+    store.array.real = 2.0
+    return x
+
+
+def _shape(x):
+    store.array.shape = (3, 1)
+    return x
+
+
 def _new_list(x):
     terms = []
     for k in range(3):
@@ -625,6 +637,9 @@ WRITES = {
     "fill": lambda x: store.array.fill(1.0) or x,
     "getattr": lambda x: getattr(store.items, "append")(1.0) or x,  # noqa: B009
     "dynamic": lambda x: getattr(store.items, "app" + "end")(1.0) or x,
+    "real": _real,
+    "shape": _shape,
+    "default": lambda x: x * counts["a"],
     "item of an item": lambda x: [store.items][0].append(1.0) or x,
 }
 WRITES_NOT = {
@@ -723,3 +738,48 @@ def test_what_another_thread_writes_during_a_trial_stays(monkeypatch):
     step = od.compile(shared.step)
     assert step(X).tolist() == [0.0, 3.0, 6.0]
     assert (shared.count, shared.scale) == (1, 3.0)
+
+
+class Cached:
+    """Has a lock, and writes to itself in ways that name no assignment."""
+
+    def __init__(self):
+        self.lock, self.scale, self.mark, self.gain = threading.Lock(), 2.0, 0, None
+
+    @cached_property
+    def doubled(self):
+        return 2.0 * self.scale
+
+    def by_cache(self, x):
+        return x * self.doubled
+
+    def by_traced_cache(self, x):
+        setattr(self, "gain", x)  # noqa: B010
+        return x * self.kept
+
+    @cached_property
+    def kept(self):
+        return self.gain.sum()
+
+    def by_setattr(self, x):
+        setattr(self, "mark", x)  # noqa: B010
+        return x * self.scale
+
+    def by_item(self, x):
+        vars(self)["mark"] = x
+        return x * self.scale
+
+
+@pytest.mark.parametrize("name", ["by_cache", "by_traced_cache", "by_setattr", "by_item"])
+@pytest.mark.parametrize("held", [False, True])
+def test_no_traced_value_stays_on_an_object_that_threads_share(name, held):
+    shared, eager = Cached(), Cached()
+    step = od.compile(getattr(shared, name), warn=False)
+    if held:
+        shared.lock.acquire()
+    for k in range(4):
+        expected = getattr(eager, name)(X + k)
+        np.testing.assert_array_equal(step(X + k), expected)
+        for word, value in vars(eager).items():
+            if word != "lock":
+                np.testing.assert_array_equal(vars(shared)[word], value)

@@ -55,6 +55,8 @@ _COMPARES = {"IS_OP", "COMPARE_OP"}
 _MATCHES = {"MATCH_CLASS", "MATCH_KEYS"}
 # Instructions whose results are new objects, or numbers and strings.
 _MAKES_NEW = ("BUILD_", "BINARY_OP", "LOAD_CONST", "UNARY_", "COMPARE_OP", "LOAD_SMALL_INT")
+# Attributes of arrays whose assignment writes elements, or what they mean.
+_ARRAY_ATTRIBUTES = {"real", "imag", "flat", "shape", "strides", "dtype", "data"}
 _ELEMENT_WRITES = {"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"}
 # Functions and methods of Python and NumPy that write elements of a container or an array.
 WRITING_NAMES = {
@@ -212,6 +214,7 @@ def _scan_code(code: CodeType, names: CodeNames, first: str | None) -> None:
         stores = opname.startswith(("STORE_", "DELETE_")) and "FAST" not in opname
         if stores and isinstance(argument, str):
             names.assigned.add(argument)
+            names.writes_elements |= argument in _ARRAY_ATTRIBUTES
         if opname == "IMPORT_NAME":
             names.imports.add((argument, ops[k - 2].argval))
         elif opname in _GLOBALS:
@@ -383,8 +386,8 @@ def _ignores_float_errors(chain: tuple[str, ...], ops: list[Any]) -> bool:
 
 def _scan_dynamic_read(ops: list[Any], k: int, names: CodeNames) -> None:
     """Scan a call such as ``getattr(self.net, "scale", 1.0)``, whose name may be a constant."""
-    word = None
-    if ops[k].argval in _ONE_NAME_BUILTINS and (k := _after_chain(ops, k + 1)):
+    word, builtin = None, ops[k].argval
+    if builtin in _ONE_NAME_BUILTINS and (k := _after_chain(ops, k + 1)):
         word = ops[k].argval if ops[k].opname == "LOAD_CONST" else None
         k += 1
         if ops[k].opname != "CALL":  # a third argument follows, if this is no f-string
@@ -396,6 +399,8 @@ def _scan_dynamic_read(ops: list[Any], k: int, names: CodeNames) -> None:
         names.unresolved.add(word)
         names.ends.add(word)
         names.writes_elements |= word in WRITING_NAMES
+        if builtin in ("setattr", "delattr"):
+            names.assigned.add(word)
         names.catches_errors = True
     else:
         names.uses_dynamic_names = True

@@ -337,6 +337,8 @@ class GuardDiscovery:
                     value = self.guard_and_visit(guard, namespace.owner, use)
                     if namespace.owner is not None and _uses_instance(value):
                         self._exposing.add(id(namespace.owner))
+                    if isinstance(value, cached_property):
+                        self.names.assigned.add(name)
                     if use.read_only or use.only_writes:
                         self._unused.append((namespace, name, value))
         return self._note_new_uses() or progress

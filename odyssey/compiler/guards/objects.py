@@ -198,6 +198,7 @@ def _visit_dict(discovery: GuardDiscovery, things: dict[Any, Any], path: str) ->
     for key, part in zip(kind.__iter__(things), values, strict=True):
         discovery.visit(part, f"{path}[{key!r}]")
     if isinstance(things, defaultdict):
+        discovery.names.writes_elements = True  # a read of a missing key adds it
         discovery.guard_and_visit(
             terms.attribute_guard(f"{path}.default_factory", things, "default_factory")
         )

@@ -20,6 +20,7 @@ from odyssey.checks import describe_type, with_article
 from odyssey.compiler.attribute_states import StatefulFunction
 from odyssey.compiler.guards.bytecode import assigns_plainly
 from odyssey.compiler.guards.guards import NamedObjects, discover_guards, named_objects
+from odyssey.compiler.guards.library_objects import is_odyssey_object
 from odyssey.compiler.guards.objects import KNOWN_C_TYPES, c_base_of
 from odyssey.devices.array_locks import lock_array
 from odyssey.devices.arrays import ARRAYS
@@ -114,7 +115,9 @@ class Snapshot:
         )
         assigned = None
         if exclusive.untouched:  # another thread may write to them, and the code does not
-            restorable = [t for t in restorable if not isinstance(t, tuple(_SAVERS))]
+            ours = set(map(id, reachable(*filter(is_odyssey_object, restorable))))
+            containers = tuple(_SAVERS)
+            restorable = [t for t in restorable if id(t) in ours or not isinstance(t, containers)]
             assigned = named and named.assigned
         enter = enterable(roots)
         self._saved = [saved for t in restorable for saved in _save_object(t, enter, assigned)]
