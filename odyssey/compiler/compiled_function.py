@@ -32,6 +32,7 @@ from odyssey.compiler.dispatch.fast_path import (
     flattener_of_call,
 )
 from odyssey.compiler.fallback import Backoff, FallbackReporter
+from odyssey.compiler.guards.guards import with_self
 from odyssey.compiler.inspection import InspectableFunction, function_name
 from odyssey.compiler.machine.jit import unavailable_reason
 from odyssey.compiler.machine.thread_count import check_thread_count
@@ -508,7 +509,11 @@ class CompiledFunction(InspectableFunction):
         if len(case.programs) != len(looked):
             return CACHE_MISS
         if len(case.programs) >= _MOST_PROGRAMS:
+            changes = [program.guards.describe_change() for _, program in looked]
+            changed = next(filter(None, changes), None)
             case.refusal = f"{_MOST_PROGRAMS} programs were compiled, and a guard fails again"
+            if changed is not None:
+                case.refusal += f": {with_self(changed.partition(':')[0])} changed"
             return self._run_refused(case, args, named)
         kept, case.trial = case.trial, None
         latest = [kept[2]] if kept is not None else [program.guards for _, program in looked]

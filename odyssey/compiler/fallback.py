@@ -129,7 +129,7 @@ def _find_line(fn: Callable[..., Any], reason: str) -> str:
     """Return `` (file:line)`` of the code that a reason names; that of the function otherwise."""
     paths = re.findall(
         r"(?:reaches|uses|imports|writes to|state of|anything of) ([\w.\[\]']+)", reason
-    )
+    ) + re.findall(r"fails again: (?:.* of |cell |global )?([\w.\[\]']+) changed", reason)
     names = [word for path in paths for word in reversed(re.findall(r"[A-Za-z_]\w*", path))]
     reached = [code for one in reached_functions(fn) for code in _nested_codes(one.__code__)]
     codes = list(_codes_of(fn))

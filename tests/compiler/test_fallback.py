@@ -83,6 +83,29 @@ def test_a_name_that_stops_it_is_found_in_functions_that_are_called():
     assert line_of(inner, "time.time()") in str(warning.message)
 
 
+def test_what_changes_at_each_call_is_named_with_its_line():
+    class Annealed:
+        def __init__(self):
+            self.rate = 1.0
+
+        def step(self, x):
+            return (
+                x *
+                self.rate
+            )  # fmt: skip
+
+    annealed = Annealed()
+    compiled = od.compile(annealed.step)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(12):
+            annealed.rate *= 0.9
+            compiled(X)
+    (warning,) = caught
+    assert "a guard fails again: self.rate changed" in str(warning.message)
+    assert line_of(Annealed.step, "self.rate") in str(warning.message)
+
+
 def test_what_compiles_warns_of_nothing():
     assert not calls(od.compile(lambda x: x * 2.0), 5, X)
 

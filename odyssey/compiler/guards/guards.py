@@ -24,7 +24,14 @@ from odyssey.transforms.reachability import is_user_defined
 from odyssey.tree import containers
 from odyssey.variable import Variable
 
-__all__ = ["GuardSet", "NamedObjects", "discover_guards", "named_objects", "reached_functions"]
+__all__ = [
+    "GuardSet",
+    "NamedObjects",
+    "discover_guards",
+    "named_objects",
+    "reached_functions",
+    "with_self",
+]
 
 CALLED = Use(read_only=True, called=True)
 """The use of the root of a walk."""
@@ -235,8 +242,7 @@ def discover_guards(fn: Any, *args: Any, tapes: bool = False) -> GuardSet:
         passed = {id(container) for container, _ in containers(args)}
         written = [x for x in discovery.only_written.values() if id(x) not in passed]
     except Unguardable as error:
-        # As users write it: ``self.rate`` for what a method's object holds.
-        return GuardSet([], [], [], re.sub(r"(?<![\w.\]])\w+\.__self__\b", "self", str(error)))
+        return GuardSet([], [], [], with_self(str(error)))
     except RecursionError:
         return GuardSet([], [], [], "what it reaches is nested too deep")
     except Exception as error:  # an object whose attributes raise
@@ -322,6 +328,15 @@ def named_objects(fn: Any, *args: Any) -> NamedObjects | None:
         return None
     finally:
         discovery.close()
+
+
+def with_self(text: str) -> str:
+    """Return a text with ``self.rate`` for ``step.__self__.rate``, as users write it.
+
+    >>> with_self("the length of step.__self__.layers")
+    'the length of self.layers'
+    """
+    return re.sub(r"(?<![\w.\]])\w+\.__self__\b", "self", text)
 
 
 def reached_functions(fn: Any) -> list[FunctionType]:
