@@ -94,8 +94,11 @@ def general(
         known = isinstance(operand, Value)
         inputs.append(recording.operand_id(operand, row.name) if known else None)
         specs.append(operand._spec if known else spec_or_none(value))
-    pair = run_with_residual(row, values, options) if recording.checks is None else None
-    data, residual = pair or (run(row, values, options), None)
+    if recording.checks is None:
+        pair = run_with_residual(row, values, options)
+        data, residual = pair or (run(row, values, options), None)
+    else:
+        data, residual = recording.checks.run_kernel(run, row, values, options), None
     id = recording.new_id()  # after the run: functions of users may record as well
     if row.pack_results is not None:
         return record_multi_output_call(

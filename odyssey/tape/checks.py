@@ -7,10 +7,12 @@ when they are recorded, and judged by their cotangents in the sweep.
 
 from __future__ import annotations
 
+import sys
 import warnings
 import zlib
 from cmath import isfinite
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,7 @@ from odyssey.checks import user_line, user_stacklevel
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import MutationError, NonFiniteError, WideningWarning
 from odyssey.spec import spec_of
+from odyssey.table.row import Row
 from odyssey.table.value import array_of
 from odyssey.table.widening import describe_widening, is_narrow
 
@@ -114,6 +117,31 @@ def _note_nonfinite(node: Any, data: Any, operands: Sequence[Any] | None) -> _No
     return _Nonfinite(row.name, inputs, data.shape, at, data.reshape(-1)[at], taken, finiteness)
 
 
+def call_with_user_lines(fn: Callable[..., Any], /, *args: Any) -> Any:
+    """Call a function in which NumPy's floating-point warnings point to the user's line.
+
+    NumPy gives no line of its caller's caller, so it calls a function of ours where it would warn.
+    This takes microseconds, which only ``check=True`` spends.
+    """
+    return copy_context().run(_call_and_warn, fn, args)
+
+
+def _call_and_warn(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    if np.geterrcall() is None:
+        np.seterrcall(_warn_at_user_line)
+        modes: Any = {kind: "call" for kind, mode in np.geterr().items() if mode == "warn"}
+        np.seterr(**modes)
+    return fn(*args)
+
+
+def _warn_at_user_line(kind: str, flag: int) -> None:
+    frame: Any = sys._getframe(1)
+    while frame is not None and not isinstance(frame.f_locals.get("row"), Row):
+        frame = frame.f_back
+    where = "" if frame is None else f" in {frame.f_locals['row'].name}"
+    warnings.warn(f"{kind} encountered{where}", RuntimeWarning, stacklevel=user_stacklevel())
+
+
 class NodeChecks:
     """Notes on each node of a checked recording: its source line, checksums, nonfinite elements.
 
@@ -128,6 +156,14 @@ class NodeChecks:
         self.sums: dict[int, list[tuple[int, int]]] = {}
         self.nonfinite: dict[int, _Nonfinite] = {}
         self.widened = False
+
+    def run_kernel(self, run: Callable[..., Any], *args: Any) -> Any:
+        """Call ``run``, the kernel of an op that is recorded."""
+        return call_with_user_lines(run, *args)
+
+    def run_sweep(self, sweep: Callable[..., None], *args: Any) -> None:
+        """Call ``sweep``, a sweep that these checks audit."""
+        call_with_user_lines(sweep, *args)
 
     def check_node(self, node: Any, data: Any, operands: Sequence[Any] | None = None) -> None:
         """Note a new node: its source line, what it saved, and which elements are not finite."""

@@ -59,7 +59,8 @@ class GradientTape(TapeBase, metaclass=_HideRecorders):
         check: Be careful and slow: note source lines, find saved arrays that were written to,
             verify manual records, and report the first value that is not finite and that a
             sweep uses, or the first such gradient, with its op, line, index and operands. Warn
-            of the first op where a constant turns float32 to float64.
+            of the first op where a constant turns float32 to float64; NumPy's warnings point
+            to the line of the user.
 
     >>> w = Variable(3.0, requires_grad=True)
     >>> with GradientTape() as tape:

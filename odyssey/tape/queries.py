@@ -290,8 +290,10 @@ def run_jvp(tape: TapeBase, output: Any, sources: Any, tangents: Any, unused: st
             tangent_by_id[i] = add(tangent_by_id[i], t) if i in tangent_by_id else t
     r = recording_of(tape)
     r.verify(next_ticket())
+    sweep_forward = forward_sweep
     if r.checks is not None:
         r.checks.check_outputs(out_ids)
+        sweep_forward = partial(r.checks.run_sweep, forward_sweep)
     shared_ids = {
         *map(id, given_tangents),
         *map(id, tangent_by_id.values()),
@@ -304,9 +306,9 @@ def run_jvp(tape: TapeBase, output: Any, sources: Any, tangents: Any, unused: st
         nodes = (node for node in nodes if node[1] not in given_ids)
     if graph:
         with tape._resume_recording():
-            forward_sweep(with_variables(list(nodes), r), tangent_by_id)
+            sweep_forward(with_variables(list(nodes), r), tangent_by_id)
     else:
-        forward_sweep(nodes, tangent_by_id)
+        sweep_forward(nodes, tangent_by_id)
     r.verify_after(r.may_fail)
     lost = next((v for i, v in zip(out_ids, outputs, strict=True) if i not in tangent_by_id), None)
     if unused == "error" and lost is not None:
@@ -370,11 +372,12 @@ def _sweep_backward(
         current.check_inside(r)
     rest = seeds  # on return the cotangents that remain
     audit = r.checks
+    run_sweep = backward_sweep if audit is None else partial(audit.run_sweep, backward_sweep)
     trusted = not (r.may_fail or tape._hooks)  # no rule or hook of users runs
     if graph:
         nodes = list(_covered_nodes(tape, iter(r.nodes[start:][::-1])))
         with tape._resume_recording():
-            backward_sweep(with_variables(nodes, r), rest, reached, 0, wanted, visit, audit, nodes)
+            run_sweep(with_variables(nodes, r), rest, reached, 0, wanted, visit, audit, nodes)
         if id(tape) not in r.open:
             raise swept_elsewhere_error()
         r.verify_after(not trusted)
@@ -397,7 +400,7 @@ def _sweep_backward(
     # Only results with a living Variable can be looked up, unless the nodes are kept.
     own_refs = OWN_REFERENCES if draining else 0
     try:
-        backward_sweep(back, rest, reached, own_refs, wanted, visit, audit, r.nodes, arrays_only)
+        run_sweep(back, rest, reached, own_refs, wanted, visit, audit, r.nodes, arrays_only)
         if draining:
             if len(r.nodes) > start:
                 raise recorded_elsewhere_error()

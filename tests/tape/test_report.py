@@ -321,6 +321,59 @@ def test_a_careful_tape_reports_values_of_a_recorded_sweep():
             tape.gradient(y, w, np.ones(2), create_graph=True)
 
 
+WARNINGS = {
+    "divide": (lambda w: ops.log(w), "divide by zero encountered in log"),
+    "invalid": (lambda w: ops.sqrt(w - 1.0), "invalid value encountered in sqrt"),
+    "overflow": (lambda w: ops.exp(w * 1e4), "overflow encountered in exp"),
+    "operator": (lambda w: 1.0 / w, "divide by zero encountered in divide"),
+    "composite": (lambda w: ops.reciprocal(w), "divide by zero encountered in"),
+}
+
+
+@pytest.mark.parametrize(("fn", "told"), WARNINGS.values(), ids=WARNINGS)
+def test_warnings_of_numpy_point_to_the_users_line_on_a_careful_tape(fn, told):
+    w = wide([0.0, 1.0])
+    before = np.geterr()
+    with GradientTape(check=True), pytest.warns(RuntimeWarning, match=told) as caught:
+        fn(w)
+    assert {warning.filename for warning in caught} == {__file__}
+    assert caught[0].lineno == fn.__code__.co_firstlineno
+    assert np.geterr() == before
+    assert np.geterrcall() is None
+
+
+def test_warnings_of_a_sweep_point_to_the_line_of_the_sweep():
+    w = wide([0.0, 1.0])
+    with GradientTape(check=True, persistent=True) as tape:
+        y = ops.sqrt(w).sum()
+    for sweep in (
+        lambda: tape.gradient(y, w),
+        lambda: tape.backward(y),
+        lambda: tape.gradient(y, w, create_graph=True),
+    ):
+        with (
+            pytest.warns(RuntimeWarning, match="divide by zero encountered in") as caught,
+            pytest.raises(NonFiniteError),
+        ):
+            sweep()
+        assert (caught[0].filename, caught[0].lineno) == (__file__, sweep.__code__.co_firstlineno)
+    with pytest.warns(RuntimeWarning, match="divide by zero") as caught:
+        tape.jvp(y, w, np.ones(2))
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("mode", ["ignore", "raise", "call"])
+def test_other_modes_of_numpy_hold_on_a_careful_tape(mode):
+    w, calls = wide([0.0, 1.0]), []
+    with np.errstate(divide=mode, call=lambda *told: calls.append(told)), GradientTape(check=True):
+        if mode == "raise":
+            with pytest.raises(FloatingPointError, match="divide by zero encountered in log"):
+                ops.log(w)
+        else:
+            ops.log(w)
+    assert len(calls) == (mode == "call")
+
+
 def test_a_gradient_that_is_not_finite_is_told_with_index_cotangent_and_operand():
     with pytest.raises(
         NonFiniteError, match=r"nan at \[1\], where the cotangent is 0.0 and x is 0"
