@@ -574,7 +574,7 @@ def is_unrolled(row: Row) -> bool:
         return False
     (step,) = row.loop.subgraphs
     size = row.loop.steps * max(len(step.instructions), 1)
-    if row.loop.numbers or not 0 < size <= _MAX_UNROLLED:
+    if not 0 < size <= _MAX_UNROLLED:
         return False
     return not lower(step).host_calls
 

@@ -177,3 +177,21 @@ def test_the_bytes_that_are_estimated_are_those_of_the_program():
     results = 5 * x.nbytes
     assert not executable.calls
     assert said == int(executable.plan.arena) + results
+
+
+def test_numbers_of_the_call_may_be_in_the_steps():
+    @od.compile(fullgraph=True)
+    def f(x, rate, n):
+        return od.scan(lambda c, y: (c * rate + y * n, c - rate), x, ROWS)
+
+    for rate, n in [(0.5, 2), (0.25, 3), (-1.5, 2), (0.0, -7)]:
+        carry, ys = f(X, rate, n)
+        expected, along = X, []
+        for row in ROWS:
+            along.append(expected - rate)
+            expected = expected * rate + row * n
+        np.testing.assert_allclose(carry, expected, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(ys, along, rtol=1e-12, atol=1e-14)
+    assert f.statistics() == (1, 3, 1)
+    (entry,) = f._known.values()
+    assert not entry.programs[0][1].executable.calls

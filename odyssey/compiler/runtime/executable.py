@@ -404,8 +404,9 @@ def memory_requirements(
             found[id(buffer)] = (buffer.bytes, text)
     total = held_bytes(made)
     for one in graph.instructions:
-        is_call = isinstance(one.row, LoopRow) and not is_unrolled(one.row)
-        for part in one.row.loop.subgraphs if is_call else ():
+        if not isinstance(one.row, LoopRow) or is_unrolled(one.row):
+            continue
+        for part in one.row.loop.subgraphs:
             inside, _ = memory_requirements(part)
             total += inside
             found[id(part)] = (inside, f"{inside:,} bytes in a {one.row.name}")
