@@ -50,7 +50,8 @@ __all__ = ["CompiledFunction", "Statistics"]
 
 # Cache entries of a compiled function, one a signature.
 _MOST_SIGNATURES = 256
-# How often other attributes may become arguments, as objects are replaced.
+# How often other attributes may become arguments, as objects are replaced; and for how many
+# receivers.
 _MOST_DROPS = 8
 # Programs of one entry, for fixed scalars and guards that differ.
 _MOST_PROGRAMS = 8
@@ -152,7 +153,7 @@ class CompiledFunction(InspectableFunction):
         self._made = self._written = self._first_calls = 0
         self._native = np.zeros(1, np.int64)
         # Attributes of objects that are arguments and results; see ``attribute_states``.
-        self._attributes: AttributeStates | None = None
+        self._attributes: list[AttributeStates] = []
         self._may_have_attributes = dynamic is None and memory_limit is memory_budget is None
         self._is_of_attributes = self._assigns_others = False
         self._drops = 0
@@ -170,7 +171,7 @@ class CompiledFunction(InspectableFunction):
         }
         fresh |= {"_keyword_path": _NO_KEYWORD_PATH, "_native": np.zeros(1, np.int64)}
         fresh |= {"_backoff": Backoff(), "_first_calls": 0}
-        return {**vars(self), **fresh, "_written": 0, "_attributes": None}
+        return {**vars(self), **fresh, "_written": 0, "_attributes": []}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -211,11 +212,12 @@ class CompiledFunction(InspectableFunction):
             return self._run_eagerly(args, named)
         if self._known and scopes()[0] is not None and self._limit is self._budget is None:
             return self._fall_back(_describe_scope(), args, named, backs_off=False)
-        if self._attributes is not None:
-            compiled = self._attributes.compiled
-            result = self._attributes.call(args, named)
-            if compiled._assigns_others:  # an object was replaced, for example
-                self._drop_attributes()
+        states = self._states_of(args)
+        if states is not None:
+            result = states.call(args, named)
+            self._fast_path = states.fast_path
+            if states.compiled._assigns_others:  # an object was replaced, for example
+                self._drop_attributes(states)
             if result is not CACHE_MISS:
                 return result
         # With a memory limit each size has a program of its own.
@@ -439,11 +441,15 @@ class CompiledFunction(InspectableFunction):
             return self._call(args, named)
         return CACHE_MISS
 
-    def _drop_attributes(self) -> None:
+    def _states_of(self, args: tuple[Any, ...]) -> AttributeStates | None:
+        """Return the attributes that are arguments for the receiver of a call."""
+        return next((states for states in self._attributes if states.fits(args)), None)
+
+    def _drop_attributes(self, states: AttributeStates) -> None:
         """Forget which attributes are arguments; the next call finds others."""
-        states, self._attributes = self._attributes, None
-        if states is None:  # another thread did
+        if states not in self._attributes:  # another thread dropped them
             return
+        self._attributes = [one for one in self._attributes if one is not states]
         self._fast_path = always_miss
         self._made += states.compiled._made
         self._written += states.compiled._written
@@ -467,6 +473,8 @@ class CompiledFunction(InspectableFunction):
         """
         if not places or not self._may_have_attributes or scopes()[0] is not None:
             return False
+        if len(self._attributes) >= _MOST_DROPS or self._states_of(args) is not None:
+            return False
         function = StatefulFunction(self._fn, places)
         values = function.values()
         if values is None or not all(map(is_state_value, values)):
@@ -484,8 +492,9 @@ class CompiledFunction(InspectableFunction):
         compiled = CompiledFunction(function, self._check, threads=self._threads or None)
         compiled._fallback, compiled._native = self._fallback, self._native
         compiled._may_have_attributes, compiled._is_of_attributes = False, True
-        self._attributes = AttributeStates(function, compiled)
-        self._fast_path, self._slow_path = self._attributes.fast_path, always_miss
+        states = AttributeStates(function, compiled, receiver_arguments(args))
+        self._attributes = [*self._attributes, states]
+        self._fast_path, self._slow_path = states.fast_path, always_miss
         return True
 
     def _insert_entry(self, key: Any, case: CacheEntry) -> CacheEntry:
@@ -623,8 +632,9 @@ class CompiledFunction(InspectableFunction):
 
         args, named = fill_specs((args, named))
         refuse_unhashable(args, named)
-        if self._attributes is not None:
-            return self._attributes.precompile(args, named)
+        states = self._states_of(args)
+        if states is not None:
+            return states.precompile(args, named)
         if scopes()[0] is not None:
             raise self._fallback.error(_describe_scope())
         case = self._insert_entry(cache_key(args, named), CacheEntry())
@@ -664,9 +674,9 @@ class CompiledFunction(InspectableFunction):
     def statistics(self) -> Statistics:
         """Return how many programs were compiled, and how calls were run."""
         made, written = self._made, self._written
-        if self._attributes is not None:
-            made += self._attributes.compiled._made
-            written += self._attributes.compiled._written
+        for states in self._attributes:
+            made += states.compiled._made
+            written += states.compiled._written
         return Statistics(made, int(self._native[0]), written)
 
     def clear_cache(self) -> None:
@@ -674,7 +684,7 @@ class CompiledFunction(InspectableFunction):
         self._known.clear()
         self._backoff.reset()
         self._first_calls = 0
-        self._attributes = None
+        self._attributes = []
         if self._dynamic is not None:
             self._dynamic.clear()
         self._fast_path = self._slow_path = always_miss

@@ -66,7 +66,8 @@ class InspectableFunction:
 
     def _with_attributes(self, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """Return the compiled function that runs, and its arguments; see ``attribute_states``."""
-        states: Any = getattr(self, "_attributes", None)
+        found: list[Any] = getattr(self, "_attributes", [])
+        states: Any = next((one for one in found if one.fits(args)), None)
         values = None if states is None else states.function.values()
         return (self, args) if values is None else (states.compiled, (*args, *values))
 

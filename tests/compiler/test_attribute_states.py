@@ -379,7 +379,7 @@ def test_a_cleared_or_dropped_function_holds_no_state():
     net = Recurrent()
     run(net, 4)
     net.step.clear_cache()
-    assert net.step._attributes is None
+    assert not net.step._attributes
     run(net, 4)
     held = weakref.ref(net.h._array)
     gc.disable()
@@ -398,3 +398,25 @@ def test_a_state_inside_a_scope_is_followed_by_the_tape():
         a, b = net.step(X), eager.step(X)
     np.testing.assert_allclose(float(a), float(b), rtol=1e-12)
     np.testing.assert_allclose(run(net, 3), run(eager, 3), rtol=1e-12)
+
+
+def test_each_receiver_of_a_decorated_method_has_its_own_state():
+    class Sums:
+        def __init__(self, start):
+            self.h = np.full(3, start)
+
+        @od.compile
+        def step(self, x):
+            self.h = self.h + x
+            return self.h.sum()
+
+    both = [Sums(0.0), Sums(1.0)]
+    for k in range(1, 7):
+        for start, one in enumerate(both):
+            assert one.step(X) == pytest.approx(k * X.sum() + 3 * start, rel=1e-14)
+            np.testing.assert_allclose(one.h, start + k * X, rtol=1e-14)
+    assert Sums.step.statistics() == (2, 10, 2)
+    others = [Sums(float(k)) for k in range(20)]
+    with pytest.warns(CompileWarning, match="writes to h"):
+        found = [one.step(X) for one in 2 * others]
+    assert found[::20] == [X.sum(), 2 * X.sum()]

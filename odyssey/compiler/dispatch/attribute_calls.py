@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any
 
 from odyssey.compiler.attribute_states import StatefulFunction
@@ -16,15 +17,23 @@ class AttributeStates:
     Args:
         function: The function with the attributes as arguments.
         compiled: It, compiled.
+        receivers: The leading arguments of its calls, such as ``self``.
     """
 
-    def __init__(self, function: StatefulFunction, compiled: Any) -> None:
-        self.function, self.compiled = function, compiled
+    def __init__(
+        self, function: StatefulFunction, compiled: Any, receivers: tuple[Any, ...]
+    ) -> None:
+        self.function, self.compiled, self._receivers = function, compiled, receivers
+
+    def fits(self, args: tuple[Any, ...]) -> bool:
+        """Return whether a call is of these receivers."""
+        receivers = self._receivers
+        return len(args) >= len(receivers) and all(map(is_, args, receivers))
 
     def fast_path(self, *args: Any) -> Any:
         """Run the latest program, or return CACHE_MISS."""
         values = self.function.values()
-        if values is None:
+        if values is None or not self.fits(args):
             return CACHE_MISS
         answer = self.compiled._fast_path(*args, *values)
         if answer is CACHE_MISS:

@@ -115,9 +115,10 @@ class Snapshot:
         )
         assigned = None
         if exclusive.untouched:  # another thread may write to them, and the code does not
-            ours = set(map(id, reachable(*filter(is_odyssey_object, restorable))))
-            containers = tuple(_SAVERS)
-            restorable = [t for t in restorable if id(t) in ours or not isinstance(t, containers)]
+            of_library = set(map(id, reachable(*filter(is_odyssey_object, restorable))))
+            restorable = [
+                t for t in restorable if id(t) in of_library or not isinstance(t, tuple(_SAVERS))
+            ]
             assigned = named and named.assigned
         enter = enterable(roots)
         self._saved = [saved for t in restorable for saved in _save_object(t, enter, assigned)]
