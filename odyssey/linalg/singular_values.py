@@ -171,8 +171,8 @@ def _pullback_slope(t: Any, cotangent: Any, a: Any, solver: str, constant: bool)
         skipped = logical_and(skipped, not_equal(expand_dims(s, -2), 0))
     symmetric = where(skipped, 0, symmetric)
     turned = times_quotient(symmetric, differences(g), differences(s), constant)
-    sums = [add(expand_dims(x, -2), expand_dims(x, -1)) for x in (g, s)]
-    turned = add(turned, times_quotient(skew, *sums, constant))
+    g_sums, s_sums = (add(expand_dims(x, -2), expand_dims(x, -1)) for x in (g, s))
+    turned = add(turned, times_quotient(skew, g_sums, s_sums, constant))
     moved = matmul(matmul(u, turned), vh)
     if u.shape[-2] > count:
         rest = sub(onto_v, matmul(u, inner))
