@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from copy import copy
 from functools import partial
 from math import inf
 from threading import RLock
@@ -30,7 +31,7 @@ from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.errors import NotDifferentiableError, OdysseyError, TapeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.graph.graph import Graph, Ref, Splat
-from odyssey.graph.subgraphs import subgraph_signature
+from odyssey.graph.subgraphs import loop_row, subgraph_signature
 from odyssey.graph.traced_array import TracedArray
 from odyssey.spec import intern, spec_of
 from odyssey.table.row import is_profiled
@@ -370,21 +371,51 @@ def _trace(
 
 def _lifted(body: TracedBody, graph: Graph, around: Graph) -> _Traced:
     """Return a traced body whose captured values are inputs of its graph."""
+    graph, constants = _without_constants(graph)
     used = {o.id for i in graph.instructions for o in i.operands if isinstance(o, Ref)}
     used.update(o.id for o in graph.outputs if isinstance(o, Ref))
     states = [state for state in around.states if state.id in used]
-    constants = [id for id in graph.constants if id in used]
-    arrays = [graph.constants[id] for id in constants]
+    constants = {id: array for id, array in constants.items() if id in used}
     graph.inputs += [(state.id, state.spec) for state in states]
-    graph.inputs += [(id, spec_of(a)) for id, a in zip(constants, arrays, strict=True)]
-    graph.constants = {}
+    graph.inputs += [(id, spec_of(array)) for id, array in constants.items()]
     if any(i.row.impure or i.row.has_side_effect for i in _instructions(graph)):
         raise _Refusal("an op has a side effect", lasting=True)
     shim: Any = SimpleNamespace(graph=SimpleNamespace(constants=_all_constants(graph)))
     inputs = [TracedArray(spec, shim, id) for id, spec in graph.inputs]
     signature = subgraph_signature(graph.instructions, inputs, graph.outputs, shim)
     key = (signature, tuple([spec for _, spec in graph.inputs]))
-    return _Traced(body, graph, key, [s.variable for s in states], arrays, _count_ops(graph))
+    return _Traced(
+        body, graph, key, [s.variable for s in states], [*constants.values()], _count_ops(graph)
+    )
+
+
+def _without_constants(graph: Graph) -> tuple[Graph, dict[int, Any]]:
+    """Return a graph, of whose loops the constants are operands, and the constants that it lacks.
+
+    Other numbers in them take no other program. Indices and numbers alone stay what they are, since
+    code is generated for their values.
+    """
+    made = copy(graph)
+    lifted = {id: a for id, a in graph.constants.items() if a.ndim and a.dtype.kind in "fc"}
+    made.constants = {id: a for id, a in graph.constants.items() if id not in lifted}
+    made.inputs, made.instructions = list(graph.inputs), []
+    for one in graph.instructions:
+        loop = getattr(one.row, "loop", None)
+        if loop is not None:
+            parts, found = [], dict[int, Any]()
+            for part in loop.subgraphs:
+                part, own = _without_constants(part)
+                parts.append(part)
+                found |= own
+            for part in parts:
+                part.inputs += [(id, spec_of(array)) for id, array in found.items()]
+            loop = loop._replace(subgraphs=tuple(parts))
+            count = len(one.operands) - len(loop.numbers)
+            operands = (*one.operands[:count], *map(Ref, found), *one.operands[count:])
+            one = one._replace(row=loop_row(loop, len(operands)), operands=operands)
+            lifted |= found
+        made.instructions.append(one)
+    return made, lifted
 
 
 def _instructions(graph: Graph) -> list[Any]:
@@ -499,7 +530,7 @@ class _Call:
         given = [_numpy_array(v) for v in self.operands if v is not None and not is_number(v)]
         given += [_numpy_array(v) for v in (*own.variables, *own.arrays)]
         made = program.run(given)
-        if not _all_finite(made) and _all_finite(given):
+        if not _all_finite(made) and _all_finite(given) and "warn" in np.geterr().values():
             raise _Refusal("NumPy would warn")  # the eager run does, at the line of the op
         results = fill_like(made, self.traced.outputs)
         if self.live:
@@ -697,9 +728,13 @@ class _Call:
         values = self._values(group, given, rest)
         flat = [*values, *flatten_derivatives(parts.values(), masked)]
         try:
-            return _Call(self.who, self.fns, body, flat, self.programs, inf).run()
+            made = _Call(self.who, self.fns, body, flat, self.programs, inf).run()
         except _Refusal:
             return body(flat)
+        lacks_seeds = not forward and len(parts) < len(self.live)
+        if lacks_seeds and not _all_finite(list(map(_numpy_array, made))):
+            return body(flat)  # see ``_sweep_by_program``
+        return made
 
 
 def _numpy_array(value: Any) -> Any:
