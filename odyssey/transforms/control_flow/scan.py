@@ -74,11 +74,11 @@ def scan(
     nobody reads the last carry, its cotangent of 0 meets what is infinite or NaN there, as NaN. A
     function whose step writes to Variables, or draws random numbers, runs as it was written.
 
-    Outside of ``od.compile`` a scan of 64 steps or more is traced as well, where that pays, and
-    runs by a program: so do its derivatives. Values differ in the last digits at most. A later call
-    of the same code with equal shapes, whatever it closes over, takes the time of a few steps, and
-    no compilation. A step that has side effects, asks for values or meets an error runs step by
-    step, and so does every step on a tape with ``check=True``, or where NumPy would warn or raise.
+    Outside of ``od.compile`` a scan of 64 steps or more is traced as well, and runs by a program if
+    that pays: so do its derivatives. Values differ in the last digits at most. A later call of the
+    same code with equal shapes, whatever arrays it closes over, takes the time of a few steps, and
+    no compilation. A scan runs step by step if a step has side effects, asks for values or meets an
+    error, on a tape with ``check=True``, and where NumPy would warn or raise.
 
     Args:
         f: A step. The carry that it returns has the tree, the shapes and the dtypes of the one
