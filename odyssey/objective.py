@@ -87,9 +87,9 @@ class Objective:
 
     def _numbers_at(self, x: Any) -> Array:
         """Return a vector of float64 of the length of the parameters."""
-        x = as_array("scipy_objective", "x", x).astype(np.float64)
-        self._check_length(x)
-        return x
+        numbers: Array = as_array("scipy_objective", "x", x).astype(np.float64)
+        self._check_length(numbers)
+        return numbers
 
     def _check_length(self, x: Any) -> None:
         if x.shape != self.x0.shape:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import Context
 from functools import wraps
 from importlib import import_module
+from os.path import isdir, isfile, join
 from types import ModuleType
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -209,9 +210,17 @@ def missing_attribute_error(module: str, name: str) -> AttributeError:
     words = f"module {module!r} has no attribute {name!r}"
     if name in _HOMES:
         words += f"; write od.ops.{name}"
-    elif not name.startswith("_"):
+    elif not (name.startswith("_") or _is_submodule(module, name)):
         words += did_you_mean(name, dir(sys.modules[module]))
     return AttributeError(words, name=name)
+
+
+def _is_submodule(module: str, name: str) -> bool:
+    """Return whether a package has a module of this name; an import asks for the attribute first."""
+    folders = getattr(sys.modules[module], "__path__", ())
+    return any(
+        isdir(join(folder, name)) or isfile(join(folder, f"{name}.py")) for folder in folders
+    )
 
 
 # ------------------------------------------------------------------ entering
