@@ -216,7 +216,7 @@ def missing_attribute_error(module: str, name: str) -> AttributeError:
 
 
 def _is_submodule(module: str, name: str) -> bool:
-    """Return whether a package has a module of this name; an import asks for the attribute first."""
+    """Return whether a package has such a module: an import asks for the attribute first."""
     folders = getattr(sys.modules[module], "__path__", ())
     return any(
         isdir(join(folder, name)) or isfile(join(folder, f"{name}.py")) for folder in folders
