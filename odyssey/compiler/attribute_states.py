@@ -21,8 +21,8 @@ from odyssey.variable import Variable
 
 __all__ = ["StatefulFunction", "is_state_value"]
 
-Place = tuple[Any, str]
-"""An attribute: the object and the name."""
+Place = tuple[Any, Any]
+"""An attribute, as the object and the name; or an item of a dictionary or a list, with its key."""
 
 
 def is_state_value(value: Any) -> bool:
@@ -34,6 +34,10 @@ def is_state_value(value: Any) -> bool:
     if type(value) is Variable:
         return isinstance(value._recording, Mark) and not is_trainable(value)
     return value is None or type(value) is ndarray or isinstance(value, np.generic)
+
+
+def _items(owner: Any) -> Any:
+    return owner if type(owner) in (dict, list) else owner.__dict__
 
 
 class StatefulFunction:
@@ -56,15 +60,15 @@ class StatefulFunction:
     def values(self) -> tuple[Any, ...] | None:
         """Return the values of the attributes; None if one is missing."""
         try:
-            return tuple([owner.__dict__[name] for owner, name in self.attribute_places])
-        except KeyError:
+            return tuple([_items(owner)[key] for owner, key in self.attribute_places])
+        except LookupError:
             return None
 
     def assign(self, changed: dict[int, Any]) -> None:
         """Assign new values to attributes, by index."""
         for k, value in changed.items():
-            owner, name = self.attribute_places[k]
-            owner.__dict__[name] = value
+            owner, key = self.attribute_places[k]
+            _items(owner)[key] = value
 
     def __call__(self, *args: Any, **named: Any) -> tuple[Any, dict[int, Any]]:
         """Call the function on the leading arguments.

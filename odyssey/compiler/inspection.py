@@ -53,7 +53,7 @@ class InspectableFunction:
 
         inner, given = self._with_attributes(args)
         if inner is not self:
-            names = ", ".join(name for _, name in inner._fn.attribute_places)
+            names = ", ".join(str(name) for _, name in inner._fn.attribute_places)
             return Text(f"attributes that are inputs: {names}\n{inner.explain(*given, **named)}")
         said = "" if self._dynamic is None else self._dynamic.describe_program(args, named)[1]
         program, why = self._find_program(args, named)

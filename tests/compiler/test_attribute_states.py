@@ -116,6 +116,27 @@ class FromNone(Recurrent):
         return loss
 
 
+class OfDict(Recurrent):
+    def reset(self):
+        self.state, self.h = {"h": Variable(np.zeros(3)), "unused": None}, None
+
+    def step(self, x):
+        self.h = self.state["h"]
+        loss, self.state["h"] = self.train(x)
+        return loss
+
+
+class OfList(Recurrent):
+    def reset(self):
+        self.states, self.h = [Variable(np.zeros(3)), Variable(np.ones(3))], None
+
+    def step(self, x):
+        self.h = self.states[0]
+        loss, self.states[0] = self.train(x)
+        self.states[1] = 0.5 * self.states[1]
+        return loss
+
+
 class Decorated(Recurrent):
     def __init__(self, compiled=True):
         super().__init__(compiled=False)
@@ -128,7 +149,10 @@ class Decorated(Recurrent):
         return loss
 
 
-KINDS = (Recurrent, AssignsOutside, OfArrays, OfPair, OfCell, FromNone, Decorated)
+KINDS = (
+    *(Recurrent, AssignsOutside, OfArrays, OfPair, OfCell, FromNone, OfDict, OfList),
+    Decorated,
+)
 
 
 def run(net, count):

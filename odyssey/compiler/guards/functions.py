@@ -359,6 +359,9 @@ def visit_builtin(discovery: GuardDiscovery, function: BuiltinFunctionType, path
 
 def visit_partial(discovery: GuardDiscovery, call: partial[Any], path: str) -> None:
     """Guard a ``functools.partial``."""
+    names = discovery.names.mentioned
     for name in ("func", "args", "keywords"):
-        discovery.guard_and_visit(terms.attribute_guard(f"{path}.{name}", call, name))
+        only_called = name == "func" and not ("func" in names or discovery.names.uses_dynamic_names)
+        use = Use(read_only=True, called=True) if only_called else USED
+        discovery.guard_and_visit(terms.attribute_guard(f"{path}.{name}", call, name), use=use)
     discovery.visit_attributes(call, path)

@@ -144,9 +144,16 @@ def _visit_list(discovery: GuardDiscovery, things: list[Any], path: str) -> None
     if type(things) is list and len(things) <= _MAX_ITEMWISE:
         discovery.add_guard(terms.length_guard(path, things))
         for k in range(len(things)):
-            discovery.guard_and_visit(terms.item_guard(f"{path}[{k}]", things, k))
+            _guard_item(discovery, things, k, path)
         return
     _guard_members(discovery, things, path, list.__iter__)
+
+
+def _guard_item(discovery: GuardDiscovery, things: Any, key: Any, path: str) -> None:
+    if (id(things), key) not in discovery.exempt:
+        guard = terms.item_guard(f"{path}[{key!r}]", things, key)
+        guard.place = things, key
+        discovery.guard_and_visit(guard)
 
 
 def _guard_members(
@@ -187,7 +194,7 @@ def _visit_dict(discovery: GuardDiscovery, things: dict[Any, Any], path: str) ->
             terms.names_guard(f"the keys of {path}", things.keys, "{0}", things, None)
         )
         for key in things:
-            discovery.guard_and_visit(terms.item_guard(f"{path}[{key!r}]", things, key))
+            _guard_item(discovery, things, key, path)
         return
     kind: Any = OrderedDict if isinstance(things, OrderedDict) else dict
     for key in discovery.add_guard(

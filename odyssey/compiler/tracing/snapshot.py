@@ -123,7 +123,7 @@ class Snapshot:
         enter = enterable(roots)
         self._saved = [saved for t in restorable for saved in _save_object(t, enter, assigned)]
         self._attributes = [
-            (t, _items_of(t.__dict__, assigned)) for t in restorable if _has_plain_attributes(t)
+            (t, _items_of(t, assigned)) for t in restorable if _has_plain_attributes(t)
         ]
         self._generators = [thing for thing in found if self.is_restorable and is_generator(thing)]
         self._states = generator_states(self._generators)
@@ -179,7 +179,7 @@ class Snapshot:
         guarded = self.guards.attribute_places()
         found = []
         for thing, before in self._attributes:
-            now = thing.__dict__
+            now = _items_of(thing, None)
             changed = [name for name in before if now.get(name) is not before[name]]
             found += [
                 (thing, name)
@@ -363,9 +363,12 @@ def _is_traced(value: Any) -> bool:
 
 
 def _has_plain_attributes(thing: Any) -> bool:
-    """Return whether an object is a user's, whose attributes are items of its dictionary."""
+    """Return whether an object is a user's, whose attributes are items of its dictionary.
+
+    Lists and dictionaries count as well, with their items.
+    """
     kind = type(thing)
-    return (
+    return kind in (list, dict) or (
         is_user_defined(kind)
         and assigns_plainly(kind)
         and type(getattr(thing, "__dict__", None)) is dict
@@ -439,8 +442,12 @@ class _SavedPart(NamedTuple):
     effects: _FindEffects | None = None
 
 
-def _items_of(namespace: dict[str, Any], names: set[str] | None) -> dict[str, Any]:
-    return {name: namespace[name] for name in namespace if names is None or name in names}
+def _items_of(thing: Any, names: set[str] | None) -> dict[Any, Any]:
+    """Return the attributes of an object, those of ``names``; or the items of a container."""
+    if type(thing) is list:
+        return dict(enumerate(thing))
+    items = thing if type(thing) is dict else thing.__dict__
+    return {name: items[name] for name in items if names is None or name in names}
 
 
 def _save_object(
