@@ -80,7 +80,7 @@ _WORTH_A_PROGRAM = 0.25
 # Programs of one code object; and compilations in a row that no second run rewards, after which
 # its loops stay eager.
 _MOST_PROGRAMS = 16
-_MOST_UNREWARDED = 12
+_MOST_UNREWARDED = 20
 # After a loop that did not pay, so many times its steps are tried next.
 _MORE_STEPS = 1.5
 # Kinds of loops of one code object that were refused, after which no other is traced.
