@@ -19,6 +19,7 @@ from odyssey.variable import Variable
 
 if TYPE_CHECKING:
     from odyssey import init, optim, testing
+    from odyssey.batching import batches
     from odyssey.compiler import Dim, compile, get_threads, set_threads
     from odyssey.losses import *  # noqa: F403
     from odyssey.ops.random.generator import Generator, seed
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         vjp,
         while_loop,
     )
+    from odyssey.tree_summary import summary
 
 __version__ = "0.1.0"
 
@@ -55,6 +57,7 @@ __all__ = [
     "TapeNode",
     "Variable",
     "backward",
+    "batches",
     "checkpoint",
     "compile",
     "cond",
@@ -82,6 +85,7 @@ __all__ = [
     "set_threads",
     "special",
     "stop_gradient",
+    "summary",
     "testing",
     "tree",
     "value_and_grad",
@@ -92,6 +96,7 @@ __all__ += losses.__all__
 
 # Rooms that load when they, or what is taken from them, are first asked for: half of the import.
 _ROOMS = {
+    "batching": "batches",
     "compiler": "Dim compile get_threads set_threads",
     "init": "",
     "objective": "",
@@ -105,6 +110,7 @@ _ROOMS = {
         checkpoint cond custom_vjp grad hessian hvp jacobian jvp scan stop_gradient value_and_grad
         vjp while_loop
     """,
+    "tree_summary": "summary",
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
 

@@ -782,6 +782,14 @@ def segment_max(
 def segment_min(
     g: ArrayLike, data: ArrayLike, segment_ids: ArrayLike, out: ArrayLike
 ) -> _Array: ...
+def segment_softmax(
+    g: ArrayLike,
+    segment_ids: ArrayLike,
+    out: ArrayLike,
+    num_segments: int | None = None,
+    *,
+    data: ArrayLike = ...,
+) -> _Array: ...
 def selu(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def setitem(
     g: ArrayLike,

@@ -7,6 +7,7 @@ from typing import Any
 
 __all__ = [
     "MISSING_ATTRIBUTES",
+    "MISSING_NAMES",
     "MISSING_OPS",
     "MissingAttribute",
     "did_you_mean",
@@ -103,6 +104,95 @@ MISSING_OPS = {
     "view": "write reshape",
 }
 """What is looked for among the ops, and what to do instead."""
+
+_LAYERS = {
+    "Linear": "nn.linear(x, weight, bias)",
+    "Conv1d": "nn.conv1d(x, weight, bias)",
+    "Conv2d": "nn.conv2d(x, weight, bias)",
+    "Conv3d": "nn.conv3d(x, weight, bias)",
+    "ConvTranspose2d": "nn.conv_transpose2d(x, weight, bias)",
+    "Embedding": "nn.embedding(indices, weight)",
+    "LayerNorm": "nn.layer_norm(x, weight, bias)",
+    "RMSNorm": "nn.rms_norm(x, weight)",
+    "BatchNorm1d": "nn.batch_norm(x, mean, variance, weight, bias)",
+    "BatchNorm2d": "nn.batch_norm(x, mean, variance, weight, bias)",
+    "GroupNorm": "nn.group_norm(x, weight, bias, groups=n)",
+    "MultiheadAttention": "nn.multi_head_attention(q, k, v, ...)",
+    "RNN": "nn.rnn",
+    "LSTM": "nn.lstm",
+    "GRU": "nn.gru",
+    "Dropout": "nn.dropout(x, rate=0.5)",
+    "MaxPool2d": "nn.max_pool2d(x, window=2)",
+    "AvgPool2d": "nn.avg_pool2d(x, window=2)",
+    "ReLU": "nn.relu(x)",
+    "GELU": "nn.gelu(x)",
+    "Sigmoid": "nn.sigmoid(x)",
+    "Tanh": "ops.tanh(x)",
+    "Softmax": "nn.softmax(x)",
+    "Flatten": "ops.reshape(x, (len(x), -1))",
+    "MSELoss": "losses.mean_squared_error(predictions, targets)",
+    "CrossEntropyLoss": "losses.cross_entropy(logits, targets)",
+    "BCEWithLogitsLoss": "losses.binary_cross_entropy(logits, targets, from_logits=True)",
+}
+
+_PARAMETERS = "od.Variable(data, requires_grad=True)"
+
+MISSING_NAMES = {
+    "odyssey": {
+        "vmap": "write ops, which take arrays with leading axes, or od.scan over examples",
+        "manual_seed": "write od.seed(number), or pass rng=od.Generator(number)",
+        "set_seed": "write od.seed(number), or pass rng=od.Generator(number)",
+        "tensor": "write od.Variable(data)",
+        "Tensor": "write od.Variable(data)",
+        "Parameter": f"write {_PARAMETERS}",
+        "Module": "write a function of a tree of Variables",
+        "jit": "write od.compile",
+        "function": "write od.compile",
+        "random": "write od.Generator(seed), whose draws are called as NumPy's",
+        "from_numpy": "write od.Variable(data)",
+        "no_gradient": "write od.no_grad()",
+        "enable_grad": "write a with block of od.GradientTape",
+        "jacfwd": "write od.jacobian",
+        "jacrev": "write od.jacobian",
+        "DataLoader": "write od.batches(arrays, size)",
+        "lax": "write od.scan, od.cond and od.while_loop",
+        "numpy": "write od.ops, or NumPy's own functions on Variables",
+        "float32": "write np.float32",
+        "float64": "write np.float64",
+        "tree_map": "write od.tree.map_tree",
+    },
+    "odyssey.nn": {
+        **{name: f"layers are functions here, write od.{how}" for name, how in _LAYERS.items()},
+        "Module": "write a function of a tree of Variables",
+        "Parameter": f"write {_PARAMETERS}",
+        "Sequential": "write a function that calls layers",
+        "ModuleList": "write a list of trees of Variables",
+        "functional": "write od.nn: its layers are functions",
+        "init": "write od.init",
+        "utils": "write od.optim.clip_grad_norm and its like",
+    },
+    "odyssey.optim": {
+        "lr_scheduler": "write od.optim.StepLR and its like",
+        "Adagrad": "write AdaGrad",
+        "RMSProp": "write RMSprop",
+        "AveragedModel": "write EMA",
+        "LinearLR": "write WarmupLR",
+        "chain": "write a rule, see od.optim.rule_of",
+        "apply_updates": "write rule.update(grads, state, params), which returns new parameters",
+    },
+    "optimizer": {
+        "param_groups": "write groups, whose settings are attributes",
+        "lr": "write learning_rate",
+        "defaults": "write settings()",
+        "add_param_group": "make an optimizer of all groups",
+        "state": "write state_dict()['state']",
+        "minimize": "write tape.backward(loss) and step()",
+        "apply_gradients": "write step(), which reads the gradients of its parameters",
+        "init": "write rule(), a pure pair of init and update",
+        "update": "write rule(), a pure pair of init and update",
+    },
+}
+"""What is looked for in modules and optimizers, and what to do instead."""
 
 
 def keyword_hint(names: Iterable[str]) -> str:

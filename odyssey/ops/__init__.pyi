@@ -1918,6 +1918,20 @@ def segment_min(
 ) -> Array: ...
 
 @overload
+def segment_softmax(
+    data: V, segment_ids: Operand, /, num_segments: int | None = None, *, tape: Tape | None = None
+) -> V:
+    """Softmax over the slices of each segment, as the attention of a graph's nodes over edges."""
+@overload
+def segment_softmax(
+    data: Plain, segment_ids: V, /, num_segments: int | None = None, *, tape: Tape | None = None
+) -> V: ...
+@overload
+def segment_softmax(
+    data: Plain, segment_ids: Plain, /, num_segments: int | None = None, *, tape: Tape | None = None
+) -> Array: ...
+
+@overload
 def segment_sum(
     data: V, segment_ids: Operand, num_segments: int | None = None, *, tape: Tape | None = None
 ) -> V:

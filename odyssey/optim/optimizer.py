@@ -23,7 +23,7 @@ from odyssey.optim.flat_parameters import SMALL_SIZE, FlatParameters
 from odyssey.optim.groups import Group, check_form, count_text, defaults_of, groups_of
 from odyssey.optim.rule import Rule, state_dtype
 from odyssey.optim.step_runner import StepRunner
-from odyssey.suggestions import keyword_hint
+from odyssey.suggestions import MISSING_NAMES, keyword_hint
 from odyssey.table.scope import no_grad
 from odyssey.table.signature import REQUIRED
 from odyssey.table.store import MEMORY, Store, numbers_of, store
@@ -94,7 +94,9 @@ class Optimizer:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._names:
-            raise AttributeError(f"{type(self).__name__} has no {name!r}")
+            hint = MISSING_NAMES["optimizer"].get(name)
+            known = f"; {hint}" if hint else ""
+            raise AttributeError(f"{type(self).__name__} has no {name!r}{known}", name=name)
         first, *others = [group.settings()[name] for group in self.groups]
         if any(other != first for other in others):
             raise OdysseyError(

@@ -96,7 +96,7 @@ ROWS = {
     "odyssey.ops.structure.joining": "concatenate",
     "odyssey.ops.structure.placing": "put_along_axis",
     "odyssey.ops.structure.runtime_assert": "demanded",
-    "odyssey.ops.structure.segments": "segment_max segment_min",
+    "odyssey.ops.structure.segments": "segment_max segment_min segment_softmax",
     "odyssey.ops.structure.shape": """
         identity=positive astype reshape transpose matrix_transpose broadcast_to
     """,

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 from odyssey.checks import STUMBLES, check_flag, error_class_of, hides_frame
 from odyssey.devices.commit import commit
 from odyssey.errors import DTypeError, LinAlgError, OdysseyError, SettingError, ShapeError
-from odyssey.suggestions import did_you_mean, keyword_hint
+from odyssey.suggestions import MISSING_NAMES, did_you_mean, keyword_hint
 from odyssey.table import index
 from odyssey.table.array_rules import OP_MODULES, forget_module, make_array_pullbacks
 from odyssey.table.call import check_tape
@@ -208,7 +208,9 @@ def missing_attribute_error(module: str, name: str) -> AttributeError:
     They are in the message, since IPython does not show those that Python adds.
     """
     words = f"module {module!r} has no attribute {name!r}"
-    if name in _HOMES:
+    if name in MISSING_NAMES.get(module, ()):
+        words += f"; {MISSING_NAMES[module][name]}"
+    elif name in _HOMES:
         words += f"; write od.ops.{name}"
     elif not (name.startswith("_") or _is_submodule(module, name)):
         words += did_you_mean(name, dir(sys.modules[module]))

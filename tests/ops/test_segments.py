@@ -76,3 +76,28 @@ def test_numbers_of_segments_have_any_dtype_of_integers(name, dtype):
     if dtype[0] == "i":
         np.testing.assert_array_equal(call(x, np.array([-1, -7, 0], dtype)), [2.0])
         np.testing.assert_array_equal(call(x, np.array([-1, -7, -1], dtype)), [])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int64])
+def test_a_softmax_of_segments_is_that_of_each_segment(dtype):
+    rng = np.random.default_rng(0)
+    x, ids = (rng.normal(size=(9, 3)) * 3).astype(dtype), np.array([2, 0, 2, 5, -1, 0, 7, 2, 3])
+    got = ops.segment_softmax(x, ids, num_segments=6)
+    wanted = np.zeros(x.shape)
+    for k in range(6):
+        part = np.exp(x[ids == k].astype(float))
+        wanted[ids == k] = part / part.sum(0, keepdims=True)
+    assert got.dtype == (np.float64 if dtype == np.int64 else dtype)
+    tolerance = {np.float16: 1e-3, np.float32: 1e-6}.get(dtype, 1e-14)
+    np.testing.assert_allclose(got, wanted, rtol=tolerance)
+
+
+def test_a_softmax_of_segments_does_not_overflow_and_weighs_its_gradients():
+    x = Variable(np.array([1000.0, 1001.0, -1000.0]), requires_grad=True)
+    with GradientTape() as tape:
+        out = ops.segment_softmax(x, np.array([1, 1, 0]))
+        loss = (out * np.array([1.0, 2.0, 3.0])).sum()
+    p = 1 / (1 + np.e)
+    np.testing.assert_allclose(out.numpy(), [p, 1 - p, 1.0], rtol=1e-14)
+    slope = p * (1 - p)
+    np.testing.assert_allclose(tape.gradient(loss, x), [-slope, slope, 0.0], rtol=1e-12, atol=1e-15)

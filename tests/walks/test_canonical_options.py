@@ -249,7 +249,7 @@ QUANTILES = [
 SPELLINGS |= dict.fromkeys(["quantile", "percentile"], QUANTILES)
 SPELLINGS |= dict.fromkeys(["running_argmax", "running_argmin", "logcumsumexp"], LINE)
 SEGMENTS = [([(2, 3), ROWS], [{"num_segments": k} for k in (3, WHOLE(3))])]
-SPELLINGS |= dict.fromkeys(["segment_max", "segment_min"], SEGMENTS)
+SPELLINGS |= dict.fromkeys(["segment_max", "segment_min", "segment_softmax"], SEGMENTS)
 # Words, which have one spelling; and what a rule alone calls, with options that were prepared.
 OF_WORDS = {"convolve", "eigh", "eigvalsh", "gelu", "gelu_slope", "searchsorted"}
 OF_WORDS |= {"softmax_cross_entropy_mass", "eigenvalue_pullback", "singular_value_pullback"}

@@ -1,4 +1,4 @@
-"""Segment reductions: sums, means and extremes of slices with equal segment ids."""
+"""Segment reductions: sums, means, extremes and softmax of slices with equal segment ids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 
 from odyssey.checks import format_value
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.elementwise.arithmetic import div, maximum
+from odyssey.floating_point_errors import ignore_fp_errors
+from odyssey.ops.elementwise.arithmetic import div, maximum, mul, sub
 from odyssey.ops.elementwise.choice import (
     equal,
     greater_equal,
@@ -20,6 +21,7 @@ from odyssey.ops.elementwise.choice import (
     not_equal,
     where,
 )
+from odyssey.ops.elementwise.elementary import exp
 from odyssey.ops.structure.gathering import add_taken, check_indices, take
 from odyssey.ops.structure.half_precision import narrow_float16, widen_float16
 from odyssey.ops.structure.indexing import getitem
@@ -27,6 +29,7 @@ from odyssey.ops.structure.shape import as_operand, astype, reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import floating_dtype
 from odyssey.table.store import numbers_of
 from odyssey.table.value import Symbol
 
@@ -303,6 +306,93 @@ def segment_min(data: Any, segment_ids: Any, /, num_segments: int | None = None)
     array([ 1., inf,  2.])
     """
     return _smallest(data, segment_ids, num_segments)
+
+
+# ------------------------------------------------------------------ softmax
+
+
+def _softmax_infer(data: Spec, segment_ids: Any, num_segments: int | None) -> Spec:
+    _segment_extreme_infer("segment_softmax")(data, segment_ids, num_segments)
+    return Spec(data.shape, floating_dtype(data.dtype))
+
+
+@ignore_fp_errors("invalid", "under")
+def _softmax_kernel(data: Any, segment_ids: Any, num_segments: int | None) -> Any:
+    data, ids = np.asarray(data), np.asarray(segment_ids)
+    _check_ids("segment_softmax", data, ids)
+    dtype = floating_dtype(data.dtype)
+    wide = data.astype(np.float32 if dtype == np.float16 else dtype)
+    ids = ids.astype(np.intp, copy=False)
+    count = _required_segments(ids) if num_segments is None else num_segments
+    own = (ids >= 0) & (ids < count)
+    kept = np.where(own, ids, count)
+    peaks = np.full((count + 1, *data.shape[1:]), -np.inf, wide.dtype)
+    np.maximum.at(peaks, kept, wide)
+    parts = np.exp(wide - peaks[kept])
+    sums = np.zeros_like(peaks)
+    np.add.at(sums, kept, parts)
+    out = parts / sums[kept]
+    out[~own] = 0
+    return out.astype(dtype, copy=False)
+
+
+def _decompose_softmax(data: Any, segment_ids: Any, num_segments: int) -> Any:
+    data = data if data.dtype.kind == "f" else astype(data, np.float64)
+    if not num_segments:
+        return keep_where(data, np.zeros(data.shape, bool))
+    wide = widen_float16(data)
+    kept = _clamp_ids(segment_ids, num_segments)
+    peaks = segment_max(wide, segment_ids, num_segments)
+    parts = exp(sub(wide, take(peaks, kept, 0, mode="clip")))
+    own = reshape(less(kept, num_segments), (-1,) + (1,) * (len(data.shape) - 1))
+    parts = keep_where(parts, own)
+    sums = take(_add_segments(parts, segment_ids, num_segments), kept, 0, mode="clip")
+    return narrow_float16(keep_where(div(parts, sums), own), data.dtype)
+
+
+def _softmax_rule(g: Any, out: Any, segment_ids: Any, num_segments: int | None) -> Any:
+    """Return ``out * (g - the sum of g * out over the segment)``, in either mode."""
+    if num_segments is None:
+        num_segments = _required_segments(numbers_of("segment_softmax", segment_ids))
+    if not num_segments:
+        return np.zeros(g.shape, g.dtype)
+    wide, weights = widen_float16(g), widen_float16(out)
+    sums = _add_segments(mul(wide, weights), segment_ids, num_segments)
+    spread = take(sums, _clamp_ids(segment_ids, num_segments), 0, mode="clip")
+    return narrow_float16(mul(weights, sub(wide, spread)), g.dtype)
+
+
+@op(
+    real=True,
+    kernel=_softmax_kernel,
+    decomposition=_decompose_softmax,
+    prepare=_prepare_segments("segment_softmax"),
+    canonical=lambda data, segment_ids, num_segments: (num_segments,),
+    infer=_softmax_infer,
+    vjp={"data": _softmax_rule},
+    jvp={
+        "data": lambda t, out, segment_ids, num_segments: _softmax_rule(
+            t, out, segment_ids, num_segments
+        )
+    },
+    samples=[
+        sample((5, 2), np.array([0, 2, 0, 2, 1]), num_segments=3),
+        sample((5,), np.array([1, -1, 1, 7, 0]), num_segments=2),
+        sample((3, 2, 2), np.array([1, 0, 0]), num_segments=2),
+        sample((2,), np.array([0, 1]), num_segments=0),
+        sample((0, 2), np.zeros(0, int), num_segments=2),
+    ],
+    rejects=list(_NO_SEGMENTS),
+)
+def segment_softmax(data: Any, segment_ids: Any, /, num_segments: int | None = None) -> Any:
+    """Softmax over the slices of each segment, as the attention of a graph's nodes over edges.
+
+    The result has the shape of the data. Slices with an id out of range are 0.
+
+    >>> segment_softmax(np.array([0.0, 1.0, 0.0]), np.array([0, 2, 0]))
+    array([0.5, 1. , 0.5])
+    """
+    return _softmax_kernel(data, segment_ids, num_segments)
 
 
 publish(globals())
