@@ -61,7 +61,7 @@ class Batches(Stateful):
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
         whole, rest = divmod(self.examples, self.size)
-        return whole + bool(rest and not self.drop_last)
+        return int(whole + bool(rest and not self.drop_last))
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches that this epoch still has; the next loop has the next epoch."""

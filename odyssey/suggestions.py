@@ -192,7 +192,7 @@ MISSING_NAMES = {
         "update": "write rule(), a pure pair of init and update",
     },
 }
-"""What is looked for in modules and optimizers, and what to do instead."""
+"""Names that are looked for in modules and optimizers, and what to do instead."""
 
 
 def keyword_hint(names: Iterable[str]) -> str:

@@ -227,7 +227,8 @@ class LBFGS(Stateful):
         r = q * state["scale"]
         for y, s, factor, weight in zip(changes, steps, factors, weights[::-1], strict=True):
             r = r + s * (weight - y.dot(r) * factor)
-        return r
+        found: Array = r
+        return found
 
     def _line_search(
         self,
@@ -316,7 +317,7 @@ class LBFGS(Stateful):
             raise OdysseyError(
                 f"{who}: {format_value(saved)} came; pass what state_dict() returned"
             )
-        new = {"iterations": check_int(who, "iterations", saved["iterations"], 0)}
+        new: dict[str, Any] = {"iterations": check_int(who, "iterations", saved["iterations"], 0)}
         new |= {name: check_number(who, name, saved[name], "NaN") for name in ("t", "scale")}
         size = sum(p.size * (2 if p.dtype.kind == "c" else 1) for p in self.params)
 

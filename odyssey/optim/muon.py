@@ -42,8 +42,8 @@ class Muon(Optimizer):
     >>> w.grad = [[0.1, 0.0], [0.0, -0.1]]
     >>> Muon([w], learning_rate=0.5, weight_decay=0.0).step()
     >>> w.numpy().round(2)
-    array([[2.65, 0.  ],
-           [0.  , 4.35]])
+    array([[2.45, 0.  ],
+           [0.  , 4.55]])
     """
 
     _ranges = {"ns_coefficients": "(-inf, inf)"}  # noqa: RUF012

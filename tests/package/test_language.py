@@ -33,6 +33,7 @@ COMMON = {
     "transpose": "NumPy's name, by that name an op, a method and a builder of nodes and views",
     "power": "NumPy's name, by that name an op and its native code",
     "gradient": "public names of a tape's method and of NumPy's function; interface of stores",
+    "state_dict": "PyTorch's name, an interface of objects whose state is saved",
     "bind": "as inspect.Signature.bind: arguments, or the arrays of a program",
 }
 """Names that more files define, each with its reason."""

@@ -258,6 +258,15 @@ def optim_doors():
     for name in ("clip_grad_value", "clip_grad_norm", "clip_grad_global_norm"):
         extra = ["norm_type", "error_if_nonfinite"] if "norm" in name else []
         doors[f"optim.{name}"] = simple(getattr(optim, name), params, 1.0, extra=extra, writes=True)
+    doors["optim.EMA"] = simple(lambda p, d: optim.EMA(p, d).update(), params, 0.9)
+    doors["optim.LBFGS"] = simple(optim.LBFGS, params, 0.1, extra=["max_iter", "line_search_fn"])
+    doors["batches"] = simple(
+        lambda a, n, **o: next(od.batches(a, n, **o)),
+        lambda rng: {"x": rng.normal(size=(5, 2))},
+        2,
+        extra=["shuffle", "drop_last"],
+    )
+    doors["summary"] = simple(od.summary, params)
     doors["optim.scipy_objective"] = simple(
         lambda fn, p, x: optim.scipy_objective(fn, p).hessp(x, x), lambda rng: user_square,
         lambda rng: {"w": rng.normal(size=3)}, lambda rng: rng.normal(size=3),
@@ -335,7 +344,8 @@ def schedule_doors():
 
 def spoiled_schedule(rng):
     kind = str(rng.choice(list(SCHEDULES)))
-    made = getattr(optim, kind)(optimizer(rng), **SCHEDULES[kind])
+    settings = {n: v(rng) if callable(v) else v for n, v in SCHEDULES[kind].items()}
+    made = getattr(optim, kind)(optimizer(rng), **settings)
     saved = _spoil(rng, made.state_dict())
 
     def call(saved):

@@ -445,6 +445,8 @@ MATRICES |= {"max_pool3d", "max_pool_pullback", "max_pool_pushforward"}
 MATRICES |= {"rope", "recurrent_pullback", "recurrent_states"}
 # What normalization calls; rows that are looked up and added, as those of ``take`` are.
 MATRICES |= {"norm_pullback", "norm_weight_pullback", "embedding", "embedding_pullback"}
+# The softmax of each segment, tested in test_segments.
+MATRICES |= {"segment_softmax"}
 
 
 def test_every_row_that_has_a_derivative_walks_the_corners():
