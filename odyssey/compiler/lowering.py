@@ -594,7 +594,11 @@ def _unroll_scan(low: Lowering, loop: Loop, values: Sequence[Any]) -> tuple[Any,
         outs = [low.symbol(low.node(_resolve(low, known, o))) for o in step.outputs]
         carry, rows[k] = outs[: loop.carries], outs[loop.carries :]
     stacked = zip(*[rows[k] for k in range(loop.steps)], strict=True)
-    return (*carry, *[stack(list(parts)) for parts in stacked])
+    results = [*carry, *[stack(list(parts)) for parts in stacked]]
+    # As a loop's, they are arrays of their own, also where the steps pass an operand on.
+    owner = "scan", len(low.builder.nodes)
+    nodes = [low.builder.copy(low.node(one), (*owner, k)) for k, one in enumerate(results)]
+    return tuple(map(low.symbol, nodes))
 
 
 def lower(graph: Graph, builder: IRBuilder | None = None) -> Lowered:

@@ -195,3 +195,46 @@ def test_numbers_of_the_call_may_be_in_the_steps():
     assert f.statistics() == (1, 3, 1)
     (entry,) = f._known.values()
     assert not entry.programs[0][1].executable.calls
+
+
+def test_a_carry_that_all_steps_pass_on_is_returned_as_by_a_loop():
+    def f(x, rows, c):
+        (kept, twice, number), ys = od.scan(
+            lambda s, y: ((s[0], s[0], s[2]), y * s[2]), (x, x * 2, c), rows
+        )
+        return kept + 0.0, twice * 1.0, number, ys
+
+    function = od.compile(f, fullgraph=True)
+    for c in (0.5, 1.5, 2.5):
+        kept, twice, number, ys = function(X, ROWS, c)
+        np.testing.assert_array_equal(kept, X)
+        np.testing.assert_array_equal(twice, X)
+        assert number == c
+        np.testing.assert_array_equal(ys, ROWS * c)
+    assert function.statistics() == (1, 2, 1)
+
+
+def test_what_a_carry_that_is_passed_on_shares_is_what_it_shares_in_a_loop(monkeypatch):
+    def f(x, rows):
+        return od.scan(lambda s, y: ((s[0], s[0]), y), (x, x), rows)[0]
+
+    outcomes = []
+    for most in (0, lowering._MAX_UNROLLED):
+        monkeypatch.setattr(lowering, "_MAX_UNROLLED", most)
+        function = od.compile(f, warn=False)
+        outcomes.append([])
+        for _ in range(3):
+            one, other = function(X, ROWS)
+            outcomes[-1].append((one is other, one is X, np.shares_memory(one, other)))
+        outcomes[-1].append(function.statistics())
+    assert outcomes[0] == outcomes[1]
+
+
+def test_one_step_returns_no_view_of_its_columns():
+    function = od.compile(lambda x, rows: od.scan(lambda s, y: (s, y), x, rows)[1], fullgraph=True)
+    rows = ROWS[:1].copy()
+    for _ in range(3):
+        ys = function(X, rows)
+        np.testing.assert_array_equal(ys, rows)
+        assert not np.shares_memory(ys, rows)
+    assert function.statistics().native == 2
