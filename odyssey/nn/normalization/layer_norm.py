@@ -14,7 +14,6 @@ from odyssey.errors import DeviceError, DTypeError, OdysseyError, SettingError, 
 from odyssey.kernels.sizes import SIZES
 from odyssey.ops.elementwise.arithmetic import add, div, mul, square, sub
 from odyssey.ops.elementwise.choice import less, less_equal, where
-from odyssey.ops.elementwise.complex_numbers import absolute
 from odyssey.ops.elementwise.elementary import sqrt
 from odyssey.ops.reductions.reduce import sum, sum_to
 from odyssey.ops.structure.shape import astype
@@ -673,7 +672,8 @@ def _moments(x: Any, axis: Any, eps: float) -> tuple[Any, Any]:
     away = sub(x, mean)
     rest = div(sum(away, axis, keepdims=True), n)
     variance, excess = div(sum(square(away), axis, keepdims=True), n), square(rest)
-    shows = less_equal(sqrt(variance), absolute(mul(mean, float(_mean_error(x.dtype)))))
+    # Squares, since a root that the comparison drops would have a tangent of 0 / 0.
+    shows = less_equal(variance, square(mul(mean, float(_mean_error(x.dtype)))))
     corrected = where(less(excess, variance), sub(variance, excess), 0)
     variance = where(shows, corrected, variance)
     return div(1.0, sqrt(add(variance, eps))), where(shows, add(mean, rest), mean)
