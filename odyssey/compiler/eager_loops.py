@@ -81,6 +81,8 @@ _WORTH_A_PROGRAM = 0.25
 # its loops stay eager.
 _MOST_PROGRAMS = 16
 _MOST_UNREWARDED = 20
+# Decorators around a step, beyond which it has no program.
+_MOST_WRAPPERS = 32
 # After a loop that did not pay, so many times its steps are tried next.
 _MORE_STEPS = 1.5
 # Kinds of loops of one code object that were refused, after which no other is traced.
@@ -203,7 +205,7 @@ _PROGRAMS: WeakKeyDictionary[CodeType, _Programs] = WeakKeyDictionary()
 
 def _code_of(fn: Any) -> CodeType | None:
     """Return the code object that a function runs, or None."""
-    while True:
+    for _ in range(_MOST_WRAPPERS):  # an object may say that it wraps itself
         if isinstance(fn, partial):
             fn = fn.func
         elif isinstance(fn, MethodType):
@@ -212,6 +214,8 @@ def _code_of(fn: Any) -> CodeType | None:
             fn = fn.__wrapped__
         else:
             break
+    else:
+        return None
     found = getattr(fn, "__code__", None) or getattr(type(fn).__call__, "__code__", None)
     return found if isinstance(found, CodeType) else None
 

@@ -615,6 +615,18 @@ def test_numpy_warns_and_raises_as_in_the_loop(runs):
         od.scan(step, np.nan, big)  # NaN in, NaN out: NumPy says nothing
 
 
+def test_a_step_that_says_it_wraps_itself_runs_as_written(runs):
+    class Proxy:
+        def __getattr__(self, name):
+            return self
+
+        def __call__(self, c, x):
+            return c + x, None
+
+    np.testing.assert_allclose(od.scan(Proxy(), START, XS)[0], START + XS.sum(axis=0), rtol=1e-12)
+    assert not runs
+
+
 def test_short_loops_and_loops_that_do_not_pay_leave_the_compiler_alone(monkeypatch):
     monkeypatch.setattr(eager_loops._Program, "__init__", lambda *given: pytest.fail("compiles"))
     od.scan(cell(W), START, XS[:5])
