@@ -50,6 +50,9 @@ NOT_HELD = {
     "table/profiling.py: self.lock = threading.RLock()": (
         "nobody acquires it without ODYSSEY_PROFILE, and with it forks hold it"
     ),
+    "compiler/tracing/snapshot.py: _LOCK_TYPES = (type(Lock()), type(RLock()), Condition)": (
+        "only their types are kept"
+    ),
     "tape/liveness.py: done = _thread.allocate_lock()": "a new thread gives its result by it",
 }
 MAKERS = {"Lock", "RLock", "allocate_lock", "Condition", "Semaphore", "Event", "Barrier", "Queue"}
