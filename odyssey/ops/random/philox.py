@@ -299,13 +299,16 @@ def philox_gamma(state: Any, concentration: Any, /, *, shape: Any) -> Any:
         u = (bits.reshape(-1, 4)[left - first] >> np.uint64(11)) * 2.0**-53
         x = np.sqrt(-2.0 * np.log(1.0 - u[:, 0])) * np.cos(2.0 * math.pi * u[:, 1])
         own = d[left]
-        v = (1.0 + x / np.sqrt(9.0 * own)) ** 3
+        root = 1.0 + x / np.sqrt(9.0 * own)
+        v = root * root * root
         limit = 0.5 * x * x + own * (1.0 - v + np.log(v))
         taken = (v > 0) & (np.log(1.0 - u[:, 2]) < limit)
         places = left[taken]
-        found = own[taken] * v[taken]
-        factor = np.power(1.0 - u[taken, 3], 1.0 / a[places])
-        out[places] = np.where(boosted[places], found * factor, found)
+        out[places] = own[taken] * v[taken]
+        small = boosted[places]
+        if small.any():
+            lowered = places[small]
+            out[lowered] *= np.power(1.0 - u[taken, 3][small], 1.0 / a[lowered])
         left, trial = left[~taken], trial + 1
     return out.reshape(shape)
 

@@ -324,15 +324,17 @@ def _softmax_kernel(data: Any, segment_ids: Any, num_segments: int | None) -> An
     wide = data.astype(np.float32 if dtype == np.float16 else dtype)
     ids = ids.astype(np.intp, copy=False)
     count = _required_segments(ids) if num_segments is None else num_segments
-    own = (ids >= 0) & (ids < count)
-    kept = np.where(own, ids, count)
-    peaks = np.full((count + 1, *data.shape[1:]), -np.inf, wide.dtype)
-    np.maximum.at(peaks, kept, wide)
-    parts = np.exp(wide - peaks[kept])
-    sums = np.zeros_like(peaks)
-    np.add.at(sums, kept, parts)
-    out = parts / sums[kept]
-    out[~own] = 0
+    out = np.zeros(wide.shape, wide.dtype)
+    own = ((ids >= 0) & (ids < count)).nonzero()[0]
+    if own.size and data.size:
+        order = own[ids[own].argsort(kind="stable")]
+        firsts = np.flatnonzero(np.diff(ids[order], prepend=-1))
+        counts = np.diff(firsts, append=order.size)
+        parts = wide[order]
+        parts -= np.repeat(np.maximum.reduceat(parts, firsts, 0), counts, 0)
+        np.exp(parts, out=parts)
+        parts /= np.repeat(np.add.reduceat(parts, firsts, 0), counts, 0)
+        out[order] = parts
     return out.astype(dtype, copy=False)
 
 
