@@ -138,7 +138,9 @@ def test_unravel_keeps_no_leaf_alive_and_later_changes_of_the_tree_do_not_matter
     assert list(pickle.loads(pickle.dumps(unravel))([1.0, 2.0, 3.0])) == ["w"]
 
 
-@pytest.mark.parametrize("leaf", [None, "text", object(), np.array(["a"])], ids=repr)
+@pytest.mark.parametrize(
+    "leaf", [None, "text", object(), np.array(["a"])], ids=["None", "text", "object", "array"]
+)
 def test_a_leaf_that_is_no_array_of_numbers_is_named_by_its_path(leaf):
     with pytest.raises(DTypeError, match=r"tree\.ravel: \['a'\]\[1\] is "):
         od.tree.ravel({"a": [1.0, leaf]})
