@@ -137,10 +137,12 @@ def triplet_margin(
     require_same_shape(who, anchor, positives)
     require_same_shape(who, anchor, negatives)
     _check_vectors(who, anchor)
-    near = ops.pairwise_distance(anchor, positives, p=p, eps=eps)
-    far = ops.pairwise_distance(anchor, negatives, p=p, eps=eps)
+    from odyssey.nn.distances import flat_distance
+
+    near = flat_distance(anchor, positives, p, eps)
+    far = flat_distance(anchor, negatives, p, eps)
     if swap:
-        far = ops.minimum(far, ops.pairwise_distance(positives, negatives, p=p, eps=eps))
+        far = ops.minimum(far, flat_distance(positives, negatives, p, eps))
     losses = ops.relu(ops.add(ops.subtract(near, far), margin))
     return reduce_losses(who, losses, reduction, weights)
 

@@ -165,7 +165,17 @@ def pairwise_distance(
     return length if keepdims else squeeze(length, -1)
 
 
-def _distance(x1: Any, x2: Any, p: float, eps: float, constant: Any = None) -> Any:
+def flat_distance(x1: Any, x2: Any, p: float, eps: float) -> Any:
+    """Distance of vectors along the last axis, whose second derivative at 0 is 0.
+
+    It is for losses that are linear in the distance: at 0 they have a kink, as ``absolute`` has.
+    """
+    return squeeze(_distance(x1, x2, p, eps, flat=True), -1)
+
+
+def _distance(
+    x1: Any, x2: Any, p: float, eps: float, constant: Any = None, flat: bool = False
+) -> Any:
     """Return distances along the last axis, which is kept; 0 where a mask says ``constant``."""
     half = x1.dtype == x2.dtype == np.float16  # their squares end at 65,504, their sums at 2048
     if half:
@@ -173,7 +183,7 @@ def _distance(x1: Any, x2: Any, p: float, eps: float, constant: Any = None) -> A
     apart = add(sub(x1, x2), eps)
     if constant is not None:
         apart = where(constant, 1, apart)
-    length = p_norm(apart, p, len(apart.shape) - 1)
+    length = p_norm(apart, p, len(apart.shape) - 1, flat)
     if constant is not None:
         length = where(constant, 0, length)
     return astype(length, np.float16) if half else length

@@ -742,6 +742,7 @@ def test_what_goes_through_untouched_is_an_array_of_its_own():
     compare(lambda x: od.scan(lambda c, v: (c, v), x, XS), x)
 
 
+@pytest.mark.filterwarnings("ignore::odyssey.errors.WideningWarning")
 def test_numbers_that_branches_return_have_their_own_dtype():
     x = np.ones(3, np.float32)
     compare(lambda x: x * od.cond(x.sum() > 0, lambda: 1, lambda: 2), x)

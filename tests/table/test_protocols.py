@@ -22,6 +22,7 @@ PLACING = {
     "compiler/runtime/eligibility.py",
     "compiler/symbolic_shapes/declarations.py",
     "compiler/runtime/results.py",
+    "compiler/attribute_states.py",
     "compiler/eager_loops.py",
     "compiler/precompile.py",  # results that stand for those of an eager call
     "compiler/guards/library_objects.py",

@@ -274,7 +274,6 @@ def _check_concentration(shape: Shape, concentration: Any) -> None:
         reject(_STATE[:2], np.ones(2), shape=2, error=DTypeError, match="three words"),
     ],
 )
-@ignore_fp_errors("divide", "invalid", "over", "under")
 def philox_gamma(state: Any, concentration: Any, /, *, shape: Any) -> Any:
     """Random numbers of the gamma distribution with scale 1, from a generator's state.
 
@@ -286,6 +285,11 @@ def philox_gamma(state: Any, concentration: Any, /, *, shape: Any) -> Any:
     concentration = np.asarray(concentration)
     _check_state("philox_gamma", state)
     _check_concentration(shape, concentration)
+    return _draw_gamma(state, concentration, shape)
+
+
+@ignore_fp_errors("divide", "invalid", "over", "under")
+def _draw_gamma(state: Any, concentration: Array, shape: Shape) -> Array:
     a = np.broadcast_to(concentration.astype(np.float64), shape).reshape(-1)
     boosted = a < 1
     d = np.where(boosted, a + 1, a) - 1 / 3
