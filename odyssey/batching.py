@@ -12,7 +12,7 @@ from odyssey.checks import check_flag, check_int, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.stateful import Stateful
-from odyssey.devices.write_guard import write_lock
+from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import OdysseyError, ShapeError
 from odyssey.ops.random.generator import Generator, check_generator
 from odyssey.spec import Array
@@ -73,6 +73,7 @@ class Batches(Stateful):
         """Return the next batch, of the next epoch where this one is over."""
         store().refuse_effect("batches: drawn", "pass the batch as an argument")
         with write_lock():
+            wait_for_programs()
             begin, epoch = self.position, self.epoch
             end = min(begin + self.size, self.examples)
             chosen = self._indices(epoch, begin, end)
@@ -108,7 +109,7 @@ class Batches(Stateful):
                 f"{who}: the state is of {saved['examples']} examples, not of {self.examples}"
             )
         if new["key"] >= 2**63 or new["epoch"] >= 2**63:
-            raise OdysseyError(f"{who}: {format_value(saved)} is no state of batches")
+            raise OdysseyError(f"{who}: {format_value(saved)} is not a state of batches")
         new["_key"] = new.pop("key")
         return [(vars(self).update, new | {"_order": None})]
 

@@ -750,7 +750,7 @@ def _numpy_array(value: Any) -> Any:
     data = stored_array(value) if isinstance(value, Variable) else value
     data = np.asarray(data) if isinstance(data, np.generic) else data
     if isinstance(data, Symbol) or (not is_number(data) and type(data) is not np.ndarray):
-        raise _Refusal(f"{type(data).__name__} is no array of NumPy", lasting=True)
+        raise _Refusal(f"{type(data).__name__} is not an array of NumPy", lasting=True)
     return data
 
 

@@ -55,12 +55,13 @@ ELSEWHERE = {
     "tree.py": 1,  # below devices; the commonest leaves
     "graph/trace.py": 1,  # what an array of a run would be, for who asks
     "optim/fused_step.py": 2,  # a gradient that a loop reads
-    "optim/flat_parameters.py": 1,  # how a gradient came, asked for every parameter of a step
+    "optim/flat_parameters.py": 2,  # how a gradient came, and what memory is packed
     "saving/node_format.py": 3,  # files hold arrays of the host
     "table/kernel_selection.py": 1,  # which operands are arrays, where rows have other kernels
     "table/fused_rules.py": 1,  # which operands a loop reads, where rules have one
     "table/row.py": 1,  # forward rules of linear rows, which run the kernel on plain arrays
-    "table/store.py": 2,  # the store of the host's memory
+    "table/store.py": 3,  # the store of the host's memory
+    "table/value.py": 1,  # the base of packed parameters, asked for every snapshot
     "tape/queries.py": 17,  # shortcuts, for every leaf of a sweep; whose the memory of a view is
     "tape/gradient_tape.py": 1,  # shortcuts, for every leaf that a transform watches
     "tape/recording.py": 4,  # shortcuts, for every array that a node keeps
