@@ -44,7 +44,7 @@ from odyssey.table.kernel_selection import without_numba
 from odyssey.table.row import is_profiled, profiled
 from odyssey.table.scope import Pause, scopes
 from odyssey.table.store import MEMORY, store
-from odyssey.tree import leaves
+from odyssey.tree import containers, leaves
 
 __all__ = ["CompiledFunction", "Statistics"]
 
@@ -64,6 +64,11 @@ _MOST_FIRST_CALLS = _MOST_SIGNATURES
 
 # Placeholder of the keyword path: names, native entry, entry through Python.
 _NO_KEYWORD_PATH: tuple[tuple[str, ...], Any, Any] = (), always_miss, always_miss
+
+
+def _has_mutable_containers(result: Any) -> bool:
+    """Return whether a result has lists, dictionaries or others that are not tuples."""
+    return any(type(container) is not tuple for container, _ in containers(result))
 
 
 def _describe_scope() -> str:
@@ -532,7 +537,8 @@ class CompiledFunction(InspectableFunction):
             case.first_guards = None
         if self._use_attributes(next(filter(None, asked), None), args, named):
             return self._call(args, named)
-        if kept is None or not kept[0].items() <= known.items() or not kept[2].holds():
+        retraced = kept is None or not kept[0].items() <= known.items() or not kept[2].holds()
+        if retraced:
             trial = try_trace(self._fn, args, named, case.fixed_numbers, repeats_writes=True)
             if trial.error is not None:
                 why = trial.describe_error()
@@ -552,6 +558,8 @@ class CompiledFunction(InspectableFunction):
         seen_for, seen = case.result
         same = seen_for is not None and kept[0].items() <= seen_for.items()
         same = same and case.written == kept[1].written_places()
+        # A container that the function captures may be another one since the eager run.
+        same = same and not (retraced and _has_mutable_containers(kept[1].full_result))
         if not same or not same_variable_kinds(kept[1].full_result, seen):
             result = self._run_eagerly_and_record(case, args, named, kept[1])
             if case.refusal is None:

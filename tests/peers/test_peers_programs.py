@@ -21,8 +21,10 @@ TOLERANCE = 1e-12
 def table_of(jax):
     """The ops that programs are made of, on jax arrays."""
     jnp, nn, lax = jax.numpy, jax.nn, jax.lax
-    names = "sin cos tan sinh cosh arcsin arccos arctan arctan2 arcsinh arccosh arctanh hypot mod "
-    names += "log2 log10 expm1 log1p cbrt reciprocal exp2 prod var std cumsum ravel squeeze "
+    names = "sin cos tan sinh cosh arcsin arccos arctan arctan2 arcsinh arccosh arctanh hypot "
+    names += (
+        "mod fmod log2 log10 expm1 log1p cbrt reciprocal exp2 prod var std cumsum ravel squeeze "
+    )
     names += "expand_dims swapaxes moveaxis flip roll concatenate stack hstack vstack split "
     names += "array_split unstack tile repeat pad take take_along_axis dot inner outer vdot "
     names += "tensordot"
