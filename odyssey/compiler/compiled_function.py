@@ -602,6 +602,11 @@ class CompiledFunction(InspectableFunction):
         except NotCompilableError as error:
             case.refusal = str(error)
             return None
+        except MemoryError as error:
+            if self._check:
+                raise
+            case.refusal = f"there is no memory for its program: {error}"
+            return None
         except Exception as error:
             if self._check:
                 raise

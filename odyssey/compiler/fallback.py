@@ -29,6 +29,10 @@ _MOST_SKIPPED = 1024
 # What to do, by what a reason contains; the first that matches.
 _ADVICE = (
     ("which goes on with each call", "Take the next item outside, and pass it as an argument."),
+    (
+        "no memory for its program",
+        "Pass memory_budget=, which recomputes values, or smaller arrays.",
+    ),
     ("the compiler fails", "This is a fault of odyssey: please report it."),
     ("inside an open tape", "Compile the function that opens the tape, or od.grad of this one."),
     ("inside no_grad", "Call it outside: where no tape is open, nothing is recorded anyway."),
