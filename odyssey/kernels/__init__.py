@@ -14,6 +14,7 @@ works.
 
 from __future__ import annotations
 
+import math
 import sys
 from functools import cache
 from importlib import import_module
@@ -62,6 +63,7 @@ def numba_module(name: str = "") -> Any:
     try:
         module = import_module(f"numba.{name}" if name else "numba")
         _check_complete_import()
+        _register_fmod()
     except Exception as error:
         hint = "`pip install numba`, on a version of Python that it supports"
         if not isinstance(error, ModuleNotFoundError):
@@ -71,6 +73,15 @@ def numba_module(name: str = "") -> Any:
             f"works without it; {hint}"
         ) from error
     return module
+
+
+@cache
+def _register_fmod() -> None:
+    """Let numba compile ``math.fmod``, which it lacks, as NumPy's function."""
+    import numpy as np
+
+    # A lambda, since numba compares the annotations of the two functions.
+    import_module("numba.extending").overload(math.fmod)(lambda x, y: lambda x, y: np.fmod(x, y))
 
 
 @cache
