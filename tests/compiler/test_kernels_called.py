@@ -138,6 +138,7 @@ def test_a_kernel_is_given_what_numpy_need_not_copy(monkeypatch):
     assert seen == [(True, True, True)]
 
 
+@pytest.mark.slow
 def test_what_an_op_from_outside_keeps_stays_as_it_was():
     kept = {}
 

@@ -147,7 +147,7 @@ def test_forks_beside_threads_that_compile_here_and_in_numba_leave_children_that
     for thread in threads:
         thread.start()
     try:
-        for _ in range(20):
+        for _ in range(60):
             assert in_a_child(lambda: check_scaled(load(SCALED.format(name="", factor=8)), 8))
     finally:
         stop.set()
