@@ -82,8 +82,8 @@ def pytest_runtest_call(item):
 
     CPU time is measured, because wall clock tells how busy a machine is. CPU time too grows on a
     busy machine, whose cores share caches; only ``tools.check``, which authors of a test run, fails
-    a test over the limit itself. A test that is the first to import a module or to compile a program pays
-    for others, and is let off.
+    a test over the limit itself. A test that is the first to import a module or to compile a
+    program pays for others, and is let off.
     """
     first_uses, before = _first_uses(), os.times()
     result = yield
