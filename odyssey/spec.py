@@ -79,7 +79,7 @@ def _checked(shape: Any, dtype: Any) -> tuple[Shape, np.dtype[Any]]:
 
     try:
         known = np.dtype(dtype)
-    except TypeError:
+    except Exception:  # such as RecursionError, of a list that contains itself
         known = None
     if dtype is None or known is None or known.kind not in "biufc":
         raise DTypeError(f"Spec: dtype={format_value(dtype)}; pass a dtype of numbers")

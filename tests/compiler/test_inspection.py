@@ -355,9 +355,9 @@ def test_words_tell_of_the_parts_of_loops(varying):
         return od.while_loop(lambda a: ops.sum(a) < 50.0, lambda a: ops.exp2(a), large)
 
     compiled = od.compile(fn, dynamic=varying)
-    for length in (5, 6, 5, 6):
+    for length in (50, 51, 50, 51):  # shorter scans are written out
         compiled(RNG.normal(size=(length, 2, 4)))
-    text = compiled.explain(RNG.normal(size=(6, 2, 4)))
+    text = compiled.explain(RNG.normal(size=(51, 2, 4)))
     found = [line.split("  ")[-1].strip() for line in text.splitlines()]
     assert "calls scan" in found
     after = {title: found[found.index(f"{title}:") + 1] for title in ("if true", "if false")}

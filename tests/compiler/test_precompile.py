@@ -10,6 +10,8 @@ from odyssey.tree import leaves
 
 SPEC = od.Spec((4, 3), np.float64)
 X = np.arange(12.0).reshape(4, 3)
+HOLDS_ITSELF = []
+HOLDS_ITSELF.append(HOLDS_ITSELF)
 
 
 def training(make_optimizer):
@@ -158,7 +160,16 @@ def test_a_memory_limit_holds():
 
 @pytest.mark.parametrize(
     ("shape", "dtype"),
-    [((2,), "no dtype"), ((2,), None), ((2,), object), ((-1,), float), ((1.5,), float)],
+    [
+        ((2,), "no dtype"),
+        ((2,), None),
+        ((2,), object),
+        ((2,), HOLDS_ITSELF),
+        ((-1,), float),
+        ((1.5,), float),
+        ((HOLDS_ITSELF,), float),
+    ],
+    ids=["word", "None", "object", "list", "negative", "fraction", "no length"],
 )
 def test_a_spec_refuses_what_no_array_has(shape, dtype):
     with pytest.raises(OdysseyError, match="Spec: "):
