@@ -66,11 +66,6 @@ _MOST_FIRST_CALLS = _MOST_SIGNATURES
 _NO_KEYWORD_PATH: tuple[tuple[str, ...], Any, Any] = (), always_miss, always_miss
 
 
-def _has_mutable_containers(result: Any) -> bool:
-    """Return whether a result has lists, dictionaries or others that are not tuples."""
-    return any(type(container) is not tuple for container, _ in containers(result))
-
-
 def _describe_scope() -> str:
     """Return why a call runs eagerly inside of the innermost scope."""
     if isinstance(scopes()[0], Pause):
@@ -559,7 +554,8 @@ class CompiledFunction(InspectableFunction):
         same = seen_for is not None and kept[0].items() <= seen_for.items()
         same = same and case.written == kept[1].written_places()
         # A container that the function captures may be another one since the eager run.
-        same = same and not (retraced and _has_mutable_containers(kept[1].full_result))
+        held = [container for container, _ in containers(kept[1].result)] if retraced else []
+        same = same and not (held and kept[2].are_of_any(held))
         if not same or not same_variable_kinds(kept[1].full_result, seen):
             result = self._run_eagerly_and_record(case, args, named, kept[1])
             if case.refusal is None:

@@ -113,6 +113,12 @@ class GuardSet:
                 readers[guard.array_id] = reader
         return readers
 
+    def are_of_any(self, things: Iterable[Any]) -> bool:
+        """Return whether the function captured one of some objects: guards are of it."""
+        ids = set(map(id, things))
+        guarded = ((guard.expected, *guard.term()[1]) for guard in self._guards)
+        return any(id(one) in ids for parts in guarded for one in parts)
+
     def guard_identity(self, arrays: Iterable[Any]) -> None:
         """Guard the identity of some arrays, wherever their elements are guarded."""
         by_id = {id(array): array for array in arrays}
