@@ -217,7 +217,7 @@ def _inverse_real_dft_vjp(g: Any, n: int, axis: int, norm: str) -> Any:
         sample((0, 2), n=3),
     ],
     rejects=[
-        reject((3,), n=6, match="half of their transform has 4"),
+        reject((3,), n=6, match="half of their spectrum has 4"),
         reject((2, 3), n=4, axis=2, match="does not fit"),
         reject((2, 0), n=0, match="pass 1 or more"),
         reject((3,), n=4, norm="unit", error=SettingError, match="choose 'backward'"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import starmap
 from threading import RLock
 from time import perf_counter
 from types import CoroutineType
@@ -27,7 +26,6 @@ __all__ = ["TraceAttempt", "clear_traceback", "describe_trace_error", "try_trace
 _TRACE_LOCK = RLock()
 # A child would see what the function changed, and nobody there to undo it.
 hold_during_forks(lambda: (_TRACE_LOCK,), FORK_WAITS)
-_LOCK_TIMEOUT = 1.0  # seconds that an attempt waits for that of another thread
 
 # The most attempts with scalar inputs: fixing one number may show that another must be fixed.
 _MAX_ATTEMPTS = 3
@@ -97,20 +95,16 @@ class TraceAttempt:
         self.assigned: list[tuple[Any, str]] | None = None
         self.guards: GuardSet | None = None
         self.seconds = 0.0
-        acquired: list[bool] = []
         locks = HeldLocks()
         try:
             # One at a time: another attempt's restore would undo this one's writes. The timeout is
-            # for functions that wait for threads which call compiled functions. One call in C takes
-            # the lock and records it, so that no interrupt comes between the two.
-            acquired.extend(starmap(_TRACE_LOCK.acquire, [(True, _LOCK_TIMEOUT)]))
+            # for functions that wait for threads which call compiled functions.
+            locks.acquire(_TRACE_LOCK, timeout=1.0)
             start = perf_counter()
             self._run(trace, fn, args, named, locks)
             self.seconds = perf_counter() - start
         finally:
             locks.release()
-            if True in acquired:
-                _TRACE_LOCK.release()
 
     @property
     def full_result(self) -> Any:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from itertools import starmap
-from operator import is_
+from functools import partial
+from itertools import compress, starmap
+from operator import call, is_
 from threading import Condition, Lock, RLock
 from types import CellType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -257,26 +258,22 @@ def _is_replayable(value: Any) -> bool:
 
 
 class HeldLocks:
-    """Locks of users that a trial holds, so that no other thread writes to what they protect."""
+    """Locks that a trial holds, so that no other thread writes to what they protect.
+
+    Attributes:
+        release: Release all locks. One call in C, so that an interrupt leaves none held.
+    """
 
     def __init__(self) -> None:
-        self._locks: list[Any] = []
-        self._acquired: list[bool] = []
+        self._releases: list[Callable[[], None]] = []
+        self.release: Callable[[], object] = partial(deque, map(call, self._releases), 0)
 
-    def acquire(self, lock: Any) -> bool:
-        """Acquire a lock, unless another thread, or the caller, holds it for longer."""
-        self._locks.append(lock)
+    def acquire(self, lock: Any, timeout: float = _LOCK_TIMEOUT) -> bool:
+        """Acquire a lock, unless others hold it for longer than ``timeout``, in seconds."""
+        before = len(self._releases)
         # One call in C takes the lock and records it, so that no interrupt comes between the two.
-        self._acquired.extend(starmap(lock.acquire, [(True, _LOCK_TIMEOUT)]))
-        return self._acquired[-1]
-
-    def release(self) -> None:
-        """Release all locks."""
-        while self._locks:
-            if len(self._acquired) == len(self._locks) and self._acquired.pop():
-                self._locks.pop().release()
-            else:
-                self._locks.pop()
+        self._releases.extend(compress([lock.release], starmap(lock.acquire, [(True, timeout)])))
+        return len(self._releases) > before
 
 
 class _ExclusiveObjects:
