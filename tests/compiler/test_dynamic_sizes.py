@@ -133,8 +133,6 @@ def threads():
 
 
 QUADRATIC = ("attention", "its Gram matrix")
-# Sums of everything are made in blocks of 4096: of one, of several, and of a rest.
-TOTALS = ("std", "its size as a result")
 
 
 @pytest.mark.parametrize("what", ONE_PROGRAM)
@@ -153,7 +151,7 @@ def test_large_sizes_are_shared_among_threads_and_give_the_same_bits(what, threa
         for one, two, wanted in zip(*found, outcome(fn, x), strict=True):
             np.testing.assert_array_equal(one, two)
             np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=3e-4, err_msg=f"at {n}")
-    assert compiled.statistics().programs == (3 if what in TOTALS else 1)
+    assert compiled.statistics().programs == 1
 
 
 @pytest.mark.parametrize("what", ONE_PROGRAM)

@@ -107,8 +107,9 @@ class SymbolicDim(int):
         others = other.probes if isinstance(other, SymbolicDim) else (int(other),) * count
         pairs = [(int(self), int(other)), *zip(self.probes, others, strict=True)]
         value, *probes = [operator(b, a) if swapped else operator(a, b) for a, b in pairs]
-        # A quotient may be 1 at each probe size, and not at the next size.
+        # A quotient may be 1 at each probe size, and not at the next size; so may its multiples.
         quotient = operator is floordiv and not isinstance(other, SymbolicDim)
+        quotient = quotient or self._is_uniform()
         if not quotient and all(s == value for s in probes):
             return value
         return SymbolicDim(value, tuple(probes))
@@ -171,7 +172,11 @@ class SymbolicDim(int):
 
     def _is_planned(self) -> bool:
         """Return whether this is a probe size itself, which equals no fixed size."""
-        return int(self) in self.probes and len(set(self.probes)) > 1
+        return int(self) in self.probes and not self._is_uniform()
+
+    def _is_uniform(self) -> bool:
+        """Return whether the value is equal at all probe sizes, as that of a quotient may be."""
+        return len(set(self.probes)) == 1
 
     def __ne__(self, other: object) -> bool:
         return not self == other
