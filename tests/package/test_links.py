@@ -1,6 +1,7 @@
 """Relative links of the Markdown files lead to files and headings that exist."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,18 +15,26 @@ def name_of(page):
     return page.relative_to(ROOT).as_posix()
 
 
-def without_code(text):
-    """Text without blocks and spans of code, in which brackets are no links."""
-    text = re.sub(r"^ *(`{3,})[^\n]*\n.*?^ *\1 *$", "", text, flags=re.MULTILINE | re.DOTALL)
-    return re.sub(r"`[^`\n]*`", "", text)
+def prose_of(text):
+    """Text without blocks of code."""
+    kept, fence = [], None
+    for line in text.splitlines():
+        mark = line.strip()
+        if fence is None and mark.startswith("```"):
+            fence = mark[: len(mark) - len(mark.lstrip("`"))]
+        elif fence is None:
+            kept.append(line)
+        elif mark == fence:
+            fence = None
+    return "\n".join(kept)
 
 
+@cache
 def anchors_of(text):
     """Anchors of headings, as file viewers and MyST make them, and those that are written out."""
     found, seen = set(re.findall(r'<a (?:id|name)="([^"]+)"', text)), {}
     found |= set(re.findall(r"^\(([\w.-]+)\)=$", text, re.MULTILINE))
-    text = re.sub(r"^ *(`{3,})[^\n]*\n.*?^ *\1 *$", "", text, flags=re.MULTILINE | re.DOTALL)
-    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+    for heading in re.findall(r"^#+ (.+)$", prose_of(text), re.MULTILINE):
         words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
         slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
         count = seen[slug] = seen.get(slug, -1) + 1
@@ -36,7 +45,8 @@ def anchors_of(text):
 def dead_links(page, text):
     """The targets of links of a page that lead nowhere."""
     dead = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(text)):
+    prose = re.sub(r"`[^`\n]*`", "", prose_of(text))  # in code, brackets are no links
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
         if re.match(r"[a-z]+:", target):
             continue
         path, _, anchor = target.partition("#")
