@@ -50,6 +50,7 @@ def run_page(name):
     return names
 
 
+@pytest.mark.share(1)  # ordinary runs have all pages, but for those that are slow
 @pytest.mark.parametrize("name", PAGES)
 def test_the_blocks_of_a_page_run_and_print_what_they_show(name, tmp_path, monkeypatch):
     for library in re.findall(r"<!-- needs: (\w+) -->", TEXTS[name]):
