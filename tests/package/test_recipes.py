@@ -9,7 +9,7 @@ import pytest
 from odyssey import ops
 from odyssey.testing import check_gradients
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "recipes.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "log-densities.md"
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 RNG = np.random.default_rng(0)
 
