@@ -10,11 +10,14 @@ import doctest
 import importlib.util
 import io
 import linecache
+import operator
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import odyssey as od
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -58,6 +61,17 @@ def test_the_blocks_of_a_page_run_and_print_what_they_show(name, tmp_path, monke
             pytest.skip(f"needs {library}, which is not installed")
     monkeypatch.chdir(tmp_path)  # for what a page saves
     run_page(name)
+
+
+def test_the_names_of_the_library_that_pages_mention_exist():
+    missing = []
+    for page, text in TEXTS.items():
+        for name in sorted(set(re.findall(r"\bod\.((?:[A-Za-z]\w*\.)*[A-Za-z]\w*)", text))):
+            try:
+                operator.attrgetter(name)(od)
+            except AttributeError:
+                missing.append(f"{page}: od.{name}")
+    assert missing == []
 
 
 def test_a_block_that_fails_or_prints_something_else_is_found(monkeypatch):
