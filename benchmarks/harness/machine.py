@@ -78,12 +78,13 @@ def _peak_from_rusage() -> int | None:
 
 
 def hardware() -> dict[str, str | int | None]:
-    """What a reader needs in order to place the absolute figures."""
+    """What a reader needs in order to place the figures; the load is that of the last minute."""
     return {
         "cpu": _cpu_model(),
         "cpu_count": os.cpu_count(),
         "system": platform.system(),
         "architecture": platform.machine(),
+        "load": f"load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else None,
     }
 
 
