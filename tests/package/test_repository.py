@@ -9,7 +9,6 @@ import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import odyssey
@@ -33,19 +32,6 @@ def test_the_version_is_the_same_in_the_package_and_in_its_metadata():
 def test_the_set_up_commands_are_told_and_run_word_for_word(file, command):
     lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
     assert command in [line.strip().removeprefix("$ ") for line in lines]
-
-
-def test_the_programs_of_the_readme_run_one_after_the_other(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    text, names = (ROOT / "README.md").read_text(encoding="utf-8"), {}
-    programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    for program in programs:
-        exec(compile(program, "README.md", "exec"), names)
-    assert len(programs) == 3
-    np.testing.assert_allclose(names["w"].numpy(), [[2.0]], atol=0.02)
-    np.testing.assert_allclose(names["b"].numpy(), [1.0], atol=0.02)
-    assert names["step"].lower(np.zeros(3)).graph is not None
-    assert "w -> " in capsys.readouterr().out
 
 
 def test_the_row_that_the_guide_shows_is_the_one_in_the_table():
