@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from odyssey.losses import *  # noqa: F403
     from odyssey.ops.random.generator import Generator, seed
     from odyssey.saving import load, save
+    from odyssey.sparse_rows import SparseRows
     from odyssey.spec import Spec
     from odyssey.tape.report import TapeNode
     from odyssey.transforms import (
@@ -53,6 +54,7 @@ __all__ = [
     "Generator",
     "GradientTape",
     "Gradients",
+    "SparseRows",
     "Spec",
     "TapeNode",
     "Variable",
@@ -103,6 +105,7 @@ _ROOMS = {
     "ops.random.generator": "Generator seed",
     "optim": "",
     "saving": "load save",
+    "sparse_rows": "SparseRows",
     "spec": "Spec",
     "tape.report": "TapeNode",
     "testing": "",

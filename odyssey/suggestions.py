@@ -35,6 +35,7 @@ _KEYWORDS = {
     "normalized_shape": "axis",
     "num_groups": "groups",
     "padding_idx": "padding_index",
+    "sparse": "a table made by od.Variable(data, requires_grad=True, sparse_grad=True)",
 }
 
 MISSING_ATTRIBUTES = {
@@ -150,6 +151,7 @@ MISSING_NAMES = {
         "function": "write od.compile",
         "random": "write od.Generator(seed), whose draws are called as NumPy's",
         "from_numpy": "write od.Variable(data)",
+        "IndexedSlices": "write od.SparseRows",
         "no_gradient": "write od.no_grad()",
         "enable_grad": "write a with block of od.GradientTape",
         "jacfwd": "write od.jacobian",
@@ -174,6 +176,7 @@ MISSING_NAMES = {
     "odyssey.optim": {
         "lr_scheduler": "write od.optim.StepLR and its like",
         "Adagrad": "write AdaGrad",
+        "SparseAdam": "write Adam(params, lazy=True), with od.Variable(..., sparse_grad=True)",
         "RMSProp": "write RMSprop",
         "AveragedModel": "write EMA",
         "LinearLR": "write WarmupLR",

@@ -14,6 +14,7 @@ from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.ownership import may_alias
 from odyssey.errors import DTypeError
 from odyssey.graph.graph import Graph
+from odyssey.sparse_rows import SparseRows
 from odyssey.table.value import Mark, Symbol, Value, array_of, is_trainable
 from odyssey.tree import children_of, extras_in, leaves, paths
 from odyssey.tree_rebuild import extra_attributes
@@ -278,7 +279,10 @@ def aliases_states(result: Any, graph: Graph) -> bool:
     rest = [leaf for leaf in leaves(result) if id(leaf) not in own]
     if _shares_memory(rest, variables):
         return True
-    left = [s.variable._info.grad for s in graph.states if s.field == "grad" and s.variable._info]
+    infos = [s.variable._info for s in graph.states if s.field == "grad"]
+    grads = [info.grad for info in infos if info]
+    rows = [g for g in grads if type(g) is SparseRows]
+    left = [*grads, *[part for g in rows for part in (g.indices, g.values)]]
     returned = set(map(id, rest))  # a view of one that is returned itself is a view of that leaf
     return _shares_memory(rest, [grad for grad in left if id(grad) not in returned])
 

@@ -132,7 +132,8 @@ class State(_Sealed):
 
     Attributes:
         variable: The Variable, which outlives the runs.
-        field: Its array: ``"data"`` or ``"grad"``.
+        field: Its array: ``"data"`` or ``"grad"``. A gradient of sparse rows is two: its values
+            are ``"grad"``, and its indices ``"rows"``.
         id: The id of the value that the graph reads; -1 if it only writes.
         spec: The spec of that value.
         label: The name of the Variable, with the field if that is the gradient.

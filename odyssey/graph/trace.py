@@ -33,6 +33,7 @@ from odyssey.graph.weak_types import (
 )
 from odyssey.ops.structure.joining import array
 from odyssey.ops.structure.shape import astype, broadcast_to
+from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Array, Spec, spec_of
 from odyssey.table.call import run
 from odyssey.table.canonical_options import plain_options
@@ -197,6 +198,9 @@ class Trace:
         self._refuse_leaks()
 
     def _finish_gradient(self, variable: Variable, grad: Any) -> None:
+        if type(grad) is SparseRows:
+            self._finish_rows(variable, grad)
+            return
         state = self._states.get((variable._id, "grad"))
         if grad is None:
             self.graph.cleared_labels.append(self._labels.label(variable, "grad"))
@@ -210,10 +214,25 @@ class Trace:
         ref = self._operand(self.read(grad) if isinstance(grad, Value) else grad)
         state.update = ref if ref != Ref(state.id) else None
 
+    def _finish_rows(self, variable: Variable, rows: SparseRows) -> None:
+        """Record a gradient of sparse rows: two arrays that a run leaves, values and indices."""
+        label = self._labels.label(variable, "grad")
+        specs = {"grad": variable._spec, "rows": Spec((), rows.indices.dtype)}
+        parts = ("grad", "values", rows.values), ("rows", "indices", rows.indices)
+        for field, name, value in parts:
+            state = State(variable, field, -1, specs[field], f"{label}.{name}")
+            state.update = self._operand(value)
+            self._states[variable._id, field] = state
+            self.graph.states.append(state)
+
     def _gradients_among(self, outputs: list[Any]) -> dict[int, Variable]:
         """Return the outputs that are gradient arrays of leaves, by position."""
         grads = [(leaf, grad) for leaf, grad in self._grads.values() if grad is not None]
         held = {id(grad): leaf for leaf, grad in grads if not self.is_own(leaf)}
+        rows = [grad for _, grad in grads if type(grad) is SparseRows]
+        parts = {id(part) for one in rows for part in (one.indices, one.values)}
+        if any(type(out) is SparseRows or id(out) in parts for out in outputs):
+            self.only_eagerly("it returns sparse rows")
         return {k: held[id(out)] for k, out in enumerate(outputs) if id(out) in held}
 
     # -------------------------------------------------------------- values and instructions
@@ -416,7 +435,10 @@ class Trace:
             grad = variable._info and variable._info.grad
             if grad is None and not self.is_own(variable):
                 self.graph.missing_gradients.append(variable)
-            if grad is not None and not self.is_own(variable):
+            if type(grad) is SparseRows:
+                # Programs take arrays as inputs, whose lengths are known.
+                self.only_eagerly("it adds to sparse rows of an earlier sweep; zero_grad() first")
+            elif grad is not None and not self.is_own(variable):
                 grad = self._add_state(variable, "grad", spec_of(grad))
             self._grads[variable._id] = (variable, grad)
         return self._grads[variable._id][1]

@@ -15,6 +15,9 @@ __all__ = ["AdaGrad", "adagrad"]
 class AdaGrad(Optimizer):
     """AdaGrad, with PyTorch's semantics; ``adagrad`` has the formulas and the source.
 
+    A gradient of ``od.SparseRows`` updates its rows alone; with weight decay, which moves all rows,
+    it is made dense.
+
     Args:
         params: Trainable Variables, in any tree; or a list of groups, see ``Optimizer``.
         learning_rate: Step length; assignable later.
@@ -65,4 +68,4 @@ def adagrad(s: Settings) -> Rule:
             state | {"total": total},
         )
 
-    return Rule(("total",), step, start=s.initial_accumulator_value)
+    return Rule(("total",), step, start=s.initial_accumulator_value, by_rows=not s.weight_decay)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from odyssey import ops
+from odyssey.errors import SettingError
 from odyssey.optim.declare import Settings, rule_of
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.rule import Rule, State, weak_factor
@@ -22,6 +23,9 @@ class Adam(Optimizer):
         eps: Added to the root of the averaged square.
         weight_decay: L2 penalty, whose gradient enters both averages.
         amsgrad: Divide by the root of the largest averaged square so far.
+        lazy: Let a gradient of ``od.SparseRows`` update its rows alone, with their averages, as
+            PyTorch's ``SparseAdam`` does. Without, it is made dense, and averages of all rows
+            decay and move their rows. Needs ``weight_decay=0``.
 
     >>> from odyssey import Variable
     >>> w = Variable([3.0, -3.0], requires_grad=True)
@@ -40,6 +44,7 @@ class Adam(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         amsgrad: bool = False,
+        lazy: bool = False,
     ) -> None:
         Optimizer.__init__(**locals())
 
@@ -82,9 +87,15 @@ def adam(s: Settings) -> Rule:
     With ``g = grad + weight_decay * p`` and ``t`` the number of this step, from 1,
     ``m = b1 m + (1 - b1) g``, ``v = b2 v + (1 - b2) g**2`` and
     ``p = p - learning_rate * m / (1 - b1**t) / (sqrt(v / (1 - b2**t)) + eps)``. With ``amsgrad``
-    (Reddi, Kale and Kumar 2018) the largest ``v`` so far stands in for ``v``.
+    (Reddi, Kale and Kumar 2018) the largest ``v`` so far stands in for ``v``. With ``lazy`` a
+    gradient of ``od.SparseRows`` updates its rows alone; ``t`` counts all steps.
+
+    Raises:
+        SettingError: for ``lazy`` with a weight decay, which moves all rows.
     """
-    return _adam(s, decoupled=False)
+    if s.lazy and s.weight_decay:
+        raise SettingError("Adam: lazy=True needs weight_decay=0, because the decay moves all rows")
+    return _adam(s, decoupled=False, by_rows=s.lazy)
 
 
 @rule_of(AdamW)
@@ -96,7 +107,7 @@ def adamw(s: Settings) -> Rule:
     return _adam(s, decoupled=True)
 
 
-def _adam(s: Settings, decoupled: bool) -> Rule:
+def _adam(s: Settings, decoupled: bool, by_rows: bool = False) -> Rule:
     beta1, beta2 = s.betas
 
     def step(g: Any, state: State, p: Any) -> tuple[Any, State]:
@@ -119,4 +130,5 @@ def _adam(s: Settings, decoupled: bool) -> Rule:
         below = ops.add(ops.divide(ops.sqrt(v), root), s.eps)
         return ops.subtract(p, ops.divide(ops.multiply(size, m), below)), state
 
-    return Rule(("mean", "square", "peak") if s.amsgrad else ("mean", "square"), step)
+    slots = ("mean", "square", "peak") if s.amsgrad else ("mean", "square")
+    return Rule(slots, step, by_rows=by_rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from odyssey.checks import check_flag, check_number, format_value
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.optim.rule import weak_factor
+from odyssey.sparse_rows import SparseRows
 from odyssey.table.store import MEMORY, operand_of, store
 from odyssey.table.value import Symbol
 from odyssey.tree import paths
@@ -45,7 +47,11 @@ def clip_grad_value(params: Any, limit: float) -> None:
                 f"clip_grad_value: {p!r} is complex, and complex numbers have no order; "
                 "use clip_grad_norm"
             )
-    _replace(found, [ops.minimum(ops.maximum(operand_of(p.grad), -limit), limit) for p in found])
+
+    def cut(g: Any) -> Any:
+        return ops.minimum(ops.maximum(g, -limit), limit)
+
+    _replace(found, [_changed_gradient(g, cut) for g in map(_gradient_of, found)])
 
 
 def clip_grad_norm(params: Any, max_norm: float, *, norm_type: float = 2.0) -> None:
@@ -68,9 +74,9 @@ def clip_grad_norm(params: Any, max_norm: float, *, norm_type: float = 2.0) -> N
     max_norm = check_number("clip_grad_norm", "max_norm", max_norm, "[0, inf]")
     norm_type = check_number("clip_grad_norm", "norm_type", norm_type, "(0, inf]")
     found = _params_with_gradients("clip_grad_norm", params)
-    _replace(
-        found, [_scaled_gradient(p, _factor(_norm([p.grad], norm_type), max_norm)) for p in found]
-    )
+    grads = list(map(_gradient_of, found))
+    factors = [_factor(_norm([g], norm_type), max_norm) for g in grads]
+    _replace(found, [_scaled(g, factor) for g, factor in zip(grads, factors, strict=True)])
 
 
 def clip_grad_global_norm(
@@ -108,14 +114,15 @@ def clip_grad_global_norm(
     found = _params_with_gradients(who, params)
     if not found:
         return 0.0
-    norm = _norm([p.grad for p in found], norm_type)
+    grads = list(map(_gradient_of, found))
+    norm = _norm(grads, norm_type)
     if error_if_nonfinite and not math.isfinite(norm):
         raise OdysseyError(
             f"{who}: the norm of the gradients is {float(norm)}; find where it "
             "comes from with GradientTape(check=True)"
         )
     factor = _factor(norm, max_norm)
-    _replace(found, [_scaled_gradient(p, factor) for p in found])
+    _replace(found, [_scaled(g, factor) for g in grads])
     return norm if isinstance(norm, Symbol) else float(norm)
 
 
@@ -134,7 +141,8 @@ def _params_with_gradients(who: str, params: Any) -> list[Variable]:
 
 def _norm(grads: list[Any], norm_type: float) -> Any:
     """The norm of all elements of all gradients, as a number or a Symbol."""
-    sizes = [ops.absolute(operand_of(g)) for g in grads]
+    arrays = [g.values if type(g) is SparseRows else g for g in grads]
+    sizes = [ops.absolute(g) for g in arrays]
     if norm_type == math.inf:
         largest = [ops.max(size) for size in sizes if size.size]
         total: Any = 0.0
@@ -163,13 +171,25 @@ def _factor(norm: Any, max_norm: float) -> Any:
     return ops.minimum(ops.divide(max_norm, ops.add(norm, 1e-6)), 1.0)
 
 
-def _scaled_gradient(p: Variable, factor: Any) -> Any:
-    g = operand_of(p.grad)
-    wide = _at_least_single(g)
-    scaled = ops.multiply(
-        wide, weak_factor(factor, wide)
-    )  # small factors are none of half precision
-    return scaled if wide is g else ops.astype(scaled, g.dtype)
+def _gradient_of(p: Variable) -> Any:
+    """Return a gradient as an operand; of sparse rows, repeated rows are added up."""
+    g = p.grad
+    return g.coalesce() if type(g) is SparseRows else operand_of(g)
+
+
+def _changed_gradient(g: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a gradient after a function of its elements that keeps zeros."""
+    return g.map_values(change) if type(g) is SparseRows else change(g)
+
+
+def _scaled(g: Any, factor: Any) -> Any:
+    def scale(g: Any) -> Any:
+        wide = _at_least_single(g)
+        # Small factors are none of half precision.
+        scaled = ops.multiply(wide, weak_factor(factor, wide))
+        return scaled if wide is g else ops.astype(scaled, g.dtype)
+
+    return _changed_gradient(g, scale)
 
 
 def _replace(params: list[Variable], grads: list[Any]) -> None:
@@ -179,6 +199,11 @@ def _replace(params: list[Variable], grads: list[Any]) -> None:
             p.grad = g
         return
     infos = [p._info for p in params]
-    own = [np.array(g, p.dtype) for p, g in zip(params, grads, strict=True)]
+    own = [
+        (g if g.dtype == p.dtype else g.astype(p.dtype)).copy()
+        if type(g) is SparseRows
+        else np.array(g, p.dtype)
+        for p, g in zip(params, grads, strict=True)
+    ]
     plan: Plan = [(setattr, info, "grad", g) for info, g in zip(infos, own, strict=True)]
     commit([*plan, *[(setattr, info, "loan", None) for info in infos]])

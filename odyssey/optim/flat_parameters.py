@@ -27,6 +27,7 @@ from odyssey.optim.fused_step import FusedUpdate, fused_update
 from odyssey.optim.groups import Group
 from odyssey.optim.inplace_program import InPlaceProgram, InPlaceUpdate
 from odyssey.optim.rule import Rule, State, state_dtype
+from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Array
 from odyssey.table.kernel_selection import is_numba_avoided
 from odyssey.table.real_operands import real_dtype
@@ -144,8 +145,8 @@ class FlatParameters:
         dtype = self.dtype if flat.dtype == self.data.dtype else flat.dtype
         return flat.view(dtype).reshape(self.slot_shapes[slot])
 
-    def gather_gradients(self, refuse: Callable[[int], None] | None) -> Array | None:
-        """Return the flat gradients, or None if this object no longer fits its group.
+    def gather_gradients(self, refuse: Callable[[int], None] | None) -> Array | SparseRows | None:
+        """Return the flat gradients, or sparse rows; None if this object no longer fits its group.
 
         Another optimizer may have moved the parameters since, they may have been frozen, or the
         rule may have other slots.
@@ -156,7 +157,7 @@ class FlatParameters:
         if self.names != self.group._rule.slots:
             return None
         self.missing = missing = []
-        gradients = self.grads
+        gradients: Array | SparseRows = self.grads
         is_held = False
         for j, p, base, grad_view in self.views:
             if p._array.base is not base:  # packed again, or frozen since
@@ -172,24 +173,29 @@ class FlatParameters:
                     continue
                 if isinstance(g, Value):
                     g = g._array
+                elif type(g) is SparseRows and not (grad_view is None and self.group._rule.by_rows):
+                    g = g.to_dense()
             if grad_view is None:
-                gradients = self._flattened(g)
+                gradients = g if type(g) is SparseRows else self._flattened(g)
             else:
                 grad_view[...] = g
         if is_held:
             self._move_data()
         return gradients
 
-    def update_calls(self, gradients: Array, quiet: bool) -> Plan:
+    def update_calls(self, gradients: Array | SparseRows, quiet: bool) -> Plan:
         """Return the calls that update the parameters that have a gradient, for one ``commit``.
 
         Args:
-            joined: The result of ``gather_gradients``.
+            gradients: The result of ``gather_gradients``.
             quiet: True if no floating-point error can raise during the calls. Otherwise the results
                 are computed here, and the calls only copy.
         """
         rule = self.group._rule
         steps = self.steps.tolist()
+        if isinstance(gradients, SparseRows):
+            plan = self._row_calls(rule, gradients, steps[0])
+            return self.together.writing([*plan, (self.steps.fill, steps[0] + 1)])
         if not self.missing and steps.count(steps[0]) == len(steps):
             if rule is self._known and quiet and gradients is self.grads:
                 plan = self._calls
@@ -265,6 +271,25 @@ class FlatParameters:
         if self.dtype == self.work.dtype:
             return flat
         return np.ascontiguousarray(flat, state_dtype(self.dtype)).view(self.work.dtype)
+
+    def _row_calls(self, rule: Rule, gradient: SparseRows, steps: int) -> Plan:
+        """Return the calls that copy the results of a rule into the rows of a gradient."""
+        found = gradient.coalesce()
+        places, count = found.indices, len(self.params[0]._array)
+        if not len(places):
+            return []
+        g = np.ascontiguousarray(found.values, state_dtype(self.dtype))
+        g = g.view(self.work.dtype).reshape(len(places), -1)
+        tables = {slot: flat.reshape(count, -1) for slot, flat in self.slots.items()}
+        data = self.data.reshape(count, -1)
+        state = {"steps": steps} | {slot: table.take(places, 0) for slot, table in tables.items()}
+        p = data.take(places, 0).astype(self.work.dtype, copy=False)
+        value, new = rule.stepped(g, state, p)
+        pairs = [(data, value), *((table, new[slot]) for slot, table in tables.items())]
+        return [
+            (setitem, table, places, np.asarray(made).astype(table.dtype, copy=False))
+            for table, made in pairs
+        ]
 
     def _shaped_calls(self, rule: Rule, g: Array, steps: int) -> Plan:
         """Return the calls that copy the results of a rule that knows shapes."""

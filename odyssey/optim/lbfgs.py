@@ -14,6 +14,7 @@ from odyssey.devices.stateful import Stateful
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, MissingGradientError, OdysseyError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
+from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Array
 from odyssey.table.store import numbers_of, store
 from odyssey.table.value import assign_plan, is_trainable
@@ -130,7 +131,9 @@ class LBFGS(Stateful):
                     f"LBFGS.step: parameter {p.name or path or 'params'} has no gradient after the "
                     "closure; call tape.backward(loss) in it, and return the loss"
                 )
-            gradients.append(numbers_of("LBFGS.step", p.grad))
+            g = p.grad
+            dense = g.to_dense() if isinstance(g, SparseRows) else g
+            gradients.append(numbers_of("LBFGS.step", dense))
         try:
             value = np.float64(float(result.item() if hasattr(result, "item") else result))
         except (TypeError, ValueError):

@@ -23,6 +23,7 @@ from odyssey.optim.flat_parameters import SMALL_SIZE, FlatParameters
 from odyssey.optim.groups import Group, check_form, count_text, defaults_of, groups_of
 from odyssey.optim.rule import Rule, state_dtype
 from odyssey.optim.step_runner import StepRunner
+from odyssey.sparse_rows import SparseRows
 from odyssey.suggestions import MISSING_NAMES, keyword_hint
 from odyssey.table.scope import no_grad
 from odyssey.table.signature import REQUIRED
@@ -240,7 +241,7 @@ class Optimizer:
         resting = [p for p in self.params if not is_trainable(p)]
         for k, (p, group) in enumerate(zip(self.params, owners, strict=True)):
             if is_trainable(p):
-                alone = p.size >= SMALL_SIZE or not group.rule().elementwise
+                alone = p.size >= SMALL_SIZE or not group.rule().elementwise or p.sparse_grad
                 key = (id(group), p.dtype, k if alone else None)
                 together.setdefault(key, []).append(k)
         packs = [
@@ -266,8 +267,12 @@ class Optimizer:
                     continue
                 for variable in state.values():
                     here.adopt(variable)
-                new_params, (new,) = rule.update([g], [dict(state)], [p])
-                p.assign(new_params[0])
+                if type(g) is SparseRows and rule.by_rows:
+                    new_p, new = rule.update_rows(g, dict(state), p)
+                else:
+                    g = g.to_dense() if type(g) is SparseRows else g
+                    (new_p,), (new,) = rule.update([g], [dict(state)], [p])
+                p.assign(new_p)
                 for name, variable in state.items():
                     variable.assign(new[name])
 

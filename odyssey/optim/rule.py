@@ -12,6 +12,7 @@ from odyssey import ops
 from odyssey.checks import describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError
+from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Shape
 from odyssey.table.real_operands import real_dtype
 from odyssey.table.value import NUMBERS, Symbol, Value
@@ -56,6 +57,8 @@ class Rule:
         slot_shape: For a rule that is not elementwise, ``slot_shape(slot, shape)``: the shape of a
             slot for a parameter of a shape. ``step`` then gets arrays in their shapes, else it may
             get them flat.
+        by_rows: Whether rows without a gradient stay as they are, with their state, so that a
+            gradient of ``od.SparseRows`` updates its rows alone. Other rules get it dense.
     """
 
     slots: tuple[str, ...]
@@ -63,6 +66,7 @@ class Rule:
     elementwise: bool = True
     start: float = 0.0
     slot_shape: Callable[[str, Shape], Shape] | None = None
+    by_rows: bool = False
 
     def shape_of_slot(self, slot: str, shape: Shape) -> Shape:
         """Return the shape of a slot for a parameter of a shape."""
@@ -102,6 +106,23 @@ class Rule:
         results = [self._leaf(g, s, p) for g, s, p in columns]
         new_state = [s | {"steps": ops.add(s["steps"], 1)} for _, s in results]
         return unflatten(params, [p for p, _ in results]), new_state
+
+    def update_rows(self, grad: SparseRows, state: State, p: Any) -> tuple[Any, State]:
+        """Return a parameter and its state after a step that moves the rows of ``grad`` alone.
+
+        Written with ops, as ``update``; for a rule ``by_rows``, while a graph is traced.
+        """
+        rows = grad.with_sums()
+
+        def read(table: Any) -> Any:
+            return ops.take(table, rows.indices, 0, mode="clip")
+
+        given = {slot: read(state[slot]) for slot in self.slots}
+        (new,), (made,) = self.update([rows.values], [state | given], [read(p)])
+        places = ops.reshape(rows.indices, (-1, *[1] * (p.ndim - 1)))
+        for slot in self.slots:
+            made[slot] = ops.put_along_axis(state[slot], places, made[slot], 0)
+        return ops.put_along_axis(p, places, new, 0), made
 
     def stepped(self, g: Any, state: State, p: Any) -> tuple[Any, State]:
         """Return the result of ``step``; raise unless it is (p, state) with the same slots."""

@@ -16,6 +16,9 @@ __all__ = ["SGD", "sgd"]
 class SGD(Optimizer):
     """Stochastic gradient descent, with PyTorch's semantics.
 
+    A gradient of ``od.SparseRows`` updates its rows alone; with momentum or weight decay, which
+    move all rows, it is made dense.
+
     Args:
         params: Trainable Variables, in any tree; or a list of groups, see ``Optimizer``.
         learning_rate: Step length; assignable later.
@@ -74,4 +77,5 @@ def sgd(s: Settings) -> Rule:
             state = state | {"velocity": v}
         return ops.subtract(p, ops.multiply(weak_factor(s.learning_rate, p), g)), state
 
-    return Rule(("velocity",) if s.momentum else (), step)
+    by_rows = not (s.momentum or s.weight_decay)
+    return Rule(("velocity",) if s.momentum else (), step, by_rows=by_rows)

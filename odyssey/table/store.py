@@ -202,7 +202,8 @@ class Memory:
                 wait_for_programs()
                 # The mapping that the sweep returned still shows this array: get one of its own.
                 on_loan = info.loan is not None and info.loan() is not None
-                if on_loan and type(info.grad) is ndarray:
+                # An array or sparse rows; a recorded gradient is not copied.
+                if on_loan and not isinstance(info.grad, (Value, Symbol)):
                     info.grad = info.grad.copy()
                 info.loan = None
         return info.grad

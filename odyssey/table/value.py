@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from operator import attrgetter, setitem
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -100,11 +100,17 @@ class Info:
         lender: The Variable that this constant is an alias of, for a checkpoint; an assignment
             writes to both as long as they share an array.
         note: Why a constant is one: a word and the ids that it was computed from.
+        sparse_grad: Whether gradients of few rows stay ``SparseRows``.
         watched: The id of the value that a tape gave this Variable when it was watched, or None;
             an item assignment since gave the Variable another value, and so another id.
     """
 
-    __slots__ = ("grad", "home", "lender", "loan", "name", "note", "own", "shared", "watched")
+    __slots__ = (
+        *("grad", "home", "lender", "loan", "name", "note", "own", "shared", "sparse_grad"),
+        "watched",
+    )
+
+    any_sparse: ClassVar[bool] = False  # whether any leaf of this process has sparse_grad
 
     def __init__(self, name: str | None = None, note: tuple[str, tuple[int, ...]] | None = None):
         self.name = name
@@ -115,6 +121,7 @@ class Info:
         self.lender: Any = None
         self.own: float = 0
         self.shared = _UNSHARED
+        self.sparse_grad = False
         self.watched: int | None = None
 
     @property

@@ -21,6 +21,7 @@ import numpy as np
 from odyssey.checks import user_line, user_stacklevel
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import MutationError, NonFiniteError, WideningWarning
+from odyssey.sparse_rows import SparseRows
 from odyssey.spec import spec_of
 from odyssey.table.row import Row
 from odyssey.table.value import array_of
@@ -230,7 +231,7 @@ class NodeChecks:
             r: The gradient of the operand that the rule made of it.
         """
         row, id, _, kept, _ = node
-        r = array_of(r)
+        r = r.to_dense() if type(r) is SparseRows else array_of(r)
         if isinstance(r, ARRAY_LIKE) and not _all_finite(r):
             raise NonFiniteError(
                 f"the gradient of {row.name} at {self.source_line(id)} with respect to {name} is "

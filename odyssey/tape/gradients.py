@@ -10,6 +10,7 @@ import numpy as np
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import TapeError, UnreachedError
+from odyssey.sparse_rows import SparseRows
 from odyssey.table.value import Value
 from odyssey.tape.sweep import conj_if_complex
 from odyssey.variable import Variable
@@ -62,6 +63,8 @@ class Gradients(Mapping[Variable, Any]):
             g = self._leaves[variable] if leaf else self._reached[id]
             if isinstance(g, ARRAY_LIKE):
                 g = np.array(g if leaf else conj_if_complex(g))
+            elif type(g) is SparseRows:
+                g = g.copy()
             if g is not None:
                 self._copies.setdefault(id, g)
             if leaf:

@@ -11,6 +11,7 @@ import numpy as np
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.errors import DTypeError, ShapeError
+from odyssey.sparse_rows import SparseRows
 from odyssey.spec import fits_kind
 from odyssey.table.store import operand_of
 from odyssey.table.value import Symbol, is_constant, is_untracked
@@ -47,9 +48,10 @@ class Hooks:
         added = tuple(fn for fn in self.tape._hooks.get(id, ()) if fn not in registered)
         self.called += (*registered, *added)
         for fn in (*registered, *added):
-            new = fn(
-                np.array(conj_if_complex(g)) if isinstance(g, ARRAY_LIKE) else conj_if_complex(g)
-            )
+            shown = conj_if_complex(g)
+            if type(shown) is SparseRows:
+                shown = shown.copy()
+            new = fn(np.array(shown) if isinstance(g, ARRAY_LIKE) else shown)
             if new is not None:
                 new = _replacement_cotangent(new, g)
                 if new.shape != g.shape:
@@ -80,6 +82,10 @@ def _replacement_cotangent(new: Any, g: Any) -> Any:
         is_constant(new) or (is_untracked(new) and isinstance(g, ARRAY_LIKE))
     ):
         new = operand_of(new)
+    if type(new) is SparseRows:
+        if type(g) is SparseRows and fits_kind(new.dtype, g.dtype):
+            return new.copy() if new.dtype == g.dtype else new.astype(g.dtype)
+        new = new.to_dense()
     is_symbolic = isinstance(new, (Variable, Symbol))
     array = new if is_symbolic else as_array("on_gradient", "what the function returned", new)
     if not fits_kind(array.dtype, g.dtype):

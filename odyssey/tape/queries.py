@@ -26,11 +26,13 @@ from odyssey.errors import (
     TapeMismatchError,
 )
 from odyssey.ops.elementwise.arithmetic import add
+from odyssey.sparse_rows import SparseRows, with_row_rules
 from odyssey.spec import Spec
 from odyssey.table.store import MEMORY, Store, store
 from odyssey.table.value import (
     LEAF,
     PLAIN,
+    Info,
     Symbol,
     Value,
     is_trainable,
@@ -139,7 +141,8 @@ def run_backward(tape: TapeBase, output: Any, grad: Any, retain: bool) -> Gradie
     visit = None if hooks is None else hooks.apply
     current = store()
     definite = definite_dependencies(r.nodes, seeds) if current is not MEMORY else set()
-    rest = _sweep_backward(tape, r, since, seeds, graph, keep, visit, reached)
+    sparse = _sparse_leaves(r) if Info.any_sparse and not graph else None
+    rest = _sweep_backward(tape, r, since, seeds, graph, keep, visit, reached, sparse=sparse)
     # The rules of this package return new arrays of the right spec; others may return anything.
     untrusted = bool(hooks or r.may_fail or r.manual)
     if untrusted or graph or current is not MEMORY:
@@ -157,6 +160,11 @@ def run_backward(tape: TapeBase, output: Any, grad: Any, retain: bool) -> Gradie
     if not keep:
         tape._consume()
     return gradients
+
+
+def _sparse_leaves(r: Recording) -> set[int]:
+    """Return the ids of the leaves whose gradients may be sparse rows."""
+    return {i for i, leaf in list(r.leaves.items()) if leaf._info.sparse_grad}
 
 
 def run_gradient(
@@ -346,6 +354,7 @@ def _sweep_backward(
     reached: dict[int, Any] | None = None,
     wanted: set[int] | None = None,
     start: int = 0,
+    sparse: set[int] | None = None,
 ) -> dict[int, Any]:
     """Sweep backward from ``seeds``.
 
@@ -363,6 +372,7 @@ def _sweep_backward(
         reached: See ``backward_sweep``.
         wanted: See ``backward_sweep``.
         start: The number of the first node that matters.
+        sparse: The ids of leaves whose gradients may be sparse rows.
 
     Returns:
         The cotangents of values that no node produced.
@@ -389,6 +399,8 @@ def _sweep_backward(
     )
     if tape._gaps:
         back = _covered_nodes(tape, back)
+    if sparse:
+        back = map(partial(with_row_rules, sparse), back)
     arrays_only = trusted and not (r.traced or r.manual or current is not MEMORY)
     arrays_only = arrays_only and PLAIN.issuperset(map(type, rest.values()))
     if draining:
@@ -429,6 +441,8 @@ def exclusive_array(g: Any, taken: set[int], untrusted: bool) -> Any:
         taken: Ids of the arrays that were returned before.
         untrusted: True if a rule of users may keep a reference to ``g``.
     """
+    if type(g) is SparseRows:
+        return g.copy()  # the values may be a view of another cotangent
     if type(g) is not np.ndarray:
         # A Variable may be a seed, or the gradient of another source as well.
         return writable_alias(g) if isinstance(g, (Variable, Symbol)) else np.asarray(g)
@@ -544,7 +558,8 @@ def leaf_cotangents(r: Recording, hooks: Hooks | None, rest: dict[int, Any]) -> 
 
 def conj_if_recorded(g: Any) -> Any:
     """Conjugate Variables and Symbols only."""
-    return g if isinstance(g, ARRAY_LIKE) else conj_if_complex(g)
+    known = isinstance(g.values if type(g) is SparseRows else g, ARRAY_LIKE)
+    return g if known else conj_if_complex(g)
 
 
 def deliver(
@@ -586,9 +601,8 @@ def deliver(
             if g is None or leaf._recording is not LEAF:
                 continue
             if shared or type(g) is not ndarray or g.base is not None or leaf._spec.is_complex:
-                g = exclusive_array(
-                    conj_if_complex(g) if isinstance(g, ARRAY_LIKE) else g, taken, untrusted
-                )
+                is_conjugated = not isinstance(g, (SparseRows, *ARRAY_LIKE))
+                g = exclusive_array(g if is_conjugated else conj_if_complex(g), taken, untrusted)
             leaf_gradients[leaf] = g
             info = leaf._info
             if info.grad is None:
@@ -650,6 +664,7 @@ def deliver_to_store(
     for i, leaf in r.leaves.items():
         if i in rest and is_trainable(leaf):
             g = np.asarray(rest[i]) if isinstance(rest[i], np.generic) else rest[i]
+            g = g.copy() if type(g) is SparseRows else g
             old = current.gradient(leaf)
             if old is None and i not in definite:
                 current.only_eagerly(_conditional_gradient(leaf))

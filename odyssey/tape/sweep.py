@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from odyssey.errors import NotDifferentiableError
 from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.ops.structure.unbroadcast import broadcast_tangent, unbroadcast
+from odyssey.sparse_rows import SparseRows
 from odyssey.table.declare import PASS
 from odyssey.table.value import make_value
 from odyssey.tape.gradient_mask import (
@@ -146,6 +147,8 @@ def backward_sweep(
                 raise _missing_rule(row, name)
             r = g if rule is PASS else rule(g, kept, specs)
             if tracker is not None:
+                if type(r) is SparseRows:
+                    r = r.to_dense()
                 r, passed = propagate_mask(
                     (row, kept, specs), row.selection_pullbacks, k, g, r, mask
                 )
@@ -348,7 +351,9 @@ def _result_ids_of(
 
 def conj_if_complex(g: Any) -> Any:
     """Conjugate a complex cotangent: rules are transposes, gradients are conjugated cotangents."""
-    return conj(g) if g is not None and g.dtype.kind == "c" else g
+    if g is None or g.dtype.kind != "c":
+        return g
+    return g.conj() if type(g) is SparseRows else conj(g)
 
 
 # With at most this many references to the id of a result, only the sweep holds it.

@@ -34,6 +34,7 @@ from odyssey.errors import (
 from odyssey.floating_point_errors import isolate_errstate
 from odyssey.ops.structure.indexing import UnknownIndexError, setitem
 from odyssey.ops.structure.shape import astype
+from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Array, fits_kind, spec_of
 from odyssey.table import fast_calls
 from odyssey.table.protocols import Tape
@@ -76,6 +77,8 @@ class Variable(Value, Operators):
         name: For messages and reports.
         dtype: The dtype to convert to; by default that of the data.
         device: ``"cpu"``.
+        sparse_grad: Whether ``backward`` gives this leaf, a table, ``od.SparseRows`` as gradient,
+            where only ``embedding``, ``take`` and indices along the first axis read it.
 
     Raises:
         DTypeError: for data that is not an array of numbers, or of integers that require gradients.
@@ -97,12 +100,17 @@ class Variable(Value, Operators):
         name: str | None = None,
         dtype: Any = None,
         device: str | None = None,
+        sparse_grad: bool = False,
     ) -> None:
         _check_device(device)
+        if sparse_grad is not False:
+            sparse_grad = _check_sparse("Variable", sparse_grad, requires_grad, np.ndim(data))
         if isinstance(data, Variable):
             data = data.numpy()
         if isinstance(data, Symbol) and store() is not MEMORY:
             self._init_traced(data, requires_grad, tape, name, dtype)
+            if sparse_grad:
+                self._info.sparse_grad = Info.any_sparse = True
             return
         if name is not None:
             check_name("Variable", name)
@@ -123,6 +131,8 @@ class Variable(Value, Operators):
         self._placed = None
         self._id = free_id()
         self._info = Info(name) if requires_grad or name is not None else None
+        if sparse_grad:
+            self._info.sparse_grad = Info.any_sparse = True
         if tape is not None:
             tape._adopt(self)
 
@@ -214,6 +224,11 @@ class Variable(Value, Operators):
         store().require(self, flag)
         self._placed = None
 
+    @property
+    def sparse_grad(self) -> bool:
+        """Whether gradients of few rows stay ``od.SparseRows``; see the constructor."""
+        return self._info is not None and self._info.sparse_grad
+
     def _own_info(self) -> Info:
         if self._info is None:
             self._info = Info()
@@ -224,7 +239,10 @@ class Variable(Value, Operators):
 
     @property
     def grad(self) -> Any:
-        """The accumulated gradient, an array that nobody else holds; None before a sweep."""
+        """The accumulated gradient, an array that nobody else holds; None before a sweep.
+
+        Of a Variable with ``sparse_grad=True`` it may be ``od.SparseRows``.
+        """
         return store().gradient(self)
 
     @grad.setter
@@ -235,6 +253,8 @@ class Variable(Value, Operators):
         """Return a gradient that a user gives, of this dtype; a constant as a copied array."""
         if isinstance(value, Variable) and is_constant(value):
             value = operand_of(value)
+        if isinstance(value, SparseRows):
+            return self._as_rows(value)
         kept = isinstance(value, (Variable, Symbol))
         found = value if kept else as_array("grad", "the gradient", value)
         if not fits_kind(found.dtype, self.dtype):
@@ -244,6 +264,19 @@ class Variable(Value, Operators):
         if not kept:
             return np.array(found, self.dtype)
         return found if found.dtype == self.dtype else astype(found, self.dtype)
+
+    def _as_rows(self, rows: SparseRows) -> SparseRows:
+        """Return sparse rows that a user gives as a copy of this dtype, or raise."""
+        if not self.sparse_grad:
+            raise DTypeError(
+                f"grad: SparseRows came for {self!r}; make it with sparse_grad=True, or pass "
+                "rows.to_dense()"
+            )
+        if not fits_kind(rows.dtype, self.dtype):
+            raise DTypeError(f"grad: a gradient of dtype {rows.dtype} came for {self!r}")
+        if rows.shape != self.shape:
+            raise ShapeError(f"grad: a gradient of shape {rows.shape} came for {self!r}")
+        return rows.copy() if rows.dtype == self.dtype else rows.astype(self.dtype)
 
     def zero_grad(self) -> None:
         """Forget the gradient: ``grad`` is None again."""
@@ -582,7 +615,9 @@ class Variable(Value, Operators):
             return None
         return make_value(Variable, np.array(self._array), UNTRACKED, free_id())
 
-    def _copy_arguments(self, what: str) -> tuple[Array, bool, str | None, Any, type[Variable]]:
+    def _copy_arguments(
+        self, what: str
+    ) -> tuple[Array, bool, str | None, Any, type[Variable], bool]:
         """Return the arguments of ``_rebuild`` for a copy."""
         self._refuse_unless_leaf(what)
         grad = self.grad
@@ -594,7 +629,7 @@ class Variable(Value, Operators):
                 )
             grad = grad._array
         data = np.array(self._array)
-        return data, is_trainable(self), self.name, grad, type(self)
+        return data, is_trainable(self), self.name, grad, type(self), self.sparse_grad
 
     def _refuse_unless_leaf(self, what: str) -> None:
         store().require_known(f"{what} asks for the value of", self)
@@ -641,9 +676,12 @@ def _rebuild(
     name: str | None,
     grad: Any = None,
     kind: type[Variable] = Variable,
+    sparse_grad: bool = False,
 ) -> Variable:
     made = object.__new__(kind)  # not by the subclass's __init__, whose parameters are unknown
     Variable.__init__(made, data, requires_grad, name=name)
+    if sparse_grad:  # perhaps of a leaf that is frozen
+        made._own_info().sparse_grad = Info.any_sparse = True
     if grad is not None:
         made.grad = grad
     return made
@@ -678,6 +716,16 @@ def check_trainable(dtype: np.dtype[Any]) -> None:
         raise DTypeError(
             f"Variable: {dtype} data cannot require gradients; pass dtype=float64, for example"
         )
+
+
+def _check_sparse(who: str, given: Any, requires_grad: Any, ndim: int) -> bool:
+    """Return whether a Variable gets sparse gradients, or raise."""
+    flag: bool = check_flag(who, "sparse_grad", given)
+    if flag and not requires_grad:
+        raise SettingError(f"{who}: sparse_grad=True needs requires_grad=True")
+    if flag and not ndim:
+        raise ShapeError(f"{who}: sparse_grad=True needs rows; the data have no axes")
+    return flag
 
 
 def _check_device(device: str | None) -> None:

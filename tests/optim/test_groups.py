@@ -50,9 +50,10 @@ def test_groups_equal_optimizers_of_their_own(case):
 def test_every_setting_may_differ_by_group():
     a, b = wide([1.0, -1.0]), wide([1.0, -1.0])
     own = {"betas": (0.5, 0.6), "eps": 1e-3, "weight_decay": 0.1, "amsgrad": True}
-    together = Adam([{"params": a, **own}, {"params": b}], learning_rate=0.1)
+    rest = {"lazy": True, "weight_decay": 0.0}
+    together = Adam([{"params": a, **own}, {"params": b, **rest}], learning_rate=0.1)
     x, y = wide([1.0, -1.0]), wide([1.0, -1.0])
-    apart = [Adam(x, learning_rate=0.1, **own), Adam(y, learning_rate=0.1)]
+    apart = [Adam(x, learning_rate=0.1, **own), Adam(y, learning_rate=0.1, **rest)]
     for k in range(5):
         for p in (a, b, x, y):
             p.grad = [1.0, 0.1 * k]

@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 
+import odyssey as od
 from odyssey import Variable, optim
 from support.optimizers import OPTIMIZERS, SHAPES, draw, optimizer_classes
 
@@ -133,6 +134,49 @@ def test_steps_of_muon_equal_those_of_torch_in_double_precision(torch, case, mon
         ours.step()
         theirs.step()
     same(params, tensors)
+
+
+# ------------------------------------------------------------------ sparse rows
+
+SPARSE = {
+    "SGD": ("SGD", {"learning_rate": 0.1}),
+    "AdaGrad": ("Adagrad", {"learning_rate": 0.1, "lr_decay": 0.01}),
+    # SparseAdam adds eps before it corrects the average of squares; so it must not matter.
+    "Adam": ("SparseAdam", {"learning_rate": 0.01, "eps": 1e-300}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", SPARSE)
+def test_updates_by_rows_equal_those_of_sparse_tensors_of_torch(torch, name, compiled):
+    theirs, settings = SPARSE[name]
+    start = np.random.default_rng(3).normal(size=(40, 3))
+    layer = torch.nn.Embedding(40, 3, padding_idx=7, sparse=True, _weight=torch.tensor(start))
+    optimizer = getattr(torch.optim, theirs)(list(layer.parameters()), **in_torch(settings))
+    table = Variable(start, requires_grad=True, sparse_grad=True)
+    lazy = {"lazy": True} if name == "Adam" else {}
+    ours = getattr(optim, name)([table], **settings, **lazy)
+
+    def step(ids, wanted):
+        ours.zero_grad()
+        with od.GradientTape() as tape:
+            loss = ((od.nn.embedding(ids, table, padding_index=7) - wanted) ** 2).sum()
+        tape.backward(loss)
+        ours.step()
+
+    step = od.compile(step) if compiled else step
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        ids, wanted = rng.integers(0, 40, (2, 6)), rng.normal(size=(2, 6, 3))
+        step(ids, wanted)
+        optimizer.zero_grad()
+        ((layer(torch.tensor(ids)) - torch.tensor(wanted)) ** 2).sum().backward()
+        optimizer.step()
+        if name == "Adam":
+            # Its row of padding has no gradient in torch, and one of zeros here: 0 / eps is 0.
+            np.testing.assert_array_equal(table.numpy()[7], start[7])
+    np.testing.assert_allclose(table.numpy(), layer.weight.detach().numpy(), rtol=1e-10)
 
 
 # ------------------------------------------------------------------ schedules

@@ -260,7 +260,9 @@ class LoopNest(KernelFunction):
         self.emit_loops([n.shape[a] for a in axes], store_element)
 
     def _copy_scatter_base(self, n: Node, base: Node) -> None:
-        """Copy the array that a scatter updates into its output."""
+        """Copy the array that a scatter updates into its output, unless it is written in place."""
+        if n.id in self.plan.fused.in_place and self.plan.fused.in_place[n.id] is base:
+            return
         pointer, view = self._arrays[n.id]
         scalar = self.scalar_value(base) if base.size == 1 else None
         source, before = self._arrays.get(base.id, ("", view))

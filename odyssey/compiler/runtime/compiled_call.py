@@ -8,7 +8,7 @@ cannot be undone is committed in one C call, so an interrupt finds all of it or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import starmap
 from operator import call, is_, itemgetter, setitem
@@ -33,8 +33,9 @@ from odyssey.compiler.runtime.results import NotCompilableError, ResultBuilder
 from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.devices.commit import Plan, run_all
 from odyssey.devices.write_guard import WAIT, is_inside_program, run_with_locks, wait_for_writers
-from odyssey.graph.graph import Graph, Ref, Splat
+from odyssey.graph.graph import Graph, Ref, Splat, State
 from odyssey.optim.step_runner import StepRunner
+from odyssey.sparse_rows import assemble_rows
 from odyssey.spec import Array, Spec
 from odyssey.table.row import is_profiled
 from odyssey.table.scope import scopes
@@ -140,7 +141,7 @@ class CompiledCall:
         # Read at the first run: settings may have been assigned since the trace.
         self._settings: list[Any] = [None for _ in self._hyperparameters]
         self._accumulated = [s.variable for s in states if s.field == "grad" and s.id >= 0]
-        self._delivered = [s.variable for s in states if s.field == "grad" and s.update is not None]
+        self._delivered = [s for s in states if s.field != "data" and s.update is not None]
         written = [s.variable for s in states if s.field == "data" and s.update is not None]
         self._written = [v for v in written if v._info is not None]
         self._trained = [v for v in self._written if is_trainable(v)]
@@ -153,6 +154,7 @@ class CompiledCall:
         self._captured_ids = set(map(id, own))
         self._deferred = graph.deferred_steps
         plain = bare and not (self._accumulated or self._calls or self._deferred)
+        plain = plain and not any(state.field == "rows" for state in self._delivered)
         given = self.executable, self._specialization.results, guards, CACHE_MISS, calls
         self.native = (
             native_dispatch_of(*given, self._hyperparameters, self._settings) if plain else None
@@ -397,7 +399,8 @@ class CompiledCall:
         self._begin.append((self.executable.rest,))
         if self.native is not None:
             able = not self.executable.gradients_to_clear
-            self.native.bind(self._trained, self._numbers, self._delivered, able)
+            left = [state.variable for state in self._delivered]
+            self.native.bind(self._trained, self._numbers, left, able)
 
     def _commit(self, outs: list[Any], behind: Plan) -> None:
         """Run the last step and publish all side effects in one C call, deferred effects last."""
@@ -410,13 +413,29 @@ class CompiledCall:
             number = where[0] if put is setitem else where.own
             plan.append((put, where, at, next_version(number)))
         if self._delivered:
-            for variable, out in zip(self._delivered, outs[-len(self._delivered) :], strict=True):
+            for variable, grad in _left_gradients(self._delivered, outs):
                 info = variable._info
-                plan += [(setattr, info, "grad", out), (setattr, info, "loan", None)]
+                plan += [(setattr, info, "grad", grad), (setattr, info, "loan", None)]
         for variable in self.executable.gradients_to_clear:
             info = variable._info
             plan += [(setattr, info, "grad", None), (setattr, info, "loan", None)]
         run_all(starmap(call, plan + behind))
+
+
+def _left_gradients(states: Sequence[State], outs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield the Variables of gradients that a program leaves, with the gradients.
+
+    Args:
+        states: The states, one for each of the last outputs.
+        outs: All outputs.
+    """
+    last = dict(zip(states, outs[-len(states) :], strict=True))
+    rows = {id(state.variable): out for state, out in last.items() if state.field == "rows"}
+    for state, out in last.items():
+        if state.field == "grad":
+            indices, variable = rows.get(id(state.variable)), state.variable
+            is_dense = indices is None
+            yield variable, out if is_dense else assemble_rows(indices, out, variable.shape)
 
 
 def _drop_known_outputs(

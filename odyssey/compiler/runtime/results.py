@@ -454,7 +454,7 @@ def _constant_leaf(leaf: Any, output: Any) -> ResultLeaf:
 
 def _gradient_leaf(executable: Executable | LoweredProgram, variable: Any, leaf: Any) -> ResultLeaf:
     """Return a leaf that is the gradient array the program leaves to a Variable, not a copy."""
-    grads = [state for state in executable.graph.states if state.field == "grad"]
+    grads = [state for state in executable.graph.states if state.field != "data"]
     left = [id(state.variable) for state in grads if state.update is not None]
     if type(leaf) is not ndarray or id(variable) not in left:
         raise NotCompilableError("it returns a gradient that was there before, or no array")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from odyssey.compiler.ir.nodes import ITEM_SIZES, Node, random_access_inputs
+from odyssey.compiler.ir.nodes import ITEM_SIZES, Node, random_access_inputs, topological_order
 from odyssey.spec import Shape
 
 __all__ = ["FusedGraph", "Kernel", "fuse", "is_expensive", "loop_levels", "loop_role"]
@@ -128,6 +128,11 @@ def loop_levels(nodes: Sequence[Node], space: Shape) -> dict[int, int]:
             default=0,
         )
     return levels
+
+
+def _scatters_onto(n: Node, state: Node) -> bool:
+    """Return whether a node is a scatter into a state, which leaves most of it as it is."""
+    return n.kind == "scatter" and n.inputs[0] is state
 
 
 class _Fuser:
@@ -287,6 +292,8 @@ class _Fuser:
         latest = max((self._available[i.id] for i in inputs), default=-1)
         if n.id in self._updates:
             state_read = self._last_read.get(self._updates[n.id].id, -1)
+            if _scatters_onto(n, self._updates[n.id]):
+                state_read += 1  # it writes elements that another iteration would still read
             latest = max(latest, state_read, self._last_fallible + 1)
         kernel = self._fusable_kernel(n, latest, inputs)
         if kernel is None or not all(self._can_fuse(m, kernel) for m in needed):
@@ -388,10 +395,19 @@ class _Fuser:
         if last > kernel.position:
             return
         accumulates = kernel.kind == "product" and n.inputs[2:] == (state,)
-        reads = last == kernel.position
-        if reads and not accumulates and not self._reads_state_elementwise(kernel, n, state):
+        if _scatters_onto(n, state):
+            is_safe = self._is_read_as_base_only(kernel, n, state)
+        else:
+            is_safe = last < kernel.position or accumulates
+            is_safe = is_safe or self._reads_state_elementwise(kernel, n, state)
+        if not is_safe:
             return
         self.fused.in_place[n.id] = state
+
+    def _is_read_as_base_only(self, kernel: Kernel, n: Node, state: Node) -> bool:
+        """Return whether a kernel reads a state only as the array that a scatter updates."""
+        rest = [*n.inputs[1:], *[i for m in kernel.nodes if m is not n for i in m.inputs]]
+        return all(state.id not in self._leaves[i.id] for i in rest)
 
     def _reads_state_elementwise(self, kernel: Kernel, n: Node, state: Node) -> bool:
         """Return whether a kernel reads a state only where it writes it, and not afterwards."""
@@ -432,4 +448,17 @@ def fuse(
             reduction or a product of which nothing else is the owner.
         checks: Truth values, one element each, that must hold; they are listed in their kernels.
     """
+    if any(_scatters_onto(n, updates[n.id]) for n in order if n.id in updates):
+        order = _with_checks_first(order, checks)
     return _Fuser(order, stored, updates, {n.id for n in checks}).run()
+
+
+def _with_checks_first(order: list[Node], checks: Sequence[Node]) -> list[Node]:
+    """Return nodes in an order in which checks, and what they read, come first.
+
+    A state may be written in place only after everything that can fail. An update of few rows of a
+    large table is worth it: otherwise the program would copy the table.
+    """
+    first = topological_order(checks)
+    needed = {n.id for n in first}
+    return [*first, *[n for n in order if n.id not in needed]]

@@ -48,6 +48,9 @@ def verify(plan: Plan) -> None:
     for number, state in plan.fused.in_place.items():
         kernel = plan.fused.kernel_of[number]
         assert kernel.position > last_fallible, f"{state} is written before all that can fail"
+        if any(n.id == number and n.kind == "scatter" for n in kernel.nodes):
+            rest = [i for n in kernel.nodes for i in n.inputs[n.id == number :]]
+            assert all(i.owner is not state for i in rest), f"{state} is read while it is written"
         for later in kernels[kernel.position + 1 :]:
             assert all(n is not state for n in plan.arrays_read(later)), f"{state} is read too late"
 
