@@ -1,4 +1,4 @@
-"""The files that are made from the table: the page of all ops, the type stubs.
+"""The files that are made from the table: the index, the type stubs, docs/native.md.
 
 Run in a checkout, this writes those that are not fresh::
 

@@ -11,7 +11,6 @@ import odyssey
 from odyssey.errors import OdysseyError
 from tools.reference.backward_stub import backward_stub
 from tools.reference.index import index
-from tools.reference.markdown import markdown
 from tools.reference.native import native
 from tools.reference.stubs import room_stub, signatures_stub
 
@@ -20,7 +19,7 @@ __all__ = ["FILES", "refresh", "stale"]
 FILES: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
     {
         "index": {"odyssey/table/index.py": index},
-        "markdown": {"docs/ops.md": markdown, "docs/native.md": native},
+        "markdown": {"docs/native.md": native},
         "stubs": {
             "odyssey/backward.pyi": backward_stub,
             "odyssey/table/signatures.pyi": signatures_stub,

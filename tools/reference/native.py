@@ -13,7 +13,7 @@ from odyssey.describe.entries import entries
 from odyssey.errors import OdysseyError
 from odyssey.ops import Row
 
-__all__ = ["native"]
+__all__ = ["calls_of", "native", "way_of"]
 
 _HEAD = """\
 # Native code of ops
@@ -54,11 +54,11 @@ def native() -> str:
     for name, entry in entries().items():
         if entry.row is None:
             continue
-        calls = _calls(entry.row)
+        calls = calls_of(entry.row)
         if calls:
             called[name] = calls
         else:
-            ways[_way(entry.row)].append(name)
+            ways[way_of(entry.row)].append(name)
     lines = [_HEAD]
     for way, names in ways.items():
         lines += [f"## {_WAYS[way]}", "", ", ".join(f"`{name}`" for name in names), ""]
@@ -76,13 +76,14 @@ def _called_lines(called: dict[str, dict[str, str]]) -> Iterator[str]:
             yield f"* `{name}`, by its calls of {', '.join(f'`{c}`' for c in calls)}"
 
 
-def _way(row: Row) -> str:
+def way_of(row: Row) -> str:
+    """Return the way in which a row is compiled: ``scalar``, ``lowering`` or ``decomposition``."""
     if row.lowering is not None:
         return "lowering"
     return "scalar" if row.scalar is not None else "decomposition"
 
 
-def _calls(row: Row) -> dict[str, str]:
+def calls_of(row: Row) -> dict[str, str]:
     """Return the rows that compiled samples of ``row`` call in Python, with the reason."""
     from odyssey.ops import OPS
 
