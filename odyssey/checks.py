@@ -7,6 +7,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ __all__ = [
     "check_flag",
     "check_callable",
     "is_importable",
+    "is_installed",
+    "is_standard_library",
     "error_class_of",
     "check_name",
     "check_number",
@@ -307,6 +310,24 @@ def is_importable(thing: Any) -> bool:
     for name in str(getattr(thing, "__qualname__", "")).split("."):
         found = getattr(found, name, None)
     return found is thing
+
+
+@lru_cache(maxsize=512)
+def is_installed(package: str) -> bool:
+    """Return whether a package lies in ``site-packages`` or ``dist-packages``."""
+    file = getattr(sys.modules.get(package), "__file__", None) or ""
+    return "site-packages" in file or "dist-packages" in file
+
+
+@lru_cache(maxsize=512)
+def is_standard_library(module: str) -> bool:
+    """Return whether a module lies in the standard library, and does not only bear such a name."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:  # a module written in C
+        return True
+    folder = os.path.realpath(os.path.dirname(os.__file__))
+    path = os.path.realpath(file)
+    return path.startswith(folder + os.sep) and "site-packages" not in path[len(folder) :]
 
 
 def __dir__() -> list[str]:

@@ -16,6 +16,7 @@ from odyssey.ops.structure.shape import astype, reshape, shape_of
 from odyssey.spec import Spec
 from odyssey.table.value import NUMBERS, Traced, Value
 from odyssey.tree import paths, unflatten
+from odyssey.tree_objects import HOLE
 
 __all__ = ["ravel_tree", "split_vector"]
 
@@ -27,7 +28,7 @@ def ravel_tree(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
     specs = [Spec(operand.shape, operand.dtype) for operand in operands]
     is_number = [type(leaf) in NUMBERS for _, leaf in named]
     # Without the leaves: the function that rebuilds the tree keeps no arrays alive.
-    skeleton = unflatten(tree, [None] * len(named))
+    skeleton = unflatten(tree, [HOLE] * len(named))
     unravel = partial(_unravel_vector, skeleton, specs, is_number)
     if not specs:
         return np.zeros(0), unravel

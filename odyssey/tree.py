@@ -1,4 +1,11 @@
-"""Trees: nests of dicts, lists, tuples, named tuples and dataclasses, seen as lists of leaves."""
+"""Trees: nests of dicts, lists, tuples, dataclasses and plain objects, seen as lists of leaves.
+
+A plain object is of a class that a user wrote in Python. It is a tree if one of its attributes is
+an array or a Variable, or a container that holds one: these attributes are its children, in the
+order of its ``__dict__`` and then of its slots. Its other attributes are no leaves. A tree that is
+made of it is a copy with the same other attributes; the constructor of the class does not run.
+``od.tree.leaf_type(kind)`` makes the objects of a class leaves.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +15,14 @@ from importlib import import_module
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
 from odyssey.checks import describe_type
 from odyssey.errors import OdysseyError, ShapeError
+from odyssey.tree_objects import (
+    LEAF_TYPES,
+    AttributeRule,
+    array_attributes,
+    is_plain_class,
+)
 from odyssey.tree_rebuild import (
     attributes,
     extra_attributes,
@@ -21,9 +32,11 @@ from odyssey.tree_rebuild import (
 )
 
 __all__ = [
+    "below_objects",
     "children_of",
     "containers",
     "extras_in",
+    "extras_of",
     "flatten",
     "leaf_type",
     "leaves",
@@ -31,6 +44,7 @@ __all__ = [
     "map_tree",
     "paths",
     "ravel",
+    "rebuild",
     "replace_containers",
     "same_tree",
     "unflatten",
@@ -45,8 +59,7 @@ _MAX_DEPTH = 200
 
 
 _PLAIN = dict, list, tuple  # which have no attributes
-# What most leaves are: to find out that they are no container took most of the time of a walk.
-_LEAVES: set[type] = {np.ndarray, np.float64, np.float32, float, int, bool, complex, type(None)}
+_LEAVES = LEAF_TYPES
 
 
 def leaf_type(kind: type) -> None:
@@ -54,7 +67,7 @@ def leaf_type(kind: type) -> None:
     _LEAVES.add(kind)
 
 
-def _children(node: Any) -> list[Any] | None:
+def _children(node: Any, rule: AttributeRule) -> list[Any] | None:
     """The children of a container, or None for a leaf. Dictionaries keep their order."""
     if type(node) in _LEAVES:
         return None
@@ -64,25 +77,34 @@ def _children(node: Any) -> list[Any] | None:
         return list(node)
     if hasattr(type(node), "__dataclass_fields__"):
         return [getattr(node, name) for name in field_names(node)]
-    return None
+    found = rule(node)
+    return None if found is None else list(found.values())
 
 
-def _keys(node: Any) -> list[Any]:
-    """Return the keys, indices or field names of a container's children, in order."""
+def _object_names(node: Any, rule: AttributeRule) -> list[str] | None:
+    """Return the attributes that are the children of a plain object; None for other containers."""
+    if isinstance(node, _PLAIN) or hasattr(type(node), "__dataclass_fields__"):
+        return None
+    return list(rule(node) or ())
+
+
+def _keys(node: Any, rule: AttributeRule) -> list[Any]:
+    """Return the keys, indices or attributes of a container's children, in order."""
     if isinstance(node, dict):
         return list(node)
     if isinstance(node, (list, tuple)):
         return list(namedtuple_fields(node) or range(len(node)))
-    return field_names(node)
+    names = _object_names(node, rule)
+    return field_names(node) if names is None else names
 
 
-def _path_steps(node: Any) -> list[str]:
+def _path_steps(node: Any, rule: AttributeRule) -> list[str]:
     """The ways to the children, as Python writes them."""
     if isinstance(node, dict):
         return [f"[{key!r}]" for key in node]
     if isinstance(node, (list, tuple)) and not namedtuple_fields(node):
         return [f"[{i}]" for i in range(len(node))]
-    return [f".{name}" for name in _keys(node)]
+    return [f".{name}" for name in _keys(node, rule)]
 
 
 def _is_record(node: Any) -> bool:
@@ -95,37 +117,77 @@ def _is_record(node: Any) -> bool:
 # ------------------------------------------------------------------ all leaves
 
 
-def containers(tree: Any) -> Iterator[tuple[Any, list[Any]]]:
+def containers(
+    tree: Any, rule: AttributeRule = array_attributes
+) -> Iterator[tuple[Any, list[Any]]]:
     """Yield each container with all that it holds: names, children, and attributes of its own."""
-    children = _children(tree)
+    children = _children(tree, rule)
     if children is None:
         return
     names = list(tree) if isinstance(tree, dict) else []  # others are called the same in each run
     yield tree, [*names, *children, *chain.from_iterable(attributes(tree))]
     for child in children:
-        yield from containers(child)
+        yield from containers(child, rule)
 
 
-def children_of(node: Any) -> tuple[list[Any], list[Any]]:
+def children_of(node: Any, rule: AttributeRule = array_attributes) -> tuple[list[Any], list[Any]]:
     """Return the keys of a container's children, and the children."""
-    return _keys(node), _children(node) or []
+    return _keys(node, rule), _children(node, rule) or []
 
 
-def extras_in(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def extras_of(node: Any, rule: AttributeRule = array_attributes) -> list[tuple[str, Any]]:
+    """Return the attributes of a container that are no children of it, with their names."""
+    return extra_attributes(node, _object_names(node, rule))
+
+
+def extras_in(
+    tree: Any, prefix: str = "", rule: AttributeRule = array_attributes
+) -> Iterator[tuple[str, Any]]:
     """Yield each attribute of a container that is no child of it, with its path."""
-    children = _children(tree)
+    children = _children(tree, rule)
     if children is None:
         return
     if type(tree) not in _PLAIN:
-        for name, value in extra_attributes(tree):
+        for name, value in extras_of(tree, rule):
             yield f"{prefix}.{name}", value
     if _LEAVES.issuperset(map(type, children)):
         return
-    for step, child in zip(_path_steps(tree), children, strict=True):
-        yield from extras_in(child, prefix + step)
+    for step, child in zip(_path_steps(tree, rule), children, strict=True):
+        yield from extras_in(child, prefix + step, rule)
 
 
-def paths(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def rebuild(node: Any, children: list[Any], rule: AttributeRule = array_attributes) -> Any:
+    """Return a container like ``node`` of other children."""
+    return rebuild_container(node, children, _object_names(node, rule))
+
+
+def below_objects(tree: Any) -> list[bool]:
+    """Return for each leaf whether it is below a plain object.
+
+    >>> below_objects({"w": 1, "b": (2, 3)})
+    [False, False, False]
+    """
+    found: list[bool] = []
+    _append_below(tree, found, False)
+    return found
+
+
+def _append_below(node: Any, found: list[bool], below: bool) -> None:
+    children = _children(node, array_attributes)
+    if children is None:
+        found.append(below)
+        return
+    if _LEAVES.issuperset(map(type, children)) and isinstance(node, _PLAIN):
+        found += [below] * len(children)
+        return
+    below = below or _object_names(node, array_attributes) is not None
+    for child in children:
+        _append_below(child, found, below)
+
+
+def paths(
+    tree: Any, prefix: str = "", rule: AttributeRule = array_attributes
+) -> Iterator[tuple[str, Any]]:
     """Yield each leaf with its path.
 
     Raises:
@@ -134,96 +196,113 @@ def paths(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     >>> list(paths({"w": [1, 2]}))
     [("['w'][0]", 1), ("['w'][1]", 2)]
     """
-    return iter(_collect(tree, _append_paths, prefix))
+    found: list[tuple[str, Any]] = []
+    try:
+        _append_paths(tree, found, prefix, _MAX_DEPTH, rule)
+    except RecursionError as error:
+        raise _cyclic_tree_error(tree, rule, error) from None
+    return iter(found)
 
 
-def leaves(tree: Any) -> list[Any]:
-    """Return the leaves of ``tree`` in order."""
-    children = list(tree.values()) if type(tree) is dict else _children(tree)
+def leaves(tree: Any, rule: AttributeRule = array_attributes) -> list[Any]:
+    """Return the leaves of ``tree`` in order.
+
+    Args:
+        tree: Any tree.
+        rule: Returns for a plain object the attributes that are its children, or None for a leaf.
+    """
+    children = list(tree.values()) if type(tree) is dict else _children(tree, rule)
     if children is None:
         return [tree]
     # The commonest tree, one container, spelled out: a third of the time.
-    return (
-        children
-        if _LEAVES.issuperset(map(type, children))
-        else _collect(tree, _append_leaves, None)
-    )
-
-
-def _collect(tree: Any, find: Callable[..., None], prefix: Any) -> list[Any]:
+    if _LEAVES.issuperset(map(type, children)):
+        return children
     found: list[Any] = []
     try:
-        find(tree, found, prefix, _MAX_DEPTH)
+        _append_leaves_of(children, found, _MAX_DEPTH, rule)
     except RecursionError as error:
-        raise _cyclic_tree_error(tree, error) from None
+        raise _cyclic_tree_error(tree, rule, error) from None
     return found
 
 
-def _append_leaves(node: Any, found: list[Any], prefix: None, left: int) -> None:
-    children = _children(node)
-    if children is None:
-        found.append(node)
-        return
+def _append_leaves_of(
+    children: list[Any], found: list[Any], left: int, rule: AttributeRule
+) -> None:
+    """Append the leaves of the children of a container."""
     if not left:
         raise RecursionError
     if _LEAVES.issuperset(map(type, children)):
         found += children
         return
     for child in children:
-        if type(child) in _LEAVES:
+        if type(child) in _LEAVES or (inner := _children(child, rule)) is None:
             found.append(child)
         else:
-            _append_leaves(child, found, prefix, left - 1)
+            _append_leaves_of(inner, found, left - 1, rule)
 
 
-def _append_paths(node: Any, found: list[tuple[str, Any]], prefix: str, left: int) -> None:
-    children = _children(node)
+def _append_paths(
+    node: Any, found: list[tuple[str, Any]], prefix: str, left: int, rule: AttributeRule
+) -> None:
+    children = _children(node, rule)
     if children is None:
         found.append((prefix, node))
         return
     if not left:
         raise RecursionError
-    for step, child in zip(_path_steps(node), children, strict=True):
-        _append_paths(child, found, prefix + step, left - 1)
+    for step, child in zip(_path_steps(node, rule), children, strict=True):
+        _append_paths(child, found, prefix + step, left - 1, rule)
 
 
-def _cyclic_tree_error(tree: Any, error: RecursionError | None = None) -> Exception:
+def _cyclic_tree_error(
+    tree: Any, rule: AttributeRule, error: RecursionError | None = None
+) -> Exception:
     """The error for a tree that has no end, or hardly one; ``error`` where it is neither."""
-    depth = _depth(tree)
-    if depth is not None and depth <= _MAX_DEPTH and error is not None:
+    depth, cycle = _depth(tree, rule)
+    if cycle is None and depth <= _MAX_DEPTH and error is not None:
         return error  # the stack was nearly full when we were called
-    which = "holds itself" if depth is None else f"is deeper than {_MAX_DEPTH} containers"
+    which = f"is deeper than {_MAX_DEPTH} containers"
+    if cycle is not None:
+        where, name = cycle
+        which = f"holds itself: {name} is {where or 'the tree'} again"
     return OdysseyError(
-        f"a tree, which is {describe_type(tree)}, {which}; pass a nest of dicts, lists, tuples "
-        "and dataclasses that ends"
+        f"a tree, which is {describe_type(tree)}, {which}; pass a nest of dicts, lists, tuples, "
+        "dataclasses and objects that ends"
     )
 
 
-def _depth(tree: Any) -> int | None:
-    """How many containers are in one another; None for a tree that holds itself."""
-    above: set[int] = set()  # the containers that we are in
+def _depth(tree: Any, rule: AttributeRule) -> tuple[int, tuple[str, str] | None]:
+    """How many containers are in one another; and two paths of one, if it holds itself."""
+    above: dict[int, str] = {}  # the containers that we are in, by id, and their paths
     done: set[int] = set()
-    todo, deepest = [(tree, False)], 0
+    todo, deepest = [(tree, "", False)], 0
     while todo:
-        node, left = todo.pop()
+        node, path, left = todo.pop()
         if left:
-            above.discard(id(node))
+            del above[id(node)]
             done.add(id(node))
         elif id(node) in above:
-            return None
-        elif id(node) not in done and (children := _children(node)):
-            above.add(id(node))
+            return deepest, (above[id(node)], path)
+        elif id(node) not in done and (children := _children(node, rule)):
+            above[id(node)] = path
             deepest = max(deepest, len(above))
-            todo.append((node, True))
-            todo += [(child, False) for child in children]
-    return deepest
+            todo.append((node, path, True))
+            steps = _path_steps(node, rule)
+            found = zip(steps, children, strict=True)
+            todo += [(child, path + step, False) for step, child in found]
+    return deepest, None
 
 
-def unflatten(tree: Any, values: list[Any]) -> Any:
+def unflatten(tree: Any, values: list[Any], rule: AttributeRule = array_attributes) -> Any:
     """Return a tree of the shape of ``tree`` with ``values`` as its leaves.
 
     Dictionaries, lists and tuples of classes of their own keep these, and what else they hold;
-    dataclasses are made anew, without their constructors.
+    dataclasses and plain objects are made anew, without their constructors.
+
+    Args:
+        tree: Any tree.
+        values: A value for each of its leaves.
+        rule: See ``leaves``.
 
     Raises:
         OdysseyError: when there are more or fewer values than leaves.
@@ -232,12 +311,12 @@ def unflatten(tree: Any, values: list[Any]) -> Any:
     usual = type(tree) is dict and 0 < len(tree) == len(values)
     if usual and _LEAVES.issuperset(map(type, tree.values())):
         return dict(zip(tree, values, strict=True))
-    children = _children(tree)
+    children = _children(tree, rule)
     if children and len(children) == len(values) and _LEAVES.issuperset(map(type, children)):
-        return rebuild_container(tree, list(values))
+        return rebuild_container(tree, list(values), _object_names(tree, rule))
     supply = iter(values)
     try:
-        result = _rebuild_tree(tree, supply, _MAX_DEPTH)
+        result = _rebuild_tree(tree, supply, _MAX_DEPTH, rule)
     except _TooFewError:
         raise OdysseyError(f"unflatten: {len(values)} values are too few for this tree") from None
     if next(supply, _MISSING) is not _MISSING:
@@ -253,14 +332,13 @@ class _TooFewError(Exception):
 
 
 # No closure of ``unflatten``: one that calls itself is a cycle, and would keep the values alive.
-def _rebuild_tree(node: Any, supply: Iterator[Any], left: int) -> Any:
-    children = _children(node)
+def _rebuild_tree(node: Any, supply: Iterator[Any], left: int, rule: AttributeRule) -> Any:
+    children = _children(node, rule)
     if children is not None:
         if not left:
-            raise _cyclic_tree_error(node)
-        return rebuild_container(
-            node, [_rebuild_tree(child, supply, left - 1) for child in children]
-        )
+            raise _cyclic_tree_error(node, rule)
+        values = [_rebuild_tree(child, supply, left - 1, rule) for child in children]
+        return rebuild_container(node, values, _object_names(node, rule))
     value = next(supply, _MISSING)
     if value is _MISSING:
         raise _TooFewError
@@ -303,7 +381,14 @@ def _single_leaf(values: list[Any]) -> Any:
 # ------------------------------------------------------------------ two trees
 
 
-def same_tree(who: str, what: str, tree: Any, given: Any, where: str = "") -> list[Any]:
+def same_tree(
+    who: str,
+    what: str,
+    tree: Any,
+    given: Any,
+    where: str = "",
+    rule: AttributeRule = array_attributes,
+) -> list[Any]:
     """The leaves of ``given``, a tree like ``tree``, in the order of those of ``tree``.
 
     Dictionaries go by key, not by order: two orders of the same names would pair the wrong arrays.
@@ -314,6 +399,7 @@ def same_tree(who: str, what: str, tree: Any, given: Any, where: str = "") -> li
         tree: Any tree.
         given: A tree with the same containers; a list of numbers may stand for an array.
         where: The path of ``tree`` in a larger one.
+        rule: See ``leaves``.
 
     Raises:
         ShapeError: where the trees differ.
@@ -323,15 +409,15 @@ def same_tree(who: str, what: str, tree: Any, given: Any, where: str = "") -> li
     """
     found: list[Any] = []
     try:
-        _match_leaves(tree, given, (), found, _MAX_DEPTH)
+        _match_leaves(tree, given, (), found, _MAX_DEPTH, rule)
     except _DifferError as error:
         where += _format_path(error.args)
         raise ShapeError(
-            f"{who}: the {what} came as a tree of {len(leaves(given))} leaves for one of "
-            f"{len(leaves(tree))}; the trees differ at {where or 'the root'}"
+            f"{who}: the {what} came as a tree of {len(leaves(given, rule))} leaves for one of "
+            f"{len(leaves(tree, rule))}; the trees differ at {where or 'the root'}"
         ) from None
     except RecursionError as error:
-        raise _cyclic_tree_error(tree, error) from None
+        raise _cyclic_tree_error(tree, rule, error) from None
     return found
 
 
@@ -344,61 +430,86 @@ def _format_path(where: Any) -> str:
     path = ""
     while where:
         where, node, key = where
-        keys = _keys(node)
-        path = (_path_steps(node)[keys.index(key)] if key in keys else f"[{key!r}]") + path
+        keys = _keys(node, array_attributes)
+        steps = _path_steps(node, array_attributes)
+        other = f".{key}" if _object_names(node, array_attributes) else f"[{key!r}]"
+        path = (steps[keys.index(key)] if key in keys else other) + path
     return path
 
 
-def _match_leaves(node: Any, given: Any, where: Any, found: list[Any], left: int) -> None:
+def _match_leaves(
+    node: Any, given: Any, where: Any, found: list[Any], left: int, rule: AttributeRule
+) -> None:
     """Find what stands in ``given`` where ``node`` has its leaves."""
-    children = _children(node)
+    children = _children(node, rule)
     if children is None:
-        if _children(given) is not None and type(given) not in (list, tuple):
+        if _children(given, rule) is not None and type(given) not in (list, tuple):
             raise _DifferError(*where)
         found.append(given)
         return
-    others = _children(given)
-    if others is None:
+    keys = _keys(node, rule)
+    by_key = _given_children(node, keys, given, rule)
+    if by_key is None:
         raise _DifferError(*where)
     if not left:
         raise RecursionError
-    keys = _keys(node)
     if _is_record(node) != _is_record(given):
         raise _DifferError(where, node, keys[0] if keys else 0)
-    by_key = dict(zip(_keys(given), others, strict=True))
     if odd := by_key.keys() ^ set(keys):
         raise _DifferError(where, node if odd & set(keys) else given, min(odd, key=str))
     for key, child in zip(keys, children, strict=True):
-        _match_leaves(child, by_key[key], (where, node, key), found, left - 1)
+        _match_leaves(child, by_key[key], (where, node, key), found, left - 1, rule)
 
 
-def map_tree(fn: Callable[..., Any], tree: Any, *others: Any) -> Any:
+def _given_children(
+    node: Any, keys: list[Any], given: Any, rule: AttributeRule
+) -> dict[Any, Any] | None:
+    """Return the children of the counterpart of a container by key; None for a leaf."""
+    if _object_names(node, rule) is not None and is_plain_class(type(given)):
+        # An attribute that stands for an array may be None, say, as a gradient may be.
+        more = rule(given) or {}
+        return {name: v for name, v in attributes(given) if name in more or name in keys}
+    others = _children(given, rule)
+    if others is None:
+        return None
+    return dict(zip(_keys(given, rule), others, strict=True))
+
+
+def map_tree(
+    fn: Callable[..., Any], tree: Any, *others: Any, rule: AttributeRule = array_attributes
+) -> Any:
     """Apply ``fn`` to the corresponding leaves of trees of one structure.
 
     >>> map_tree(lambda a, b: a + b, {"w": 1, "b": (2, 3)}, {"w": 10, "b": (20, 30)})
     {'w': 11, 'b': (22, 33)}
     """
-    columns = [leaves(tree), *(same_tree("map_tree", "leaves", tree, o) for o in others)]
-    return unflatten(tree, [fn(*row) for row in zip(*columns, strict=True)])
+    columns = [
+        leaves(tree, rule),
+        *(same_tree("map_tree", "leaves", tree, o, rule=rule) for o in others),
+    ]
+    return unflatten(tree, [fn(*row) for row in zip(*columns, strict=True)], rule)
 
 
-def replace_containers(tree: Any, replacement: Callable[[Any], Any]) -> Any:
+def replace_containers(
+    tree: Any, replacement: Callable[[Any], Any], rule: AttributeRule = array_attributes
+) -> Any:
     """Return ``tree`` with other leaves or containers in the place of some of its containers.
 
     Args:
         tree: A tree that ends; see ``leaves``.
         replacement: Called with each container, outer ones first; None keeps it.
+        rule: See ``leaves``.
     """
-    children = _children(tree)
+    children = _children(tree, rule)
     if children is None:
         return tree
     other = replacement(tree)
     if other is not None:
         return other
-    others = [replace_containers(child, replacement) for child in children]
+    others = [replace_containers(child, replacement, rule) for child in children]
     if all(new is old for new, old in zip(others, children, strict=True)):
         return tree
-    return rebuild_container(tree, others)
+    return rebuild_container(tree, others, _object_names(tree, rule))
 
 
 # ------------------------------------------------------------------ one vector

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from copy import copy
 from types import MemberDescriptorType
 from typing import Any
@@ -14,6 +14,7 @@ __all__ = [
     "attributes",
     "extra_attributes",
     "field_names",
+    "is_cached_property",
     "namedtuple_fields",
     "rebuild_container",
 ]
@@ -35,8 +36,16 @@ def namedtuple_fields(node: Any) -> tuple[str, ...]:
     return names if type(names) is tuple and len(names) == len(node) else ()
 
 
-def rebuild_container(node: Any, values: list[Any]) -> Any:
-    """A container like ``node`` of other children."""
+def rebuild_container(node: Any, values: list[Any], names: Iterable[str] | None = None) -> Any:
+    """A container like ``node`` of other children.
+
+    Args:
+        node: The container.
+        values: The children.
+        names: The attributes that are the children of a plain object; None for other containers.
+    """
+    if names is not None:
+        return _rebuild_plain_object(node, names, values)
     if type(node) is dict:
         return dict(zip(node, values, strict=True))
     if type(node) is list:
@@ -113,6 +122,20 @@ def _rebuild_dataclass(node: Any, values: list[Any]) -> Any:
     return _drop_cached(made) if more else made
 
 
+def _rebuild_plain_object(node: Any, names: Iterable[str], values: list[Any]) -> Any:
+    """An object of the same class with other children; its constructor does not run."""
+    made = object.__new__(type(node))
+    _copy_attributes(made, node)
+    room = _instance_dict(made)
+    slots = {slot.__name__: slot for slot in _slots(type(node)) if slot.__name__ not in room}
+    for name, value in zip(names, values, strict=True):
+        if name in room:
+            room[name] = value
+        else:
+            slots[name].__set__(made, value)
+    return _drop_cached(made)
+
+
 # ------------------------------------------------------------------ attributes
 
 
@@ -164,7 +187,7 @@ def _backing_attributes(node: Any, name: str) -> list[str]:
     return [n for n, v in attributes(node) if v is value and n.endswith(name)]
 
 
-def _is_cached_property(kind: type, name: str) -> bool:
+def is_cached_property(kind: type, name: str) -> bool:
     """Return whether an attribute is a ``cached_property``, or a descriptor like it."""
     by_class = _class_attribute(kind, name)
     descriptor = type(by_class)
@@ -179,7 +202,7 @@ def _drop_cached(made: Any) -> Any:
         kind = type(made)
         fields = getattr(kind, "__dataclass_fields__", ())
         for name in [
-            name for name in room if name not in fields and _is_cached_property(kind, name)
+            name for name in room if name not in fields and is_cached_property(kind, name)
         ]:
             del room[name]
     return made
@@ -193,8 +216,13 @@ def attributes(node: Any) -> Iterator[tuple[str, Any]]:
             yield slot.__name__, held
 
 
-def extra_attributes(node: Any) -> list[tuple[str, Any]]:
-    """The attributes of a container that are no children of it, nor computed of these."""
+def extra_attributes(node: Any, children: Collection[str] | None = None) -> list[tuple[str, Any]]:
+    """The attributes of a container that are no children of it, nor computed of these.
+
+    Args:
+        node: The container.
+        children: The attributes that are the children of a plain object.
+    """
     kind = type(node)
     found = list(attributes(node))
     if not found:
@@ -202,12 +230,14 @@ def extra_attributes(node: Any) -> list[tuple[str, Any]]:
     inner: set[str] = set()
     if isinstance(node, dict):
         inner.update(n for n, v in found if dict.get(node, n) is v)
-    if not isinstance(node, (dict, list, tuple)):
+    if children is not None:
+        inner.update(children)
+    elif not isinstance(node, (dict, list, tuple)):
         names = field_names(node)
         inner.update(
             names, *[_backing_attributes(node, name) for name in _data_descriptors(kind, names)]
         )
-    return [(n, v) for n, v in found if n not in inner and not _is_cached_property(kind, n)]
+    return [(n, v) for n, v in found if n not in inner and not is_cached_property(kind, n)]
 
 
 def __dir__() -> list[str]:

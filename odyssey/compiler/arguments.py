@@ -17,6 +17,7 @@ from odyssey.graph.graph import Graph
 from odyssey.sparse_rows import SparseRows
 from odyssey.table.value import Mark, Symbol, Value, array_of, is_trainable
 from odyssey.tree import children_of, extras_in, leaves, paths
+from odyssey.tree_objects import no_attributes
 from odyssey.tree_rebuild import extra_attributes
 from odyssey.variable import Variable
 
@@ -90,7 +91,7 @@ def abstract_signature(value: Any) -> Any:
 
 def _signature_of_container(value: Any) -> Any:
     """Return the signature of a container of a user's class; extra attributes are static values."""
-    keys, parts = children_of(value)
+    keys, parts = children_of(value, no_attributes)
     names = tuple(map(_key_signature, keys)) if isinstance(value, dict) else len(parts)
     more = tuple([name for name, _ in extra_attributes(value)])
     return (type(value), names, more, *map(abstract_signature, parts))
@@ -120,7 +121,7 @@ def is_input(leaf: Any) -> bool:
 
 def input_leaves(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
     """Return the leaves that are inputs of a graph, in order."""
-    return list(filter(is_input, leaves((args, named))))
+    return list(filter(is_input, leaves((args, named), no_attributes)))
 
 
 def cache_key(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
@@ -145,7 +146,7 @@ def unsupported_argument(args: tuple[Any, ...], named: dict[str, Any]) -> str | 
             return "an argument is a result on a tape"
         if type(leaf) not in (ndarray, Variable) and not isinstance(leaf, np.generic):
             return f"an argument is {describe_type(leaf)}, which is more than an array"
-    for path, value in extras_in((args, named)):
+    for path, value in extras_in((args, named), rule=no_attributes):
         if type(value) not in _PLAIN_TYPES and not path.endswith(".__orig_class__"):
             return f"an argument has an attribute of its own, {path.rpartition('.')[2]}"
     return None
@@ -156,7 +157,7 @@ def number_leaves(
 ) -> list[tuple[str, int, int | float]]:
     """Return the Python numbers among the arguments: path, index among all leaves, and number."""
     try:
-        found = enumerate(_unique_paths(paths((args, named))))
+        found = enumerate(_unique_paths(paths((args, named), rule=no_attributes)))
         return [(path, k, leaf) for k, (path, leaf) in found if type(leaf) in (int, float)]
     except Exception:  # a container that raises when it is iterated
         return []
@@ -168,7 +169,7 @@ def program_arguments(
     """Return the arguments of a program: the inputs, then the numbers at some leaf indices."""
     given = input_leaves(args, named)
     if places:
-        found = leaves((args, named))
+        found = leaves((args, named), no_attributes)
         given += [found[k] for k in places]
     return given
 
@@ -179,7 +180,7 @@ def receiver_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
     for one in args:
         if type(one) in _PLAIN_TYPES or isinstance(one, (*ARRAY_LIKE, Value)):
             break
-        parts = leaves(one)
+        parts = leaves(one, no_attributes)
         if len(parts) != 1 or parts[0] is not one:
             break
         count += 1
@@ -201,10 +202,10 @@ def static_values(args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any
     """Return the static values by path; -0.0, 0.0, 0 and False are four values."""
     found = {
         path: _static_value(leaf)
-        for path, leaf in _unique_paths(paths((args, named)))
+        for path, leaf in _unique_paths(paths((args, named), rule=no_attributes))
         if not is_input(leaf)
     }
-    for path, value in _unique_paths(extras_in((args, named))):
+    for path, value in _unique_paths(extras_in((args, named), rule=no_attributes)):
         found[f"{path}, an attribute"] = _static_value(value)
     return found
 
@@ -226,7 +227,7 @@ def _unique_paths(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]
 def refuse_unhashable(args: tuple[Any, ...], named: dict[str, Any]) -> None:
     """Raise DTypeError for an argument that is neither an array nor hashable."""
     try:
-        given = [*paths(list(args)), *paths(named)]
+        given = [*paths(list(args), rule=no_attributes), *paths(named, rule=no_attributes)]
     except Exception:  # an untrusted container: the run will show whether that matters
         return
     for path, leaf in given:

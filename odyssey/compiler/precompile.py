@@ -13,6 +13,7 @@ from odyssey.graph.graph import Graph, Instruction, Ref, ScalarInput, Splat
 from odyssey.spec import Spec
 from odyssey.table.value import Symbol, Value, array_of, free_id, make_value
 from odyssey.tree import leaves, map_tree, unflatten
+from odyssey.tree_objects import no_attributes
 from odyssey.variable import Variable
 
 __all__ = ["expected_result", "fill_specs", "start_optimizers"]
@@ -20,7 +21,7 @@ __all__ = ["expected_result", "fill_specs", "start_optimizers"]
 
 def fill_specs(tree: Any) -> Any:
     """Return a tree with an array, whose elements nobody reads, for each spec."""
-    return map_tree(_fill_spec, tree)
+    return map_tree(_fill_spec, tree, rule=no_attributes)
 
 
 def _fill_spec(leaf: Any) -> Any:

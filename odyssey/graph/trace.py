@@ -57,6 +57,7 @@ from odyssey.table.value import (
     recording_attribute,
 )
 from odyssey.tree import containers, leaves, map_tree
+from odyssey.tree_objects import READ_OBJECTS, no_attributes
 from odyssey.variable import Variable
 from odyssey.variable.numpy_calls import call_ufunc
 
@@ -78,6 +79,7 @@ class Trace:
         find_stored: Returns the values that the function stored in objects of Python, which each
             run stores anew; they are outputs behind those of the result.
         stored: These values.
+        read_objects: The plain objects that were read as trees, with all their attributes.
         value_dependent: Returns the positions of the operands of a call whose values its row needs.
     """
 
@@ -95,6 +97,7 @@ class Trace:
         self.scalar_inputs: dict[int, Weak] = {}
         self.value_dependent: Callable[..., Any] = lambda row, values, options: ()
         self.find_stored: Callable[[], list[Any]] = list
+        self.read_objects: list[Any] = []
         self.stored: list[Any] = []
         # Variables: states, current values and gradients by id of the Variable.
         self._states: dict[tuple[int, str], State] = {}
@@ -120,9 +123,10 @@ class Trace:
         set_store(self)
         enter_scope(Boundary())
         np.seterr(all="ignore")  # the run will warn
+        READ_OBJECTS.set(self.read_objects)
         self._labels.names = captured_names_or_none(fn)
-        args, named = map_tree(self._argument, (args, named))
-        before = list(containers((args, named)))
+        args, named = map_tree(self._argument, (args, named), rule=no_attributes)
+        before = list(containers((args, named), no_attributes))
         result = fn(*args, **named)
         self.stored = self.find_stored()
         returned = (result, self.stored) if self.stored else result
@@ -135,7 +139,7 @@ class Trace:
         for held in (self._states, self._current, self._grads, self._made_once, self._constants):
             held.clear()
         self._deferred_groups.clear()
-        self.find_stored, self.stored = list, []
+        self.find_stored, self.stored, self.read_objects = list, [], []
         self._arguments.clear()
         self.scalar_inputs.clear()
 
@@ -166,7 +170,7 @@ class Trace:
     def _check_containers(self, before: list[tuple[Any, list[Any]]], result: Any) -> None:
         """Note where the containers of arguments were written to, or are returned."""
         for container, held in before:
-            now = next(containers(container))[1]
+            now = next(containers(container, no_attributes))[1]
             if len(now) != len(held) or not all(map(is_, now, held)):
                 self.only_eagerly("it writes to an argument")
         make_result_concrete(result, self.scalar_inputs.values())
@@ -317,11 +321,15 @@ class Trace:
         Its dtype is that of ``np.asarray``, in which Python's numbers are not weak. Nests that an
         eager call refuses, as with a Variable whose gradient would be lost, are returned unchanged.
         """
-        items = leaves(nest)
+        items = leaves(nest, no_attributes)
         variables = [item for item in items if isinstance(item, Value)]
         if not any(isinstance(item, Symbol) for item in items) and not variables:
             return nest
-        return array(map_tree(_element, nest)) if all(map(is_constant, variables)) else nest
+        return (
+            array(map_tree(_element, nest, rule=no_attributes))
+            if all(map(is_constant, variables))
+            else nest
+        )
 
     def eager_class(self, symbol: TracedArray) -> Any:
         """Return the class that a value will have in an eager run."""

@@ -8,8 +8,7 @@ from typing import Any
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.spec import spec_of
 from odyssey.table.value import Symbol, Weak
-from odyssey.tree import containers
-from odyssey.tree_rebuild import extra_attributes
+from odyssey.tree import containers, extras_of
 
 __all__ = [
     "is_weak",
@@ -51,7 +50,7 @@ def make_result_concrete(result: Any, numbers: Iterable[Any]) -> None:
     """
     for container, items in containers(result):
         concrete(items, "it is returned")
-        if extra_attributes(container):
+        if extras_of(container):
             concrete(list(numbers), "an attribute of what is returned may hold it")
 
 

@@ -12,11 +12,11 @@ from odyssey import ops
 from odyssey.checks import check_flag, check_number, format_value
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
+from odyssey.optim.groups import parameter_paths
 from odyssey.optim.rule import weak_factor
 from odyssey.sparse_rows import SparseRows
 from odyssey.table.store import MEMORY, operand_of, store
 from odyssey.table.value import Symbol
-from odyssey.tree import paths
 from odyssey.variable import Variable
 
 __all__ = ["clip_grad_global_norm", "clip_grad_norm", "clip_grad_value"]
@@ -131,7 +131,7 @@ def clip_grad_global_norm(
 
 def _params_with_gradients(who: str, params: Any) -> list[Variable]:
     found = []
-    for path, p in paths(params):
+    for path, p in parameter_paths(params):
         if not isinstance(p, Variable):
             raise DTypeError(f"{who}: {path or 'params'} is {format_value(p)}; pass Variables")
         if p.requires_grad and p.grad is not None:

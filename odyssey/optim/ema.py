@@ -13,11 +13,12 @@ from odyssey.devices.commit import Plan, commit
 from odyssey.devices.stateful import Stateful
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.optim.groups import parameter_paths
 from odyssey.optim.rule import weak_factor
 from odyssey.table.scope import no_grad
 from odyssey.table.store import MEMORY, numbers_of, store
 from odyssey.table.value import assign_plan
-from odyssey.tree import paths, unflatten
+from odyssey.tree import map_tree
 from odyssey.variable import Variable
 
 __all__ = ["EMA"]
@@ -53,7 +54,7 @@ class EMA(Stateful):
 
     def __init__(self, params: Any, decay: float = 0.999) -> None:
         self.decay = check_number("EMA", "decay", decay, "[0, 1]")
-        found = list(paths(params))
+        found = parameter_paths(params)
         for path, leaf in found:
             if not isinstance(leaf, Variable) or leaf.dtype.kind not in "fc" or not leaf.is_leaf:
                 raise DTypeError(
@@ -65,7 +66,8 @@ class EMA(Stateful):
             Variable(_wide(numbers_of("EMA", p)), name=f"{p.name or path or 'params'}.average")
             for path, p in found
         ]
-        self.averages = unflatten(params, self._averages)
+        averages = {id(p): average for p, average in zip(self._params, self._averages, strict=True)}
+        self.averages = map_tree(lambda leaf: averages.get(id(leaf), leaf), params)
 
     def update(self) -> None:
         """Move each average to ``decay * average + (1 - decay) * parameter``."""

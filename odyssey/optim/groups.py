@@ -19,7 +19,8 @@ from odyssey.suggestions import keyword_hint
 from odyssey.table.signature import parameters_of
 from odyssey.table.store import MEMORY, Store, store
 from odyssey.table.value import is_trainable
-from odyssey.tree import paths
+from odyssey.tree import below_objects, paths
+from odyssey.tree_objects import array_attributes
 from odyssey.variable import Variable
 
 __all__ = ["Group", "check_form", "count_text", "defaults_of", "groups_of"]
@@ -214,6 +215,8 @@ def _as_tree(who: str, params: Any) -> Any:
     """Return parameters as a tree; any other iterable becomes a list."""
     if isinstance(params, (dict, list, tuple, Variable)) or is_dataclass(params):
         return params
+    if not hasattr(type(params), "__iter__") and array_attributes(params) is not None:
+        return params
     alone = isinstance(params, (str, bytes, *ARRAY_LIKE))
     if alone or not hasattr(type(params), "__iter__"):
         raise DTypeError(
@@ -232,7 +235,7 @@ def _are_groups(params: Any) -> bool:
 def _parameters(who: str, params: Any, prefix: str) -> tuple[list[Variable], list[str]]:
     """Return the Variables of a tree or an iterable, and their paths for messages."""
     params = _as_tree(who, params)
-    named = list(paths(params, prefix))
+    named = parameter_paths(params, prefix)
     if not named:
         raise OdysseyError(f"{who}: there are no parameters{' in ' + prefix if prefix else ''}")
     found: list[Variable] = []
@@ -244,6 +247,26 @@ def _parameters(who: str, params: Any, prefix: str) -> tuple[list[Variable], lis
             )
         found.append(p)
     return found, [path for path, _ in named]
+
+
+def parameter_paths(params: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """Return the leaves of a tree of parameters, with their paths.
+
+    Below a plain object these are trainable Variables alone, each once: a model may hold constants,
+    and one weight as two attributes.
+    """
+    named = list(paths(params, prefix))
+    found, known = [], set()
+    for (path, leaf), below in zip(named, below_objects(params), strict=True):
+        if below and (id(leaf) in known or not _is_parameter(leaf)):
+            continue
+        known.add(id(leaf))
+        found.append((path, leaf))
+    return found
+
+
+def _is_parameter(leaf: Any) -> bool:
+    return isinstance(leaf, Variable) and is_trainable(leaf)
 
 
 def _refuse_duplicates(who: str, groups: list[Group]) -> None:

@@ -14,11 +14,11 @@ from odyssey.devices.stateful import Stateful
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, MissingGradientError, OdysseyError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
+from odyssey.optim.groups import parameter_paths
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Array
 from odyssey.table.store import numbers_of, store
 from odyssey.table.value import assign_plan, is_trainable
-from odyssey.tree import paths
 from odyssey.variable import Variable
 
 __all__ = ["LBFGS"]
@@ -87,7 +87,7 @@ class LBFGS(Stateful):
         if line_search_fn is not None:
             check_choice(who, "line_search_fn", line_search_fn, ("strong_wolfe",))
         self.line_search_fn = line_search_fn
-        found = list(paths(params))
+        found = parameter_paths(params)
         for path, leaf in found:
             if not isinstance(leaf, Variable) or not is_trainable(leaf):
                 raise DTypeError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from odyssey.errors import DTypeError
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Shape
 from odyssey.table.real_operands import real_dtype
+from odyssey.table.tree_sources import fixed_leaves
 from odyssey.table.value import NUMBERS, Symbol, Value
 from odyssey.tree import leaves, same_tree, unflatten
 
@@ -73,11 +74,14 @@ class Rule:
         return shape if self.slot_shape is None else self.slot_shape(slot, shape)
 
     def init(self, params: Any) -> list[State]:
-        """Return the state before the first step: one record for each leaf, in order."""
-        _check_arrays("init: params", leaves(params))
+        """Return the state before the first step: one record for each leaf, in order.
+
+        Constants, integers and numbers below a plain object have none: no step moves them.
+        """
+        flat = _without(fixed_leaves(params, leaves(params)), leaves(params))
+        _check_arrays("init: params", flat)
         return [
-            {"steps": 0} | {slot: self._first_slot(slot, p) for slot in self.slots}
-            for p in leaves(params)
+            {"steps": 0} | {slot: self._first_slot(slot, p) for slot in self.slots} for p in flat
         ]
 
     def _first_slot(self, slot: str, p: Any) -> Any:
@@ -94,8 +98,10 @@ class Rule:
         >>> rule.update({"w": np.array([4.0])}, rule.init(params), params)
         ({'w': array([1.])}, [{'steps': 1}])
         """
-        gradients = same_tree("update", "gradients", params, grads)
-        flat = leaves(params)
+        every = leaves(params)
+        fixed = fixed_leaves(params, every)
+        gradients = _without(fixed, same_tree("update", "gradients", params, grads))
+        flat = _without(fixed, every)
         _check_arrays("update: params", flat)
         _check_arrays("update: gradients", gradients)
         if not isinstance(state, (list, tuple)) or len(state) != len(flat):
@@ -105,7 +111,9 @@ class Rule:
         columns = zip(gradients, state, flat, strict=True)
         results = [self._leaf(g, s, p) for g, s, p in columns]
         new_state = [s | {"steps": ops.add(s["steps"], 1)} for _, s in results]
-        return unflatten(params, [p for p, _ in results]), new_state
+        moved = iter([p for p, _ in results])
+        new = [p if k in fixed else next(moved) for k, p in enumerate(every)]
+        return unflatten(params, new), new_state
 
     def update_rows(self, grad: SparseRows, state: State, p: Any) -> tuple[Any, State]:
         """Return a parameter and its state after a step that moves the rows of ``grad`` alone.
@@ -156,6 +164,11 @@ class Rule:
         return _complex_from_parts(p, q), real | {
             s: _complex_from_parts(real[s], imag[s]) for s in self.slots
         }
+
+
+def _without(fixed: Container[int], flat: list[Any]) -> list[Any]:
+    """Return the leaves that are not fixed; see ``fixed_leaves``."""
+    return [leaf for k, leaf in enumerate(flat) if k not in fixed] if fixed else flat
 
 
 def _check_arrays(what: str, values: list[Any]) -> None:

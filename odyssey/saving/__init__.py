@@ -21,11 +21,12 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
 
     Args:
         path: The path of the file, which must end in ``.npz``.
-        tree: Any nest of dicts, lists, tuples and dataclasses of Variables that are leaves or
-            constants, arrays, numbers, text, None, optimizers, schedules and NumPy's random
-            generators. For an optimizer, its settings and state are saved; its parameters are saved
-            where the tree holds them. Gradients are not saved, nor how many generators a generator
-            has spawned.
+        tree: Any nest of dicts, lists, tuples, dataclasses and plain objects of Variables that are
+            leaves or constants, arrays, numbers, text, None, optimizers, schedules and NumPy's
+            random generators. Of a plain object the attributes that are such values, or hold
+            nothing else, are saved; functions and the like are not. For an optimizer, its settings
+            and state are saved; its parameters are saved where the tree holds them. Gradients are
+            not saved, nor how many generators a generator has spawned.
 
     Raises:
         DTypeError, UntrackedError: if a leaf cannot be saved; the message has its path.
@@ -95,7 +96,7 @@ def load(path: str | os.PathLike[str], like: Any = None, *, missing: str = "erro
     """
     from odyssey.checks import check_choice
     from odyssey.saving.archive import open_archive, validate_path
-    from odyssey.saving.leaf_kinds import named_leaves, refuse_in_trace
+    from odyssey.saving.leaf_kinds import named_leaves, refuse_in_trace, saved_attributes
     from odyssey.saving.node_format import SavedTree
     from odyssey.saving.restoring import Restorer, open_empty_lists
     from odyssey.tree import unflatten
@@ -111,7 +112,7 @@ def load(path: str | os.PathLike[str], like: Any = None, *, missing: str = "erro
             return saved.all()
         restorer = Restorer()
         values = restorer.read(saved, wanted, missing == "keep")
-    result = unflatten(like, values)
+    result = unflatten(like, values, saved_attributes)
     restorer.commit()
     return result
 

@@ -16,9 +16,20 @@ from odyssey.optim import Optimizer
 from odyssey.optim.schedules import Schedule
 from odyssey.table.store import store
 from odyssey.tree import paths
+from odyssey.tree_objects import holds_arrays, is_plain_class
+from odyssey.tree_rebuild import attributes, is_cached_property
 from odyssey.variable import Variable
 
-__all__ = ["class_of", "format_few", "leaf_kind", "named_leaves", "refuse_in_trace", "state_of"]
+__all__ = [
+    "EmptyList",
+    "class_of",
+    "format_few",
+    "leaf_kind",
+    "named_leaves",
+    "refuse_in_trace",
+    "saved_attributes",
+    "state_of",
+]
 
 # The default repr of a key contains its address.
 _ADDRESS = re.compile(r"\[<[^\[]* at 0x[0-9A-Fa-f]+>\]")
@@ -26,6 +37,55 @@ _ADDRESS = re.compile(r"\[<[^\[]* at 0x[0-9A-Fa-f]+>\]")
 _SET = re.compile(r"[\[( ]frozenset\(\{[^{}]*,")
 
 _PLAIN = (type(None), bool, int, float, complex, str)
+
+
+def saved_attributes(node: Any) -> dict[str, Any] | None:
+    """Return the attributes of a plain object that are saved: all that a tree may hold."""
+    return _saved_attributes(node, set())
+
+
+def _saved_attributes(node: Any, known: set[int]) -> dict[str, Any] | None:
+    kind = type(node)
+    if not is_plain_class(kind):
+        return None
+    known.add(id(node))
+    found = {
+        name: value
+        for name, value in attributes(node)
+        if not is_cached_property(kind, name) and _is_saved(value, known)
+    }
+    return found or None
+
+
+def _is_saved(value: Any, known: set[int]) -> bool:
+    """Return whether an attribute holds an array, or nothing but what can be saved."""
+    if id(value) in known or holds_arrays(value):
+        return True
+    if isinstance(value, dict):
+        parts = list(value.values())
+    elif isinstance(value, (list, tuple)):
+        parts = list(value)
+    elif hasattr(type(value), "__dataclass_fields__"):
+        parts = [part for _, part in attributes(value)]
+    else:
+        return _can_be_saved(value) or _saved_attributes(value, known) is not None
+    known.add(id(value))
+    return all(_is_saved(part, known) for part in parts)
+
+
+def _can_be_saved(leaf: Any) -> bool:
+    if type(leaf) in (*_PLAIN, type(...)) or isinstance(leaf, (Optimizer, Schedule, Generator)):
+        return True
+    # By name, since NumPy imports numpy.random at the first use, which takes 10 ms.
+    of_numpy = any(str(kind.__module__).startswith("numpy.random") for kind in type(leaf).__mro__)
+    return of_numpy or isinstance(leaf, (Stateful, EmptyList))
+
+
+class EmptyList:
+    """A leaf of ``like`` that takes what the file has there, instead of an empty list."""
+
+    def __repr__(self) -> str:
+        return "[]"
 
 
 def refuse_in_trace(who: str) -> None:
@@ -40,7 +100,7 @@ def named_leaves(who: str, tree: Any) -> dict[str, Any]:
         SettingError: if two leaves have one path, or a path would differ in another process.
     """
     by_path: dict[str, Any] = {}
-    for path, leaf in paths(tree):
+    for path, leaf in paths(tree, rule=saved_attributes):
         if path in by_path:
             raise SettingError(
                 f"{who}: two leaves are called {format_value(path)}, since different keys look the "

@@ -15,7 +15,14 @@ from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, FormatError, OdysseyError, ShapeError, TapeError
 from odyssey.floating_point_errors import isolate_errstate
 from odyssey.ops.random.generator import Generator
-from odyssey.saving.leaf_kinds import class_of, leaf_kind, short_path, state_of
+from odyssey.saving.leaf_kinds import (
+    EmptyList,
+    class_of,
+    leaf_kind,
+    saved_attributes,
+    short_path,
+    state_of,
+)
 from odyssey.saving.node_format import STATE_KINDS, SavedTree, node_kind
 from odyssey.spec import Array
 from odyssey.table.store import refuse_locked
@@ -31,14 +38,16 @@ _RESTORED = ("Variable", *STATE_KINDS)
 _MAX_POSITIONS = {"pos": 624, "buffer_pos": 4}
 
 
-_EMPTY_LIST = type("EmptyList", (), {"__repr__": lambda self: "[]"})()
+_EMPTY_LIST = EmptyList()
 
 
 def open_empty_lists(like: Any) -> Any:
     """Return ``like`` with a leaf for each empty list, which takes what the file has there."""
-    leaves(like)  # raises for a tree that holds itself
+    leaves(like, saved_attributes)  # raises for a tree that holds itself
     return replace_containers(
-        like, lambda node: _EMPTY_LIST if type(node) is list and not node else None
+        like,
+        lambda node: _EMPTY_LIST if type(node) is list and not node else None,
+        saved_attributes,
     )
 
 

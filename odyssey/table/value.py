@@ -16,6 +16,7 @@ from odyssey.devices.commit import Plan, commit
 from odyssey.devices.copy_on_write import has_exclusive_array
 from odyssey.spec import Array, Shape, Spec, spec_of
 from odyssey.table.protocols import Recording
+from odyssey.tree_objects import variable_type
 
 __all__ = [
     "CONSTANT",
@@ -359,3 +360,7 @@ class Symbol(Traced):
 
     def __repr__(self) -> str:
         return f"%{self.id}: {self.spec}"
+
+
+variable_type(Value)
+variable_type(Traced)

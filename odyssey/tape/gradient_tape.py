@@ -14,6 +14,7 @@ from odyssey.ops.structure.shape import identity
 from odyssey.spec import Array, spec_of
 from odyssey.table.registry import op_names
 from odyssey.table.scope import Pause, innermost_scope
+from odyssey.table.tree_sources import fixed_leaves
 from odyssey.table.value import (
     LEAF,
     Info,
@@ -29,7 +30,7 @@ from odyssey.tape.hooks import unique_hook
 from odyssey.tape.queries import Sources
 from odyssey.tape.tape_base import NoRecording, TapeBase
 from odyssey.tape.validation import source_id
-from odyssey.tree import map_tree
+from odyssey.tree import leaves, unflatten
 from odyssey.variable import Variable, check_trainable
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ class GradientTape(TapeBase, metaclass=_HideRecorders):
         """Return the tree with each leaf as a Variable of this tape, whose gradient can be asked.
 
         Args:
-            tree: Arrays, numbers or Variables in any nest of containers. They stay untouched;
+            tree: Arrays, numbers or Variables in any nest of containers. Constants, integers and
+                numbers below a plain object are not watched. All stay untouched;
                 what the gradient of a watched trainable leaf is, reaches the leaf as well. What
                 is asked of a watched Variable is answered for its value here, whatever is written
                 to it later.
@@ -141,7 +143,10 @@ class GradientTape(TapeBase, metaclass=_HideRecorders):
         """
         if not self.enabled or isinstance(innermost_scope(), Pause):
             raise TapeError(f"watch: {self._recording!r} records nothing now; enter or enable it")
-        return map_tree(self._watch_one, tree)
+        flat = leaves(tree)
+        fixed = fixed_leaves(tree, flat)
+        found = [leaf if k in fixed else self._watch_one(leaf) for k, leaf in enumerate(flat)]
+        return unflatten(tree, found)
 
     def _watch_one(self, value: Any) -> Variable:
         is_known = is_tracked(value)

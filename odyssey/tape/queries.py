@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from _thread import get_ident
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice, starmap
@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from odyssey.checks import STUMBLES, check_choice, check_flag, error_class_of, hides_frame
+from odyssey.checks import (
+    STUMBLES,
+    check_choice,
+    check_flag,
+    describe_type,
+    error_class_of,
+    hides_frame,
+)
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.commit import run_all
 from odyssey.devices.copy_on_write import note_kept_recording
@@ -29,6 +36,7 @@ from odyssey.ops.elementwise.arithmetic import add
 from odyssey.sparse_rows import SparseRows, with_row_rules
 from odyssey.spec import Spec
 from odyssey.table.store import MEMORY, Store, store
+from odyssey.table.tree_sources import fixed_leaves
 from odyssey.table.value import (
     LEAF,
     PLAIN,
@@ -183,7 +191,9 @@ def run_gradient(
     if type(sources) is Sources:
         ids, specs = sources.ids, sources.specs
     else:
-        ids, specs = source_ids_and_specs(tape, "gradient", leaves(sources), unused)
+        found, restore = _sources_of("gradient", sources)
+        ids, specs = source_ids_and_specs(tape, "gradient", found, unused)
+        del found  # the sweep counts references
     source_ids: set[Any] = set(ids)
     source_ids.discard(None)
     r = recording_of(tape)
@@ -204,8 +214,9 @@ def run_gradient(
     if lost is not None:
         if id(tape) not in r.open:
             raise swept_elsewhere_error()
+        source = _sources_of("gradient", sources)[0][lost]
         raise TapeError(
-            f"gradient: the output does not depend on {leaves(sources)[lost]!r}; "
+            f"gradient: the output does not depend on {source!r}; "
             "tape.explain(output, source) says why; pass unused='zero' or 'none' if that is meant"
         )
     only_leaves = is_argument or (not hooks and source_ids <= r.leaves.keys())
@@ -219,7 +230,7 @@ def run_gradient(
         collected = rest  # type: ignore[assignment]
     else:
         collected |= {i: apply_hooks(hooks, i, g) for i, g in rest.items() if i in source_ids}
-    for i, source in zip(ids, leaves(sources), strict=True) if asked else ():
+    for i, source in zip(ids, _sources_of("gradient", sources)[0], strict=True) if asked else ():
         if i in collected and i not in definite:
             store().only_eagerly(_conditional_gradient(source))
     results = gradient_results(list(map(collected.get, ids)), specs, unused, seeds, r.may_fail)
@@ -228,13 +239,40 @@ def run_gradient(
     if type(sources) is Sources:
         result: Any = results
     else:
-        result = results[0] if type(sources) is Variable else unflatten(sources, results)
+        result = restore(results)
     if hooks is not None:
         tape._hooks = hooks.pending()
     tape._undelivered = False
     if not keep:
         tape._consume()
     return result
+
+
+def _sources_of(who: str, sources: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """Return the leaves of a tree that have gradients, and a function that puts these into it."""
+    if type(sources) is Variable:
+        return [sources], _only_result
+    flat = leaves(sources)
+    fixed = fixed_leaves(sources, flat, variables=True)
+    if not fixed:
+        return flat, partial(unflatten, sources)
+    if len(fixed) == len(flat):
+        raise TapeError(
+            f"{who}: {describe_type(sources)} holds no Variable with a gradient; make parameters "
+            "with requires_grad=True"
+        )
+    found = [leaf for k, leaf in enumerate(flat) if k not in fixed]
+    return found, partial(_with_fixed, sources, fixed, len(flat))
+
+
+def _only_result(results: list[Any]) -> Any:
+    return results[0]
+
+
+def _with_fixed(tree: Any, fixed: frozenset[int], count: int, values: list[Any]) -> Any:
+    """Return a tree of values, with None for its fixed leaves."""
+    supply = iter(values)
+    return unflatten(tree, [None if k in fixed else next(supply) for k in range(count)])
 
 
 def _needed_ids(
@@ -289,8 +327,12 @@ def run_jvp(tape: TapeBase, output: Any, sources: Any, tangents: Any, unused: st
     if type(sources) is Sources:
         ids, specs, given_tangents = sources.ids, sources.specs, tangents
     else:
-        ids, specs = source_ids_and_specs(tape, "jvp", leaves(sources), unused)
-        given_tangents = same_tree("jvp", "tangents", sources, tangents)
+        flat = leaves(sources)
+        fixed = fixed_leaves(sources, flat, variables=True)
+        found = [leaf for k, leaf in enumerate(flat) if k not in fixed]
+        ids, specs = source_ids_and_specs(tape, "jvp", found, unused)
+        moved = same_tree("jvp", "tangents", sources, tangents)
+        given_tangents = [t for k, t in enumerate(moved) if k not in fixed]
     tangent_by_id: dict[int, Any] = {}
     for i, spec, t in zip(ids, specs, given_tangents, strict=True):
         t = check_cotangent("jvp", "tangent", spec, t, graph)

@@ -18,12 +18,22 @@ from odyssey.devices.ownership import owns_memory
 from odyssey.errors import DTypeError, IndependentWarning, ShapeError
 from odyssey.table.scope import recording_now
 from odyssey.table.store import MEMORY, operand_of, store
-from odyssey.table.value import CONSTANT, LEAF, Symbol, array_of, is_constant, recording_attribute
+from odyssey.table.tree_sources import fixed_leaves
+from odyssey.table.value import (
+    CONSTANT,
+    LEAF,
+    Mark,
+    Symbol,
+    array_of,
+    is_constant,
+    recording_attribute,
+)
 from odyssey.tape import GradientTape
 from odyssey.tape.queries import Sources
 from odyssey.tape.sweep import dependents, first_dependent
 from odyssey.tape.tape_base import recording_of
 from odyssey.tree import leaves, like, map_tree, paths
+from odyssey.tree_objects import array_attributes, no_attributes
 from odyssey.variable import Variable, alias_of, writable_alias
 
 __all__ = [
@@ -124,7 +134,8 @@ class WatchedArguments:
         self.sources = Sources()
         self._given: list[Any] = []  # keeps the Variables alive that the tape watches
         self._builders: list[Callable[[list[Any]], Any]] = []
-        self._present: list[list[bool]] = []  # for each tree, which leaves are not None
+        # For each tree, which leaves are differentiated: neither None nor fixed ones of an object.
+        self._present: list[list[bool]] = []
         for n in positions:
             flat, rebuild = like(args[n])
             usual = flat and _ARRAY.issuperset(map(type, flat))
@@ -133,8 +144,16 @@ class WatchedArguments:
                 self._given += new
                 self._present.append([True] * len(flat))
             else:
-                new = [self._watch_leaf(who, tape, n, flat, k) for k in range(len(flat))]
-                self._present.append([value is not None for value in new])
+                fixed = fixed_leaves(args[n], flat)
+                new = [
+                    flat[k] if k in fixed else self._watch_leaf(who, tape, n, flat, k)
+                    for k in range(len(flat))
+                ]
+                self._present.append(
+                    [value is not None and k not in fixed for k, value in enumerate(new)]
+                )
+                if len(fixed) == len(flat):
+                    raise _nothing_error(who, n, args[n])
             self._builders.append(rebuild)
             self.args[n] = rebuild(new)
 
@@ -187,6 +206,13 @@ class WatchedArguments:
         return list(self.trees(self.sources.arrays, single=False))
 
 
+def _nothing_error(who: str, n: int, tree: Any) -> DTypeError:
+    return DTypeError(
+        f"{who}: argument {n}, {describe_type(tree)}, holds nothing to differentiate, only "
+        "constants, integers and numbers; make parameters with requires_grad=True, or arrays"
+    )
+
+
 def _array_of(leaf: Any) -> Any:
     """Return the array of a float or of a constant; None for any other leaf."""
     if type(leaf) is float:
@@ -203,9 +229,10 @@ def detach_recorded(tree: Any) -> Any:
     given = tree.values() if type(tree) is dict else tree
     if all(map(_is_plain, given)) or recording_now() is not None:
         return tree
-    if not any(map(_is_recorded, leaves(tree))):
+    if not any(map(_is_recorded, leaves(tree, no_attributes))):
         return tree
-    return map_tree(lambda leaf: leaf.detach() if _is_recorded(leaf) else leaf, tree)
+    detach = lambda leaf: leaf.detach() if _is_recorded(leaf) else leaf  # noqa: E731
+    return map_tree(detach, tree, rule=no_attributes)
 
 
 def _is_plain(tree: Any) -> bool:
@@ -292,9 +319,21 @@ def export_results(tape: GradientTape, tree: Any, copy: bool = False) -> Any:
     if type(tree) is Variable:
         return writable_alias(tree) if is_recorded else _exported_leaf(tree, copy)
     export = writable_alias if is_recorded else partial(_exported_leaf, copy=copy)
-    if not any(isinstance(leaf, Variable) for leaf in leaves(tree)):
+    if not any(isinstance(leaf, Variable) for leaf in leaves(tree, _recorded_attributes)):
         return tree
-    return map_tree(export, tree)
+    return map_tree(export, tree, rule=_recorded_attributes)
+
+
+def _recorded_attributes(node: Any) -> dict[str, Any] | None:
+    """Return the attributes of an object that a function made; other objects stay as they are."""
+    found = array_attributes(node)
+    if found is None or not any(map(_is_on_a_tape, leaves(list(found.values())))):
+        return None
+    return found
+
+
+def _is_on_a_tape(leaf: Any) -> bool:
+    return isinstance(leaf, Variable) and not isinstance(recording_attribute(leaf), Mark)
 
 
 def _exported_leaf(leaf: Any, copy: bool) -> Any:

@@ -38,6 +38,7 @@ from odyssey.transforms.fingerprints import (
 from odyssey.transforms.isolated_tapes import covered_nodes, external_sources, isolated_tape
 from odyssey.transforms.reachability import generator_states, generators_of, with_generator_states
 from odyssey.tree import leaves, unflatten
+from odyssey.tree_objects import no_attributes
 from odyssey.variable import Variable, writable_alias
 
 __all__ = ["checkpoint"]
@@ -85,7 +86,7 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def checkpointed(*args: Any, **named: Any) -> Any:
-        passed = leaves((args, named))
+        passed = leaves((args, named), no_attributes)
         recording = recording_for("checkpoint", passed)
         if recording is None:
             return _call_unrecorded(fn, args, named, passed)
@@ -136,15 +137,18 @@ class _CheckpointedCall:
         """Run on an isolated tape, and record the call's inputs and results on ``recording``."""
         start, tape = free_id(), isolated_tape()
         segment = recording_of(tape)
-        passed = leaves(self.tree)
+        passed = leaves(self.tree, no_attributes)
         given = [tape if isinstance(v, GradientTape) else _argument_alias(v) for v in passed]
-        args, named = unflatten(self.tree, given)
+        args, named = unflatten(self.tree, given, no_attributes)
         with tape, record_rng(self.recorded_rng):
             out = self.fn(*args, **named)
         lenders = {id(twin): v for twin, v in zip(given, passed, strict=True)}
         if segment.manual:
             raise TapeError(f"{self.name}: the function records by hand, which cannot be repeated")
-        made, nodes = [_original_if_unchanged(v, lenders) for v in leaves(out)], covered_nodes(tape)
+        made, nodes = (
+            [_original_if_unchanged(v, lenders) for v in leaves(out, no_attributes)],
+            covered_nodes(tape),
+        )
         produced = {node[1] for node in nodes}
         first: dict[int, int] = {}
         for index, value in enumerate(made):
@@ -163,7 +167,9 @@ class _CheckpointedCall:
         results = self._append(recording, sources, nodes, [made[p] for p in first.values()], first)
         if not self.track_all:  # a rule runs the checkpointed call again, which checks itself
             self.recorded_nodes = nodes_fingerprint(nodes, first, self.ids)
-        return unflatten(out, [_exported_result(value, results, produced) for value in made])
+        return unflatten(
+            out, [_exported_result(value, results, produced) for value in made], no_attributes
+        )
 
     def _append(
         self,
@@ -199,7 +205,7 @@ class _CheckpointedCall:
         """Take the values out of the arguments; return those that are not inputs, to be kept."""
         numbers = {id: k for k, id in enumerate(self.ids)}
         kept: list[Any] = []
-        for value in leaves(self.tree):
+        for value in leaves(self.tree, no_attributes):
             if isinstance(value, GradientTape):
                 self.leaf_origins.append(("tape", 0))
             elif isinstance(value, Variable) and value._id in numbers:
@@ -208,7 +214,7 @@ class _CheckpointedCall:
                 constant = isinstance(value, Variable)
                 self.leaf_origins.append(("constant" if constant else "other", len(kept)))
                 kept.append(recording.keep_array(stored_array(value) if constant else value))
-        self.tree = unflatten(self.tree, [None] * len(self.leaf_origins))
+        self.tree = unflatten(self.tree, [None] * len(self.leaf_origins), no_attributes)
         return kept
 
     # -------------------------------------------------------------- later runs
@@ -222,14 +228,14 @@ class _CheckpointedCall:
             else found[kind][k]
             for kind, k in self.leaf_origins
         ]
-        args, named = unflatten(self.tree, values)
+        args, named = unflatten(self.tree, values, no_attributes)
         if any(
             leaf._info is None or leaf._info.version != version
             for leaf, version in self.read_leaves
         ):
             raise self._changed("would meet other values")
         with with_generator_states(self.generators, self.states), replay_rng(self.recorded_rng):
-            made = leaves(self.fn(*args, **named))
+            made = leaves(self.fn(*args, **named), no_attributes)
         results = []
         for index, spec, old in self.results:
             value: Any = made[index] if index < len(made) else None
@@ -338,7 +344,7 @@ class _CheckpointedCall:
 
     def _nested(self, rule: Callable[..., Any], *args: Any) -> list[Any]:
         """Apply a rule of this call as a checkpointed call, for derivatives of the next order."""
-        recording = recording_for(self.name, leaves(args))
+        recording = recording_for(self.name, leaves(args, no_attributes))
         if recording is None:
             return list(rule(*args))
         # The rule tracks every input, also one that none of its results depends on.
@@ -358,13 +364,13 @@ def _call_unrecorded(fn: Callable[..., Any], args: Any, named: Any, passed: list
     given = [_argument_alias(v) for v in passed]
     if all(one is own for one, own in zip(given, passed, strict=True)):
         return fn(*args, **named)
-    args, named = unflatten((args, named), given)
+    args, named = unflatten((args, named), given, no_attributes)
     out = fn(*args, **named)
     lenders = {id(twin): v for twin, v in zip(given, passed, strict=True)}
-    flat = leaves(out)
+    flat = leaves(out, no_attributes)
     if not any(id(v) in lenders for v in flat):
         return out
-    return unflatten(out, [_original_if_unchanged(v, lenders) for v in flat])
+    return unflatten(out, [_original_if_unchanged(v, lenders) for v in flat], no_attributes)
 
 
 def _argument_alias(value: Any) -> Any:

@@ -42,6 +42,7 @@ from odyssey.transforms.rule_arrays import (
     residual_value,
 )
 from odyssey.tree import leaves, paths, same_tree, unflatten
+from odyssey.tree_objects import no_attributes
 from odyssey.variable import Variable
 
 __all__ = ["custom_vjp"]
@@ -121,7 +122,7 @@ class custom_vjp:
         """Call the function; where a tape records, by its rule."""
         if named or getattr(self.__wrapped__, "__defaults__", None):
             args = self._in_order(args, named)
-        values = leaves(args)
+        values = leaves(args, no_attributes)
         recording = recording_for(self.__name__, values)
         tracked = any(is_tracked(v) for v in values)
         if recording is not None and tracked:
@@ -149,7 +150,9 @@ class custom_vjp:
 
     def _unrecorded(self, args: Any, values: list[Any], tracked: bool, guard: bool) -> Any:
         """Call the function itself; the results are Variables if any argument is one."""
-        arrays = unflatten(args, [v.data if isinstance(v, Variable) else v for v in values])
+        arrays = unflatten(
+            args, [v.data if isinstance(v, Variable) else v for v in values], no_attributes
+        )
         if guard:
             with _refuse_captures(self.__name__):
                 found = [self.__wrapped__(*arrays)]
@@ -160,9 +163,9 @@ class custom_vjp:
         mark = UNTRACKED if tracked and not isinstance(innermost_scope(), Pause) else CONSTANT
         made = [
             make_value(Variable, data, mark, free_id()) if is_floating(data) else data
-            for data in exclusive_leaves(found, leaves(arrays))
+            for data in exclusive_leaves(found, leaves(arrays, no_attributes))
         ]
-        return unflatten(found[0], made)
+        return unflatten(found[0], made, no_attributes)
 
 
 class _RecordedCall:
@@ -173,7 +176,11 @@ class _RecordedCall:
         self.forward = forward
         self.backward = backward
         self.args: Any = args
-        self.paths = [path for n, arg in enumerate(args) for path, _ in paths(arg, f"argument {n}")]
+        self.paths = [
+            path
+            for n, arg in enumerate(args)
+            for path, _ in paths(arg, f"argument {n}", rule=no_attributes)
+        ]
         # Positions of the inputs among the leaves of the arguments, and their specs.
         self.inputs: list[int] = []
         self.specs: list[Spec] = []
@@ -186,7 +193,7 @@ class _RecordedCall:
 
     def run_and_record(self, recording: Recording) -> Any:
         """Run ``forward`` on plain arrays, and append the call to ``recording``."""
-        values = leaves(self.args)
+        values = leaves(self.args, no_attributes)
         ids = [
             recording.operand_id(v, self.name) if isinstance(v, Variable) else None for v in values
         ]
@@ -195,14 +202,14 @@ class _RecordedCall:
         self.specs = [v._spec for v in variables]
         arrays = [v.data if isinstance(v, Variable) else v for v in values]
         with _refuse_captures(self.name), record_rng(self.recorded_rng):
-            pair = self._check_pair(self.forward(*unflatten(self.args, arrays)))
+            pair = self._check_pair(self.forward(*unflatten(self.args, arrays, no_attributes)))
         made = exclusive_leaves(pair, arrays)
         out, residuals = pair
         self.results = {k: spec_of(leaf) for k, leaf in enumerate(made) if is_floating(leaf)}
         rest = [recording.keep_array(a) for k, a in enumerate(arrays) if k not in self.inputs]
         # An array of a Variable is kept as the Variable's own, with no lock or copy.
         own = {id(arrays[k]): stored_array(values[k]) for k in self.inputs}
-        saved = [residual_value(leaf) for leaf in leaves(residuals)]
+        saved = [residual_value(leaf) for leaf in leaves(residuals, no_attributes)]
         saved = [own[id(a)] if id(a) in own else recording.keep_array(a) for a in saved]
         results = record_call(
             recording,
@@ -216,13 +223,15 @@ class _RecordedCall:
         for k, result in zip(self.results, results, strict=True):
             made[k] = result
         self._drop_arrays(out, made, residuals, len(values))
-        return unflatten(out, made)
+        return unflatten(out, made, no_attributes)
 
     def _drop_arrays(self, out: Any, made: list[Any], residuals: Any, count: int) -> None:
         """Keep the trees without their arrays, which the tape holds."""
-        self.args = unflatten(self.args, [None] * count)
-        self.out = unflatten(out, [None] * len(made))
-        self.residuals = unflatten(residuals, [None] * len(leaves(residuals)))
+        self.args = unflatten(self.args, [None] * count, no_attributes)
+        self.out = unflatten(out, [None] * len(made), no_attributes)
+        self.residuals = unflatten(
+            residuals, [None] * len(leaves(residuals, no_attributes)), no_attributes
+        )
 
     def _check_pair(self, made: Any) -> Any:
         if not isinstance(made, tuple) or len(made) != 2:
@@ -278,7 +287,9 @@ class _RecordedCall:
         _, rest = split_saved(kept, len(self.inputs))
         others = len(self.paths) - len(self.inputs)
         # Read-only, because the tape may be swept again.
-        return unflatten(self.residuals, [read_only(value) for value in rest[others:]])
+        return unflatten(
+            self.residuals, [read_only(value) for value in rest[others:]], no_attributes
+        )
 
     def _residuals_again(self, kept: tuple[Any, ...]) -> Any:
         """Run ``forward`` on Variables, so that its residuals can be differentiated."""
@@ -289,7 +300,7 @@ class _RecordedCall:
             by_position[k] if k in by_position else next(others) for k in range(len(self.paths))
         ]
         with replay_rng(self.recorded_rng):
-            return self._check_pair(self.forward(*unflatten(self.args, values)))[1]
+            return self._check_pair(self.forward(*unflatten(self.args, values, no_attributes)))[1]
 
     @contextmanager
     def _hint(self) -> Iterator[None]:
@@ -301,11 +312,11 @@ class _RecordedCall:
 
     def _gradients(self, residuals: Any, cotangents: dict[int, Any]) -> list[Any]:
         """Call ``backward``; return its checked gradients of the inputs."""
-        made: list[Any] = [None] * len(leaves(self.out))
+        made: list[Any] = [None] * len(leaves(self.out, no_attributes))
         for j, (position, spec) in enumerate(self.results.items()):
             g = cotangents.get(j)
             made[position] = np.zeros(spec.shape, spec.dtype) if g is None else read_only(g)
-        given = self.backward(residuals, unflatten(self.out, made))
+        given = self.backward(residuals, unflatten(self.out, made, no_attributes))
         if not isinstance(given, (tuple, list)):
             raise DTypeError(
                 f"{self.name}: backward must return a tuple of gradients, one for each argument; "
@@ -331,10 +342,14 @@ class _RecordedCall:
         flat: list[Any] = []
         for n, (arg, gradient) in enumerate(zip(self.args, given, strict=True)):
             if gradient is None:
-                flat.extend([None] * len(leaves(arg)))
+                flat.extend([None] * len(leaves(arg, no_attributes)))
             else:
                 where = f"argument {n}"
-                flat.extend(same_tree(self.name, f"gradient of {where}", arg, gradient, where))
+                flat.extend(
+                    same_tree(
+                        self.name, f"gradient of {where}", arg, gradient, where, no_attributes
+                    )
+                )
         return flat
 
     def _check_gradient(self, g: Any, position: int, spec: Spec) -> Any:

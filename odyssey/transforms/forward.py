@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from odyssey.checks import check_callable, check_flag
+from odyssey.table.tree_sources import fixed_leaves
 from odyssey.tape import GradientTape
 from odyssey.tape.queries import Sources
 from odyssey.transforms.arguments import (
@@ -53,7 +54,13 @@ def jvp(fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fal
     given = []
     for n, (tree, direction) in enumerate(zip(primals, tangents, strict=True)):
         flat = same_tree("jvp", "tangents", tree, direction, f"argument {n}")
-        given += [t for t, leaf in zip(flat, leaves(tree), strict=True) if leaf is not None]
+        found = leaves(tree)
+        fixed = fixed_leaves(tree, found)
+        given += [
+            t
+            for k, (t, leaf) in enumerate(zip(flat, found, strict=True))
+            if leaf is not None and k not in fixed
+        ]
     with GradientTape() as tape:
         watched = WatchedArguments("jvp", tape, primals, range(len(primals)))
         out, aux = split_aux("jvp", fn(*watched.args), has_aux)

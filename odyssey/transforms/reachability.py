@@ -26,6 +26,7 @@ from weakref import ref
 
 import numpy as np
 
+from odyssey.checks import is_installed
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.table.scoped_exit import ScopedBlock
 from odyssey.table.value import Symbol, Value
@@ -189,7 +190,7 @@ def enterable(roots: Sequence[Any]) -> Callable[[Any], bool]:
     homes = {_package_of(thing) for root in roots for thing in (root, *_wrapped_callables(root))}
     return lambda thing: (
         is_user_defined(thing)
-        and (_package_of(thing) in homes or not _is_installed(_package_of(thing)))
+        and (_package_of(thing) in homes or not is_installed(_package_of(thing)))
     )
 
 
@@ -197,13 +198,6 @@ def _wrapped_callables(root: Any) -> list[Any]:
     if isinstance(root, partial):
         return [root.func]
     return _container_items(root)
-
-
-@cache
-def _is_installed(package: str) -> bool:
-    """Return whether a package lies in ``site-packages`` or ``dist-packages``."""
-    file = getattr(sys.modules.get(package), "__file__", None) or ""
-    return "site-packages" in file or "dist-packages" in file
 
 
 def slot_descriptors(kind: type) -> list[Any]:

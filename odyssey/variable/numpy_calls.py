@@ -27,6 +27,7 @@ from odyssey.table.registry import function_of, row_of
 from odyssey.table.store import MEMORY, numbers_of, store
 from odyssey.table.value import CONSTANT, Traced, Value, free_id, make_value
 from odyssey.tree import map_tree
+from odyssey.tree_objects import no_attributes
 from odyssey.variable.numpy_arguments import (
     given_arguments,
     is_default_option,
@@ -202,7 +203,7 @@ def _op_name_of(func: Any) -> str | None:
 
 def _call_on_arrays(func: Any, args: Any, kwargs: Any) -> Any:
     """Call a function of NumPy on the data of Variables; the results are constants."""
-    plain = map_tree(_array_for_numpy, (list(args), dict(kwargs)))
+    plain = map_tree(_array_for_numpy, (list(args), dict(kwargs)), rule=no_attributes)
     result = func(*plain[0], **plain[1])
     return tuple(map(_as_constant, result)) if isinstance(result, tuple) else _as_constant(result)
 

@@ -57,6 +57,7 @@ from odyssey.table.value import (
     recording_attribute,
 )
 from odyssey.tree import leaf_type
+from odyssey.tree_objects import variable_type
 from odyssey.variable import numpy_calls
 from odyssey.variable.operators import Operators
 
@@ -642,6 +643,7 @@ class Variable(Value, Operators):
 
 fast_calls.set_variable_class(Variable)
 leaf_type(Variable)
+variable_type(Variable)
 
 
 def _cast_array(who: str, array: Array, dtype: Any) -> Array:

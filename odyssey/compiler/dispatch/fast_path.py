@@ -16,6 +16,7 @@ from odyssey.compiler.arguments import input_leaves
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.table.value import Traced, Value
 from odyssey.tree import leaves
+from odyssey.tree_objects import no_attributes
 from odyssey.tree_rebuild import attributes
 
 __all__ = [
@@ -126,7 +127,7 @@ def compile_flattener(args: tuple[Any, ...], places: Sequence[int]) -> _Flattene
         writer.write_arguments(args)
     except (_NotFlattenable, RecursionError):
         return None
-    if writer.count != len(leaves(args)):
+    if writer.count != len(leaves(args, no_attributes)):
         return None
     return writer.compile()
 

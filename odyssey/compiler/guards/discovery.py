@@ -124,6 +124,7 @@ class GuardDiscovery:
         asks_schedules: Whether the code may read what the step of a schedule changes.
         exempt: Attributes that are arguments of the function, by id of the object and name.
         final_steps: Functions that make the guards which depend on all names reached.
+        trees: The ids of plain objects that are read as trees, so that all attributes matter.
         only_written: By id, lists and dictionaries that code writes to and does not read. They have
             no guards.
     """
@@ -136,6 +137,7 @@ class GuardDiscovery:
     ) -> None:
         self._visitor = visitor
         self.guarding, self.tapes = guarding, tapes
+        self.trees: frozenset[int] = frozenset()
         self.guards: list[terms.Guard] = []
         self.names = ReachedNames()
         self.variables: list[Variable] = []
@@ -456,6 +458,7 @@ class GuardDiscovery:
             self.visit_class(kind, path)
         always = (
             all_attributes
+            or id(thing) in self.trees
             or not user_defined
             or isinstance(kind, EnumMeta)
             or any(map(_has_python_methods, kind.__mro__))

@@ -7,11 +7,12 @@ function that is not known to be pure keeps its caller from being compiled.
 from __future__ import annotations
 
 import builtins
-import os
 import sys
 from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
+
+from odyssey.checks import is_standard_library
 
 __all__ = [
     "defining_module",
@@ -105,18 +106,7 @@ def defining_module(thing: Any) -> str:
 def is_library(module: str) -> bool:
     """Return whether a module is of this package, NumPy or Python, whose names stay as they are."""
     top = module.partition(".")[0]
-    return is_own_or_numpy(top) or (top in sys.stdlib_module_names and _is_standard_library(top))
-
-
-@lru_cache(maxsize=512)
-def _is_standard_library(module: str) -> bool:
-    """Return whether a module lies in the standard library, and does not only bear such a name."""
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None:  # a module written in C
-        return True
-    folder = os.path.realpath(os.path.dirname(os.__file__))
-    path = os.path.realpath(file)
-    return path.startswith(folder + os.sep) and "site-packages" not in path[len(folder) :]
+    return is_own_or_numpy(top) or (top in sys.stdlib_module_names and is_standard_library(top))
 
 
 def is_own_or_numpy(module: str) -> bool:

@@ -22,6 +22,7 @@ from odyssey.optim.groups import Group
 from odyssey.table.value import Value
 from odyssey.transforms.reachability import is_user_defined
 from odyssey.tree import containers
+from odyssey.tree_objects import no_attributes
 from odyssey.variable import Variable
 
 __all__ = [
@@ -58,6 +59,7 @@ class GuardSet:
         schedules: Schedules that may be stepped after the program, as a deferred effect: the
             function does not read their step.
         only_written: Lists and dictionaries that the function writes to and does not read.
+        objects: The ids of the objects whose attributes it may read.
         counted: Attributes that the function does nothing with but to add whole numbers.
     """
 
@@ -76,6 +78,7 @@ class GuardSet:
         self.schedules: list[Any] = []
         self.only_written: list[Any] = []
         self.counted: set[str] = set()
+        self.objects: frozenset[int] = frozenset()
         self.variables = variables
         self.groups = groups
         self._guards = guards
@@ -217,7 +220,9 @@ class GuardSet:
         self._compile()
 
 
-def discover_guards(fn: Any, *args: Any, tapes: bool = False) -> GuardSet:
+def discover_guards(
+    fn: Any, *args: Any, tapes: bool = False, trees: frozenset[int] = frozenset()
+) -> GuardSet:
     """Discover the guards of a function and of its arguments.
 
     Args:
@@ -225,6 +230,7 @@ def discover_guards(fn: Any, *args: Any, tapes: bool = False) -> GuardSet:
         args: The arguments, pytrees. The caller compares arrays, numbers, strings and Variables in
             them, and the identity of other leaves; the attributes of these have guards.
         tapes: Whether Variables have no guards, and may lie on tapes.
+        trees: The ids of plain objects that are read as trees, so that all attributes matter.
 
     >>> scale = [2.0]
     >>> fn = eval("lambda x: x * scale[0]", {"scale": scale, "__name__": "user"})
@@ -236,6 +242,7 @@ def discover_guards(fn: Any, *args: Any, tapes: bool = False) -> GuardSet:
     (False, 'global scale[0]: 2.0 -> 3.0')
     """
     discovery = GuardDiscovery(visit_object, tapes=tapes)
+    discovery.trees = trees
     try:
         fn = _without_attribute_states(discovery, fn)
         _reject_lazy_function(fn)
@@ -245,8 +252,9 @@ def discover_guards(fn: Any, *args: Any, tapes: bool = False) -> GuardSet:
             use = Use(read_only=True) if thing is receiver else USED
             discovery.visit(thing, f"the argument {_callable_name(thing)}", use=use)
         guards = discovery.complete()
-        passed = {id(container) for container, _ in containers(args)}
+        passed = {id(container) for container, _ in containers(args, no_attributes)}
         written = [x for x in discovery.only_written.values() if id(x) not in passed]
+        objects = frozenset(id(thing) for thing, _ in discovery.names.objects)
     except Unguardable as error:
         return GuardSet([], [], [], with_self(str(error)))
     except RecursionError:
@@ -258,6 +266,7 @@ def discover_guards(fn: Any, *args: Any, tapes: bool = False) -> GuardSet:
     made = GuardSet(guards, discovery.variables, discovery.groups)
     made.schedules = [] if discovery.asks_schedules else discovery.schedules
     made.only_written = written
+    made.objects = objects
     made.counted = set(filter(discovery.names.is_only_counted, discovery.names.counted))
     if discovery.names.catches_errors:
         made.fixes_numbers = "it goes on after errors"

@@ -47,8 +47,16 @@ from odyssey.table.value import (
     is_trainable,
     make_value,
 )
-from odyssey.tree import children_of, containers, extras_in, leaves, map_tree, unflatten
-from odyssey.tree_rebuild import rebuild_container
+from odyssey.tree import (
+    children_of,
+    containers,
+    extras_in,
+    leaves,
+    map_tree,
+    rebuild,
+    unflatten,
+)
+from odyssey.tree_objects import HOLE
 from odyssey.variable import Variable
 
 __all__ = ["NotCompilableError", "ResultBuilder", "ResultLeaf", "VIEWS"]
@@ -164,7 +172,7 @@ class ResultBuilder:
         self.derived = [*present, *views, *repeated]  # each of those before it
         self.bare = self._single and not self.derived
         if not self.held:  # of the leaves, Symbols hold their trace: 18 kB for each size
-            self.tree = map_tree(lambda leaf: 0, self.tree)
+            self.tree = map_tree(lambda leaf: HOLE, self.tree)
         if not self.held:
             if len(set(own)) != len(own):
                 raise NotCompilableError("it returns one container twice")
@@ -266,7 +274,7 @@ class _ContainerCollapser:
             self._position = end = position + len(leaves(one))
             inside = self._outputs[position:end]
             self._buffer += sum(isinstance(o, (Ref, Splat)) for o in inside)
-            return object()
+            return HOLE
         is_alike = type(one) is type(other)
         parts, others = children_of(one)[1], children_of(other)[1] if is_alike else []
         if not is_alike or len(parts) != len(others):
@@ -275,7 +283,7 @@ class _ContainerCollapser:
             self.own.append(id(other))
         made = [self.collapse(part, that) for part, that in zip(parts, others, strict=True)]
         unchanged = all(new is old for new, old in zip(made, parts, strict=True))
-        return one if unchanged else rebuild_container(one, made)
+        return one if unchanged else rebuild(one, made)
 
 
 class _LeafMaker:

@@ -18,6 +18,7 @@ from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.spec import Spec
 from odyssey.table.value import array_of, free_id, make_value
 from odyssey.tree import leaves, map_tree
+from odyssey.tree_objects import no_attributes
 from odyssey.variable import Variable
 
 __all__ = ["DynamicAxes", "CallSizes", "SizeSource"]
@@ -71,7 +72,7 @@ class CallSizes(NamedTuple):
             resized[id(leaf)] = value
             return value
 
-        new_args, new_named = map_tree(resize, (args, named))
+        new_args, new_named = map_tree(resize, (args, named), rule=no_attributes)
         return new_args, new_named
 
 
@@ -150,7 +151,7 @@ class DynamicAxes:
         """Iterate over the inputs of a graph, each with its parameter and its declared axes."""
         trees = chain(zip(chain(self._positional, repeat("")), args, strict=False), named.items())
         for name, tree in trees:
-            for leaf in filter(is_input, leaves(tree)):
+            for leaf in filter(is_input, leaves(tree, no_attributes)):
                 yield name, leaf, self._axes.get(name, {})
 
 

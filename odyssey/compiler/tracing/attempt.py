@@ -173,6 +173,7 @@ class TraceAttempt:
                 return
             fn, args, named = self._instead, (), {}
         self._add_scalar_inputs(trace, args, named)
+        read = trace.read_objects
         try:
             try:
                 snapshot.lock_large_arrays()
@@ -195,6 +196,7 @@ class TraceAttempt:
         except BaseException:
             snapshot.restore()  # once more, since Ctrl-C may have interrupted it
             raise
+        self._guard_trees(snapshot, frozenset(map(id, read)))
         if isinstance(self.result, CoroutineType):
             self.result.close()  # else Python would warn that it was never awaited
         if trace.refusal is not None:
@@ -209,6 +211,15 @@ class TraceAttempt:
                 f"a {drawn_from}, which a graph would not do again at each run; draw them outside, "
                 "and pass them as arguments"
             )
+
+    def _guard_trees(self, snapshot: Snapshot, read: frozenset[int]) -> None:
+        """Guard all attributes of the objects that the library read as trees, if there are any."""
+        guards = snapshot.guards
+        if self.error is not None or guards.objects.isdisjoint(read):
+            return
+        self.guards = snapshot.guards_with_trees(read)
+        if self.guards.reason is None and self.scalar_inputs and self.guards.fixes_numbers:
+            self.guards.reason = self.guards.fixes_numbers
 
 
 def _find_effects(snapshot: Snapshot, found: list[PythonEffect]) -> list[Any]:

@@ -20,7 +20,12 @@ import numpy as np
 from odyssey.checks import describe_type, with_article
 from odyssey.compiler.attribute_states import StatefulFunction
 from odyssey.compiler.guards.bytecode import assigns_plainly
-from odyssey.compiler.guards.guards import NamedObjects, discover_guards, named_objects
+from odyssey.compiler.guards.guards import (
+    GuardSet,
+    NamedObjects,
+    discover_guards,
+    named_objects,
+)
 from odyssey.compiler.guards.library_objects import is_odyssey_object
 from odyssey.compiler.guards.objects import KNOWN_C_TYPES, c_base_of
 from odyssey.devices.array_locks import lock_array
@@ -43,6 +48,7 @@ from odyssey.transforms.reachability import (
     slot_value,
 )
 from odyssey.tree import leaves
+from odyssey.tree_objects import no_attributes
 
 __all__ = ["HeldLocks", "PythonEffect", "Snapshot"]
 
@@ -102,6 +108,7 @@ class Snapshot:
     ) -> None:
         roots = (fn.function if isinstance(fn, StatefulFunction) else fn, *args)
         self.guards = discover_guards(fn, *args, tapes=tapes)
+        self._discover = partial(discover_guards, fn, *args, tapes=tapes)
         named = named_objects(fn, *args) if self.guards.reason is None else None
         found = list(reachable(*roots)) if named is None else named.objects
         exclusive = _ExclusiveObjects(named, locks)
@@ -133,6 +140,10 @@ class Snapshot:
         ours = [x for x in restorable if str(type(x).__module__).startswith("odyssey.")]
         self._odyssey_objects = {id(part) for part in reachable(*ours)} if self._large else set()
         self._locks: dict[int, Any] = {}
+
+    def guards_with_trees(self, trees: frozenset[int]) -> GuardSet:
+        """Return the guards again, with those of all attributes of some objects, by their ids."""
+        return self._discover(trees=trees)
 
     def lock_large_arrays(self) -> None:
         """Make large arrays read-only until ``restore``."""
@@ -172,7 +183,7 @@ class Snapshot:
             return None
         if any(e.added is None for e, is_count in zip(found, counted, strict=True) if is_count):
             return None
-        known = all(map(_is_replayable, leaves([effect.values for effect in found])))
+        known = all(map(_is_replayable, leaves([effect.values for effect in found], no_attributes)))
         return found if known else None
 
     def assigned_attributes(self) -> list[tuple[Any, str]] | None:

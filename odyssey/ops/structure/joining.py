@@ -19,6 +19,7 @@ from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
 from odyssey.table.value import NUMBERS, Symbol, Value
 from odyssey.tree import leaves, unflatten
+from odyssey.tree_objects import no_attributes
 
 # ------------------------------------------------------------------ concatenate
 
@@ -194,12 +195,12 @@ def array(arrays: Any) -> Any:
     array([[1., 2.],
            [3., 4.]], dtype=float32)
     """
-    found = list(map(_array_element, leaves(arrays)))
+    found = list(map(_array_element, leaves(arrays, no_attributes)))
     if all(type(n) in NUMBERS for n in found):  # NumPy chooses the dtype by their values
         dtype = np.asarray(found).dtype
     else:
         dtype = np.result_type(*[n if type(n) in NUMBERS else n.dtype for n in found])
-    return _stack_nested(unflatten(arrays, found), dtype)
+    return _stack_nested(unflatten(arrays, found, no_attributes), dtype)
 
 
 def _array_element(leaf: Any) -> Any:

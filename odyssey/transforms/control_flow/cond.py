@@ -44,6 +44,7 @@ from odyssey.transforms.control_flow.tracing import (
     wrap_variable,
 )
 from odyssey.tree import leaves, same_tree, unflatten
+from odyssey.tree_objects import no_attributes
 
 __all__ = ["cond", "traced_cond"]
 
@@ -84,17 +85,22 @@ def _cond_symbolically(pred: Any, functions: Sequence[Callable[..., Any]], opera
 
     def branch_of(fn: Callable[..., Any]) -> Body:
         def run(values: list[Any]) -> list[Any]:
-            result = fn(*unflatten(operands, values))
+            result = fn(*unflatten(operands, values, no_attributes))
             trees.append(result)
             return list(
-                map(concrete_symbol, same_tree("cond", "result of false_fn", trees[0], result))
+                map(
+                    concrete_symbol,
+                    same_tree("cond", "result of false_fn", trees[0], result, rule=no_attributes),
+                )
             )
 
         return run
 
     replay_bodies = [branch_of(freeze_closure(fn)) for fn in functions]
-    made = traced_cond(pred, list(map(branch_of, functions)), leaves(operands), replay_bodies)
-    return unflatten(trees[0], made)
+    made = traced_cond(
+        pred, list(map(branch_of, functions)), leaves(operands, no_attributes), replay_bodies
+    )
+    return unflatten(trees[0], made, no_attributes)
 
 
 def traced_cond(
