@@ -415,12 +415,18 @@ def bilinear(
 ) -> ArrayOrScalar: ...
 
 @overload
-def cdist(x1: V, x2: Operand, *, p: float = 2.0, tape: Tape | None = None) -> V:
+def cdist(
+    x1: V, x2: Operand, *, p: float = 2.0, squared: bool = False, tape: Tape | None = None
+) -> V:
     """Pairwise distances between two sets of vectors."""
 @overload
-def cdist(x1: Plain, x2: V, *, p: float = 2.0, tape: Tape | None = None) -> V: ...
+def cdist(
+    x1: Plain, x2: V, *, p: float = 2.0, squared: bool = False, tape: Tape | None = None
+) -> V: ...
 @overload
-def cdist(x1: Plain, x2: Plain, *, p: float = 2.0, tape: Tape | None = None) -> ArrayOrScalar: ...
+def cdist(
+    x1: Plain, x2: Plain, *, p: float = 2.0, squared: bool = False, tape: Tape | None = None
+) -> ArrayOrScalar: ...
 
 @overload
 def celu(x: V, /, *, alpha: float = 1.0, tape: Tape | None = None) -> V:
@@ -1519,6 +1525,7 @@ def pairwise_distance(
     p: float = 2.0,
     eps: float = 1e-06,
     keepdims: bool = False,
+    squared: bool = False,
     tape: Tape | None = None,
 ) -> V:
     """Distance of vectors along the last axis: ``sum(|x1 - x2 + eps|**p)**(1 / p)``."""
@@ -1530,6 +1537,7 @@ def pairwise_distance(
     p: float = 2.0,
     eps: float = 1e-06,
     keepdims: bool = False,
+    squared: bool = False,
     tape: Tape | None = None,
 ) -> V: ...
 @overload
@@ -1540,14 +1548,17 @@ def pairwise_distance(
     p: float = 2.0,
     eps: float = 1e-06,
     keepdims: bool = False,
+    squared: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
 
 @overload
-def pdist(x: V, *, p: float = 2.0, tape: Tape | None = None) -> V:
+def pdist(x: V, *, p: float = 2.0, squared: bool = False, tape: Tape | None = None) -> V:
     """Pairwise distances between the rows of a matrix."""
 @overload
-def pdist(x: Plain, *, p: float = 2.0, tape: Tape | None = None) -> ArrayOrScalar: ...
+def pdist(
+    x: Plain, *, p: float = 2.0, squared: bool = False, tape: Tape | None = None
+) -> ArrayOrScalar: ...
 
 @overload
 def pixel_shuffle(x: V, *, upscale_factor: int, tape: Tape | None = None) -> V:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import check_number
+from odyssey.checks import check_flag, check_number
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.linalg.norms import euclidean_norm
@@ -125,22 +125,30 @@ def _cosine_similarity(x1: Any, x2: Any, k: int, eps: float) -> Any:
         sample((2, 3), (2, 3), p=3.5, keepdims=True),
         sample((2, 3), (3,), p=math.inf),
         sample((3,), (3,), eps=0.0),
+        sample((2, 3), (3,), eps=0.5, squared=True),
         sample((2, 0), (2, 0)),
     ],
     rejects=[
         reject((2, 3), (2, 4), match="do not broadcast"),
         reject((), (), match="a vector"),
         reject((2,), (2,), p=-1, error=SettingError, match="p=-1"),
+        reject((2,), (2,), p=1, squared=True, error=SettingError, match="needs p=2"),
     ],
 )
 def pairwise_distance(
-    x1: Any, x2: Any, *, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False
+    x1: Any,
+    x2: Any,
+    *,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    keepdims: bool = False,
+    squared: bool = False,
 ) -> Any:
     """Distance of vectors along the last axis: ``sum(|x1 - x2 + eps|**p)**(1 / p)``.
 
     The derivative is 0 where the distance is 0; ``eps`` keeps equal vectors from that. For p = 2
-    the second derivative there is NaN. Squared distances, ``sum((x1 - x2)**2, -1)``, have all
-    derivatives everywhere.
+    the second derivative there is NaN, also that of its square. With ``squared`` no root is taken,
+    and all derivatives are right everywhere.
 
     Args:
         x1: Real vectors.
@@ -148,21 +156,39 @@ def pairwise_distance(
         p: The order of the norm, from 1 to infinity.
         eps: The summand of each difference.
         keepdims: Keep the last axis, with length 1.
+        squared: Return squared Euclidean distances, ``sum((x1 - x2 + eps)**2)``.
 
     Raises:
         ShapeError: If shapes do not broadcast.
-        SettingError: If ``p`` is below 1.
+        SettingError: If ``p`` is below 1, or is not 2 with ``squared``.
 
     >>> pairwise_distance(np.array([[3.0, 0.0], [1.0, 1.0]]), np.array([0.0, 4.0]), eps=0.0)
     array([5.        , 3.16227766])
     """
     who = "pairwise_distance"
-    p, eps = check_number(who, "p", p, "[1, inf]"), check_number(who, "eps", eps)
+    p, eps = _check_order(who, p, squared), check_number(who, "eps", eps)
     x1, x2 = _broadcast_pair(who, x1, x2)
     if not x1.shape:
         raise ShapeError(f"{who}: numbers came; pass a vector or more, along the last axis")
-    length = _distance(x1, x2, p, eps)
+    length = _squared_distance(x1, x2, eps) if squared else _distance(x1, x2, p, eps)
     return length if keepdims else squeeze(length, -1)
+
+
+def _check_order(who: str, p: float, squared: bool) -> float:
+    """Return the order of a norm as a number; squares are those of the Euclidean norm."""
+    p = check_number(who, "p", p, "[1, inf]")
+    if check_flag(who, "squared", squared) and p != 2:
+        raise SettingError(f"{who}: squared=True needs p=2, and p={p} came; leave p out")
+    return p
+
+
+def _squared_distance(x1: Any, x2: Any, eps: float) -> Any:
+    """Return squared Euclidean distances along the last axis, which is kept."""
+    half = x1.dtype == x2.dtype == np.float16  # sums of many squares would lose digits
+    if half:
+        x1, x2 = (astype(x, np.float32) for x in (x1, x2))
+    total = sum(square(add(sub(x1, x2), eps) if eps else sub(x1, x2)), -1, keepdims=True)
+    return astype(total, np.float16) if half else total
 
 
 def flat_distance(x1: Any, x2: Any, p: float, eps: float) -> Any:
@@ -233,34 +259,40 @@ def _broadcast_pair(who: str, x1: Any, x2: Any) -> tuple[Any, Any]:
         sample((2, 3), (3, 4, 3), p=3.5),
         sample((2, 2), (1, 2), p=math.inf),
         sample((0, 2), (3, 2)),
+        sample((2, 1, 3), (4, 3), squared=True),
     ],
     rejects=[
         reject((2, 3), (2, 4), match="do not broadcast"),
         reject((3,), (2, 3), match="sets of vectors"),
         reject((2, 3), (2, 3), p=0, error=SettingError, match="p=0"),
+        reject((2, 3), (2, 3), p=1, squared=True, error=SettingError, match="needs p=2"),
     ],
 )
-def cdist(x1: Any, x2: Any, *, p: float = 2.0) -> Any:
+def cdist(x1: Any, x2: Any, *, p: float = 2.0, squared: bool = False) -> Any:
     """Pairwise distances between two sets of vectors.
 
-    The derivative is 0 where the distance is 0. For p = 2 the second derivative there is NaN,
-    except between each vector of one set and itself, ``cdist(x, x)``, where it is 0. Squared
-    distances, ``sum((x1[:, None] - x2[None])**2, -1)``, have all derivatives everywhere.
+    The derivative is 0 where the distance is 0. For p = 2 the second derivative there is NaN, also
+    that of its square, except between each vector of one set and itself, ``cdist(x, x)``, where it
+    is 0. With ``squared`` no root is taken, and all derivatives are right everywhere: write
+    ``exp(-cdist(x, y, squared=True))`` for a kernel.
 
     Args:
         x1: Real vectors, (..., n, d).
         x2: Others, (..., m, d).
         p: The order of the norm, from 1 to infinity.
+        squared: Return squared Euclidean distances.
 
     Returns:
         An array (..., n, m).
 
     Raises:
         ShapeError: If shapes do not broadcast.
-        SettingError: If ``p`` is below 1.
+        SettingError: If ``p`` is below 1, or is not 2 with ``squared``.
 
     >>> cdist(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]]))
     array([[5., 1.]])
+    >>> cdist(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]]), squared=True)
+    array([[25.,  1.]])
     """
     same = x1 is x2 and isinstance(x1, (Value, Symbol))
     x1, x2 = as_operand("cdist", "x1", x1), as_operand("cdist", "x2", x2)
@@ -269,36 +301,45 @@ def cdist(x1: Any, x2: Any, *, p: float = 2.0) -> Any:
             f"cdist: x1 {shape_of(x1)} and x2 {shape_of(x2)}; "
             "wanted are sets of vectors, (..., n, d)"
         )
-    p = check_number("cdist", "p", p, "[1, inf]")
+    p = _check_order("cdist", p, squared)
     x1, x2 = expand_dims(x1, -2), expand_dims(x2, -3)
-    if not same:
-        return pairwise_distance(x1, x2, p=p, eps=0.0)
+    if squared or not same:
+        return pairwise_distance(x1, x2, p=p, eps=0.0, squared=squared)
     itself = np.eye(shape_of(x1)[-3], dtype=bool)[..., None]
     return squeeze(_distance(*_broadcast_pair("cdist", x1, x2), p, 0.0, itself), -1)
 
 
 @composite(
-    samples=[sample((4, 3)), sample((3, 2), p=1), sample((3, 2), p=3.5), sample((1, 3))],
+    samples=[
+        sample((4, 3)),
+        sample((3, 2), p=1),
+        sample((3, 2), p=3.5),
+        sample((1, 3)),
+        sample((3, 2), squared=True),
+    ],
     rejects=[
         reject((3,), match="a matrix"),
         reject((2, 3), p=0, error=SettingError, match="p=0"),
+        reject((2, 3), p=1, squared=True, error=SettingError, match="needs p=2"),
     ],
 )
-def pdist(x: Any, *, p: float = 2.0) -> Any:
+def pdist(x: Any, *, p: float = 2.0, squared: bool = False) -> Any:
     """Pairwise distances between the rows of a matrix.
 
-    The derivative is 0 where the distance is 0. For p = 2 the second derivative there is NaN.
+    The derivative is 0 where the distance is 0. For p = 2 the second derivative there is NaN, also
+    that of its square. With ``squared`` no root is taken, and all derivatives are right everywhere.
 
     Args:
         x: Real vectors, (n, d).
         p: The order of the norm, from 1 to infinity.
+        squared: Return squared Euclidean distances.
 
     Returns:
         The distances (0, 1), (0, 2) ... (n - 2, n - 1), as SciPy orders them.
 
     Raises:
         ShapeError: If x is not a matrix.
-        SettingError: If ``p`` is below 1.
+        SettingError: If ``p`` is below 1, or is not 2 with ``squared``.
 
     >>> pdist(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]]))
     array([5., 4., 3.])
@@ -307,9 +348,9 @@ def pdist(x: Any, *, p: float = 2.0) -> Any:
     shape = shape_of(x)
     if len(shape) != 2:
         raise ShapeError(f"pdist: x has shape {shape}; wanted is a matrix, (n, d)")
-    p = check_number("pdist", "p", p, "[1, inf]")
+    p = _check_order("pdist", p, squared)
     firsts, seconds = (take(x, rows, 0) for rows in np.triu_indices(shape[0], 1))
-    return pairwise_distance(firsts, seconds, p=p, eps=0.0)
+    return pairwise_distance(firsts, seconds, p=p, eps=0.0, squared=squared)
 
 
 publish(globals())

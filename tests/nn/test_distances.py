@@ -118,6 +118,57 @@ def test_second_derivatives_of_squared_distances_at_0_are_not_wrong_but_nan(name
         np.testing.assert_allclose(got[4:], 2 * np.eye(6)[4:], atol=1e-14)
 
 
+SQUARED = {
+    "cdist": lambda x: ops.cdist(x, POINTS[:1], squared=True),
+    "cdist of one set": lambda x: ops.cdist(x, x, squared=True),
+    "pdist": lambda x: ops.pdist(x, squared=True),
+    "pairwise_distance": lambda x: ops.pairwise_distance(x, POINTS[:1], eps=0.0, squared=True),
+}
+# By hand: 2 I of a point from a fixed one, and 2 (n I - 1) of n points from one another, twice
+# where each pair counts twice.
+FROM_ONE_ANOTHER = np.kron(2 * (3 * np.eye(3) - np.ones((3, 3))), np.eye(2))
+HESSIANS = {
+    "cdist": 2 * np.eye(6),
+    "cdist of one set": 2 * FROM_ONE_ANOTHER,
+    "pdist": FROM_ONE_ANOTHER,
+    "pairwise_distance": 2 * np.eye(6),
+}
+
+
+def test_squared_distances_without_a_root_have_their_hessians_also_at_0():
+    for name, distance in SQUARED.items():
+        f = lambda x, distance=distance: ops.sum(distance(x))  # noqa: E731
+        for hessian in (od.hessian(f), od.compile(od.hessian(f)), od.jacobian(od.grad(f))):
+            np.testing.assert_allclose(
+                hessian(POINTS).reshape(6, 6), HESSIANS[name], atol=1e-14, err_msg=name
+            )
+
+
+def test_a_kernel_of_squared_distances_has_its_mixed_derivative_where_points_are_equal():
+    def kernel(x, y):
+        return ops.sum(ops.exp(-ops.cdist(x, y, squared=True)))
+
+    point = np.array([[1.0, 2.0]])
+    mixed = od.jacobian(od.grad(kernel), argnums=1)(point, point).reshape(2, 2)
+    np.testing.assert_allclose(mixed, 2 * np.eye(2), atol=1e-15)
+
+
+def test_squared_distances_are_the_squares_of_distances():
+    x, y = np.random.default_rng(1).normal(size=(2, 4, 3))
+    for squared, plain in (
+        (ops.cdist(x, y, squared=True), ops.cdist(x, y)),
+        (ops.pdist(x, squared=True), ops.pdist(x)),
+        (ops.pairwise_distance(x, y, squared=True), ops.pairwise_distance(x, y)),
+    ):
+        np.testing.assert_allclose(squared, plain**2, rtol=1e-14)
+    half = np.full((1, 4096), 0.5, np.float16)  # summed in half precision this would be 512
+    assert ops.cdist(half, 0 * half, squared=True) == 1024
+    assert ops.cdist(half, 0 * half, squared=True).dtype == np.float16
+    far = np.array([[1e200, 0.0]])
+    with np.errstate(over="ignore"):
+        assert ops.cdist(far, -far, squared=True) == np.inf
+
+
 def test_second_derivatives_of_the_distances_in_one_set_leave_out_each_vector_itself():
     x = np.random.default_rng(0).normal(size=(3, 2))
 

@@ -26,16 +26,18 @@ def normalize(x, p=2.0, axis=1, eps=1e-12):
     return (x / length).astype(x.dtype)
 
 
-def cdist(x1, x2, p=2.0):
+def cdist(x1, x2, p=2.0, squared=False):
     x1, x2 = _real(x1, x2)
     apart = x1[..., :, None, :] - x2[..., None, :, :]
-    return _norm(apart, p).astype(apart.dtype)
+    lengths = (apart**2).sum(-1) if squared else _norm(apart, p)
+    return lengths.astype(apart.dtype)
 
 
-def pdist(x, p=2.0):
+def pdist(x, p=2.0, squared=False):
     (x,) = _real(x)
     pairs = itertools.combinations(range(len(x)), 2)
-    return np.array([_norm(x[i] - x[j], p) for i, j in pairs]).astype(x.dtype)
+    lengths = np.array([_norm(x[i] - x[j], p) for i, j in pairs])
+    return (lengths**2 if squared else lengths).astype(x.dtype)
 
 
 def bilinear(x1, x2, weight, bias=None):

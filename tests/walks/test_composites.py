@@ -77,8 +77,9 @@ FORMULAS = {
     "cosine_similarity": of_real(cosine_similarity),
     "ptp": ordered(np.ptp),
     "pairwise_distance": of_real(
-        lambda x, y, p=2, eps=1e-6, keepdims=False: np.linalg.norm(
-            x - y + x.dtype.type(eps), p, -1, keepdims=keepdims
+        lambda x, y, p=2, eps=1e-6, keepdims=False, squared=False: (
+            np.linalg.norm(x - y + x.dtype.type(eps), p, -1, keepdims=keepdims)
+            ** (2 if squared else 1)
         )
     ),
     # NumPy would have the numbers of Python make it float64.
