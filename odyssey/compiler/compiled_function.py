@@ -36,13 +36,14 @@ from odyssey.compiler.guards.guards import with_self
 from odyssey.compiler.inspection import InspectableFunction, function_name
 from odyssey.compiler.machine.jit import unavailable_reason
 from odyssey.compiler.machine.thread_count import check_thread_count
+from odyssey.compiler.paused_function import PausedFunction
 from odyssey.compiler.result_aliases import find_aliases
 from odyssey.compiler.runtime.memory_limit import check_memory_limit
 from odyssey.compiler.tracing.attempt import TraceAttempt, try_trace
 from odyssey.errors import OdysseyError
 from odyssey.table.kernel_selection import without_numba
 from odyssey.table.row import is_profiled, profiled
-from odyssey.table.scope import Pause, scopes
+from odyssey.table.scope import Pause, is_plainly_paused, run_without_scopes, scopes
 from odyssey.table.store import MEMORY, store
 from odyssey.tree import containers, leaves
 
@@ -69,7 +70,7 @@ _NO_KEYWORD_PATH: tuple[tuple[str, ...], Any, Any] = (), always_miss, always_mis
 def _describe_scope() -> str:
     """Return why a call runs eagerly inside of the innermost scope."""
     if isinstance(scopes()[0], Pause):
-        return "it is called inside no_grad"
+        return "it is called inside a rule of custom_vjp"
     return "it is called inside an open tape"
 
 
@@ -112,6 +113,7 @@ class CompiledFunction(InspectableFunction):
         "_may_have_attributes",
         "_assigns_others",
         "_drops",
+        "_paused",
     )
 
     def __init__(
@@ -138,7 +140,8 @@ class CompiledFunction(InspectableFunction):
             self._budget = check_int("compile", "memory_budget", memory_budget, 0)
         self._threads = 0 if threads is None else check_thread_count("compile", threads)
         self._fn = fn
-        self._dynamic = None
+        self._dynamic, self._declared = None, dynamic
+        self._paused: CompiledFunction | None = None
         if dynamic is not None:
             from odyssey.compiler.symbolic_shapes.specialization import DynamicShapes
 
@@ -171,7 +174,7 @@ class CompiledFunction(InspectableFunction):
         }
         fresh |= {"_keyword_path": _NO_KEYWORD_PATH, "_native": np.zeros(1, np.int64)}
         fresh |= {"_backoff": Backoff(), "_first_calls": 0}
-        return {**vars(self), **fresh, "_written": 0, "_attributes": []}
+        return {**vars(self), **fresh, "_written": 0, "_attributes": [], "_paused": None}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -207,6 +210,8 @@ class CompiledFunction(InspectableFunction):
         __tracebackhide__ = hides_frame
         if store() is not MEMORY:
             return self._fn(*args, **named)
+        if scopes()[0] is not None and is_plainly_paused():
+            return run_without_scopes(self._inside_no_grad(), args, named)
         if self._backoff.skips > 0:
             self._backoff.skips -= 1
             return self._run_eagerly(args, named)
@@ -279,6 +284,24 @@ class CompiledFunction(InspectableFunction):
         if backs_off and not self._made and self._limit is self._budget is None:
             self._backoff.note_failure()
         return self._run_eagerly(args, named)
+
+    def _inside_no_grad(self) -> CompiledFunction:
+        """Return the compiled function for calls inside ``no_grad``, whose results are constants.
+
+        It is called where no scope is entered, and enters ``no_grad`` itself.
+        """
+        if self._paused is None:
+            made = CompiledFunction(
+                PausedFunction(self._fn),
+                self._check,
+                self._limit,
+                self._threads or None,
+                self._budget,
+                self._declared,
+            )
+            made._fallback, made._native = self._fallback, self._native
+            self._paused = made
+        return self._paused
 
     # -------------------------------------------------------------- symbolic shapes
 
@@ -641,6 +664,8 @@ class CompiledFunction(InspectableFunction):
 
         args, named = fill_specs((args, named))
         refuse_unhashable(args, named)
+        if is_plainly_paused():
+            return run_without_scopes(self._inside_no_grad().precompile, args, named)
         states = self._states_of(args)
         if states is not None:
             return states.precompile(args, named)
@@ -686,6 +711,9 @@ class CompiledFunction(InspectableFunction):
         for states in self._attributes:
             made += states.compiled._made
             written += states.compiled._written
+        if self._paused is not None:
+            inner = self._paused.statistics()
+            made, written = made + inner.programs, written + inner.written
         return Statistics(made, int(self._native[0]), written)
 
     def clear_cache(self) -> None:
@@ -694,6 +722,7 @@ class CompiledFunction(InspectableFunction):
         self._backoff.reset()
         self._first_calls = 0
         self._attributes = []
+        self._paused = None
         if self._dynamic is not None:
             self._dynamic.clear()
         self._fast_path = self._slow_path = always_miss

@@ -35,7 +35,7 @@ _ADVICE = (
     ),
     ("the compiler fails", "This is a fault of odyssey: please report it."),
     ("inside an open tape", "Compile the function that opens the tape, or od.grad of this one."),
-    ("inside no_grad", "Call it outside: where no tape is open, nothing is recorded anyway."),
+    ("inside a rule of custom_vjp", "Compile the function that is differentiated."),
     ("shape at each call", "Declare the sizes that vary: od.compile(fn, dynamic=...)."),
     ("a guard fails again", "What changes from call to call is best passed as an argument."),
     ("numbers that are fixed differed", "Pass such numbers as arrays, or name them in static=."),

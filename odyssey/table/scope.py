@@ -30,6 +30,7 @@ __all__ = [
     "enter_scope",
     "find_recording",
     "innermost_scope",
+    "is_plainly_paused",
     "leave_scope",
     "may_run_elsewhere",
     "no_grad",
@@ -41,6 +42,7 @@ __all__ = [
     "recordings_of",
     "replace_scope",
     "run_with_tape",
+    "run_without_scopes",
     "scopes",
     "set_scopes",
 ]
@@ -179,6 +181,24 @@ def run_with_tape(
     context = copy_context()
     context.run(set_scopes, push_scope(PassedTape(tape)))
     return context.run(function, *args, **named)
+
+
+def is_plainly_paused() -> bool:
+    """Return whether the innermost scope is a ``no_grad`` block that checks no operands."""
+    top = innermost_scope()
+    return isinstance(top, Pause) and top.refuse is None
+
+
+def run_without_scopes(
+    function: Callable[..., Any], args: Sequence[Any], named: dict[str, Any]
+) -> Any:
+    """Call a function as where no tape and no pause is entered."""
+    stack = scopes()
+    try:
+        _SCOPES.set(_NO_SCOPES)
+        return function(*args, **named)
+    finally:
+        _SCOPES.set(stack)
 
 
 def passed_tape() -> Tape | None:

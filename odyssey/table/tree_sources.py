@@ -24,16 +24,6 @@ def fixed_leaves(tree: Any, flat: Sequence[Any], variables: bool = False) -> fro
         tree: Any tree.
         flat: Its leaves.
         variables: Whether arrays have no gradient either, as where gradients are looked up.
-
-    >>> import numpy as np
-    >>> import odyssey as od
-    >>> class Layer:
-    ...     def __init__(self):
-    ...         self.w = od.Variable(np.ones(2), requires_grad=True)
-    ...         self.mean, self.order = od.Variable(np.zeros(2)), np.arange(2)
-    >>> layer = Layer()
-    >>> sorted(fixed_leaves(layer, od.tree.leaves(layer)))
-    [1, 2]
     """
     if type(tree) in LEAF_TYPES or (len(flat) == 1 and tree is flat[0]):
         return _NO_LEAVES

@@ -409,7 +409,7 @@ def test_a_module_of_a_user_that_is_called_as_one_of_pythons_is_looked_into(tmp_
     (tmp_path / "graphlib.py").write_text("scale = [2.0]\ndef f(x):\n    return x * scale[0]\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "graphlib", raising=False)
-    effects._is_standard_library.cache_clear()
+    effects.is_standard_library.cache_clear()
     import graphlib
 
     guards = discover_guards(lambda x: graphlib.f(x))
@@ -417,5 +417,5 @@ def test_a_module_of_a_user_that_is_called_as_one_of_pythons_is_looked_into(tmp_
     assert guards.holds()
     graphlib.scale[0] = 3.0
     assert not guards.holds()
-    effects._is_standard_library.cache_clear()
+    effects.is_standard_library.cache_clear()
     monkeypatch.delitem(sys.modules, "graphlib")
