@@ -665,7 +665,8 @@ class CompiledFunction(InspectableFunction):
         args, named = fill_specs((args, named))
         refuse_unhashable(args, named)
         if is_plainly_paused():
-            return run_without_scopes(self._inside_no_grad().precompile, args, named)
+            run_without_scopes(self._inside_no_grad().precompile, args, named)
+            return
         states = self._states_of(args)
         if states is not None:
             return states.precompile(args, named)
