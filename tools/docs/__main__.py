@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tools.docs.build_folder import ROOT, BuildFolder
@@ -27,16 +27,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     builder.add_argument(
         "--no-examples", action="store_true", help="do not run examples: a preview of the text"
     )
+    checker = commands.add_parser("check", help="check the site that was built, also in Chromium")
+    checker.add_argument("--no-browser", action="store_true", help="check the files only")
     commands.add_parser("open", help="show the site that was built")
     arguments = parser.parse_args(argv)
     build = BuildFolder()
     if arguments.command == "open":
         return int(not webbrowser.open((build.html / "index.html").as_uri()))
+    if arguments.command == "check":
+        return check_site(build, in_browser=not arguments.no_browser)
     return build_site(build, run_examples=not arguments.no_examples)
 
 
-def build_site(build: BuildFolder, *, run_examples: bool = True) -> int:
-    """Build the site, and return the exit status of Sphinx, for which warnings are errors."""
+def build_site(
+    build: BuildFolder,
+    *,
+    run_examples: bool = True,
+    reference: Mapping[str, str] | None = None,
+    root_pages: bool = True,
+) -> int:
+    """Build the site, and return the exit status of Sphinx, for which warnings are errors.
+
+    Args:
+        build: The folders.
+        run_examples: Whether examples run; without, their pages show no output.
+        reference: Generated pages; by default those of the whole reference.
+        root_pages: Whether files of the checkout's root, as ``DESIGN.md``, have pages.
+    """
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         print(
@@ -45,10 +62,12 @@ def build_site(build: BuildFolder, *, run_examples: bool = True) -> int:
             file=sys.stderr,
         )
         return 2
-    from tools.docs.reference import reference_pages  # late: it needs matplotlib
+    if reference is None:
+        from tools.docs.reference import reference_pages  # late: it imports the whole library
 
+        reference = reference_pages()
     build.folder.mkdir(parents=True, exist_ok=True)
-    write_source(build, reference_pages())
+    write_source(build, reference, root_pages=root_pages)
     settings = [] if run_examples else ["-t", "no_examples"]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [
@@ -65,6 +84,32 @@ def build_site(build: BuildFolder, *, run_examples: bool = True) -> int:
     if status == 0:
         print(f"built {_relative(build.html / 'index.html')}")
     return status
+
+
+def check_site(build: BuildFolder, *, in_browser: bool = True) -> int:
+    """Check the built site, print the faults, and return the exit status."""
+    from tools.docs.check_browser import check_browser, chromium
+    from tools.docs.check_files import check_coverage, check_files
+
+    if not (build.html / "index.html").is_file():
+        print("python -m tools.docs: there is no site; build it first", file=sys.stderr)
+        return 2
+    faults = [*check_files(build), *check_coverage(build.html)]
+    skipped = ""
+    if in_browser and importlib.util.find_spec("playwright") is None:
+        skipped = 'playwright is missing; pip install -e ".[docs]" installs it'
+    elif in_browser and chromium() is None:
+        skipped = "Chromium is missing; on Debian and Ubuntu, apt-get install chromium installs it"
+    elif in_browser:
+        pages = sorted(build.html.rglob("*.html"))
+        names = [path.relative_to(build.html).as_posix().removesuffix(".html") for path in pages]
+        faults += check_browser(build.html, names)
+    for fault in faults:
+        print(fault)
+    if skipped:
+        print(f"checks in a browser are skipped: {skipped}")
+    print(f"{len(faults)} faults" if faults else "the site has no faults")
+    return int(bool(faults))
 
 
 def _relative(path: Path) -> str:

@@ -324,7 +324,7 @@ def object_page(name: str, group: Group) -> str:
     if isinstance(value, type) and name not in _WITHOUT_MEMBERS:
         for member in _members(value):
             lines += [f"   {line}".rstrip() for line in member]
-    lines += ["", *_facts(name, value, group), ""]
+    lines += ["", ".. rst-class:: odyssey-facts", "", *_facts(name, value, group), ""]
     return "\n".join(lines)
 
 

@@ -110,7 +110,7 @@ def op_page(entry: Entry) -> str:
     lines += [f".. py:function:: odyssey.ops.{_call(entry)}", ""]
     lines += [f"   {line}".rstrip() for line in to_rst(parse(entry.function.__doc__), link)]
     lines += ["", *_plot(entry), ""]
-    lines += [*_names(entry)]
+    lines += [".. rst-class:: odyssey-facts", "", *_names(entry)]
     lines += [*_row_facts(entry)] if entry.row else [":Derivative: that of the ops it is made of"]
     lines += [*uses_lines(_full_names(entry)), ""]
     lines += [*(_rules(entry) if entry.row else _definition(entry)), ""]
@@ -155,7 +155,7 @@ def _row_facts(entry: Entry) -> Iterator[str]:
         arguments = ", ".join((*(row.cotangents or ("g",)), *row.requested_names))
         yield f":By hand: ``od.backward.{row.name}({arguments})``"
     if row.kinks:
-        yield f":Kinks: {prose(row.kinks, link)}"
+        yield f":At kinks: {prose(row.kinks, link)}"
     yield f":Dtypes: {dtype_line(row)}"
     yield f":Compiled: {_compiled(entry)}"
 

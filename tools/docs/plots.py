@@ -19,7 +19,7 @@ __all__ = ["Plot", "draw", "plot_of"]
 
 _POINTS = 1201
 _WIDTH, _HEIGHT = 640, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 12, 12, 28
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 14, 12, 34
 
 # Operands and options of the call that is plotted, with ``...`` for x; others are 1.
 _CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
@@ -221,7 +221,7 @@ def draw(plot: Plot) -> str:
             f'<line class="kink" x1="{across(kink):.1f}" x2="{across(kink):.1f}" y1="{_TOP}"'
             f' y2="{_HEIGHT - _BOTTOM}"/>'
         )
-    for css, values in (("slope", plot.slope), ("value", plot.y)):
+    for css, values in (("value", plot.y), ("slope", plot.slope)):
         for line in _lines(plot.x, values, low, high, plot.kinks):
             points = " ".join(f"{across(x):.1f},{down(y):.1f}" for x, y in line)
             parts.append(f'<polyline class="{css}" points="{points}"/>')
@@ -260,10 +260,9 @@ def _lines(
     x: Any, y: Any, low: float, high: float, kinks: Sequence[float]
 ) -> Iterator[list[tuple[float, float]]]:
     """Yield the visible pieces of a curve; a jump begins a new piece."""
-    margin = 0.02 * (high - low)
     piece: list[tuple[float, float]] = []
     for k in range(len(x)):
-        shown = np.isfinite(y[k]) and low - margin <= y[k] <= high + margin
+        shown = np.isfinite(y[k]) and low <= y[k] <= high
         jumps = bool(piece) and _is_jump(x, y, k, kinks, high - low)
         if piece and (not shown or jumps):
             yield _thinned(piece)

@@ -26,16 +26,15 @@ def reference_pages() -> dict[str, str]:
 
 def index_text() -> str:
     """Return the lists that follow the text of ``docs/reference/index.md``."""
-    lines = ["## Objects", ""]
-    for group in GROUPS:
-        lines.append(f"* [{group.title}]({group.slug}.rst): {group.intro}")
-    lines += [
-        *("", "## Names", ""),
+    lines = [
+        *("## Ops and names", ""),
         "* [Ops](ops.rst): every operation with its derivative, by family",
         "* [Modules](modules.rst): all public names by module",
         "* {ref}`All names <genindex>`, by letter",
+        *("", "## Objects", ""),
+        *(f"* [{group.title}]({group.slug}.rst): {group.intro}" for group in GROUPS),
         *("", "```{toctree}", ":hidden:", ""),
-        *(group.slug for group in GROUPS),
-        *("ops", "modules", "All names </genindex>", "```", ""),
+        *("ops", *(group.slug for group in GROUPS)),
+        *("modules", "All names </genindex>", "```", ""),
     ]
     return "\n".join(lines)

@@ -22,8 +22,17 @@ ROOT_PAGES = {
 }
 """Source pages of files outside of ``docs/``, by path in the checkout."""
 
-ORDER = ("learn", "coming-from", "how-to", "sharp-edges", "gallery", "reference", "project")
+ORDER = ("learn", "how-to", "coming-from", "sharp-edges", "gallery", "reference", "project")
 """Entries of the home page's table of contents; other pages of ``docs/`` come before the last two.
+"""
+
+_PROJECT = """\
+# Project
+
+* [Design](design.md): glossary and architecture
+* [Contributing](contributing.md): how to add an op, a loss, an optimizer, a pass or a guard
+* [Changelog](changelog.md)
+* [Benchmarks](benchmarks.md): workloads, peers, and how to repeat the measurements
 """
 
 _FENCE = re.compile(r"^(```+|~~~+).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
@@ -31,23 +40,30 @@ _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 _EXTERNAL = re.compile(r"[a-z][a-z0-9+.-]*:")
 
 
-def write_source(build: BuildFolder, generated: Mapping[str, str]) -> None:
+def write_source(
+    build: BuildFolder, generated: Mapping[str, str], *, root_pages: bool = True
+) -> None:
     """Write the source folder; files with equal content keep their time stamps.
 
     Args:
         build: Where the folder lies.
         generated: Texts of generated pages by path in the source folder; one that ``docs/`` has
             too is put behind that page's text.
+        root_pages: Whether files outside of ``docs/`` have pages.
     """
     files: dict[str, str | bytes] = dict(generated)
-    for path, page in _pages(build.docs).items():
+    pages = _pages(build.docs)
+    for path, page in pages.items():
+        if not root_pages and build.docs not in path.parents:
+            continue
         text = _with_source_links(path, page, path.read_text(encoding="utf-8"), build.docs)
         files[page] = f"{text}\n{generated[page]}" if page in generated else text
     for path in _other_files(build.docs):
         files[path.relative_to(build.docs).as_posix()] = path.read_bytes()
     for name in _linked_programs(build.docs):
         files[f"code/{Path(name).stem}.md"] = _program_page(build.docs / name)
-    files["project/index.md"] = "# Project\n\nArchitecture, contributions, changes, measurements.\n"
+    if root_pages:
+        files["project/index.md"] = _PROJECT
     for page in [page for page in files if posixpath.basename(page) == "index.md"]:
         files[page] = _with_contents(page, files)
     _write_files(build.source, files, keep=("gallery", "sg_execution_times.rst"))
@@ -151,9 +167,11 @@ def _with_contents(page: str, files: Mapping[str, str | bytes]) -> str:
     """
     text = files[page]
     assert isinstance(text, str)
+    folder = posixpath.dirname(page)
+    if not folder:
+        text = re.sub(r"^```\{toctree\}.*?^```\n?", "", text, flags=re.MULTILINE | re.DOTALL)
     if "{toctree}" in text:
         return text
-    folder = posixpath.dirname(page)
     entries = _root_entries(files) if not folder else _folder_entries(folder, text, files)
     lines = ["```{toctree}", ":hidden:", *([] if folder else [":maxdepth: 3"]), "", *entries, "```"]
     return text.rstrip() + "\n\n" + "\n".join(lines) + "\n" if entries else text
