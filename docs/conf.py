@@ -12,7 +12,7 @@ project_copyright = author
 release = odyssey.__version__
 html_title = f"odyssey {release}"
 
-extensions = ["myst_parser", "sphinx_gallery.gen_gallery", "tools.docs.math_images"]
+extensions = ["myst_parser", "sphinx_gallery.gen_gallery", "tools.docs.sphinx_extension"]
 exclude_patterns = ["**/*.py", "gallery/**/*.ipynb", "**/GALLERY_HEADER.rst"]
 nitpicky = True
 

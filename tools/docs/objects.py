@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import odyssey
 from odyssey.describe.entries import entries
 from odyssey.table.signature import format_call
 from tools.docs.docstrings import parse, prose, to_rst
@@ -56,6 +57,12 @@ class Group:
     names: tuple[str, ...]
 
 
+def value_of(name: str) -> Any:
+    """Return the object of a full name."""
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
+
+
 def _of(module: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{module}.{name}" for name in names)
 
@@ -91,12 +98,12 @@ _SCHEDULES = (
 _CLIPS = ("clip_grad_norm", "clip_grad_global_norm", "clip_grad_value")
 _NOT_OPTIMIZERS = (*_RULES, *_SCHEDULES, *_CLIPS, "scipy_objective")
 
-GROUPS = (
+GROUPS: tuple[Group, ...] = (
     Group(
         "variables",
         "Variables",
         "An array whose uses are recorded.",
-        _of("odyssey", "Variable"),
+        _of("odyssey", *(n for n in ("Variable", "SparseRows") if n in odyssey.__all__)),
     ),
     Group(
         "tapes",
@@ -218,12 +225,27 @@ GROUPS = (
     ),
 )
 
+
+def _others() -> Iterator[Group]:
+    """Yield a group of the objects that the groups above lack, if there are any."""
+    listed = {id(value_of(name)) for group in GROUPS for name in group.names}
+    names = tuple(
+        name for module in MODULES for name in _all_of(module) if id(value_of(name)) not in listed
+    )
+    names = tuple(dict.fromkeys(names))
+    if names:
+        yield Group("others", "Other objects", "Public objects that no other page lists.", names)
+
+
 _DATA = {
     "odyssey.ops.OPS": "The rows of the table by name; a read-only mapping.",
     "odyssey.ops.COMPOSITES": "The functions that are made of other ops, by name.",
     "odyssey.backward.TABLE": "The backward functions by name of the op; a read-only mapping.",
 }
 _WITHOUT_MEMBERS = {"odyssey.ops.Row", "odyssey.ops.Symbol"}
+
+
+GROUPS = (*GROUPS, *_others())
 
 
 @cache
@@ -268,12 +290,6 @@ def public_names(module: str) -> list[str]:
 def api_page(name: str) -> str:
     """Return the page of an object by its full name."""
     return f"reference/api/{name}"
-
-
-def value_of(name: str) -> Any:
-    """Return the object of a full name."""
-    module, _, attribute = name.rpartition(".")
-    return getattr(importlib.import_module(module), attribute)
 
 
 @cache

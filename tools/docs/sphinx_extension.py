@@ -1,4 +1,4 @@
-"""Sphinx extension: formulas as SVG images in the page, drawn by matplotlib's mathtext.
+"""Sphinx extension: formulas as SVG drawn by matplotlib's mathtext, and texts of thumbnails.
 
 A page with formulas then needs neither TeX nor a script. Formulas are in the subset of TeX that
 mathtext knows; another is a warning with its place, and so fails the build.
@@ -26,7 +26,17 @@ _SIZE = 100.0  # units of the drawing for one em
 def setup(app: Any) -> dict[str, Any]:
     """Add the renderer to Sphinx; ``html_math_renderer = "images"`` selects it."""
     app.add_html_math_renderer("images", (_visit_inline, None), (_visit_block, None))
+    app.connect("doctree-read", _describe_thumbnails)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _describe_thumbnails(app: Any, document: nodes.document) -> None:
+    """Give the thumbnails of the gallery a text, which sphinx-gallery leaves empty."""
+    del app
+    for image in document.findall(nodes.image):
+        name = re.search(r"sphx_glr_(\w+)_thumb", image.get("uri", ""))
+        if name and not image.get("alt"):
+            image["alt"] = f"Thumbnail of the example {name[1]}"
 
 
 def _visit_inline(writer: Any, node: nodes.Element) -> None:
