@@ -522,7 +522,8 @@ class CompiledFunction(InspectableFunction):
 
     def _insert_entry(self, key: Any, case: CacheEntry) -> CacheEntry:
         """Insert a cache entry; evict the oldest beyond the limit."""
-        make_room(self._known, _MOST_SIGNATURES)
+        if key not in self._known:
+            make_room(self._known, _MOST_SIGNATURES)
         return self._known.setdefault(key, case)  # another thread may have inserted one
 
     def _compile_and_run(
@@ -642,8 +643,8 @@ class CompiledFunction(InspectableFunction):
         """Compile the program for such arguments, without running the function.
 
         The function is traced. Optimizers that it steps get their first state, as by a first step;
-        nothing else changes. The next call with arguments of these shapes and types runs the
-        program.
+        nothing else changes, and what it writes to objects of Python is undone. The next call with
+        arguments of these shapes and types runs the program.
 
         Args:
             args: Arguments as in a call; specs, as ``od.Spec((32, 784), np.float32)``, may stand
@@ -677,12 +678,12 @@ class CompiledFunction(InspectableFunction):
         for wanted, program in case.programs:
             if wanted.items() <= known.items() and program.guards.holds():
                 return
-        trial = try_trace(self._fn, args, named, case.fixed_numbers)
+        trial = try_trace(self._fn, args, named, case.fixed_numbers, repeats_writes=True)
         why = trial.graph.eager_reason
         if self._use_attributes(trial.assigned, args, named, why):
             return self.precompile(*args, **named)
         if trial.error is None and trial.graph.eager_reason and start_optimizers(trial):
-            trial = try_trace(self._fn, args, named, case.fixed_numbers)
+            trial = try_trace(self._fn, args, named, case.fixed_numbers, repeats_writes=True)
         if trial.error is not None:
             raise self._fallback.error(trial.describe_error()) from trial.error
         if self._limit is not None or self._budget is not None:
@@ -693,6 +694,7 @@ class CompiledFunction(InspectableFunction):
             raise self._fallback.error(case.refusal or trial.graph.eager_reason or "it cannot")
         inputs = input_leaves(args, named)
         result = expected_result(trial, inputs)
+        case.written = trial.written_places()
         case.aliases = find_aliases(leaves(result), inputs)
         case.refusal = alias_refusal(result, trial.graph, case.aliases)
         if case.refusal is not None:

@@ -40,6 +40,8 @@ def start_optimizers(attempt: TraceAttempt) -> bool:
 def expected_result(attempt: TraceAttempt, inputs: Sequence[Any]) -> Any:
     """Return a result such as an eager run returns: arrays, NumPy scalars and Variables.
 
+    If the function writes to objects of Python, it is a pair of the result and of what it writes.
+
     Args:
         attempt: A trace of the function. On stand-ins for its other values, the eager kernels
             compute the values without axes, which are NumPy scalars or arrays, and those that may
@@ -47,8 +49,9 @@ def expected_result(attempt: TraceAttempt, inputs: Sequence[Any]) -> Any:
         inputs: The inputs of the call, which the result may contain.
     """
     values = _StandIns(attempt.graph, inputs)
-    outputs = zip(leaves(attempt.result), attempt.graph.outputs, strict=True)
-    return unflatten(attempt.result, [values.leaf(leaf, output) for leaf, output in outputs])
+    result = attempt.full_result
+    outputs = zip(leaves(result), attempt.graph.outputs, strict=True)
+    return unflatten(result, [values.leaf(leaf, output) for leaf, output in outputs])
 
 
 class _StandIns:

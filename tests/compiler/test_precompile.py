@@ -124,17 +124,54 @@ def test_a_program_whose_guards_fail_is_compiled_anew():
 
 
 def test_what_cannot_be_compiled_raises_with_cause_and_place():
-    log = []
+    log = [1]
 
     def logs(x):
-        log.append(x.shape)
+        log[0] = x.shape
+        log.append(log[0])
         return x * 2.0
 
     compiled = od.compile(logs)
     with pytest.raises(CompileError, match=r"logs runs eagerly, since it writes to a list"):
         compiled.precompile(SPEC)
-    assert not log
+    assert log == [1]
     np.testing.assert_array_equal(compiled(X), X * 2.0)
+
+
+def test_writes_to_objects_that_each_run_repeats_are_precompiled():
+    class Trainer:
+        def __init__(self):
+            self.steps, self.last, self.losses, self.best = 0, None, [], {}
+            self.w = Variable(np.array([1.0, 2.0, 3.0]), requires_grad=True)
+            self.optimizer = od.optim.SGD([self.w], 0.1, momentum=0.9)
+
+        def step(self, x):
+            self.steps += 1
+            with GradientTape() as tape:
+                loss = ((x * self.w) ** 2).sum()
+            tape.backward(loss)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.losses.append(loss.detach())
+            self.best["scaled"] = x * 2.0
+            self.last = x.sum()
+            return loss
+
+    ours, theirs = Trainer(), Trainer()
+    compiled = od.compile(ours.step)
+    compiled.precompile(SPEC)
+    assert (ours.steps, ours.last, ours.losses, ours.best) == (0, None, [], {})
+    for count in range(1, 4):
+        found, wanted = compiled(X), theirs.step(X)
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-14)
+        assert ours.steps == count
+        assert type(ours.last) is type(theirs.last)
+        assert [type(loss) for loss in ours.losses] == [type(loss) for loss in theirs.losses]
+        np.testing.assert_allclose(
+            [float(v) for v in ours.losses], [float(v) for v in theirs.losses], rtol=1e-14
+        )
+        np.testing.assert_array_equal(ours.best["scaled"], X * 2.0)
+    assert compiled.statistics() == (1, 3, 0)
 
 
 def test_an_error_of_the_trace_is_the_cause():
