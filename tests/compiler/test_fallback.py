@@ -1,5 +1,6 @@
 """Reports of compiled functions that run eagerly: warnings, errors, places, and what it costs."""
 
+import logging
 import pickle
 import warnings
 
@@ -237,3 +238,49 @@ def test_a_copy_reports_anew():
 def test_settings_are_flags(name):
     with pytest.raises(TypeError, match=name):
         od.compile(logs, **{name: "yes"})
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_what_a_function_prints_or_asks_comes_once_a_call(fullgraph, capsys, monkeypatch):
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or "2")
+
+    def talks(x):
+        print("called with", x.shape)
+        return x * float(input("a factor"))
+
+    compiled = od.compile(talks, warn=False, fullgraph=fullgraph)
+    for count in range(1, 4):
+        if fullgraph:
+            with pytest.raises(CompileError, match="talks runs eagerly, since it uses"):
+                compiled(X)
+        else:
+            np.testing.assert_array_equal(compiled(X), X * 2.0)
+        done = 0 if fullgraph else count
+        assert len(asked) == done
+    assert capsys.readouterr().out == "called with (3,)\n" * (0 if fullgraph else 3)
+
+
+def test_a_log_file_and_a_logger_get_one_line_a_call(tmp_path, caplog):
+    logger = logging.getLogger("odyssey.test")
+
+    def logs(x, file):
+        file.write("line\n")
+        logger.warning("called")
+        return x * 2.0
+
+    compiled = od.compile(logs, warn=False)
+    with open(tmp_path / "log", "w") as file:
+        for _ in range(3):
+            compiled(X, file)
+    assert (tmp_path / "log").read_text() == "line\n" * 3
+    assert len(caplog.records) == 3
+
+
+def test_a_printed_result_is_an_eager_run_with_a_warning():
+    def prints(x):
+        print(f"{float((x * 2.0).sum()):.2f}")
+        return x * 2.0
+
+    (warning,) = calls(od.compile(prints), 3, X)
+    assert "since it uses print" in str(warning.message)

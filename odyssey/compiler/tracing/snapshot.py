@@ -75,6 +75,7 @@ _LOCK_TYPES = (type(Lock()), type(RLock()), Condition)
 _LOCK_TIMEOUT = 0.05  # seconds that a trial waits for a lock of the user's
 
 _GOES_ON = "which goes on with each call"
+_USES = "it uses "  # how the reason begins where code calls a function with side effects
 
 _EMPTY = object()
 
@@ -339,6 +340,8 @@ def _reason_against_tracing(
         unguardable: Why no guards could be made; None where there are some.
         exclusive: The objects of which the trial holds the locks.
     """
+    if not allow_unknown and unguardable is not None and unguardable.startswith(_USES):
+        return unguardable  # no trace can take back what was printed, written or asked
     reads_iterator = unguardable is not None and _GOES_ON in unguardable
     for thing in found:
         if isinstance(thing, GradientTape):
