@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from odyssey.checks import check_flag, format_value
 from odyssey.errors import DTypeError, LinAlgError, SettingError
+from odyssey.kernels.lapack_library import lapack_library, solve_triangle
 from odyssey.linalg import lapack
 from odyssey.linalg.linear_systems import BAD_SYSTEMS, solve_or_nan, solve_spec
 from odyssey.linalg.matrix_products import as_column, matmul
-from odyssey.linalg.matrix_shapes import lapack_dtype, positive_definite, well_conditioned
+from odyssey.linalg.matrix_shapes import positive_definite, well_conditioned
 from odyssey.ops.elementwise.arithmetic import neg
 from odyssey.ops.elementwise.choice import keep_where, where
 from odyssey.ops.elementwise.complex_numbers import conj
@@ -42,9 +44,19 @@ def blocked_triangular_solve(a: Array, b: Array, lower: bool) -> Array:
     return np.concatenate([x, y] if lower else [y, x], axis=-2)
 
 
+# Solutions of more matrices of at most ``_UNBLOCKED_SIZE`` rows are by one call of NumPy's.
+_MANY = 8
+
+
 def _solve_triangular(a: Any, b: Any, trans: str, lower: bool, unit_diagonal: bool) -> Any:
     spec = solve_spec("triangular_solve", a, b)
-    a = np.asarray(a, np.result_type(spec.dtype, lapack_dtype("triangular_solve", "a", a)))
+    a = np.asarray(a, spec.dtype)
+    columns = b[:, None] if np.ndim(b) == 1 else b
+    shape = (*spec.shape, 1) if np.ndim(b) == 1 else spec.shape
+    if a.shape[-1] > _UNBLOCKED_SIZE or math.prod(shape[:-2]) <= _MANY:
+        x = np.array(np.broadcast_to(columns, shape), spec.dtype, order="C")
+        if _solve_in_place(a, x, trans, lower, unit_diagonal):
+            return x.reshape(spec.shape)
     a = np.tril(a) if lower else np.triu(a)
     if unit_diagonal:
         eye = np.eye(a.shape[-1], dtype=bool)
@@ -53,10 +65,22 @@ def _solve_triangular(a: Any, b: Any, trans: str, lower: bool, unit_diagonal: bo
         a, lower = np.swapaxes(a, -1, -2), not lower
     if trans == "C":
         a = np.conjugate(a)
-    columns = b[:, None] if np.ndim(b) == 1 else b
-    shape = (*spec.shape, 1) if np.ndim(b) == 1 else spec.shape
     x = blocked_triangular_solve(a, np.broadcast_to(columns, shape), lower)
     return np.asarray(x, spec.dtype).reshape(spec.shape)
+
+
+def _solve_in_place(a: Array, x: Array, trans: str, lower: bool, unit_diagonal: bool) -> bool:
+    """Solve each system by LAPACK; False, with ``x`` unchanged, if it cannot be called."""
+    if lapack_library() is None:
+        return False
+    if not unit_diagonal and np.any(np.diagonal(a, 0, -2, -1) == 0):
+        raise np.linalg.LinAlgError("Singular matrix")
+    if x.ndim == 2:
+        return solve_triangle(a, x, trans, lower, unit_diagonal)
+    a = np.broadcast_to(a, (*x.shape[:-2], *a.shape[-2:]))
+    for index in np.ndindex(x.shape[:-2]):
+        solve_triangle(a[index], x[index], trans, lower, unit_diagonal)
+    return True
 
 
 def _triangular_options(trans: Any, lower: Any, unit_diagonal: Any) -> tuple[str, bool, bool]:

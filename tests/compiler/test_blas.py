@@ -40,7 +40,7 @@ def scipys_c():
     folder = Path(scipy.__file__).parent.parent / "scipy.libs"
     for path in folder.glob("libscipy_openblas-*.so"):
         library = ctypes.CDLL(str(path))
-        found = {name: module._symbol(library, f"scipy_cblas_{name}") for name in NAMES}
+        found = {name: module.symbol_address(library, f"scipy_cblas_{name}") for name in NAMES}
         if all(found.values()):
             return module._Source(found, "short", library)
     pytest.skip("this SciPy has no library of the kind")

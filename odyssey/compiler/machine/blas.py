@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from itertools import product
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from odyssey.compiler.machine.jit import Loaded, load
+from odyssey.kernels.lapack_library import numpy_libraries, symbol_address
 
 __all__ = [
     "COLUMNS",
@@ -94,8 +94,8 @@ def thread_setters() -> tuple[int, int]:
     if library is None:
         return 0, 0
     for prefix, suffix in _SETTER_AFFIXES:
-        getter = _symbol(library, f"{prefix}openblas_get_num_threads{suffix}")
-        setter = _symbol(library, f"{prefix}openblas_set_num_threads{suffix}")
+        getter = symbol_address(library, f"{prefix}openblas_get_num_threads{suffix}")
+        setter = symbol_address(library, f"{prefix}openblas_set_num_threads{suffix}")
         if getter and setter:
             return getter, setter
     return 0, 0
@@ -113,9 +113,11 @@ def _library_functions() -> _BlasFunctions | None:
 
 def _candidate_sources() -> Iterator[_Source]:
     """Iterate over the sources to try, NumPy's own library first."""
-    for library in _libraries():
+    for library in numpy_libraries():
         for prefix, suffix, kind in _SYMBOL_AFFIXES:
-            addresses = {name: _symbol(library, f"{prefix}{name}{suffix}") for name in _NAMES}
+            addresses = {
+                name: symbol_address(library, f"{prefix}{name}{suffix}") for name in _NAMES
+            }
             if all(addresses.values()):
                 yield _Source({n: a for n, a in addresses.items() if a}, kind, library)
     fortran = _scipy_source()
@@ -139,26 +141,6 @@ _SYMBOL_AFFIXES = (
 # reads the lower half. That holds everywhere but on Apple's ARM, which packs stack arguments.
 # Some names do not tell the size of integers; 64-bit arguments then serve for both.
 _EIGHT_BYTES = not (sys.platform == "darwin" and platform.machine() == "arm64")
-
-
-def _libraries() -> Iterator[ctypes.CDLL]:
-    """Iterate over libraries: NumPy's C module, whose handle finds what it is linked to; others."""
-    paths = [Path(str(import_module("numpy._core._multiarray_umath").__file__))]
-    if sys.platform == "win32":  # where a handle finds only its own symbols
-        home = Path(np.__file__).parent
-        paths += sorted((home.parent / "numpy.libs").glob("*openblas*.dll"))
-    for path in paths:
-        try:
-            yield ctypes.CDLL(str(path))
-        except OSError:
-            continue
-
-
-def _symbol(library: ctypes.CDLL, name: str) -> int | None:
-    try:
-        return ctypes.cast(library[name], ctypes.c_void_p).value
-    except AttributeError:
-        return None
 
 
 def _scipy_source() -> _Source | None:

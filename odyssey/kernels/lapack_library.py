@@ -1,0 +1,268 @@
+"""LAPACK functions of the library that NumPy itself calls, for kernels and compiled programs.
+
+Fortran functions take all arguments by address, and their matrices are column-major. So one calling
+convention serves all libraries; only the width of the integers in arrays of pivots differs. Scalar
+integers are passed as 64-bit cells, of which a little-endian function with 32-bit integers reads
+the lower half. A library is used only after its functions have solved small test systems exactly.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odyssey.spec import Array
+
+__all__ = [
+    "LAPACK_ARGUMENTS",
+    "LapackLibrary",
+    "lapack_library",
+    "numpy_libraries",
+    "solve_triangle",
+    "symbol_address",
+]
+
+LAPACK_ARGUMENTS = {"trsm": 11, "trsv": 8, "potrf": 5, "getrf": 6}
+"""Number of arguments by name of a function, without the letter of its dtype."""
+
+_DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
+_LETTERS = {np.dtype(dtype).char: letter for letter, dtype in _DTYPES.items()}
+
+
+class LapackLibrary(NamedTuple):
+    """Functions of a library.
+
+    Attributes:
+        addresses: Addresses by name, such as ``"dpotrf"``.
+        integer_bytes: Bytes of an integer in an array.
+        functions: Python callables by name, which take addresses and release the GIL.
+        keep: Object that keeps the library loaded.
+    """
+
+    addresses: dict[str, int]
+    integer_bytes: int
+    functions: dict[str, Any]
+    keep: object
+
+
+def numpy_libraries() -> Iterator[ctypes.CDLL]:
+    """Iterate over libraries: NumPy's C module, whose handle finds what it is linked to; others."""
+    paths = [Path(str(import_module("numpy._core._multiarray_umath").__file__))]
+    if sys.platform == "win32":  # where a handle finds only its own symbols
+        home = Path(np.__file__).parent
+        paths += sorted((home.parent / "numpy.libs").glob("*openblas*.dll"))
+    for path in paths:
+        try:
+            yield ctypes.CDLL(str(path))
+        except OSError:
+            continue
+
+
+def symbol_address(library: ctypes.CDLL, name: str) -> int | None:
+    """Return the address of a function of a library; None if it has none of that name."""
+    try:
+        return ctypes.cast(library[name], ctypes.c_void_p).value
+    except AttributeError:
+        return None
+
+
+# Prefix and suffix of the names of functions, and the bytes of their integers.
+_AFFIXES = (
+    ("scipy_", "_64_", 8),  # OpenBLAS of NumPy's wheels
+    ("", "_64_", 8),
+    ("", "_64", 8),
+    ("", "$NEWLAPACK$ILP64", 8),  # Accelerate
+    ("scipy_", "_", 4),
+    ("", "$NEWLAPACK", 4),
+    ("", "_", 4),  # Debian, conda; MKL's integers may be either
+    ("", "_", 8),
+)
+
+
+@cache
+def lapack_library() -> LapackLibrary | None:
+    """Return the functions of NumPy's library, tested; None if it has not all, or one fails."""
+    if sys.byteorder != "little":
+        return None
+    return next((found for found in _candidates() if _is_correct(found)), None)
+
+
+def _candidates() -> Iterator[LapackLibrary]:
+    for library in numpy_libraries():
+        for prefix, suffix, width in _AFFIXES:
+            addresses: dict[str, int] = {}
+            for letter, name in product("sdcz", LAPACK_ARGUMENTS):
+                address = symbol_address(library, f"{prefix}{letter}{name}{suffix}")
+                if address is None:
+                    break
+                addresses[letter + name] = address
+            else:
+                functions = {name: _callable(name[1:], at) for name, at in addresses.items()}
+                yield LapackLibrary(addresses, width, functions, library)
+
+
+def _callable(name: str, address: int) -> Any:
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * LAPACK_ARGUMENTS[name])(address)
+
+
+# ------------------------------------------------------------------ triangular systems
+
+
+def solve_triangle(a: Array, x: Array, trans: str, lower: bool, unit_diagonal: bool) -> bool:
+    """Solve ``op(a) @ x = b`` in place: ``x`` holds ``b`` first, and then the solution.
+
+    The diagonal must not contain 0. Elements of ``a`` that are not read may be anything.
+
+    Args:
+        a: Square matrix.
+        x: C-contiguous matrix of the same dtype, with one row for each row of ``a``.
+        trans: ``"N"``, ``"T"`` or ``"C"``: ``op(a)`` is ``a``, its transpose, or its adjoint.
+        lower: Whether to read the lower triangle of ``a``.
+        unit_diagonal: Whether to take the diagonal as ones.
+
+    Returns:
+        False, with ``x`` unchanged, if no library was found.
+    """
+    library = lapack_library()
+    if library is None:
+        return False
+    if not x.size:
+        return True
+    n, columns = x.shape
+    if not _is_row_major(a):
+        if _is_row_major(a.T) and trans != "C":
+            # The transpose is row-major.
+            a, lower, trans = a.T, not lower, "T" if trans == "N" else "N"
+        else:
+            a = np.array(a, order="C")
+    letter = _LETTERS[x.dtype.char]
+    if trans == "C" and letter in "sd":
+        trans = "T"
+    # Fortran sees the transposes of row-major matrices.
+    triangle, diagonal = b"U" if lower else b"L", b"U" if unit_diagonal else b"N"
+    step = max(a.strides[0] // a.itemsize, n) if n > 1 else n
+    rows, lda = ctypes.c_int64(n), ctypes.c_int64(step)
+    if columns == 1 and trans != "C":
+        library.functions[f"{letter}trsv"](
+            *(triangle, b"T" if trans == "N" else b"N", diagonal, ctypes.addressof(rows)),
+            *(a.ctypes.data, ctypes.addressof(lda), x.ctypes.data, ctypes.addressof(_ONE)),
+        )
+        return True
+    width = ctypes.c_int64(columns)
+    library.functions[f"{letter}trsm"](
+        *(b"R", triangle, trans.encode(), diagonal, ctypes.addressof(width)),
+        *(ctypes.addressof(rows), _UNITS[letter].ctypes.data, a.ctypes.data),
+        *(ctypes.addressof(lda), x.ctypes.data, ctypes.addressof(width)),
+    )
+    return True
+
+
+_ONE = ctypes.c_int64(1)
+_UNITS = {letter: np.ones(1, dtype) for letter, dtype in _DTYPES.items()}
+
+
+def _is_row_major(a: Array) -> bool:
+    """Return whether Fortran can read the transpose of a matrix in place."""
+    (rows, columns), (row, column) = a.shape, a.strides
+    return (column == a.itemsize or columns == 1) and (
+        rows == 1 or (row >= columns * a.itemsize and row % a.itemsize == 0)
+    )
+
+
+# ------------------------------------------------------------------ test systems
+
+
+def _is_correct(library: LapackLibrary) -> bool:
+    """Return whether all functions compute small exact results correctly."""
+    return all(
+        _solves_triangles(library, letter)
+        and _factors_positive(library, letter)
+        and _factors_pivoted(library, letter)
+        for letter in _DTYPES
+    )
+
+
+def _test_matrix(letter: str, rows: list[list[complex]]) -> tuple[Array, int]:
+    """Return a column-major matrix inside a larger one, and its leading dimension."""
+    matrix = np.array(rows) if letter in "cz" else np.array(rows).real
+    larger = np.full((len(rows) + 2, len(rows[0])), 7, _DTYPES[letter], "F")
+    larger[: len(rows)] = matrix
+    return larger[: len(rows)], len(larger)
+
+
+def _solves_triangles(library: LapackLibrary, letter: str) -> bool:
+    """Solve systems with an upper triangle of powers of two, whose lower one is not read."""
+    a, lda = _test_matrix(letter, [[2, 1 + 1j, 3], [np.nan, 4j + 2, 1], [np.nan, np.nan, 0.5]])
+    a[1, 1] = 4j if letter in "cz" else 4
+    upper = np.triu(np.nan_to_num(a))
+    solution, ldx = _test_matrix(letter, [[1, 2], [3, -1j + 1], [-2, 5]])
+    cells = [ctypes.c_int64(k) for k in (3, 2, lda, ldx, 2)]
+    three, two, step, step_x, apart = map(ctypes.addressof, cells)
+    unit = _UNITS[letter].ctypes.data
+    for trans, matrix in (("N", upper), ("T", upper.T), ("C", upper.conj().T)):
+        x = np.array(np.vstack([matrix @ solution, np.zeros((2, 2))]), solution.dtype, order="F")
+        library.functions[f"{letter}trsm"](
+            *(b"L", b"U", trans.encode(), b"N", three, two, unit),
+            *(a.ctypes.data, step, x.ctypes.data, step_x),
+        )
+        line = np.zeros(6, x.dtype)
+        line[::2] = matrix @ solution[:, 0]
+        library.functions[f"{letter}trsv"](
+            b"U", trans.encode(), b"N", three, a.ctypes.data, step, line.ctypes.data, apart
+        )
+        if not (np.array_equal(x[:3], solution) and np.array_equal(line[::2], solution[:, 0])):
+            return False
+    return True
+
+
+def _factors_positive(library: LapackLibrary, letter: str) -> bool:
+    """Factor a positive definite matrix, and fail for an indefinite one."""
+    factor, _ = _test_matrix(letter, [[2, 0, 0], [1 + 1j, 4, 0], [3, 1j, 1]])
+    n, info = ctypes.c_int64(3), ctypes.c_int64(0)
+    for triangle in "LU":
+        lower = np.tril(factor) if triangle == "L" else np.triu(factor.T)
+        positive = lower @ lower.conj().T if triangle == "L" else lower.conj().T @ lower
+        for indefinite in (False, True):
+            a = np.array(positive, order="F")
+            if indefinite:
+                a[2, 2] = 0
+            lda = ctypes.c_int64(3)
+            library.functions[f"{letter}potrf"](
+                *(triangle.encode(), ctypes.addressof(n), a.ctypes.data),
+                *(ctypes.addressof(lda), ctypes.addressof(info)),
+            )
+            if (ctypes.c_int32.from_address(ctypes.addressof(info)).value > 0) != indefinite:
+                return False
+            found = np.tril(a) if triangle == "L" else np.triu(a)
+            if not (indefinite or np.array_equal(found, lower)):
+                return False
+    return True
+
+
+def _factors_pivoted(library: LapackLibrary, letter: str) -> bool:
+    """Factor a matrix whose rows LAPACK must exchange, and a singular one."""
+    a, lda = _test_matrix(letter, [[1, 2, 1], [2, 0, 4], [4, 8, 0]])
+    expected = np.array([[4, 8, 0], [0.5, -4, 4], [0.25, 0, 1]])
+    for singular in (False, True):
+        work = np.full((lda, 3), 7, a.dtype, "F")
+        work[:3] = np.array([[1, 2], [2, 4]])[[0, 1, 0], :][:, [0, 1, 0]] if singular else a
+        pivots = np.zeros(4 * library.integer_bytes, np.uint8)
+        cells = [ctypes.c_int64(k) for k in (3, lda, 0)]
+        n, step, info = map(ctypes.addressof, cells)
+        library.functions[f"{letter}getrf"](n, n, work.ctypes.data, step, pivots.ctypes.data, info)
+        if (ctypes.c_int32.from_address(info).value > 0) != singular:
+            return False
+        if singular:
+            continue
+        order = pivots.view(f"i{library.integer_bytes}").tolist()
+        if not np.array_equal(work[:3], expected) or order != [3, 2, 3, 0]:
+            return False
+    return True
