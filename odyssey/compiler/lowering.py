@@ -19,6 +19,7 @@ from odyssey.compiler.ir.nodes import (
     IRBuilder,
     Node,
     ScalarProgram,
+    lu_layout,
     scalar_program,
     type_code,
 )
@@ -29,6 +30,7 @@ from odyssey.errors import DTypeError, OdysseyError
 from odyssey.graph.graph import Graph, Ref, ScalarInput, Splat
 from odyssey.graph.subgraphs import Loop, LoopRow
 from odyssey.kernels import T, select
+from odyssey.kernels.lapack_library import lapack_library
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import stack
 from odyssey.spec import Shape, Spec, spec_of
@@ -145,8 +147,9 @@ class Lowering:
             self.host_calls.setdefault(row.name, "a number is beyond what its dtype holds")
             return None
         static = self.static_shapes
-        if row.raises or (static and any(k.is_left(*specs, *options) for k in row.kernels)):
-            why = "it may raise" if row.raises else "its kernel takes less time, or less memory"
+        may_raise = row.raises and row.lowering is None
+        if may_raise or (static and any(k.is_left(*specs, *options) for k in row.kernels)):
+            why = "it may raise" if may_raise else "its kernel takes less time, or less memory"
             self.host_calls.setdefault(row.name, why)
             return None
         if row.requires is not None:
@@ -172,7 +175,8 @@ class Lowering:
             except (OdysseyError, TypeError, ValueError):  # for dtypes that only the kernel takes
                 out = NotImplemented
         if out is NotImplemented:
-            self.host_calls.setdefault(row.name, _host_call_reason(row, specs))
+            why = "it may raise" if row.raises else _host_call_reason(row, specs)
+            self.host_calls.setdefault(row.name, why)
             return None
         outs = (out,) if row.pack_results is None else tuple(out)
         pairs = zip(outs, results, strict=True)
@@ -471,6 +475,102 @@ class Lowering:
             result = self.builder.matmul(*(self.builder.convert(n, "f4") for n in (left, right)))
             return self.symbol(self.builder.convert(result, "f2"))
         return self.symbol(self.builder.matmul(left, right))
+
+    # -------------------------------------------------------------- building: LAPACK
+
+    def cholesky_factor(self, a: Any, upper: bool) -> Symbol:
+        """Return Cholesky factors, and check that the matrices are positive definite.
+
+        This result and those of the following methods are of double precision.
+
+        Raises:
+            DTypeError: if NumPy's LAPACK library cannot be called, or sizes are symbolic.
+        """
+        node = self._lapack_operand(a)
+        factor = self.symbol(self.builder.lapack("potrf", [node], node.shape, (upper,)))
+        if node.size:
+            # The library marks a failure in the first element.
+            corner = self._real(self.slice(factor, (..., 0, 0)))
+            self.add_check(self._compare(lambda x, y: ~(x < y), corner, 0.0))
+        return factor
+
+    def triangular_solution(
+        self, a: Any, b: Any, trans: str, lower: bool, unit_diagonal: bool
+    ) -> Symbol:
+        """Return the solutions of triangular systems, and check that the diagonals have no 0.
+
+        Args:
+            a: Square matrices.
+            b: Matrices of columns, with all batch axes, of the same dtype.
+            trans: ``"N"``, ``"T"`` or ``"C"``, for ``a``, its transpose, or its adjoint.
+            lower: Whether to read the lower triangle.
+            unit_diagonal: Whether to take the diagonal as ones.
+
+        Raises:
+            DTypeError: if NumPy's LAPACK library cannot be called, or sizes are symbolic.
+        """
+        matrix, columns = self._lapack_operand(a), self._lapack_operand(b)
+        n = matrix.shape[-1]
+        if not unit_diagonal and matrix.size:
+            flat = self.reshape(self.symbol(matrix), (*matrix.shape[:-2], n * n))
+            diagonal = self.slice(flat, (..., slice(0, n * n, n + 1)))
+            self.add_check(self._compare(lambda x, y: x != y, diagonal, 0.0))
+        if trans == "C" and matrix.type not in PARTS:
+            trans = "T"
+        options = trans, lower, unit_diagonal
+        node = self.builder.lapack("trtrs", [columns, matrix], columns.shape, options)
+        return self.symbol(node)
+
+    def solution(self, a: Any, b: Any, checked: bool) -> Symbol:
+        """Return the solutions of linear systems by LU decomposition.
+
+        Those of a matrix and of its transpose share one decomposition.
+
+        Args:
+            a: Square matrices.
+            b: Matrices of columns, with all batch axes, of the same dtype.
+            checked: Whether to check that all matrices are regular; else solutions for singular
+                ones are NaN.
+
+        Raises:
+            DTypeError: if NumPy's LAPACK library cannot be called, or sizes are symbolic.
+        """
+        matrix, columns = self._lapack_operand(a), self._lapack_operand(b)
+        batch, n = matrix.shape[:-2], matrix.shape[-1]
+        trans, swapped = "N", (*range(len(batch)), len(batch) + 1, len(batch))
+        if not checked and matrix.kind == "view" and matrix.detail == ("transpose", swapped):
+            trans, matrix = "T", matrix.inputs[0]
+        layout = lu_layout(n, matrix.type)
+        line = self.builder.lapack("getrf", [matrix], (*batch, 1, layout.length), ())
+        if checked:
+            flag = self._real(self.slice(self.symbol(line), (..., 0, layout.regular)))
+            self.add_check(self._compare(lambda x, y: x != y, flag, 0.0))
+        # Each solution is a row, since LAPACK reads and writes columns.
+        axes = (*range(len(columns.shape) - 2), len(columns.shape) - 1, len(columns.shape) - 2)
+        rows = self.builder.transpose(columns, axes)
+        solved = self.builder.lapack("getrs", [rows, line], rows.shape, (trans,))
+        return self.symbol(self.builder.transpose(solved, axes))
+
+    def _lapack_operand(self, x: Any) -> Node:
+        """Return matrices in double precision, which NumPy computes singles in as well."""
+        node = self.node(x)
+        type = _DOUBLES.get(node.type)
+        if type is None or not self.static_shapes or lapack_library() is None:
+            raise DTypeError("no LAPACK function for this")
+        return self.builder.convert(node, type)
+
+    def _real(self, x: Symbol) -> Symbol:
+        return self._real_and_imaginary(x)[0] if self.node(x).type in PARTS else x
+
+    def _compare(self, scalar: Callable[..., Any], x: Symbol, number: float) -> Symbol:
+        """Return truth values of a scalar of ``x`` and a number."""
+        node = self.node(x)
+        program = scalar_program(scalar, 2, (), node.type)
+        inputs = [node, self.builder.literal(number, node.type)]
+        return self.symbol(self.builder.map(program, inputs, node.shape, "b1"))
+
+
+_DOUBLES = {"f4": "f8", "f8": "f8", "c8": "c16", "c16": "c16"}
 
 
 def _wrap_negative(i: Any, n: Any) -> Any:

@@ -1,9 +1,10 @@
 """LAPACK functions of the library that NumPy itself calls, for kernels and compiled programs.
 
 Fortran functions take all arguments by address, and their matrices are column-major. So one calling
-convention serves all libraries; only the width of the integers in arrays of pivots differs. Scalar
-integers are passed as 64-bit cells, of which a little-endian function with 32-bit integers reads
-the lower half. A library is used only after its functions have solved small test systems exactly.
+convention serves all libraries, whatever the width of their integers: a scalar is a cell of 64
+bits, of which a little-endian function with 32-bit integers reads the lower half, and nothing but
+the library reads the row exchanges that it writes. Singles are computed in double precision, as
+NumPy does. A library is used only after its functions have solved small test systems exactly.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ __all__ = [
     "symbol_address",
 ]
 
-LAPACK_ARGUMENTS = {"trsm": 11, "trsv": 8, "potrf": 5, "getrf": 6}
+LAPACK_ARGUMENTS = {"trsm": 11, "trsv": 8, "potrf": 5, "getrf": 6, "getrs": 9}
 """Number of arguments by name of a function, without the letter of its dtype."""
 
-_DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
+_DTYPES = {"d": np.float64, "z": np.complex128}
 _LETTERS = {np.dtype(dtype).char: letter for letter, dtype in _DTYPES.items()}
 
 
@@ -42,13 +43,11 @@ class LapackLibrary(NamedTuple):
 
     Attributes:
         addresses: Addresses by name, such as ``"dpotrf"``.
-        integer_bytes: Bytes of an integer in an array.
         functions: Python callables by name, which take addresses and release the GIL.
         keep: Object that keeps the library loaded.
     """
 
     addresses: dict[str, int]
-    integer_bytes: int
     functions: dict[str, Any]
     keep: object
 
@@ -74,16 +73,15 @@ def symbol_address(library: ctypes.CDLL, name: str) -> int | None:
         return None
 
 
-# Prefix and suffix of the names of functions, and the bytes of their integers.
+# Prefix and suffix of the names of functions.
 _AFFIXES = (
-    ("scipy_", "_64_", 8),  # OpenBLAS of NumPy's wheels
-    ("", "_64_", 8),
-    ("", "_64", 8),
-    ("", "$NEWLAPACK$ILP64", 8),  # Accelerate
-    ("scipy_", "_", 4),
-    ("", "$NEWLAPACK", 4),
-    ("", "_", 4),  # Debian, conda; MKL's integers may be either
-    ("", "_", 8),
+    ("scipy_", "_64_"),  # OpenBLAS of NumPy's wheels
+    ("", "_64_"),
+    ("", "_64"),
+    ("", "$NEWLAPACK$ILP64"),  # Accelerate
+    ("scipy_", "_"),
+    ("", "$NEWLAPACK"),
+    ("", "_"),  # Debian, conda, MKL
 )
 
 
@@ -97,16 +95,16 @@ def lapack_library() -> LapackLibrary | None:
 
 def _candidates() -> Iterator[LapackLibrary]:
     for library in numpy_libraries():
-        for prefix, suffix, width in _AFFIXES:
+        for prefix, suffix in _AFFIXES:
             addresses: dict[str, int] = {}
-            for letter, name in product("sdcz", LAPACK_ARGUMENTS):
+            for letter, name in product(_DTYPES, LAPACK_ARGUMENTS):
                 address = symbol_address(library, f"{prefix}{letter}{name}{suffix}")
                 if address is None:
                     break
                 addresses[letter + name] = address
             else:
                 functions = {name: _callable(name[1:], at) for name, at in addresses.items()}
-                yield LapackLibrary(addresses, width, functions, library)
+                yield LapackLibrary(addresses, functions, library)
 
 
 def _callable(name: str, address: int) -> Any:
@@ -122,7 +120,7 @@ def solve_triangle(a: Array, x: Array, trans: str, lower: bool, unit_diagonal: b
     The diagonal must not contain 0. Elements of ``a`` that are not read may be anything.
 
     Args:
-        a: Square matrix.
+        a: Square matrix of double precision, real or complex.
         x: C-contiguous matrix of the same dtype, with one row for each row of ``a``.
         trans: ``"N"``, ``"T"`` or ``"C"``: ``op(a)`` is ``a``, its transpose, or its adjoint.
         lower: Whether to read the lower triangle of ``a``.
@@ -144,7 +142,7 @@ def solve_triangle(a: Array, x: Array, trans: str, lower: bool, unit_diagonal: b
         else:
             a = np.array(a, order="C")
     letter = _LETTERS[x.dtype.char]
-    if trans == "C" and letter in "sd":
+    if trans == "C" and letter == "d":
         trans = "T"
     # Fortran sees the transposes of row-major matrices.
     triangle, diagonal = b"U" if lower else b"L", b"U" if unit_diagonal else b"N"
@@ -192,7 +190,7 @@ def _is_correct(library: LapackLibrary) -> bool:
 
 def _test_matrix(letter: str, rows: list[list[complex]]) -> tuple[Array, int]:
     """Return a column-major matrix inside a larger one, and its leading dimension."""
-    matrix = np.array(rows) if letter in "cz" else np.array(rows).real
+    matrix = np.array(rows) if letter == "z" else np.array(rows).real
     larger = np.full((len(rows) + 2, len(rows[0])), 7, _DTYPES[letter], "F")
     larger[: len(rows)] = matrix
     return larger[: len(rows)], len(larger)
@@ -201,7 +199,7 @@ def _test_matrix(letter: str, rows: list[list[complex]]) -> tuple[Array, int]:
 def _solves_triangles(library: LapackLibrary, letter: str) -> bool:
     """Solve systems with an upper triangle of powers of two, whose lower one is not read."""
     a, lda = _test_matrix(letter, [[2, 1 + 1j, 3], [np.nan, 4j + 2, 1], [np.nan, np.nan, 0.5]])
-    a[1, 1] = 4j if letter in "cz" else 4
+    a[1, 1] = 4j if letter == "z" else 4
     upper = np.triu(np.nan_to_num(a))
     solution, ldx = _test_matrix(letter, [[1, 2], [3, -1j + 1], [-2, 5]])
     cells = [ctypes.c_int64(k) for k in (3, 2, lda, ldx, 2)]
@@ -248,21 +246,28 @@ def _factors_positive(library: LapackLibrary, letter: str) -> bool:
 
 
 def _factors_pivoted(library: LapackLibrary, letter: str) -> bool:
-    """Factor a matrix whose rows LAPACK must exchange, and a singular one."""
+    """Solve systems whose rows LAPACK must exchange, and meet a singular matrix."""
     a, lda = _test_matrix(letter, [[1, 2, 1], [2, 0, 4], [4, 8, 0]])
+    solution, ldx = _test_matrix(letter, [[1, 2], [3, -1j + 1], [-2, 5]])
     expected = np.array([[4, 8, 0], [0.5, -4, 4], [0.25, 0, 1]])
-    for singular in (False, True):
-        work = np.full((lda, 3), 7, a.dtype, "F")
-        work[:3] = np.array([[1, 2], [2, 4]])[[0, 1, 0], :][:, [0, 1, 0]] if singular else a
-        pivots = np.zeros(4 * library.integer_bytes, np.uint8)
-        cells = [ctypes.c_int64(k) for k in (3, lda, 0)]
-        n, step, info = map(ctypes.addressof, cells)
-        library.functions[f"{letter}getrf"](n, n, work.ctypes.data, step, pivots.ctypes.data, info)
-        if (ctypes.c_int32.from_address(info).value > 0) != singular:
-            return False
-        if singular:
-            continue
-        order = pivots.view(f"i{library.integer_bytes}").tolist()
-        if not np.array_equal(work[:3], expected) or order != [3, 2, 3, 0]:
+    cells = [ctypes.c_int64(k) for k in (3, 2, lda, ldx, 0)]
+    n, columns, step, step_x, info = map(ctypes.addressof, cells)
+    pivots = np.zeros(3, np.int64)
+    singular = np.full((lda, 3), 1, a.dtype, "F")
+    library.functions[f"{letter}getrf"](n, n, singular.ctypes.data, step, pivots.ctypes.data, info)
+    if cells[-1].value <= 0:
+        return False
+    cells[-1].value = 0
+    factors = np.array(np.vstack([a, np.zeros((2, 3))]), a.dtype, order="F")
+    library.functions[f"{letter}getrf"](n, n, factors.ctypes.data, step, pivots.ctypes.data, info)
+    if not np.array_equal(factors[:3], expected) or cells[-1].value:
+        return False
+    for trans, matrix in (("N", a), ("T", a.T)):
+        x = np.array(np.vstack([matrix @ solution, np.zeros((2, 2))]), a.dtype, order="F")
+        library.functions[f"{letter}getrs"](
+            *(trans.encode(), n, columns, factors.ctypes.data, step, pivots.ctypes.data),
+            *(x.ctypes.data, step_x, info),
+        )
+        if not np.array_equal(x[:3], solution):
             return False
     return True

@@ -382,6 +382,9 @@ def _cholesky_jvp(t: Any, out: Any, upper: bool) -> Any:
 @op(
     primitive="decompose",
     raises=True,
+    lowering=lambda build, a, upper: build.cholesky_factor(
+        build.cast(a, check_square("cholesky", a)), upper
+    ),
     infer=_cholesky_spec,
     prepare=lambda upper: (check_flag("cholesky", "upper", upper),),
     numpy=[np.linalg.cholesky],

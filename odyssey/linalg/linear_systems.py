@@ -8,7 +8,7 @@ gradient of NaN and the others are unaffected.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -113,6 +113,20 @@ _SYSTEM_RULES: dict[str, Any] = {
 # ------------------------------------------------------------------ rows
 
 
+def lower_system(build: Any, a: Any, b: Any, spec: Spec, solution: Callable[..., Any]) -> Any:
+    """Lower a system: ``solution(a, b)`` solves it for matrices of columns with all batch axes."""
+    vector = b.ndim == 1
+    columns = build.cast(as_column(b) if vector else b, spec.dtype)
+    shape = (*spec.shape, 1) if vector else spec.shape
+    out = solution(build.cast(a, spec.dtype), build.broadcast(columns, shape))
+    return build.reshape(out, spec.shape)
+
+
+def _lower_solve(build: Any, a: Any, b: Any, checked: bool) -> Any:
+    spec = solve_spec("solve", a, b)
+    return lower_system(build, a, b, spec, lambda a, b: build.solution(a, b, checked))
+
+
 _SYSTEMS = [
     sample((3, 3), (3,), form=well_conditioned),
     sample((3, 3), (3, 2), form=well_conditioned),
@@ -133,6 +147,7 @@ BAD_SYSTEMS = [
 
 @op(
     primitive="decompose",
+    lowering=lambda build, a, b: _lower_solve(build, a, b, checked=False),
     infer=lambda a, b: solve_spec("solve_or_nan", a, b),
     kernel=_solve_or_nan,
     **_SYSTEM_RULES,
@@ -146,6 +161,7 @@ def solve_or_nan(a: Any, b: Any, /) -> Any:
 
 @op(
     decomposition=lambda a, b: solve_or_nan(a, b),
+    lowering=lambda build, a, b: _lower_solve(build, a, b, checked=True),
     raises=True,
     infer=lambda a, b: solve_spec("solve", a, b),
     numpy=[np.linalg.solve],
@@ -164,6 +180,9 @@ def solve(a: Any, b: Any, /) -> Any:
 
 @op(
     decomposition=lambda a: solve_or_nan(a, np.eye(a.shape[-1], dtype=a.dtype)),
+    lowering=lambda build, a: _lower_solve(
+        build, a, np.eye(a.shape[-1], dtype=_inv_spec(a).dtype), checked=True
+    ),
     raises=True,
     infer=_inv_spec,
     numpy=[np.linalg.inv],

@@ -11,7 +11,7 @@ from odyssey.checks import check_flag, format_value
 from odyssey.errors import DTypeError, LinAlgError, SettingError
 from odyssey.kernels.lapack_library import lapack_library, solve_triangle
 from odyssey.linalg import lapack
-from odyssey.linalg.linear_systems import BAD_SYSTEMS, solve_or_nan, solve_spec
+from odyssey.linalg.linear_systems import BAD_SYSTEMS, lower_system, solve_or_nan, solve_spec
 from odyssey.linalg.matrix_products import as_column, matmul
 from odyssey.linalg.matrix_shapes import positive_definite, well_conditioned
 from odyssey.ops.elementwise.arithmetic import neg
@@ -54,9 +54,10 @@ def _solve_triangular(a: Any, b: Any, trans: str, lower: bool, unit_diagonal: bo
     columns = b[:, None] if np.ndim(b) == 1 else b
     shape = (*spec.shape, 1) if np.ndim(b) == 1 else spec.shape
     if a.shape[-1] > _UNBLOCKED_SIZE or math.prod(shape[:-2]) <= _MANY:
-        x = np.array(np.broadcast_to(columns, shape), spec.dtype, order="C")
-        if _solve_in_place(a, x, trans, lower, unit_diagonal):
-            return x.reshape(spec.shape)
+        double = np.result_type(spec.dtype, np.float64)
+        x = np.array(np.broadcast_to(columns, shape), double, order="C")
+        if _solve_in_place(np.asarray(a, double), x, trans, lower, unit_diagonal):
+            return np.asarray(x, spec.dtype).reshape(spec.shape)
     a = np.tril(a) if lower else np.triu(a)
     if unit_diagonal:
         eye = np.eye(a.shape[-1], dtype=bool)
@@ -169,8 +170,14 @@ def _triangular_by_solve(a: Any, b: Any, trans: str, lower: bool, unit_diagonal:
     return solve_or_nan(conj(matrix) if trans == "C" else matrix, b)
 
 
+def _lower_triangular_solve(build: Any, a: Any, b: Any, *options: Any) -> Any:
+    spec = solve_spec("triangular_solve", a, b)
+    return lower_system(build, a, b, spec, lambda a, b: build.triangular_solution(a, b, *options))
+
+
 @op(
     decomposition=_triangular_by_solve,
+    lowering=_lower_triangular_solve,
     raises=True,
     aliases=["solve_triangular"],
     prepare=_triangular_options,

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from odyssey.compiler.codegen.kernel_function import LOOP_METADATA, KernelFunction
+from odyssey.compiler.codegen.lapack import LAPACK_DECLARATIONS, LapackCall
 from odyssey.compiler.codegen.loops import LoopNest
 from odyssey.compiler.codegen.matmul import BLAS_PREFIXES, Matmul
 from odyssey.compiler.codegen.scan import Scan
@@ -373,6 +374,8 @@ def _kernel_function(
     if kernel.kind == "product":
         has_blas = f"ody_{BLAS_PREFIXES[kernel.nodes[0].type]}gemm" in blas
         return Matmul(plan, kernel, has_blas, single_threaded)
+    if kernel.kind == "lapack":
+        return LapackCall(plan, kernel, single_threaded)
     if kernel.kind == "scan":
         return Scan(plan, kernel, single_threaded)
     return LoopNest(plan, kernel, instrumented)
@@ -406,8 +409,9 @@ def _gil_releasing_function(name: str, nanoseconds: str | None) -> list[str]:
 
 
 def _external_declarations(text: str) -> str:
-    """Return the declarations of BLAS and thread pool functions that a text calls."""
-    lines = [line for name, line in _BLAS.items() if f"call void @{name}(" in text]
+    """Return the declarations of BLAS, LAPACK and thread pool functions that a text calls."""
+    functions = {**_BLAS, **LAPACK_DECLARATIONS}
+    lines = [line for name, line in functions.items() if f"call void @{name}(" in text]
     lines += [line for name, line in _BLAS_SCALARS.items() if f"ptr {name}," in text]
     if "@ody_own" in text:
         lines += _POOL

@@ -9,6 +9,7 @@ Kinds of nodes:
 * ``gather``: elements read at indices; ``scatter``: elements written or combined at indices
 * ``scan``: each element combined with those before it along an axis
 * ``product``: a matrix product
+* ``lapack``: a factorization of matrices, or a solution of systems, see ``codegen.lapack``
 * ``view``: the same elements with other shape and strides
 * ``join``: an array of members at disjoint slices, and 0 elsewhere
 * ``call``: a host call, with a ``result`` node for each of its results
@@ -35,9 +36,11 @@ __all__ = [
     "ITEM_SIZES",
     "REDUCTIONS",
     "IRBuilder",
+    "LuLayout",
     "Node",
     "ScalarProgram",
     "is_single_op",
+    "lu_layout",
     "owns_memory",
     "random_access_inputs",
     "rewrite",
@@ -109,7 +112,8 @@ class Node:
     """A value of a program.
 
     Attributes:
-        kind: ``leaf number index map reduce gather scatter scan product view join call result``.
+        kind: ``leaf number index map reduce gather scatter scan product lapack view join call
+            result``.
         inputs: Nodes that it is computed from.
         shape: Lengths of its axes.
         type: Type code of its elements, as in ``ITEM_SIZES``; of results of calls any dtype's.
@@ -357,6 +361,13 @@ class IRBuilder:
         shape = (*batch, a.shape[-2], b.shape[-1])
         return self.make_node("product", [a, b], shape, a.type, ("=", 0.0))
 
+    def lapack(
+        self, name: str, inputs: Sequence[Node], shape: Shape, options: tuple[Any, ...]
+    ) -> Node:
+        """Return the result of a LAPACK function on matrices; see ``codegen.lapack``."""
+        arrays = [self._materializable(i) for i in inputs]
+        return self.make_node("lapack", arrays, shape, arrays[0].type, (name, *options))
+
     # -------------------------------------------------------------- views
 
     def reshape(self, x: Node, shape: Iterable[int]) -> Node:
@@ -481,7 +492,31 @@ def _shape_with_unit_axes(inputs: Sequence[Node], shape: Shape) -> Shape | None:
 
 def owns_memory(node: Node) -> bool:
     """Return whether a node that is computed has memory of its own."""
-    return node.kind in ("map", "reduce", "gather", "scatter", "scan", "product", "join")
+    return node.kind in ("map", "reduce", "gather", "scatter", "scan", "product", "lapack", "join")
+
+
+class LuLayout(NamedTuple):
+    """Positions in the line of elements that holds an LU decomposition of a square matrix.
+
+    Row exchanges lie first, integers as LAPACK writes them.
+
+    Attributes:
+        n: Rows of the matrix.
+        regular: Position of 1 for a regular matrix, or 0 for a singular one.
+        factors: Position of the factors, a column-major matrix.
+        length: Length of the line.
+    """
+
+    n: int
+    regular: int
+    factors: int
+    length: int
+
+
+def lu_layout(n: int, type: str) -> LuLayout:
+    """Return the positions for matrices of ``n`` rows."""
+    regular = -(-8 * n // ITEM_SIZES[type])
+    return LuLayout(n, regular, regular + 1, regular + 1 + n * n)
 
 
 def random_access_inputs(node: Node) -> tuple[Node, ...]:

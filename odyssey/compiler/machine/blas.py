@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.compiler.machine.jit import Loaded, load
-from odyssey.kernels.lapack_library import numpy_libraries, symbol_address
+from odyssey.kernels.lapack_library import lapack_library, numpy_libraries, symbol_address
 
 __all__ = [
     "COLUMNS",
@@ -37,6 +37,7 @@ __all__ = [
     "ROWS",
     "TRANSPOSED",
     "blas_addresses",
+    "lapack_addresses",
     "max_blas_size",
     "thread_setters",
 ]
@@ -75,6 +76,12 @@ def blas_addresses() -> Mapping[str, int]:
     """
     functions = _library_functions()
     return MappingProxyType(functions.addresses if functions else {})
+
+
+def lapack_addresses() -> Mapping[str, int]:
+    """Return addresses of Fortran functions by name, such as ``"ody_dpotrf"``; empty if none."""
+    library = lapack_library()
+    return {f"ody_{name}": at for name, at in library.addresses.items()} if library else {}
 
 
 def max_blas_size() -> int:

@@ -23,6 +23,7 @@ __all__ = [
     "legalize_products",
     "assign_layouts",
     "find_strided_states",
+    "is_lapack_operand",
     "is_readable",
     "strided_leaves",
     "is_writable",
@@ -131,8 +132,10 @@ class Roots:
         self.taken = taken
 
     def _read_by_layout(self) -> set[int]:
-        """Return the numbers of nodes that views or products read, which rely on the layout."""
-        readers = [n for n in topological_order(self.nodes) if n.kind in ("view", "product")]
+        """Return the numbers of nodes that views, products or LAPACK read by their layout."""
+        readers = [
+            n for n in topological_order(self.nodes) if n.kind in ("view", "product", "lapack")
+        ]
         return {i.id for n in readers for i in n.inputs}
 
 
@@ -175,7 +178,29 @@ def assign_layouts(roots: Roots) -> None:
 
 def is_writable(node: Node, view: View) -> bool:
     """Return whether a node can be written to a view: loops write anywhere, BLAS only matrices."""
+    if node.kind == "lapack":
+        return view.is_matrix() and (_takes_columns(node) or _is_row_major(view))
     return node.kind != "product" or product_axes(node) is not None or view.is_matrix()
+
+
+def _takes_columns(node: Node) -> bool:
+    """Return whether column-major matrices will do for the result of a LAPACK node.
+
+    LU decompositions are lines, and solutions by them are rows. Fortran has no solution with the
+    conjugate of a triangle.
+    """
+    return node.detail[0] not in ("getrf", "getrs") and node.detail[:2] != ("trtrs", "C")
+
+
+def _is_row_major(view: View) -> bool:
+    return view.shape[-1] <= 1 or view.strides[-1] == 1
+
+
+def is_lapack_operand(node: Node, position: int, view: View) -> bool:
+    """Return whether a LAPACK node can read an operand in place; the first one is copied."""
+    return position == 0 or (
+        view.is_matrix() and (_takes_columns(node) or _is_row_major(view) or not view.size)
+    )
 
 
 def locate_member(join: View, key: tuple[Any, ...], member: Node) -> tuple[Node, View]:
@@ -205,7 +230,7 @@ def _materialize(roots: Roots, node: Node) -> Node:
 
 
 def legalize_products(roots: Roots) -> None:
-    """Insert copies of operands that products or host calls cannot read in place."""
+    """Insert copies of operands that products, LAPACK or host calls cannot read in place."""
     leaves, layout = roots.leaves, roots.layout
     new: dict[int, Node] = {}
     for node in topological_order(roots.nodes):
@@ -213,6 +238,14 @@ def legalize_products(roots: Roots) -> None:
             arrays = [_materialize(roots, i) for i in node.inputs]
             if any(a is not b for a, b in zip(arrays, node.inputs, strict=True)):
                 new[node.id] = roots.builder.with_inputs(node, arrays)
+        if node.kind == "lapack":
+            inputs = [_materialize(roots, i) for i in node.inputs]
+            for k, i in enumerate(inputs):
+                view = _current_view(i, layout, leaves)
+                if i.size and not is_lapack_operand(node, k, view):
+                    inputs[k] = roots.builder.copy(i, "lapack")
+            if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
+                new[node.id] = roots.builder.with_inputs(node, inputs)
         if node.kind != "product":
             continue
         views = [_current_view(i, layout, leaves) for i in node.inputs[:2]]

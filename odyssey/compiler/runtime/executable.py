@@ -22,7 +22,7 @@ from odyssey.compiler.codegen.module import EXTRA_COUNTERS, Module
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.lowering import is_unrolled, lower
 from odyssey.compiler.machine.addresses import write_words
-from odyssey.compiler.machine.blas import blas_addresses
+from odyssey.compiler.machine.blas import blas_addresses, lapack_addresses
 from odyssey.compiler.machine.jit import Loaded, builtin, load
 from odyssey.compiler.machine.state_locks import memory_owner, state_locks
 from odyssey.compiler.native_dispatch.entry import CHECK_FAILED, GUARD_FAILED, RAN
@@ -129,6 +129,7 @@ class Executable:
         self.shares = "@ody_own" in self.module.text
         outside = {
             **blas_addresses(),
+            **lapack_addresses(),
             **(thread_pool_symbols() if self.shares else {}),
         }
         self.loaded: Loaded = load(self.module.text, outside)

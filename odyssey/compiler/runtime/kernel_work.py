@@ -23,7 +23,7 @@ class KernelWork(NamedTuple):
     """Work of one kernel.
 
     Attributes:
-        kind: ``loops``, ``product``, ``scan`` or ``call``.
+        kind: ``loops``, ``product``, ``scan``, ``lapack`` or ``call``.
         space: Iteration space, as text.
         what: Rows that it computes, with the number of nodes of each.
         bytes: Bytes of the elements that it reads or writes, each counted once.
@@ -41,7 +41,7 @@ class KernelWork(NamedTuple):
 def kernel_work(plan: Plan, kernel: Kernel) -> KernelWork:
     """Count the work of a kernel."""
     space = "x".join(map(str, kernel.space)) or "1"
-    flops = None if kernel.kind == "call" else sum(map(count_flops, kernel.nodes))
+    flops = None if kernel.kind in ("call", "lapack") else sum(map(count_flops, kernel.nodes))
     moved = _bytes_read(plan, kernel) + _bytes_written(plan, kernel)
     return KernelWork(kernel.kind, space, _kernel_rows(kernel), moved, flops)
 
@@ -69,7 +69,7 @@ def _bytes_read(plan: Plan, kernel: Kernel) -> int:
     own = {n.id for n in kernel.nodes}
     shown: dict[int, int] = {}
     for n in kernel.nodes:
-        if kernel.kind == "product":
+        if kernel.kind in ("product", "lapack"):
             given = n.inputs
         elif n.kind == "gather":
             given = n.inputs[1:]

@@ -36,8 +36,8 @@ class KernelTime(NamedTuple):
     """Time and work of one kernel.
 
     Attributes:
-        kind: ``loops``, ``product``, ``scan``, ``call`` for a host call, or ``memory`` for buffers
-            that are zeroed or copied into states.
+        kind: ``loops``, ``product``, ``scan``, ``lapack``, ``call`` for a host call, or ``memory``
+            for buffers that are zeroed or copied into states.
         space: Iteration space, as text.
         what: Rows that it computes.
         microseconds: Median over the runs.

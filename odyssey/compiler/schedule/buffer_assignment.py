@@ -343,13 +343,13 @@ def _reuse_operand_buffers(plan: Plan) -> None:
 
     A kernel of loops reads everything that it needs at an index before it writes the results there.
     So a result may reuse the buffer of an operand that is read for the last time, at the same index
-    and at no other, and that has as many bytes.
+    and at no other, and that has as many bytes. LAPACK overwrites its first operand.
     """
     node_counts: dict[int, int] = {}  # by buffer, how many nodes it holds
     for one in plan.allocations.values():
         node_counts[id(one.buffer)] = node_counts.get(id(one.buffer), 0) + 1
     for kernel in plan.fused.kernels:
-        if kernel.kind != "loops":
+        if kernel.kind not in ("loops", "lapack"):
             continue
         ending = {
             id(buffer): (node, buffer)
@@ -385,6 +385,10 @@ def _can_reuse(plan: Plan, kernel: Kernel, n: Node, operand: Node, buffer: Buffe
 
 def reads_elementwise(plan: Plan, kernel: Kernel, n: Node, buffer: Buffer) -> bool:
     """Return whether a kernel reads a buffer only where it writes ``n``, and not afterwards."""
+    if n.kind == "lapack":
+        overwritten, *others = (plan.allocation(i) for i in n.inputs)
+        same = overwritten.buffer is buffer and overwritten.view == plan.allocations[n.id].view
+        return same and all(other.buffer is not buffer for other in others)
     if loop_role(n, kernel.space) != "full" or n.shape != kernel.space or n.size < 2:
         return False
     level = loop_levels(kernel.nodes, kernel.space)

@@ -30,16 +30,16 @@ _SMALL_LOOP = 32
 # Bytes of a row that a loop keeps on the stack.
 _MAX_ROW_BYTES = 1 << 15
 _LOOP_KINDS = ("map", "reduce", "gather", "scatter")
-_UNFUSED_KINDS = ("product", "scan", "call")
+_UNFUSED_KINDS = ("product", "scan", "lapack", "call")
 _MEMORY_READERS = (*_UNFUSED_KINDS, "join")
 
 
 @dataclass(eq=False)
 class Kernel:
-    """A kernel: a loop nest over an iteration space, a product, a scan or a host call.
+    """A kernel: a loop nest over an iteration space, a product, a scan, LAPACK's, or a host call.
 
     Attributes:
-        kind: ``loops``, ``product``, ``scan`` or ``call``.
+        kind: ``loops``, ``product``, ``scan``, ``lapack`` or ``call``.
         position: Position in the order of kernels.
         nodes: Nodes that it computes, in topological order.
         space: Shape of the iteration space.

@@ -6,7 +6,11 @@ Called by ``compiled_function`` and ``sized_program`` with ``check=True``.
 from __future__ import annotations
 
 from odyssey.compiler.ir.nodes import Node
-from odyssey.compiler.passes.layout_assignment import is_readable, is_writable
+from odyssey.compiler.passes.layout_assignment import (
+    is_lapack_operand,
+    is_readable,
+    is_writable,
+)
 from odyssey.compiler.passes.windows import is_vectorizable, product_axes
 from odyssey.compiler.schedule.buffer_assignment import Plan, reads_elementwise
 
@@ -43,6 +47,9 @@ def verify(plan: Plan) -> None:
             assert storable, f"{node} cannot be written there"
             if node.kind == "product":
                 _verify_operands(plan, node)
+            for k, operand in enumerate(node.inputs if node.kind == "lapack" else ()):
+                readable = is_lapack_operand(node, k, plan.allocation(operand).view)
+                assert readable or not operand.size, f"{node} cannot read {operand} there"
     _verify_buffer_reuse(plan)
     last_fallible = max((k.position for k in kernels if k.checks or k.kind == "call"), default=-1)
     for number, state in plan.fused.in_place.items():

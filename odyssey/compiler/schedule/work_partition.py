@@ -21,6 +21,7 @@ __all__ = [
     "partition_symbolic_loop",
     "gemm_block_size",
     "is_worth_threads",
+    "lapack_work",
     "estimated_seconds",
     "has_symbolic_sizes",
 ]
@@ -71,6 +72,9 @@ def estimated_seconds(kernel: Kernel) -> float:
     if kernel.kind == "product":
         node = kernel.nodes[0]
         return _multiplication_count(node) * _MULTIPLICATION_SECONDS
+    if kernel.kind == "lapack":
+        node = kernel.nodes[0]
+        return lapack_work(node) * _MULTIPLICATION_SECONDS + node.size * _ELEMENT_SECONDS
     if kernel.kind == "scan":
         return kernel.nodes[0].size * (_ELEMENT_SECONDS + _FUNCTION_SECONDS)
     functions = sum(map(is_expensive, kernel.nodes))
@@ -87,6 +91,18 @@ def has_symbolic_sizes(kernel: Kernel) -> bool:
 def is_worth_threads(kernel: Kernel) -> bool:
     """Return whether a kernel is long enough for several threads."""
     return estimated_seconds(kernel) >= _MIN_PARALLEL_SECONDS
+
+
+def lapack_work(node: Node) -> int:
+    """Return about how many multiplications the matrices of a LAPACK node take."""
+    name, n, (rows, columns) = node.detail[0], node.inputs[0].shape[-1], node.shape[-2:]
+    per_matrix = {
+        "potrf": n**3 // 6,
+        "getrf": n**3 // 3,
+        "getrs": rows * columns**2,
+        "trtrs": rows**2 * columns // 2,
+    }
+    return math.prod(node.shape[:-2]) * per_matrix[name]
 
 
 def _multiplication_count(product: Node) -> int:
