@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from odyssey.devices.ownership import address_of
 from odyssey.spec import Array
 
 __all__ = [
@@ -151,20 +152,21 @@ def solve_triangle(a: Array, x: Array, trans: str, lower: bool, unit_diagonal: b
     if columns == 1 and trans != "C":
         library.functions[f"{letter}trsv"](
             *(triangle, b"T" if trans == "N" else b"N", diagonal, ctypes.addressof(rows)),
-            *(a.ctypes.data, ctypes.addressof(lda), x.ctypes.data, ctypes.addressof(_ONE)),
+            *(address_of(a), ctypes.addressof(lda), address_of(x), ctypes.addressof(_ONE)),
         )
         return True
     width = ctypes.c_int64(columns)
     library.functions[f"{letter}trsm"](
         *(b"R", triangle, trans.encode(), diagonal, ctypes.addressof(width)),
-        *(ctypes.addressof(rows), _UNITS[letter].ctypes.data, a.ctypes.data),
-        *(ctypes.addressof(lda), x.ctypes.data, ctypes.addressof(width)),
+        *(ctypes.addressof(rows), _UNIT_ADDRESSES[letter], address_of(a)),
+        *(ctypes.addressof(lda), address_of(x), ctypes.addressof(width)),
     )
     return True
 
 
 _ONE = ctypes.c_int64(1)
 _UNITS = {letter: np.ones(1, dtype) for letter, dtype in _DTYPES.items()}
+_UNIT_ADDRESSES = {letter: address_of(unit) for letter, unit in _UNITS.items()}
 
 
 def _is_row_major(a: Array) -> bool:
@@ -204,7 +206,7 @@ def _solves_triangles(library: LapackLibrary, letter: str) -> bool:
     solution, ldx = _test_matrix(letter, [[1, 2], [3, -1j + 1], [-2, 5]])
     cells = [ctypes.c_int64(k) for k in (3, 2, lda, ldx, 2)]
     three, two, step, step_x, apart = map(ctypes.addressof, cells)
-    unit = _UNITS[letter].ctypes.data
+    unit = _UNIT_ADDRESSES[letter]
     for trans, matrix in (("N", upper), ("T", upper.T), ("C", upper.conj().T)):
         x = np.array(np.vstack([matrix @ solution, np.zeros((2, 2))]), solution.dtype, order="F")
         library.functions[f"{letter}trsm"](

@@ -25,6 +25,7 @@ from odyssey.linalg.matrix_shapes import (
     well_conditioned,
 )
 from odyssey.ops.elementwise.arithmetic import neg
+from odyssey.ops.elementwise.choice import equal
 from odyssey.ops.structure.shape import matrix_transpose, reshape, shape_of, transpose
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import composite, op, publish
@@ -127,6 +128,12 @@ def _lower_solve(build: Any, a: Any, b: Any, checked: bool) -> Any:
     return lower_system(build, a, b, spec, lambda a, b: build.solution(a, b, checked))
 
 
+def _lower_inverse(build: Any, a: Any) -> Any:
+    shape = (a.shape[-1], a.shape[-1])
+    identity = equal(build.index(shape, 0), build.index(shape, 1))
+    return _lower_solve(build, a, build.cast(identity, _inv_spec(a).dtype), checked=True)
+
+
 _SYSTEMS = [
     sample((3, 3), (3,), form=well_conditioned),
     sample((3, 3), (3, 2), form=well_conditioned),
@@ -180,9 +187,7 @@ def solve(a: Any, b: Any, /) -> Any:
 
 @op(
     decomposition=lambda a: solve_or_nan(a, np.eye(a.shape[-1], dtype=a.dtype)),
-    lowering=lambda build, a: _lower_solve(
-        build, a, np.eye(a.shape[-1], dtype=_inv_spec(a).dtype), checked=True
-    ),
+    lowering=_lower_inverse,
     raises=True,
     infer=_inv_spec,
     numpy=[np.linalg.inv],

@@ -55,7 +55,9 @@ def _solve_triangular(a: Any, b: Any, trans: str, lower: bool, unit_diagonal: bo
     shape = (*spec.shape, 1) if np.ndim(b) == 1 else spec.shape
     if a.shape[-1] > _UNBLOCKED_SIZE or math.prod(shape[:-2]) <= _MANY:
         double = np.result_type(spec.dtype, np.float64)
-        x = np.array(np.broadcast_to(columns, shape), double, order="C")
+        if np.shape(columns) != shape:
+            columns = np.broadcast_to(columns, shape)
+        x = np.array(columns, double, order="C")
         if _solve_in_place(np.asarray(a, double), x, trans, lower, unit_diagonal):
             return np.asarray(x, spec.dtype).reshape(spec.shape)
     a = np.tril(a) if lower else np.triu(a)
@@ -74,7 +76,7 @@ def _solve_in_place(a: Array, x: Array, trans: str, lower: bool, unit_diagonal: 
     """Solve each system by LAPACK; False, with ``x`` unchanged, if it cannot be called."""
     if lapack_library() is None:
         return False
-    if not unit_diagonal and np.any(np.diagonal(a, 0, -2, -1) == 0):
+    if not (unit_diagonal or a.diagonal(0, -2, -1).all()):
         raise np.linalg.LinAlgError("Singular matrix")
     if x.ndim == 2:
         return solve_triangle(a, x, trans, lower, unit_diagonal)

@@ -347,8 +347,11 @@ def test_a_call_that_gives_a_view_of_its_operand_has_it_copied():
 def test_singular_systems_raise_as_they_do():
     for fn in (lambda a: od.linalg.solve(a, np.ones(2)), od.linalg.inv):
         assert run(fn, np.eye(2) * 2.0)[0] == RAN
-        with pytest.raises(np.linalg.LinAlgError):
-            run(fn, np.ones((2, 2)))
+        assert run(fn, np.ones((2, 2)))[0] == CHECK_FAILED
+        with pytest.raises(np.linalg.LinAlgError, match="Singular matrix"):
+            od.compile(fn)(np.ones((2, 2)))
+    with pytest.raises(np.linalg.LinAlgError):  # by a host call
+        run(od.linalg.svdvals, np.full((2, 2), np.nan))
 
 
 @pytest.mark.parametrize("key", [True, False, (True, 0), (0, True), (slice(1, 2), False)], ids=str)
