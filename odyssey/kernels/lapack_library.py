@@ -165,7 +165,7 @@ def solve_triangle(a: Array, x: Array, trans: str, lower: bool, unit_diagonal: b
 
 
 _ONE = ctypes.c_int64(1)
-_UNITS = {letter: np.ones(1, dtype) for letter, dtype in _DTYPES.items()}
+_UNITS: dict[str, Array] = {letter: np.ones(1, dtype) for letter, dtype in _DTYPES.items()}
 _UNIT_ADDRESSES = {letter: address_of(unit) for letter, unit in _UNITS.items()}
 
 
@@ -193,7 +193,7 @@ def _is_correct(library: LapackLibrary) -> bool:
 def _test_matrix(letter: str, rows: list[list[complex]]) -> tuple[Array, int]:
     """Return a column-major matrix inside a larger one, and its leading dimension."""
     matrix = np.array(rows) if letter == "z" else np.array(rows).real
-    larger = np.full((len(rows) + 2, len(rows[0])), 7, _DTYPES[letter], "F")
+    larger: Array = np.full((len(rows) + 2, len(rows[0])), 7, _DTYPES[letter], "F")
     larger[: len(rows)] = matrix
     return larger[: len(rows)], len(larger)
 

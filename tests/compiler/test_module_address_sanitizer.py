@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler.codegen import kernel_function, loops, matmul
+from odyssey.compiler.codegen import kernel_function, lapack, loops, matmul
 from odyssey.compiler.schedule import buffer_assignment
 from support.bounded import looking, within_bounds
 from support.cases import EVERY, every_row
@@ -293,6 +293,18 @@ def test_a_product_of_matrices_that_are_larger_than_they_are_is_found(monkeypatc
     a = RNG.normal(size=(size, size))
     (fault,) = faults(lambda a: a @ a, a)
     assert f"kernel 0, product over ({size}, {size})" in fault
+
+
+@pytest.mark.parametrize("name", ["cholesky", "solve", "triangular_solve"])
+def test_a_matrix_of_lapack_with_too_wide_a_step_is_found(name, monkeypatch):
+    sizes = lapack.LapackCall._sizes
+    monkeypatch.setattr(
+        lapack.LapackCall, "_sizes", lambda self, *given: sizes(self, *(n + 1 for n in given))
+    )
+    fn = getattr(ops, name)
+    a, b = np.eye(4) * 2, np.ones((4, 2))
+    found = faults(fn, a) if name == "cholesky" else faults(fn, a, b)
+    assert "lapack over (" in found[0]
 
 
 def test_a_buffer_that_is_planned_too_short_is_found(monkeypatch):

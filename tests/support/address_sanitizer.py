@@ -31,6 +31,8 @@ _MASKED = re.compile(
 )
 _GEMM = re.compile(r"  call void @ody_([sdcz])gemm\((.*)\)")
 _GEMV = re.compile(r"  call void @ody_([sdcz])gemv\((.*)\)")
+_LAPACK = re.compile(r"  call void @ody_([dz])(potrf|getrf|getrs|trsm|trsv)\((.*)\)")
+_CELL = re.compile(r"  store i(?:8|64) (\d+), ptr (%m\d+)$")
 _MOVE = re.compile(r"  call void @llvm\.memmove[^(]*\(ptr (%\w+), ptr (%\w+), i64 (\d+), .*\)")
 _AS_IT_IS = 111
 
@@ -116,6 +118,7 @@ class _Text:
         self.lines: list[str] = []
         self._count = 0
         self._masks: dict[str, int] = {}  # of how many elements
+        self._cells: dict[str, int] = {}  # arguments that are passed by address
 
     def take(self, line: str) -> None:
         found = _ALLOCA.match(line)
@@ -151,6 +154,13 @@ class _Text:
         found = _GEMV.match(line)
         if found is not None:
             self._unless_outside(line, _of_vector(found[1], found[2]))
+            return
+        found = _CELL.match(line)
+        if found is not None:
+            self._cells[found[2]] = int(found[1])
+        found = _LAPACK.match(line)
+        if found is not None:
+            self._unless_outside(line, _of_matrices(found[1], found[2], found[3], self._cells))
             return
         found = _MOVE.match(line)
         if found is not None:
@@ -217,6 +227,31 @@ def _of_vector(letter: str, given: str) -> list[tuple[str, int, int]]:
         (x, ((long - 1) * int(step_x) + 1) * _BYTES[letter], 0),
         (y, ((short - 1) * int(step_y) + 1) * _BYTES[letter], 1),
     ]
+
+
+def _of_matrices(
+    letter: str, name: str, given: str, cells: dict[str, int]
+) -> list[tuple[str, int, int]]:
+    """Of a call of LAPACK: pointer, bytes from there on, whether written."""
+    words = [word.split()[-1] for word in given.split(", ")]
+    known = [cells.get(word, 0) for word in words]
+
+    def block(at: int, rows: int, columns: int, writes: int) -> tuple[str, int, int]:
+        elements = (columns - 1) * known[at + 1] + rows
+        return words[at], max(elements, 0) * _BYTES[letter], writes
+
+    if name == "potrf":
+        return [block(2, known[1], known[1], 1)]
+    if name == "getrf":
+        return [block(2, known[0], known[1], 1), (words[4], 8 * known[0], 1)]
+    if name == "getrs":
+        n, columns = known[1:3]
+        return [block(3, n, n, 0), (words[5], 8 * n, 0), block(6, n, columns, 1)]
+    if name == "trsv":
+        return [block(4, known[3], known[3], 0), block(6, 1, known[3], 1)]
+    m, n = known[4:6]
+    side = m if chr(known[0]) == "L" else n
+    return [block(7, side, side, 0), block(9, m, n, 1)]
 
 
 def _of_product(letter: str, given: str) -> list[tuple[str, int, int]]:

@@ -281,12 +281,9 @@ class LapackCall(KernelFunction):
 
     def _unit_cell(self) -> str:
         """Return the address of the number 1."""
-        part = PARTS.get(self._type, self._type)
-        number = f"{LLVM[part]} 1.0"
-        if part == self._type:
-            return self._cell(LLVM[part], "1.0")
-        pair = f"[{number}, {LLVM[part]} 0.0]"
-        return self._cell(f"[2 x {LLVM[part]}]", pair)
+        if self._type in PARTS:
+            return f"@ody_1_{self._type}"
+        return self._cell(LLVM[self._type], "1.0")
 
     def _info(self) -> str:
         """Return the address of a status, set to 0 before the call."""
