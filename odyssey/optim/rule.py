@@ -76,12 +76,15 @@ class Rule:
     def init(self, params: Any) -> list[State]:
         """Return the state before the first step: one record for each leaf, in order.
 
-        Constants, integers and numbers below a plain object have none: no step moves them.
+        Constants, integers and numbers below a plain object have none: no step moves them. The
+        count of steps is an array, so that a compiled step takes it as an input.
         """
         flat = _without(fixed_leaves(params, leaves(params)), leaves(params))
         _check_arrays("init: params", flat)
         return [
-            {"steps": 0} | {slot: self._first_slot(slot, p) for slot in self.slots} for p in flat
+            {"steps": np.zeros((), np.int64)}
+            | {slot: self._first_slot(slot, p) for slot in self.slots}
+            for p in flat
         ]
 
     def _first_slot(self, slot: str, p: Any) -> Any:
@@ -96,7 +99,7 @@ class Rule:
         >>> from odyssey.optim import sgd
         >>> rule, params = sgd(0.5), {"w": np.array([3.0])}
         >>> rule.update({"w": np.array([4.0])}, rule.init(params), params)
-        ({'w': array([1.])}, [{'steps': 1}])
+        ({'w': array([1.])}, [{'steps': array(1)}])
         """
         every = leaves(params)
         fixed = fixed_leaves(params, every)

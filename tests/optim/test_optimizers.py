@@ -66,6 +66,22 @@ def test_a_pure_rule_equals_the_holder_bit_for_bit(case):
         np.testing.assert_array_equal(p.numpy(), value)
 
 
+@pytest.mark.share(12, rest="slow")
+@cases
+def test_a_compiled_pure_rule_is_one_program_for_all_steps(case):
+    _, factory, _, settings = OPTIMIZERS[case]
+    rule, rng = factory(**settings), np.random.default_rng(3)
+    compiled = od.compile(rule.update, fullgraph=True)
+    trees = [{"w": draw(rng, (3, 2))}] * 2
+    states = [rule.init(tree) for tree in trees]
+    for _ in range(6):
+        grads = {"w": draw(rng, (3, 2))}
+        steps = zip((rule.update, compiled), states, trees, strict=True)
+        trees, states = zip(*[do(grads, s, p) for do, s, p in steps], strict=True)
+    np.testing.assert_allclose(trees[1]["w"], trees[0]["w"], rtol=1e-12)
+    assert compiled.statistics().programs == 1
+
+
 @pytest.mark.parametrize(
     "case", [c for c in OPTIMIZERS if not c.startswith(("lars", "adafactor", "muon"))]
 )
