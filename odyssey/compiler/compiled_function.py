@@ -675,15 +675,16 @@ class CompiledFunction(InspectableFunction):
             raise self._fallback.error(_describe_scope())
         case = self._insert_entry(cache_key(args, named), CacheEntry())
         known = static_values(args, named)
+        asked = {"repeats_writes": True, "notes_numpy": True}
         for wanted, program in case.programs:
             if wanted.items() <= known.items() and program.guards.holds():
                 return
-        trial = try_trace(self._fn, args, named, case.fixed_numbers, repeats_writes=True)
+        trial = try_trace(self._fn, args, named, case.fixed_numbers, **asked)
         why = trial.graph.eager_reason
         if self._use_attributes(trial.assigned, args, named, why):
             return self.precompile(*args, **named)
         if trial.error is None and trial.graph.eager_reason and start_optimizers(trial):
-            trial = try_trace(self._fn, args, named, case.fixed_numbers, repeats_writes=True)
+            trial = try_trace(self._fn, args, named, case.fixed_numbers, **asked)
         if trial.error is not None:
             raise self._fallback.error(trial.describe_error()) from trial.error
         if self._limit is not None or self._budget is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,10 +48,21 @@ def expected_result(attempt: TraceAttempt, inputs: Sequence[Any]) -> Any:
             be views.
         inputs: The inputs of the call, which the result may contain.
     """
-    values = _StandIns(attempt.graph, inputs)
+    values = _StandIns(attempt.graph, inputs, attempt.numpy_calls)
     result = attempt.full_result
     outputs = zip(leaves(result), attempt.graph.outputs, strict=True)
-    return unflatten(result, [values.leaf(leaf, output) for leaf, output in outputs])
+    made = unflatten(result, [values.leaf(leaf, output) for leaf, output in outputs])
+    attempt.numpy_calls.clear()
+    return made
+
+
+# Rows that copy, for which NumPy may return a view or the operand itself.
+_MOVES = frozenset({"getitem", "real", "imag", "conj", "astype", "diagonal", "copy", "identity"})
+
+
+@ignore_fp_errors()
+def _call_quietly(function: Any, args: Any, named: Any) -> Any:
+    return function(*args, **named)
 
 
 class _StandIns:
@@ -60,11 +71,16 @@ class _StandIns:
     Args:
         graph: The graph.
         inputs: The inputs of the call.
+        numpy_calls: See ``Trace``.
     """
 
-    def __init__(self, graph: Graph, inputs: Sequence[Any]) -> None:
-        self._graph = graph
+    def __init__(
+        self, graph: Graph, inputs: Sequence[Any], numpy_calls: Mapping[int, tuple[Any, ...]]
+    ) -> None:
+        self._graph, self._numpy_calls = graph, numpy_calls
+        self._numpy_results: dict[int, Any] = {}
         self._specs = dict(graph.inputs)
+        self._rows = {id: one.row for one in graph.instructions for id in one.ids}
         for one in graph.instructions:
             self._specs.update(zip(one.ids, one.specs, strict=True))
         ids = [id for id, _ in graph.inputs]
@@ -90,13 +106,38 @@ class _StandIns:
 
     def _new_leaf(self, leaf: Any, symbol: Symbol, output: Any) -> Any:
         if isinstance(output, Ref):
-            array = self._stand_in(output)
+            array = self._stand_in(output) if isinstance(leaf, Value) else self._result(output.id)
         else:
             array = np.zeros(symbol.shape, symbol.dtype)
             array = array if symbol.shape else array[()]
         if not isinstance(leaf, Value):
             return array
         return make_value(Variable, array, leaf._recording, free_id(), leaf._spec, leaf._info)
+
+    def _result(self, id: int) -> Any:
+        """Return the stand-in for a value of NumPy's: a view where its function returns one."""
+        known = self._stand_in(Ref(id))
+        if id not in self._numpy_calls or not self._may_differ(id):
+            return known
+        if id not in self._numpy_results:
+            function, args, named, k = self._numpy_calls[id]
+            plain = map_tree(self._numpy_operand, (args, named), rule=no_attributes)
+            try:
+                made = _call_quietly(function, *plain)
+                made = made if k is None else made[k]
+            except Exception:  # zeros may be no operands for it
+                made = known
+            fits = getattr(made, "shape", None) == known.shape and made.dtype == known.dtype
+            self._numpy_results[id] = made if fits else known
+        return self._numpy_results[id]
+
+    def _numpy_operand(self, leaf: Any) -> Any:
+        return self._result(leaf.id) if isinstance(leaf, Symbol) else leaf
+
+    def _may_differ(self, id: int) -> bool:
+        """Return whether a value has no axes, or its op may move elements without a change."""
+        row = self._rows.get(id)
+        return not self._specs[id].shape or row is None or row.rearranges or row.name in _MOVES
 
     def _is_evaluated(self, instruction: Instruction) -> bool:
         return instruction.row.rearranges or not all(spec.shape for spec in instruction.specs)

@@ -79,6 +79,9 @@ class Trace:
         find_stored: Returns the values that the function stored in objects of Python, which each
             run stores anew; they are outputs behind those of the result.
         stored: These values.
+        numpy_calls: By id of a result, the call of NumPy's own function or method that an eager run
+            would make: function, arguments, keyword arguments, and index in its result; None if
+            they are not collected.
         read_objects: The plain objects that were read as trees, with all their attributes.
         value_dependent: Returns the positions of the operands of a call whose values its row needs.
     """
@@ -98,6 +101,7 @@ class Trace:
         self.value_dependent: Callable[..., Any] = lambda row, values, options: ()
         self.find_stored: Callable[[], list[Any]] = list
         self.read_objects: list[Any] = []
+        self.numpy_calls: dict[int, tuple[Any, ...]] | None = None
         self.stored: list[Any] = []
         # Variables: states, current values and gradients by id of the Variable.
         self._states: dict[tuple[int, str], State] = {}
@@ -142,6 +146,15 @@ class Trace:
         self.find_stored, self.stored, self.read_objects = list, [], []
         self._arguments.clear()
         self.scalar_inputs.clear()
+
+    def note_numpy_call(self, made: Any, function: Any, args: Any, named: Any) -> Any:
+        """Note that NumPy's function would make a value; return the value."""
+        if self.numpy_calls is not None:
+            several = isinstance(made, (list, tuple))
+            for k, one in enumerate(made) if several else [(None, made)]:
+                if isinstance(one, Symbol):
+                    self.numpy_calls[one.id] = function, args, named, k
+        return made
 
     def _argument(self, value: Any) -> Any:
         """Replace an array argument by a Symbol, a Variable by one of a Symbol; keep the rest."""

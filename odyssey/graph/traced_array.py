@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partialmethod
+from operator import attrgetter, getitem, methodcaller
 from typing import Any, NoReturn
 
 from odyssey.checks import is_called_by_user
@@ -11,6 +12,10 @@ from odyssey.table.value import Symbol
 from odyssey.variable.operators import Operators
 
 __all__ = ["TracedArray"]
+
+
+# Methods of arrays that may return views, or arrays without axes.
+_METHODS = ("astype", "conj", "flatten", "ravel", "squeeze", "swapaxes")
 
 
 class TracedArray(Symbol, Operators):
@@ -52,6 +57,16 @@ class TracedArray(Symbol, Operators):
             "use ops.setitem, whose result is a new value"
         )
 
+    # NumPy's own functions and methods may return views and arrays without axes where ops return
+    # copies and scalars. What the eager run would return is asked for by precompilation alone.
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        made = super().__array_function__(func, types, args, kwargs)
+        return self.graph.note_numpy_call(made, func, args, kwargs)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.graph.note_numpy_call(super().__getitem__(key), getitem, (self, key), {})
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of an array without axes")
@@ -75,3 +90,26 @@ for _name in (
     "xor",
 ):
     setattr(TracedArray, f"__i{_name}__", partialmethod(TracedArray._in_place, f"__i{_name}__"))
+
+
+def _noted_method(name: str) -> Any:
+    def call(self: TracedArray, *args: Any, **named: Any) -> Any:
+        made = getattr(super(TracedArray, self), name)(*args, **named)
+        return self.graph.note_numpy_call(made, methodcaller(name, *args, **named), (self,), {})
+
+    call.__name__ = name
+    return call
+
+
+def _noted_property(name: str) -> property:
+    def get(self: TracedArray) -> Any:
+        made = getattr(super(TracedArray, self), name)
+        return self.graph.note_numpy_call(made, attrgetter(name), (self,), {})
+
+    return property(get)
+
+
+for _name in _METHODS:
+    setattr(TracedArray, _name, _noted_method(_name))
+for _name in ("real", "imag"):
+    setattr(TracedArray, _name, _noted_property(_name))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey import GradientTape, Variable
+from odyssey import GradientTape, Variable, ops
 from odyssey.errors import CompileError, DeviceMemoryError, OdysseyError
 from odyssey.tree import leaves
 
@@ -237,3 +237,63 @@ def test_results_share_memory_as_those_of_an_eager_call_do(function):
     assert (a is X) == (one is X)
     assert np.shares_memory(a, b) == np.shares_memory(one, other)
     assert np.shares_memory(a, X) == np.shares_memory(one, X)
+
+
+ROWS, ZERO_D, VECTOR = np.arange(6.0).reshape(3, 2), np.array(2.0), np.arange(3.0)
+VIEWS_AND_SCALARS = {
+    "a row": (lambda x: x[0], ROWS),
+    "an element": (lambda x: x[0], VECTOR),
+    "all": (lambda x: x[...], ROWS),
+    "a new axis": (lambda x: x[:, None], VECTOR),
+    "a view of a view": (lambda x: x[1:][0], ROWS),
+    "two views": (lambda x: (x[1:], x[:1], x * 2), ROWS),
+    "chosen rows": (lambda x: x[[0, 1]], ROWS),
+    "ops.getitem": (lambda x: ops.getitem(x, 0), ROWS),
+    "np.where without axes": (lambda x: np.where(x > 0, x, 0.0), ZERO_D),
+    "ops.where without axes": (lambda x: ops.where(x > 0, x, 0.0), ZERO_D),
+    "astype without axes": (lambda x: x.astype(np.float32), ZERO_D),
+    "ops.astype without axes": (lambda x: ops.astype(x, np.float32), ZERO_D),
+    "astype without a copy": (lambda x: x.astype(np.float64, copy=False), VECTOR),
+    "astype": (lambda x: x.astype(np.float64), VECTOR),
+    "split": (lambda x: np.split(x, 3), VECTOR),
+    "flip": (lambda x: np.flip(x), ROWS),
+    "diagonal": (lambda x: np.diagonal(x), ROWS),
+    "real": (lambda x: x.real, VECTOR * 1j),
+    "imag": (lambda x: x.imag, VECTOR * 1j),
+    "conj": (lambda x: x.conj(), VECTOR),
+    "ravel": (lambda x: x.ravel(), ROWS),
+    "flatten": (lambda x: x.flatten(), ROWS),
+    "one axis": (lambda x: np.atleast_1d(x), ZERO_D),
+    "negative": (lambda x: -x, ZERO_D),
+    "sum": (lambda x: x.sum(), VECTOR),
+}
+
+
+def described(result, x):
+    """Describe what a caller may see of a result: types, flags, and memory of the argument."""
+    if isinstance(result, (tuple, list)):
+        return [type(result), *[described(part, x) for part in result]]
+    if not isinstance(result, np.ndarray):
+        return type(result)
+    shares = np.shares_memory(result, x)
+    return result.shape, result.dtype, result.flags.writeable, shares, result is x
+
+
+def test_the_first_call_returns_what_an_eager_run_returns():
+    for name, (function, x) in VIEWS_AND_SCALARS.items():
+        compiled = od.compile(function)
+        compiled.precompile(x)
+        found, wanted = compiled(x), function(x)
+        assert compiled.statistics() == (1, 1, 0), name
+        assert described(found, x) == described(wanted, x), name
+        for one, other in zip(leaves([found]), leaves([wanted]), strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+def test_a_captured_view_is_returned_itself():
+    base = np.arange(6.0).reshape(2, 3)
+    view = base[0]
+    compiled = od.compile(lambda x: (view, x * 2.0))
+    compiled.precompile(od.Spec((3,), np.float64))
+    assert compiled(VECTOR)[0] is view
+    assert compiled.statistics() == (1, 1, 0)

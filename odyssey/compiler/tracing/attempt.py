@@ -47,6 +47,7 @@ class TraceAttempt:
             write are outputs of the graph behind those of the result.
         assigned: The attributes that it reads and assigns, as objects and names; None if it has no
             ``effects``.
+        numpy_calls: See ``Trace``.
         numbers: The symbolic scalars that stood for numbers.
         scalar_inputs: By path of a number that may differ at each call, its index among the leaves.
         fixed_numbers: By path of a number that must be fixed, why, and in which line.
@@ -62,6 +63,7 @@ class TraceAttempt:
         fixed_numbers: Mapping[str, str] | None = None,
         instead: Callable[[], Any] | None = None,
         repeats_writes: bool = False,
+        notes_numpy: bool = False,
     ):
         """Trace ``fn``.
 
@@ -75,6 +77,7 @@ class TraceAttempt:
                 answers for the Variables on tapes that ``fn`` reaches. Nothing is traced where
                 ``fn`` cannot be guarded, as where it prints.
             repeats_writes: Whether programs can repeat writes to objects of Python.
+            notes_numpy: Whether to collect ``numpy_calls``.
         """
         self.scalar_inputs: dict[str, int] = {}
         self.fixed_numbers: dict[str, str] = {}
@@ -82,6 +85,9 @@ class TraceAttempt:
         # what the function captured would live until the garbage collector runs.
         asked = partial(_record_question, self.fixed_numbers)
         self.numbers = SymbolicScalars(asked, trace := Trace())
+        self.numpy_calls: dict[int, tuple[Any, ...]] = {}
+        if notes_numpy:
+            trace.numpy_calls = self.numpy_calls
         self._fixed = fixed_numbers
         self._allow_unknown = allow_unknown
         self._instead = instead
@@ -234,6 +240,7 @@ def try_trace(
     named: dict[str, Any],
     fixed_numbers: dict[str, str],
     repeats_writes: bool = False,
+    notes_numpy: bool = False,
 ) -> TraceAttempt:
     """Trace a function, with scalar inputs for its numbers where that is possible.
 
@@ -246,12 +253,12 @@ def try_trace(
         named: Its keyword arguments.
         fixed_numbers: The numbers that are fixed, by path, and why; further ones are added.
         repeats_writes: See ``TraceAttempt``.
+        notes_numpy: See ``TraceAttempt``.
     """
+    options: dict[str, Any] = {"repeats_writes": repeats_writes, "notes_numpy": notes_numpy}
     for _ in range(_MAX_ATTEMPTS):
         try:
-            attempt = TraceAttempt(
-                fn, args, named, fixed_numbers=fixed_numbers, repeats_writes=repeats_writes
-            )
+            attempt = TraceAttempt(fn, args, named, fixed_numbers=fixed_numbers, **options)
         except OdysseyError:
             break
         if not attempt.scalar_inputs or not (attempt.fixed_numbers or _is_unusable(attempt)):
@@ -260,7 +267,7 @@ def try_trace(
         if not attempt.fixed_numbers:
             break
         fixed_numbers.update(attempt.fixed_numbers)
-    attempt = TraceAttempt(fn, args, named, repeats_writes=repeats_writes)
+    attempt = TraceAttempt(fn, args, named, **options)
     if attempt.graph.eager_reason is not None and attempt.error is None:
         return attempt  # as before a first step of an optimizer: a later trace may be without it
     for path, _, _ in number_leaves(args, named):
