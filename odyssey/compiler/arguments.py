@@ -15,8 +15,9 @@ from odyssey.devices.ownership import may_alias
 from odyssey.errors import DTypeError
 from odyssey.graph.graph import Graph
 from odyssey.sparse_rows import SparseRows
+from odyssey.spec import Spec
 from odyssey.table.value import Mark, Symbol, Value, array_of, is_trainable
-from odyssey.tree import children_of, extras_in, leaves, paths
+from odyssey.tree import children_of, extras_in, leaves, map_tree, paths
 from odyssey.tree_objects import no_attributes
 from odyssey.tree_rebuild import extra_attributes
 from odyssey.variable import Variable
@@ -29,6 +30,7 @@ __all__ = [
     "is_flat",
     "is_input",
     "cache_key",
+    "fill_specs",
     "number_leaves",
     "receiver_arguments",
     "refuse_unhashable",
@@ -306,3 +308,13 @@ def alias_refusal(result: Any, graph: Graph | None, aliases: ResultAliases) -> s
     if aliases.refusal is None and graph is not None and aliases_states(result, graph):
         return "it returns a part of what a Variable holds"
     return aliases.refusal
+
+
+def fill_specs(tree: Any) -> Any:
+    """Return a tree with an array, whose elements nobody reads, for each spec."""
+    return map_tree(_fill_spec, tree, rule=no_attributes)
+
+
+def _fill_spec(leaf: Any) -> Any:
+    # Pages of zeros that nobody touches take no memory.
+    return np.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, Spec) else leaf

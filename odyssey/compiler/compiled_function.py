@@ -13,6 +13,7 @@ from odyssey.checks import check_callable, check_flag, check_int, hides_frame
 from odyssey.compiler.arguments import (
     alias_refusal,
     cache_key,
+    fill_specs,
     input_leaves,
     is_flat,
     program_arguments,
@@ -661,7 +662,7 @@ class CompiledFunction(InspectableFunction):
         >>> total(np.ones(3)), total.statistics().written
         (np.float64(6.0), 0)
         """
-        from odyssey.compiler.precompile import expected_result, fill_specs, start_optimizers
+        from odyssey.compiler.precompile import expected_result, start_optimizers
 
         args, named = fill_specs((args, named))
         refuse_unhashable(args, named)

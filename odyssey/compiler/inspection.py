@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odyssey.checks import Text, check_flag, check_int, is_importable
-from odyssey.compiler.arguments import cache_key, program_arguments, static_values
+from odyssey.compiler.arguments import cache_key, fill_specs, program_arguments, static_values
 from odyssey.compiler.lowered import Lowered
 from odyssey.errors import SettingError
 
@@ -43,6 +43,10 @@ class InspectableFunction:
     def explain(self, *args: Any, **named: Any) -> Text:
         """Describe what a call with such arguments does: the program, or why there is none.
 
+        Args:
+            args: Arguments as in a call; an ``od.Spec`` may stand for an array.
+            named: Keyword arguments as in a call.
+
         Returns:
             Text: kernels with what they compute, bytes, host calls and their reasons, guards, and
                 times;
@@ -51,6 +55,7 @@ class InspectableFunction:
         """
         from odyssey.compiler.explain import explain_program, explain_scalar_inputs
 
+        args, named = fill_specs((args, named))
         inner, given = self._with_attributes(args)
         if inner is not self:
             names = ", ".join(str(name) for _, name in inner._fn.attribute_places)
@@ -174,7 +179,7 @@ class InspectableFunction:
 
         Args:
             args: Arguments as in a call; the function was called with such arguments at least
-                twice.
+                twice; an ``od.Spec`` may stand for an array.
             assembly: Return the processor's assembly language instead.
             named: Keyword arguments as in a call; one called ``assembly`` must be passed by
                 position.
@@ -182,12 +187,28 @@ class InspectableFunction:
         Raises:
             SettingError: there is no program for such arguments.
         """
+        args, named = fill_specs((args, named))
         inner, given = self._with_attributes(args)
         loaded = inner._require_program("code", given, named).executable.loaded
         return Text(loaded.assembly() if check_flag("code", "assembly", assembly) else loaded.text)
 
     def lower(self, *args: Any, **named: Any) -> Lowered:
-        """Trace for such arguments; nothing is computed, and no Variable changes."""
+        """Trace for such arguments; nothing is computed, and no Variable changes.
+
+        Args:
+            args: Arguments as in a call; an ``od.Spec`` may stand for an array.
+            named: Keyword arguments as in a call.
+
+        >>> import numpy as np
+        >>> import odyssey as od
+        >>> total = od.compile(lambda x: (x * 2.0).sum())
+        >>> print(total.lower(od.Spec((3,), np.float64)).graph)
+        graph(%0: float64[3]):
+          %1: float64[3] = multiply(%0, 2.0)
+          %2: float64[] = sum(%1, axis=(0,), keepdims=False)
+          return %2
+        """
+        args, named = fill_specs((args, named))
         return Lowered(self._fn, args, named)
 
     def estimate_memory_requirements(self, *args: Any, **named: Any) -> dict[str, int]:

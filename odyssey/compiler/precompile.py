@@ -10,23 +10,12 @@ import numpy as np
 from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.graph.graph import Graph, Instruction, Ref, ScalarInput, Splat
-from odyssey.spec import Spec
 from odyssey.table.value import Symbol, Value, array_of, free_id, make_value
 from odyssey.tree import leaves, map_tree, unflatten
 from odyssey.tree_objects import no_attributes
 from odyssey.variable import Variable
 
-__all__ = ["expected_result", "fill_specs", "start_optimizers"]
-
-
-def fill_specs(tree: Any) -> Any:
-    """Return a tree with an array, whose elements nobody reads, for each spec."""
-    return map_tree(_fill_spec, tree, rule=no_attributes)
-
-
-def _fill_spec(leaf: Any) -> Any:
-    # Pages of zeros that nobody touches take no memory.
-    return np.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, Spec) else leaf
+__all__ = ["expected_result", "start_optimizers"]
 
 
 def start_optimizers(attempt: TraceAttempt) -> bool:

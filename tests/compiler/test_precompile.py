@@ -297,3 +297,12 @@ def test_a_captured_view_is_returned_itself():
     compiled.precompile(od.Spec((3,), np.float64))
     assert compiled(VECTOR)[0] is view
     assert compiled.statistics() == (1, 1, 0)
+
+
+def test_a_spec_stands_for_an_array_wherever_a_program_is_shown():
+    compiled = od.compile(lambda x: (x * 2.0).sum(axis=0))
+    assert str(compiled.lower(SPEC).graph) == str(compiled.lower(X).graph)
+    assert compiled.estimate_memory_requirements(SPEC) == compiled.estimate_memory_requirements(X)
+    compiled.precompile(SPEC)
+    assert str(compiled.explain(SPEC)) == str(compiled.explain(X))
+    assert str(compiled.code(SPEC)) == str(compiled.code(X))
