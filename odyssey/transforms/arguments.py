@@ -6,7 +6,7 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,8 +32,8 @@ from odyssey.tape import GradientTape
 from odyssey.tape.queries import Sources
 from odyssey.tape.sweep import dependents, first_dependent
 from odyssey.tape.tape_base import recording_of
-from odyssey.tree import leaves, like, map_tree, paths
-from odyssey.tree_objects import array_attributes, no_attributes
+from odyssey.tree import below_objects, leaves, like, map_tree, paths
+from odyssey.tree_objects import AttributeRule, array_attributes, no_attributes
 from odyssey.variable import Variable, alias_of, writable_alias
 
 __all__ = [
@@ -222,17 +222,33 @@ def _array_of(leaf: Any) -> Any:
     return None
 
 
-def detach_recorded(tree: Any) -> Any:
-    """Detach recorded Variables among arguments if no tape records."""
+def detach_recorded(tree: Any, positions: Collection[int] = ()) -> Any:
+    """Detach recorded Variables among arguments if no tape records.
+
+    Args:
+        tree: The arguments, as a tuple or a dictionary.
+        positions: The arguments of a tuple that are differentiated, in which plain objects are
+            trees; a function gets other objects themselves.
+    """
     if not tree:
         return tree
     given = tree.values() if type(tree) is dict else tree
     if all(map(_is_plain, given)) or recording_now() is not None:
         return tree
-    if not any(map(_is_recorded, leaves(tree, no_attributes))):
+    if not positions:
+        return _detached(tree, no_attributes)
+    rules = [array_attributes if n in positions else no_attributes for n in range(len(tree))]
+    return tuple(map(_detached, tree, rules))
+
+
+def _detached(tree: Any, rule: AttributeRule) -> Any:
+    if not any(map(_is_recorded, leaves(tree, rule))):
         return tree
+    if rule is array_attributes and True in below_objects(tree):
+        # Not constants, which are not differentiated below an object.
+        return map_tree(lambda leaf: operand_of(leaf) if _is_recorded(leaf) else leaf, tree)
     detach = lambda leaf: leaf.detach() if _is_recorded(leaf) else leaf  # noqa: E731
-    return map_tree(detach, tree, rule=no_attributes)
+    return map_tree(detach, tree, rule=rule)
 
 
 def _is_plain(tree: Any) -> bool:

@@ -50,7 +50,7 @@ def jvp(fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fal
     check_callable("jvp", fn)
     has_aux = check_flag("jvp", "has_aux", has_aux)
     primals, tangents = paired_arguments("jvp", primals, tangents)
-    primals = detach_recorded(primals)
+    primals = detach_recorded(primals, range(len(primals)))
     given = []
     for n, (tree, direction) in enumerate(zip(primals, tangents, strict=True)):
         flat = same_tree("jvp", "tangents", tree, direction, f"argument {n}")

@@ -104,7 +104,7 @@ def _jacobian(
 
     def matrix(*args: Any, **named: Any) -> Any:
         positions = argument_positions(who, numbers, len(args))
-        args, named = detach_recorded(args), detach_recorded(named)
+        args, named = detach_recorded(args, positions), detach_recorded(named)
         with GradientTape(persistent=True) as tape:
             watched = WatchedArguments(who, tape, args, positions)
             out, aux = split_aux(who, fn(*watched.args, **named), has_aux)

@@ -112,7 +112,7 @@ def differentiate(
 ) -> tuple[Any, Any, Any]:
     """Return the result of ``fn``, its auxiliary result, and the gradients; see ``grad``."""
     positions = argument_positions(who, numbers, len(args))
-    args, named = detach_recorded(args), detach_recorded(named)
+    args, named = detach_recorded(args, positions), detach_recorded(named)
     with GradientTape() as tape:
         watched = WatchedArguments(who, tape, args, positions)
         out, aux = split_aux(who, fn(*watched.args, **named), has_aux)
@@ -182,7 +182,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """
     check_callable("vjp", fn)
     has_aux = check_flag("vjp", "has_aux", has_aux)
-    primals = detach_recorded(primals)
+    primals = detach_recorded(primals, range(len(primals)))
     with GradientTape(persistent=True) as tape:
         watched = WatchedArguments("vjp", tape, primals, range(len(primals)))
         out, aux = split_aux("vjp", fn(*watched.args), has_aux)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -248,6 +249,35 @@ def test_programs_follow_attributes_that_only_the_library_reads():
     ):
         change()
         np.testing.assert_allclose(float(decay(model)), total(model), rtol=1e-12)
+
+
+def test_locks_iterators_and_callables_beside_the_arrays_do_no_harm_to_programs():
+    model = Model()
+    model.lock, model.items, model.call = threading.Lock(), iter("abc"), np.tanh
+    model.files, model.log = {"names": ["a"]}, []
+    gradient = od.compile(od.grad(loss), fullgraph=True)
+    for _ in range(3):
+        found = gradient(model, X)
+    assert gradient.statistics().native == 2
+    assert found.lock is model.lock
+    assert_same(found, od.grad(dict_loss)(arrays_of(model), X))
+    model.lock = threading.Lock()
+    assert gradient(model, X).lock is model.lock
+    model.log.append(Variable(np.ones(2), requires_grad=True))
+    np.testing.assert_array_equal(gradient(model, X).log[0], np.zeros(2))
+    assert next(model.items) == "a"
+
+
+def test_models_that_steps_return_are_differentiated_again():
+    model, params = Model(), arrays_of(Model())
+    for _ in range(3):
+        gradient = od.grad(loss)(model, X)
+        model = od.tree.map_tree(lambda p, g: p if g is None else p - 0.1 * g, model, gradient)
+        slopes = od.grad(dict_loss)(params, X)
+        params = {name: params[name] - 0.1 * slopes[name] for name in params}
+        assert_same(model, params)
+    hessian = od.hvp(lambda m: loss(m, X), (model,), (model,))
+    assert_same(hessian, od.hvp(lambda p: dict_loss(p, X), (params,), (params,)))
 
 
 def test_a_program_that_returns_a_captured_object_returns_that_object():

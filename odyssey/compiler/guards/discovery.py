@@ -32,6 +32,8 @@ from odyssey.compiler.guards.effects import impure_attributes, side_effect_of
 from odyssey.devices.arrays import ARRAYS
 from odyssey.optim.groups import Group
 from odyssey.transforms.reachability import MAX_REACHED, is_user_defined, slot_descriptors
+from odyssey.tree_objects import holds_arrays, is_plain_class
+from odyssey.tree_rebuild import attributes
 from odyssey.variable import Variable
 
 __all__ = ["USED", "GuardDiscovery", "Namespace", "Unguardable", "Use"]
@@ -458,12 +460,12 @@ class GuardDiscovery:
             self.visit_class(kind, path)
         always = (
             all_attributes
-            or id(thing) in self.trees
             or not user_defined
             or isinstance(kind, EnumMeta)
             or any(map(_has_python_methods, kind.__mro__))
         )
         is_record = class_defines(kind, "__dataclass_fields__")
+        parts = self._tree_parts(thing)
 
         def reads_all() -> bool:
             return always or (is_record and self.names.is_exposed(kind))
@@ -471,20 +473,45 @@ class GuardDiscovery:
         def is_relevant(name: str) -> bool:
             known = self.names.of_object.get(id(thing), ())
             if self.names.is_only_stored(name) or self.names.is_only_counted(name):
-                return reads_all()
-            return self.names.is_read(name) or name in known or reads_all()
+                return reads_all() or name in parts
+            return self.names.is_read(name) or name in known or reads_all() or name in parts
 
         def use_of(name: str) -> Use:
-            return USED if reads_all() else self._use_of(name)
+            return USED if reads_all() or name in parts else self._use_of(name)
 
         by_class: dict[type, dict[str, Any]] = {}
         for slot in slot_descriptors(kind):  # two classes may have slots of one name
             by_class.setdefault(slot.__objclass__, {})[slot.__name__] = slot
         for slots in by_class.values():
             self._add_slots(thing, path, slots, is_relevant, use_of)
+        is_tree = id(thing) in self.trees
         if isinstance(getattr(thing, "__dict__", None), dict):
             self._add_attributes(thing, path, is_relevant, use_of)
-            self.final_steps.append(lambda: self._guard_attribute_names(thing, path, reads_all()))
+            self.final_steps.append(
+                lambda: self._guard_attribute_names(thing, path, reads_all() or is_tree)
+            )
+        if is_tree:
+            self.final_steps.append(lambda: self._guard_other_attributes(thing, path, parts))
+
+    def _tree_parts(self, thing: Any) -> frozenset[str]:
+        """Return the attributes of a tree that hold arrays or might, being containers."""
+        if id(thing) not in self.trees:
+            return frozenset()
+        held = dict(attributes(thing))
+        self.trees |= {id(v) for v in held.values() if is_plain_class(type(v))}
+        return frozenset(name for name, value in held.items() if _may_hold_arrays(value))
+
+    def _guard_other_attributes(self, thing: Any, path: str, parts: frozenset[str]) -> None:
+        """Guard which objects the other attributes of a tree are, and not what is in them."""
+        slots = {slot.__name__: slot for slot in slot_descriptors(type(thing))}
+        for name, _ in attributes(thing):
+            if name in parts or (id(thing), name) in self.exempt:
+                continue
+            where = f"{path}.{name}"
+            if name in getattr(thing, "__dict__", ()):
+                self.add_guard(terms.dict_attribute_guard(where, thing, name))
+            else:
+                self.add_guard(terms.slot_guard(where, thing, slots[name]))
 
     def _add_slots(
         self,
@@ -552,6 +579,12 @@ class GuardDiscovery:
         """Return the attributes that the code may read of an object, and not only assign."""
         names = self.names.names_of(thing)
         return {name for name in names if not self.names.is_only_stored(name)}
+
+
+def _may_hold_arrays(value: Any) -> bool:
+    kind = type(value)
+    is_container = isinstance(value, (dict, list, tuple)) or is_plain_class(kind)
+    return is_container or class_defines(kind, "__dataclass_fields__") or holds_arrays(value)
 
 
 def _uses_instance(value: Any) -> bool:
