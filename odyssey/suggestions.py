@@ -35,7 +35,7 @@ _KEYWORDS = {
     "normalized_shape": "axis",
     "num_groups": "groups",
     "padding_idx": "padding_index",
-    "sparse": "a table made by od.Variable(data, requires_grad=True, sparse_grad=True)",
+    "sparse": "sparse_grad=True of the table's Variable",
 }
 
 MISSING_ATTRIBUTES = {

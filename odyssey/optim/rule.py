@@ -58,8 +58,9 @@ class Rule:
         slot_shape: For a rule that is not elementwise, ``slot_shape(slot, shape)``: the shape of a
             slot for a parameter of a shape. ``step`` then gets arrays in their shapes, else it may
             get them flat.
-        by_rows: Whether rows without a gradient stay as they are, with their state, so that a
-            gradient of ``od.SparseRows`` updates its rows alone. Other rules get it dense.
+        by_rows: Of an elementwise rule, whether rows without a gradient stay as they are, with
+            their state, so that a gradient of ``od.SparseRows`` updates its rows alone. Other
+            rules get it dense.
     """
 
     slots: tuple[str, ...]

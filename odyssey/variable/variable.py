@@ -480,7 +480,7 @@ class Variable(Value, Operators):
         if self.name is not None:
             facts.append(f"name={self.name!r}")
         if is_trainable(self):
-            facts.append("requires_grad=True")
+            facts += ["requires_grad=True"] + ["sparse_grad=True"] * self.sparse_grad
         elif is_untracked(self):
             facts.append("untracked")
         elif not is_constant(self):

@@ -46,6 +46,8 @@ def flags():
             settings = dict(zip(choices, values, strict=True))
             if settings.get("nesterov") and (settings["dampening"] or not settings["momentum"]):
                 continue
+            if settings.get("lazy") and settings["weight_decay"]:
+                continue
             yield pytest.param(kind, settings, id=f"{name} {tuple(map(float, values))}")
 
 

@@ -27,10 +27,13 @@ def _nothing_kept_of_ends(monkeypatch):
 class World:
     """Parameters, an optimizer and data that a tape locks, always the same at the start."""
 
-    def __init__(self, make=lambda p: optim.SGD(p, learning_rate=0.1, momentum=0.9)):
+    def __init__(
+        self, make=lambda p: optim.SGD(p, learning_rate=0.1, momentum=0.9), reads_rows=False
+    ):
         rng = np.random.default_rng(0)
         self.x = rng.normal(size=(80, 4))
-        self.w = Variable(rng.normal(size=(4, 3)), requires_grad=True)
+        self.reads_rows = reads_rows  # of w, whose gradient then is rows
+        self.w = Variable(rng.normal(size=(4, 3)), requires_grad=True, sparse_grad=reads_rows)
         self.b = Variable(np.ones(3), requires_grad=True)
         self.c = Variable(np.full((3, 1), 0.5 + 0.25j), requires_grad=True)
         self.params = [self.w, self.b, self.c]
@@ -38,6 +41,9 @@ class World:
         self.tape = None
 
     def loss(self):
+        if self.reads_rows:
+            h = ops.tanh(self.w[np.array([2, 0, 2])] + self.b)
+            return ops.real((h @ self.c).sum()) + self.w[np.array([2])].sum()
         h = ops.tanh(ops.matmul(self.x, self.w) + self.b)
         return ops.real((h @ self.c).sum()) + (self.w * self.w).mean()
 
@@ -145,6 +151,27 @@ def stepping(make):
     return world, world.optimizer.step
 
 
+def stepping_by_rows(make):
+    world = World(make, reads_rows=True)
+    world.train()
+    return world, world.optimizer.step
+
+
+def delivering_rows(before):
+    world = World(reads_rows=True)
+    for _ in range(before):
+        loss = world.record()
+        world.tape.backward(loss)
+    loss = world.record()
+    return world, lambda: world.tape.backward(loss)
+
+
+def clipping_rows():
+    world, act = delivering_rows(0)
+    act()
+    return world, lambda: optim.clip_grad_global_norm(world.params, 0.001)
+
+
 def first_step():
     world = World()
     for p in world.params:
@@ -231,6 +258,14 @@ def adam(params):
     return optim.Adam(params, learning_rate=0.1, amsgrad=True)
 
 
+def lazy(params):
+    return optim.Adam(params, learning_rate=0.1, lazy=True)
+
+
+def adagrad(params):
+    return optim.AdaGrad(params, learning_rate=0.1)
+
+
 def lars(params):
     return optim.LARS(params, learning_rate=0.1)
 
@@ -248,6 +283,11 @@ ACTIONS = {
     "step of SGD": lambda: stepping(sgd),
     "step of Adam": lambda: stepping(adam),
     "step of LARS": lambda: stepping(lars),
+    "step of lazy Adam": lambda: stepping_by_rows(lazy),
+    "step of AdaGrad by rows": lambda: stepping_by_rows(adagrad),
+    "backward, rows": lambda: delivering_rows(0),
+    "backward, rows added": lambda: delivering_rows(1),
+    "clip rows": clipping_rows,
     "assign": assigning,
     "freeze and thaw": freezing,
     "load into SGD": lambda: loading(sgd),

@@ -167,7 +167,9 @@ def test_tables_have_any_number_of_axes(shape):
 def test_without_sparse_grad_all_gradients_are_arrays():
     assert type(both(ROW_LOSSES["embedding"])[1]) is np.ndarray
     assert not table(sparse=False).sparse_grad
+    assert "sparse_grad" not in repr(table(sparse=False))
     assert table().sparse_grad
+    assert repr(table()).endswith("requires_grad=True, sparse_grad=True)")
 
 
 def test_gradients_accumulate_over_sweeps_as_dense_ones_do():
@@ -292,6 +294,13 @@ def test_a_gradient_of_rows_may_be_set_and_is_copied():
         t.grad = od.SparseRows([1], np.ones((1, 2), complex), (6, 2))
     with pytest.raises(DTypeError, match="sparse_grad=True"):
         table(sparse=False).grad = rows
+
+
+def test_the_word_of_torch_leads_to_the_tables_variable():
+    with pytest.raises(DTypeError, match="sparse_grad=True of the table's Variable"):
+        od.nn.embedding(IDS, table(), sparse=True)
+    with pytest.raises(AttributeError, match=r"Adam\(params, lazy=True\)"):
+        od.optim.SparseAdam  # noqa: B018
 
 
 @pytest.mark.parametrize(
