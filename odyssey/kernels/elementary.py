@@ -18,7 +18,7 @@ from odyssey.kernels.formulas import World, errors, exponentials, logarithms
 from odyssey.kernels.loops import ByDtype, Loop, fma
 from odyssey.kernels.scalars import select
 
-__all__ = ["BOUNDS", "exp", "fast", "log"]
+__all__ = ["BOUNDS", "exp", "fast", "log", "tanh"]
 
 BOUNDS: Mapping[str, float] = {
     "exp": 1.25,
@@ -54,3 +54,6 @@ exp = ByDtype("exp", lambda dtype: fast(dtype)["exp"])
 
 log = ByDtype("log", lambda dtype: fast(dtype)["log"])
 """The logarithm, likewise."""
+
+tanh = ByDtype("tanh", lambda dtype: fast(dtype)["tanh"])
+"""The hyperbolic tangent, likewise."""

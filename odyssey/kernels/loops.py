@@ -60,6 +60,7 @@ class Loop:
         code = function.__code__
         self._writes = [n.startswith("out") for n in code.co_varnames[: code.co_argcount]]
         self._entries: dict[tuple[Any, ...], Any] = {}
+        self._direct: dict[tuple[Any, ...], Any] = {}
         self._dispatcher: Any = None
 
     def __repr__(self) -> str:
@@ -102,7 +103,11 @@ class Loop:
         For repeated calls: arrays must have the same dtypes and numbers of axes, be C-contiguous
         and aligned, and outlive the call.
         """
-        return self._compile_for(list(values))
+        key = tuple([(v.dtype, v.ndim) if type(v) is np.ndarray else type(v) for v in values])
+        entry = self._direct.get(key)
+        if entry is None:
+            entry = self._direct[key] = self._compile_for(list(values))
+        return entry
 
     def _compile_for(self, values: list[Any]) -> Any:
         """Return the machine code for the types of values, from the disk cache if possible."""

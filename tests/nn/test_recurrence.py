@@ -130,6 +130,83 @@ def test_gates_far_out_overflow_nowhere(size):
         assert np.isfinite(out).all()
 
 
+def by_formulas(name, x, w_x, w_h, *biases):
+    """The hidden states, by the formulas of the layers' docstrings; numbers may be complex."""
+
+    def sigmoid(v):
+        return 1 / (1 + np.exp(-v))
+
+    b_x, b_h = (*biases, np.zeros_like(biases[0]))[:2]
+    h = c = np.zeros((x.shape[1], w_h.shape[1]), x.dtype)
+    made = []
+    for products in x @ w_x.T + b_x:
+        u = h @ w_h.T + b_h
+        if name == "rnn":
+            h = np.tanh(products + u)
+        elif name == "gru":
+            (r, z, n), (u_r, u_z, u_n) = np.split(products, 3, -1), np.split(u, 3, -1)
+            n = np.tanh(n + sigmoid(r + u_r) * u_n)
+            h = n + sigmoid(z + u_z) * (h - n)
+        else:
+            i, f, g, o = np.split(products + u, 4, -1)
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+            h = sigmoid(o) * np.tanh(c)
+        made.append(h)
+    return np.stack(made)
+
+
+def slope_by_complex_step(name, given, directions, seed):
+    """The derivative of the sum of ``seed`` times the states along directions."""
+    shifted = [v.astype(complex) + 1e-30j * d for v, d in zip(given, directions, strict=True)]
+    return np.sum(seed * by_formulas(name, *shifted)).imag / 1e-30
+
+
+@pytest.mark.parametrize("kernels", ["cpu", "numpy"])
+@every_layer
+def test_states_and_two_derivatives_are_those_of_the_formulas(name, kernels):
+    x = np.random.default_rng(1).normal(size=(4, 3, 2))
+    given = [x, *weights(name, 2, 5)]
+    directions = [random_like(v, seed=5) for v in given]
+    numbers = tuple(range(len(given)))
+    seed = random_like(by_formulas(name, *given), seed=2)
+
+    def total(*operands):
+        return ops.sum(getattr(ops, name)(operands[0], None, *operands[1:])[0] * seed)
+
+    def slope(step):
+        moved = [v + step * d for v, d in zip(given, directions, strict=True)]
+        return slope_by_complex_step(name, moved, directions, seed)
+
+    with ops.use_kernels(kernels):
+        states = getattr(ops, name)(x, None, *given[1:])[0]
+        gradients = od.grad(total, argnums=numbers)(*given)
+        curved = od.hvp(lambda p: total(*p), (tuple(given),), (tuple(directions),))
+    np.testing.assert_allclose(states, by_formulas(name, *given), rtol=0, atol=1e-15)
+    along = sum(np.sum(g * d) for g, d in zip(gradients, directions, strict=True))
+    np.testing.assert_allclose(along, slope(0), rtol=1e-12)
+    along = sum(np.sum(np.asarray(h) * d) for h, d in zip(curved, directions, strict=True))
+    np.testing.assert_allclose(along, (slope(1e-4) - slope(-1e-4)) / 2e-4, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kernels", ["cpu", "numpy"])
+def test_gates_at_infinity_and_nan_are_those_of_the_formulas(kernels):
+    x = np.array([[[-np.inf, np.inf, 1.0, np.inf]], [[800.0, -800.0, np.nan, -1e308]]])
+    state = np.array([[[0.5]], [[1e200]]])
+    with ops.use_kernels(kernels):
+        out = ops.recurrent_states(x, state, np.zeros((4, 1)), cell="lstm")
+    np.testing.assert_array_equal(out[0, :, 0, 0], [1.0, 1e200])
+    np.testing.assert_array_equal(out[1, :, 0, 0], [np.nan, np.nan])
+
+
+def test_a_tape_swept_twice_gives_the_gates_derivatives_twice():
+    given = [Variable(w, requires_grad=True) for w in weights("lstm", 2, 3)]
+    with GradientTape(persistent=True) as tape:
+        out, _ = ops.lstm(np.ones((4, 2)), None, *given)
+    first, second = (tape.gradient(out, given, np.full((4, 3), s)) for s in (1.0, 2.0))
+    for once, twice in zip(first, second, strict=True):
+        np.testing.assert_allclose(2 * once, twice, rtol=1e-15)
+
+
 # ------------------------------------------------------------------ turned positions
 
 

@@ -1,14 +1,14 @@
 """Recurrent cells: states over time, and backpropagation through time.
 
 All that does not depend on the step before is computed for all times at once: the products with the
-inputs by the caller, and backwards the gates and their derivatives, since all states are known
-then.
+inputs by the caller, and backwards the cotangent of the weight. A step is one product with the
+weight and one pass over the gates, by a compiled loop or by NumPy. A recorded call keeps the gates.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,19 +27,22 @@ from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.derived_rules import derive_rules
+from odyssey.table.kernel_selection import Kernel, are_kernels_compiled
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import floating_dtype
 
 
 class Cell(NamedTuple):
-    """A kind of recurrent cell.
+    """A kind of recurrent cell, whose products with weights are left to the loop over time.
 
     Attributes:
         gates: The width of the products, in widths of a state.
         states: The number of arrays of a state.
-        step: ``step(x, u, state, new)`` writes the new state, from the products with the input and
-            with the hidden state, which it may write to.
-        slopes: ``slopes(x, u, before, after)`` returns the derivatives for all times.
+        keeps_gates: Whether the derivatives need the gates.
+        step: ``step(x, bias, before, t, k, gates, after)`` writes the state after step ``t``. In
+            row ``k`` of ``gates`` are the products with the hidden state, which it replaces by the
+            gates after their nonlinearities.
+        slopes: ``slopes(x, gates, before, after)`` returns the derivatives for all times.
         back: ``back(t, carry, slopes, du)`` writes the cotangent of the products with the hidden
             state, from ``carry``, that of the state after step ``t``; and replaces ``carry`` by the
             cotangent of the state before, apart from these products.
@@ -49,6 +52,7 @@ class Cell(NamedTuple):
 
     gates: int
     states: int
+    keeps_gates: bool
     step: Callable[..., None]
     slopes: Callable[..., tuple[Array, ...]]
     back: Callable[..., None]
@@ -56,12 +60,11 @@ class Cell(NamedTuple):
 
 
 def _inplace_sigmoid(x: Array) -> Array:
-    """Sigmoid, in place, by the hyperbolic tangent, which does not overflow."""
-    x *= 0.5
-    np.tanh(x, x)
+    """Sigmoid, in place; where the exponential overflows it is 0."""
+    x *= -1  # np.negative of NumPy 2.4 gives wrong numbers where it writes over a view with gaps
+    np.exp(x, x)
     x += 1
-    x *= 0.5
-    return x
+    return np.reciprocal(x, x)
 
 
 def _split_gates(x: Array, count: int) -> Array:
@@ -69,24 +72,34 @@ def _split_gates(x: Array, count: int) -> Array:
     return np.moveaxis(x.reshape(*x.shape[:-1], count, x.shape[-1] // count), -2, 0)
 
 
+def _add_products(x: Array, bias: Array | None, u: Array) -> Array:
+    """Add the products with the input, and the bias, to those with the hidden state."""
+    if bias is not None:
+        u += bias
+    u += x
+    return u
+
+
 # ------------------------------------------------------------------ simple (Elman) cells
 
 
-def _tanh_step(x: Array, u: Array, state: Array, new: Array) -> None:
-    u += x
-    np.tanh(u, new[0])
+def _tanh_step(
+    x: Array, bias: Array | None, before: Array, t: int, k: int, gates: Array, after: Array
+) -> None:
+    np.tanh(_add_products(x[t], bias, gates[k]), after[0])
 
 
-def _tanh_slopes(x: Array, u: Array, before: Array, after: Array) -> tuple[Array, ...]:
+def _tanh_slopes(x: Array, gates: Array, before: Array, after: Array) -> tuple[Array, ...]:
     return (1 - np.square(after[:, 0]),)
 
 
-def _relu_step(x: Array, u: Array, state: Array, new: Array) -> None:
-    u += x
-    np.maximum(u, 0, out=new[0])
+def _relu_step(
+    x: Array, bias: Array | None, before: Array, t: int, k: int, gates: Array, after: Array
+) -> None:
+    np.maximum(_add_products(x[t], bias, gates[k]), 0, out=after[0])
 
 
-def _relu_slopes(x: Array, u: Array, before: Array, after: Array) -> tuple[Array, ...]:
+def _relu_slopes(x: Array, gates: Array, before: Array, after: Array) -> tuple[Array, ...]:
     return ((after[:, 0] > 0).astype(after.dtype),)
 
 
@@ -102,36 +115,32 @@ def _unchanged_inputs(carries: Array, slopes: tuple[Array, ...], du: Array) -> A
 # ------------------------------------------------------------------ long short-term memory (LSTM)
 
 
-def _lstm_step(x: Array, u: Array, state: Array, new: Array) -> None:
-    u += x
-    width = state.shape[-1]
+def _lstm_step(
+    x: Array, bias: Array | None, before: Array, t: int, k: int, gates: Array, after: Array
+) -> None:
+    u = _add_products(x[t], bias, gates[k])
+    width = before.shape[-1]
     _inplace_sigmoid(u[:, : 2 * width])
     _inplace_sigmoid(u[:, 3 * width :])
     cell = u[:, 2 * width : 3 * width]
     np.tanh(cell, cell)
-    cell *= u[:, :width]
-    np.multiply(u[:, width : 2 * width], state[1], new[1])
-    new[1] += cell
-    np.tanh(new[1], new[0])
-    new[0] *= u[:, 3 * width :]
+    np.multiply(u[:, width : 2 * width], before[1], after[1])
+    after[1] += cell * u[:, :width]
+    np.tanh(after[1], after[0])
+    after[0] *= u[:, 3 * width :]
 
 
-def _lstm_slopes(x: Array, u: Array, before: Array, after: Array) -> tuple[Array, ...]:
-    u += x
-    i, f, g, o = _split_gates(u, 4)
-    for gate in (i, f, o):
-        gate[...] = _inplace_sigmoid(gate.copy())
-    np.tanh(g, g)
+def _lstm_slopes(x: Array, gates: Array, before: Array, after: Array) -> tuple[Array, ...]:
+    i, f, g, o = _split_gates(gates, 4)
     bent = np.tanh(after[:, 1])
     through = o * (1 - np.square(bent))  # from the hidden state to that of the cell
-    forget = f.copy()
-    slopes = np.empty_like(u)
+    slopes = np.empty_like(gates)
     of_i, of_f, of_g, of_o = _split_gates(slopes, 4)
     np.multiply(g, i * (1 - i), of_i)
     np.multiply(before[:, 1], f * (1 - f), of_f)
     np.multiply(i, 1 - np.square(g), of_g)
     np.multiply(bent, o * (1 - o), of_o)
-    return slopes, through, forget
+    return slopes, through, f
 
 
 def _lstm_backward(t: int, carry: Array, slopes: tuple[Array, ...], du: Array) -> None:
@@ -150,25 +159,29 @@ def _lstm_backward(t: int, carry: Array, slopes: tuple[Array, ...], du: Array) -
 # ------------------------------------------------------------------ gated recurrent unit (GRU)
 
 
-def _gru_step(x: Array, u: Array, state: Array, new: Array) -> None:
-    width = state.shape[-1]
-    cell = u[:, 2 * width :].copy()
-    u += x
-    gates = _inplace_sigmoid(u[:, : 2 * width])
-    cell *= gates[:, :width]
-    cell += x[:, 2 * width :]
+def _gru_step(
+    x: Array, bias: Array | None, before: Array, t: int, k: int, gates: Array, after: Array
+) -> None:
+    """Write the state; the third gate stays the product with the hidden state."""
+    width = before.shape[-1]
+    u, products = gates[k], x[t]
+    if bias is not None:
+        u += bias
+    both = u[:, : 2 * width]
+    both += products[:, : 2 * width]
+    _inplace_sigmoid(both)
+    cell = u[:, 2 * width :] * both[:, :width]
+    cell += products[:, 2 * width :]
     np.tanh(cell, cell)
-    np.subtract(state[0], cell, new[0])
-    new[0] *= gates[:, width:]
-    new[0] += cell
+    np.subtract(before[0], cell, after[0])
+    after[0] *= both[:, width:]
+    after[0] += cell
 
 
-def _gru_slopes(x: Array, u: Array, before: Array, after: Array) -> tuple[Array, ...]:
-    r, z, n = _split_gates(x + u, 3)
-    r, z = _inplace_sigmoid(r.copy()), _inplace_sigmoid(z.copy())
-    drawn = _split_gates(u, 3)[2]
+def _gru_slopes(x: Array, gates: Array, before: Array, after: Array) -> tuple[Array, ...]:
+    r, z, drawn = _split_gates(gates, 3)
     n = np.tanh(_split_gates(x, 3)[2] + r * drawn)
-    of_inputs, of_states = np.empty_like(u), np.empty_like(u)
+    of_inputs, of_states = np.empty_like(gates), np.empty_like(gates)
     of_r, of_z, of_n = _split_gates(of_inputs, 3)
     np.multiply(1 - z, 1 - np.square(n), of_n)
     np.multiply(of_n * drawn, r * (1 - r), of_r)
@@ -192,10 +205,10 @@ def _gru_inputs(carries: Array, slopes: tuple[Array, ...], du: Array) -> Array:
 
 
 CELLS = {
-    "tanh": Cell(1, 1, _tanh_step, _tanh_slopes, _simple_backward, _unchanged_inputs),
-    "relu": Cell(1, 1, _relu_step, _relu_slopes, _simple_backward, _unchanged_inputs),
-    "lstm": Cell(4, 2, _lstm_step, _lstm_slopes, _lstm_backward, _unchanged_inputs),
-    "gru": Cell(3, 1, _gru_step, _gru_slopes, _gru_backward, _gru_inputs),
+    "tanh": Cell(1, 1, False, _tanh_step, _tanh_slopes, _simple_backward, _unchanged_inputs),
+    "relu": Cell(1, 1, False, _relu_step, _relu_slopes, _simple_backward, _unchanged_inputs),
+    "lstm": Cell(4, 2, True, _lstm_step, _lstm_slopes, _lstm_backward, _unchanged_inputs),
+    "gru": Cell(3, 1, True, _gru_step, _gru_slopes, _gru_backward, _gru_inputs),
 }
 
 # ------------------------------------------------------------------ loops over time
@@ -215,58 +228,114 @@ def _flat_operands(x: Any, state: Any, w: Any, b: Any) -> tuple[_Operands, np.dt
     given = [v for v in (x, state, w, b) if v is not None]
     dtype = np.result_type(np.float16, *[v.dtype for v in given])
     work = np.result_type(dtype, np.float32)
-    x, state, w, b = (None if v is None else v.astype(work, copy=False) for v in (x, state, w, b))
+    x, state, w, b = (
+        None if v is None else np.ascontiguousarray(v, work) for v in (x, state, w, b)
+    )
     rows = math.prod(x.shape[1:-1])
     x = x.reshape(x.shape[0], rows, x.shape[-1])
     return _Operands(x, state.reshape(len(state), rows, state.shape[-1]), w, b), dtype
 
 
-def _hidden_products(h: Array, given: _Operands) -> Array:
-    """Return the products of hidden states with the weight, plus the bias."""
-    u = np.matmul(h, given.w.T)
-    if given.b is not None:
-        u += given.b
-    return u
+class RecurrentCall:
+    """A call on arrays: the states, and their cotangents by backpropagation through time.
 
+    Args:
+        cell: The name of the cell.
+        x: The products of the inputs with their weights.
+        state: The state before the first step.
+        w: The weight of the hidden state.
+        b: The bias of that product, or None.
+        compiled: Whether gates are computed by compiled loops.
+    """
 
-def cell_states(cell: Cell, x: Array, state: Array, w: Array, b: Array | None) -> Array:
-    """Return the states after each step, (times, states, ..., width)."""
-    shape = (len(x), *state.shape)
-    given, dtype = _flat_operands(x, state, w, b)
-    last = given.state
-    out = np.empty((len(x), *last.shape), last.dtype)
-    for t, products in enumerate(given.x):
-        cell.step(products, _hidden_products(last[0], given), last, out[t])
-        last = out[t]
-    return out.reshape(shape).astype(dtype, copy=False)
+    def __init__(
+        self, cell: str, x: Array, state: Array, w: Array, b: Array | None, compiled: bool
+    ) -> None:
+        self.name, self.cell, self.compiled = cell, CELLS[cell], compiled
+        self.shape = (len(x), *state.shape)
+        self.shapes = {"x": x.shape, "state": state.shape}
+        self.given, self.dtype = _flat_operands(x, state, w, b)
+        if compiled and b is None:
+            self.given = self.given._replace(b=np.zeros(len(w), self.given.w.dtype))
+        self.is_biased = b is not None
 
+    def states(self, keep: bool = False) -> tuple[Array, Array | None]:
+        """Return the states after each step, (times, states, ..., width); and the gates.
 
-def cell_cotangents(
-    cell: Cell, g: Array, out: Array, x: Array, state: Array, w: Array, b: Array | None
-) -> dict[str, Array]:
-    """Return the cotangents of the operands, by name, for that of the states ``out``."""
-    given, dtype = _flat_operands(x, state, w, b)
-    work = given.x.dtype
-    steps = (len(x), *given.state.shape)
-    g, after = (v.reshape(steps).astype(work, copy=False) for v in (g, out))
-    before = np.concatenate([given.state[None], after[:-1]])[: len(x)]
-    slopes = cell.slopes(given.x, _hidden_products(before[:, 0], given), before, after)
-    carry = np.zeros_like(given.state)
-    carries, du = np.empty(steps[:1] + steps[2:], work), np.empty(given.x.shape, work)
-    for t in reversed(range(len(x))):
-        carry += g[t]
-        carries[t] = carry[0]
-        cell.back(t, carry, slopes, du[t])
-        carry[0] += du[t].dot(given.w)
-    flat = du.reshape(-1, du.shape[-1])
-    found = {
-        "x": cell.inputs(carries, slopes, du).reshape(x.shape),
-        "state": carry.reshape(state.shape),
-        "w": flat.T @ before[:, 0].reshape(-1, w.shape[-1]),
-    }
-    if b is not None:
-        found["b"] = flat.sum(0)
-    return {name: total.astype(dtype, copy=False) for name, total in found.items()}
+        Args:
+            keep: Whether to return the gates, where the derivatives need them.
+        """
+        x, before, w, bias = self.given
+        keep = keep and self.cell.keeps_gates
+        out = np.empty((len(x), *before.shape), before.dtype)
+        gates = np.empty((len(x) if keep else min(len(x), 1), *x.shape[1:]), x.dtype)
+        step, w = self.cell.step, w.T
+        with np.errstate(over="ignore"):
+            for t, after in enumerate(out):
+                k = t if keep else 0
+                np.dot(before[0], w, gates[k])
+                if self.compiled and not t:
+                    step = self._loop("step").entry(x, bias, before, t, k, gates, after)
+                step(x, bias, before, t, k, gates, after)
+                before = after
+        made = out.reshape(self.shape).astype(self.dtype, copy=False)
+        return made, gates if keep else None
+
+    def cotangents(self, g: Array, out: Array, gates: Array | None) -> dict[str, Array]:
+        """Return the cotangents of the operands, by name, for that of the states ``out``."""
+        x, first, w, _ = self.given
+        steps = (len(x), *first.shape)
+        g, after = (np.ascontiguousarray(v, x.dtype).reshape(steps) for v in (g, out))
+        run = self._backward_loops if self.compiled else self._backward
+        du, dx, carry = run(g, after, gates)
+        hidden = np.concatenate([first[:1], after[:-1, 0]])[: len(x)]
+        flat = du.reshape(-1, du.shape[-1])
+        found = {
+            "x": dx.reshape(self.shapes["x"]),
+            "state": carry.reshape(self.shapes["state"]),
+            "w": flat.T @ hidden.reshape(-1, w.shape[-1]),
+        }
+        if self.is_biased:
+            found["b"] = flat.sum(0)
+        return {name: total.astype(self.dtype, copy=False) for name, total in found.items()}
+
+    def _backward(self, g: Array, after: Array, gates: Array | None) -> tuple[Array, Array, Array]:
+        """Return the cotangents of the products with states and inputs, and of the first state."""
+        x, first, w, _ = self.given
+        before = np.concatenate([first[None], after[:-1]])[: len(x)]
+        slopes = self.cell.slopes(x, gates, before, after)
+        carry = np.zeros_like(first)
+        carries, du = np.empty((len(x), *first.shape[1:]), x.dtype), np.empty_like(x)
+        for t in reversed(range(len(x))):
+            carry += g[t]
+            carries[t] = carry[0]
+            self.cell.back(t, carry, slopes, du[t])
+            carry[0] += du[t].dot(w)
+        return du, self.cell.inputs(carries, slopes, du), carry
+
+    def _backward_loops(
+        self, g: Array, after: Array, gates: Array | None
+    ) -> tuple[Array, Array, Array]:
+        """Do as ``_backward`` does, by compiled loops."""
+        x, first, w, _ = self.given
+        separate = self.name == "gru"  # inputs and states have cotangents of their own
+        # The cotangent of the state: first what comes by the products, then what does not.
+        carry = np.zeros((2 if separate else len(first), *first.shape[1:]), x.dtype)
+        du = np.empty_like(x)
+        dx = np.empty_like(x) if separate else du
+        kept: Any = x if gates is None else gates
+        back: Any = None
+        for t in reversed(range(len(x))):
+            values = (g, x, kept, after[t - 1] if t else first, after[t], t, carry, du, dx)
+            back = back or self._loop("pullback").entry(*values)
+            back(*values)
+            np.dot(du[t], w, carry[0])
+        return du, dx, carry[:1] + carry[1:] if separate else carry
+
+    def _loop(self, kind: str) -> Any:
+        from odyssey.kernels import recurrent
+
+        return getattr(recurrent, f"{self.name}_{kind}")
 
 
 # ------------------------------------------------------------------ decomposition
@@ -337,11 +406,25 @@ def _cell_option(cell: Any) -> tuple[str]:
     return (check_choice("recurrent_states", "cell", cell, tuple(CELLS)),)
 
 
-def _checked_states(x: Any, state: Any, w: Any, b: Any, cell: str) -> Array:
+def _checked_call(
+    x: Any, state: Any, w: Any, b: Any, cell: str, compiled: bool = False
+) -> RecurrentCall:
     x, state, w = map(np.asarray, (x, state, w))
     b = None if b is None else np.asarray(b)
     _infer_states(x, state, w, b, cell)
-    return cell_states(CELLS[cell], x, state, w, b)
+    return RecurrentCall(cell, x, state, w, b, compiled)
+
+
+def _states_with_residual(compiled: bool, *given: Any) -> tuple[Array, Any]:
+    """Return the states, and the residual that the rules share."""
+    out, gates = _checked_call(*given, compiled=compiled).states(keep=True)
+    return out, (SharedPullback(), compiled, gates)
+
+
+def _fits_loops(x: Any, state: Any, w: Any, b: Any, *options: Any) -> bool:
+    """Return whether compiled loops take the operands: with arithmetic in float32 or float64."""
+    given = [v.dtype for v in (x, state, w, b) if v is not None]
+    return np.result_type(np.float32, *given).char in "fd"
 
 
 def _operand_rule(operand: str) -> Callable[..., Any]:
@@ -350,9 +433,13 @@ def _operand_rule(operand: str) -> Callable[..., Any]:
     ) -> Any:
         if residual is None:
             return recurrent_pullback(g, x, state, w, b, cell=cell, operand=operand)
-        return residual[0].cotangent(
-            operand, g, lambda: cell_cotangents(CELLS[cell], g, out, x, state, w, b)
-        )
+        shared, compiled, gates = residual
+
+        def all_cotangents() -> dict[str, Array]:
+            call = RecurrentCall(cell, x, state, w, b, compiled)
+            return call.cotangents(g, out, gates)
+
+        return shared.cotangent(operand, g, all_cotangents)
 
     return rule
 
@@ -362,7 +449,15 @@ def _operand_rule(operand: str) -> Callable[..., Any]:
     prepare=_cell_option,
     infer=_infer_states,
     decomposition=_states_decomposition,
-    with_residual=lambda *given: (_checked_states(*given), (SharedPullback(),)),
+    with_residual=lambda *given: _states_with_residual(False, *given),
+    kernels=[
+        Kernel(
+            "compiled gates",
+            lambda *given: _checked_call(*given, compiled=True).states()[0],
+            when=_fits_loops,
+            with_residual=lambda *given: _states_with_residual(True, *given),
+        )
+    ],
     vjp={name: _operand_rule(name) for name in ("x", "state", "w", "b")},
     jvp=_RULES["jvp"],
     kinks="of relu at 0: 0",
@@ -390,13 +485,27 @@ def recurrent_states(x: Any, state: Any, w: Any, b: Any = None, /, *, cell: str)
         b: The bias of that product.
         cell: ``"tanh"`` or ``"relu"``, ``"lstm"``, ``"gru"``.
     """
-    return _checked_states(x, state, w, b, cell)
+    return _checked_call(x, state, w, b, cell).states()[0]
 
 
 def _pullback_decomposition(
     cotangent: Any, x: Any, state: Any, w: Any, b: Any, /, cell: str, operand: str
 ) -> Any:
     return _RULES["vjp"][operand](cotangent, x, state, w, b, cell)
+
+
+def _pullback_arrays(
+    compiled: bool, operands: Sequence[str], cotangent: Any, *given: Any
+) -> dict[str, Array]:
+    """Return the cotangents of some operands, by name."""
+    cotangent = np.asarray(cotangent)
+    specs = [_infer_recurrent_pullback(cotangent, *given, operand) for operand in operands]
+    call = _checked_call(*given, compiled=compiled)
+    found = call.cotangents(cotangent, *call.states(keep=True))
+    return {
+        name: found[name].astype(spec.dtype, copy=False)
+        for name, spec in zip(operands, specs, strict=True)
+    }
 
 
 def _infer_recurrent_pullback(
@@ -420,6 +529,18 @@ def _infer_recurrent_pullback(
     infer=_infer_recurrent_pullback,
     decomposition=_pullback_decomposition,
     **derive_rules(_pullback_decomposition, "cotangent", "x", "state", "w", "b"),
+    kernels=[
+        Kernel(
+            "compiled gates",
+            lambda g, *given: _pullback_arrays(True, given[-1:], g, *given[:-1])[given[-1]],
+            when=lambda cotangent, *given: _fits_loops(*given),
+            error_bound=1e-12,  # slopes 1 - tanh**2 cancel: they magnify the rounding of tanh
+            together=(
+                "operand",
+                lambda operands, *given: _pullback_arrays(are_kernels_compiled(), operands, *given),
+            ),
+        )
+    ],
     samples=[
         sample((2, 1, 3), (2, 3), (1, 3), (3, 3), None, cell="tanh", operand="x"),
         sample((1, 2, 1), (1, 4), (2, 1), (4, 1), (4,), cell="lstm", operand="w"),
@@ -436,12 +557,7 @@ def recurrent_pullback(
     cotangent: Any, x: Any, state: Any, w: Any, b: Any = None, /, *, cell: str, operand: str
 ) -> Any:
     """VJP of ``recurrent_states`` in one operand."""
-    cotangent, x, state, w = map(np.asarray, (cotangent, x, state, w))
-    b = None if b is None else np.asarray(b)
-    wanted = _infer_recurrent_pullback(cotangent, x, state, w, b, cell, operand)
-    out = cell_states(CELLS[cell], x, state, w, b)
-    found = cell_cotangents(CELLS[cell], cotangent, out, x, state, w, b)[operand]
-    return found.astype(wanted.dtype, copy=False)
+    return _pullback_arrays(False, (operand,), cotangent, x, state, w, b, cell)[operand]
 
 
 publish(globals())
