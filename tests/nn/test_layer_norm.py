@@ -156,3 +156,23 @@ def test_rows_that_are_almost_constant_are_normalized_as_in_many_digits():
     for out in (ops.layer_norm(x), compiled(x)):
         assert np.abs(out - wanted).max() < 0.6
         assert abs(out.mean()) < 0.5
+
+
+@pytest.mark.parametrize("shape", [(), (3, 1, 1), (4, 5), (3, 4, 5), (2, 3, 1, 1), (1, 5)])
+def test_a_program_normalizes_several_axes_by_rows(shape):
+    rng = np.random.default_rng(0)
+    x, weight = rng.normal(size=(2, 3, 4, 5)), rng.normal(size=shape)
+    fn = od.compile(lambda x, w: ops.layer_norm(x, w, None, axis=(2, 3)))
+    for _ in range(3):
+        got = fn(x, weight)
+    centred = x - x.mean((2, 3), keepdims=True)
+    wanted = centred / np.sqrt((centred**2).mean((2, 3), keepdims=True) + 1e-5) * weight
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
+
+
+def test_a_norm_of_the_last_axes_is_one_loop_nest():
+    x = np.random.default_rng(0).normal(size=(2, 3, 4, 5))
+    fn = od.compile(lambda x: ops.instance_norm(x))
+    for _ in range(3):
+        fn(x)
+    assert "a program of 1 kernels" in str(fn.explain(x))

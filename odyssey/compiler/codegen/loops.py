@@ -499,7 +499,7 @@ class LoopNest(KernelFunction):
         if sums and long:
             pairwise = self._emit_sums_of_sums(size, length, sums, emit_body)
         else:
-            self.emit_loop(length, emit_body)
+            self.emit_loop(length, emit_body, len(sums))
         for n in roots:
             if n.id in accumulators:
                 value = pairwise.get(n.id)
@@ -533,7 +533,7 @@ class LoopNest(KernelFunction):
         def emit_chunk(first: LLVMValue, count: LLVMValue) -> None:
             for n, accumulator in sums:
                 self.store_local(_identity_element(code, "sum", n.type), accumulator)
-            self.emit_loop(count, lambda j: body(first + j))
+            self.emit_loop(count, lambda j: body(first + j), len(sums))
             for total, (n, accumulator) in zip(totals, sums, strict=True):
                 chunk_sum = code.cast(self.load_local(n.type, accumulator), "f8")
                 self.store_local(self.load_local("f8", total) + chunk_sum, total)

@@ -77,9 +77,17 @@ def estimated_seconds(kernel: Kernel) -> float:
         return lapack_work(node) * _MULTIPLICATION_SECONDS + node.size * _ELEMENT_SECONDS
     if kernel.kind == "scan":
         return kernel.nodes[0].size * (_ELEMENT_SECONDS + _FUNCTION_SECONDS)
-    functions = sum(map(is_expensive, kernel.nodes))
-    seconds = _ELEMENT_SECONDS + _STEP_SECONDS * len(kernel.nodes) + _FUNCTION_SECONDS * functions
-    return seconds * math.prod(kernel.space)
+    size = math.prod(kernel.space)
+    if has_symbolic_sizes(kernel):
+        functions = sum(map(is_expensive, kernel.nodes))
+        steps = _STEP_SECONDS * len(kernel.nodes) + _FUNCTION_SECONDS * functions
+        return (_ELEMENT_SECONDS + steps) * size
+    # Values of a row, as the deviations of a normalization, are computed once a row.
+    steps = 0.0
+    for n in kernel.nodes:
+        own = n.inputs[n.kind == "scatter"].size if n.kind in ("reduce", "scatter") else n.size
+        steps += min(own, size) * (_STEP_SECONDS + _FUNCTION_SECONDS * is_expensive(n))
+    return _ELEMENT_SECONDS * size + steps
 
 
 def has_symbolic_sizes(kernel: Kernel) -> bool:
