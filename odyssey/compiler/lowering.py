@@ -524,7 +524,8 @@ class Lowering:
     def solution(self, a: Any, b: Any, checked: bool) -> Symbol:
         """Return the solutions of linear systems by LU decomposition.
 
-        Those of a matrix and of its transpose share one decomposition.
+        Those of one matrix share one decomposition. A transpose is decomposed anew, as in an eager
+        call, so that the bits are equal.
 
         Args:
             a: Square matrices.
@@ -537,9 +538,6 @@ class Lowering:
         """
         matrix, columns = self._lapack_operand(a), self._lapack_operand(b)
         batch, n = matrix.shape[:-2], matrix.shape[-1]
-        trans, swapped = "N", (*range(len(batch)), len(batch) + 1, len(batch))
-        if not checked and matrix.kind == "view" and matrix.detail == ("transpose", swapped):
-            trans, matrix = "T", matrix.inputs[0]
         layout = lu_layout(n, matrix.type)
         line = self.builder.lapack("getrf", [matrix], (*batch, 1, layout.length), ())
         if checked:
@@ -548,7 +546,7 @@ class Lowering:
         # Each solution is a row, since LAPACK reads and writes columns.
         axes = (*range(len(columns.shape) - 2), len(columns.shape) - 1, len(columns.shape) - 2)
         rows = self.builder.transpose(columns, axes)
-        solved = self.builder.lapack("getrs", [rows, line], rows.shape, (trans,))
+        solved = self.builder.lapack("getrs", [rows, line], rows.shape, ())
         return self.symbol(self.builder.transpose(solved, axes))
 
     def _lapack_operand(self, x: Any) -> Node:

@@ -26,6 +26,7 @@ from odyssey.spec import Array
 __all__ = [
     "LAPACK_ARGUMENTS",
     "LapackLibrary",
+    "factor_lu",
     "lapack_library",
     "numpy_libraries",
     "solve_triangle",
@@ -175,6 +176,38 @@ def _is_row_major(a: Array) -> bool:
     return (column == a.itemsize or columns == 1) and (
         rows == 1 or (row >= columns * a.itemsize and row % a.itemsize == 0)
     )
+
+
+# ------------------------------------------------------------------ LU decomposition
+
+
+def factor_lu(a: Array) -> Array | None:
+    """Factor a matrix in place, with partial pivoting: both triangles share its memory.
+
+    Args:
+        a: Column-major matrix of double precision, real or complex.
+
+    Returns:
+        By row of the factors, the row of the matrix; None, with ``a`` unchanged, if no library was
+        found.
+    """
+    library = lapack_library()
+    if library is None:
+        return None
+    rows, columns = a.shape
+    exchanges = np.zeros(min(rows, columns), np.int64)
+    if a.size:
+        cells = [ctypes.c_int64(size) for size in (rows, columns, rows, 0)]
+        m, n, lda, info = map(ctypes.addressof, cells)
+        library.functions[f"{_LETTERS[a.dtype.char]}getrf"](
+            m, n, address_of(a), lda, address_of(exchanges), info
+        )
+        if len(exchanges) > 1 and not exchanges[-1]:  # integers of 32 bits fill one half
+            exchanges = exchanges.view(np.int32)[: len(exchanges)]
+    order = list(range(rows))
+    for k, other in enumerate(exchanges.tolist()):
+        order[k], order[other - 1] = order[other - 1], order[k]
+    return np.array(order, np.int64)
 
 
 # ------------------------------------------------------------------ test systems

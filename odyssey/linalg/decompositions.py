@@ -11,6 +11,7 @@ import numpy as np
 
 from odyssey.checks import check_flag, format_value
 from odyssey.errors import DTypeError, LinAlgError, SettingError
+from odyssey.kernels.lapack_library import factor_lu, lapack_library
 from odyssey.linalg import lapack
 from odyssey.linalg.hermitian_eigenvalues import (
     hermitian_from_triangle,
@@ -72,6 +73,8 @@ def _permute_rows(x: Array, order: Array) -> Array:
     return np.take_along_axis(x, order[..., None], -2)
 
 
+# More matrices of at most ``_SMALL`` rows or columns are factored side by side.
+_MANY, _SMALL = 8, 8
 # Up to this many columns, column by column elimination is faster than recursion.
 _UNBLOCKED_COLUMNS = 8
 
@@ -120,6 +123,19 @@ def _lu_unblocked(a: Array) -> Array:
     return order
 
 
+def _lu_of_each(a: Array) -> Array:
+    """Factor matrices in place, by LAPACK but for many small ones; return the row permutation."""
+    if lapack_library() is None or (len(a) > _MANY and min(a.shape[-2:]) <= _SMALL):
+        return _lu_in_place(a)
+    orders = np.empty(a.shape[:-1], np.int64)
+    double = np.result_type(a.dtype, np.float64)
+    for k, matrix in enumerate(a):
+        factors = np.array(matrix, double, order="F")
+        orders[k] = factor_lu(factors)
+        matrix[...] = factors
+    return orders
+
+
 def _lu_spec(a: Any) -> tuple[Spec, Spec, Spec]:
     dtype = check_matrices("lu", a)
     *batch, m, n = a.shape
@@ -135,7 +151,7 @@ def _lu(a: Any) -> tuple[Array, Array, Array]:
     count = min(m, n)
     order = np.broadcast_to(np.arange(m), both.shape[:-1])
     if both.size:
-        order = _lu_in_place(both.reshape(-1, m, n)).reshape(order.shape)
+        order = _lu_of_each(both.reshape(-1, m, n)).reshape(order.shape)
     lower = np.tril(both[..., :count], -1) + np.eye(m, count, dtype=both.dtype)
     # Row k of the product is row order[k] of the matrix.
     p = np.swapaxes(np.eye(m, dtype=p_spec.dtype)[order], -1, -2)

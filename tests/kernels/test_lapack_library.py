@@ -6,8 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from odyssey import ops
 from odyssey.kernels import lapack_library as module
-from odyssey.kernels.lapack_library import LAPACK_ARGUMENTS, lapack_library, solve_triangle
+from odyssey.kernels.lapack_library import (
+    LAPACK_ARGUMENTS,
+    factor_lu,
+    lapack_library,
+    solve_triangle,
+)
+from odyssey.linalg import decompositions
 
 pytestmark = pytest.mark.skipif(lapack_library() is None, reason="this NumPy exports no LAPACK")
 
@@ -111,3 +118,55 @@ def test_a_solution_is_within_a_rounding_of_that_in_rational_numbers():
 def test_no_rows_and_no_columns_are_solved_by_nothing():
     for shape in ((0, 0), (0, 3), (2, 0)):
         assert solve_triangle(np.eye(shape[0]), np.zeros(shape), "N", True, False)
+
+
+# ------------------------------------------------------------------ LU decomposition
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+@pytest.mark.parametrize(
+    "shape", [(5, 5), (6, 3), (3, 6), (1, 1), (2, 1), (0, 3), (3, 0), (40, 40)]
+)
+def test_an_lu_decomposition_is_that_of_the_matrix_with_its_rows_in_order(shape, dtype):
+    rng = np.random.default_rng(2)
+    a = rng.normal(size=shape).astype(dtype)
+    if np.iscomplexobj(a):
+        a += 1j * rng.normal(size=shape)
+    factors = np.array(a, order="F")
+    order = factor_lu(factors)
+    count = min(shape)
+    lower = np.tril(factors[:, :count], -1) + np.eye(shape[0], count)
+    assert sorted(order) == list(range(shape[0]))
+    np.testing.assert_allclose(lower @ np.triu(factors[:count]), a[order], atol=1e-13)
+    # Each pivot was the largest of its column.
+    sizes = np.abs(lower.real) + np.abs(lower.imag) if a.dtype.kind == "f" else np.abs(lower) / 1.5
+    assert sizes.size == 0 or sizes.max() <= 1
+
+
+def test_row_exchanges_of_32_bits_are_read_as_those_of_64(monkeypatch):
+    library = lapack_library()
+    getrf = library.functions["dgetrf"]
+
+    def narrow(m, n, a, lda, exchanges, info):
+        getrf(m, n, a, lda, exchanges, info)
+        words = (module.ctypes.c_int64 * 4).from_address(exchanges)
+        halves = (module.ctypes.c_int32 * 8).from_address(exchanges)
+        halves[:] = [*words, 0, 0, 0, 0]
+
+    a = np.array([[1.0, 2, 1, 0], [2, 0, 4, 1], [4, 8, 0, 1], [0, 1, 8, 2]], order="F")
+    wanted = factor_lu(a.copy("F"))
+    other = library._replace(functions={**library.functions, "dgetrf": narrow})
+    monkeypatch.setattr(module, "lapack_library", lambda: other)
+    np.testing.assert_array_equal(factor_lu(a), wanted)
+
+
+def test_an_lu_decomposition_is_the_same_without_the_library(monkeypatch):
+    rng = np.random.default_rng(3)
+    for shape, dtype in (((12, 12), "d"), ((2, 9, 4), "D"), ((3, 7), "f"), ((30, 3, 3), "d")):
+        a = rng.normal(size=shape).astype(dtype)
+        found = ops.lu(a)
+        with monkeypatch.context() as patch:
+            patch.setattr(decompositions, "lapack_library", lambda: None)
+            for one, other in zip(found, ops.lu(a), strict=True):
+                assert one.dtype == other.dtype
+                np.testing.assert_allclose(one, other, atol=1e-5 if dtype == "f" else 1e-13)

@@ -11,7 +11,7 @@ Functions, by the name in ``Node.detail``, which the other entries of ``detail``
 * ``trtrs``, trans, lower, unit diagonal: solution of ``op(a) @ x = b`` for operands ``b``, ``a``;
   the diagonal must not contain 0.
 * ``getrf``: LU factors in one line; see ``lu_layout``.
-* ``getrs``, trans: solutions, one a row, for operands ``b``, likewise, and a result of ``getrf``;
+* ``getrs``: solutions, one a row, for operands ``b``, likewise, and a result of ``getrf``;
   NaN if the matrix is singular.
 """
 
@@ -163,7 +163,7 @@ class LapackCall(KernelFunction):
         regular = self.offset_pointer(self._type, line, str(layout.regular))
         code.store(code.select(self._nonzero(info), zero, one), regular)
 
-    def _emit_getrs(self, batch: list[LLVMValue], trans: str) -> None:
+    def _emit_getrs(self, batch: list[LLVMValue]) -> None:
         code = self.code
         self._copy_operand(batch)
         packed = self.plan.allocation(self._node.inputs[1])
@@ -177,7 +177,7 @@ class LapackCall(KernelFunction):
         real = regular.real if self._type in PARTS else regular
         solvable = real == code.const(real.type, 1.0)
         sizes, step = self._sizes(n, columns), self._sizes(max(n, 1))
-        letter = self._letter_cell(trans)
+        letter = self._letter_cell("N")
         self._call("getrs", letter, *sizes, factors, *step, line, x, *self._step(), self._info())
 
         def mark(at: list[LLVMValue]) -> None:
