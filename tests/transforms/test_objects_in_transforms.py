@@ -127,6 +127,17 @@ def test_an_object_without_anything_to_differentiate_is_refused():
         tape.gradient(y, Settings())
 
 
+def test_objects_of_one_array_in_a_list_are_objects_too():
+    class Table:
+        def __init__(self):
+            self.rows = np.arange(3)
+
+    table, w = Table(), np.ones(3)
+    gradient = od.grad(lambda p: (p[0] * p[1][0].rows).sum())([w, [table]])
+    np.testing.assert_array_equal(gradient[0], [0.0, 1.0, 2.0])
+    assert gradient[1][0].rows is None
+
+
 def test_one_weight_at_two_attributes_is_two_leaves_of_transforms_and_one_parameter():
     class Tied:
         def __init__(self):
