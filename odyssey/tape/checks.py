@@ -45,18 +45,12 @@ def _is_finite(operand: Any) -> bool:
     return not isinstance(operand, (float, complex)) or isfinite(operand)
 
 
-def _nonfinite_operands(row: Any, operands: Sequence[Any] | None) -> str:
-    """Describe which operands were not finite before the op, where they are known."""
+def _nonfinite_operands(row: Any, operands: Sequence[Any] | None) -> list[str] | None:
+    """Return the names of operands that were not finite before the op; None if unknown."""
     if operands is None:
-        return ""
+        return None
     named = zip(row.arrays, operands, strict=True)
-    nonfinite = [name for name, operand in named if not _is_finite(operand)]
-    if not nonfinite:
-        return "; its operands are finite"
-    were = "was" if len(nonfinite) == 1 else "were"
-    return (
-        f"; its operand{'s' * (len(nonfinite) > 1)} {', '.join(nonfinite)} {were} not finite before"
-    )
+    return [name for name, operand in named if not _is_finite(operand)]
 
 
 @dataclass(slots=True)
@@ -71,7 +65,8 @@ class _Nonfinite:
         values: The elements.
         operands: For an elementwise op the values of each operand at these elements, and its shape;
             None for other ops, and for operands that are absent or unknown.
-        finiteness: Which operands were not finite, in words.
+        names: Names of the operands.
+        nonfinite: Names of the operands that were not finite before; None if unknown.
     """
 
     name: str
@@ -80,12 +75,42 @@ class _Nonfinite:
     at: Any
     values: Any
     operands: list[tuple[Any, tuple[int, ...]] | None]
-    finiteness: str
+    names: tuple[str, ...]
+    nonfinite: list[str] | None
 
     def first_nan(self, among: Any) -> int:
         """Return the first of these elements that is NaN, else the first: masks are infinite."""
         nan = among[np.isnan(self.values[among])]
         return int(nan[0] if len(nan) else among[0])
+
+    def first_cause(self, among: Any) -> int:
+        """Return the first of these elements that the op made of finite operands.
+
+        Where there is none, or the operands are unknown, return ``first_nan``.
+        """
+        finite = np.ones(len(among), bool)
+        for operand in self.operands:
+            if operand is not None:
+                finite &= np.isfinite(operand[0][among])
+        return self.first_nan(among[finite] if finite.any() else among)
+
+    def operand_finiteness(self, k: int) -> str:
+        """Describe which operands were not finite before, for element number ``k`` if known."""
+        if self.nonfinite is None:
+            return ""
+        if not self.nonfinite:
+            return "; its operands are finite"
+        here = self.nonfinite
+        if self.operands:
+            pairs = zip(self.names, self.operands, strict=True)
+            here = [name for name, x in pairs if x is not None and not np.isfinite(x[0][k])]
+        if not here:
+            return (
+                f"; its operands are finite at this element, other elements of "
+                f"{' and '.join(self.nonfinite)} are not"
+            )
+        were = "was" if len(here) == 1 else "were"
+        return f"; its operand{'s' * (len(here) > 1)} {', '.join(here)} {were} not finite before"
 
     def describe(self, k: int) -> str:
         """Return the op with the operands and the index of element number ``k``."""
@@ -114,8 +139,8 @@ def _note_nonfinite(node: Any, data: Any, operands: Sequence[Any] | None) -> _No
                 taken.append(None)
             else:
                 taken.append((np.broadcast_to(array, data.shape).reshape(-1)[at], array.shape))
-    finiteness = _nonfinite_operands(row, operands)
-    return _Nonfinite(row.name, inputs, data.shape, at, data.reshape(-1)[at], taken, finiteness)
+    values, nonfinite = data.reshape(-1)[at], _nonfinite_operands(row, operands)
+    return _Nonfinite(row.name, inputs, data.shape, at, values, taken, row.arrays, nonfinite)
 
 
 def call_with_user_lines(fn: Callable[..., Any], /, *args: Any) -> Any:
@@ -219,7 +244,7 @@ class NodeChecks:
         if note is not None:
             used = np.flatnonzero(np.asarray(array_of(g)).reshape(-1)[note.at])
             if len(used):
-                self._raise_first(id, note.first_nan(used))
+                self._raise_first(id, used)
 
     def check_gradient(self, node: Any, name: str, g: Any, r: Any) -> None:
         """Raise NonFiniteError if a rule made a nonfinite gradient.
@@ -242,39 +267,44 @@ class NodeChecks:
         """Raise NonFiniteError if one of these results is not finite."""
         for id in ids:
             if id is not None and (note := self.nonfinite.get(-id)) is not None:
-                self._raise_first(id, note.first_nan(np.arange(len(note.at))))
+                self._raise_first(id, np.arange(len(note.at)))
 
-    def _raise_first(self, id: int, k: int) -> None:
-        """Raise for the op that made element ``k`` of a result nonfinite, or an op before it."""
-        while (found := self._nonfinite_input(self.nonfinite[-id], k)) is not None:
-            id, k = found
+    def _raise_first(self, id: int, among: Any) -> None:
+        """Raise for the op that made elements ``among`` of a result nonfinite, or an op before it.
+
+        Args:
+            id: Id of the result.
+            among: Numbers of the elements, into the ``at`` of its note.
+        """
+        while (found := self._nonfinite_input(self.nonfinite[-id], among)) is not None:
+            id, among = found
         note = self.nonfinite[-id]
+        k = note.first_cause(among)
         raise NonFiniteError(
             f"{note.name} at {self.source_line(id)} {note.describe(k)}, the first value that is "
-            f"not finite{note.finiteness}"
+            f"not finite{note.operand_finiteness(k)}"
         )
 
-    def _nonfinite_input(self, note: _Nonfinite, k: int) -> tuple[int, int] | None:
-        """Return the operand, and its element, that made element ``k`` nonfinite; None if none."""
+    def _nonfinite_input(self, note: _Nonfinite, among: Any) -> tuple[int, Any] | None:
+        """Return the operand, and its elements, that made elements nonfinite; None if none."""
         if not note.operands:
             known = [i for i in note.inputs if i is not None and -i in self.nonfinite]
-            if not known:
-                return None
-            before = self.nonfinite[-min(known)]
-            return min(known), before.first_nan(np.arange(len(before.at)))
-        index = np.unravel_index(note.at[k], note.shape) if note.shape else ()
+            return (min(known), np.arange(len(self.nonfinite[-min(known)].at))) if known else None
+        k = note.first_nan(among)
         for i, operand in zip(note.inputs, note.operands, strict=True):
             if i is None or operand is None or -i not in self.nonfinite:
                 continue
             values, shape = operand
             if np.isfinite(values[k]):
                 continue
+            at = note.at[among[~np.isfinite(values[among])]]
+            index = np.unravel_index(at, note.shape) if note.shape else ()
             own = [
-                0 if length == 1 else j
+                np.zeros_like(j) if length == 1 else j
                 for j, length in zip(index[len(index) - len(shape) :], shape, strict=True)
             ]
-            flat = int(np.ravel_multi_index(own, shape)) if shape else 0
-            return i, int(np.searchsorted(self.nonfinite[-i].at, flat))
+            flat = np.ravel_multi_index(own, shape) if shape else np.zeros(1, np.intp)
+            return i, np.unique(np.searchsorted(self.nonfinite[-i].at, flat))
         return None
 
 

@@ -242,6 +242,40 @@ def test_a_careful_tape_tells_whether_operands_were_finite_before(fn, told):
             tape.backward(y, np.ones(y.shape))
 
 
+@pytest.mark.parametrize(
+    ("fn", "data", "message"),
+    [
+        pytest.param(ops.log, [np.inf, 0.0, 1.0], r"log of 0\.0 at \[1\] .* at this", id="inf"),
+        pytest.param(ops.log, [np.nan, 0.0], r"-inf, log of 0\.0 at \[1\] .* at this", id="nan"),
+        pytest.param(
+            lambda w: (ops.log(w) * 2.0).sum(), [np.nan, 0.0], r"log of 0\.0 at \[1\]", id="later"
+        ),
+        pytest.param(
+            lambda w: w / np.array([1.0, np.inf, 0.0]),
+            [np.nan, np.inf, 1.0],
+            r"1\.0 and 0\.0 at \[2\] .* at this element, other elements of x and y are not$",
+            id="both",
+        ),
+        pytest.param(
+            lambda w: ops.log(np.ones((2, 2)) * w),
+            [np.inf, 0.0],
+            r"^multiply .* inf, multiply of 1\.0 and inf at \[0, 0\].*operand y was not finite",
+            id="op",
+        ),
+        pytest.param(ops.exp, [1.0, np.nan], r"nan at \[1\], .*; its operand x was not", id="none"),
+        pytest.param(
+            lambda w: w * np.array([1.0, np.inf]),
+            [np.nan, 1.0],
+            r"nan, multiply of nan and 1\.0 at \[0\] .*; its operand x was not finite before$",
+            id="the operand of that element",
+        ),
+    ],
+)
+def test_a_careful_tape_names_an_element_of_finite_operands_before_others(fn, data, message):
+    with pytest.raises(NonFiniteError, match=message):
+        swept_carefully(fn, wide(data))
+
+
 def test_a_careful_tape_does_not_call_operands_finite_that_it_has_not_seen():
     double = od.custom_vjp(lambda x: x * 2.0)
     double.defvjp(lambda x: (x * 2.0, None), lambda kept, g: (g * 2.0,))
