@@ -144,7 +144,7 @@ def draw():
         import matplotlib.pyplot as plt
     except ImportError:
         return
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    _, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
     left.plot(*measured.T, ".", color="0.6", label="measured")
     left.plot(*track.T, "k--", linewidth=1, label="true")
     left.plot(*filtered.T, label="filtered")

@@ -149,7 +149,7 @@ def draw():
         import matplotlib.pyplot as plt
     except ImportError:
         return
-    figure, (left, right) = plt.subplots(
+    _, (left, right) = plt.subplots(
         1, 2, figsize=(9, 4), layout="constrained", sharex=True, sharey=True
     )
     left.pcolormesh(side, side, density, cmap="viridis", rasterized=True)

@@ -3,13 +3,13 @@
 
 A detector far behind a sample records the intensity of its diffraction pattern and loses the phase.
 In ptychography a small spot of light visits the sample at overlapping positions; together, the
-patterns determine the sample as a complex image, and the spot as well (P. Thibault and A.
-Menzel, *Nature* 494, 2013). Here both are found by gradient descent through the optics: a product
-and a Fourier transform for each position.
+patterns determine the sample as a complex image, and the spot as well (P. Thibault and A. Menzel,
+*Nature* 494, 2013). Here both are found by gradient descent through the optics: a product and a
+Fourier transform for each position.
 
 To be seen: a resolution target of 64 × 64 complex pixels, recovered from 81 noisy patterns to
-about one percent, together with the spot. The parameters are complex Variables: their gradient is the
-direction of steepest ascent. Runs in about 5 seconds, with the step compiled.
+about one percent, together with the spot. The parameters are complex Variables: their gradient is
+the direction of steepest ascent. Runs in about 5 seconds, with the step compiled.
 """
 
 import numpy as np
@@ -23,8 +23,8 @@ SIZE, SPOT, SHIFT, STEPS = 64, 24, 5, 600
 # Sample and spot
 # ---------------
 # A Siemens star absorbs a little light and delays it; the spot is a Gaussian that is slightly out
-# of focus. ``ROWS`` and ``COLUMNS`` select the part of the sample at each position. The positions are
-# irregular: on a regular grid, patterns of the grid's period could not be told from the spot.
+# of focus. ``ROWS`` and ``COLUMNS`` select the part of the sample at each position. The positions
+# are irregular: on a regular grid, patterns of its period could not be told from the spot.
 
 rng = np.random.default_rng(0)
 grid = SHIFT * np.arange((SIZE - SPOT) // SHIFT + 1)
@@ -125,7 +125,7 @@ def draw():
         import matplotlib.pyplot as plt
     except ImportError:
         return
-    figure, axes = plt.subplots(2, 3, figsize=(9, 6), layout="constrained")
+    _, axes = plt.subplots(2, 3, figsize=(9, 6), layout="constrained")
     shown = np.where(lit, found, np.nan)
     panels = [
         ("A diffraction pattern, logarithmic", np.log10(np.fft.fftshift(measured[40]) ** 2 + 1e-3)),

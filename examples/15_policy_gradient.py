@@ -27,7 +27,7 @@ CARTS, LIMIT, UPDATES, DISCOUNT = 32, 200, 60, 0.98
 
 def push(state, right):
     """Return the state 1/50 s later, of carts that are pushed right or left by 10 N."""
-    x, v, angle, spin = state.T
+    _, v, angle, spin = state.T
     force = np.where(right, 10.0, -10.0)
     sin, cos = np.sin(angle), np.cos(angle)
     pull = (force + 0.05 * spin**2 * sin) / 1.1
@@ -92,7 +92,7 @@ def advantages(standing):
 # %%
 # Training
 # --------
-# The loss has the policy gradient as its gradient: minus the mean of advantage times log-probability.
+# The loss is minus the mean of advantage times log-probability; its gradient is the policy gradient.
 
 rng = np.random.default_rng(0)
 params = init_params(od.Generator(0))
@@ -138,7 +138,7 @@ def draw():
         import matplotlib.pyplot as plt
     except ImportError:
         return
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    _, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
     updates, middle = np.arange(1, UPDATES + 1), np.mean(lengths, axis=1)
     low, high = np.percentile(lengths, [10, 90], axis=1)
     left.fill_between(updates, low, high, alpha=0.25, label="80 % of the carts")
