@@ -92,7 +92,7 @@ def advantages(standing):
 # %%
 # Training
 # --------
-# The loss is minus the mean of advantage times log-probability; its gradient is the policy gradient.
+# The loss is minus the mean of advantage times log-probability: its gradient is that of the reward.
 
 rng = np.random.default_rng(0)
 params = init_params(od.Generator(0))

@@ -2,9 +2,10 @@
 =====================================================================
 
 Each task is a sine of random amplitude and phase, known at ten points. A network that is trained on
-all tasks at once learns their mean, and a step of gradient descent from there helps little. Model-agnostic meta-learning (C. Finn, P. Abbeel, S. Levine, ICML 2017) trains the
-weights for what they are after such a step: its loss is that of the updated weights, so that its
-gradient goes through a gradient.
+all tasks at once learns their mean, and a step of gradient descent from there helps little.
+Model-agnostic meta-learning (C. Finn, P. Abbeel, S. Levine, ICML 2017) trains the weights for what
+they are after such a step: its loss is that of the updated weights, so that its gradient goes
+through a gradient.
 
 To be seen: after one step on ten points, the meta-trained network follows a sine that it has never
 seen; the ordinary one does not. Runs in about 10 seconds, with both training steps compiled.
@@ -138,7 +139,8 @@ def draw():
     x = np.linspace(-5.0, 5.0, 200)[None, :, None]
     points = np.random.default_rng(3).uniform(-5.0, 5.0, (1, POINTS, 1))
     _, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
-    for axis, (name, params) in zip(axes, {"MAML": meta, "ordinary training": ordinary}.items()):
+    starts = (("MAML", meta), ("ordinary training", ordinary))
+    for axis, (name, params) in zip(axes[:2], starts, strict=True):
         axis.plot(x[0, :, 0], 3.0 * np.sin(x[0, :, 0] - 1.0), "k--", linewidth=1, label="task")
         axis.plot(points[0, :, 0], 3.0 * np.sin(points[0, :, 0] - 1.0), "k.", label="known points")
         for steps in (0, 1):

@@ -54,7 +54,7 @@ def solution(params, t, x):
 
 def residual(params, t, x):
     """Return u_t + u u_x - ν u_xx, which is 0 for a solution."""
-    ones, zeros = np.ones_like(t), np.zeros_like(t)
+    ones = np.ones_like(t)
 
     def u_and_slope(x):
         return od.jvp(lambda x: solution(params, t, x), (x,), (ones,))
