@@ -3,11 +3,15 @@
     python benchmarks/convolution.py
     python benchmarks/convolution.py --layer "resnet 64" --rounds 15
     python benchmarks/convolution.py --lenet
+    python benchmarks/convolution.py --small --rounds 100
 
 Both take turns in one process, on one thread; what is shown are medians of process time in
 microseconds, and their ratio, for ``conv2d`` with a bias and the gradients of image, weight and
-bias. ``--lenet`` times whole training steps of LeNet. Without PyTorch only odyssey is timed. With
-``--numpy`` it does without compiled kernels. The exit status is 1 where gradients differ.
+bias. ``--lenet`` times whole training steps of LeNet. ``--small`` times 3 by 3 layers of small
+images with a batch of 64, the value and both gradients, and training steps of a residual network
+for digits of 8 by 8, eager and compiled: ratios of minima to PyTorch. Without PyTorch only odyssey
+is timed. With ``--numpy`` it does without compiled kernels. The exit status is 1 where gradients
+differ.
 """
 
 from __future__ import annotations
@@ -188,6 +192,178 @@ def their_step() -> Callable[[], Any]:
     return step
 
 
+# ------------------------------------------------------------------ small images
+
+SMALL = ((64, 2), (64, 4), (32, 4), (16, 8), (64, 8), (128, 2))
+"""Channels, of images and of results, and sizes of images, for a batch of 64."""
+
+
+def small_layer(channels: int, size: int) -> dict[str, list[Callable[[], Any]]]:
+    """For the value and both gradients the eager call, the compiled one, and PyTorch's."""
+    x, weight, _, g = drawn(Layer("", 64, channels, size, channels, 3, 1, 1))
+    tensors = [torch.tensor(a) for a in (g, x, weight)]
+    ones, ops = [1, 1], od.ops
+
+    def backward(*mask: bool) -> Callable[[], Any]:
+        settings = (None, ones, ones, ones, False, [0, 0], 1, mask)
+        return lambda: torch.ops.aten.convolution_backward(*tensors, *settings)[mask.index(True)]
+
+    def both(fn: Callable[..., Any], *arrays: Any) -> list[Callable[[], Any]]:
+        compiled = od.compile(fn)
+        return [lambda: fn(*arrays), lambda: compiled(*arrays)]
+
+    conv, sizes = torch.nn.functional.conv2d, (size, size)
+    return {
+        "value": [
+            *both(lambda x, w: ops.conv2d(x, w, padding=1), x, weight),
+            lambda: conv(*tensors[1:], padding=1),
+        ],
+        "image": [
+            *both(lambda g, w: ops.convolution_input(g, w, sizes, padding=1), g, weight),
+            backward(True, False, False),
+        ],
+        "weight": [
+            *both(lambda g, x: ops.convolution_weight(g, x, (3, 3), padding=1), g, x),
+            backward(False, True, False),
+        ],
+    }
+
+
+WIDTHS = (16, 32, 64)
+
+
+def residual_parameters() -> dict[str, Any]:
+    """Parameters of a residual network with two blocks of each width, for digits of 8 by 8."""
+    rng = np.random.default_rng(0)
+
+    def window(out: int, channels: int, k: int) -> Any:
+        return rng.normal(scale=math.sqrt(2 / (channels * k * k)), size=(out, channels, k, k))
+
+    found = {"stem": window(16, 1, 3), "head": rng.normal(scale=0.1, size=(10, WIDTHS[-1]))}
+    before = WIDTHS[0]
+    for width in WIDTHS:
+        for block in "01":
+            name = f"{width} {block}"
+            found[f"{name} first"] = window(width, before, 3)
+            found[f"{name} second"] = window(width, width, 3)
+            if width != before:
+                found[f"{name} across"] = window(width, before, 1)
+            for norm in ("first", "second"):
+                found[f"{name} {norm} gain"] = np.ones(width)
+                found[f"{name} {norm} shift"] = np.zeros(width)
+            before = width
+    return {name: value.astype(np.float32) for name, value in found.items()}
+
+
+def residual_features(x: Any, p: dict[str, Any], conv: Any, norm: Any, relu: Any) -> Any:
+    """Features of digits, by the functions of either library."""
+    x, before = conv(x, p["stem"], 1, 1), WIDTHS[0]
+    for width in WIDTHS:
+        for block in "01":
+            name, stride = f"{width} {block}", 1 if width == before else 2
+            y = relu(norm(conv(x, p[f"{name} first"], stride, 1), f"{name} first"))
+            y = norm(conv(y, p[f"{name} second"], 1, 1), f"{name} second")
+            x = relu(y + (x if stride == 1 else conv(x, p[f"{name} across"], stride, 0)))
+            before = width
+    return x
+
+
+def digits() -> tuple[Any, Any]:
+    rng = np.random.default_rng(1)
+    return rng.normal(size=(64, 1, 8, 8)).astype(np.float32), rng.integers(0, 10, 64)
+
+
+def our_residual_step() -> tuple[Any, ...]:
+    arrays = residual_parameters()
+    p = {name: od.Variable(a, requires_grad=True) for name, a in arrays.items()}
+    means = {n[:-5]: od.Variable(np.zeros_like(a)) for n, a in arrays.items() if "gain" in n}
+    variances = {n[:-5]: od.Variable(np.ones_like(a)) for n, a in arrays.items() if "gain" in n}
+    optimizer = od.optim.SGD(list(p.values()), learning_rate=0.05, momentum=0.9)
+    images, classes = digits()
+    ops = od.ops
+
+    def conv(x: Any, weight: Any, stride: int, padding: int) -> Any:
+        return ops.conv2d(x, weight, stride=stride, padding=padding)
+
+    def norm(x: Any, name: str) -> Any:
+        gain, shift = p[f"{name} gain"], p[f"{name} shift"]
+        return od.nn.batch_norm(x, means[name], variances[name], gain, shift, training=True)
+
+    def step(images: Any, classes: Any) -> Any:
+        with od.GradientTape() as tape:
+            x = ops.mean(residual_features(images, p, conv, norm, ops.relu), axis=(2, 3))
+            loss = od.losses.cross_entropy(ops.linear(x, p["head"]), classes)
+        tape.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step, images, classes
+
+
+def their_residual_step() -> Callable[[], Any]:
+    arrays = residual_parameters()
+    p = {name: torch.tensor(a, requires_grad=True) for name, a in arrays.items()}
+    means = {n[:-5]: torch.zeros(len(a)) for n, a in arrays.items() if "gain" in n}
+    variances = {n[:-5]: torch.ones(len(a)) for n, a in arrays.items() if "gain" in n}
+    optimizer = torch.optim.SGD(p.values(), lr=0.05, momentum=0.9)
+    images, classes = map(torch.tensor, digits())
+    functional = torch.nn.functional
+
+    def conv(x: Any, weight: Any, stride: int, padding: int) -> Any:
+        return functional.conv2d(x, weight, stride=stride, padding=padding)
+
+    def norm(x: Any, name: str) -> Any:
+        gain, shift = p[f"{name} gain"], p[f"{name} shift"]
+        return functional.batch_norm(x, means[name], variances[name], gain, shift, training=True)
+
+    def step() -> Any:
+        x = residual_features(images, p, conv, norm, functional.relu).mean((2, 3))
+        loss = functional.cross_entropy(functional.linear(x, p["head"]), classes)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+def residual_steps() -> list[Callable[[], Any]]:
+    step, *batch = our_residual_step()
+    other, *_ = our_residual_step()
+    compiled = od.compile(other)
+    return [lambda: step(*batch), lambda: compiled(*batch), their_residual_step()]
+
+
+def minima(calls: list[Callable[[], Any]], rounds: int) -> list[float]:
+    """Least times of calls that take turns."""
+    for call in calls * 2:
+        call()
+    repeats = max(1, int(1000 / max(microseconds(call, 1) for call in calls)))
+    times = [math.inf] * len(calls)
+    for _ in range(rounds):
+        times = [min(t, microseconds(c, repeats)) for t, c in zip(times, calls, strict=True)]
+    return times
+
+
+def show_small(rounds: int) -> int:
+    """Print a table of small images; return 1 if results differ."""
+    print(f"{'':<38}{'torch us':>12}{'eager':>12}{'compiled':>12}")
+    cases = {
+        f"{channels} channels, {size} by {size}, {name}": calls
+        for channels, size in SMALL
+        for name, calls in small_layer(channels, size).items()
+    }
+    failed = 0
+    for name, calls in {**cases, "residual network, a training step": residual_steps()}.items():
+        same = agree(calls)
+        eager, compiled, torch_time = minima(calls, rounds)
+        failed |= not same
+        print(f"{name:<38}{torch_time:>12.0f}{eager / torch_time:>12.2f}", end="")
+        print(f"{compiled / torch_time:>12.2f}" + ("" if same else "  DISAGREES"), flush=True)
+    return failed
+
+
 # ------------------------------------------------------------------ measuring
 
 
@@ -213,10 +389,11 @@ def measure(calls: list[Callable[[], Any]], rounds: int) -> list[float]:
 
 def agree(calls: list[Callable[[], Any]]) -> bool:
     """Whether results are the same but for the rounding of single precision."""
-    found = [call() for call in calls]
+    found = [r if isinstance(r, (list, tuple)) else [r] for r in [call() for call in calls]]
     return all(
         np.abs(np.asarray(a) - np.asarray(b)).max() <= 1e-4 * max(1.0, np.abs(np.asarray(b)).max())
-        for a, b in zip(found[0], found[-1], strict=True)
+        for other in found[:-1]
+        for a, b in zip(other, found[-1], strict=True)
     )
 
 
@@ -228,10 +405,15 @@ def main() -> int:
     parser.add_argument("--layer", default="", help="only layers whose names have this in them")
     parser.add_argument("--rounds", type=int, default=9, help="samples of each")
     parser.add_argument("--lenet", action="store_true", help="training steps of LeNet")
+    parser.add_argument("--small", action="store_true", help="small images, and a residual network")
     parser.add_argument("--numpy", action="store_true", help="without compiled kernels")
     arguments = parser.parse_args()
     if torch is not None:
         torch.set_num_threads(1)
+    if arguments.small:
+        if torch is None:
+            parser.error("--small needs PyTorch")
+        return show_small(arguments.rounds)
     if arguments.lenet:
         cases = {"lenet, a training step": (our_step, their_step)}
     else:

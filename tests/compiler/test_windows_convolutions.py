@@ -11,6 +11,7 @@ from odyssey.compiler.codegen import register_tiles
 from odyssey.compiler.ir.views import View
 from odyssey.compiler.native_dispatch.entry import CHECK_FAILED, RAN
 from odyssey.compiler.runtime.kernel_work import kernel_work
+from odyssey.table.kernel_selection import are_kernels_compiled
 from support.executables import run
 
 # Ordinary runs take one case in fourteen, and soaks the others.
@@ -67,6 +68,33 @@ def by_definition(x, weight, stride, pads, dilation, groups):
             factor = weight[(slice(g * outs, (g + 1) * outs), slice(None), *at)]
             out[:, g * outs : (g + 1) * outs] += np.einsum("nc...,oc->no...", part, factor)
     return out
+
+
+# Few channels or tiles, and windows that are larger or lie apart, run in a program's own loops.
+WINOGRAD = {
+    "many": ((8, 64, 4, 4), (64, 64, 3, 3), {"padding": 1}, False),
+    "small": ((64, 64, 2, 2), (48, 64, 3, 3), {"padding": 1}, True),
+    "few channels": ((64, 32, 4, 4), (32, 32, 3, 3), {"padding": 1}, False),
+    "strided": ((64, 64, 4, 4), (64, 64, 3, 3), {"padding": 1, "stride": 2}, False),
+    "one element": ((64, 64, 1, 1), (64, 64, 3, 3), {"padding": 1}, False),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not are_kernels_compiled(), reason="numba, which compiles kernels, is missing")
+@pytest.mark.parametrize(
+    ("shape", "weight", "options", "called"), WINOGRAD.values(), ids=list(WINOGRAD)
+)
+def test_products_of_many_channels_and_tiles_are_winograd_calls(shape, weight, options, called):
+    x, w = (RNG.integers(-4, 5, s).astype("f4") for s in (shape, weight))
+    _, (got,), made = run(lambda x, w: ops.conv2d(x, w, **options), x, w)
+    np.testing.assert_array_equal(got, by_definition(x, w, *settled(shape, weight, options)))
+    assert bool(made.calls) == called
+    y = RNG.integers(-4, 5, got.shape).astype("f4")
+    for op, other in ((ops.convolution_input, w), (ops.convolution_weight, x)):
+        size = shape[2:] if other is w else weight[2:]
+        _, _, made = run(lambda y, other, op=op, size=size: op(y, other, size, **options), y, other)
+        assert bool(made.calls) == called
 
 
 def settled(shape, weight, options):

@@ -16,11 +16,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def case(seed, size, window, stride, pads, part, each, groups, dtype=np.float64):
+def case(seed, size, window, stride, pads, part, each, groups, dtype=np.float64, images=4):
     """Images, a weight, a bias, a cotangent, and where windows stand, over three axes."""
     rng = np.random.default_rng(seed)
     grid = window_grid("test", tuple(size), window, stride, pads, 1).to_3d()
-    samples = int(rng.integers(1, 4))
+    samples = int(rng.integers(1, images))
     x = rng.normal(size=(samples, part * groups, *grid.size)).astype(dtype)
     weight = rng.normal(size=(each * groups, part, *grid.window)).astype(dtype)
     bias = rng.normal(size=each * groups).astype(dtype) if rng.random() < 0.5 else None
@@ -84,7 +84,18 @@ def check_tiles(seed):
     pads = tuple(tuple(map(int, rng.integers(0, 3, 2))) for _ in range(2))
     size = [3 + int(n) for n in rng.integers(0, 20, 2)]
     part, each = (int(n) for n in rng.integers(1, 5, 2))
-    x, weight, bias, g, grid = case(seed, size, 3, 1, pads, part, each, 1)
+    compare_tiles(*case(seed, size, 3, 1, pads, part, each, 1))
+
+
+def check_small_tiles(seed):
+    rng = np.random.default_rng(seed)
+    pads = tuple(tuple(map(int, rng.integers(0, 3, 2))) for _ in range(2))
+    size = [max(1, 3 - sum(p)) + int(rng.integers(0, 6)) for p in pads]
+    part, each = (int(n) for n in rng.integers(1, 4, 2))
+    compare_tiles(*case(seed, size, 3, 1, pads, part, each, 1, images=40))
+
+
+def compare_tiles(x, weight, bias, g, grid):
     assert fits_winograd(grid)
     close(
         compiled.convolve_winograd(x, weight, bias, grid),
@@ -158,6 +169,24 @@ def test_tiles_are_what_products_of_matrices_are():
         check_tiles(seed)
 
 
+def test_tiles_of_small_images_are_what_products_of_matrices_are():
+    for seed in range(8):
+        check_small_tiles(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lanes", [(1, 1), (2, 1), (3, 40), (8, 128), (64, 64)], ids=str)
+def test_any_number_of_small_images_are_transformed_together(monkeypatch, lanes):
+    monkeypatch.setattr(compiled, "_LANES", lanes[0])
+    monkeypatch.setattr(compiled, "_LANE_TILES", lanes[1])
+    for least in (1, 20, 128):
+        monkeypatch.setattr(compiled, "_BLOCK", 1)
+        monkeypatch.setattr(compiled, "_LEAST", least)
+        monkeypatch.setattr(compiled, "_LEAST_OF_WEIGHT", least)
+        for seed in range(100, 120):
+            check_small_tiles(seed)
+
+
 @pytest.mark.slow
 def test_tiles_may_be_taken_some_at_a_time(monkeypatch):
     for block, least in itertools.product((1, 200, 2000), (1, 10)):
@@ -174,6 +203,7 @@ def test_rows_and_tiles_of_thousands_of_random_convolutions():
         check_each(seed)
         check_halves(seed)
         check_tiles(seed)
+        check_small_tiles(seed)
 
 
 LARGE = {
@@ -181,6 +211,7 @@ LARGE = {
     "each channel": ((2, 8, 21, 30), (8, 1, 3, 3), {"padding": 1, "stride": 2, "groups": 8}),
     "each channel as it lies": ((2, 8, 21, 30), (8, 1, 3, 3), {"padding": 1, "groups": 8}),
     "tiles": ((1, 32, 30, 29), (33, 32, 3, 3), {"padding": 1}),
+    "tiles of small images": ((17, 32, 4, 3), (33, 32, 3, 3), {"padding": 1}),
     "matrices": ((1, 16, 20, 20), (32, 16, 3, 3), {"stride": 2}),
     "one element": ((2, 16, 20, 20), (8, 16, 1, 1), {}),
 }
@@ -272,7 +303,7 @@ def test_each_way_is_taken_where_it_is_meant(monkeypatch):
     with ops.use_kernels():
         for shape, filters, options in LARGE.values():
             ops.conv2d(np.ones(shape), np.ones(filters), **options)
-    assert taken == ["convolve_rows"] * 3 + ["convolve_winograd"]
+    assert taken == ["convolve_rows"] * 3 + ["convolve_winograd"] * 2
 
 
 @pytest.mark.parametrize(("stride", "size"), [(2, 28), (1, 14)], ids=["strided", "large weight"])

@@ -69,7 +69,14 @@ CHOICES = {
     ),
     "products added": _set(simplify, "_MIN_GEMM_SIZE")((0,), (10**9,)),
     "transposes": _set(conv, "_FEW")((0,), (10**9,)),
-    "Winograd": _set(sliding_windows, "_MANY_CHANNELS", "_MANY_TILES")((1, 1)),
+    "Winograd": _set(
+        sliding_windows,
+        "_MANY_CHANNELS",
+        "_MANY_TILES",
+        "_FEWER_TILES",
+        "_FEW_PAIRS",
+        "_PROGRAM_TILES",
+    )((1, 1, 1, 0, 1)),
     "extremes": _set(reduce, "_NUMPY_MINIMUM")((1,), (1 << 40,)),
     "steps": _set(control_flow, "_STEPS_PER_CALL")((2,)),
 }

@@ -24,6 +24,7 @@ from odyssey.nn.sliding_windows import (
     image_shape,
     int_per_axis,
     prefers_winograd,
+    prefers_winograd_call,
     window_grid,
 )
 from odyssey.nn.spatial_families import with_spatial_terms
@@ -235,14 +236,20 @@ def lower_conv(build: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any
 
 
 def _runs_winograd(
-    grid: WindowGrid, samples: int, weight: Shape, groups: int, *operands: Any
+    grid: WindowGrid,
+    samples: int,
+    weight: Shape,
+    groups: int,
+    *operands: Any,
+    weight_vjp: bool = False,
 ) -> bool:
-    """Return whether a kernel computes Winograd tiles, which compiled programs do not have."""
+    """Return whether a host call computes Winograd tiles, faster than the loops of a program."""
     if {operand.dtype.char for operand in operands} not in ({"f"}, {"d"}):
         return False
-    in_channels, out_channels = weight[1], weight[0] // groups
+    grid, in_channels, out_channels = grid.to_3d(), weight[1], weight[0] // groups
     return (
-        prefers_winograd(grid.to_3d(), samples, in_channels, out_channels, groups)
+        prefers_winograd(grid, samples, in_channels, out_channels, groups)
+        and prefers_winograd_call(grid, samples, in_channels, out_channels, weight_vjp)
         and are_kernels_compiled()
     )
 
@@ -324,7 +331,7 @@ def weight_decomposition(y: Any, x: Any, window: Any, *options: Any) -> Any:
 def lower_weight(build: Any, y: Any, x: Any, window: Any, *options: Any) -> Any:
     """Lower the transpose in the weight to its decomposition, unless its kernel runs Winograd."""
     grid, groups, shape = weight_grid("convolution_weight", y, x, window, options)
-    if _runs_winograd(grid, x.shape[0], shape, groups, y, x):
+    if _runs_winograd(grid, x.shape[0], shape, groups, y, x, weight_vjp=True):
         return NotImplemented
     return weight_decomposition(y, x, window, *options)
 
