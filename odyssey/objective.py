@@ -18,6 +18,7 @@ from odyssey.flat_vector import split_vector
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array
 from odyssey.table.registry import load_module
+from odyssey.table.tree_sources import fixed_leaves
 from odyssey.table.value import NUMBERS, Traced
 from odyssey.tape import GradientTape
 from odyssey.transforms import hessian, hvp, value_and_grad
@@ -43,7 +44,11 @@ class Objective:
             self._compiled["value_and_grad"] = make(value_and_grad(self._value))
             self._compiled["hessp"] = make(lambda x, v: hvp(self._value, (x,), (v,)))
             self._compiled["hess"] = make(hessian(self._value))
-        for path, leaf in paths(params):
+        named = list(paths(params))
+        fixed = fixed_leaves(params, [leaf for _, leaf in named])
+        # The leaves that are parameters: constants and integers below an object are none.
+        self._free = [k for k in range(len(named)) if k not in fixed]
+        for path, leaf in [named[k] for k in self._free]:
             dtype = np.dtype(type(leaf)) if type(leaf) in (float, complex) else None
             dtype = dtype or getattr(leaf, "dtype", None)  # of a class it is a descriptor
             if not isinstance(dtype, np.dtype) or dtype.kind not in "fc":
@@ -51,14 +56,32 @@ class Objective:
                     f"scipy_objective: {path or 'params'} is {format_value(leaf)}; pass floating "
                     "numbers, arrays or Variables, and close over what is not to change"
                 )
-        self._numbers = [type(leaf) in NUMBERS for leaf in leaves(params)]
-        self._params = unflatten(params, [_parameter_array(leaf) for leaf in leaves(params)])
+        flat = leaves(params)
+        self._numbers = [type(flat[k]) in NUMBERS for k in self._free]
+        arrays = [v if k in fixed else _parameter_array(v) for k, v in enumerate(flat)]
+        self._params = unflatten(params, arrays)
         self.x0 = self._flat(self._params)
 
     def _flat(self, tree: Any) -> Array:
         """Return all leaves in one vector; a complex leaf as pairs of real and imaginary parts."""
+        return self._flat_of(self._free_leaves(tree))
+
+    def _free_leaves(self, tree: Any) -> list[Any]:
+        """Return the leaves of a tree like the parameters that are parameters."""
+        flat = leaves(tree)
+        return [flat[k] for k in self._free]
+
+    def _tree_of(self, values: list[Any]) -> Any:
+        """Return the tree of the parameters with other values."""
+        flat = leaves(self._params)
+        for k, value in zip(self._free, values, strict=True):
+            flat[k] = value
+        return unflatten(self._params, flat)
+
+    @staticmethod
+    def _flat_of(values: list[Any]) -> Array:
         parts = [np.zeros(0)]
-        for leaf in leaves(tree):
+        for leaf in values:
             array = np.ascontiguousarray(_parameter_array(leaf)).reshape(-1)
             parts.append(array.view(array.real.dtype).astype(np.float64))
         return np.concatenate(parts)
@@ -74,16 +97,17 @@ class Objective:
         """
         if isinstance(x, (Variable, Traced)):
             self._check_length(x)
-            return unflatten(self._params, self._variable_leaves(x))
+            return self._tree_of(self._variable_leaves(x))
         x = self._numbers_at(x)
         found, start = [], 0
-        for leaf, is_number in zip(leaves(self._params), self._numbers, strict=True):
+        parameters = self._free_leaves(self._params)
+        for leaf, is_number in zip(parameters, self._numbers, strict=True):
             real = leaf.real.dtype
             stop = start + _real_size(leaf)
             array = x[start:stop].astype(real).view(leaf.dtype).reshape(leaf.shape)
             found.append(array.item() if is_number else array)
             start = stop
-        return unflatten(self._params, found)
+        return self._tree_of(found)
 
     def _numbers_at(self, x: Any) -> Array:
         """Return a vector of float64 of the length of the parameters."""
@@ -98,7 +122,7 @@ class Objective:
     def _variable_leaves(self, x: Any) -> list[Any]:
         """Return the leaves for a Variable or a traced array, by ops."""
         found = []
-        params = leaves(self._params)
+        params = self._free_leaves(self._params)
         for leaf, piece in zip(params, split_vector(x, list(map(_real_size, params))), strict=True):
             if leaf.dtype.kind == "c":
                 pairs = reshape(piece, (*leaf.shape, 2))
@@ -123,10 +147,10 @@ class Objective:
             return float(value), np.asarray(gradient)
         with GradientTape() as tape:
             params = tape.watch(self.unflatten(x))
-            sources = leaves(params)  # before the function may change its argument
+            sources = self._free_leaves(params)  # before the function may change its argument
             value = self._fn(params)
         grads = tape.gradient(value, sources, unused="zero")
-        return float(value.item()), self._flat(grads)
+        return float(value.item()), self._flat_of(grads)
 
     def __call__(self, x: Any) -> tuple[Any, Any]:
         """Return value and gradient at ``x``, for ``minimize(objective, x0, jac=True)``."""
@@ -154,18 +178,19 @@ class Objective:
             return np.asarray(self._compiled["hessp"](self._numbers_at(x), self._numbers_at(v)))
         with GradientTape() as outer:
             params = outer.watch(self.unflatten(x))
+            points = self._free_leaves(params)
             with GradientTape() as inner:
                 watched = inner.watch(params)
-                sources = leaves(watched)
+                sources = self._free_leaves(watched)
                 value = self._fn(watched)
             grads = inner.gradient(value, sources, unused="zero")
-        pairs = zip(grads, leaves(self.unflatten(v)), strict=True)
+        pairs = zip(grads, self._free_leaves(self.unflatten(v)), strict=True)
         # A gradient that does not depend on the parameters is a constant: its derivative is 0.
         moving = [(g, w) for g, w in pairs if isinstance(g, Variable) and g.requires_grad]
         if not moving:
             return np.zeros_like(self.x0)
         outputs, weights = [g for g, _ in moving], [w for _, w in moving]
-        return self._flat(outer.gradient(outputs, params, weights, unused="zero"))
+        return self._flat_of(outer.gradient(outputs, points, weights, unused="zero"))
 
 
 def _real_size(leaf: Array) -> int:

@@ -235,3 +235,41 @@ def test_a_compiled_objective_computes_what_the_plain_one_does():
         )
     with pytest.raises(ShapeError, match="x has shape"):
         compiled(np.zeros(3))
+
+
+class Line:
+    """A model with a constant and a table of integers between its parameters."""
+
+    def __init__(self):
+        self.slope = Variable(np.array([2.0, 1.0]), requires_grad=True)
+        self.mean, self.order = Variable(np.array([0.5, 0.25])), np.array([1, 0])
+        self.shift = np.array(3.0)
+
+    def __call__(self, x):
+        return ((x - self.mean)[:, self.order] * self.slope**2).sum(1) + self.shift
+
+
+@pytest.mark.parametrize("compile", [False, True], ids=["eager", "compiled"])
+def test_an_object_is_optimized_in_its_parameters_alone(compile):
+    x = np.array([[1.0, 2.0], [3.0, 5.0], [0.0, 1.0]])
+
+    def error(model):
+        return (model(x) ** 2).sum()
+
+    def flat_error(v):
+        return ((((x - [0.5, 0.25])[:, [1, 0]] * v[:2] ** 2).sum(1) + v[2]) ** 2).sum()
+
+    objective = od.optim.scipy_objective(error, Line(), compile=compile)
+    point, direction = np.array([2.0, 1.0, 3.0]), np.array([1.0, -2.0, 0.5])
+    np.testing.assert_array_equal(objective.x0, point)
+    for v in (point, point + 0.5):
+        value, gradient = objective(v)
+        np.testing.assert_allclose(value, float(flat_error(v)), rtol=1e-13)
+        np.testing.assert_allclose(gradient, od.grad(flat_error)(v), rtol=1e-12)
+        hessian = od.hessian(flat_error)(v)
+        np.testing.assert_allclose(objective.hess(v), hessian, rtol=1e-12)
+        np.testing.assert_allclose(objective.hessp(v, direction), hessian @ direction, rtol=1e-12)
+    solution = objective.unflatten(point + 1.0)
+    np.testing.assert_array_equal(solution.slope, [3.0, 2.0])
+    assert solution.shift == 4.0
+    assert type(solution.mean) is Variable
