@@ -6,7 +6,17 @@ import pytest
 from odyssey import Variable, optim
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.optim import SGD, Adam, AdamW
-from support.optimizers import OPTIMIZERS, SHAPES, Reference, draw, problem, same, step, wide
+from support.optimizers import (
+    OPTIMIZERS,
+    SHAPES,
+    Reference,
+    draw,
+    problem,
+    same,
+    shapes_for,
+    step,
+    wide,
+)
 
 cases = pytest.mark.parametrize("case", OPTIMIZERS)
 
@@ -31,7 +41,8 @@ def test_groups_have_rates_of_their_own():
 @cases
 def test_groups_equal_optimizers_of_their_own(case):
     make, _, formula, settings = OPTIMIZERS[case]
-    params = [wide(draw(np.random.default_rng(k), (4,))) for k in range(4)]
+    shapes = shapes_for(make, [(4,)] * 4)
+    params = [wide(draw(np.random.default_rng(k), shape)) for k, shape in enumerate(shapes)]
     rates = (0.03, settings.get("learning_rate", 0.02))
     optimizer = make(
         [{"params": params[:1], "learning_rate": rates[0]}, {"params": params[1:]}],
