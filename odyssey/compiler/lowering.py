@@ -511,7 +511,7 @@ class Lowering:
         """
         matrix, columns = self._lapack_operand(a), self._lapack_operand(b)
         n = matrix.shape[-1]
-        if not unit_diagonal and matrix.size:
+        if not unit_diagonal and matrix.size and 0 not in columns.shape[:-2]:
             flat = self.reshape(self.symbol(matrix), (*matrix.shape[:-2], n * n))
             diagonal = self.slice(flat, (..., slice(0, n * n, n + 1)))
             self.add_check(self._compare(lambda x, y: x != y, diagonal, 0.0))

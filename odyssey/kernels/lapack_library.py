@@ -137,8 +137,8 @@ def solve_triangle(a: Array, x: Array, trans: str, lower: bool, unit_diagonal: b
     if not x.size:
         return True
     n, columns = x.shape
-    if not _is_row_major(a):
-        if _is_row_major(a.T) and trans != "C":
+    if not (a.flags.aligned and _is_row_major(a)):
+        if a.flags.aligned and _is_row_major(a.T) and trans != "C":
             # The transpose is row-major.
             a, lower, trans = a.T, not lower, "T" if trans == "N" else "N"
         else:

@@ -70,9 +70,9 @@ def _uplo_option(who: str) -> Any:
 def triangle_weights(x: Any, UPLO: str) -> Array:
     """Weights 1 in the triangle that is read, 1/2 on the diagonal, and 0 elsewhere."""
     n = x.shape[-1]
-    strict = np.tri(n, k=-1)
-    weights = (strict if UPLO == "L" else strict.T) + np.eye(n) / 2
-    return weights.astype(np.empty(0, x.dtype).real.dtype)
+    weights = np.tri(n, k=-1, dtype=np.empty(0, x.dtype).real.dtype)
+    weights[np.arange(n), np.arange(n)] = 0.5
+    return weights if UPLO == "L" else np.ascontiguousarray(weights.T)
 
 
 def hermitian_from_triangle(t: Any, UPLO: str) -> Any:

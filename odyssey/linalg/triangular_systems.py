@@ -76,7 +76,8 @@ def _solve_in_place(a: Array, x: Array, trans: str, lower: bool, unit_diagonal: 
     """Solve each system by LAPACK; False, with ``x`` unchanged, if it cannot be called."""
     if lapack_library() is None:
         return False
-    if not (unit_diagonal or a.diagonal(0, -2, -1).all()):
+    regular = unit_diagonal or 0 in x.shape[:-2] or a.diagonal(0, -2, -1).all()
+    if not regular:
         raise np.linalg.LinAlgError("Singular matrix")
     if x.ndim == 2:
         return solve_triangle(a, x, trans, lower, unit_diagonal)

@@ -140,6 +140,14 @@ def test_matrices_without_elements(shape):
     assert [x.shape for x in got] == [shape, b.shape]
 
 
+def test_no_system_of_a_singular_matrix_raises_nothing():
+    a, b = np.zeros((2, 2)), np.zeros((0, 2, 1))
+    for fn in (lambda a, b: linalg.solve_triangular(a, b), lambda a, b: linalg.solve(a, b)):
+        compiled = od.compile(fn)
+        for _ in range(3):
+            assert fn(a, b).shape == compiled(a, b).shape == (0, 2, 1)
+
+
 # ------------------------------------------------------------------ derivatives
 
 
@@ -230,6 +238,16 @@ def test_a_matrix_that_is_read_later_is_not_overwritten():
     got = native(fn, a)
     np.testing.assert_array_equal(got[0], np.linalg.cholesky(2 * a))
     np.testing.assert_array_equal(got[1], 6 * a)
+
+
+def test_a_budget_of_memory_recomputes_no_factor():
+    a, b = positive(30), RNG.normal(size=(30, 30))
+    gradient = od.grad(lambda a, b: (ops.exp(linalg.solve(a, b)) @ ops.tanh(a)).sum())
+    for budget in (44_000, 10**5):
+        compiled = od.compile(gradient, memory_budget=budget, check=True)
+        for _ in range(3):
+            got = compiled(a, b)
+        np.testing.assert_allclose(got, gradient(a, b), rtol=1e-10)
 
 
 # ------------------------------------------------------------------ matrices that are refused

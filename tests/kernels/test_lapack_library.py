@@ -56,6 +56,9 @@ def test_a_library_of_32_bit_integers_passes_the_test(monkeypatch):
 
 def _layouts(matrix):
     """Equal matrices in several layouts."""
+    words = np.zeros(matrix.nbytes + 1, np.uint8)[1:]
+    unaligned = words.view(matrix.dtype).reshape(matrix.shape)
+    unaligned[...] = matrix
     wide = np.full((2 * len(matrix), 3 * len(matrix)), np.nan, matrix.dtype)
     wide[::2, ::3] = matrix
     part = np.full((len(matrix) + 1, len(matrix) + 2), np.nan, matrix.dtype)
@@ -65,6 +68,7 @@ def _layouts(matrix):
         "columns": np.asfortranarray(matrix),
         "a part": part[1:, 2:],
         "columns of a part": np.asfortranarray(part)[1:, 2:],
+        "unaligned": unaligned,
         "steps": wide[::2, ::3],
         "backward": matrix[::-1, ::-1].copy()[::-1, ::-1],
     }
@@ -95,6 +99,7 @@ def test_triangles_of_any_layout_are_solved_exactly(dtype, trans, lower):
             unread[np.arange(n), np.arange(n)] = np.nan
         wanted = rng.integers(-5, 6, (n, columns)).astype(dtype)
         for layout, a in _layouts(unread).items():
+            assert a.flags.aligned == (layout != "unaligned")
             x = matrix @ wanted
             assert solve_triangle(a, x, trans, lower, unit)
             np.testing.assert_array_equal(x, wanted, err_msg=f"{layout} {n} {columns} {unit}")
