@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
+from types import GetSetDescriptorType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -214,6 +215,8 @@ def _is_plain_base(base: type) -> bool:
     # A class of code without ``__name__`` is called one of builtins, and is none.
     if top != "builtins" and top in sys.stdlib_module_names and is_standard_library(top):
         return False
+    if type(vars(base).get("__dict__")) not in (GetSetDescriptorType, type(None)):
+        return False  # its attributes are what its code says
     # Classes that Python makes have one of these; those of extensions written in C have not.
     is_root = base.__base__ is object
     return not is_root or "__slots__" in vars(base) or "__weakref__" in vars(base)

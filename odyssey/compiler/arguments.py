@@ -34,6 +34,7 @@ __all__ = [
     "number_leaves",
     "receiver_arguments",
     "refuse_unhashable",
+    "replaced_argument",
     "aliases_states",
     "variable_kinds",
     "program_arguments",
@@ -216,6 +217,23 @@ def _static_value(thing: Any) -> Any:
     if type(thing) is int:
         return int, thing
     return repr(thing) if type(thing) in _PLAIN_TYPES else _Identity(thing)
+
+
+def replaced_argument(earlier: Iterable[dict[str, Any]], static: dict[str, Any]) -> str | None:
+    """Return the path of an argument that was another object in each earlier call, or None.
+
+    Args:
+        earlier: The static values of earlier calls.
+        static: Those of this call.
+
+    >>> old, new = static_values((object(),), {}), static_values((object(),), {})
+    >>> replaced_argument([old], new)
+    'argument [0]'
+    """
+    for path, value in static.items():
+        if isinstance(value, _Identity) and all(one.get(path) != value for one in earlier):
+            return f"argument {path.removeprefix('[0]').removeprefix('[1]')}"
+    return None
 
 
 def _unique_paths(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

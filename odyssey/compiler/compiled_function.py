@@ -19,6 +19,7 @@ from odyssey.compiler.arguments import (
     program_arguments,
     receiver_arguments,
     refuse_unhashable,
+    replaced_argument,
     same_variable_kinds,
     static_values,
     unsupported_argument,
@@ -546,7 +547,10 @@ class CompiledFunction(InspectableFunction):
             changes = [program.guards.describe_change() for _, program in looked]
             changed = next(filter(None, changes), None)
             case.refusal = f"{_MOST_PROGRAMS} programs were compiled, and a guard fails again"
-            if changed is not None:
+            replaced = replaced_argument([wanted for wanted, _ in looked], known)
+            if replaced is not None:
+                case.refusal += f": {replaced} is another object at each call"
+            elif changed is not None:
                 case.refusal += f": {with_self(changed.partition(':')[0])} changed"
             return self._run_refused(case, args, named)
         kept, case.trial = case.trial, None

@@ -37,6 +37,10 @@ _ADVICE = (
     ("inside an open tape", "Compile the function that opens the tape, or od.grad of this one."),
     ("inside a rule of custom_vjp", "Compile the function that is differentiated."),
     ("shape at each call", "Declare the sizes that vary: od.compile(fn, dynamic=...)."),
+    (
+        "another object at each call",
+        "Objects are fixed, but a dataclass, and a dict of arrays, may be another at each call.",
+    ),
     ("a guard fails again", "What changes from call to call is best passed as an argument."),
     ("numbers that are fixed differed", "Pass such numbers as arrays, or name them in static=."),
     ("to which other threads may write", "Call it while no thread holds the lock."),

@@ -284,3 +284,22 @@ def test_a_printed_result_is_an_eager_run_with_a_warning():
 
     (warning,) = calls(od.compile(prints), 3, X)
     assert "since it uses print" in str(warning.message)
+
+
+def test_an_object_that_is_another_at_each_call_is_named():
+    class Model:
+        def __init__(self, w):
+            self.w = w
+
+    update = od.compile(lambda model, x: Model(model.w + x))
+
+    def chain():
+        model = Model(X)
+        for _ in range(12):
+            model = update(model, X)
+        return model
+
+    (warning,) = calls(chain, 1)
+    assert "argument [0] is another object at each call" in str(warning.message)
+    assert "a dataclass" in str(warning.message)
+    np.testing.assert_array_equal(chain().w, 13 * X)

@@ -155,6 +155,14 @@ class Words(str):
     __slots__ = ("w",)
 
 
+class Dictless:
+    __slots__ = ("w",)
+
+    @property
+    def __dict__(self):
+        raise AssertionError("its code was called")
+
+
 def words():
     made = Words("text")
     made.w = np.ones(1)
@@ -163,7 +171,18 @@ def words():
 
 def test_other_objects_are_leaves():
     others = [
-        *(Color.RED, Own(), Problem(), Worker(), Empty(), words(), Model, np.tanh, Model.__call__),
+        *(
+            Color.RED,
+            Own(),
+            Problem(),
+            Worker(),
+            Empty(),
+            words(),
+            Dictless(),
+            Model,
+            np.tanh,
+            Model.__call__,
+        ),
         *(threading.Lock(), np, od, {1, 2}, deque([np.ones(1)]), object(), iter([np.ones(1)])),
         *(od.Generator(0), od.optim.Adam([Variable(1.0, requires_grad=True)]), (x for x in "ab")),
     ]
