@@ -23,6 +23,7 @@ suppress_warnings = ["config.cache"]  # the gallery's settings hold functions
 
 # ------------------------------------------------------------------ HTML
 html_theme = "furo"
+pygments_dark_style = "a11y-high-contrast-dark"
 html_math_renderer = "images"
 html_static_path = [str(HERE / "_static")]
 html_css_files = ["odyssey.css"]

@@ -346,7 +346,7 @@ def cond(x: Any, p: Any = None) -> Any:
         p: Order of the norm, as in ``norm``; by default 2.
 
     Returns:
-        Condition not_nan, inf for singular matrices.
+        Condition numbers, inf for singular matrices.
 
     Raises:
         LinAlgError: for matrices without elements.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import webbrowser
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tools.docs.build_folder import ROOT, BuildFolder
-from tools.docs.source import write_source
+from tools.docs.source import remove_old_pages, write_source
 
 LIBRARIES = ("sphinx", "furo", "myst_parser", "sphinx_gallery", "matplotlib", "sklearn")
 # On busy cores, threads of OpenBLAS that wait for each other make small products many times slower.
@@ -75,12 +76,19 @@ def build_site(
         *("-j", "2", "-b", "html", "-d", str(build.folder / "doctrees"), *settings),
         *(str(build.source), str(build.html)),
     ]
+    # Sphinx adds what it reads to the search index of the build before, and so needs it complete.
+    unfinished = build.folder / "unfinished"
+    if unfinished.exists():
+        shutil.rmtree(build.folder / "doctrees", ignore_errors=True)
+    unfinished.touch()
     status = subprocess.run(
         command,
         cwd=build.folder,
         env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": paths},
         check=False,
     ).returncode
+    unfinished.unlink()
+    remove_old_pages(build)
     if status == 0:
         print(f"built {_relative(build.html / 'index.html')}")
     return status

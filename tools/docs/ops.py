@@ -107,6 +107,8 @@ def family_page(module: str) -> str:
 def op_page(entry: Entry) -> str:
     """Return the page of an op."""
     lines = [":orphan:", "", *title_lines(entry.name.replace("_", r"\_"))]
+    for alias in entry.aliases:
+        lines += [f".. index:: single: {alias} (another name of {entry.name})", ""]
     lines += [f".. py:function:: odyssey.ops.{_call(entry)}", ""]
     lines += [f"   {line}".rstrip() for line in to_rst(parse(entry.function.__doc__), link)]
     lines += ["", *_plot(entry), ""]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tools.docs.build_folder import ROOT, BuildFolder
 
-__all__ = ["write_source"]
+__all__ = ["remove_old_pages", "write_source"]
 
 ROOT_PAGES = {
     "DESIGN.md": "project/design.md",
@@ -69,6 +69,16 @@ def write_source(
     _write_files(build.source, files, keep=("gallery", "sg_execution_times.rst"))
     _write_files(build.examples, dict(_examples(build.example_sources)), keep=())
     _forget_old_outputs(build)
+
+
+def remove_old_pages(build: BuildFolder) -> None:
+    """Remove pages of the site whose source is gone, which Sphinx leaves."""
+    for path in build.html.rglob("*.html"):
+        name = path.relative_to(build.html).as_posix().removesuffix(".html")
+        sources = [build.source / f"{name}{suffix}" for suffix in (".md", ".rst")]
+        generated = name in ("genindex", "search", "py-modindex") or name.startswith("_static/")
+        if not generated and not any(source.is_file() for source in sources):
+            path.unlink()
 
 
 # ------------------------------------------------------------------ pages and their links
