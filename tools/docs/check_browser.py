@@ -134,10 +134,12 @@ def opened(browser: Any, width: int, scheme: str, address: str) -> Iterator[tupl
 def search(page: Any, address: str, query: str) -> list[str]:
     """Return the pages that the search page lists for a query, in order."""
     page.goto(f"{address}/search.html?q={query.replace(' ', '+')}", wait_until="load")
+    # Results come in order, a few a second on a busy machine: the first of them are enough.
     page.wait_for_function(
-        "() => document.querySelector('#search-results .search-summary, #search-results p')"
-        "?.textContent.match(/finished|found|did not match/i)",
-        timeout=20_000,
+        f"() => document.querySelectorAll('#search-results ul.search li').length >= {2 * _FIRST}"
+        " || document.querySelector('#search-results .search-summary, #search-results p')"
+        "?.textContent.match(/finished|did not match/i)",
+        timeout=60_000,
     )
     links = page.eval_on_selector_all(
         "#search-results ul.search li > a", "links => links.map(link => link.getAttribute('href'))"
@@ -150,7 +152,7 @@ def search(page: Any, address: str, query: str) -> list[str]:
 def served(folder: Path) -> Iterator[str]:
     """Serve a folder on loopback, and yield its address."""
     handler = functools.partial(_QuietHandler, directory=os.fspath(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = _QuietServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -159,6 +161,13 @@ def served(folder: Path) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class _QuietServer(http.server.ThreadingHTTPServer):
+    """A server that says nothing when a browser leaves a page before it has all of it."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Write nothing."""
 
 
 class _QuietHandler(http.server.SimpleHTTPRequestHandler):

@@ -33,9 +33,9 @@ _PACKAGES = {
     "odyssey.losses": "Rows of losses",
 }
 _WAYS = {
-    "scalar": "native: a loop over elements",
-    "lowering": "native: loops, products or views of its own",
-    "decomposition": "native, as its decomposition",
+    "scalar": "yes, a loop over elements",
+    "lowering": "yes, loops, products or views of its own",
+    "decomposition": "yes, as its decomposition",
 }
 
 
@@ -159,7 +159,7 @@ def _row_facts(entry: Entry) -> Iterator[str]:
     if row.kinks:
         yield f":At kinks: {prose(row.kinks, link)}"
     yield f":Dtypes: {dtype_line(row)}"
-    yield f":Compiled: {_compiled(entry)}"
+    yield f":Native code: {_compiled(entry)}"
 
 
 def _compiled(entry: Entry) -> str:
@@ -168,8 +168,8 @@ def _compiled(entry: Entry) -> str:
     if not calls:
         return _WAYS[way_of(entry.row)]
     if entry.name in calls:
-        return f"a host call, since it is {_articled(calls[entry.name])}"
-    return f"native, with host calls of {', '.join(f'``{name}``' for name in calls)}"
+        return f"no, a host call, since it is {_articled(calls[entry.name])}"
+    return f"yes, with host calls of {', '.join(f'``{name}``' for name in calls)}"
 
 
 def _articled(reason: str) -> str:
