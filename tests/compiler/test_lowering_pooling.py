@@ -66,3 +66,17 @@ def test_windows_have_one_program_for_all_sizes_whether_they_cover_the_image_or_
         for got, wanted in zip(compiled(x), both(x), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-12)
     assert compiled.statistics().programs == 1
+
+
+@pytest.mark.parametrize("window", [(2, 2), (2, 3), (1, 4)], ids=str)
+@pytest.mark.parametrize("shape", [(3, 8, 12), (2, 9, 13), (0, 4, 12)], ids=str)
+def test_the_gradient_of_means_of_windows_side_by_side_is_written_once(shape, window):
+    y = RNG.integers(-9, 10, (shape[0], shape[1] // window[0], shape[2] // window[1])) * 6.0
+    spec = od.Spec(shape, np.dtype(float))
+    answer, (got,), made = run(lambda y: od.backward.avg_pool2d(y, spec, window), y)
+    assert answer == RAN
+    wanted = np.zeros(shape)
+    for i, j in np.ndindex(shape[1] // window[0] * window[0], shape[2] // window[1] * window[1]):
+        wanted[:, i, j] = y[:, i // window[0], j // window[1]] / (window[0] * window[1])
+    np.testing.assert_array_equal(got, wanted)
+    assert made.plan.arena <= y.nbytes + wanted.nbytes + 128

@@ -25,6 +25,7 @@ from odyssey.ops.reductions.reduce import divide_by_size, mean, sum
 from odyssey.ops.structure.gathering import add_taken, take
 from odyssey.ops.structure.half_precision import compute_in_float32
 from odyssey.ops.structure.indexing import add_at, getitem
+from odyssey.ops.structure.shape import broadcast_to, reshape
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.real_operands import real_dtype
@@ -190,12 +191,29 @@ def average_pullback_decomposition(g: Any, window: Shape, *others: Any) -> Any:
     dtype = MEAN_DTYPE(np.dtype(g.dtype))
     counts = np.asarray(window_divisors(plan, window, count_include_pad), real_dtype(dtype))
     share, total = div(g, counts), None
+    covered = tuple([n * k for n, k in zip(plan.out, window, strict=True)])
+    sizes = spec.shape[len(spec.shape) - len(window) :]
+    fit = all(n <= size for n, size in zip(covered, sizes, strict=True))
+    if fit and stride == window and not any(padding):
+        # One pass, instead of a sum for each element of a window.
+        blocks = _repeat_blocks(share, plan.out, window)
+        return add_at(blocks, (..., *map(slice, covered)), spec=Spec(spec.shape, dtype))
     if len(plan.keys) > MAX_SLICES:
         return _scatter_by_axes(share, plan)
     for windows, elements in plan.keys:
         part = add_at(getitem(share, windows), elements, spec=Spec(spec.shape, dtype))
         total = part if total is None else add(total, part)
     return total
+
+
+def _repeat_blocks(share: Any, windows: Shape, window: Shape) -> Any:
+    """Return images in which each window, of those side by side, has one value."""
+    images = share.shape[: len(share.shape) - len(window)]
+    index = [n for pair in zip(windows, (1,) * len(window), strict=True) for n in pair]
+    blocks = [n for pair in zip(windows, window, strict=True) for n in pair]
+    covered = [n * k for n, k in zip(windows, window, strict=True)]
+    spread = broadcast_to(reshape(share, (*images, *index)), (*images, *blocks))
+    return reshape(spread, (*images, *covered))
 
 
 # ------------------------------------------------------------------ compiled
