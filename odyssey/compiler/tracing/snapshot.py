@@ -6,6 +6,7 @@ objects are made with it, before the trace.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
@@ -75,7 +76,10 @@ _LOCK_TYPES = (type(Lock()), type(RLock()), Condition)
 _LOCK_TIMEOUT = 0.05  # seconds that a trial waits for a lock of the user's
 
 _GOES_ON = "which goes on with each call"
-_USES = "it uses "  # how the reason begins where code calls a function with side effects
+# Reasons that name a function which writes to files and terminals, or asks.
+_WRITES_OUT = re.compile(
+    r"it uses ((print|input|breakpoint|open)$|\w+ of (logging|sys|_?io|subprocess)\b)"
+)
 
 _EMPTY = object()
 
@@ -340,8 +344,8 @@ def _reason_against_tracing(
         unguardable: Why no guards could be made; None where there are some.
         exclusive: The objects of which the trial holds the locks.
     """
-    if not allow_unknown and unguardable is not None and unguardable.startswith(_USES):
-        return unguardable  # no trace can take back what was printed, written or asked
+    if not allow_unknown and unguardable is not None and _WRITES_OUT.match(unguardable):
+        return unguardable  # no trace can take back what was printed, logged or asked
     reads_iterator = unguardable is not None and _GOES_ON in unguardable
     for thing in found:
         if isinstance(thing, GradientTape):
