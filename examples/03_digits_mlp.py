@@ -1,13 +1,15 @@
-"""A network of three layers learns to read handwritten digits, to 97 % and better.
+"""Handwritten digits with a multilayer perceptron
+===============================================
 
-The data are scikit-learn's 1797 bundled images, 8×8 pixels with grey values 0 … 16. A fifth is kept
-aside; the accuracy counted at the end is on images that the network has never seen.
+A network of three layers learns scikit-learn's 1797 bundled images, 8×8 pixels with grey values
+0 … 16. A fifth is held out; the accuracy is on images that the network has never seen.
 
-What is new since the first example: a model of any number of layers as a plain list of weights,
-minibatches, a held-out test, and parameters that are ordinary Python data. There is no module
-class to inherit from; a model is a function of its parameters and its input.
+The model has any number of layers as a plain list of weights, and parameters that are ordinary
+Python data. There is no module class to inherit from; a model is a function of its parameters and
+its input.
 
-Needs scikit-learn: pip install -e ".[examples]"
+To be seen: minibatches, the loss over 20 epochs, and a test accuracy of 97 %. Runs in about
+5 seconds. Needs scikit-learn: pip install -e ".[examples]"
 """
 
 import itertools
@@ -64,12 +66,36 @@ def accuracy(params, x, y):
     return np.mean(scores.argmax(axis=1) == y)
 
 
+def draw(history, params, x, y):
+    """Draw the loss, and test images with answers; without matplotlib nothing is drawn."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        return
+    with od.no_grad():
+        answers = mlp(params, x).numpy().argmax(axis=1)
+    wrong = np.flatnonzero(answers != y)[:6]
+    shown = np.concatenate([wrong, np.flatnonzero(answers == y)[: 18 - len(wrong)]])
+    figure = plt.figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subfigures(1, 2)
+    axis = left.subplots()
+    axis.semilogy(range(1, EPOCHS + 1), history)
+    axis.set(title="Training loss", xlabel="epoch", ylabel="mean cross entropy")
+    right.suptitle("Test images and answers, wrong ones in red")
+    for axis, k in zip(right.subplots(3, 6).ravel(), shown, strict=True):
+        axis.imshow(x[k].reshape(8, 8), cmap="gray_r")
+        axis.set_axis_off()
+        axis.set_title(answers[k], fontsize=9, color="k" if answers[k] == y[k] else "r")
+    plt.show()
+
+
 def main():
     rng = np.random.default_rng(0)
     (train_x, train_y), (test_x, test_y) = split_digits(rng)
     params = init_params(rng)
     optimizer = SGD([p for layer in params for p in layer], learning_rate=0.05, momentum=0.9)
 
+    history = []
     for epoch in range(1, EPOCHS + 1):
         losses = []
         for x, y in minibatches(rng, train_x, train_y):
@@ -79,12 +105,14 @@ def main():
             optimizer.step()
             optimizer.zero_grad()
             losses.append(loss.item())
+        history.append(np.mean(losses))
         if epoch in (1, 2, 5, 10, 20):
-            print(f"epoch {epoch:2}: mean training loss {np.mean(losses):.4f}")
+            print(f"epoch {epoch:2}: mean training loss {history[-1]:.4f}")
 
     reached = accuracy(params, test_x, test_y)
     print(f"test accuracy: {reached:.4f}")
     assert reached >= 0.97
+    draw(history, params, test_x, test_y)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,19 @@
-"""Passing the tape by hand: recording without anything implicit.
+"""Tape as an argument
+===================
 
-Operators find their tape by themselves: in a `with GradientTape() as tape:` block, `x @ w` is
-recorded there. One can do without that. Every op takes `tape=`, and a function of one's own that
-takes a tape and hands it on says in its signature that it records, and where:
+Operators find their tape by themselves: in a block ``with GradientTape() as tape:``, ``x @ w`` is
+recorded there. Every op also takes ``tape=``, and a function of one's own that takes a tape and
+passes it on says in its signature that it records, and where::
 
     def dense(params, x, *, tape):
         return ops.add(ops.matmul(x, params["w"], tape=tape), params["b"], tape=tape)
 
-Three ways to record the same loss, compared to the last bit:
+To be seen: three ways to record one loss, with gradients that are equal to the last bit. Runs in a
+second. The ways are
 
 * operators in a block;
-* ops with `tape=`, in a block;
-* ops with `tape=` on a tape that is enabled, but that no block was entered for. Such a tape sees
+* ops with ``tape=``, in a block;
+* ops with ``tape=`` on a tape that is enabled, but whose block was not entered. Such a tape records
   only what is passed to it or lives on it.
 """
 
@@ -38,7 +40,7 @@ def mean_squared(params, x, y, *, tape):
 
 
 def mean_squared_by_operators(params, x, y):
-    """Return the same number, written with operators."""
+    """Return the mean squared error, written with operators."""
     hidden = ops.relu(x @ params["hidden"]["w"] + params["hidden"]["b"])
     prediction = hidden @ params["out"]["w"] + params["out"]["b"]
     return ((prediction - y) ** 2).mean()
@@ -52,6 +54,20 @@ def take_gradients(params):
             gradients[f"{layer}.{name}"] = variable.grad
             variable.zero_grad()
     return gradients
+
+
+def draw(ways):
+    """Draw the gradients of the first weight; without matplotlib nothing is drawn."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        return
+    _, axes = plt.subplots(3, 1, figsize=(6, 5.4), layout="constrained")
+    for axis, (title, gradients) in zip(axes, ways.items(), strict=True):
+        image = axis.imshow(gradients["hidden.w"], cmap="RdBu_r", vmin=-4, vmax=4)
+        axis.set(title=f"Gradient of hidden.w: {title}", xticks=[], yticks=[])
+    plt.colorbar(image, ax=axes)
+    plt.show()
 
 
 def main():
@@ -88,7 +104,14 @@ def main():
     for name, expected in by_operators.items():
         np.testing.assert_array_equal(in_block[name], expected)
         np.testing.assert_array_equal(enabled_only[name], expected)
-        print(f"gradient of {name:8}: norm {np.linalg.norm(expected):.4f}, the same all three ways")
+        print(f"gradient of {name:8}: norm {np.linalg.norm(expected):.4f}, equal all three ways")
+    draw(
+        {
+            "operators": by_operators,
+            "ops with tape=, in a block": in_block,
+            "ops with tape=, enabled": enabled_only,
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""A network trained without a tape: the backward functions, called by hand.
+"""Training without a tape: backward functions called by hand
+==========================================================
 
-Every op of the table has its backward function under `od.backward`, on plain arrays. It takes the
-cotangent of the result, that is the gradient of the loss with respect to it, then what the rule
-needs, and returns the gradient of each operand. `python -m odyssey ops relu` tells what that is.
-The last link of the chain is the loss: `od.compute_ce_gradient` gives the gradient of the cross
-entropy with respect to the scores. Going back through a network of two layers is then one call for
-each op, in the reverse order:
+Every op has its backward function under ``od.backward``, on plain arrays. It takes the cotangent of
+the result, that is the gradient of the loss with respect to it, then what the rule needs, and
+returns the gradient of each operand. ``python -m odyssey ops relu`` prints its arguments. The
+gradient of the loss with respect to the scores is ``od.compute_ce_gradient``. The backward pass
+through a network of two layers is then one call for each op, in the reverse order::
 
     forward                          backward
     product  = x @ w1                g_w1        from matmul
@@ -14,10 +14,9 @@ each op, in the reverse order:
     scores   = hidden @ w2 + b2      g_hidden, g_w2, g_b2
     loss     = cross entropy         g_scores    from compute_ce_gradient
 
-A tape does the same calls. To see that, both train the same network on scikit-learn's handwritten
-digits, and every loss and every weight agree to 1e-12.
-
-Needs scikit-learn: pip install -e ".[examples]"
+To be seen: a tape makes the same calls. Both train one network on scikit-learn's handwritten
+digits, and every loss and every weight agree to 1e-12. Runs in about 4 seconds. Needs scikit-learn:
+pip install -e ".[examples]"
 """
 
 import numpy as np
@@ -70,7 +69,7 @@ def train_by_hand(params, batches):
 
 
 def train_with_tape(params, batches):
-    """Return the same, as a tape finds it."""
+    """Return losses and weights of a training with a tape."""
     params = {name: Variable(w, requires_grad=True, name=name) for name, w in params.items()}
     optimizer = SGD(list(params.values()), learning_rate=LEARNING_RATE)
     losses = []
@@ -83,6 +82,22 @@ def train_with_tape(params, batches):
         optimizer.zero_grad()
         losses.append(loss.item())
     return np.array(losses), {name: w.numpy() for name, w in params.items()}
+
+
+def draw(by_hand, taped):
+    """Draw the losses and how they differ; without matplotlib nothing is drawn."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        return
+    _, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    left.plot(by_hand, label="by hand")
+    left.plot(taped, "k:", label="with a tape")
+    left.set(title="Loss over the steps", xlabel="step", ylabel="cross entropy")
+    left.legend()
+    right.plot(np.abs(by_hand - taped), ".")
+    right.set(title="Difference of the losses", xlabel="step", ylim=(-1e-12, 1e-12))
+    plt.show()
 
 
 def main():
@@ -103,6 +118,7 @@ def main():
     assert by_hand[-1] < 0.5 * by_hand[0]
     np.testing.assert_allclose(by_hand, taped, rtol=0, atol=1e-12)
     assert difference <= 1e-12
+    draw(by_hand, taped)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,18 @@
-"""Curvature: Hessians, their products with vectors, and what Newton's method does with them.
+"""Hessians, Hessian-vector products and Newton's method
+=====================================================
 
-A gradient says which way is downhill, the Hessian how the slope changes on the way. Newton's method
-goes to where the slope would be zero if the loss were the parabola that both describe:
-
-    step = -H⁻¹ g
+A gradient is the slope of a loss, the Hessian is how the slope changes. Newton's method goes to
+where the slope would be zero if the loss were the parabola that both describe, by the step
+-H⁻¹ g.
 
 Here the loss is a robust regression on scikit-learn's diabetes data: ten measurements of a patient,
-and the progress of the disease a year later. Its parameters are a tree, the weights and the bias,
-and so is its gradient; `od.hessian` gives a tree of trees, a block for each pair of parameters,
-which makes one symmetric matrix of 11 × 11.
+and the progress of the disease a year later. Its parameters are a tree, the weights and the bias;
+``od.hessian`` gives a tree of trees, a block for each pair of parameters, which makes one symmetric
+matrix of 11 × 11. ``od.hvp`` gives H v without ever making H, at the cost of a few gradients, which
+is all that the method of conjugate gradients needs.
 
-`od.hvp` gives H v without ever making H: all that conjugate gradients ask for. It costs a few
-gradients at any number of parameters, where the whole Hessian costs as many as there are.
-
-Needs scikit-learn: pip install -e ".[examples]"
+To be seen: five steps to a gradient of rounding size; both ways take the same steps. Runs in about
+4 seconds. Needs scikit-learn: pip install -e ".[examples]"
 """
 
 import numpy as np
@@ -60,7 +59,7 @@ def newton_step(loss, params, x, y):
 
 
 def newton_step_by_products(loss, params, x, y):
-    """Return the same by conjugate gradients, which see H only in products with vectors."""
+    """Return that step by conjugate gradients, which need H only in products with vectors."""
 
     def product(v):
         direction = {"w": v[:-1], "b": v[-1]}
@@ -78,6 +77,21 @@ def newton_step_by_products(loss, params, x, y):
             break
         direction = residual + (residual @ residual) / size * direction
     return {"w": params["w"] + step[:-1], "b": params["b"] + step[-1]}
+
+
+def draw(sizes, hessian):
+    """Draw the convergence and the Hessian; without matplotlib nothing is drawn."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        return
+    _, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+    left.semilogy(sizes, "o-")
+    left.set(title="Size of the gradient", xlabel="step of Newton's method")
+    image = right.imshow(hessian, cmap="RdBu_r", vmin=-0.5, vmax=0.5)
+    right.set(title="Hessian at the optimum", xlabel="parameter", ylabel="parameter")
+    plt.colorbar(image, ax=right)
+    plt.show()
 
 
 def main():
@@ -101,11 +115,13 @@ def main():
         params = newton_step(robust_loss, params, x, y)
         np.testing.assert_allclose(by_products["w"], params["w"], atol=1e-6)
 
-    curvature = np.linalg.eigvalsh(matrix(od.hessian(robust_loss)(params, x, y)))
+    hessian = matrix(od.hessian(robust_loss)(params, x, y))
+    curvature = np.linalg.eigvalsh(hessian)
     print(f"curvature at the end: from {curvature[0]:.4f} to {curvature[-1]:.4f}, all upward")
 
     assert sizes[-1] < 1e-12
     assert curvature[0] > 0
+    draw(sizes, hessian)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
-"""A small convolutional network in the manner of LeNet reads handwritten digits, 98 % and better.
+"""Handwritten digits with a convolutional network
+===============================================
 
-The data are scikit-learn's 1797 bundled images, 8×8 pixels, as in the third example. That network
-saw each image as a row of 64 numbers; this one sees it as an image: it slides small filters over
+A small network in the manner of LeNet reads scikit-learn's 1797 bundled images, 8×8 pixels. A
+multilayer perceptron sees an image as a row of 64 numbers. This network slides small filters over
 it, keeps the largest answer of each 2×2 window, and does both again before it decides.
 
-What is new: images of shape (samples, channels, height, width), convolution and pooling, and a
-learning rate that falls by a schedule. A layer is still a pair of a weight and a bias, and the
-model a function of them.
+Images have the shape (samples, channels, height, width). A layer is a pair of a weight and a bias,
+and the model a function of them. The learning rate falls by a schedule. The
+training step is compiled.
 
-Needs scikit-learn: pip install -e ".[examples]"
+To be seen: the loss over 12 epochs, the filters of the first layer, and a test accuracy of 98 %.
+Runs in about 20 seconds. Needs scikit-learn: pip install -e ".[examples]"
 """
 
 import numpy as np
@@ -76,6 +78,24 @@ def accuracy(params, x, y):
     return np.mean(scores.argmax(axis=1) == y)
 
 
+def draw(history, params):
+    """Draw the loss and the filters; without matplotlib nothing is drawn."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        return
+    figure = plt.figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subfigures(1, 2)
+    axis = left.subplots()
+    axis.semilogy(range(1, EPOCHS + 1), history)
+    axis.set(title="Training loss", xlabel="epoch", ylabel="mean cross entropy")
+    right.suptitle("Filters of the first layer, 3×3")
+    for axis, image in zip(right.subplots(4, 4).ravel(), params["conv1"][0].numpy(), strict=True):
+        axis.imshow(image[0], cmap="RdBu_r", vmin=-1.5, vmax=1.5)
+        axis.set_axis_off()
+    plt.show()
+
+
 def main():
     rng = np.random.default_rng(0)
     (train_x, train_y), (test_x, test_y) = split_digits(rng)
@@ -83,16 +103,20 @@ def main():
     optimizer = Adam([p for pair in params.values() for p in pair], learning_rate=3e-3)
     schedule = CosineAnnealingLR(optimizer, EPOCHS)
 
+    @od.compile(fullgraph=True)
+    def training_step(x, y):
+        with GradientTape() as tape:
+            loss = od.losses.cross_entropy(lenet(params, x), y)
+        tape.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
     history = []
     for epoch in range(1, EPOCHS + 1):
         losses = []
         for x, y in minibatches(rng, train_x, train_y):
-            with GradientTape() as tape:
-                loss = od.losses.cross_entropy(lenet(params, x), y)
-            tape.backward(loss)
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
+            losses.append(float(training_step(x, y)))
         schedule.step()
         history.append(np.mean(losses))
         if epoch in (1, 2, 4, 8, EPOCHS):
@@ -102,6 +126,7 @@ def main():
     print(f"test accuracy: {reached:.4f}")
     assert history[-1] <= 0.1 * history[0]
     assert reached >= 0.98
+    draw(history, params)
 
 
 if __name__ == "__main__":

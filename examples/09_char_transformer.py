@@ -1,15 +1,18 @@
-"""A small transformer learns to write Python, a character at a time.
+"""GPT: a transformer that writes Python, character by character
+=============================================================
 
-Its text is Python's own standard library, as it lies beside the interpreter that runs this. The
-network sees up to 64 characters and says how likely each is to come next. At first it knows
-nothing, and its loss is the logarithm of the number of characters that there are, some 4.6 nats.
-How often each comes would bring it to 3.1, which follows which to 2.5. What is better than that was
-learned by looking further back, which is what attention is for. The loss that counts is that of a
-module that training has never seen.
+The text is Python's own standard library, as it lies beside the interpreter that runs this. The
+network sees up to 64 characters and gives the probability of each next one. An untrained network
+has a loss of the logarithm of the number of characters, some 4.6 nats. Frequencies of single
+characters give 3.1, of pairs 2.5; what is better was learned by looking further back, which is what
+attention is for.
 
-The network is the usual one (Vaswani et al. 2017), with a norm before each part. Positions are told
-by turning queries and keys, `ops.rope` (Su et al. 2021); with `causal=True` no character sees those
-that come after it.
+The network is the usual one (Vaswani et al. 2017) with a norm before each part, rotary position
+embedding, ``ops.rope`` (Su et al. 2021), and causal attention, which hides the characters behind.
+
+To be seen: a loss below 2.2 nats on a module that training has never seen, and a sample of what the
+network writes. Runs in about 20 seconds, with the
+training step compiled.
 """
 
 import argparse
@@ -77,7 +80,7 @@ def heads_of(x, weight):
 
 
 def transformer(params, characters):
-    """Return the scores of what comes next, (batch, length, count), of numbers of characters."""
+    """Return scores of each next character, (batch, length, count)."""
     x = ops.take(params["characters"], characters, axis=0)
     positions = np.arange(characters.shape[1])
     for layer in params["layers"]:
@@ -111,7 +114,7 @@ def unseen_loss(params, numbers):
 
 
 def write(rng, params, known, begin, length):
-    """Return the beginning, and what the network writes after it."""
+    """Return a text that begins so, continued by samples of the network."""
     numbers = [known.index(c) for c in begin]
     with od.no_grad():
         for _ in range(length):
@@ -132,6 +135,25 @@ def picture(losses, worst):
     return "\n".join(line.rstrip() for line in lines)
 
 
+def draw_losses(losses, start, reached):
+    """Draw the losses and what simpler models reach; without matplotlib nothing is drawn."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        return
+    _, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+    axis.plot(losses, color="0.7", linewidth=1)
+    smooth = np.convolve(losses, np.full(20, 0.05), mode="valid")
+    axis.plot(np.arange(len(smooth)) + 10, smooth, label="training, mean of 20 rounds")
+    axis.axhline(reached, color="C1", label="unseen text, at the end")
+    for level, name in ((start, "untrained"), (3.1, "single characters"), (2.5, "pairs")):
+        axis.axhline(level, color="k", linestyle=":", linewidth=1)
+        axis.text(ROUNDS, level + 0.03, name, horizontalalignment="right")
+    axis.set(title="Loss of the next character", xlabel="round", ylabel="nats")
+    axis.legend()
+    plt.show()
+
+
 def main():
     rng = np.random.default_rng(0)
     train, test, known = texts()
@@ -145,23 +167,28 @@ def main():
     print(f"unseen text, before: {start:.3f} nats; ln {len(known)} = {np.log(len(known)):.3f}")
     assert abs(start - np.log(len(known))) < 0.05
 
-    losses = []
-    for k in range(ROUNDS):
-        warm = min(1.0, (k + 1) / 30)
-        optimizer.learning_rate = PEAK * warm * np.cos(0.5 * np.pi * k / ROUNDS) ** 2 + 1e-5
+    @od.compile(fullgraph=True)
+    def training_step(stretches):
         with GradientTape() as tape:
-            loss = loss_of(params, draw(rng, numbers, BATCH))
+            loss = loss_of(params, stretches)
         tape.backward(loss)
         clip_grad_global_norm(leaves, 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(loss.item())
+        return loss
+
+    losses = []
+    for k in range(ROUNDS):
+        warm = min(1.0, (k + 1) / 30)
+        optimizer.learning_rate = PEAK * warm * np.cos(0.5 * np.pi * k / ROUNDS) ** 2 + 1e-5
+        losses.append(float(training_step(draw(rng, numbers, BATCH))))
 
     print(picture(losses, start))
     print(write(rng, params, known, "    def __init__(self", 160))
     reached = unseen_loss(params, unseen)
     print(f"unseen text, after {ROUNDS} rounds: {reached:.3f} nats")
     assert reached < 2.2
+    draw_losses(losses, start, reached)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,18 @@
-"""A neural ordinary differential equation learns how a pendulum swings, through thousands of steps.
+"""Neural ODE: fitting a pendulum through thousands of steps
+=========================================================
 
 A pendulum with friction obeys dy/dt = f(y), with y its angle and its velocity. Here f is a small
 network, and all that is known of the pendulum are its positions at a few times, with noise. The
-equation is solved by the method of Runge and Kutta; the loss compares what it passes at those times
-with what was seen, and its gradient goes back through every step (Chen et al. 2018).
+equation is solved by the method of Runge and Kutta; the loss compares the solution at those times
+with what was measured, and its gradient goes back through every step (Chen et al. 2018).
 
-A gradient needs what the steps computed, which grows with their number. `od.checkpoint` keeps the
-state at the beginning of each stretch of steps alone, and makes the rest again when the sweep comes
-there: the gradient is the same but for rounding, and memory grows with the number of stretches.
+A gradient needs what the steps computed, which grows with their number. ``od.checkpoint`` keeps the
+state at the beginning of each stretch of steps alone, and computes the rest again in the backward
+pass: the gradient is equal up to rounding, and memory grows with the number of stretches. Training
+begins with few, long steps, which costs little, and ends with 2,016 short ones.
 
-Training begins with few, long steps, which costs little. Then the same network goes on in 2,016
-short ones.
+To be seen: memory a hundred times smaller, and a prediction of pendulums that were never shown.
+Runs in about 25 seconds.
 """
 
 import numpy as np
@@ -128,6 +130,23 @@ def picture(truth, seen, found):
     return "\n".join("".join(row).rstrip() for row in rows)
 
 
+def draw(truth, seen, found):
+    """Draw angles of four new pendulums; without matplotlib nothing is drawn."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        return
+    _, axis = plt.subplots(figsize=(8, 4), layout="constrained")
+    times = SPAN / TIMES * np.arange(1, TIMES + 1)
+    for k in range(4):
+        (line,) = axis.plot(times, found[:, k], label="network" if k == 0 else None)
+        axis.plot(times, truth[:, k], ":", color="k", linewidth=1, label=None if k else "truth")
+        axis.plot(times, seen[:, k], "o", color=line.get_color(), markersize=3)
+    axis.set(title="Pendulums that were never shown", xlabel="seconds", ylabel="angle")
+    axis.legend(loc="upper right")
+    plt.show()
+
+
 def main():
     rng = np.random.default_rng(0)
     start, _, seen = observe(rng)
@@ -144,7 +163,7 @@ def main():
             if (k + 1) % 50 == 0:
                 print(f"round {k + 1:3}: {steps * TIMES:4} steps, loss {loss:.5f}")
 
-    # The same in many steps: what a gradient holds of them, and that it is the same.
+    # Many steps: the memory of a gradient with and without checkpoints, and their difference.
     whole, held = gradient(f, start, seen, STEPS, checkpointed=False)
     again, less = gradient(f, start, seen, STEPS, checkpointed=True)
     off = max(np.abs(a - b).max() / np.abs(a).max() for a, b in zip(whole, again, strict=True))
@@ -167,6 +186,7 @@ def main():
     print(f"\nangles of new pendulums are off by {error:.3f} rad")
     assert loss < 0.005
     assert error < 0.15
+    draw(true_path[:, :, 0], noisy[:, :, 0], found)
 
 
 if __name__ == "__main__":

@@ -129,6 +129,7 @@ def draw():
     right.plot(*draws[::50, :, :2].reshape(-1, 2).T, ".", markersize=2, alpha=0.5)
     right.contour(sides[0], sides[1], weights.sum(axis=2).T, colors="k", linewidths=0.8)
     right.set(title="Samples, and contours from the grid", xlabel="log a", ylabel="log k")
+    right.set(xlim=(0.0, 1.2), ylim=(-1.4, 0.4))
     plt.show()
 
 

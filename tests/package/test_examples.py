@@ -46,7 +46,7 @@ def test_there_are_examples():
     assert EXAMPLES
 
 
-# These take less than a second each.
+# These take about a second each, half of which is the import of matplotlib.
 LIGHT = ("01_xor.py", "02_linear_regression.py", "04_explicit_tape.py", "10_gaussian_process.py")
 
 
