@@ -9,7 +9,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from support.compiled_programs import Stepped, run
 from support.compiled_rows import EXACT, ways_to_outputs
-from support.optimizers import OPTIMIZERS
+from support.optimizers import OPTIMIZERS, shapes_for
 from support.programs import seeded, write
 from support.seeds import DERANDOMIZE
 
@@ -137,7 +137,7 @@ class Regression:
     def __init__(self, case):
         rng = np.random.default_rng(0)
         make, _, _, options = OPTIMIZERS[case]
-        shapes = [(5, 7), (7,), (7, 3), ()]
+        shapes = shapes_for(make, [(5, 7), (7,), (7, 3), ()])
         self.params = [
             Variable(rng.normal(0, 0.5, shape), True, name=f"p{k}")
             for k, shape in enumerate(shapes)
@@ -147,6 +147,7 @@ class Regression:
     def step(self, x, y):
         w, b, v, c = self.params
         with GradientTape() as tape:
+            b, c = ops.reshape(b, (7,)), ops.reshape(c, ())  # matrices where it is Muon
             loss = od.mean_squared_error(ops.tanh(x @ w + b) @ v + c, y)
         tape.backward(loss)
         self.optimizer.step()
