@@ -97,6 +97,22 @@ def test_products_of_many_channels_and_tiles_are_winograd_calls(shape, weight, o
         assert bool(made.calls) == called
 
 
+@pytest.mark.parametrize(("images", "out"), [((2, 0, 30, 29), 3), ((2, 3, 30, 29), 0)], ids=str)
+def test_windows_are_not_unfolded_for_products_without_elements(images, out):
+    x, w = np.ones(images), np.ones((out, images[1], 21, 21))
+
+    def both(x, w):
+        return od.value_and_grad(lambda x, w: (ops.conv2d(x, w, padding=10) + 1.0).sum(), (0, 1))(
+            x, w
+        )
+
+    answer, (value, *slopes), made = run(both, x, w)
+    assert answer == RAN
+    assert value == 2 * out * 30 * 29
+    assert all(not g.any() and g.shape == a.shape for g, a in zip(slopes, (x, w), strict=True))
+    assert made.plan.arena <= 16 * 2 * 3 * 30 * 29
+
+
 def settled(shape, weight, options):
     """The options as numbers for each axis."""
     n = len(shape) - 2

@@ -356,9 +356,11 @@ class IRBuilder:
         if b.shape[-1] == 1 and _is_literal_one(b.owner) and math.prod(b.shape[:-2]) == 1:
             long = (1,) * (len(b.shape) - len(a.shape)) + a.shape
             return self.reduce("sum", self.reshape(a, long), (len(long) - 1,))
-        a, b = self._materializable(a), self._materializable(b)
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         shape = (*batch, a.shape[-2], b.shape[-1])
+        if not math.prod(shape):  # no operand, which may be large, is computed for it
+            return self.broadcast(self.literal(0, a.type), shape)
+        a, b = self._materializable(a), self._materializable(b)
         return self.make_node("product", [a, b], shape, a.type, ("=", 0.0))
 
     def lapack(
