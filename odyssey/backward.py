@@ -150,8 +150,8 @@ def _operand_gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) ->
         ]
         if lacking:
             raise DTypeError(
-                f"backward.{row.name}: {lacking[0]} is None, zeros of a shape that nothing tells; "
-                f"pass the zeros, or {', '.join(row.arrays)} as well"
+                f"backward.{row.name}: {lacking[0]} is None, which stands for zeros of unknown "
+                f"shape; pass the zeros, or {', '.join(row.arrays)} as well"
             )
     pull = row.pullbacks[row.arrays.index(name)]
     assert pull is not None

@@ -17,10 +17,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add ``ops`` to the commands."""
     parser = commands.add_parser(
         "ops",
-        help="list the ops, or tell all of one",
-        description="List the ops, or tell all that the table says of one.",
+        help="list the ops, or describe one in full",
+        description="List the ops, or show the whole table entry of one.",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="of the op to tell about")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="op to describe")
     for option in ("--markdown", "--stubs"):  # replaced by tools.reference
         parser.add_argument(option, action="store_true", help=argparse.SUPPRESS)
     parser.set_defaults(run=_run)

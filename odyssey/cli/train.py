@@ -100,11 +100,13 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--epochs", type=positive_int, default=20, help="passes over the data")
-    parser.add_argument("--seed", type=int, default=0, help="of the split, weights and batches")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the split, the weights and the batches"
+    )
     parser.add_argument("--hidden", type=positive_int, default=128, help="width of the network")
     parser.add_argument("--batch-size", type=positive_int, default=32, help="images in a step")
-    parser.add_argument("--learning-rate", type=float, default=0.1, help="of SGD")
-    parser.add_argument("--momentum", type=float, default=0.9, help="of SGD")
+    parser.add_argument("--learning-rate", type=float, default=0.1, help="learning rate of SGD")
+    parser.add_argument("--momentum", type=float, default=0.9, help="momentum of SGD")
     picture = parser.add_mutually_exclusive_group()
     picture.add_argument(
         "--plot",

@@ -18,7 +18,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "machine code is kept on disk, where later processes find it; without this command each "
         "loop is compiled when it is first needed, which takes 0.3 to 2 seconds.",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of ops; all by default")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="ops to compile loops for; all by default"
+    )
     parser.set_defaults(run=_run)
 
 
@@ -34,8 +36,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise SystemExit(f"python -m odyssey warmup: {error}") from None
     if unknown := [name for name in arguments.names if name not in SIZES]:
         raise SystemExit(
-            f"python -m odyssey warmup: {', '.join(unknown)}; the ops that run loops by themselves "
-            f"are {', '.join(sorted(SIZES))}"
+            f"python -m odyssey warmup: {', '.join(unknown)}; the ops with compiled loops are "
+            f"{', '.join(sorted(SIZES))}"
         )
     start = time.perf_counter()
     names = sorted(arguments.names or SIZES)

@@ -12,7 +12,7 @@ from odyssey.checks import describe_type
 from odyssey.compiler.result_aliases import ResultAliases
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.ownership import may_alias
-from odyssey.errors import DTypeError
+from odyssey.errors import DTypeError, OdysseyError
 from odyssey.graph.graph import Graph
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Spec
@@ -148,7 +148,7 @@ def unsupported_argument(args: tuple[Any, ...], named: dict[str, Any]) -> str | 
         if isinstance(leaf, Value) and not isinstance(leaf._recording, Mark):
             return "an argument is a result on a tape"
         if type(leaf) not in (ndarray, Variable) and not isinstance(leaf, np.generic):
-            return f"an argument is {describe_type(leaf)}, which is more than an array"
+            return f"an argument is {describe_type(leaf)}, which is not a plain array"
     for path, value in extras_in((args, named), rule=no_attributes):
         if type(value) not in _PLAIN_TYPES and not path.endswith(".__orig_class__"):
             return f"an argument has an attribute of its own, {path.rpartition('.')[2]}"
@@ -311,7 +311,7 @@ def aliases_states(result: Any, graph: Graph) -> bool:
 def input_alias_refusal(result: Any, given: list[Any]) -> str | None:
     """Return why aliases of inputs in a result forbid a program for all sizes, or None."""
     if _shares_memory(leaves(result), given):
-        return "it returns what it was given, or a part of it"
+        return "it returns an argument, or a view of one"
     return None
 
 
@@ -324,15 +324,18 @@ def alias_refusal(result: Any, graph: Graph | None, aliases: ResultAliases) -> s
         aliases: The aliases of inputs, and of leaves among one another.
     """
     if aliases.refusal is None and graph is not None and aliases_states(result, graph):
-        return "it returns a part of what a Variable holds"
+        return "it returns a view of a Variable's array"
     return aliases.refusal
 
 
 def fill_specs(tree: Any) -> Any:
-    """Return a tree with an array, whose elements nobody reads, for each spec."""
-    return map_tree(_fill_spec, tree, rule=no_attributes)
+    """Return a tree with an array for each spec; a tree that cannot be read is left as it is."""
+    try:
+        return map_tree(_fill_spec, tree, rule=no_attributes)
+    except OdysseyError:  # a container that holds itself
+        return tree
 
 
 def _fill_spec(leaf: Any) -> Any:
-    # Pages of zeros that nobody touches take no memory.
+    # Pages of zeros that are not touched take no memory.
     return np.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, Spec) else leaf

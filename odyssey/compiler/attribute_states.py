@@ -81,7 +81,7 @@ class StatefulFunction:
         args, given = args[:-count], args[-count:]
         held = self.values()
         if held is None:
-            raise TapeError("compile: an attribute that an earlier call had is gone")
+            raise TapeError("compile: an attribute that an earlier call read was deleted")
         tracing = store() is not MEMORY
         try:
             if tracing:

@@ -367,7 +367,7 @@ class CompiledFunction(InspectableFunction):
         self._first_calls += 1
         if self._first_calls > _MOST_FIRST_CALLS and self._limit is self._budget is None:
             self._fallback.report(
-                f"its {_MOST_FIRST_CALLS} latest calls had arguments of another shape at each call"
+                f"its {_MOST_FIRST_CALLS} latest calls each had arguments of a new shape"
             )
             self._backoff.note_failure()
         case = CacheEntry()
@@ -439,7 +439,7 @@ class CompiledFunction(InspectableFunction):
         )
         guards = trial.guards
         if why is None:
-            why = "its reads cannot be guarded" if guards is None else guards.reason
+            why = "the objects that it reads cannot be guarded" if guards is None else guards.reason
         if why is None:
             known = static_values(args, named)
             case.trial = (
@@ -630,7 +630,7 @@ class CompiledFunction(InspectableFunction):
         except MemoryError as error:
             if self._check:
                 raise
-            case.refusal = f"there is no memory for its program: {error}"
+            case.refusal = f"there is not enough memory for its program: {error}"
             return None
         except Exception as error:
             if self._check:

@@ -187,7 +187,7 @@ class _Programs:
             self._unrewarded += 1
             if self._unrewarded > _MOST_UNREWARDED:
                 self.is_hopeless = True
-                raise _Refusal("each call takes another program")
+                raise _Refusal("each call needs a new program")
         try:
             made = _Program(graph)
         except Exception as error:  # a fault of the compiler costs speed alone
@@ -274,8 +274,8 @@ class _Derivative:
         traced = trace_body(self.body, operands, self.kinds, self)
         if traced.sources.keys() != self.sources.keys():
             raise TapeError(
-                f"{self.who}: run again for its derivative, the function uses other Variables than "
-                "at first; pass them as arguments"
+                f"{self.who}: the function used other Variables when it was run again for its "
+                "derivative; pass them as arguments"
             )
         return traced.ops_signature()
 
@@ -500,7 +500,7 @@ class _Call:
         self.programs, self.repeats, self.sweeps = programs, repeats, sweeps
         self.home = self._recording(operands)
         if self.home is not None and (self.home.checks is not None or self.home.traced):
-            raise _Refusal("its tape looks at every value")
+            raise _Refusal("a tape with check=True reads every value")
         self.kinds = kinds_of(self.home, operands)
 
     def _recording(self, values: Sequence[Any]) -> Any:
@@ -521,7 +521,7 @@ class _Call:
         own, *others = _trace(self.fns, self._bodies)
         self.traced = own.body
         if self._recording([*self.operands, *own.variables]) is not self.home:
-            raise _Refusal("a captured Variable is recorded where no operand is")
+            raise _Refusal("a captured Variable is on a tape, and no operand is")
         if self.traced.is_conditional():
             raise _Refusal("gradients depend on the branches that run", lasting=True)
         self.live = [k for k, kind in enumerate(self.traced.kinds) if kind == LIVE]
@@ -530,7 +530,7 @@ class _Call:
         pays = self.repeats * (own.ops * per_op + _SECONDS_A_CALL) > _WORTH_A_PROGRAM
         program = self.programs.program_for(own.key, own.graph, pays)
         if program is None:
-            raise _Refusal("a program does not pay", costs=True)
+            raise _Refusal("compilation would take longer than it saves", costs=True)
         given = [_numpy_array(v) for v in self.operands if v is not None and not is_number(v)]
         given += [_numpy_array(v) for v in (*own.variables, *own.arrays)]
         made = program.run(given)
@@ -552,7 +552,9 @@ class _Call:
         if not live:
             return
         if not self.sweeps:
-            raise NotDifferentiableError(f"{self.who}: a program has no backward derivative of it")
+            raise NotDifferentiableError(
+                f"{self.who}: a compiled program has no backward derivative of it"
+            )
         trace: Any = store()
         nodes, operands = record
         masked = traced.selects

@@ -43,13 +43,13 @@ def explain_program(program: Any) -> str:
     for row, why in executable.calls.items():
         lines.append(f"not lowered: {row}, since {why}")
     for schedule in executable.graph.deferred_steps:
-        lines.append(f"steps behind it: {schedule!r}")
+        lines.append(f"steps after the program: {schedule!r}")
     if executable.shares:
         lines.append(
             _thread_line(executable.threads or requested_threads(), executable.module.text)
         )
     words = len(executable.words) // 3
-    lines.append(f"guards: {len(program.guards)} of Python, {words} of memory")
+    lines.append(f"guards: {len(program.guards)} on Python objects, {words} on words of memory")
     places = program.guards.guard_names()
     lines += [f"  {place}" for place in places[:_MOST_GUARDS]]
     if len(places) > _MOST_GUARDS:
@@ -118,11 +118,11 @@ def _thread_line(number: int, text: str) -> str:
     if lone is not None:
         return f"threads: 1, since {lone}"
     if not number:
-        told = f"threads: 1, since nothing is said; {count} functions may have more"
-        return told + "; products have what their library takes" * products
-    told = f"threads: {number}, by which {count} functions are shared"
+        told = f"threads: 1, the default; od.set_threads(n) lets n threads share {count} functions"
+        return told + "; matrix products use the threads of the BLAS library" * products
+    told = f"threads: {number}, which share {count} functions"
     if products and not all(thread_setters()):
-        told += "; products are not, since their library lets nobody say how many threads it takes"
+        told += "; matrix products are not, since the BLAS library cannot set its thread count"
     return told
 
 
@@ -138,7 +138,7 @@ def explain_scalar_inputs(
     """
     names = _positional_names(fn)
     found = [_format_path(path, names) for path in free]
-    lines = [f"numbers that are inputs: {', '.join(found)}"] if found else []
+    lines = [f"scalar inputs: {', '.join(found)}"] if found else []
     return lines + [f"{_format_path(path, names)} is fixed: {why}" for path, why in asked.items()]
 
 

@@ -28,25 +28,25 @@ _MOST_SKIPPED = 1024
 
 # What to do, by what a reason contains; the first that matches.
 _ADVICE = (
-    ("which goes on with each call", "Take the next item outside, and pass it as an argument."),
+    ("which advances with each call", "Take the next item outside, and pass it as an argument."),
     (
-        "no memory for its program",
+        "memory for its program",
         "Pass memory_budget=, which recomputes values, or smaller arrays.",
     ),
     ("the compiler fails", "This is a fault of odyssey: please report it."),
     ("inside an open tape", "Compile the function that opens the tape, or od.grad of this one."),
     ("inside a rule of custom_vjp", "Compile the function that is differentiated."),
-    ("shape at each call", "Declare the sizes that vary: od.compile(fn, dynamic=...)."),
+    ("arguments of a new shape", "Declare the sizes that vary: od.compile(fn, dynamic=...)."),
     (
         "another object at each call",
-        "Objects are fixed, but a dataclass, and a dict of arrays, may be another at each call.",
+        "Pass a dataclass or a dict of arrays, which may be another at each call.",
     ),
-    ("a guard fails again", "What changes from call to call is best passed as an argument."),
+    ("a guard fails again", "Pass values that change from call to call as arguments."),
     ("numbers that are fixed differed", "Pass such numbers as arrays, or name them in static=."),
     ("to which other threads may write", "Call it while no thread holds the lock."),
-    ("branch of cond", "Read the Variable in both branches, or ask by unused='zero'."),
+    ("branch of cond", "Read the Variable in both branches, or pass unused='zero'."),
     ("it writes to", "Return the new value, and assign it outside."),
-    ("has_side_effect", "Call it outside of the compiled function."),
+    ("has a side effect", "Call it outside of the compiled function."),
     ("random", "Draw from an od.Generator, or draw outside and pass the numbers."),
     ("it uses print", "Return what is to be printed, and print it outside."),
     ("it uses ", "Call it outside, and pass its result as an argument."),
@@ -56,7 +56,7 @@ _ADVICE = (
     ("returns", "Return copies of arrays, and leave out what the caller has already."),
     ("share memory", "Return a copy of one of them."),
 )
-_DEFAULT_ADVICE = "Pass what changes from call to call as an argument."
+_DEFAULT_ADVICE = "Pass values that change from call to call as arguments."
 
 
 class FallbackReporter:
@@ -136,7 +136,7 @@ def _user_frame_level() -> int:
 def _find_line(fn: Callable[..., Any], reason: str) -> str:
     """Return `` (file:line)`` of the code that a reason names; that of the function otherwise."""
     paths = re.findall(
-        r"(?:reaches|uses|imports|writes to|state of|anything of) ([\w.\[\]']+)", reason
+        r"(?:reaches|uses|imports|writes to|state of|any attribute of) ([\w.\[\]']+)", reason
     ) + re.findall(r"fails again: (?:.* of |cell |global )?([\w.\[\]']+) changed", reason)
     names = [word for path in paths for word in reversed(re.findall(r"[A-Za-z_]\w*", path))]
     reached = [code for one in reached_functions(fn) for code in _nested_codes(one.__code__)]

@@ -84,13 +84,16 @@ class InspectableFunction:
         if change is None:
             return []
         case = self._known.get(cache_key(args, named))
-        then = "the next call makes another"
+        then = "the next call compiles another"
         if case is not None and case.refusal is not None:
-            then = f"none is made any more, and it runs as it was written: {case.refusal}"
+            then = (
+                "no further program is compiled, and the function runs as plain Python: "
+                f"{case.refusal}"
+            )
         what = change.partition(":")[0]
         return [
-            f"there is a program, but not for this, since {what} changed; {then}; what changes "
-            "from call to call is best passed as an argument"
+            f"there is a program, but it does not fit, since {what} changed; {then}; pass values "
+            "that change from call to call as arguments"
         ]
 
     def _scalar_inputs(
@@ -112,15 +115,13 @@ class InspectableFunction:
         try:
             case = self._known.get(cache_key(args, named))
         except Exception as error:  # a container that holds itself, or raises
-            return None, (
-                f"runs as it was written: its arguments cannot be told from others, {error}"
-            )
+            return None, f"runs as plain Python: its arguments cannot be compared, {error}"
         if case is None:
             if self._dynamic is not None and self._dynamic.has_program(args, named):
-                return None, "not called with such sizes yet; a call looks whether a program fits"
-            return None, "not called with such arguments yet; the second call makes a program"
+                return None, "not called with such sizes yet; a call checks whether a program fits"
+            return None, "not called with such arguments yet; the second call compiles a program"
         if not case.programs:
-            return None, f"runs as it was written: {case.refusal or 'it was called once'}"
+            return None, f"runs as plain Python: {case.refusal or 'it was called once'}"
         known = static_values(args, named)
         fits = [pair for pair in case.programs if pair[0].items() <= known.items()]
         now = [pair for pair in fits if pair[1].guards.describe_change() is None]

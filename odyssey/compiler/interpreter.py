@@ -17,7 +17,9 @@ __all__ = ["check_argument_specs", "interpret"]
 def check_argument_specs(graph: Graph, arrays: list[Any]) -> None:
     """Raise unless the arrays have the number and the specs of a graph's inputs."""
     if len(arrays) != len(graph.inputs):
-        raise ShapeError(f"{len(arrays)} arrays came, and this was lowered for {len(graph.inputs)}")
+        raise ShapeError(
+            f"{len(arrays)} arrays came; the graph was lowered for {len(graph.inputs)}"
+        )
     for (id, spec), array in zip(graph.inputs, arrays, strict=True):
         if spec_of(array) != spec:
             raise ShapeError(

@@ -144,12 +144,12 @@ class Lowering:
             self.host_calls.setdefault(row.name, f"{unsupported[0]} is not computed natively")
             return None
         if any(spec.dtype.kind == "f" and not _can_hold(spec.dtype, specs) for spec in results):
-            self.host_calls.setdefault(row.name, "a number is beyond what its dtype holds")
+            self.host_calls.setdefault(row.name, "a number is out of range for its dtype")
             return None
         static = self.static_shapes
         may_raise = row.raises and row.lowering is None
         if may_raise or (static and any(k.is_left(*specs, *options) for k in row.kernels)):
-            why = "it may raise" if may_raise else "its kernel takes less time, or less memory"
+            why = "it may raise" if may_raise else "NumPy's kernel takes less time, or less memory"
             self.host_calls.setdefault(row.name, why)
             return None
         if row.requires is not None:

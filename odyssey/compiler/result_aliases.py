@@ -130,7 +130,7 @@ def find_aliases(found: Sequence[Any], given: Sequence[Any]) -> ResultAliases:
 
 
 _REFUSALS = {
-    True: "it returns what it was given, or a part of it",
+    True: "it returns an argument, or a view of one",
     False: "two of its results share memory",
 }
 

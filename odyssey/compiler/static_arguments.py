@@ -50,8 +50,8 @@ class StaticParameters:
             self._signature = signature(fn)
         except (TypeError, ValueError):
             raise SettingError(
-                "compile: static names parameters, and nobody can tell those of "
-                f"{format_value(fn)}; compile a function of Python's that calls it"
+                f"compile: static= names parameters, and those of {format_value(fn)} are unknown; "
+                "compile a Python function that calls it"
             ) from None
         kinds = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
         parameters = self._signature.parameters

@@ -34,7 +34,7 @@ def listing() -> str:
             lines.append(call)
             start = " " * (first + 2)
         lines.append(f"{start}{gradient:<{second}}  {meaning}")
-    lines += ["", "All take tape= too. 'python -m odyssey ops NAME' tells all of one."]
+    lines += ["", "All take tape= too. 'python -m odyssey ops NAME' describes one in full."]
     return "\n".join(lines)
 
 
@@ -94,7 +94,9 @@ def _semantics(row: Row) -> Iterator[str]:
             for helper in helpers_of(function):
                 yield from _with_label("where", helper.splitlines())
     yield from _with_label("primitive", [row.primitive] if row.primitive else [])
-    yield from _with_label("raises", ["for numbers that no shape tells of"] if row.raises else [])
+    yield from _with_label(
+        "raises", ["depending on values, not only on shapes"] if row.raises else []
+    )
     yield from _with_label(
         "side effect", ["no call is removed or moved"] if row.has_side_effect else []
     )

@@ -153,9 +153,7 @@ def native_dtype(dtype: Any) -> np.dtype[Any]:
     try:
         found: np.dtype[Any] = np.dtype(dtype)
     except RecursionError:
-        raise TypeError(
-            f"{format_value(dtype)} is not a dtype, but a nest too deep to read"
-        ) from None
+        raise TypeError(f"{format_value(dtype)} is not a dtype: it is nested too deeply") from None
     if found in NATIVE:
         return found
     if found.kind not in "biufc":

@@ -191,14 +191,14 @@ class Trace:
             id(())
         }  # the empty tuple is a singleton
         if any(id(container) in own for container, _ in containers(result)):
-            self.only_eagerly("it returns a container that it was given")
+            self.only_eagerly("it returns a container among its arguments")
 
     def _finish(self, outputs: list[Any]) -> None:
         """Record the outputs, and the final values and gradients of the Variables."""
         hyperparameters = {variable._id for variable, _ in self.graph.hyperparameters}
         for (id, field), state in self._states.items():
             if self.is_own(state.variable) and id not in hyperparameters:
-                self.only_eagerly(f"{state.label} is made by a first run")
+                self.only_eagerly(f"{state.label} is created by a first run")
             if field == "data":
                 ref = self._operand(self._current[id])
                 state.update = ref if ref != Ref(state.id) else None
@@ -269,8 +269,8 @@ class Trace:
         if isinstance(value, Symbol):
             if value.graph is not self:
                 raise TapeError(
-                    f"{value!r} belongs to another trace; pass it as an argument, and keep what is "
-                    "to last in a Variable, by assign"
+                    f"{value!r} belongs to another trace; pass it as an argument, and store "
+                    "values that must outlive a trace in a Variable, by assign"
                 )
             return Ref(value.id)
         if value is None or type(value) in NUMBERS:
@@ -302,7 +302,7 @@ class Trace:
         """
         if store() is not self:
             raise TapeError(
-                f"{row.name}: an operand was left behind by a trace that is over; return it from "
+                f"{row.name}: an operand belongs to a trace that has ended; return it from "
                 "the compiled function, or keep it in a Variable, by assign"
             )
         values, options = concrete_operands(row, values, options, self)
@@ -315,7 +315,7 @@ class Trace:
         if row.canonical is not None:
             options = row.canonical(*specs, *options)
         if row.has_side_effect:
-            self.only_eagerly(f"{row.name} is ordered: it does something beside its result")
+            self.only_eagerly(f"{row.name} has a side effect")
         operands = tuple(self._operand(v) for v in values)
         results = [self.symbol(spec) for spec in result_specs]
         ids = tuple(result.id for result in results)
@@ -326,7 +326,7 @@ class Trace:
         """Apply a NumPy ufunc to numbers; with arrays among them it becomes an op."""
         if any(isinstance(one, (Symbol, Value, *ARRAY_LIKE)) for one in inputs):
             return call_ufunc(ufunc, "__call__", inputs, {})
-        return ufunc(*[concrete(one, f"np.{ufunc.__name__} takes its value") for one in inputs])
+        return ufunc(*[concrete(one, f"np.{ufunc.__name__} reads its value") for one in inputs])
 
     def nest_operand(self, nest: Any) -> Any:
         """Return a list or tuple operand as one value if values of the graph are in it.
@@ -351,7 +351,7 @@ class Trace:
         for value, replacement in self._arguments.values():
             if replacement is symbol:
                 return type(value)
-        self.only_eagerly("it asks of which class a result is")
+        self.only_eagerly("it reads the class of a result")
         return symbol.dtype.type
 
     # -------------------------------------------------------------- data of Variables
@@ -446,7 +446,7 @@ class Trace:
         if self.is_own(variable) and not self._is_argument(variable):
             MEMORY.rename(variable, name)
         else:
-            self.only_eagerly(f"it calls a Variable {name!r} that was there before")
+            self.only_eagerly(f"it sets the name of a Variable that it did not create, {name!r}")
 
     # -------------------------------------------------------------- gradients
 
@@ -490,10 +490,10 @@ class Trace:
     def call_once(self, owner: Any, make: Callable[[], Any]) -> Any:
         """Return the value of ``make()``, called once per ``owner`` in a run."""
         if id(owner) in self._deferred_groups:
-            self.only_eagerly("it steps an optimizer behind its schedule")
+            self.only_eagerly("it steps an optimizer after its schedule")
             raise TapeError(
-                "step: the optimizer steps behind its schedule, whose rate only Python knows; step "
-                "the schedule last"
+                "step: the optimizer steps after its schedule, whose new rate only Python knows; "
+                "step the schedule last"
             )
         if id(owner) not in self._made_once:
             value = make()
@@ -561,8 +561,8 @@ class Trace:
         """Raise TapeError if a value of a subgraph is read outside of it."""
         if self._has_loops and has_leaks(self.graph):
             raise TapeError(
-                "a step of a loop, or a branch, lets a value out, through a Variable or another "
-                "object, and it is used outside; return it from the step instead"
+                "a value of a loop step or of a branch was stored in a Variable or another "
+                "object, and used outside; return it from the step instead"
             )
 
     # -------------------------------------------------------------- refusals and fallbacks
@@ -591,7 +591,7 @@ class Trace:
             # NumPy's indexing reads the value of an index, and of the bounds of a slice.
             use = "ops.take(array, indices) and ops.dynamic_slice(array, starts, sizes)"
         return self.refuse(
-            f"{who} {value!r}, which has none while a graph is traced; what is compiled cannot "
+            f"{who} {value!r}, which has no value while a graph is traced; compiled code cannot "
             f"branch on values, print them or copy them into arrays: use ops, such as {use}, "
             "return the value, or leave this part uncompiled"
         )
@@ -604,14 +604,14 @@ class Trace:
     def note_read(self, who: str, value: Any) -> None:
         """Note that ``who`` reads the value of a Variable, which may differ in another run."""
         if not self.is_own(value):
-            self.only_eagerly(f"{who} takes the numbers of {self._labels.label(value)}")
+            self.only_eagerly(f"{who} reads the values of {self._labels.label(value)}")
 
     def check_inside(self, recording: Recording) -> None:
         """Raise TapeError for a recording that was made before the trace."""
         if not recording.traced:
             raise TapeError(
-                "while a graph is traced, a tape from before would record or be swept; lower the "
-                "function where that tape is not enabled"
+                "while a graph is traced, a tape that was opened before would record or be swept; "
+                "lower the function where that tape is not enabled"
             )
 
     def _refuse_written(self, variable: Any) -> None:
@@ -622,7 +622,7 @@ class Trace:
             self.only_eagerly("a step of a loop, or a branch, writes to a Variable")
             raise TapeError(
                 f"a step of a loop, or a branch, writes to {variable!r}, which a graph cannot do; "
-                "let it return what the Variable is to become, and assign that outside"
+                "return the new value from it, and assign it outside"
             )
 
 

@@ -32,12 +32,12 @@ class TracedArray(Symbol, Operators):
 
     def __getattr__(self, name: str) -> Any:
         if is_called_by_user():
-            self.graph.only_eagerly(f"it asks an array for {name!r}")
-        raise AttributeError(f"an array that is traced has no {name!r}")
+            self.graph.only_eagerly(f"it reads the attribute {name!r} of an array")
+        raise AttributeError(f"a traced array has no {name!r}")
 
     def __repr__(self) -> str:
         if is_called_by_user():
-            self.graph.only_eagerly("it writes out an array")
+            self.graph.only_eagerly("it formats an array as text")
         return super().__repr__()
 
     def _no_value(self, *args: Any, **named: Any) -> NoReturn:

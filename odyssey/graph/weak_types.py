@@ -51,7 +51,7 @@ def make_result_concrete(result: Any, numbers: Iterable[Any]) -> None:
     for container, items in containers(result):
         concrete(items, "it is returned")
         if extras_of(container):
-            concrete(list(numbers), "an attribute of what is returned may hold it")
+            concrete(list(numbers), "an attribute of a result may hold it")
 
 
 def shape_rule_argument(value: Any) -> Any:
@@ -80,13 +80,13 @@ def concrete_operands(
     row: Any, values: Sequence[Any], options: tuple[Any, ...], trace: Any
 ) -> tuple[Sequence[Any], tuple[Any, ...]]:
     """Return operands and options of a call, with all numbers fixed that cannot stay weak."""
-    options = tuple([concrete(o, f"{row.name} has it as an option") for o in options])
+    options = tuple([concrete(o, f"it is an option of {row.name}") for o in options])
     if not any(map(is_weak, values)):
         return values, options
     if can_stay_weak(row, values, trace):
         needed = trace.value_dependent(row, values, options)
         return [
-            concrete(v, f"{row.name} looks at it") if k in needed else v
+            concrete(v, f"{row.name} reads its value") if k in needed else v
             for k, v in enumerate(values)
         ], options
-    return [concrete(v, f"{row.name} takes its value") for v in values], options
+    return [concrete(v, f"{row.name} reads its value") for v in values], options

@@ -67,7 +67,7 @@ def numba_module(name: str = "") -> Any:
     except Exception as error:
         hint = "`pip install numba`, on a version of Python that it supports"
         if not isinstance(error, ModuleNotFoundError):
-            hint += "; or begin Python anew if a first import was interrupted"
+            hint += "; or restart Python if a first import was interrupted"
         raise DeviceError(
             f"kernels: numba cannot be imported ({error}), and compiles them; everything else "
             f"works without it; {hint}"

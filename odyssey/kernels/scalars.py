@@ -180,8 +180,8 @@ class Program:
     def refuse_branching(self) -> None:
         """Raise DTypeError for a scalar that branches too often."""
         raise DTypeError(
-            f"kernel: {self.name} asks numbers for their truth too often; "
-            "write select(condition, x, y) instead of a branch"
+            f"kernel: {self.name} has too many branches on its arguments; write select(condition, "
+            "x, y) instead of a branch"
         )
 
     def python_source(self, name: str, forms: Mapping[str, str] = _TEXTS) -> str:

@@ -132,7 +132,7 @@ class EMA(Stateful):
         return plan
 
     def __repr__(self) -> str:
-        store().only_eagerly("it writes out an average")
+        store().only_eagerly("it formats an average as text")
         return f"EMA({len(self._params)} parameters, decay={self.decay!r})"
 
 

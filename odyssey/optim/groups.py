@@ -136,7 +136,7 @@ class Group:
         return Group, (self.params, self.paths, self._make, self._settings)
 
     def __repr__(self) -> str:
-        store().only_eagerly("it writes out a parameter group")
+        store().only_eagerly("it formats a parameter group as text")
         if getattr(self, "_settings", None) is None:  # under construction, or construction failed
             return "<Group, unfinished>"
         settings = (f"{name}={few_digits(value)}" for name, value in self._settings.items())

@@ -333,11 +333,11 @@ class LBFGS(Stateful):
         new |= {name: vector(name, saved[name]) for name in ("gradient", "direction")}
         new |= {name: [vector(name, v) for v in saved[name]] for name in ("changes", "steps")}
         if len(new["changes"]) != len(new["steps"]):
-            raise OdysseyError(f"{who}: as many changes must come as steps")
+            raise OdysseyError(f"{who}: the state must have as many changes as steps")
         return [(setattr, self, "_state", new)]
 
     def __repr__(self) -> str:
-        store().only_eagerly("it writes out an optimizer")
+        store().only_eagerly("it formats an optimizer as text")
         return f"LBFGS({len(self.params)} parameters, iterations={self._state['iterations']})"
 
 

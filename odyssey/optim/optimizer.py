@@ -134,7 +134,7 @@ class Optimizer:
 
     def __repr__(self) -> str:
         """The parameters, and the settings that are not at their default."""
-        store().only_eagerly("it writes out an optimizer")
+        store().only_eagerly("it formats an optimizer as text")
         groups: list[Group] | None = vars(self).get("groups")
         if groups is None:  # under construction, or construction failed
             return f"<{type(self).__name__}, unfinished>"

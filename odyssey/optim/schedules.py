@@ -92,7 +92,7 @@ class Schedule:
 
     def __repr__(self) -> str:
         """The settings, and where the schedule and the learning rates stand."""
-        store().only_eagerly("it writes out a schedule")
+        store().only_eagerly("it formats a schedule as text")
         own = vars(self)
         if (
             "base_rates" not in own or "optimizer" not in own

@@ -133,7 +133,7 @@ def _file_error(who: str, path: str, error: OSError) -> FileError:
     missing = isinstance(error, FileNotFoundError)
     advice = _ADVICE.get(error.errno or 0, "choose another path")
     if who == "save":
-        advice += "; what was there is as it was"
+        advice += "; an existing file is unchanged"
     elif missing:
         advice = "pass the path of one that od.save wrote"
     kind = MissingFileError if missing else FileError

@@ -249,7 +249,7 @@ class SavedTree:
             return path, node
         first = node["same"]
         if node_kind(self.entries[first]) == "same":
-            raise self._archive.damage(f"{format_value(path)} stands for itself")
+            raise self._archive.damage(f"{format_value(path)} refers to itself")
         return first, self.entries[first]
 
     def refuse_others(
@@ -274,7 +274,7 @@ class SavedTree:
         if missing:
             differences.append(f"it has no {format_few(missing)}, which like has")
         if extra:
-            differences.append(f"it has {format_few(extra)}, which like has not")
+            differences.append(f"it has {format_few(extra)}, which like lacks")
         if differences:
             hint = "" if keep else ", or missing='keep' to load what both have"
             raise ShapeError(

@@ -173,7 +173,7 @@ class Value:
         """A number that no other Variable of this process has or had."""
         if isinstance(self._array, Symbol) and is_called_by_user():
             graph: Any = self._array.graph
-            graph.only_eagerly("it asks for the id of what is another Variable in each run")
+            graph.only_eagerly("it calls id() on a Variable that is a new one in each run")
         return self._id
 
     @property

@@ -720,7 +720,7 @@ def _conditional_gradient(leaf: Value) -> str:
     """Return why no program has the gradient of a leaf that only one branch of a cond reads."""
     name = leaf._info.name if leaf._info else None
     owner = f" of {name}" if name else ""
-    return f"not each branch of cond gives a gradient{owner}, which is absent after the others"
+    return f"not every branch of cond gives a gradient{owner}"
 
 
 def _list_watched(r: Recording, reached: dict[int, Any], gradients: Gradients) -> None:

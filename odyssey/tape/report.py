@@ -120,7 +120,9 @@ def explain_dependence(tape: TapeBase, output: Variable, source: Variable) -> st
         cuts[output.id] = output._info.note
     for word, origins in cuts.values():
         if any(i in reached for i in origins):
-            what = "detach()" if word == "detach" else f"{word}, computed in a pause"
+            what = (
+                "detach()" if word == "detach" else f"{word}, computed while recording was paused"
+            )
             return f"broken at {what}: its result is a constant, and carries no gradient"
     if is_untracked(output):
         return f"{output_name} was computed while nothing recorded"

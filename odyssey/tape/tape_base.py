@@ -81,7 +81,7 @@ class TapeBase(Scoped):
         recording.open[id(self)] = self_ref
         if self._check:
             recording.checks = _new_checks()
-            store().only_eagerly("a tape with check=True looks at every value")
+            store().only_eagerly("a tape with check=True reads every value")
         # Ids at which this tape stopped, started again, stopped ..., in rising order, while other
         # tapes could record.
         self._gaps: list[int] = []

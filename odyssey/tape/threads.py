@@ -64,8 +64,8 @@ def ids_of_thread(ids: Iterator[int], thread: int) -> Iterator[int]:
 def entered_elsewhere_error(recording: Recording) -> TapeError:
     """Return the error for a second thread that enters a tape."""
     return TapeError(
-        f"{recording!r} is entered by another thread; give each thread a tape of its own, or hand "
-        "this one over after its block"
+        f"{recording!r} is entered by another thread; give each thread a tape of its own, or pass "
+        "this one on after its block"
     )
 
 

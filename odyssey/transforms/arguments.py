@@ -284,7 +284,8 @@ def warn_if_independent(
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
     warnings.warn(
-        f"{who}: the result of the function depends on nothing of what is differentiated, so the "
+        f"{who}: the result of the function does not depend on the arguments that are "
+        "differentiated, so the "
         "derivative is zero; .item(), .numpy(), detach(), no_grad and comparisons end a gradient",
         IndependentWarning,
         stacklevel=level,

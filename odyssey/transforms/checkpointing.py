@@ -233,7 +233,7 @@ class _CheckpointedCall:
             leaf._info is None or leaf._info.version != version
             for leaf, version in self.read_leaves
         ):
-            raise self._changed("would meet other values")
+            raise self._changed("would read other values")
         with with_generator_states(self.generators, self.states), replay_rng(self.recorded_rng):
             made = leaves(self.fn(*args, **named), no_attributes)
         results = []
@@ -256,13 +256,13 @@ class _CheckpointedCall:
             raise self._changed("used other Variables")
         rerun_nodes = nodes_fingerprint(nodes, ids, self.ids) if self.recorded_nodes else None
         if not matches_nodes_fingerprint(self.recorded_nodes, rerun_nodes):
-            raise self._changed("computed it from other values")
+            raise self._changed("used other values")
 
     def _changed(self, what: str) -> MutationError:
         return MutationError(
-            f"{self.name}: run again for the sweep, the function {what} than at first; what it "
-            "closes over was written to, or it draws random numbers from a generator that was not "
-            "found; pass arrays and generators as arguments"
+            f"{self.name}: the function {what} when it was run again for the sweep; a value that "
+            "it closes over was changed, or it draws random numbers from a generator that was "
+            "not found; pass arrays and generators as arguments"
         )
 
     def _rerun_isolated(self, kept: tuple[Any, ...]) -> tuple[GradientTape, list[Variable]]:

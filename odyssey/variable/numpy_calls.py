@@ -339,6 +339,6 @@ def _with_dtype(row: Row, inputs: Any, dtype: Any) -> Any:
             )
     made = row.infer(*(Spec(operand.shape, dtype) for operand in operands)).dtype
     if made != dtype:
-        what = f"np.{row.name}: dtype={dtype}, of which it makes {made}"
+        what = f"np.{row.name}: dtype={dtype}, which would give {made}"
         raise DTypeError(f"{what}; pass a dtype of its results, or cast them")
     return row.call(*[shape.astype(operand, dtype) for operand in operands])

@@ -50,7 +50,7 @@ def reduce_as_numpy(who: str, func: Any, op: Callable[..., Any], given: dict[str
     x = given.pop("a")
     x = x if hasattr(x, "dtype") else as_array(who, "the operand", x)
     if "out" in given:
-        raise DTypeError(f"{who}: out= is refused; a result is a value of its own")
+        raise DTypeError(f"{who}: out= is refused; a result is always a new array")
     if (dtype := given.pop("dtype", None)) is not None:
         return _reduce_in_dtype(dtype, who, func, op, {**given, "a": x})
     mask, initial = given.pop("where", None), given.pop("initial", None)
@@ -147,7 +147,7 @@ def _mask_of(who: str, mask: Any, x: Any) -> Any:
     """Return the mask that ``where=`` gives; arrays must be boolean, as for NumPy."""
     if isinstance(mask, (Value, Symbol, *ARRAYS)) and mask.dtype.kind != "b":
         came = f"{who}: where= is {describe_type(mask)} of {mask.dtype}"
-        raise DTypeError(f"{came}; pass truths, where=mask != 0 for example")
+        raise DTypeError(f"{came}; pass booleans, where=mask != 0 for example")
     mask = mask if isinstance(mask, (Value, Symbol)) else as_array(who, "where", mask)
     given = shape.shape_of(mask)
     try:

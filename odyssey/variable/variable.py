@@ -360,8 +360,8 @@ class Variable(Value, Operators):
             top.refuse("conversion to an array", self)
         if recording_of("conversion to an array", self) is not None:
             raise TapeError(
-                "a Variable that a tape follows does not become an array by itself, because the "
-                f"array would carry no gradient; {numpy_calls.counterpart()}join several by "
+                "a Variable that a tape follows is not converted to an array implicitly, because "
+                f"the array would carry no gradient; {numpy_calls.counterpart()}join several by "
                 "od.ops.stack, or a nest of them by od.ops.array, and use .detach().numpy() where "
                 f"no gradient is needed, on {self!r}"
             ) from None  # hides errors that NumPy handles in its own search
@@ -475,7 +475,7 @@ class Variable(Value, Operators):
 
     def __repr__(self) -> str:
         if is_called_by_user():
-            store().only_eagerly("it writes out a Variable")
+            store().only_eagerly("it formats a Variable as text")
         facts = [f"shape={self.shape}", f"dtype={self.dtype}"]
         if self.name is not None:
             facts.append(f"name={self.name!r}")

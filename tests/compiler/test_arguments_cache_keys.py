@@ -210,7 +210,7 @@ def test_what_lets_nobody_look_at_it_is_explained():
     nest: list = []
     nest.append(nest)
     compiled = od.compile(lambda x: 1.0)
-    assert "runs as it was written" in compiled.explain(nest)
+    assert "runs as plain Python" in compiled.explain(nest)
 
 
 class Model:

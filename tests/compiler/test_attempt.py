@@ -173,7 +173,7 @@ def test_a_value_that_a_trace_left_behind_is_refused_by_name():
         return doubled() + x
 
     od.compile(keep).lower(X)  # the cache has the graph's value now, and nothing can take it out
-    with pytest.raises(TapeError, match="left behind by a trace that is over"):
+    with pytest.raises(TapeError, match="belongs to a trace that has ended"):
         od.compile(keep)(X)
 
 

@@ -171,7 +171,7 @@ class TestOpsFromOutside:
             TOLD.clear()
             assert compiled(x).tolist() == [6, 6, 6]
             assert expected == TOLD
-        assert "told is ordered" in str(compiled.explain(x))
+        assert "told has a side effect" in str(compiled.explain(x))
 
     def test_one_that_is_unread_within_a_loop_or_a_branch_is_kept(self):
         def body(carry, _):

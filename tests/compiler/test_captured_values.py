@@ -313,7 +313,7 @@ def test_what_looks_at_numbers_runs_as_it_was_written_and_says_so():
     for _ in range(3):
         compiled(START)
     assert not compiled.statistics().native
-    assert "an index takes the numbers of places" in compiled.explain(START)
+    assert "an index reads the values of places" in compiled.explain(START)
 
 
 def test_ops_ask_for_what_a_variable_holds():

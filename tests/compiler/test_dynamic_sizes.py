@@ -300,14 +300,14 @@ def test_what_a_function_reads_of_python_makes_a_program_anew():
 
 def test_sizes_that_did_not_come_yet_are_told_of_a_program():
     total = od.compile(lambda x: (x * 2.0).sum(), dynamic={"x": {0: od.Dim("n", 1, 99)}})
-    assert "the second call makes a program" in total.explain(np.ones(20))
+    assert "the second call compiles a program" in total.explain(np.ones(20))
     for n in (7, 9, 12):
         total(np.ones(n))
     assert "not called with such sizes yet" in total.explain(np.ones(20))
     native = total.statistics().native
     assert total(np.ones(20)) == 40.0
     assert total.statistics().native == native + 1
-    assert total.explain(np.ones(20)).startswith("for all n, of which")
+    assert total.explain(np.ones(20)).startswith("for all n, 3 sizes so far: ")
 
 
 def test_a_copy_has_no_programs():

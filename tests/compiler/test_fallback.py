@@ -182,7 +182,7 @@ def test_a_function_that_only_meets_new_shapes_stops_trying():
     compiled = od.compile(lambda x: x + 1.0)
     sizes = iter(range(400))
     (warning,) = calls(lambda: compiled(np.empty(next(sizes))), 300)
-    assert "another shape at each call" in str(warning.message)
+    assert "arguments of a new shape" in str(warning.message)
     assert "dynamic=" in str(warning.message)
     assert len(compiled._known) == 256
     traces = compiled._first_calls

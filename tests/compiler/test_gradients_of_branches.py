@@ -74,7 +74,7 @@ def test_a_leaf_has_a_gradient_after_the_branches_that_give_it_one(loss, clear):
 
 @pytest.mark.parametrize("loss", PARTIAL.values(), ids=PARTIAL)
 def test_gradients_of_one_branch_alone_are_a_named_reason_to_run_eagerly(loss):
-    with pytest.warns(CompileWarning, match="not each branch of cond gives a gradient of [ab]"):
+    with pytest.warns(CompileWarning, match="not every branch of cond gives a gradient of [ab]"):
         left(od.compile, loss)
 
 

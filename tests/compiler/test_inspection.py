@@ -241,7 +241,9 @@ def test_a_table_has_a_line_for_each_kernel():
 def test_an_index_out_of_range_is_refused_by_a_profile_too():
     x, places = RNG.normal(size=5), np.array([1, 4])
     fn = program(lambda x, k: ops.take(x, k) * 2.0, x, places)
-    with pytest.raises(OdysseyError, match="profile: the program refuses what the arguments hold"):
+    with pytest.raises(
+        OdysseyError, match="profile: the program refuses the values of the arguments"
+    ):
         fn.profile(x, np.array([1, 5]))
 
 
@@ -261,7 +263,7 @@ def test_there_is_nothing_to_look_at_without_a_program(method):
         getattr(compiled, method)(np.ones(4))
     printing = od.compile(lambda x: print(end="") or x * 2.0)
     printing(x), printing(x)
-    with pytest.raises(SettingError, match="runs as it was written"):
+    with pytest.raises(SettingError, match="runs as plain Python"):
         getattr(printing, method)(x)
 
 
@@ -311,14 +313,14 @@ def test_words_tell_whether_a_program_is_for_what_there_is_now():
     assert total.explain(k).startswith("a program of")
     buffer[0] = 1.0
     said = total.explain(k)
-    assert said.startswith("there is a program, but not for this, since elements of cell buffer")
-    assert "the next call makes another" in said
+    assert said.startswith("there is a program, but it does not fit, since elements of cell buffer")
+    assert "the next call compiles another" in said
     for step in range(12):
         buffer[1] = step
         assert total(k) == 3.0 + 3.0 * step
     said, counts = total.explain(k), total.statistics()
-    assert "runs as it was written: 8 programs were compiled, and a guard fails again" in said
-    assert "as an argument" in said
+    assert "runs as plain Python: 8 programs were compiled, and a guard fails again" in said
+    assert "as arguments" in said
     total(k)
     assert total.statistics() == counts._replace(written=counts.written + 1)
 

@@ -102,7 +102,7 @@ def test_code_does_what_its_text_says_whoever_links_it(by, monkeypatch):
         loaded = load(TEXT, OTHER)
         assert (loaded._engine is None) is (by == "here" and elf_loader.is_supported())
         check(loaded.address)
-        with pytest.raises(MissingSymbolError, match="'nothing' cannot be had"):
+        with pytest.raises(MissingSymbolError, match="'nothing' is not in this program"):
             loaded.address("nothing")
 
 

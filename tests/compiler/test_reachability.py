@@ -328,7 +328,7 @@ def test_why_all_is_looked_through_is_told_beside_what_stands_in_the_way():
     for _ in range(2):
         fn(X)
     why = fn.explain(X)
-    assert "losses[0], which lies on a tape, so all counts that is there" in why
+    assert "losses[0], which is recorded on a tape, so tracing must be able to restore" in why
     assert "it reaches told" in why
 
 

@@ -406,15 +406,15 @@ def test_explain_says_which_numbers_are_inputs_and_what_is_asked_of_others_where
         compiled(X, 0.1, 2, {"near": 1.0, "far": 2.0}, 3.0, scale=0.5)
     text = compiled.explain(X, 0.2, 2, {"near": 3.0, "far": 2.0}, 4.0, scale=0.25)
     line = told.__code__.co_firstlineno
-    assert "numbers that are inputs: rate, settings['near'], argument 4, scale\n" in text
-    assert f"times is fixed: its value as an index, {__file__}:{line + 3}" in text
+    assert "scalar inputs: rate, settings['near'], argument 4, scale\n" in text
+    assert f"times is fixed: it is used as an index, {__file__}:{line + 3}" in text
     assert f"settings['far'] is fixed: >, {__file__}:{line + 1}" in text
 
 
 def test_explain_looks_through_numpy_for_the_line() -> None:
     compiled = od.compile(lambda x, n: x + np.full(7, n))
     compiled(X, 1.0), compiled(X, 1.0)
-    assert f"n is fixed: an array of it, {__file__}:" in compiled.explain(X, 1.0)
+    assert f"n is fixed: an array is made of it, {__file__}:" in compiled.explain(X, 1.0)
 
 
 @pytest.mark.parametrize("dtype", [one for one in DTYPES if "int" in one])

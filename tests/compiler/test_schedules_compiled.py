@@ -91,7 +91,7 @@ def test_to_lower_explain_or_reckon_steps_no_schedule():
         compiled(X)
     before = net.stands()
     compiled.lower(X)
-    assert f"steps behind it: {net.schedule!r}" in compiled.explain(X)
+    assert f"steps after the program: {net.schedule!r}" in compiled.explain(X)
     compiled.estimate_memory_requirements(X)
     assert net.stands() == before
 

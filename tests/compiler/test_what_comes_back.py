@@ -247,7 +247,7 @@ def test_what_takes_the_state_of_an_optimizer_runs_as_it_was_written_and_says_so
     compiled = od.compile(lambda: optimizer.state_dict())
     for _ in range(4):
         compiled()
-    assert "an optimizer's state_dict takes the numbers of" in str(compiled.explain())
+    assert "an optimizer's state_dict reads the values of" in str(compiled.explain())
 
 
 # ------------------------------------------------------------------ Python's numbers

@@ -318,7 +318,7 @@ def test_what_is_said_of_one_function_goes_before_what_is_said_of_all():
         fn(x)
         fn(x)
     if why_single_threaded() is None:
-        assert "threads: 1, since nothing is said" in of_all.explain(x)
+        assert "threads: 1, the default" in of_all.explain(x)
     od.set_threads(3)
     if why_single_threaded() is None:
         assert "threads: 2" in of_one.explain(x)

@@ -202,7 +202,7 @@ def _parabola(x, v):
 
 REFUSED = {
     "diff of a number": (lambda: np.diff(Variable(1.0)), ShapeError, "diff"),
-    "diff, negative": (lambda: np.diff(Variable(X), -1), SettingError, "cannot be negative"),
+    "diff, negative": (lambda: np.diff(Variable(X), -1), SettingError, "must not be negative"),
     "diff, half": (lambda: np.diff(Variable(X), 0.5), OdysseyError, "diff"),
     "trapezoid, no axis": (lambda: np.trapezoid(Variable(X), axis=2), ShapeError, "does not fit"),
     "trapezoid, places": (
@@ -225,12 +225,12 @@ REFUSED = {
     "linspace, negative": (
         lambda: np.linspace(Variable(0.0), 1, -1),
         ShapeError,
-        "fewer than none",
+        "it must not be negative",
     ),
     "interp, unlike": (
         lambda: np.interp(Variable(X), PLACES, PLACES[:2]),
         ShapeError,
-        "as many values as places",
+        "as many values as positions",
     ),
     "interp, complex": (
         lambda: np.interp(Variable(X + 0j), PLACES, PLACES),

@@ -101,7 +101,7 @@ def test_an_empty_list_stays_empty_where_the_file_has_nothing(path):
 
 def test_a_list_that_is_not_empty_is_matched_leaf_by_leaf(path):
     od.save(path, {"history": [1, 2, 3]})
-    with pytest.raises(ShapeError, match=r"it has \['history'\]\[2\], which like has not"):
+    with pytest.raises(ShapeError, match=r"it has \['history'\]\[2\], which like lacks"):
         od.load(path, {"history": [0, 0]})
 
 

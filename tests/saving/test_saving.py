@@ -352,7 +352,7 @@ def test_entries_that_are_missing_or_too_many_are_named(path):
         od.load(path, {"a": 1, "b": {"d": 2}})
     text = str(caught.value)
     assert "it has no ['b']['d'], which like has" in text
-    assert "it has ['b']['c'], ['x0'], ['x1'], ['x2'] and 6 more, which like has not" in text
+    assert "it has ['b']['c'], ['x0'], ['x1'], ['x2'] and 6 more, which like lacks" in text
     assert str(path)[:20] in text
 
 

@@ -32,8 +32,14 @@ def test_explain_names_the_ops_of_the_path():
     ("cut", "words"),
     [
         (lambda tape, v: v.detach(), r"broken at detach\(\)"),
-        (lambda tape, v: paused(od.no_grad(), v), "broken at exp, computed in a pause"),
-        (lambda tape, v: paused(tape.no_recording(), v), "broken at exp, computed in a pause"),
+        (
+            lambda tape, v: paused(od.no_grad(), v),
+            "broken at exp, computed while recording was paused",
+        ),
+        (
+            lambda tape, v: paused(tape.no_recording(), v),
+            "broken at exp, computed while recording was paused",
+        ),
     ],
     ids=["detach", "no_grad", "no_recording"],
 )

@@ -69,7 +69,10 @@ def test_a_result_that_depends_on_no_argument_warns_once_at_the_callers_line(nam
     assert not np.any(found)
     (warning,) = caught
     assert warning.category is IndependentWarning
-    assert str(warning.message).startswith(f"{name}: the result of the function depends on nothing")
+    assert str(warning.message).startswith(
+        f"{name}: the result of the function does not depend on the "
+        "arguments that are differentiated"
+    )
     assert warning.filename == __file__
     assert f"od.{name}(" in linecache.getline(__file__, warning.lineno)
 

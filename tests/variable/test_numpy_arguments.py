@@ -71,7 +71,7 @@ def test_its_gradient_is_that_of_numpys_function_compiled_too(call):
 
 
 def test_what_stumbles_over_an_option_of_numpy_says_so():
-    with pytest.raises(DTypeError, match=r"^sum: where= is an ndarray of float64; pass truths"):
+    with pytest.raises(DTypeError, match=r"^sum: where= is an ndarray of float64; pass booleans"):
         ops.sum(X, where=X)
     with pytest.raises(ShapeError, match=r"^sum: axis 5 does not fit an array of 2 axes"):
         ops.sum(X, 5, np.float32)

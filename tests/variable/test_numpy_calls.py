@@ -443,7 +443,7 @@ def test_an_array_that_is_not_of_truths_is_refused_as_where_as_numpy_refuses_it(
     call, named = getattr(np, name), {"initial": 0.0} if name in ("max", "min") else {}
     with pytest.raises(TypeError, match="according to the rule 'safe'"):
         call(X, where=mask.numpy() if isinstance(mask, Variable) else mask, **named)
-    words = rf"np\.{name}: where= is a.* of (int|float)64; pass truths, where=mask != 0"
+    words = rf"np\.{name}: where= is a.* of (int|float)64; pass booleans, where=mask != 0"
     with pytest.raises(DTypeError, match=words):
         call(Variable(X), where=mask, **named)
     with pytest.raises(DTypeError, match=words):

@@ -192,7 +192,7 @@ class GuardDiscovery:
             self.names.owners[id(thing)] = owner
         self._queue.append((thing, path))
         if max(len(self._visited), len(self.guards)) > MAX_REACHED:
-            raise Unguardable(f"it reaches more than {MAX_REACHED:,} things")
+            raise Unguardable(f"it reaches more than {MAX_REACHED:,} objects")
 
     def _visit_appended_items(self, items: Any, path: str, keys: Iterable[str]) -> None:
         """Guard the items of a dictionary that code only appends to, and not what is in them."""
@@ -219,7 +219,7 @@ class GuardDiscovery:
 
         def refuse_if_used() -> None:
             if id(iterator) in self._used or self.names.is_exposed(type(iterator)):
-                raise Unguardable(f"it reaches {path}, an iterator, which goes on with each call")
+                raise Unguardable(f"it reaches {path}, an iterator, which advances with each call")
 
         self.final_steps.append(refuse_if_used)
         return True
@@ -233,7 +233,7 @@ class GuardDiscovery:
         self._visited[id(value)] = value
         if type(value) not in (np.ndarray, np.memmap):
             kind = describe_type(value)
-            raise Unguardable(f"it reaches {guard.name}, {kind}, which is more than an array")
+            raise Unguardable(f"it reaches {guard.name}, {kind}, which is not a plain array")
         self.note_dtype(value.dtype, guard.name)
         if self.guarding:
             for made in (terms.array_layout_guard(guard), terms.array_elements_guard(guard)):
@@ -283,7 +283,7 @@ class GuardDiscovery:
             if name in used or self.names.uses_dynamic_names:
                 verb = "uses" if name in used else "may use"
                 raise Unguardable(
-                    f"it {verb} {name} of {owner}, which may do something else at each call"
+                    f"it {verb} {name} of {owner}, which may behave differently at each call"
                 )
 
     def complete(self) -> list[terms.Guard]:
@@ -294,7 +294,9 @@ class GuardDiscovery:
         self._reject_impure_attributes()
         if not self.names.mentioned.isdisjoint(_ARRAY_FLAG_NAMES):
             used = ", ".join(sorted(self.names.mentioned & _ARRAY_FLAG_NAMES))
-            raise Unguardable(f"it uses {used}, by which arrays change in ways that nobody sees")
+            raise Unguardable(
+                f"it uses {used}, which can change arrays in ways that guards cannot detect"
+            )
         for path, generator in self.generators:
             read = self.names.of_generators | self.names.lost
             if id(generator) in self._used:
@@ -419,7 +421,9 @@ class GuardDiscovery:
         self.names.catches_errors |= "__exit__" in vars(kind)  # it may suppress an error
         self.names.uses_dynamic_names |= "__getattr__" in vars(kind)
         if "__getattribute__" in vars(kind):
-            raise Unguardable(f"{path} decides by itself what its attributes are")
+            raise Unguardable(
+                f"{path} defines __getattribute__, so its attributes cannot be guarded"
+            )
         attributes = vars(kind)
         is_enum = isinstance(kind, EnumMeta)
         self.add_guard(terms.attribute_guard(f"{path}.__mro__", kind, "__mro__"))

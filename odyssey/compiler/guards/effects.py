@@ -136,7 +136,7 @@ def side_effect_of(thing: Any, module: str, name: str) -> str | None:
     known = _is_pure_module(top) and name not in _IMPURE_NAMES.get(top, ())
     if known or name in _PURE_NAMES.get(top, ()):
         return None
-    return f"it uses {name} of {module}, which may do something else at each call"
+    return f"it uses {name} of {module}, which may behave differently at each call"
 
 
 def _is_pure_module(top: str) -> bool:

@@ -118,7 +118,7 @@ def _visit_user_function(discovery: GuardDiscovery, function: FunctionType, path
         discovery.visit(function.__kwdefaults__, f"{path}.__kwdefaults__")
     code_names = names_of_code(function.__code__)
     if code_names.asks_type_of_values:
-        raise Unguardable("it asks for the type of what may be an array; isinstance can be told")
+        raise Unguardable("it calls type() on an object that may be an array; use isinstance()")
     discovery.names.add_code(code_names)
     _note_argument_chains(discovery, function, code_names)
     free_names = function.__code__.co_freevars
@@ -320,7 +320,9 @@ def visit_module(discovery: GuardDiscovery, module: ModuleType, path: str) -> No
         if not discovery.names.uses_dynamic_names:
             return
         if library:
-            raise Unguardable(f"it may read anything of {path}, by names that are not in its code")
+            raise Unguardable(
+                f"it may read any attribute of {path}, by names that are not in its code"
+            )
         discovery.add_guard(
             terms.names_guard(f"the names of {path}", namespace.keys, "{0}", namespace, None)
         )

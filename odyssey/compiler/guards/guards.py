@@ -259,9 +259,11 @@ def discover_guards(
     except Unguardable as error:
         return GuardSet([], [], [], with_self(str(error)))
     except RecursionError:
-        return GuardSet([], [], [], "what it reaches is nested too deep")
+        return GuardSet([], [], [], "the objects that it reaches are nested too deeply")
     except Exception as error:  # an object whose attributes raise
-        return GuardSet([], [], [], f"looking at what it reaches raised {type(error).__name__}")
+        return GuardSet(
+            [], [], [], f"inspecting the objects that it reaches raised {type(error).__name__}"
+        )
     finally:
         discovery.close()
     made = GuardSet(guards, discovery.variables, discovery.groups)
@@ -270,10 +272,10 @@ def discover_guards(
     made.objects = objects
     made.counted = set(filter(discovery.names.is_only_counted, discovery.names.counted))
     if discovery.names.catches_errors:
-        made.fixes_numbers = "it goes on after errors"
+        made.fixes_numbers = "the function may catch an error"
     made.compares_identity = discovery.names.compares_identity
     if made.fixes_numbers is None and made.compares_identity:
-        made.fixes_numbers = "it asks which object is which"
+        made.fixes_numbers = "the function compares the identity of objects"
     return made
 
 

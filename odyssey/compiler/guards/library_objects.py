@@ -94,9 +94,11 @@ def _visit_variable(discovery: GuardDiscovery, value: Any, path: str) -> None:
     if discovery.tapes:
         return
     if not isinstance(value._recording, Mark):
-        raise Unguardable(f"it reaches {path}, which lies on a tape")
+        raise Unguardable(f"it reaches {path}, which is recorded on a tape")
     if info is not None and info.home is not None and info.home() is not None:
-        raise Unguardable(f"it reaches {path}, a leaf of a tape, which records what uses it")
+        raise Unguardable(
+            f"it reaches {path}, a leaf of a tape, which records each op that uses it"
+        )
     if info is not None and isinstance(info.grad, Value):
         raise Unguardable(f"it reaches {path}, whose gradient was recorded")
     discovery.variables.append(value)

@@ -120,13 +120,13 @@ def _note_impure_methods(discovery: GuardDiscovery, thing: Any, path: str) -> No
 def _visit_other(discovery: GuardDiscovery, thing: Any, path: str) -> None:
     kind = type(thing)
     if hasattr(kind, "__next__") and not discovery.may_be_attributes_only(thing, path):
-        raise Unguardable(f"it reaches {path}, an iterator, which goes on with each call")
+        raise Unguardable(f"it reaches {path}, an iterator, which advances with each call")
     if isinstance(thing, (ref, ContextVar)) or not issubclass(c_base_of(kind), KNOWN_C_TYPES):
         raise Unguardable(
             f"it reaches {path}, {with_article(kind.__name__)}, which cannot be guarded"
         )
     if isinstance(thing, Pattern) and thing.flags & LOCALE:
-        raise Unguardable(f"it reaches {path}, a pattern that depends on the locale")
+        raise Unguardable(f"it reaches {path}, a regular expression that depends on the locale")
     if not is_user_defined(kind):
         discovery.note_impure_attributes(kind)
         discovery.reject_side_effects(kind, defining_module(kind), kind.__name__)
@@ -257,7 +257,9 @@ def _visit_array(discovery: GuardDiscovery, array: Any, path: str) -> None:
 def _visit_record(discovery: GuardDiscovery, record: np.void, path: str) -> None:
     """Guard an element of a structured array, which is a view of the array's memory."""
     if record.dtype.hasobject:
-        raise Unguardable(f"it reaches {path}, a record of Python objects")
+        raise Unguardable(
+            f"it reaches {path}, a structured array element that holds Python objects"
+        )
     discovery.note_dtype(record.dtype, path)
     discovery.add_guard(terms.bytes_guard(path, record))
 
@@ -276,7 +278,7 @@ def _visit_numpy_function(discovery: GuardDiscovery, function: Any, path: str) -
     if isinstance(function, np.ufunc):
         discovery.names.writes_elements = True  # ``np.add(a, b, c)`` writes to ``c``
         if all(set(kind) <= set("O->") for kind in function.types):
-            raise Unguardable(f"it reaches {path}, a function of Python that NumPy wraps")
+            raise Unguardable(f"it reaches {path}, a Python function that NumPy wraps")
         return
     discovery.reject_side_effects(function, str(function.__module__), function.__name__)
 

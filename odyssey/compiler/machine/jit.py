@@ -116,7 +116,7 @@ class Loaded:
         start = perf_counter()
         _require_available("address")
         if self._engine is None:
-            raise _missing_symbol(name, "it defines nothing of this name")
+            raise _missing_symbol(name, "it defines no such function")
         with COMPILER_LOCK:
             try:
                 tracker = self._engine.lookup(_LIBRARY, name)
@@ -139,8 +139,8 @@ class Loaded:
 
 def _missing_symbol(name: str, why: str) -> MissingSymbolError:
     return MissingSymbolError(
-        f"address: {name!r} cannot be had of this program ({why}); ask for what its text defines, "
-        "and pass load the symbols that it declares and calls"
+        f"address: {name!r} is not in this program ({why}); ask for a function that its text "
+        "defines, and pass the symbols that it declares to load"
     )
 
 
@@ -164,7 +164,7 @@ def _static_unavailable_reason() -> str | None:
     if sys.implementation.name != "cpython":
         return f"it calls CPython, and this is {sys.implementation.name}"
     if sys.maxsize <= 2**32:
-        return "this Python has addresses of 32 bits, and programs are made for those of 64"
+        return "this is a 32-bit Python, and programs need a 64-bit one"
     try:
         if host_fingerprint() is not None:
             return None
@@ -264,7 +264,9 @@ def _check_llvm(who: str) -> None:
 
 def _raise_unavailable(who: str, why: str | None) -> None:
     if why is not None:
-        raise DeviceError(f"{who}: no machine code can be made: {why}; all else works without it")
+        raise DeviceError(
+            f"{who}: machine code cannot be generated: {why}; everything else works without it"
+        )
 
 
 class _OptimizedModule:

@@ -33,5 +33,5 @@ def refuse_captured_aliases(states: Sequence[Any], arrays: Sequence[Any]) -> Non
         written = state.field == "data" and state.update is not None
         if written and may_alias(array_of(state.variable), arrays):
             raise NotCompilableError(
-                f"it reads an array in which {state.label} lies, and writes there"
+                f"it reads an array that shares memory with {state.label}, and writes to it"
             )

@@ -81,7 +81,9 @@ class HostCall:
         made = (made,) if row.pack_results is None else tuple(made)
         if row.foreign and not _check_result_specs(made, specs):
             executable.contract_broken = True
-            raise ShapeError(f"{row.name}: its kernel returned other specs than its infer= said")
+            raise ShapeError(
+                f"{row.name}: the specs of its results differ from those that infer= returned"
+            )
         for place, slot, id in self._parts:
             spec = specs[place]
             array = np.ascontiguousarray(made[place], spec.dtype).reshape(spec.shape)

@@ -22,10 +22,10 @@ def check_memory_limit(limit: int | None, budget: int | None, trial: TraceAttemp
     most = min(bytes for bytes in (limit, budget) if bytes is not None)
     if total > most:
         largest = "; ".join(text for _, text in buffers[:3])
-        what = "let memory_budget= or od.checkpoint compute parts again"
+        what = "pass memory_budget= or use od.checkpoint, which recompute values"
         if budget is not None:
-            what = "raise memory_budget, for which all was computed again that can be"
+            what = "raise memory_budget, since all values that can be recomputed already are"
         raise DeviceMemoryError(
-            f"compile: a program takes {total:,} bytes beside arguments and states, and may take "
-            f"{most:,}; the largest are {largest}; pass less at a time, or {what}"
+            f"compile: a program needs {total:,} bytes beside arguments and states, and the limit "
+            f"is {most:,}; the largest buffers are {largest}; pass smaller arrays, or {what}"
         )

@@ -128,7 +128,9 @@ def profile_graph(
     executable = Executable(graph, True, threads, budget)
     given = executable.canonical_args(arrays)
     if not executable.numbers.store(executable.numbers.for_entry_point(numbers) or ()):
-        raise BindingError("a number is of another class, or beyond the dtype that it meets")
+        raise BindingError(
+            "a number is of another type, or out of range for the dtype of the other operand"
+        )
     with write_lock():  # no state may be half written
         wait_for_programs()
         copies = [(slot, *_copy_allocation(array)) for slot, array in executable.state_slots()]
@@ -263,6 +265,6 @@ def _run_all_steps(executable: Executable) -> None:
     for step in executable.module.steps:
         if executable.run_step(step) != RAN:
             raise OdysseyError(
-                "profile: the program refuses what the arguments hold; call the function with "
-                "them, which will say why"
+                "profile: the program refuses the values of the arguments; call the function with "
+                "them to see why"
             )

@@ -319,7 +319,7 @@ class _LeafMaker:
         near = [(id, read) for id, read in self._readers.items() if _shows(id, read, owner)]
         if not near:
             if owner is owner_of(entry.leaf):
-                raise NotCompilableError("it returns a view of an array that lasts")
+                raise NotCompilableError("it returns a view of an array that outlives the call")
             return None
         if len(near) > 1 or near[0][1] is None or not self._is_this_size:
             raise NotCompilableError("it returns a view of an array that it reads")
@@ -430,10 +430,12 @@ def _refuse_changed_attributes(traced: Any, seen: Any) -> None:
     for (path, one), (other, thing) in zip(extras_in(traced), extras_in(seen), strict=False):
         if path != other or not _is_same_constant(one, thing):
             raise NotCompilableError(
-                f"what it returns has an attribute of its own, {_last_attribute(path)}"
+                f"it returns an object with an extra attribute, {_last_attribute(path)}"
             )
     if len(list(extras_in(traced))) != len(list(extras_in(seen))):
-        raise NotCompilableError("what it returns has attributes of its own, which change")
+        raise NotCompilableError(
+            "it returns an object with extra attributes, which differ between calls"
+        )
 
 
 def _last_attribute(path: str) -> str:
@@ -465,7 +467,9 @@ def _gradient_leaf(executable: Executable | LoweredProgram, variable: Any, leaf:
     grads = [state for state in executable.graph.states if state.field != "data"]
     left = [id(state.variable) for state in grads if state.update is not None]
     if type(leaf) is not ndarray or id(variable) not in left:
-        raise NotCompilableError("it returns a gradient that was there before, or no array")
+        raise NotCompilableError(
+            "it returns a gradient of an earlier call, or one that is no array"
+        )
     count = sum(node is not None for node in executable.plan.outputs)
     at = count - len(left) + left.index(id(variable))
     return ResultLeaf(itemgetter(at), ARRAY_RESULT, at)
@@ -497,9 +501,9 @@ def _output_leaf(leaf: Any, at: int, symbol: Any) -> ResultLeaf:
     number = isinstance(leaf._array, np.generic)
     got = itemgetter(()) if number else _identity
     if is_trainable(leaf) or (info is not None and (info.name or info.grad is not None)):
-        raise NotCompilableError("it returns a Variable that it made, with a name or a gradient")
+        raise NotCompilableError("it returns a new Variable that has a name or a gradient")
     if not isinstance(where, Mark) and not where.dead:
-        raise NotCompilableError("it returns a value on a tape that is still to be swept")
+        raise NotCompilableError("it returns a value on a tape that was not swept yet")
     note = info.note if isinstance(where, Mark) and info is not None else None
 
     def make(outs: Sequence[Any]) -> Any:

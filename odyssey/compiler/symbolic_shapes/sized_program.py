@@ -118,20 +118,20 @@ class ProgramTemplate:
 
     def _compare_traces(self, trial: TraceAttempt) -> None:
         if trial.scalar_inputs != self._scalar_inputs:
-            raise TemplateMismatchError("it asks of other numbers what they are")
+            raise TemplateMismatchError("it reads the values of other numbers")
         mine, others = _graph_outline(self.graph), _graph_outline(trial.graph)
         for name, outline in mine.items():
             if others[name] != outline:
-                raise TemplateMismatchError(f"its {name} are others")
+                raise TemplateMismatchError(f"its {name} differ")
 
     def _compare_plans(self, lowered: LoweredProgram) -> None:
         first = self.lowered[0]
         if lowered.module.slots != first.module.slots or lowered.sources != first.sources:
-            raise TemplateMismatchError("its results lie elsewhere")
+            raise TemplateMismatchError("its results are at other positions")
         if _program_outline(lowered) != _program_outline(first):
-            raise TemplateMismatchError("it calls others")
+            raise TemplateMismatchError("it calls other functions")
         if lowered.numbers.slots != first.numbers.slots:
-            raise TemplateMismatchError("it takes other numbers")
+            raise TemplateMismatchError("it has other scalar inputs")
 
 
 def _program_outline(lowered: LoweredProgram) -> list[Any]:
@@ -274,8 +274,8 @@ class SizedProgram(CompiledCall):
             np.shape(array_of(argument)) for argument in given
         ):
             raise SettingError(
-                "profile: a program for all sizes is measured at the size that came first alone; "
-                "measure others by the function compiled without dynamic"
+                "profile: a program with symbolic sizes is measured at its first size only; "
+                "compile the function without dynamic= to measure others"
             )
         return super().profile(given, runs)
 

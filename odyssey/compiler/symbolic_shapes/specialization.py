@@ -56,7 +56,7 @@ class _UnknownResultError(OdysseyError):
     """No eager run returned such kinds of leaves; ``traced`` has those that the trace returns."""
 
     def __init__(self, traced: list[Any]) -> None:
-        super().__init__("what it returns may be of other kinds")
+        super().__init__("its results may be of other types")
         self.traced = traced
 
 
@@ -284,16 +284,17 @@ class DynamicShapes:
         if found is None or specialization is None:
             return None, ""
         if specialization.refusal is not None:
-            return None, f"sizes do not vary here: {specialization.refusal}\n"
+            return None, f"no program has symbolic sizes: {specialization.refusal}\n"
         names, sizes = ", ".join(found.sizes), tuple(found.sizes.values())
         if sizes in specialization.failed_sizes:
             return (
                 None,
-                f"no program for other {names} is for this: {specialization.failed_sizes[sizes]}\n",
+                f"no program for other {names} fits these arguments: "
+                f"{specialization.failed_sizes[sizes]}\n",
             )
         for program in [one.program for one in specialization.programs if one.program is not None]:
             if program.has_sizes(sizes):
-                return program, f"for all {names}, of which {program.count()} came so far: "
+                return program, f"for all {names}, {program.count()} sizes so far: "
         return None, ""
 
     def has_program(self, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
@@ -386,7 +387,7 @@ class DynamicShapes:
         for near in nears[bool(fitting) :]:
             if len(specialization.programs) >= _MAX_PROGRAMS:
                 raise TemplateMismatchError(
-                    f"{_MAX_PROGRAMS} programs were made, and something differs again"
+                    f"{_MAX_PROGRAMS} programs were compiled, and the next trace differs again"
                 )
             try:
                 template = self._make_template(
@@ -409,7 +410,7 @@ class DynamicShapes:
         reason = unsupported_argument(args, named) or trial.effects or trial.graph.eager_reason
         if reason is None:
             guards = trial.guards
-            reason = "nothing is known of what it reads" if guards is None else guards.reason
+            reason = "the objects that it reads are unknown" if guards is None else guards.reason
         if reason is not None:
             raise TemplateMismatchError(reason)
         return trial

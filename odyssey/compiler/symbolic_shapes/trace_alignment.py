@@ -116,7 +116,7 @@ class TraceAlignment:
         for shape, node, probes in zip(self._shapes, low.builder.nodes, self._lengths, strict=True):
             pairs = zip(shape, node.shape, probes, strict=True)
             if any(p is None and m != n for m, n, p in pairs):
-                raise TemplateMismatchError(f"{node} is of shape {shape} elsewhere")
+                raise TemplateMismatchError(f"{node} is of shape {shape} at another size")
         self._make_symbolic(low)
         return low
 
@@ -124,9 +124,9 @@ class TraceAlignment:
         low = lower(graph, _AlignedBuilder(self._order))
         for node, outline in zip(low.builder.nodes, self._outlines, strict=False):
             if _node_outline(node) != outline:
-                raise TemplateMismatchError(f"{node} is another elsewhere")
+                raise TemplateMismatchError(f"{node} differs at another size")
         if len(low.builder.nodes) != len(self._outlines) or _result_ids(low) != self._result_ids:
-            raise TemplateMismatchError("it computes less, or returns another part of it")
+            raise TemplateMismatchError("it computes less, or returns other values")
         return low
 
     def _make_symbolic(self, low: Lowered) -> None:

@@ -168,8 +168,8 @@ class TraceAttempt:
         if not snapshot.is_restorable:
             self.refusal = snapshot.refusal
             self.error = TapeError(
-                f"lower: {snapshot.refusal}, and so a trial of the function would do harm; pass "
-                "what it takes from there as an argument"
+                f"lower: {snapshot.refusal}, so tracing the function would have side effects; "
+                "pass the values that it reads there as arguments"
             )
             return
         self.guards = snapshot.guards
@@ -192,7 +192,7 @@ class TraceAttempt:
                 self.assigned = snapshot.assigned_attributes() if changed else None
                 known = set(map(id, self.guards.schedules))
                 if not known.issuperset(map(id, self.graph.deferred_steps)):
-                    self.effects = "it steps a schedule that it makes, or asks where one stands"
+                    self.effects = "it steps a schedule that it creates, or reads the state of one"
                     self.assigned = None
             except Exception as error:
                 self.error = _without_own_frame(error)
@@ -214,8 +214,8 @@ class TraceAttempt:
         if drawn_from is not None:
             raise TapeError(
                 f"compile: {getattr(fn, '__name__', type(fn).__name__)} draws random numbers from "
-                f"a {drawn_from}, which a graph would not do again at each run; draw them outside, "
-                "and pass them as arguments"
+                f"a {drawn_from}, which a graph cannot repeat at each run; draw them outside, and "
+                "pass them as arguments"
             )
 
     def _guard_trees(self, snapshot: Snapshot, read: frozenset[int]) -> None:
@@ -271,7 +271,7 @@ def try_trace(
     if attempt.graph.eager_reason is not None and attempt.error is None:
         return attempt  # as before a first step of an optimizer: a later trace may be without it
     for path, _, _ in number_leaves(args, named):
-        fixed_numbers.setdefault(path, "the function is traced with the number alone")
+        fixed_numbers.setdefault(path, "tracing needs its value")
     return attempt
 
 
@@ -283,12 +283,23 @@ def _is_unusable(attempt: TraceAttempt) -> bool:
 # How Python writes the questions that methods of these names ask a number.
 _QUESTIONS = {
     **{
-        "bool": "whether it is true",
-        "index": "its value as an index",
-        "__array__": "an array of it",
+        "bool": "its truth value is read",
+        "index": "it is used as an index",
+        "__array__": "an array is made of it",
     },
-    **{name: f"{name}() of it" for name in ("float", "int", "complex", "hash", "repr", "str")},
-    **{"format": "its text", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
+    **{
+        name: f"{name}() is called on it"
+        for name in ("float", "int", "complex", "hash", "repr", "str")
+    },
+    **{
+        "format": "it is formatted as text",
+        "eq": "==",
+        "ne": "!=",
+        "lt": "<",
+        "le": "<=",
+        "gt": ">",
+        "ge": ">=",
+    },
 }
 
 

@@ -75,7 +75,7 @@ _ESCAPING_NAMES = {"__import__", "environ", "eval", "exec", "globals", "import_m
 _LOCK_TYPES = (type(Lock()), type(RLock()), Condition)
 _LOCK_TIMEOUT = 0.05  # seconds that a trial waits for a lock of the user's
 
-_GOES_ON = "which goes on with each call"
+_GOES_ON = "which advances with each call"
 # Reasons that name a function which writes to files and terminals, or asks.
 _WRITES_OUT = re.compile(
     r"it uses ((print|input|breakpoint|open)$|\w+ of (logging|sys|_?io|subprocess)\b)"
@@ -349,20 +349,22 @@ def _reason_against_tracing(
     reads_iterator = unguardable is not None and _GOES_ON in unguardable
     for thing in found:
         if isinstance(thing, GradientTape):
-            return "it reaches a tape from before"
+            return "it reaches a tape that was opened before the call"
         if hasattr(type(thing), "__next__") and unguardable is not None:
             where = f"it reaches {describe_type(thing)}, {_GOES_ON}"
             return unguardable if reads_iterator else where
         if not allow_unknown and not _is_restorable(thing, unguardable is None, exclusive):
-            why = "" if unguardable is None else f"{unguardable}, so all counts that is there; "
+            why = ""
+            if unguardable is not None:
+                why = f"{unguardable}, so tracing must be able to restore all objects in reach; "
             name = _display_name(thing)
             if unguardable is None and not _is_of_sharing_module(thing) and _is_shared(thing):
                 return (
                     f"it reaches {name}, to which other threads may write: {_shared_names(thing)}"
                 )
-            return f"{why}it reaches {name}, of which nobody knows what a run does to it"
+            return f"{why}it reaches {name}, which tracing cannot restore"
     if not allow_unknown and len(found) >= MAX_REACHED:
-        return f"it reaches more than {MAX_REACHED:,} things"
+        return f"it reaches more than {MAX_REACHED:,} objects"
     return None
 
 

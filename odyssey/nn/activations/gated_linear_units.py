@@ -30,7 +30,7 @@ def _halves(who: str, x: Any, axis: Any) -> Any:
     if shape[k] % 2:
         raise ShapeError(
             f"{who}: axis {axis} of x {shape} has {shape[k]} elements, which cannot be halved; "
-            "it holds what passes and what decides, one behind the other"
+            "its first half holds the values, its second half the gates"
         )
     return split(x, 2, k)
 

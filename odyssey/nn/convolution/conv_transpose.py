@@ -78,9 +78,7 @@ def _output_size(
     ]
     pads = tuple([(before, after - u) for (before, after), u in zip(grid.pads, uncut, strict=True)])
     if min(count) < 1 or min(size) < 0:
-        raise ShapeError(
-            f"{who}: of {count} places with padding {grid.pads} nothing is left; pad less"
-        )
+        raise ShapeError(f"{who}: padding {grid.pads} removes all {count} elements; pad less")
     return tuple(size), pads, zeros
 
 

@@ -121,8 +121,8 @@ def _axis_windows(
             reads.append((slice(first, end), elements))
     if not filled.all():
         raise ShapeError(
-            f"{who}: of windows of {window} places, {dilation} apart, over an axis of {length} "
-            f"elements with padding {padding} one has nothing but padding; take less"
+            f"{who}: an axis of {length} elements with padding {padding} has a window of {window} "
+            f"elements, {dilation} apart, with nothing but padding; pad less"
         )
     left = (
         length + 2 * padding - np.arange(count) * stride

@@ -42,7 +42,7 @@ def _scan(
     w_x, w_h, b_x, b_h = weights
     shape = shape_of(x)
     if len(shape) < 2:
-        raise ShapeError(f"{who}: x {shape}; wanted is (times, ..., in), the time first")
+        raise ShapeError(f"{who}: x {shape}; wanted is (times, ..., in), time first")
     _check_shapes(who, cell, shape[1:], states, shape_of(w_x), shape_of(w_h))
     x, w_x, b_x = (as_floating(v) for v in (x, w_x, b_x))
     if x.dtype.kind == "c":

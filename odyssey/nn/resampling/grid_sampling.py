@@ -106,7 +106,9 @@ def _check_grid(x: Any, grid: Any, mode: str, padding_mode: str) -> None:
             f"spatial axes, and {dims} numbers for each place"
         )
     if 0 in shape[2:]:
-        raise ShapeError(f"grid_sample: x has shape {shape}; of no elements nothing can be read")
+        raise ShapeError(
+            f"grid_sample: x has shape {shape}; an array without elements cannot be sampled"
+        )
     for name, array in (("x", x), ("grid", grid)):
         if array.dtype.kind != "f":
             raise DTypeError(f"grid_sample: {name} of {array.dtype}; pass real floating numbers")

@@ -76,7 +76,9 @@ def _check_mode(x: Any, mode: str, align_corners: bool) -> Shape:
             f"interpolate: align_corners=True with mode={mode!r}, which has no corners; drop it"
         )
     if 0 in shape[2:]:
-        raise ShapeError(f"interpolate: x has shape {shape}; of no elements nothing can be made")
+        raise ShapeError(
+            f"interpolate: x has shape {shape}; an array without elements cannot be resized"
+        )
     return shape[2:]
 
 

@@ -18,7 +18,7 @@ from odyssey.table.samples import reject, sample, singles
 
 def _replacement_options(copy: Any, nan: Any, posinf: Any, neginf: Any) -> tuple[Any, ...]:
     if not copy:
-        raise DTypeError("nan_to_num: copy=False is refused; a result is a value of its own")
+        raise DTypeError("nan_to_num: copy=False is refused; a result is always a new array")
     (nan,) = real_options("nan_to_num", "nan")(nan)
     ends = (("posinf", posinf), ("neginf", neginf))
     far = [None if v is None else real_options("nan_to_num", name)(v)[0] for name, v in ends]

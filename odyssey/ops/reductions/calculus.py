@@ -70,7 +70,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     """
     n = operator.index(n)
     if n < 0:
-        raise SettingError(f"diff: n is {n}; how often cannot be negative")
+        raise SettingError(f"diff: n is {n}; it must not be negative")
     if n == 0:
         return a
     a = as_operand("diff", "a", a)

@@ -106,7 +106,8 @@ def _python_number(name: str, number: Any) -> Any:
 def _interp_spec(x: Spec, xp: Spec, fp: Spec, left: Any, right: Any) -> Spec:
     if len(xp.shape) != 1 or xp.shape != fp.shape or not xp.size:
         raise ShapeError(
-            f"interp: xp {xp.shape} and fp {fp.shape}; pass as many values as places, on one axis"
+            f"interp: xp {xp.shape} and fp {fp.shape}; pass as many values as positions, on one "
+            "axis"
         )
     if x.dtype.kind == "c" or xp.dtype.kind == "c":
         raise DTypeError(f"interp: x is {x.dtype} and xp {xp.dtype}; places are real numbers")
@@ -234,8 +235,8 @@ _POINTS = np.array([-1.5, -0.5, 0.25, 1.25], np.float16)
         sample((0,), _POINTS, (4,)),
     ],
     rejects=[
-        reject((3,), (2,), (3,), match="as many values as places"),
-        reject((3,), (0,), (0,), match="as many values as places"),
+        reject((3,), (2,), (3,), match="as many values as positions"),
+        reject((3,), (0,), (0,), match="as many values as positions"),
         reject(np.array([1j]), (2,), (2,), error=DTypeError, match="places are real"),
         reject((3,), (2,), (2,), left="0", error=DTypeError, match="pass a number"),
     ],

@@ -90,7 +90,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
         raise ShapeError(f"vander: x has shape {x.shape}; pass numbers on one axis")
     n = x.shape[0] if N is None else check_int("vander", "N", N)
     if n < 0:
-        raise ShapeError(f"vander: N={n} is negative; pass how many powers")
+        raise ShapeError(f"vander: N={n} is negative; pass the number of powers")
     x = astype(x, np.promote_types(x.dtype, int))  # as in NumPy
     ones = np.ones((x.shape[0], min(n, 1)), x.dtype)
     wide = broadcast_to(expand_dims(x, 1), (x.shape[0], max(n - 1, 0)))

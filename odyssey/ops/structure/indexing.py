@@ -395,7 +395,10 @@ def setitem(x: Any, v: Any, /, key: Any) -> Any:
     """Copy of ``x`` in which ``x[key]`` is ``v``."""
     out = np.array(x)
     if not np.can_cast(np.result_type(v), out.dtype, "same_kind") and type(v) not in NUMBERS:
-        raise DTypeError(f"setitem: a value of {np.result_type(v)} would lose in x of {out.dtype}")
+        raise DTypeError(
+            f"setitem: a value of {np.result_type(v)} cannot be stored in x of {out.dtype} "
+            "without loss"
+        )
     out[key] = v
     return out
 

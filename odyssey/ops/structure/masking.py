@@ -29,7 +29,7 @@ def _static_values(who: str, name: str, x: Any) -> Any:
     if isinstance(x, Symbol):
         raise DTypeError(
             f"{who}: {name} has no values while a graph is traced, but the shape of the result "
-            "hangs on them; pass it as an array"
+            "depends on them; pass it as an array"
         )
     return numbers_of(who, x) if isinstance(x, Value) else as_array(who, name, x)
 
@@ -231,10 +231,10 @@ def _choice_indices(a: Any, count: int) -> Any:
     data = numbers_of("choose", a)
     if isinstance(data, Symbol):
         inside = logical_and(greater_equal(a, 0), less(a, count))
-        return demanded(a, inside, f"choose: a place is out of bounds for {count} choices")
+        return demanded(a, inside, f"choose: an index is out of bounds for {count} choices")
     if data.size and (data.min() < 0 or data.max() >= count):
         raise ShapeError(
-            f"choose: a place is out of bounds for {count} choices; a has numbers from "
+            f"choose: an index is out of bounds for {count} choices; a has numbers from "
             f"{data.min()} to {data.max()}"
         )
     return a

@@ -59,7 +59,8 @@ def check_castable(who: str, name: str, value: Any, dtype: np.dtype[Any]) -> Non
     """Raise DTypeError if values cannot be cast safely, such as floats to integers."""
     if type(value) not in NUMBERS and not np.can_cast(np.result_type(value), dtype, "same_kind"):
         raise DTypeError(
-            f"{who}: {name} of {np.result_type(value)} would lose in an array of {dtype}"
+            f"{who}: {name} of {np.result_type(value)} cannot be stored in an array of {dtype} "
+            "without loss"
         )
 
 

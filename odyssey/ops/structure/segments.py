@@ -74,7 +74,7 @@ def _num_segments_option(who: str, count: Any) -> int:
     except TypeError:
         raise DTypeError(f"{who}: num_segments is {format_value(count)}; pass an int") from None
     if count < 0:
-        raise ShapeError(f"{who}: num_segments is {count}; there cannot be fewer than none")
+        raise ShapeError(f"{who}: num_segments is {count}; it must not be negative")
     return count
 
 

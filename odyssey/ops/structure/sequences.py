@@ -66,7 +66,7 @@ def linspace(
         return np.linspace(start, stop, num, endpoint, retstep, dtype, axis)
     count = operator.index(num)
     if count < 0:
-        raise ShapeError(f"linspace: num is {count}; there cannot be fewer than none")
+        raise ShapeError(f"linspace: num is {count}; it must not be negative")
     first, last = _promote_ends(start, stop)
     gaps = count - 1 if endpoint else count
     delta = sub(last, first)

@@ -312,7 +312,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Any:
     sources, places = ([int(k) % ndim for k in np.atleast_1d(v)] for v in (source, destination))
     if len(sources) != len(places):
         came = f"{format_value(source)} to {format_value(destination)}"
-        raise ShapeError(f"moveaxis: {came}; give as many places as axes")
+        raise ShapeError(f"moveaxis: {came}; pass as many positions as axes")
     order = [k for k in range(ndim) if k not in sources]
     for place, k in sorted(zip(places, sources, strict=True)):
         order.insert(place, k)

@@ -301,9 +301,7 @@ def _rank_option(who: str, k: Any, low: int, high: int) -> int:
     except TypeError:
         raise DTypeError(f"{who}: k is {format_value(k)}; pass an int") from None
     if not low <= k <= high:
-        raise ShapeError(
-            f"{who}: k is {k}; along the axis there are {high}, and {low} is the least"
-        )
+        raise ShapeError(f"{who}: k is {k}; it must be from {low} to {high}")
     return k
 
 
@@ -367,7 +365,7 @@ def _check_partition(who: str, a: Any, kth: Any, axis: Any, kind: Any, order: An
         count = a.shape[normalize_axes(who, axis, len(a.shape))[0]]
     for k in np.atleast_1d(kth).tolist():
         if not -count <= check_int(who, "kth", k) < count:
-            raise ShapeError(f"{who}: kth={k} for {count} elements; no element has that place")
+            raise ShapeError(f"{who}: kth={k} for {count} elements; no element has that position")
     return a
 
 
@@ -487,8 +485,8 @@ def unique(
     ar = as_operand("unique", "ar", ar)
     if isinstance(ar, Symbol):
         raise DTypeError(
-            "unique: ar has no values while a graph is traced, but the shape of the result hangs "
-            "on them; call it outside of the graph"
+            "unique: ar has no values while a graph is traced, but the shape of the result "
+            "depends on them; call it outside of the graph"
         )
     wanted = {
         "return_index": return_index,

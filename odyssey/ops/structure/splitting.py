@@ -110,7 +110,7 @@ def _sections_option(who: str, given: Any) -> int | list[int]:
     refuse_non_array(who, "indices_or_sections", given)
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
     if several and getattr(given, "shape", True) != ():
-        return [check_int(who, "a place in indices_or_sections", place) for place in given]
+        return [check_int(who, "an index in indices_or_sections", place) for place in given]
     return check_int(who, "indices_or_sections", given)
 
 

@@ -112,9 +112,9 @@ class ReplayedBody(NamedTuple):
         ends = [None if o is None else graph_value(o) for o in outputs]
         if subgraph_signature(instructions, inputs, ends, trace) != self.done:
             raise TapeError(
-                f"{self.who}: run again for its derivative, the function does something else than "
-                "at first, or with other values: what it closes over was written to or bound anew "
-                "meanwhile; pass it as an argument"
+                f"{self.who}: the function behaved differently, or used other values, when it was "
+                "run again for its derivative: a value that it closes over was changed or rebound "
+                "in between; pass it as an argument"
             )
         return outputs
 

@@ -156,7 +156,7 @@ def _step_count(xs: Any, length: Any) -> int:
     if length is not None:
         length = check_int("scan", "length", length, 0)
         if length > sys.maxsize:
-            raise ShapeError(f"scan: length={format_value(length)}; no range is as long")
+            raise ShapeError(f"scan: length={format_value(length)}; it is too large")
     found, first = length, "length"
     for path, leaf in paths(xs, "xs"):
         if leaf is None:
@@ -206,8 +206,8 @@ def _results_of_no_steps(f: Callable[..., Any], init: Any, xs: Any) -> Any:
         made = [_empty_of(leaf) for leaf in leaves(y)]
     except TapeError as error:
         raise ShapeError(
-            "scan: there are no steps, and the shapes of ys cannot be found out, since f asks for "
-            f"what only a step would tell ({error}); pass a step at least"
+            "scan: there are no steps, and the shapes of ys are unknown, since f reads a value "
+            f"that only a step computes ({error}); pass at least one step"
         ) from error
     finally:
         trace.close()

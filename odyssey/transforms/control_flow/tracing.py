@@ -350,14 +350,14 @@ def scalar_condition(who: str, what: str, value: Any) -> Any:
     if type(data) in NUMBERS and type(data) is not complex:
         return bool(data)
     if not isinstance(data, (Symbol, *ARRAY_LIKE)):
-        raise DTypeError(f"{who}: {what} is {format_value(value)}; it must be a truth or a number")
+        raise DTypeError(f"{who}: {what} is {format_value(value)}; it must be a bool or a number")
     if data.shape:
         raise ShapeError(
             f"{who}: {what} has shape {data.shape}; it must be a scalar, as ops.all or ops.any "
             "make one of an array"
         )
     if data.dtype.kind not in "biuf":
-        raise DTypeError(f"{who}: {what} is {data.dtype}; it must be a truth or a number")
+        raise DTypeError(f"{who}: {what} is {data.dtype}; it must be a bool or a number")
     return data if isinstance(data, Symbol) else bool(data)
 
 

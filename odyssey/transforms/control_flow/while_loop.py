@@ -144,8 +144,8 @@ def traced_while(
     for one, other in zip(given, init, strict=True):
         if is_number(one) and dtype_of(one) != spec_or_number(other).dtype:
             raise DTypeError(
-                f"while_loop: {one!r} becomes {other.dtype}, and stays what it is where there are "
-                f"no steps; pass np.{other.dtype}({one!r})"
+                f"while_loop: {one!r} becomes {other.dtype}, but stays as it is if there are no "
+                f"steps; pass np.{other.dtype}({one!r})"
             )
     untracked_kinds = [min(kind, FIXED) if kind == LIVE else kind for kind in kinds]
     with no_grad():
