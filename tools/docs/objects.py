@@ -344,8 +344,11 @@ def object_page(name: str, group: Group) -> str:
     return "\n".join(lines)
 
 
-def _definition(name: str, value: Any) -> Iterator[str]:
-    if name in _DATA:
+def _definition(full: str, value: Any) -> Iterator[str]:
+    # Relative to a module, since the index calls what has none a built-in function.
+    module, _, name = full.rpartition(".")
+    yield from (f".. py:currentmodule:: {module}", "")
+    if full in _DATA:
         yield f".. py:data:: {name}"
     elif isinstance(value, type) and issubclass(value, BaseException):
         yield f".. py:exception:: {name}"

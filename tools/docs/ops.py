@@ -109,7 +109,8 @@ def op_page(entry: Entry) -> str:
     lines = [":orphan:", "", *title_lines(entry.name.replace("_", r"\_"))]
     for alias in entry.aliases:
         lines += [f".. index:: single: {alias} (another name of {entry.name})", ""]
-    lines += [f".. py:function:: odyssey.ops.{_call(entry)}", ""]
+    lines += [".. py:currentmodule:: odyssey.ops", ""]
+    lines += [f".. py:function:: {_call(entry)}", ""]
     lines += [f"   {line}".rstrip() for line in to_rst(parse(entry.function.__doc__), link)]
     lines += ["", *_plot(entry), ""]
     lines += [".. rst-class:: odyssey-facts", "", *_names(entry)]
