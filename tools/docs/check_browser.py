@@ -51,13 +51,20 @@ QUERIES: Mapping[str, str] = {
 
 _FIRST = 12
 _OVERFLOW = """() => {
-  const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
-  if (wide <= 0) return null;
-  const limit = document.documentElement.clientWidth + 1;
-  const far = [...document.querySelectorAll('main *, article *')].filter(
-    e => e.getBoundingClientRect().right > limit);
-  const name = far.length ? far[0].tagName + '.' + far[0].className : 'the page';
-  return wide + ' px, by ' + name;
+  // The page, or a box around the article, that scrolls sideways; code and tables may.
+  const start = document.querySelector('article') || document.body;
+  for (let box = start; box; box = box.parentElement) {
+    const scrolls = box === document.documentElement || box === document.body
+      || getComputedStyle(box).overflowX !== 'visible';
+    const wide = box.scrollWidth - box.clientWidth;
+    if (!scrolls || wide <= 1 || box.clientWidth === 0) continue;
+    const limit = box.getBoundingClientRect().left + box.clientWidth + 1;
+    const far = [...start.querySelectorAll('*')].filter(
+      e => e.getBoundingClientRect().right > limit && !e.closest('pre, .table-wrapper'));
+    const last = far.length ? far[far.length - 1] : box;
+    return `${wide} px too wide, by ${last.tagName} ${last.textContent.trim().slice(0, 40)}`;
+  }
+  return null;
 }"""
 
 
