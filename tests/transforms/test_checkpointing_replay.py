@@ -120,7 +120,7 @@ def test_an_array_that_is_closed_over_and_written_to_is_noticed():
         x = tape.watch(np.ones(500))
         y = od.checkpoint(lambda x: x * scale)(x).sum()
     scale[3] = 7.0
-    with pytest.raises(MutationError, match="closes over was written to"):
+    with pytest.raises(MutationError, match="closes over was changed"):
         tape.gradient(y, x)
     scale[3] = np.linspace(1.0, 2.0, 500)[3]
     np.testing.assert_array_equal(tape.gradient(y, x), scale)
@@ -220,7 +220,7 @@ def test_a_leaf_that_the_function_only_compares_must_stay_as_it_was():
         y = piece(x)
     assert tape.gradient(y, x, np.ones(1)) == [1.0]
     w.assign([-1.0])
-    with pytest.raises(MutationError, match="would meet other values"):
+    with pytest.raises(MutationError, match="would read other values"):
         tape.gradient(y, x, np.ones(1))
 
 
