@@ -5,7 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
-from types import GetSetDescriptorType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GetSetDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -46,7 +52,13 @@ _VARIABLE_TYPES: list[type] = []
 _EXACT_VARIABLES: set[type] = set()
 _EXACT_ARRAYS: set[type] = {np.ndarray, np.float64, np.float32, np.bool_}
 
-_ATOMS = frozenset({str, bytes, int, float, bool, complex, type(None)})
+# Types of common attributes that hold no arrays.
+_ATOMS = frozenset(
+    {
+        *(str, bytes, int, float, bool, complex, type(None)),
+        *(type, np.ufunc, FunctionType, BuiltinFunctionType, MethodType, ModuleType),
+    }
+)
 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: classes that are made at run time, as Python's are
 
@@ -129,6 +141,8 @@ def _holds(values: list[Any], only_variables: bool) -> bool:
         if parts:
             known.add((id(node), strict))
             strict |= is_foreign
+            if not (_EXACT_VARIABLES if strict else _EXACT_ARRAYS).isdisjoint(map(type, parts)):
+                return True
             todo += [(part, strict) for part in parts if type(part) not in _ATOMS]
     return False
 
