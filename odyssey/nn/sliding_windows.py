@@ -74,9 +74,9 @@ class WindowGrid(NamedTuple):
 # im2col: 0.75 of its time for 64 channels and 784 tiles, 1.02 for 256 and 49.
 _MANY_CHANNELS, _MANY_TILES = 32, 128
 
-# So many images are transformed together, and fewer tiles suffice: 0.4 to 1.0 of the time of im2col
-# for 64 channels and 32 tiles.
-_SEVERAL_IMAGES, _FEWER_TILES = 8, 32
+# So many images are transformed together, and fewer channels and tiles suffice: 0.4 to 1.0 of the
+# time of im2col for 64 channels and 32 tiles, 0.4 to 0.9 for 16 channels.
+_SEVERAL_IMAGES, _FEWER_CHANNELS, _FEWER_TILES = 8, 16, 32
 
 # Programs compute windows in registers, which is faster for so few pairs of channels, in the
 # transpose in the weight up to so many tiles, and for fewer tiles: 0.7 of the time of Winograd for
@@ -104,12 +104,15 @@ def prefers_winograd(
         out_channels: Channels of the result in a group.
         groups: The number of groups.
     """
-    if groups != 1 or min(in_channels, out_channels) < _MANY_CHANNELS or not fits_winograd(grid):
+    fewest = min(in_channels, out_channels)
+    if groups != 1 or fewest < min(_FEWER_CHANNELS, _MANY_CHANNELS) or not fits_winograd(grid):
         return False
-    tiles = _tile_count(grid)
+    tiles, several = _tile_count(grid), samples >= _SEVERAL_IMAGES
     if 2 * tiles > math.prod(grid.counts):  # most of a tile is outside of the result
         return False
-    return samples * tiles >= (_FEWER_TILES if samples >= _SEVERAL_IMAGES else _MANY_TILES)
+    if several:
+        return samples * tiles >= _FEWER_TILES
+    return fewest >= _MANY_CHANNELS and samples * tiles >= _MANY_TILES
 
 
 def prefers_winograd_call(
@@ -124,6 +127,8 @@ def prefers_winograd_call(
         out_channels: Channels of the result.
         weight_vjp: Whether the call is the transpose in the weight.
     """
+    if min(in_channels, out_channels) < _MANY_CHANNELS:
+        return False
     tiles = samples * _tile_count(grid)
     many = in_channels * out_channels > _FEW_PAIRS or (weight_vjp and tiles >= _FEW_PAIRS_TILES)
     return many and tiles >= _PROGRAM_TILES

@@ -73,10 +73,11 @@ CHOICES = {
         sliding_windows,
         "_MANY_CHANNELS",
         "_MANY_TILES",
+        "_FEWER_CHANNELS",
         "_FEWER_TILES",
         "_FEW_PAIRS",
         "_PROGRAM_TILES",
-    )((1, 1, 1, 0, 1)),
+    )((1, 1, 1, 1, 0, 1)),
     "extremes": _set(reduce, "_NUMPY_MINIMUM")((1,), (1 << 40,)),
     "steps": _set(control_flow, "_STEPS_PER_CALL")((2,)),
 }
