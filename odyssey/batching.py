@@ -47,7 +47,9 @@ class Batches(Stateful):
             )
         self.examples = self._arrays[0].shape[0]
         if not len(self):
-            raise ShapeError(f"{who}: {self.examples} examples make no batch of {self.size}")
+            raise ShapeError(
+                f"{who}: {self.examples} examples are fewer than one batch of {self.size}"
+            )
         self.epoch = self.position = 0
         # The key of an epoch's order is drawn once: orders depend on it and on the epoch alone.
         self._key = self._draw_key(rng) if self.shuffle else 0
@@ -55,7 +57,7 @@ class Batches(Stateful):
 
     @staticmethod
     def _draw_key(rng: Any) -> int:
-        store().refuse_effect("batches: made", "make them outside of what is compiled")
+        store().refuse_effect("batches: made", "create them outside of the compiled function")
         return int(ops.random_integers((), high=2**63, rng=rng))
 
     def __len__(self) -> int:

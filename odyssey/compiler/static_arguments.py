@@ -65,7 +65,7 @@ class StaticParameters:
             if not 0 <= one < len(self._order):
                 raise OutOfRangeError(
                     f"compile: static has position {one}; {function_name(self._fn)} takes by "
-                    f"position {', '.join(self._order) or 'nothing'}, the first of which is 0"
+                    f"position {', '.join(self._order) or 'nothing'}; positions count from 0"
                 )
             return self._order[one]
         kinds = Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD

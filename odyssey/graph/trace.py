@@ -435,7 +435,7 @@ class Trace:
         if not self.is_own(variable) or variable._id in self._current:
             self.refuse_effect(
                 f"requires_grad: set to {flag} of {self._labels.label(variable)}",
-                "set it outside of what is compiled, or ask for the gradients of the others "
+                "set it outside of the compiled function, or ask for the gradients of the others "
                 "alone, by tape.gradient",
             )
         self._refuse_written(variable)

@@ -45,8 +45,8 @@ def solve_spec(who: str, a: Any, b: Any) -> Spec:
     n = a.shape[-1]
     if shape[-2:][0] != n:
         raise ShapeError(
-            f"{who}: b has shape {shape}, of which {shape[-2:][0]} equations; a has {a.shape}, "
-            f"wanted are {n}"
+            f"{who}: b has shape {shape}, which is {shape[-2:][0]} equations; a has shape "
+            f"{a.shape}, which needs {n}"
         )
     dtype = np.result_type(left, right)
     if len(shape) == 1:
@@ -145,7 +145,7 @@ _SYSTEMS = [
 BAD_SYSTEMS = [
     reject((2, 3), (2,), match="square matrices"),
     reject((3,), (3,), match="square matrices"),
-    reject((2, 2), (3,), match="of which 3 equations"),
+    reject((2, 2), (3,), match="which is 3 equations"),
     reject((2, 2), (), match="b is a number"),
     reject((3, 2, 2), (2, 2, 1), match="do not broadcast"),
     reject(np.eye(2, dtype=np.float16), (2,), error=DTypeError, match="single or double"),
@@ -261,7 +261,7 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Any:
     if count != unknowns:
         raise ShapeError(
             f"tensorsolve: a of shape {shape} has {count} equations for {unknowns} unknowns; "
-            "as many of both are equation_shape"
+            "both numbers must be equal"
         )
     matrix = reshape(a, (count, count))
     return reshape(solve(matrix, reshape(b, (count,))), unknown_shape)
@@ -297,7 +297,7 @@ def tensorinv(a: Any, ind: int = 2) -> Any:
     if rows != columns:
         raise ShapeError(
             f"tensorinv: a of shape {shape} has, with ind={ind}, {rows} rows and {columns} "
-            "columns; as many of both are wanted"
+            "columns; both numbers must be equal"
         )
     inverse = inv(reshape(a, (rows, columns)))
     return reshape(inverse, shape[ind:] + shape[:ind])

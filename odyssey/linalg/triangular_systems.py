@@ -224,7 +224,7 @@ def triangular_solve(
         sample([(3, 2, 2), True], (2, 1), form=positive_definite),
     ],
     rejects=[
-        reject([np.eye(2), True], (3,), match="of which 3 equations"),
+        reject([np.eye(2), True], (3,), match="which is 3 equations"),
         reject(np.eye(3), (3,), error=DTypeError, match="pass a pair"),
     ],
 )

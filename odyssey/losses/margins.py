@@ -307,7 +307,7 @@ def multilabel_margin(
     if targets.dtype.kind != "i" or targets.shape != x.shape:
         raise ShapeError(
             f"{who}: scores {x.shape} want lists of class numbers of that shape, integers with -1 "
-            f"behind the last; targets are {targets.dtype}{list(targets.shape)}"
+            f"after the last; targets are {targets.dtype}{list(targets.shape)}"
         )
     targets = _check_class_range(who, targets, -1, x.shape[k])
     x, lists = ops.moveaxis(x, k, -1), ops.moveaxis(targets, k, -1)

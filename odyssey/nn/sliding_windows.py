@@ -209,7 +209,7 @@ def window_grid(
     n = len(size)
     if not 1 <= n <= _MOST_AXES:
         raise ShapeError(
-            f"{who}: {n} spatial axes; wanted are 1 to {_MOST_AXES}, behind those of samples and "
+            f"{who}: {n} spatial axes; wanted are 1 to {_MOST_AXES}, after those of samples and "
             "channels"
         )
     window = int_per_axis(who, "window", window, n)

@@ -92,7 +92,7 @@ class EMA(Stateful):
 
         The rounding is that of averages to the dtype of float16 parameters.
         """
-        store().refuse_effect("EMA.swap: called", "call it outside of what is compiled")
+        store().refuse_effect("EMA.swap: called", "call it outside of the compiled function")
         plan = []
         for average, p in self._pairs():
             new = np.array(numbers_of("EMA.swap", average)).astype(p.dtype, copy=False)

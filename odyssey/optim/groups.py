@@ -149,7 +149,7 @@ def _run_as_written(names: str) -> None:
         here.only_eagerly(f"it assigns {names}")
         raise TapeError(
             f"{names}: assigned while a graph is traced, which would happen once and not at every "
-            "run; assign it, or step the schedule, outside what is compiled"
+            "run; assign it, or step the schedule, outside of the compiled function"
         )
 
 

@@ -170,7 +170,7 @@ class Archive:
         ends = [start + size for start, size in spans]
         starts = [*[start for start, _ in spans[1:]], self._bytes]
         if infos and (spans[0][0] < 0 or any(map(gt, ends, starts))):
-            raise self.damage("two members share bytes, or one ends behind the file")
+            raise self.damage("two members share bytes, or one ends after the end of the file")
 
     def error(self, why: str) -> FormatError:
         """Return the error for an unexpected file."""

@@ -90,7 +90,7 @@ class EmptyList:
 
 def refuse_in_trace(who: str) -> None:
     """Raise TapeError while a graph is traced: no graph can access files."""
-    store().refuse_effect(f"{who}: called", "call it outside of what is compiled")
+    store().refuse_effect(f"{who}: called", "call it outside of the compiled function")
 
 
 def named_leaves(who: str, tree: Any) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def derive_rules(decomposition: Callable[..., Any], *arrays: str) -> dict[str, A
     if not found or not set(found) <= set(names):
         raise OdysseyError(
             f"derive_rules: {decomposition.__name__} takes ({', '.join(names)}); name the operands "
-            "that are differentiable, or write a / behind the operands"
+            "that are differentiable, or write a / after the operands"
         )
     given = ", ".join(names)
 

@@ -461,5 +461,5 @@ def test_a_member_that_ends_behind_the_file_is_refused(path):
     at = data.index(b"PK\x01\x02", data.index(b"PK\x01\x02") + 1)  # the entry of the array
     data[at + 20 : at + 28] = struct.pack("<II", 1 << 20, 1 << 20)
     path.write_bytes(data)
-    with pytest.raises(FormatError, match="ends behind the file"):
+    with pytest.raises(FormatError, match="ends after the end of the file"):
         od.load(path)

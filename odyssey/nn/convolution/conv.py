@@ -97,7 +97,7 @@ def input_grid(
     """Return grid, groups and shape of the images, for the transpose in the images."""
     shape, window = image_shape(who, "y", y), _shape_or_empty(weight)
     if len(window) != len(shape):
-        raise ShapeError(f"{who}: y {shape} with weight {window}; wanted are as many axes")
+        raise ShapeError(f"{who}: y {shape} with weight {window}; both must have equally many axes")
     groups = check_int(who, "groups", options[-1], 1)
     size = int_per_axis(who, "size", size, len(shape) - 2, 0)
     whole_shape = (shape[0], window[1] * groups, *size)
@@ -112,7 +112,7 @@ def weight_grid(
     """Return grid, groups and shape of the weight, for the transpose in the weight."""
     shape, size = image_shape(who, "y", y), image_shape(who, "x", x)
     if len(shape) != len(size):
-        raise ShapeError(f"{who}: y {shape} with x {size}; wanted are as many axes")
+        raise ShapeError(f"{who}: y {shape} with x {size}; both must have equally many axes")
     groups = _check_groups(who, options[-1], shape[1], size[1])
     window = int_per_axis(who, "window", window, len(size) - 2)
     whole_shape = (shape[1], size[1] // groups, *window)
@@ -569,7 +569,7 @@ def _infer_weight(y: Any, x: Any, window: Any, *options: Any) -> Spec:
         sample((0, 2, 2, 2), (2, 1, 2, 2), size=3),
     ],
     rejects=[
-        reject((1, 2, 3), (2, 1, 2, 2), size=4, match="wanted are as many axes"),
+        reject((1, 2, 3), (2, 1, 2, 2), size=4, match="both must have equally many axes"),
         reject((1, 2, 3, 3), (2, 1, 2, 2), size=3, match=r"convolution gives \(1, 2, 2, 2\)"),
         reject((2, 3), (2, 1, 2), size=3, match=r"y has shape \(2, 3\)"),
     ],
@@ -636,7 +636,7 @@ def convolution_input(
         sample((0, 2, 2, 2), (0, 1, 3, 3), window=2),
     ],
     rejects=[
-        reject((1, 2, 3), (1, 2, 3, 3), window=2, match="wanted are as many axes"),
+        reject((1, 2, 3), (1, 2, 3, 3), window=2, match="both must have equally many axes"),
         reject((1, 2, 3, 3), (1, 2, 3, 3), window=2, match=r"convolution gives \(1, 2, 2, 2\)"),
         reject((1, 2, 2, 2), (1, 3, 3, 3), window=2, groups=2, match="do not divide"),
     ],

@@ -167,7 +167,7 @@ def _pad_statistic(
     for count, length, last in zip(width, lengths, (False, True), strict=True):
         length = n if length is None else length
         if length < 1:
-            raise ShapeError(f"pad: stat_length is {length}; at least 1 element makes a statistic")
+            raise ShapeError(f"pad: stat_length is {length}; it must be at least 1")
         some = _edge_slice(array, k, length if length < n else n, last)
         one = statistic(some, k, keepdims=True)
         if array.dtype.kind in "iu":
