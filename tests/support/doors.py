@@ -267,6 +267,12 @@ def optim_doors():
         extra=["shuffle", "drop_last"],
     )
     doors["summary"] = simple(od.summary, params)
+    doors["SparseRows"] = simple(
+        lambda *given: np.asarray(od.SparseRows(*given)),
+        lambda rng: rng.integers(0, 4, 3),
+        lambda rng: rng.normal(size=(3, 2)),
+        (4, 2),
+    )
     doors["optim.scipy_objective"] = simple(
         lambda fn, p, x: optim.scipy_objective(fn, p).hessp(x, x), lambda rng: user_square,
         lambda rng: {"w": rng.normal(size=3)}, lambda rng: rng.normal(size=3),

@@ -15,6 +15,7 @@ import numpy as np
 
 from odyssey.checks import check_choice
 from odyssey.errors import SettingError, ShapeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.nn.activations.piecewise import relu
 from odyssey.nn.activations.smooth import sigmoid
 from odyssey.nn.linear_layers import linear
@@ -259,6 +260,7 @@ class RecurrentCall:
             self.given = self.given._replace(b=np.zeros(len(w), self.given.w.dtype))
         self.is_biased = b is not None
 
+    @ignore_fp_errors("over")
     def states(self, keep: bool = False) -> tuple[Array, Array | None]:
         """Return the states after each step, (times, states, ..., width); and the gates.
 
@@ -270,14 +272,13 @@ class RecurrentCall:
         out = np.empty((len(x), *before.shape), before.dtype)
         gates = np.empty((len(x) if keep else min(len(x), 1), *x.shape[1:]), x.dtype)
         step, w = self.cell.step, w.T
-        with np.errstate(over="ignore"):
-            for t, after in enumerate(out):
-                k = t if keep else 0
-                np.dot(before[0], w, gates[k])
-                if self.compiled and not t:
-                    step = self._loop("step").entry(x, bias, before, t, k, gates, after)
-                step(x, bias, before, t, k, gates, after)
-                before = after
+        for t, after in enumerate(out):
+            k = t if keep else 0
+            np.dot(before[0], w, gates[k])
+            if self.compiled and not t:
+                step = self._loop("step").entry(x, bias, before, t, k, gates, after)
+            step(x, bias, before, t, k, gates, after)
+            before = after
         made = out.reshape(self.shape).astype(self.dtype, copy=False)
         return made, gates if keep else None
 
@@ -407,7 +408,7 @@ def _cell_option(cell: Any) -> tuple[str]:
 
 
 def _checked_call(
-    x: Any, state: Any, w: Any, b: Any, cell: str, compiled: bool = False
+    x: Any, state: Any, w: Any, b: Any, cell: str, *, compiled: bool = False
 ) -> RecurrentCall:
     x, state, w = map(np.asarray, (x, state, w))
     b = None if b is None else np.asarray(b)
@@ -499,7 +500,7 @@ def _pullback_arrays(
 ) -> dict[str, Array]:
     """Return the cotangents of some operands, by name."""
     cotangent = np.asarray(cotangent)
-    specs = [_infer_recurrent_pullback(cotangent, *given, operand) for operand in operands]
+    specs = [_infer_recurrent_pullback(*(cotangent, *given, operand)) for operand in operands]
     call = _checked_call(*given, compiled=compiled)
     found = call.cotangents(cotangent, *call.states(keep=True))
     return {
