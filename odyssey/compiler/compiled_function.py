@@ -678,7 +678,10 @@ class CompiledFunction(InspectableFunction):
             return states.precompile(args, named)
         if scopes()[0] is not None:
             raise self._fallback.error(_describe_scope())
-        case = self._insert_entry(cache_key(args, named), CacheEntry())
+        try:
+            case = self._insert_entry(cache_key(args, named), CacheEntry())
+        except Exception as error:  # of an untrusted container, or of one that holds itself
+            raise self._fallback.error(f"its arguments cannot be compared, {error}") from error
         known = static_values(args, named)
         asked = {"repeats_writes": True, "notes_numpy": True}
         for wanted, program in case.programs:

@@ -8,6 +8,7 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import (
+    CompileError,
     ShapeError,
     TapeError,
     UntrackedError,
@@ -318,7 +319,11 @@ def test_an_argument_is_written_to_as_the_function_writes():
 def test_a_container_that_holds_itself_ends_as_without_compile():
     loop = []
     loop.append(loop)
-    assert od.compile(lambda x: len(x))(loop) == 1
+    count = od.compile(lambda x: len(x))
+    assert count(loop) == 1
+    assert "cannot be compared" in count.explain(loop)
+    with pytest.raises(CompileError, match="cannot be compared"):
+        count.precompile(loop)
 
 
 def test_length_iteration_and_unpacking_of_an_array_argument_work():
