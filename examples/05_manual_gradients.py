@@ -16,7 +16,7 @@ through a network of two layers is then one call for each op, in the reverse ord
 
 To be seen: a tape makes the same calls. Both train one network on scikit-learn's handwritten
 digits, and every loss and every weight agree to 1e-12. Runs in about 4 seconds. Needs scikit-learn:
-pip install -e ".[examples]"
+``pip install -e ".[examples]"``
 """
 
 import numpy as np

@@ -12,7 +12,7 @@ matrix of 11 × 11. ``od.hvp`` gives H v without ever making H, at the cost of a
 is all that the method of conjugate gradients needs.
 
 To be seen: five steps to a gradient of rounding size; both ways take the same steps. Runs in about
-4 seconds. Needs scikit-learn: pip install -e ".[examples]"
+4 seconds. Needs scikit-learn: ``pip install -e ".[examples]"``
 """
 
 import numpy as np

@@ -15,7 +15,7 @@ little weight decay, which makes the optimum unique.
 
 To be seen: L-BFGS, which uses gradients alone, and a Newton method in a trust region, which uses
 products with the Hessian, find one optimum, which is scikit-learn's as well. Runs in about 5
-seconds. Needs scikit-learn, which brings SciPy: pip install -e ".[examples]"
+seconds. Needs scikit-learn, which brings SciPy: ``pip install -e ".[examples]"``
 """
 
 import numpy as np

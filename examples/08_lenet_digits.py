@@ -10,7 +10,7 @@ and the model a function of them. The learning rate falls by a schedule. The
 training step is compiled.
 
 To be seen: the loss over 12 epochs, the filters of the first layer, and a test accuracy of 98 %.
-Runs in about 20 seconds. Needs scikit-learn: pip install -e ".[examples]"
+Runs in about 20 seconds. Needs scikit-learn: ``pip install -e ".[examples]"``
 """
 
 import numpy as np

@@ -9,7 +9,7 @@ the levels that make them most likely, and their error bars from the Hessian at 
 To be seen: the likelihood equals that of one Gaussian distribution of all 400 numbers; both levels
 come out right within their error bars; the filtered track is closer to the truth than the
 measurements are. Runs in about 5 seconds. Needs scikit-learn, which brings SciPy:
-pip install -e ".[examples]"
+``pip install -e ".[examples]"``
 """
 
 import numpy as np
