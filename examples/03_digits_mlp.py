@@ -81,11 +81,11 @@ def draw(history, params, x, y):
     axis = left.subplots()
     axis.semilogy(range(1, EPOCHS + 1), history)
     axis.set(title="Training loss", xlabel="epoch", ylabel="mean cross entropy")
-    right.suptitle("Test images and answers, wrong ones in red")
+    figure.suptitle("Training, and test images with answers, wrong ones in red")
     for axis, k in zip(right.subplots(3, 6).ravel(), shown, strict=True):
         axis.imshow(x[k].reshape(8, 8), cmap="gray_r")
         axis.set_axis_off()
-        axis.set_title(answers[k], fontsize=9, color="k" if answers[k] == y[k] else "r")
+        axis.text(3.5, -1.0, answers[k], color="k" if answers[k] == y[k] else "r")
     plt.show()
 
 

@@ -89,7 +89,7 @@ def draw(history, params):
     axis = left.subplots()
     axis.semilogy(range(1, EPOCHS + 1), history)
     axis.set(title="Training loss", xlabel="epoch", ylabel="mean cross entropy")
-    right.suptitle("Filters of the first layer, 3×3")
+    figure.suptitle("Training, and filters of the first layer, 3×3")
     for axis, image in zip(right.subplots(4, 4).ravel(), params["conv1"][0].numpy(), strict=True):
         axis.imshow(image[0], cmap="RdBu_r", vmin=-1.5, vmax=1.5)
         axis.set_axis_off()
