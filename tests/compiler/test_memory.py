@@ -134,7 +134,7 @@ def test_a_limit_of_what_is_held_is_kept_and_one_byte_less_is_refused():
     x = np.zeros((50, 50))
     said = od.compile(chained).estimate_memory_requirements(x)["cpu"]
     assert od.compile(chained, memory_limit=said)(x).shape == (50, 50)
-    with pytest.raises(DeviceMemoryError, match=f"takes {said:,} bytes"):
+    with pytest.raises(DeviceMemoryError, match=f"needs {said:,} bytes"):
         od.compile(chained, memory_limit=said - 1)(x)
 
 

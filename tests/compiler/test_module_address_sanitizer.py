@@ -223,8 +223,8 @@ def test_a_loop_that_goes_too_far_is_found(monkeypatch):
     monkeypatch.setattr(
         loops.LoopNest,
         "emit_loop",
-        lambda self, length, body: loop(
-            self, length + 1 if isinstance(length, int) else length, body
+        lambda self, length, *given: loop(
+            self, length + 1 if isinstance(length, int) else length, *given
         ),
     )
     (fault,) = faults(lambda x: ops.exp(x).sum(axis=0), RNG.normal(size=(3, 5)))

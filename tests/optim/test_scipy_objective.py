@@ -233,6 +233,10 @@ def test_a_compiled_objective_computes_what_the_plain_one_does():
         np.testing.assert_allclose(
             compiled.hessp(point, direction), plain.hessp(point, direction), rtol=1e-11, atol=1e-14
         )
+        np.testing.assert_allclose(compiled.hess(point), plain.hess(point), rtol=1e-11, atol=1e-14)
+    assert {name: fn.statistics() for name, fn in compiled._compiled.items()} == dict.fromkeys(
+        ("value_and_grad", "hessp", "hess"), (1, 2, 1)
+    )
     with pytest.raises(ShapeError, match="x has shape"):
         compiled(np.zeros(3))
 

@@ -31,7 +31,7 @@ from odyssey.transforms.reachability import is_user_defined
 
 __all__ = ["is_odyssey_object", "visit_odyssey_object"]
 
-_COMPILED = ("CompiledFunction", "CompiledByValue")
+_WRAPPERS = ("CompiledFunction", "CompiledByValue", "Objective")
 # Attributes by which a function reads a learning rate, whose value the trace then fixes.
 _RATE_NAMES = {"learning_rate", "settings", "state_dict", "rule"}
 
@@ -59,8 +59,8 @@ def visit_odyssey_object(discovery: GuardDiscovery, thing: Any, path: str) -> No
         return
     elif isinstance(thing, (Rule, Row)):
         visit_user_contents(discovery, thing if isinstance(thing, Row) else thing.step, path)
-    elif isinstance(thing, custom_vjp) or type(thing).__name__ in _COMPILED:
-        names = ("_fn",) if type(thing).__name__ in _COMPILED else ("__wrapped__", "_rules")
+    elif isinstance(thing, custom_vjp) or type(thing).__name__ in _WRAPPERS:
+        names = ("_fn",) if type(thing).__name__ in _WRAPPERS else ("__wrapped__", "_rules")
         for name in names:
             discovery.guard_and_visit(terms.attribute_guard(f"{path}.{name}", thing, name))
     elif not isinstance(thing, (Spec, Mark, BaseException)):

@@ -22,10 +22,10 @@ def check_memory_limit(limit: int | None, budget: int | None, trial: TraceAttemp
     most = min(bytes for bytes in (limit, budget) if bytes is not None)
     if total > most:
         largest = "; ".join(text for _, text in buffers[:3])
-        what = "pass memory_budget= or use od.checkpoint, which recompute values"
+        what = "pass memory_budget=, or use od.checkpoint"
         if budget is not None:
-            what = "raise memory_budget, since all values that can be recomputed already are"
+            what = "or raise memory_budget, since all values that can be recomputed already are"
         raise DeviceMemoryError(
             f"compile: a program needs {total:,} bytes beside arguments and states, and the limit "
-            f"is {most:,}; the largest buffers are {largest}; pass smaller arrays, or {what}"
+            f"is {most:,}; the largest buffers are {largest}; pass smaller arrays, {what}"
         )

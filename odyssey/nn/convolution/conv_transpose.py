@@ -152,7 +152,7 @@ conv_transpose2d = _declare_conv_transpose(
     ],
     rejects=[
         reject((1, 2, 3), (2, 2, 2), match="and weight"),
-        reject((1, 2, 3, 3), (2, 3, 2, 2), padding=9, match="nothing is left"),
+        reject((1, 2, 3, 3), (2, 3, 2, 2), padding=9, match="removes all"),
         reject((1, 3, 3, 3), (3, 1, 2, 2), groups=2, match="do not divide"),
         reject(
             *((1, 2, 3, 3), (2, 3, 2, 2)),

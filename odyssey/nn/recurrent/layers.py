@@ -126,7 +126,7 @@ def rnn_cell(x: Any, h: Any, w_x: Any, w_h: Any, b: Any = None, *, activation: s
         sample((0, 2, 3), (2, 2), (2, 3), (2, 2)),
     ],
     rejects=[
-        reject((3,), None, (4, 3), (4, 4), match="the time first"),
+        reject((3,), None, (4, 3), (4, 4), match="time first"),
         reject((5, 2, 3), (5, 2, 4), (4, 3), (4, 4), match="wanted are"),
     ],
 )

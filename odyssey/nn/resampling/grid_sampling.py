@@ -141,7 +141,7 @@ _PLANES = np.array([[[[[0.1, -0.3, 0.4], [1.3, 0.2, -0.6]]]]])
         reject((1, 2, 3), (1, 2, 3), match="2 or 3 spatial"),
         reject((1, 2, 3, 4), (2, 3, 3, 2), match="1 samples"),
         reject((1, 2, 3, 4), (1, 3, 3, 3), match="2 numbers for each"),
-        reject((1, 2, 0, 4), (1, 3, 3, 2), match="of no elements"),
+        reject((1, 2, 0, 4), (1, 3, 3, 2), match="without elements"),
         reject(np.ones((1, 1, 2, 2), int), (1, 3, 3, 2), error=DTypeError, match="floating"),
         reject((1, 1, 2, 2), (1, 1, 1, 2), mode="bicubic", error=SettingError, match="choose"),
         reject((1, 1, 2, 2), (1, 1, 1, 2), padding_mode="wrap", error=SettingError, match="choose"),

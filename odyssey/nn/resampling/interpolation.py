@@ -103,7 +103,7 @@ def _check_mode(x: Any, mode: str, align_corners: bool) -> Shape:
         reject((1, 2, 3), size=4, align_corners=True, error=SettingError, match="no corners"),
         reject((2, 3), size=4, match="spatial axes"),
         reject((1, 2, 3), scale=0.1, match="leaves nothing"),
-        reject((1, 2, 0), size=3, match="of no elements"),
+        reject((1, 2, 0), size=3, match="without elements"),
         reject((1, 2, 3, 3), size=(3, 3, 3), match="for 2 spatial axes"),
     ],
 )

@@ -46,7 +46,7 @@ def _one_axis(who: str, axis: Any, x: Any) -> int:
     ],
     rejects=[
         reject((), match="does not fit"),
-        reject((3,), n=-1, error=SettingError, match="cannot be negative"),
+        reject((3,), n=-1, error=SettingError, match="must not be negative"),
     ],
 )
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:

@@ -388,7 +388,7 @@ def _surrounding_slices(shape: tuple[int, ...], key: Any) -> list[tuple[Any, ...
     ],
     rejects=[
         reject((4, 3), (2,), key=1, match="does not broadcast"),
-        reject(np.arange(3), (), key=1, error=DTypeError, match="would lose"),
+        reject(np.arange(3), (), key=1, error=DTypeError, match="without loss"),
     ],
 )
 def setitem(x: Any, v: Any, /, key: Any) -> Any:

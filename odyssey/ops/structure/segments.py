@@ -100,7 +100,7 @@ _SEGMENTS = (
 _NO_SEGMENTS = (
     reject((3, 2), np.array([0, 1]), match="needs one"),
     reject((3,), np.array([[0, 1, 2]]), match="needs one"),
-    reject((3,), np.array([0, 1, 1]), num_segments=-1, match="fewer than none"),
+    reject((3,), np.array([0, 1, 1]), num_segments=-1, match="must not be negative"),
     reject((3,), np.array([0.0, 1, 1]), error=DTypeError, match="pass integers"),
     reject((3,), np.array([0, 1, 1]), num_segments=1.5, error=DTypeError, match="pass an int"),
 )

@@ -285,7 +285,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
         sample((0, 2), source=-1, destination=0),
     ],
     rejects=[
-        reject((2, 3), source=(0, 1), destination=0, match="as many places"),
+        reject((2, 3), source=(0, 1), destination=0, match="as many positions"),
         reject((2, 3), source=0, destination=2, match="does not fit"),
     ],
 )
