@@ -160,7 +160,7 @@ def test_settings_that_change_between_steps_are_followed():
 
 
 # NAdam moves by two quotients of one divisor, and keeps its product of momenta an element.
-SCRATCH = {"nadam": 4, "nadam_decoupled": 4}
+SCRATCH = {"nadam": 4, "nadam_decoupled": 4, "nadam_settings": 4}
 
 
 @cases
