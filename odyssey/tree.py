@@ -412,13 +412,14 @@ def same_tree(
         _match_leaves(tree, given, (), found, _MAX_DEPTH, rule)
     except _DifferError as error:
         where += _format_path(error.args)
-        raise ShapeError(
-            f"{who}: the {what} came as a tree of {len(leaves(given, rule))} leaves for one of "
-            f"{len(leaves(tree, rule))}; the trees differ at {where or 'the root'}"
-        ) from None
     except RecursionError as error:
         raise _cyclic_tree_error(tree, rule, error) from None
-    return found
+    else:
+        return found
+    raise ShapeError(
+        f"{who}: the {what} came as a tree of {len(leaves(given, rule))} leaves for one of "
+        f"{len(leaves(tree, rule))}; the trees differ at {where or 'the root'}"
+    )
 
 
 class _DifferError(Exception):

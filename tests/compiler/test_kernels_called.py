@@ -46,7 +46,7 @@ def operands_of(name, channels, dtype="f4"):
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_by_tiles_are_called_and_give_their_bits(name, dtype):
     pytest.importorskip("numba")
-    operands = operands_of(name, 32, dtype)
+    operands = operands_of(name, 64, dtype)
     got, names = called(CONVOLUTIONS[name], *operands)
     assert names == {name}
     np.testing.assert_array_equal(got, CONVOLUTIONS[name](*operands))
@@ -58,7 +58,7 @@ def test_others_are_written(name, monkeypatch):
     monkeypatch.setattr(
         kernel_selection, "SIZE_FACTOR", [np.inf]
     )  # as ODYSSEY_KERNELS=numpy has it
-    operands = operands_of(name, 32)
+    operands = operands_of(name, 64)
     got, names = called(CONVOLUTIONS[name], *operands)
     assert names == set()
     wanted = CONVOLUTIONS[name](*[x.astype("f8") for x in operands])

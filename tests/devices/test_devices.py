@@ -52,7 +52,7 @@ KERNELS = (
 # How often the others look, and why.
 ELSEWHERE = {
     "checks.py": 1,  # below devices; for messages
-    "tree.py": 1,  # below devices; the commonest leaves
+    "tree_objects.py": 3,  # below devices; the commonest leaves, and what makes an object a tree
     "graph/trace.py": 1,  # what an array of a run would be, for who asks
     "optim/fused_step.py": 2,  # a gradient that a loop reads
     "optim/flat_parameters.py": 2,  # how a gradient came, and what memory is packed

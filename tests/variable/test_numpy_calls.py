@@ -230,9 +230,15 @@ REFUSED = {
     "no such dtype": (lambda x: np.exp(x, dtype="nonsense"), "'nonsense'"),
     "comparison dtype": (lambda x: np.equal(x, x, dtype=bool), "dtype= has no meaning"),
     "ufunc dtype": (lambda x: np.exp(x, dtype=np.int64), "does not cast"),
-    "dtype of no result": (lambda x: np.sin(x > 2.0, dtype=np.int8), "dtype=int8, of which it"),
-    "division in integers": (lambda x: np.divide(x > 2.0, 1, dtype=int), "it makes float64"),
-    "absolute in complex": (lambda x: np.abs(x, dtype=complex), "it makes float64; pass"),
+    "dtype of no result": (
+        lambda x: np.sin(x > 2.0, dtype=np.int8),
+        "dtype=int8, which would give float16",
+    ),
+    "division in integers": (
+        lambda x: np.divide(x > 2.0, 1, dtype=int),
+        "which would give float64",
+    ),
+    "absolute in complex": (lambda x: np.abs(x, dtype=complex), "which would give float64; pass"),
     "mean in integers": (lambda x: np.mean(x, dtype=int), "dtype=int64 holds no fractions"),
     "std in truths": (lambda x: np.std(x, 1, bool, where=MASK), "dtype=bool holds no fractions"),
     "real var of complex": (

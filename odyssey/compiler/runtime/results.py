@@ -468,7 +468,7 @@ def _gradient_leaf(executable: Executable | LoweredProgram, variable: Any, leaf:
     left = [id(state.variable) for state in grads if state.update is not None]
     if type(leaf) is not ndarray or id(variable) not in left:
         raise NotCompilableError(
-            "it returns a gradient of an earlier call, or one that is no array"
+            "it returns a gradient of an earlier call, or one that is not an array"
         )
     count = sum(node is not None for node in executable.plan.outputs)
     at = count - len(left) + left.index(id(variable))
