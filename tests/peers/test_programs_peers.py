@@ -138,6 +138,7 @@ def by_jax(jax):
     return ByJax(jax)
 
 
+@pytest.mark.share(4)  # JAX compiles each program, in a second or two
 @pytest.mark.parametrize("chunk", range(8), ids=lambda k: f"programs from {k * PROGRAMS // 8}")
 def test_long_programs_have_jaxs_values_and_gradients(by_jax, chunk):
     seen = []
