@@ -152,8 +152,8 @@ def failing_step(make):
 STEPS = {
     "eager": (eager_step, 200, 5),
     "compiled": (compiled_step, 200, 5),
-    "eager, with failures between": (lambda: failing_step(eager_step), 80, 100),
-    "compiled, with failures between": (lambda: failing_step(compiled_step), 80, 100),
+    "eager, with failures between": (lambda: failing_step(eager_step), 200, 100),
+    "compiled, with failures between": (lambda: failing_step(compiled_step), 200, 100),
 }
 
 
