@@ -8,7 +8,16 @@ import numpy as np
 
 from odyssey.errors import DTypeError
 
-__all__ = ["Array", "Shape", "Spec", "fits_kind", "intern", "spec_of"]
+__all__ = [
+    "Array",
+    "Shape",
+    "Spec",
+    "fits_kind",
+    "intern",
+    "is_bfloat16",
+    "is_number_dtype",
+    "spec_of",
+]
 
 Shape = tuple[int, ...]
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -17,6 +26,16 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # emptied when full, so a spec may exist twice: identity proves equality, never inequality.
 _INTERNED: dict[tuple[Shape, np.dtype[Any]], Spec] = {}
 _LIMIT = 4096
+
+
+def is_bfloat16(dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype is bfloat16 of ml_dtypes, whose kind is that of structured arrays."""
+    return dtype.char == "E" and dtype.type.__module__ == "ml_dtypes" and dtype.name == "bfloat16"
+
+
+def is_number_dtype(dtype: np.dtype[Any]) -> bool:
+    """Return whether odyssey computes with numbers of a dtype."""
+    return dtype.kind in "biufc" or is_bfloat16(dtype)
 
 
 class Spec:
