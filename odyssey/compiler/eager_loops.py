@@ -28,6 +28,7 @@ from odyssey.compiler.machine.jit import unavailable_reason
 from odyssey.compiler.machine.state_locks import PROGRAM_LOCKS
 from odyssey.compiler.runtime.executable import RAN, Executable
 from odyssey.compiler.tracing.attempt import TraceAttempt
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.errors import NotDifferentiableError, OdysseyError, TapeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.graph.graph import Graph, Ref, Splat
@@ -400,7 +401,7 @@ def _without_constants(graph: Graph) -> tuple[Graph, dict[int, Any]]:
     code is generated for their values.
     """
     made = copy(graph)
-    lifted = {id: a for id, a in graph.constants.items() if a.ndim and a.dtype.kind in "fc"}
+    lifted = {id: a for id, a in graph.constants.items() if a.ndim and is_inexact(a.dtype)}
     made.constants = {id: a for id, a in graph.constants.items() if id not in lifted}
     made.inputs, made.instructions = list(graph.inputs), []
     for one in graph.instructions:
@@ -757,7 +758,7 @@ def _numpy_array(value: Any) -> Any:
 
 
 def _all_finite(arrays: Sequence[Any]) -> bool:
-    return all(a.dtype.kind not in "fc" or bool(np.isfinite(a).all()) for a in arrays)
+    return all(not is_inexact(a.dtype) or bool(np.isfinite(a).all()) for a in arrays)
 
 
 def _is_quiet() -> bool:

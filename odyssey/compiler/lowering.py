@@ -24,7 +24,8 @@ from odyssey.compiler.ir.nodes import (
     type_code,
 )
 from odyssey.compiler.llvm.scalar_programs import has_native_code
-from odyssey.compiler.llvm.types import PARTS
+from odyssey.compiler.llvm.types import HALVES, PARTS, dtype_of_code
+from odyssey.devices.half_dtypes import is_bfloat16, is_floating
 from odyssey.devices.ownership import is_uniform
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.graph.graph import Graph, Ref, ScalarInput, Splat
@@ -97,8 +98,7 @@ class Lowering:
 
     def symbol(self, node: Node) -> Symbol:
         """Return a node as a Symbol, the operand type of ops."""
-        dtype = np.dtype(bool if node.type == "b1" else node.type)
-        return Symbol(Spec(node.shape, dtype), self, node.id)
+        return Symbol(Spec(node.shape, dtype_of_code(node.type)), self, node.id)
 
     def node(self, value: Any) -> Node:
         """Return the node of a Symbol, or a constant node for an array or a number."""
@@ -143,7 +143,13 @@ class Lowering:
         if unsupported:
             self.host_calls.setdefault(row.name, f"{unsupported[0]} is not computed natively")
             return None
-        if any(spec.dtype.kind == "f" and not _can_hold(spec.dtype, specs) for spec in results):
+        wanted = results
+        if _has_bfloat16((*specs, *results)) and not _moves_elements(row):
+            # As in eager calls, an op computes in float32, and its results are rounded once.
+            values = [self._as_float32(v) for v in values]
+            specs = [_operand_spec(v) for v in values]
+            results = tuple([_float32_spec(spec) for spec in results])
+        if any(is_floating(spec.dtype) and not _can_hold(spec.dtype, specs) for spec in results):
             self.host_calls.setdefault(row.name, "a number is out of range for its dtype")
             return None
         static = self.static_shapes
@@ -179,7 +185,7 @@ class Lowering:
             self.host_calls.setdefault(row.name, why)
             return None
         outs = (out,) if row.pack_results is None else tuple(out)
-        pairs = zip(outs, results, strict=True)
+        pairs = zip(outs, wanted, strict=True)
         return [self._convert_result(row, self.node(o), spec) for o, spec in pairs]
 
     def _lower_by_row(self, row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
@@ -209,7 +215,7 @@ class Lowering:
         Operands without a derivative, such as class numbers, stay integers.
         """
         dtype = results[0].dtype
-        if dtype.kind != "f" or len(results) > 1:
+        if not is_floating(dtype) or len(results) > 1:
             return list(values)
         return [
             self.cast(v, dtype)
@@ -275,6 +281,12 @@ class Lowering:
         else:
             keeps_type = old[0] == type[0] == "f" and ITEM_SIZES[old] > ITEM_SIZES[type]
         return node if keeps_type else self.builder.convert(node, type)
+
+    def _as_float32(self, value: Any) -> Any:
+        """Convert an operand of bfloat16 to float32; return all else as it is."""
+        if not is_bfloat16(getattr(value, "dtype", _FLOAT32)):
+            return value
+        return self.symbol(self.builder.convert(self.node(value), "f4"))
 
     def _host_call(
         self, row: Row, values: Sequence[Any], options: tuple[Any, ...], results: tuple[Spec, ...]
@@ -423,7 +435,13 @@ class Lowering:
                 broadcast to the shape of ``x``.
         """
         nodes = [self.node(i) for i in indices]
-        return self.symbol(self.builder.scatter(how, self.node(base), self.node(x), nodes))
+        values = [self.node(base), self.node(x)]
+        if values[0].type == "f2b" and how in ("sum", "prod"):
+            wide = self.builder.scatter(
+                how, *[self.builder.convert(n, "f4") for n in values], nodes
+            )
+            return self.symbol(self.builder.convert(wide, "f2b"))
+        return self.symbol(self.builder.scatter(how, *values, nodes))
 
     # -------------------------------------------------------------- building: along axes
 
@@ -453,6 +471,9 @@ class Lowering:
                 raise DTypeError(f"{how}: no native code for complex numbers")
             sums = [self.reduce(how, p, axes, keepdims) for p in self._real_and_imaginary(x)]
             return self.elementwise(_complex_from_parts, *sums, dtype=node.type)
+        if node.type == "f2b" and how in ("sum", "prod"):
+            wide = self.reduce(how, self._as_float32(x), axes, keepdims)
+            return self.cast(wide, dtype_of_code("f2b"))
         result = self.builder.reduce(how, node, axes)
         if not keepdims:
             shape = [n for a, n in enumerate(node.shape) if a not in axes]
@@ -471,9 +492,9 @@ class Lowering:
     def matmul(self, a: Any, b: Any) -> Symbol:
         """Return matrix products of one floating or complex dtype; leading axes broadcast."""
         left, right = self.node(a), self.node(b)
-        if left.type == "f2":  # computed in float32, as NumPy does
+        if left.type in HALVES:  # computed in float32, as NumPy does
             result = self.builder.matmul(*(self.builder.convert(n, "f4") for n in (left, right)))
-            return self.symbol(self.builder.convert(result, "f2"))
+            return self.symbol(self.builder.convert(result, left.type))
         return self.symbol(self.builder.matmul(left, right))
 
     # -------------------------------------------------------------- building: LAPACK
@@ -566,6 +587,26 @@ class Lowering:
         program = scalar_program(scalar, 2, (), node.type)
         inputs = [node, self.builder.literal(number, node.type)]
         return self.symbol(self.builder.map(program, inputs, node.shape, "b1"))
+
+
+_FLOAT32 = np.dtype(np.float32)
+# What a row does with elements, where it computes nothing of them. Scatters that add compute in
+# float32 by themselves.
+_MOVES = frozenset(["view", "gather", "scatter", "assemble"])
+
+
+def _moves_elements(row: Row) -> bool:
+    """Return whether the lowering of a row moves elements and keeps their bits."""
+    return row.lowering is not None and row.primitive in _MOVES
+
+
+def _has_bfloat16(specs: Sequence[Any]) -> bool:
+    return any(isinstance(s, Spec) and is_bfloat16(s.dtype) for s in specs)
+
+
+def _float32_spec(spec: Spec) -> Spec:
+    """Return a spec with float32 instead of bfloat16."""
+    return Spec(spec.shape, _FLOAT32) if is_bfloat16(spec.dtype) else spec
 
 
 _DOUBLES = {"f4": "f8", "f8": "f8", "c8": "c16", "c16": "c16"}

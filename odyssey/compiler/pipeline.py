@@ -20,6 +20,7 @@ import numpy as np
 
 from odyssey.compiler.codegen.module import Module, generate_code
 from odyssey.compiler.ir.nodes import Node
+from odyssey.compiler.llvm.types import dtype_of_code
 from odyssey.compiler.lowering import Lowered, lower
 from odyssey.compiler.machine.blas import blas_addresses
 from odyssey.compiler.native_dispatch.scalar_inputs import ScalarInputs
@@ -114,7 +115,7 @@ def output_specs(plan_: Plan) -> list[tuple[Shape, np.dtype[Any]]]:
     """Return shapes and dtypes of the outputs that a program writes."""
     written = [plan_.outputs[k] for k in plan_.written_outputs()]
     return [
-        (tuple(map(int, node.shape)), np.dtype(node.type if node.type != "b1" else bool))
+        (tuple(map(int, node.shape)), dtype_of_code(node.type))
         for node in written
         if node is not None
     ]

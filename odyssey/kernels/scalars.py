@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.half_dtypes import is_bfloat16, is_half
 from odyssey.errors import DTypeError
 
 __all__ = [
@@ -234,8 +235,11 @@ class _Typed:
     def __init__(self, program: Program) -> None:
         self._program = program
         self.kind = "i" if program.dtype.kind in "iu" else program.dtype.kind
+        if is_half(program.dtype):
+            self.kind = "f"
         if self.kind in "fc":
-            limits = np.finfo(program.dtype)
+            # A scalar of bfloat16 computes in float32.
+            limits = np.finfo(np.float32 if is_bfloat16(program.dtype) else program.dtype)
             self.eps, self.tiny = float(limits.eps), float(limits.tiny)
             self.max = float(limits.max)
         else:

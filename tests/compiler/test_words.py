@@ -118,8 +118,9 @@ def test_shifts_by_known_numbers_are_numpys(by):
 
 def test_two_types_meet_in_that_of_numpy():
     code = FunctionBuilder()
-    for x in TYPES[:-1]:
-        for y in TYPES[:-1]:
+    of_numpy = [kind for kind in TYPES[:-1] if kind != "f2b"]
+    for x in of_numpy:
+        for y in of_numpy:
             if x == y == "b1":
                 continue
             found = LLVMValue(code, x, "%x") + LLVMValue(code, y, "%y")

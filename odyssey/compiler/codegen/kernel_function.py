@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from odyssey.compiler.ir.nodes import ITEM_SIZES, Node
 from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
 from odyssey.compiler.llvm.scalar_programs import emit_scalar_program
-from odyssey.compiler.llvm.types import LLVM, MEMORY
+from odyssey.compiler.llvm.types import HALVES, LLVM, MEMORY
 from odyssey.compiler.schedule.buffer_assignment import Buffer, Plan
 from odyssey.compiler.schedule.fusion import Kernel
 from odyssey.compiler.symbolic.dims import SymbolicDim, mark_derived
@@ -187,7 +187,7 @@ class KernelFunction:
 
     def shared_alloca(self, type: str, count: int) -> str:
         """Allocate locals that blocks see too, for ``store_local``."""
-        assert type != "f2", "float16 has a smaller stride in memory than as a local"
+        assert type not in HALVES, "halves have a smaller stride in memory than as locals"
         self._shared_types.append(f"[{count} x {LLVM[type]}], align 64")
         return f"%s{len(self._shared_types) - 1}"
 

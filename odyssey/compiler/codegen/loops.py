@@ -20,10 +20,10 @@ from functools import partial
 import numpy as np
 
 from odyssey.compiler.codegen.kernel_function import KernelFunction
-from odyssey.compiler.ir.nodes import Node, random_access_inputs
+from odyssey.compiler.ir.nodes import ITEM_SIZES, Node, random_access_inputs
 from odyssey.compiler.ir.views import View
 from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
-from odyssey.compiler.llvm.types import FLOATING, LLVM, SUFFIXES
+from odyssey.compiler.llvm.types import FLOATING, HALVES, LLVM, SUFFIXES
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.compiler.schedule.fusion import Kernel, is_expensive, loop_levels, loop_role
 from odyssey.compiler.schedule.work_partition import (
@@ -230,7 +230,7 @@ class LoopNest(KernelFunction):
         """Return the type in which a full reduction accumulates."""
         if n.detail[0] == "sum" and n.type in FLOATING:
             return "f8"
-        return "f4" if n.type == "f2" else n.type
+        return "f4" if n.type in HALVES else n.type
 
     def _initialize_outputs(self) -> None:
         """Fill reductions over rows with their identity element; copy the base of scatters."""
@@ -494,7 +494,7 @@ class LoopNest(KernelFunction):
             (n, accumulators[n.id]) for n in roots if n.id in accumulators and _is_rounded_sum(n)
         ]
         pairwise: dict[int, LLVMValue] = {}
-        size = SUM_BYTES // max((np.dtype(n.type).itemsize for n, _ in sums), default=1)
+        size = SUM_BYTES // max((ITEM_SIZES[n.type] for n, _ in sums), default=1)
         long = length > size if isinstance(length, int) else self._row_start is not None
         if sums and long:
             pairwise = self._emit_sums_of_sums(size, length, sums, emit_body)
@@ -690,13 +690,14 @@ def _combine(
         flags = "" if strictly else " reassoc"
         if how == "prod" and not strictly:
             b = _hide_factors(code, b)
-        return code.op(a.type, f"{word}{flags} {LLVM[a.type]} {a.text}, {b.text}")
+        total = code.op(a.type, f"{word}{flags} {LLVM[a.type]} {a.text}, {b.text}")
+        return code.rounded(total) if a.type == "f2b" else total  # a store of bfloat16 cuts
     if how in ("sum", "prod"):
         return a + b if how == "sum" else a * b
     if how in ("any", "all"):
         return a | b if how == "any" else a & b
     if a.type in FLOATING:
-        # float16 needs no rounding here.
+        # Half precision needs no rounding here.
         extreme = partial(code.call, a.type, f"llvm.{how}imum.{SUFFIXES[a.type]}")
         if hidden:
             b = extreme(b, _opaque(code, _identity_element(code, how, a.type)))

@@ -28,6 +28,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from odyssey.compiler.ir.views import View
+from odyssey.compiler.llvm.types import dtype_of_code
+from odyssey.devices.half_dtypes import is_bfloat16
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels.scalars import Program, Term, program
 from odyssey.spec import Shape
@@ -53,6 +55,7 @@ __all__ = [
 
 ITEM_SIZES = {
     "f2": 2,
+    "f2b": 2,
     "f4": 4,
     "f8": 8,
     "c8": 8,
@@ -64,8 +67,9 @@ ITEM_SIZES = {
 
 
 def type_code(dtype: DTypeLike) -> str:
-    """Return the type code of a dtype: kind and bytes, as in ``f8``."""
-    return np.dtype(dtype).str[1:]
+    """Return the type code of a dtype: kind and bytes, as in ``f8``; ``f2b`` for bfloat16."""
+    dtype = np.dtype(dtype)
+    return "f2b" if is_bfloat16(dtype) else dtype.str[1:]
 
 
 class ScalarProgram(NamedTuple):
@@ -79,7 +83,7 @@ class ScalarProgram(NamedTuple):
 def _cached_program(
     scalar: Any, arity: int, options: tuple[Any, ...], text: str, type: str
 ) -> ScalarProgram:
-    body = program(scalar, arity, options, np.dtype(type if type != "b1" else bool))
+    body = program(scalar, arity, options, dtype_of_code(type))
     return ScalarProgram(body, f"{type} {body.python_source('scalar')}")
 
 
@@ -235,7 +239,7 @@ class IRBuilder:
 
     def literal(self, value: Any, type: str) -> Node:
         """Return a number of a type."""
-        value = np.dtype(type if type != "b1" else bool).type(value)
+        value = dtype_of_code(type).type(value)
         return self.make_node("number", (), (), type, value.tobytes(), value)
 
     def index(self, shape: Shape, axis: int) -> Node:
@@ -274,9 +278,24 @@ class IRBuilder:
         if x.type == type:
             return x
         if x.kind == "number":
-            return self.literal(_astype(x.payload, type if type != "b1" else bool), type)
+            return self.literal(_astype(x.payload, dtype_of_code(type)), type)
+        source = self._before_widening(x) if type == "f2b" else None
+        if source is not None:
+            return source
         computed = x.type if type == "b1" else type
         return self.map(scalar_program(_identity, 1, (), computed), [x], x.shape, type)
+
+    def _before_widening(self, x: Node) -> Node | None:
+        """Return the bfloat16 node that a float32 node is converted from, with the same views."""
+        if x.kind == "view":
+            source = self._before_widening(x.inputs[0])
+            if source is None:
+                return None
+            return self.make_node("view", [source], x.shape, source.type, x.detail, x.payload)
+        if x.kind != "map" or x.type != "f4" or x.inputs[0].type != "f2b":
+            return None
+        is_conversion = x.detail == scalar_program(_identity, 1, (), "f4").key
+        return x.inputs[0] if is_conversion and x.inputs[0].shape == x.shape else None
 
     def copy(self, x: Node, owner: Any = None) -> Node:
         """Copy elements to memory of their own; a separate copy for each ``owner``."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from odyssey.compiler.llvm import complex
-from odyssey.compiler.llvm.types import FLOATING, LLVM, PARTS, SUFFIXES
+from odyssey.compiler.llvm.types import FLOATING, HALVES, LLVM, PARTS, SUFFIXES
 from odyssey.errors import DTypeError
 from odyssey.floating_point_errors import ignore_fp_errors
 
@@ -100,9 +100,9 @@ def floor_divmod(x: Value, y: Value) -> tuple[Value, Value]:
     _refuse_complex("floordiv, mod", x)
     if x.type == "b1":
         raise DTypeError("floordiv, mod: truth values have none here; cast them to integers first")
-    if x.type == "f2":
+    if x.type in HALVES:
         wide = floor_divmod(x.code.cast(x, "f4"), x.code.cast(y, "f4"))
-        return x.code.cast(wide[0], "f2"), x.code.cast(wide[1], "f2")
+        return x.code.cast(wide[0], x.type), x.code.cast(wide[1], x.type)
     return _floating_divmod(x, y) if x.type in FLOATING else _integer_divmod(x, y)
 
 
@@ -150,8 +150,8 @@ def power(x: Value, y: Value) -> Value:
     if x.type in PARTS:
         return complex.complex_power(x, y)
     code, exponent = x.code, y.number
-    if x.type == "f2":
-        return code.cast(power(code.cast(x, "f4"), code.cast(y, "f4")), "f2")
+    if x.type in HALVES:
+        return code.cast(power(code.cast(x, "f4"), code.cast(y, "f4")), x.type)
     if x.type not in FLOATING:
         if x.type == "b1" or exponent is None or exponent < 0:
             raise DTypeError(

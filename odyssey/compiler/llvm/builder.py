@@ -9,8 +9,9 @@ on it appends instructions::
 
 Types have the letters that NumPy gives them, see ``types``. Arithmetic is NumPy's to the bit:
 nothing raises, integers wrap, integer division rounds towards minus infinity, and division by zero
-gives zero. Half precision, ``f2``, is in a register as a float32 whose value is one of float16:
-every result is rounded to it. A complex number is a pair, in a register and in memory.
+gives zero. Half precision, ``f2`` and ``f2b``, is in a register as a float32 whose value is one of
+float16 or bfloat16: every result is rounded to it. A complex number is a pair, in a register and in
+memory.
 """
 
 from __future__ import annotations
@@ -21,13 +22,24 @@ from typing import Any
 import numpy as np
 
 from odyssey.compiler.llvm import arithmetic
+from odyssey.compiler.llvm.bfloat16 import load_bfloat16, round_to_bfloat16, store_bfloat16
 from odyssey.compiler.llvm.complex import (
     complex_component,
     complex_constant,
     imaginary_address,
     make_complex,
 )
-from odyssey.compiler.llvm.types import FLOATING, LLVM, MEMORY, PARTS, SUFFIXES, type_code
+from odyssey.compiler.llvm.types import (
+    FLOATING,
+    HALVES,
+    LLVM,
+    MEMORY,
+    PARTS,
+    SUFFIXES,
+    common_type,
+    dtype_of_code,
+    type_code,
+)
 from odyssey.floating_point_errors import ignore_fp_errors
 
 __all__ = ["FunctionBuilder", "LLVMValue", "promote"]
@@ -35,7 +47,7 @@ __all__ = ["FunctionBuilder", "LLVMValue", "promote"]
 
 @ignore_fp_errors()
 def _rounded(type: str, value: Any) -> float:
-    return float(np.dtype(type).type(value))
+    return float(dtype_of_code(type).type(value))
 
 
 class FunctionBuilder:
@@ -94,6 +106,9 @@ class FunctionBuilder:
         value = self.op(type, f"load {MEMORY[type]}, ptr {pointer}{notes}")
         if type == "b1":
             return self.op(type, f"icmp ne i8 {value.text}, 0")
+        if type == "f2b":
+            extended: LLVMValue = load_bfloat16(self, value.text)
+            return extended
         return self.op(type, f"fpext half {value.text} to float") if type == "f2" else value
 
     def store(self, word: LLVMValue, pointer: str, notes: str = "") -> None:
@@ -107,6 +122,8 @@ class FunctionBuilder:
             text = self.op("u1", f"zext i1 {text} to i8").text
         if word.type == "f2":
             text = self.op("f2", f"fptrunc float {text} to half").text
+        if word.type == "f2b":
+            text = store_bfloat16(self, text)
         self.line(f"store {MEMORY[word.type]} {text}, ptr {pointer}{notes}")
 
     def pair(self, type: str, real: LLVMValue, imaginary: LLVMValue) -> LLVMValue:
@@ -172,18 +189,20 @@ class FunctionBuilder:
 
     def _to_floating(self, word: LLVMValue, type: str) -> LLVMValue:
         source = word.type
-        if source == "f2" and type == "f4":
+        if source in HALVES and type == "f4":
             return LLVMValue(self, type, word.text)
         if source not in FLOATING:
             value = self._convert("sitofp" if source[0] == "i" else "uitofp", word, type)
         elif type == "f8":
             value = self._convert("fpext", word, type)
-        elif source == "f4":
+        elif source == "f4" or source in HALVES:
             value = LLVMValue(self, type, word.text)
         else:
             value = self._convert("fptrunc", word, "f4")
             if type == "f2":
-                value = LLVMValue(self, type, self._round_to_odd(value, word).text)
+                value = self._round_to_odd(value, word)
+            # As in ml_dtypes, float64 is rounded to float32 first, and then to bfloat16.
+            value = LLVMValue(self, type, value.text)
         return self.rounded(value)
 
     def _round_to_odd(self, nearest: LLVMValue, exact: LLVMValue) -> LLVMValue:
@@ -199,13 +218,17 @@ class FunctionBuilder:
         return self.bitcast(bits | self.cast(inexact, "i4"), "f4")
 
     def rounded(self, word: LLVMValue) -> LLVMValue:
-        """Round a value of type ``f2`` to half precision; return others unchanged."""
-        if word.type != "f2":
+        """Round a value of type ``f2`` or ``f2b`` to half precision; return others unchanged."""
+        if word.type not in HALVES:
             return word
+        if word.type == "f2b":
+            rounded: LLVMValue = round_to_bfloat16(word)
+            return rounded
         half = self.op("f2", f"fptrunc float {word.text} to half")
         return self.op("f2", f"fpext half {half.text} to float")
 
     def _to_integer(self, word: LLVMValue, type: str) -> LLVMValue:
+        word = self.cast(word, "f4") if word.type == "f2b" else word
         if type == "u8":
             end = self.const(word.type, 2.0**63)
             above = word >= end
@@ -395,7 +418,7 @@ def promote(code: FunctionBuilder, x: Any, y: Any) -> tuple[LLVMValue, LLVMValue
     if not isinstance(y, LLVMValue):
         kind = x.type
         if isinstance(y, (complex, np.complexfloating)) and kind not in PARTS:
-            kind = "c8" if kind in ("f2", "f4") else "c16"
+            kind = "c8" if kind in (*HALVES, "f4") else "c16"
         elif isinstance(y, (float, np.floating)) and kind not in (*FLOATING, *PARTS):
             kind = "f8"
         elif kind == "b1" and not isinstance(y, (bool, np.bool_)):
@@ -403,5 +426,5 @@ def promote(code: FunctionBuilder, x: Any, y: Any) -> tuple[LLVMValue, LLVMValue
         return code.cast(x, kind), code.const(kind, y)
     if x.type == y.type:
         return x, y
-    kind = type_code(np.result_type(x.type, y.type))
+    kind = common_type(x.type, y.type)
     return code.cast(x, kind), code.cast(y, kind)

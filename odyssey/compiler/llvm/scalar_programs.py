@@ -11,14 +11,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-import numpy as np
-
 from odyssey.compiler.llvm.arithmetic import absolute, power
 from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
 from odyssey.compiler.llvm.complex import COMPLEX_FUNCTIONS
 from odyssey.compiler.llvm.declarations import LIBM
 from odyssey.compiler.llvm.elementary import formula_symbol
-from odyssey.compiler.llvm.types import FLOATING, PARTS, type_code
+from odyssey.compiler.llvm.types import FLOATING, HALVES, PARTS, common_type, type_code
 from odyssey.errors import DTypeError
 from odyssey.kernels.scalars import Program, Term
 
@@ -92,12 +90,11 @@ def emit_scalar_program(
 
 def _cast_input(code: FunctionBuilder, kind: str, word: LLVMValue) -> LLVMValue:
     if kind in PARTS or word.type in PARTS:
-        own = bool if word.type == "b1" else word.type
-        return code.cast(word, type_code(np.result_type(own, bool if kind == "b1" else kind)))
+        return code.cast(word, common_type(word.type, kind))
     if word.type in FLOATING and kind not in FLOATING:
         return word
     if kind not in FLOATING or word.type in FLOATING:
-        wide = type_code(np.result_type(word.type, kind))
+        wide = common_type(word.type, kind)
         # NumPy promotes uint64 and signed integers to float64, which rounds: keep their bits.
         kind = wide if (wide in FLOATING) == (kind in FLOATING) else kind
     return code.cast(word, kind)
@@ -134,7 +131,7 @@ def call_math(code: FunctionBuilder, name: str, *words: LLVMValue) -> LLVMValue:
         DTypeError: there is no native code for this name, or for complex numbers; or it is a power
             of integers, see ``power``.
     """
-    kind = type_code(np.result_type(*[w.type for w in words]))
+    kind = common_type(*[w.type for w in words])
     if kind in PARTS:
         if name == "pow":
             base, exponent = [code.cast(w, kind) for w in words]
@@ -146,9 +143,9 @@ def call_math(code: FunctionBuilder, name: str, *words: LLVMValue) -> LLVMValue:
     if kind not in FLOATING and name in _INTEGER_FUNCTIONS:
         integer: LLVMValue = _INTEGER_FUNCTIONS[name](*[code.cast(w, kind) for w in words])
         return integer
-    if kind == "f2":
+    if kind in HALVES:
         wide = call_math(code, name, *[code.cast(w, "f4") for w in words])
-        return code.cast(wide, "f2")
+        return code.cast(wide, kind)
     kind = kind if kind in FLOATING else "f8"
     operands = [code.cast(w, kind) for w in words]
     if name == "pow":

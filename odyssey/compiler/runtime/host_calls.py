@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.compiler.ir.nodes import Node
+from odyssey.compiler.llvm.types import dtype_of_code
 from odyssey.compiler.lowering import Call
 from odyssey.compiler.runtime.control_flow import host_call_kernel, subprograms_of
 from odyssey.compiler.schedule.buffer_assignment import Plan
@@ -169,7 +170,7 @@ class _NumpyView:
         buffer = home.buffer
         key = ("arena", 0) if buffer.kind == "arena" else (buffer.kind, buffer.index)
         self._slot = executable.module.slots.get(key, 0)
-        dtype = np.dtype(bool if node.type == "b1" else node.type)
+        dtype = dtype_of_code(node.type)
         # Symbolic dimensions have the sizes of this call.
         shape, each = tuple(map(int, home.view.shape)), list(map(int, home.view.strides))
         begin = buffer.offset if buffer.kind == "arena" else 0

@@ -34,6 +34,7 @@ from odyssey.compiler.result_aliases import (
 from odyssey.compiler.runtime.executable import Executable
 from odyssey.compiler.tracing.snapshot import PythonEffect
 from odyssey.devices.commit import run_all
+from odyssey.devices.half_dtypes import is_floating
 from odyssey.devices.ownership import owner_of
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph, Ref, Splat
@@ -480,7 +481,7 @@ def _identity(array: Any) -> Any:
 
 
 def _is_real_number(symbol: Any) -> bool:
-    return isinstance(symbol, Symbol) and symbol.dtype.kind == "f" and not symbol.shape
+    return isinstance(symbol, Symbol) and is_floating(symbol.dtype) and not symbol.shape
 
 
 def _output_leaf(leaf: Any, at: int, symbol: Any) -> ResultLeaf:
