@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         stop_gradient,
         value_and_grad,
         vjp,
+        vmap,
         while_loop,
     )
     from odyssey.tree_summary import summary
@@ -92,6 +93,7 @@ __all__ = [
     "tree",
     "value_and_grad",
     "vjp",
+    "vmap",
     "while_loop",
 ]
 __all__ += losses.__all__
@@ -111,7 +113,7 @@ _ROOMS = {
     "testing": "",
     "transforms": """
         checkpoint cond custom_vjp grad hessian hvp jacobian jvp scan stop_gradient value_and_grad
-        vjp while_loop
+        vjp vmap while_loop
     """,
     "tree_summary": "summary",
 }

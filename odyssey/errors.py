@@ -27,6 +27,7 @@ __all__ = [
     "UnknownOpError",
     "UnreachedError",
     "UntrackedError",
+    "VmapWarning",
     "WideningWarning",
 ]
 
@@ -107,6 +108,10 @@ class CompileWarning(UserWarning):
 
 class IndependentWarning(UserWarning):
     """The result of a function depends on nothing of what it is differentiated with respect to."""
+
+
+class VmapWarning(UserWarning):
+    """An op without a batch rule is called once for each example by ``vmap``."""
 
 
 class WideningWarning(UserWarning):

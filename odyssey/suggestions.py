@@ -140,7 +140,6 @@ _PARAMETERS = "od.Variable(data, requires_grad=True)"
 
 MISSING_NAMES = {
     "odyssey": {
-        "vmap": "write ops, which take arrays with leading axes, or od.scan over examples",
         "manual_seed": "write od.seed(number), or pass rng=od.Generator(number)",
         "set_seed": "write od.seed(number), or pass rng=od.Generator(number)",
         "tensor": "write od.Variable(data)",

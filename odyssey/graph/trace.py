@@ -39,7 +39,7 @@ from odyssey.table.call import run
 from odyssey.table.canonical_options import plain_options
 from odyssey.table.protocols import Recording
 from odyssey.table.scope import Boundary, enter_scope
-from odyssey.table.store import MEMORY, set_store, store
+from odyssey.table.store import MEMORY, is_within, set_store, store
 from odyssey.table.value import (
     CONSTANT,
     NUMBERS,
@@ -61,7 +61,7 @@ from odyssey.tree_objects import READ_OBJECTS, no_attributes
 from odyssey.variable import Variable
 from odyssey.variable.numpy_calls import call_ufunc
 
-__all__ = ["Trace", "TracedArray"]
+__all__ = ["Trace", "TracedArray", "nest_operand"]
 
 
 class Trace:
@@ -85,6 +85,9 @@ class Trace:
         read_objects: The plain objects that were read as trees, with all their attributes.
         value_dependent: Returns the positions of the operands of a call whose values its row needs.
     """
+
+    outer = None
+    traces = True
 
     def __init__(self) -> None:
         self.graph = Graph()
@@ -300,7 +303,9 @@ class Trace:
         Returns:
             The result, or the packed results of an op that has several.
         """
-        if store() is not self:
+        if (here := store()) is not self:
+            if is_within(here, self):
+                return here.emit(row, values, options)  # type: ignore[attr-defined]
             raise TapeError(
                 f"{row.name}: an operand belongs to a trace that has ended; return it from "
                 "the compiled function, or keep it in a Variable, by assign"
@@ -329,20 +334,8 @@ class Trace:
         return ufunc(*[concrete(one, f"np.{ufunc.__name__} reads its value") for one in inputs])
 
     def nest_operand(self, nest: Any) -> Any:
-        """Return a list or tuple operand as one value if values of the graph are in it.
-
-        Its dtype is that of ``np.asarray``, in which Python's numbers are not weak. Nests that an
-        eager call refuses, as with a Variable whose gradient would be lost, are returned unchanged.
-        """
-        items = leaves(nest, no_attributes)
-        variables = [item for item in items if isinstance(item, Value)]
-        if not any(isinstance(item, Symbol) for item in items) and not variables:
-            return nest
-        return (
-            array(map_tree(_element, nest, rule=no_attributes))
-            if all(map(is_constant, variables))
-            else nest
-        )
+        """Return a list or tuple operand as one value if values of the graph are in it."""
+        return nest_operand(nest)
 
     def eager_class(self, symbol: TracedArray) -> Any:
         """Return the class that a value will have in an eager run."""
@@ -606,13 +599,32 @@ class Trace:
         if not self.is_own(value):
             self.only_eagerly(f"{who} reads the values of {self._labels.label(value)}")
 
-    def check_inside(self, recording: Recording) -> None:
+    def localize(self, operands: Sequence[Any]) -> Sequence[Any]:
+        """Return the operands unchanged."""
+        return operands
+
+    def records_on(self, recording: Recording) -> bool:
+        """Return True; raise TapeError for a recording that was made before the trace."""
+        self.check_sweep(recording)
+        return True
+
+    def check_sweep(self, recording: Recording) -> None:
         """Raise TapeError for a recording that was made before the trace."""
         if not recording.traced:
             raise TapeError(
                 "while a graph is traced, a tape that was opened before would record or be swept; "
                 "lower the function where that tape is not enabled"
             )
+
+    def detached(self, value: Any) -> Any:
+        """Return the data unchanged: a Symbol has no gradient."""
+        return value
+
+    def replace_state(self, state: Any, update: Callable[[Any], Any]) -> Any:
+        """Record the new state of a generator; return that of before."""
+        before = self.copied(state)
+        self.write(state, update(before))
+        return before
 
     def _refuse_written(self, variable: Any) -> None:
         """Note a write to an argument, which is no state; raise TapeError within a subgraph."""
@@ -624,6 +636,21 @@ class Trace:
                 f"a step of a loop, or a branch, writes to {variable!r}, which a graph cannot do; "
                 "return the new value from it, and assign it outside"
             )
+
+
+def nest_operand(nest: Any) -> Any:
+    """Return a list or tuple operand as one value if Symbols or Variables are in it.
+
+    Its dtype is that of ``np.asarray``, in which Python's numbers are not weak. Nests that an
+    eager call refuses, as with a Variable whose gradient would be lost, are returned unchanged.
+    """
+    items = leaves(nest, no_attributes)
+    variables = [item for item in items if isinstance(item, Value)]
+    if not any(isinstance(item, Symbol) for item in items) and not variables:
+        return nest
+    if not all(map(is_constant, variables)):
+        return nest
+    return array(map_tree(_element, nest, rule=no_attributes))
 
 
 def _element(item: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from odyssey.checks import STUMBLES, describe_type, hides_frame
 from odyssey.devices.arrays import NATIVE, ForeignContainerError, as_array, takes_precedence
 from odyssey.devices.ownership import is_shared, read_only_view
-from odyssey.errors import DTypeError
+from odyssey.errors import DTypeError, TapeError
 from odyssey.spec import Spec, spec_of
 from odyssey.table.multi_output import MultiOutputSpec
 from odyssey.table.protocols import Recording
@@ -70,6 +70,8 @@ def general(
     """
     __tracebackhide__ = hides_frame
     kind, here = None, store()
+    if here is not MEMORY:
+        operands = here.localize(operands)
     values = []
     for k, operand in enumerate(operands):
         if isinstance(operand, Value):
@@ -87,8 +89,13 @@ def general(
     if recording is None or isinstance(recording, Mark):
         data = run(row, values, options)
         return _make_unrecorded(row, kind, operands, data, paused=recording is not None)
-    if here is not MEMORY:
-        here.check_inside(recording)
+    if here is not MEMORY and not here.records_on(recording):
+        if tape is not None:
+            raise TapeError(
+                f"{row.name}: tape= is a tape from outside of vmap, which records no single "
+                "examples; enter it around the call of vmap"
+            )
+        return _make_unrecorded(row, kind, operands, run(row, values, options), paused=False)
     inputs, specs = [], []
     for operand, value in zip(operands, values, strict=True):
         known = isinstance(operand, Value)

@@ -31,6 +31,7 @@ from odyssey.kernels.sizes import SIZES
 from odyssey.spec import Spec
 from odyssey.table import fast_calls
 from odyssey.table.array_rules import make_array_pullbacks
+from odyssey.table.batch import BATCH_RULES
 from odyssey.table.call import general, general_caller, general_operator
 from odyssey.table.kernel_selection import Kernel, scalar_loop, select_by_size
 from odyssey.table.multi_output import MultiOutput
@@ -96,6 +97,7 @@ def op(
     bunches: bool = False,
     vjp: Mapping[str, Rule | None] | None = None,
     jvp: Mapping[str, Rule] | None = None,
+    vmap: Callable[..., Any] | str | None = None,
     elementwise: bool = False,
     keeps_dtype: bool | None = None,
     linear: bool = False,
@@ -143,6 +145,12 @@ def op(
             maps to None, is not differentiable, and asking for its gradient raises.
         jvp: For each array its forward rule ``rule(t, ...)``, which may ask only for what the
             reverse rule asks for. Derived for elementwise and linear ops.
+        vmap: How ``od.vmap`` runs the op on a batch of examples: ``"leading"`` if operands may have
+            further axes in front, all of them or one operand alone; ``"along"`` if the op works
+            along its option ``axis``; ``"loop"`` for one call an example; or a batch rule
+            ``vmap(batch, *arrays, *options)``, which returns the result with the batch on axis 0,
+            see ``Batch``. Derived for elementwise ops and for those with a decomposition; others
+            loop, and warn once.
         elementwise: The op works element by element on broadcast operands, so the reverse rule,
             which multiplies by the derivative, is the forward rule as well.
         keeps_dtype: The result of floating operands has their dtype; defaults to ``elementwise``.
@@ -333,6 +341,8 @@ def _check_declaration(reference: Any, given: Mapping[str, Any]) -> None:
             with_rules.append(name)
         else:
             check_flag(who, name, given[name])
+    if given["vmap"] is not None and given["vmap"] not in BATCH_RULES:
+        check_callable(f"{who}: vmap", given["vmap"])
     if given["keeps_dtype"] is not None:
         check_flag(who, "keeps_dtype", given["keeps_dtype"])
     for name in (
@@ -478,7 +488,7 @@ def read_selection_rules(
 
 _FACTS = (
     *("scalar", "decomposition", "primitive", "lowering"),
-    *("requires", "raises", "has_side_effect", "kernels"),
+    *("requires", "raises", "has_side_effect", "kernels", "vmap"),
 )
 
 PRIMITIVES = (
@@ -517,9 +527,13 @@ def read_meaning(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the declared facts about a row, checked against its arrays and options."""
     facts = {name: given[name] for name in _FACTS}
     names = [*layout.arrays, *layout.options]
-    for what in ("scalar", "decomposition", "lowering", "requires"):
-        if given[what] is not None and not _is_variadic_function(given[what]):
-            found = _parameter_names(given[what])[what == "lowering" :]
+    if given["vmap"] == "along" and "axis" not in layout.options:
+        raise OdysseyError(
+            f"op {layout.name}: vmap='along' needs an option named axis; write a batch rule"
+        )
+    for what in ("scalar", "decomposition", "lowering", "requires", "vmap"):
+        if callable(given[what]) and not _is_variadic_function(given[what]):
+            found = _parameter_names(given[what])[what in ("lowering", "vmap") :]
             if found != names:
                 raise OdysseyError(
                     f"op {layout.name}: {what} takes ({', '.join(found)}); it must take the row's "

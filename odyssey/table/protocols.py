@@ -17,7 +17,7 @@ class Recording(Protocol):
         mark: A number that no other recording has; a leaf bears it that was taken up here.
         on: How many of its tapes record now.
         dead: Why it is empty, or nothing.
-        traced: Whether it was begun in another store than memory.
+        traced: The store that it was begun in; None if that is memory.
         outer_values: Values of other recordings that were used here, by id; None where they are
             refused.
         nodes: In order of recording.
@@ -28,7 +28,7 @@ class Recording(Protocol):
     mark: int
     on: int
     dead: str
-    traced: bool
+    traced: Any
     outer_values: Any
     nodes: list[Any]
 

@@ -154,6 +154,7 @@ class Row:
         "ufunc",
         "unrolled_arity",
         "vjp",
+        "vmap",
         "with_arity",
         "with_residual",
         "with_residuals",
@@ -171,6 +172,7 @@ class Row:
         needs: Sequence[frozenset[str]] | None = None,
         vjp: Mapping[str, Rule | None] | None = None,
         jvp: Mapping[str, Rule | None] | None = None,
+        vmap: Callable[..., Any] | str | None = None,
         selection_pullbacks: Sequence[Rule | None] | None = None,
         selection_pushforwards: Sequence[Rule | None] | None = None,
         elementwise: bool = False,
@@ -239,7 +241,7 @@ class Row:
         self.keeps_dtype = keeps_dtype  # floating operands of one spec give a result of that spec
         self.has_poles, self.foreign = has_poles, foreign
         self.propagate_selection = propagate_selection
-        self.vjp, self.jvp = dict(vjp or {}), dict(jvp or {})
+        self.vjp, self.jvp, self.vmap = dict(vjp or {}), dict(jvp or {}), vmap
         self.needs = tuple(needs or [frozenset()] * count)
         self.pullbacks = tuple(pullbacks)
         self.array_pullbacks = self.pullbacks  # on plain arrays; publish() puts array rules here

@@ -7,7 +7,7 @@ need not know of a trace. Their fast paths for plain arrays are taken if ``store
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -37,6 +37,7 @@ __all__ = [
     "MEMORY",
     "Memory",
     "Store",
+    "is_within",
     "numbers_of",
     "operand_of",
     "refuse_locked",
@@ -46,7 +47,15 @@ __all__ = [
 
 
 class Store(Protocol):
-    """Interface to the data and gradients of Variables."""
+    """Interface to the data and gradients of Variables.
+
+    Attributes:
+        outer: The store around this one, which it computes in; None if there is none.
+        traces: Whether ops are recorded in a graph, to be run later.
+    """
+
+    outer: Any
+    traces: bool
 
     def read(self, value: Any) -> Any:
         """Return the data of a Variable: an array that is not written to, or a Symbol."""
@@ -95,8 +104,20 @@ class Store(Protocol):
     def only_eagerly(self, why: str) -> None:
         """Note that this code must always run eagerly, with the reason."""
 
-    def check_inside(self, recording: Recording) -> None:
-        """Raise if a recording cannot take values that are computed here."""
+    def localize(self, operands: Sequence[Any]) -> Sequence[Any]:
+        """Return operands of an op, without Variables of recordings that end at this store."""
+
+    def records_on(self, recording: Recording) -> bool:
+        """Return whether values that are computed here are recorded there; raise if they must."""
+
+    def check_sweep(self, recording: Recording) -> None:
+        """Raise if a recording cannot be swept with cotangents that are computed here."""
+
+    def detached(self, value: Any) -> Any:
+        """Return data of a Variable without the gradients that flow outside of this store."""
+
+    def replace_state(self, state: Any, update: Callable[[Any], Any]) -> Any:
+        """Set the data of a generator's state to ``update(data)``; return those of before."""
 
     def defer_step(self, schedule: Any) -> bool:
         """Step a schedule at the end of the run, if possible; return whether it will."""
@@ -110,6 +131,9 @@ class Store(Protocol):
 
 class Memory:
     """Data and gradients in arrays: the store of all programs that run eagerly."""
+
+    outer = None
+    traces = False
 
     def read(self, value: Value) -> Any:
         """Return a read-only snapshot; for a constant the array that was passed in.
@@ -231,8 +255,26 @@ class Memory:
     def only_eagerly(self, why: str) -> None:
         """Do nothing: this is eager execution."""
 
-    def check_inside(self, recording: Recording) -> None:
+    def localize(self, operands: Sequence[Any]) -> Sequence[Any]:
+        """Return the operands unchanged."""
+        return operands
+
+    def records_on(self, recording: Recording) -> bool:
+        """Return True: any recording takes arrays."""
+        return True
+
+    def check_sweep(self, recording: Recording) -> None:
         """Do nothing: any recording takes arrays."""
+
+    def detached(self, value: Any) -> Any:
+        """Return the data unchanged: an array has no gradient."""
+        return value
+
+    def replace_state(self, state: Value, update: Callable[[Any], Any]) -> Any:
+        """Write to the array itself, which its owner has locked."""
+        before = state._array.copy()
+        state._array[...] = update(before)
+        return before
 
     def defer_step(self, schedule: Any) -> bool:
         """Return False: the schedule steps at once."""
@@ -267,6 +309,15 @@ MEMORY = Memory()
 _STORE: ContextVar[Store] = ContextVar("odyssey_store", default=MEMORY)
 store = _STORE.get
 set_store = _STORE.set
+
+
+def is_within(inner: Any, outer: Any) -> bool:
+    """Return whether a store computes in another one, directly or through others."""
+    while inner is not None:
+        inner = inner.outer
+        if inner is outer:
+            return True
+    return False
 
 
 def operand_of(value: Any) -> Any:

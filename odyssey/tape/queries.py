@@ -421,7 +421,7 @@ def _sweep_backward(
     """
     current = store()
     if current is not MEMORY:
-        current.check_inside(r)
+        current.check_sweep(r)
     rest = seeds  # on return the cotangents that remain
     audit = r.checks
     run_sweep = backward_sweep if audit is None else partial(audit.run_sweep, backward_sweep)

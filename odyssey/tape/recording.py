@@ -163,7 +163,7 @@ class Recording:
     cut_reasons: dict[int, tuple[str, tuple[int, ...]]]
     manual: dict[int, int]
     checks: NodeChecks | None
-    traced: bool
+    traced: Any
     since: int
     on: int
     block: Iterator[int]
@@ -173,7 +173,7 @@ class Recording:
 
     pause = _PAUSED
 
-    def __init__(self, first_tape: Callable[[], Any], traced: bool) -> None:
+    def __init__(self, first_tape: Callable[[], Any], traced: Any = None) -> None:
         self.nodes = []
         self.append = self.nodes.append
         self.leaves = {}

@@ -77,7 +77,7 @@ class TapeBase(Scoped):
     def _start_recording(self) -> None:
         """Begin an empty recording owned by this tape."""
         self_ref = weakref.ref(self)
-        recording = Recording(self_ref, store() is not MEMORY)
+        recording = Recording(self_ref, None if (here := store()) is MEMORY else here)
         recording.open[id(self)] = self_ref
         if self._check:
             recording.checks = _new_checks()

@@ -8,6 +8,7 @@ arrays; inside a tape, or inside another transform, they are Variables on it.
 12.0
 """
 
+from odyssey.transforms.batching import vmap
 from odyssey.transforms.checkpointing import checkpoint
 from odyssey.transforms.control_flow.cond import cond
 from odyssey.transforms.control_flow.scan import scan
@@ -30,6 +31,7 @@ __all__ = [
     "stop_gradient",
     "value_and_grad",
     "vjp",
+    "vmap",
     "while_loop",
 ]
 

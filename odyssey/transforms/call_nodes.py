@@ -222,7 +222,10 @@ def recording_for(who: str, values: Sequence[Any]) -> Recording | None:
     """Return the recording that an op on ``values`` would be recorded on; None if none records."""
     tape = next((v for v in values if isinstance(v, GradientTape)), None)
     found: Any = find_recording(who, values, recordings_of(values), tape)
-    return None if isinstance(found, Mark) else found
+    if found is None or isinstance(found, Mark) or not store().records_on(found):
+        return None
+    recording: Recording = found
+    return recording
 
 
 def stored_array(value: Variable) -> Any:

@@ -11,6 +11,7 @@ from odyssey.checks import check_callable, check_flag, describe_type
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.table.scope import recording_now
+from odyssey.table.store import store
 from odyssey.table.value import NUMBERS, Symbol
 from odyssey.tape import GradientTape
 from odyssey.tape.queries import Sources
@@ -220,4 +221,6 @@ def stop_gradient(tree: Any) -> Any:
     >>> float(grad(lambda x: x * stop_gradient(x))(3.0))
     3.0
     """
-    return map_tree(lambda leaf: leaf.detach() if isinstance(leaf, Variable) else leaf, tree)
+    return map_tree(
+        lambda leaf: leaf.detach() if isinstance(leaf, Variable) else store().detached(leaf), tree
+    )

@@ -309,6 +309,7 @@ class Variable(Value, Operators):
         optimizer, do not change it. It is a snapshot like that of ``numpy``.
         """
         data = self._array if isinstance(self._array, Symbol) else self.data
+        data = store().detached(data)
         info = Info(self.name, note=("detach", (self._id,)))
         return make_value(Variable, data, CONSTANT, free_id(), self._spec, info)
 

@@ -26,7 +26,7 @@ from odyssey.ops.elementwise.arithmetic import add
 from odyssey.spec import Array
 from odyssey.table import fast_calls, registry
 from odyssey.table.rng_replay import current_rng_state
-from odyssey.table.store import MEMORY, store
+from odyssey.table.store import store
 from odyssey.table.value import CONSTANT, Value, free_id, make_value
 
 __all__ = ["DRAWS", "Generator", "check_generator", "draw_state", "random_bits", "seed"]
@@ -207,17 +207,18 @@ def check_generator(who: str, rng: Any) -> None:
 
 
 def _advance_counter(rng: Generator, count: int) -> Any:
-    value, here, blocks = current_rng_state(rng._state), store(), -(-count // 4)
+    value, blocks = current_rng_state(rng._state), -(-count // 4)
+
+    def advanced(state: Any) -> Any:
+        if not isinstance(state, np.ndarray):
+            return add(state, _pack_words(0, 0, blocks))
+        words = state.copy()
+        words[2] = (int(state[2]) + blocks) % _WORD
+        return words
+
     with write_lock():
         wait_for_programs()
-        if here is not MEMORY:
-            before = here.copied(value)
-            here.write(value, add(before, _pack_words(0, 0, blocks)))
-            return before
-        state = value._array
-        before = state.copy()
-        state[2] = (int(before[2]) + blocks) % _WORD
-        return before
+        return store().replace_state(value, advanced)
 
 
 def random_bits(state: Array, count: int, purpose: int = DRAWS, trial: int = 0) -> Array:

@@ -1,0 +1,442 @@
+"""Batch traces: run a function of one example on a batch, op by op.
+
+A ``BatchTrace`` is the store of a function that ``vmap`` runs. Its values are ``BatchedArray``:
+the shape and dtype of one example, and behind them a payload, the values of all examples, with the
+batch on axis 0. An op on them is not recorded, as in a ``Trace``, but computed at once: its batch
+rule runs on the payloads, in the store and the scopes around the call of ``vmap``. So payloads may
+be arrays, Variables on a tape outside, Symbols of a graph, or values of another batch trace.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy import ndarray
+
+from odyssey.checks import user_line
+from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.errors import OdysseyError, TapeError
+from odyssey.graph.trace import nest_operand
+from odyssey.graph.traced_array import TracedArray
+from odyssey.graph.weak_types import shape_rule_argument
+from odyssey.ops.structure.batching import batch_rule, loop_over_examples
+from odyssey.spec import intern
+from odyssey.table.batch import Batch
+from odyssey.table.call import general
+from odyssey.table.protocols import Recording
+from odyssey.table.scope import Boundary, Pause, enter_scope, innermost_scope, scopes, set_scopes
+from odyssey.table.store import MEMORY, is_within, set_store, store
+from odyssey.table.value import (
+    CONSTANT,
+    LEAF,
+    Symbol,
+    Value,
+    free_id,
+    make_value,
+    recording_attribute,
+)
+from odyssey.variable import Variable
+
+__all__ = ["BatchTrace", "BatchedArray"]
+
+
+class BatchedArray(TracedArray):
+    """Values of all examples, seen as the array of one.
+
+    Attributes:
+        payload: The values of all examples, with the batch on axis 0; or the one value of all.
+        mapped: Whether the payload has a batch.
+    """
+
+    __slots__ = ("mapped", "payload")
+
+    payload: Any
+    mapped: bool
+
+    def _no_value(self, *args: Any, **named: Any) -> NoReturn:
+        raise self.graph.no_value("Python asks for the value of", self)
+
+    def __array__(self, *args: Any, **named: Any) -> Any:
+        return np.asarray(self.graph.shared_value("an array is made of", self), *args, **named)
+
+    def item(self, *index: Any) -> Any:
+        """Return an element of a value that all examples share."""
+        return self.graph.shared_value("item() asks for the value of", self).item(*index)
+
+    def tolist(self) -> Any:
+        """Return the elements of a value that all examples share."""
+        return self.graph.shared_value("tolist() asks for the value of", self).tolist()
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise TapeError(
+            f"vmap: {self!r} is not written to in place, as the examples share its memory; use "
+            f"ops.setitem, whose result is a new value ({user_line()})"
+        )
+
+
+def _shared_number(kind: Callable[[Any], Any]) -> Callable[[BatchedArray], Any]:
+    """Return a method that converts a value that all examples share."""
+    return lambda self: kind(self.graph.shared_value("Python asks for the value of", self))
+
+
+def _compute_anew(self: BatchedArray, other: Any) -> Any:
+    """Let Python compute a new value: ``x += y`` means ``x = x + y``."""
+    return NotImplemented
+
+
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "__bool__": bool,
+    "__float__": float,
+    "__int__": int,
+    "__complex__": complex,
+    "__index__": operator.index,
+}
+for _name, _convert in _CONVERSIONS.items():
+    setattr(BatchedArray, _name, _shared_number(_convert))
+for _name in (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and",
+    "or",
+    "xor",
+):
+    setattr(BatchedArray, f"__i{_name}__", _compute_anew)
+
+
+class BatchTrace:
+    """The store of a function that runs on a batch of examples.
+
+    Args:
+        size: The number of examples.
+
+    Attributes:
+        outer: The store around the call of ``vmap``, in which payloads are computed.
+        traces: Whether the payloads are Symbols of a graph.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.outer: Any = store()
+        self.traces: bool = self.outer.traces
+        self._outer_scopes = scopes()
+        self._count = itertools.count().__next__
+        # Leaves with a later id were made by the function; other Variables come from outside.
+        self._first_own_id = free_id()
+        # By id, Variables from outside, with their values here; constants in their place.
+        self._captured: dict[int, tuple[Any, BatchedArray]] = {}
+        self._constants: dict[int, Variable] = {}
+
+    # -------------------------------------------------------------- the run of the function
+
+    def run(self, fn: Callable[..., Any], args: Sequence[Any], named: dict[str, Any]) -> Any:
+        """Call ``fn`` in this store; the caller has copied the context, so nothing is restored."""
+        set_store(self)
+        enter_scope(Boundary())
+        return fn(*args, **named)
+
+    def wrap(self, payload: Any, mapped: bool) -> BatchedArray:
+        """Return a value of this trace; a mapped payload has the batch on axis 0."""
+        if not hasattr(payload, "dtype"):
+            payload = np.asarray(payload)
+        shape = tuple(payload.shape)
+        value = BatchedArray(
+            intern(shape[1:] if mapped else shape, payload.dtype), self, self._count()
+        )
+        value.payload, value.mapped = payload, mapped
+        return value
+
+    def payload_of(self, value: Any) -> tuple[Any, bool]:
+        """Return the payload of a result of the function, and whether it has the batch."""
+        data = self.read(value) if isinstance(value, Value) else value
+        if type(data) is BatchedArray and data.graph is self:
+            payload = data.payload
+            if isinstance(value, Value) and isinstance(payload, (Symbol, *ARRAY_LIKE)):
+                payload = make_value(Variable, payload, CONSTANT, free_id())
+            return payload, data.mapped
+        return value, False
+
+    def _compute_outside(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function in the store and the scopes around ``vmap``, paused if they are here."""
+        scope, inner = innermost_scope(), scopes()
+        around = self._outer_scopes
+        if isinstance(scope, Pause):
+            around = (scope, *(around if around[0] is not None else (None, inner[-1])))
+        set_store(self.outer)
+        set_scopes(around)
+        try:
+            return function(*args)
+        finally:
+            set_scopes(inner)
+            set_store(self)
+
+    # -------------------------------------------------------------- ops
+
+    def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
+        """Compute a call of ``row`` for all examples."""
+        here: Any = store()
+        if here is not self:
+            if is_within(here, self):
+                return here.emit(row, values, options)
+            raise TapeError(
+                f"{row.name}: an operand belongs to a call of vmap that has ended, or to another "
+                "thread; return it from the mapped function, and use the result"
+            )
+        mapped, payloads = [], []
+        for value in values:
+            own = type(value) is BatchedArray and value.graph is self
+            mapped.append(own and value.mapped)
+            payloads.append(value.payload if own else value)
+        if True not in mapped:
+            made = self._compute_outside(general, row, payloads, options)
+            return self._wrap_results(row, made, False)
+        rule = batch_rule(row)
+        if rule is None:
+            return self._decompose(row, values, payloads, mapped, options)
+        batch = Batch(self.size, mapped)
+        try:
+            made = self._compute_outside(rule, batch, *payloads, *options)
+        except OdysseyError:
+            row.infer(*map(shape_rule_argument, values), *options)  # names the shapes of an example
+            raise
+        return self._wrap_results(row, made, True)
+
+    def _wrap_results(self, row: Any, made: Any, mapped: bool) -> Any:
+        if row.pack_results is None:
+            return self.wrap(made, mapped)
+        return row.pack_results([self.wrap(part, mapped) for part in made])
+
+    def _decompose(
+        self,
+        row: Any,
+        values: Sequence[Any],
+        payloads: Sequence[Any],
+        mapped: Sequence[bool],
+        options: tuple[Any, ...],
+    ) -> Any:
+        """Run the decomposition of a row; where its kernel refuses an example, raise its error."""
+        row.infer(*map(shape_rule_argument, values), *options)
+        if row.requires is not None and not self.traces:
+            truths = [array_of_truths(t) for t in row.requires(*values, *options)]
+            if not all(truths):
+                batch = Batch(self.size, mapped)
+                self._compute_outside(loop_over_examples, row, batch, *payloads, *options)
+        return row.decomposition(*values, *options)
+
+    # -------------------------------------------------------------- values of Variables
+
+    def is_own(self, variable: Any) -> bool:
+        """Return whether the mapped function made this Variable."""
+        if variable.is_leaf:
+            return bool(variable._id > self._first_own_id)
+        return recording_attribute(variable).traced is self
+
+    def read(self, variable: Any) -> Any:
+        """Return the data of a Variable; one from outside is the payload itself.
+
+        So a tape outside records what is computed with it.
+        """
+        if self.is_own(variable):
+            return variable._array
+        if variable._id not in self._captured:
+            self._captured[variable._id] = variable, self.wrap(variable, False)
+        return self._captured[variable._id][1]
+
+    operand = adopt = read
+
+    def copied(self, variable: Any) -> Any:
+        """Return the data of a Variable as a value that aliases no Variable."""
+        if not self.is_own(variable):
+            return self.wrap(self._compute_outside(self.outer.copied, variable), False)
+        data = variable._array
+        return data if isinstance(data, Symbol) else np.array(data)
+
+    def localize(self, operands: Sequence[Any]) -> Sequence[Any]:
+        """Return operands with constants for the Variables that recordings outside made.
+
+        The payload of such a constant is the Variable, so that no gradient is lost.
+        """
+        if not any(isinstance(o, Value) and self._is_recorded_outside(o) for o in operands):
+            return operands
+        return [
+            self._constant_for(o) if isinstance(o, Value) and self._is_recorded_outside(o) else o
+            for o in operands
+        ]
+
+    def _is_recorded_outside(self, value: Value) -> bool:
+        if not value.is_leaf:
+            return recording_attribute(value).traced is not self
+        info = value._info  # a tape that made a leaf records its ops where no tape is entered
+        home = recording_attribute(value) is LEAF and info is not None and info.home is not None
+        return home and value._id <= self._first_own_id and innermost_scope() is None
+
+    def _constant_for(self, value: Value) -> Variable:
+        if value._id not in self._constants:
+            data = self.read(value)
+            self._constants[value._id] = make_value(
+                Variable, data, CONSTANT, free_id(), value._spec
+            )
+        return self._constants[value._id]
+
+    def detached(self, value: Any) -> Any:
+        """Return a value through which no gradient flows to a tape outside."""
+        if type(value) is not BatchedArray or value.graph is not self:
+            return value
+        payload = value.payload
+        if isinstance(payload, Variable):
+            payload = self._compute_outside(payload.detach)
+        else:
+            payload = self._compute_outside(self.outer.detached, payload)
+        return value if payload is value.payload else self.wrap(payload, value.mapped)
+
+    def nest_operand(self, nest: Any) -> Any:
+        """Return a list or tuple operand as one value if values of this trace are in it."""
+        return nest_operand(nest)
+
+    def shared_value(self, who: str, symbol: BatchedArray) -> Any:
+        """Return the array of a value that all examples share; raise if each has its own."""
+        payload = symbol.payload
+        if symbol.mapped:
+            raise self.no_value(who, symbol)
+        if isinstance(payload, Value):
+            self._compute_outside(self.outer.require_known, who, payload)
+            payload = payload._array
+        if type(payload) is BatchedArray:
+            return payload.graph.shared_value(who, payload)
+        if isinstance(payload, Symbol):
+            raise payload.graph.no_value(who, payload)
+        return np.asarray(payload)
+
+    # -------------------------------------------------------------- writes, which are refused
+
+    def write(self, variable: Any, value: Any) -> None:
+        """Set the data of a leaf that the function made."""
+        if not self.is_own(variable):
+            raise self._refuse_write("assign", variable)
+        value = value if isinstance(value, Symbol) else np.asarray(value)
+        if value.shape != variable.shape or value.dtype != variable.dtype:
+            from odyssey.ops.structure.shape import astype, broadcast_to
+
+            value = astype(broadcast_to(value, variable.shape), variable.dtype)
+        variable._array = value
+
+    def become(self, variable: Any, result: Any) -> None:
+        """Give a Variable that the function made the value of another."""
+        if not self.is_own(variable):
+            raise self._refuse_write("item assignment", variable)
+        MEMORY.become(variable, result)
+
+    def _refuse_write(self, what: str, variable: Any) -> TapeError:
+        return TapeError(
+            f"{what}: {variable!r} comes from outside of vmap, and each example would write its "
+            "own value; return the value from the mapped function, and write outside"
+        )
+
+    def require(self, variable: Any, flag: bool) -> None:
+        """Set ``requires_grad`` of a Variable that the function made."""
+        if not self.is_own(variable):
+            raise self._refuse_write("requires_grad", variable)
+        MEMORY.require(variable, flag)
+
+    def rename(self, variable: Any, name: str | None) -> None:
+        """Set the name of a Variable."""
+        MEMORY.rename(variable, name)
+
+    def gradient(self, variable: Any) -> Any:
+        """Return the gradient of a leaf that the function made."""
+        if not self.is_own(variable):
+            raise TapeError(
+                f"backward: {variable!r} comes from outside of vmap, and each example has its own "
+                "gradient of it; call tape.gradient or od.grad in the mapped function, whose "
+                "gradients are returned for each example, or backward outside"
+            )
+        return MEMORY.gradient(variable)
+
+    def set_gradient(self, variable: Any, grad: Any) -> None:
+        """Set the gradient of a leaf that the function made."""
+        self.gradient(variable)
+        MEMORY.set_gradient(variable, grad)
+
+    def replace_state(self, state: Any, update: Callable[[Any], Any]) -> Any:
+        """Advance the state of a generator; one from outside once for all examples."""
+        if self.is_own(state):
+            before = state._array
+            state._array = update(before)
+            return before
+        return self.wrap(self._compute_outside(self.outer.replace_state, state, update), False)
+
+    # -------------------------------------------------------------- recordings and effects
+
+    def records_on(self, recording: Recording) -> bool:
+        """Return whether a recording was begun by the function; others record the payloads."""
+        return recording.traced is self
+
+    def check_sweep(self, recording: Recording) -> None:
+        """Do nothing: a tape from outside may be swept by the cotangents of all examples."""
+
+    def require_known(self, who: str, value: Any) -> None:
+        """Raise unless all examples share the value of a Variable."""
+        if not self.is_own(value):
+            self._compute_outside(self.outer.require_known, who, value)
+        elif isinstance(value._array, BatchedArray):
+            self.shared_value(who, value._array)
+
+    def note_read(self, who: str, value: Any) -> None:
+        """Note the read of a Variable from outside."""
+        if not self.is_own(value):
+            self._compute_outside(self.outer.note_read, who, value)
+
+    def refuse_effect(self, what: str, instead: str) -> None:
+        """Raise if the store outside refuses; an effect happens once for all examples."""
+        self._compute_outside(self.outer.refuse_effect, what, instead)
+
+    def only_eagerly(self, why: str) -> None:
+        """Pass the note on to the store outside."""
+        self._compute_outside(self.outer.only_eagerly, why)
+
+    def defer_step(self, schedule: Any) -> bool:
+        """Step a schedule as the store outside does."""
+        return bool(self._compute_outside(self.outer.defer_step, schedule))
+
+    def call_once(self, owner: Any, make: Callable[[], Any]) -> Any:
+        """Return the value of ``make()``, as in the store outside."""
+        return self._compute_outside(self.outer.call_once, owner, make)
+
+    def no_value(self, who: str, value: Any) -> TapeError:
+        """Return the error of reading a value that each example has its own of."""
+        use = "ops.where, or od.cond"
+        if getattr(value, "dtype", None) is not None and value.dtype.kind in "iu":
+            use = "ops.take(array, indices) and ops.dynamic_slice(array, starts, sizes)"
+        return TapeError(
+            f"vmap: {who} {value!r}, of which each example has its own; a mapped function cannot "
+            f"branch on it, print it or copy it into an array: use ops, such as {use}, return the "
+            'value, or declare what leaves odyssey as an op with vmap="loop" '
+            f"({user_line()})"
+        )
+
+    # -------------------------------------------------------------- what TracedArray asks
+
+    def eager_class(self, symbol: BatchedArray) -> Any:
+        """Return the class of one example."""
+        return ndarray if symbol.shape else symbol.dtype.type
+
+    def note_numpy_call(self, made: Any, function: Any, args: Any, named: Any) -> Any:
+        """Return the value: only a graph notes NumPy's calls."""
+        return made
+
+
+def array_of_truths(value: Any) -> bool:
+    """Return whether all truths of a payload hold."""
+    if type(value) is BatchedArray:
+        payload = value.payload
+        return array_of_truths(payload._array if isinstance(payload, Value) else payload)
+    return bool(np.all(value))

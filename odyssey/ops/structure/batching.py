@@ -1,0 +1,183 @@
+"""Derived batch rules: elementwise ops, ops with leading axes, ops along an axis, and loops."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import user_stacklevel
+from odyssey.errors import VmapWarning
+from odyssey.ops.structure.joining import stack
+from odyssey.ops.structure.shape import broadcast_to, moveaxis, reshape
+from odyssey.spec import Spec
+from odyssey.table.batch import Batch
+from odyssey.table.call import general
+from odyssey.table.value import NUMBERS
+
+__all__ = [
+    "align",
+    "batch_last",
+    "batch_rule",
+    "flatten_examples",
+    "loop_over_examples",
+    "shift_axes",
+    "spread",
+]
+
+
+# ------------------------------------------------------------------ operands
+
+
+def align(x: Any, mapped: bool, ndim: int) -> Any:
+    """Return an operand with ones behind the batch, so that examples have ``ndim`` axes.
+
+    Examples of different numbers of axes then broadcast from the right, as they do one by one.
+    """
+    missing = ndim - (len(x.shape) - 1) if mapped else 0
+    if missing <= 0:
+        return x
+    return reshape(x, (x.shape[0], *(1,) * missing, *x.shape[1:]))
+
+
+def spread(batch: Batch, k: int, x: Any) -> Any:
+    """Return operand ``k`` with the batch on axis 0, repeated if it is not mapped."""
+    if batch.mapped[k] or x is None:
+        return x
+    x = x if hasattr(x, "shape") else np.asarray(x)
+    return broadcast_to(x, (batch.size, *x.shape))
+
+
+def batch_last(batch: Batch, k: int, x: Any) -> Any:
+    """Return operand ``k`` with the batch on the last axis, repeated if it is not mapped."""
+    return moveaxis(spread(batch, k, x), 0, -1)
+
+
+def flatten_examples(x: Any) -> Any:
+    """Return a mapped operand whose examples have one axis, in row-major order."""
+    return reshape(x, (x.shape[0], prod(x.shape[1:])))
+
+
+def shift_axes(axis: Any, ndim: int) -> Any:
+    """Return axes of one example, with ``ndim`` axes, as axes behind the batch."""
+    if isinstance(axis, (tuple, list)):
+        return tuple([shift_axes(a, ndim) for a in axis])
+    if not -ndim <= axis < ndim:
+        return axis + 1 if axis >= 0 else axis - ndim - 1  # the op will name the example's axes
+    return axis % ndim + 1
+
+
+# ------------------------------------------------------------------ derived rules
+
+
+def batch_rule(row: Any) -> Callable[..., Any] | None:
+    """Return the batch rule of a row, declared or derived; None if it runs by decomposition."""
+    if callable(row.vmap):
+        rule: Callable[..., Any] = row.vmap
+        return rule
+    if row.vmap is not None:
+        return partial(_NAMED_RULES[row.vmap], row)
+    if row.elementwise:
+        return partial(_pointwise, row)
+    if row.decomposition is not None:
+        return None
+    _warn_of_loop(row)
+    return partial(loop_over_examples, row)
+
+
+def _split(row: Any, values: Sequence[Any]) -> tuple[Sequence[Any], tuple[Any, ...]]:
+    count = len(row.arrays)
+    return values[:count], tuple(values[count:])
+
+
+def _pointwise(row: Any, batch: Batch, *values: Any) -> Any:
+    """Run an elementwise row: examples are aligned from the right, with each other and options."""
+    operands, options = _split(row, values)
+    ndim = max([batch.ndim(k, x) for k, x in enumerate(operands)])
+    if options:  # bounds may be arrays
+        ndim = max(ndim, *[np.ndim(o) for o in options if isinstance(o, np.ndarray)], 0)
+    aligned = [align(x, m, ndim) for x, m in zip(operands, batch.mapped, strict=True)]
+    return general(row, aligned, options)
+
+
+def _leading(row: Any, batch: Batch, *values: Any) -> Any:
+    """Run a row whose operands may have further axes in front."""
+    operands, options = _split(row, values)
+    ndim = max([batch.ndim(k, x) for k, x in enumerate(operands)])
+    aligned = [align(x, m, ndim) for x, m in zip(operands, batch.mapped, strict=True)]
+    return general(row, aligned, options)
+
+
+def _along(row: Any, batch: Batch, *values: Any) -> Any:
+    """Run a row of one array along the axes of an example that its option ``axis`` names.
+
+    None means all axes: with ``keepdims`` they stay, of length 1; a result of one axis along them
+    all has the flat example.
+    """
+    (x, *others), options = _split(row, values)
+    named = dict(zip(row.options, options, strict=True))
+    axis, ndim = named["axis"], len(x.shape) - 1
+    keepdims = named.get("keepdims", False)
+    if axis is not None and (ndim or isinstance(axis, (tuple, list))):
+        named["axis"] = shift_axes(axis, ndim)
+        return general(row, [x, *others], tuple(named.values()))
+    named["axis"] = 1
+    if "keepdims" in named:
+        named["keepdims"] = False
+    out = general(row, [flatten_examples(x), *others], tuple(named.values()))
+    if keepdims:
+        return reshape(out, (batch.size, *(1,) * ndim))
+    if axis is None:
+        return out
+    return reshape(out, (batch.size,)) if out.shape == (batch.size, 1) else out
+
+
+def loop_over_examples(row: Any, batch: Batch, *values: Any) -> Any:
+    """Run a row by one call for each example, and stack the results."""
+    operands, options = _split(row, values)
+
+    def call(k: int) -> Any:
+        pairs = zip(operands, batch.mapped, strict=True)
+        return general(row, [x[k] if m else x for x, m in pairs], options)
+
+    if not batch.size:
+        return _results_of_no_examples(row, operands, batch, options)
+    calls = [call(k) for k in range(batch.size)]
+    if row.pack_results is None:
+        return stack([c if hasattr(c, "dtype") else np.asarray(c) for c in calls], 0)
+    return tuple([stack(list(column), 0) for column in zip(*calls, strict=True)])
+
+
+def _results_of_no_examples(
+    row: Any, operands: Sequence[Any], batch: Batch, options: tuple[Any, ...]
+) -> Any:
+    specs = [
+        x if x is None or type(x) in NUMBERS else Spec(tuple(x.shape[m:]), x.dtype)
+        for x, m in zip(operands, batch.mapped, strict=True)
+    ]
+    inferred = row.infer(*specs, *options)
+    several = inferred if row.pack_results is not None else (inferred,)
+    made = [np.zeros((0, *spec.shape), spec.dtype) for spec in several]
+    return made[0] if row.pack_results is None else tuple(made)
+
+
+_NAMED_RULES: dict[str, Callable[..., Any]] = {
+    "leading": _leading,
+    "along": _along,
+    "loop": loop_over_examples,
+}
+
+
+def _warn_of_loop(row: Any) -> None:
+    """Warn that a row has no batch rule, and declare that it loops: there is one warning for it."""
+    row.vmap = "loop"
+    warnings.warn(
+        f"vmap: the op {row.name} has no batch rule, so it is called once for each example; "
+        'declare it with vmap="loop" to accept that, or with a batch rule, see od.op',
+        VmapWarning,
+        stacklevel=user_stacklevel(),
+    )
