@@ -41,7 +41,7 @@ from odyssey.table.value import (
 )
 from odyssey.variable import Variable
 
-__all__ = ["BatchTrace", "BatchedArray"]
+__all__ = ["BatchTrace", "BatchedArray", "differs_by_example"]
 
 
 class BatchedArray(TracedArray):
@@ -167,7 +167,7 @@ class BatchTrace:
 
     def _compute_outside(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function in the store and the scopes around ``vmap``, paused if they are here."""
-        scope, inner = innermost_scope(), scopes()
+        scope, inner, here = innermost_scope(), scopes(), store()
         around = self._outer_scopes
         if isinstance(scope, Pause):
             around = (scope, *(around if around[0] is not None else (None, inner[-1])))
@@ -177,7 +177,7 @@ class BatchTrace:
             return function(*args)
         finally:
             set_scopes(inner)
-            set_store(self)
+            set_store(here)
 
     # -------------------------------------------------------------- ops
 
@@ -316,6 +316,17 @@ class BatchTrace:
             raise payload.graph.no_value(who, payload)
         return np.asarray(payload)
 
+    def known_value(self, symbol: BatchedArray) -> Any:
+        """Return the array of a value that all examples share; None if there is none now."""
+        payload = symbol.payload
+        if symbol.mapped:
+            return None
+        if isinstance(payload, Value):
+            payload = self._compute_outside(self.outer.operand, payload)
+        if type(payload) is BatchedArray:
+            return payload.graph.known_value(payload)
+        return None if isinstance(payload, Symbol) else np.asarray(payload)
+
     # -------------------------------------------------------------- writes, which are refused
 
     def write(self, variable: Any, value: Any) -> None:
@@ -432,6 +443,16 @@ class BatchTrace:
     def note_numpy_call(self, made: Any, function: Any, args: Any, named: Any) -> Any:
         """Return the value: only a graph notes NumPy's calls."""
         return made
+
+
+def differs_by_example(value: Any) -> bool:
+    """Return whether each example of some batch has its own value."""
+    while type(value) is BatchedArray:
+        if value.mapped:
+            return True
+        value = value.payload
+        value = value._array if isinstance(value, Value) else value
+    return False
 
 
 def array_of_truths(value: Any) -> bool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from odyssey.checks import check_callable
 from odyssey.errors import DTypeError, ShapeError
+from odyssey.graph.batch_trace import differs_by_example
 from odyssey.graph.subgraphs import Loop
+from odyssey.ops.elementwise.choice import where
 from odyssey.table.store import store
 from odyssey.table.value import NUMBERS, Symbol
 from odyssey.transforms.call_nodes import recording_for
-from odyssey.transforms.control_flow.carries import exclusive_results
+from odyssey.transforms.control_flow.carries import exclusive_results, spec_of_leaf
 from odyssey.transforms.control_flow.derivatives import (
     MaskedDerivative,
     ReplayedBody,
@@ -55,7 +57,8 @@ def cond(
     """Return ``true_fn(*operands)`` where ``pred`` is true, else ``false_fn(*operands)``.
 
     Only the one that is chosen runs. In a compiled function ``pred`` may depend on the arguments,
-    which Python's ``if`` refuses; both are traced then, and must give the same.
+    which Python's ``if`` refuses; both are traced then, and must give the same. In ``vmap`` each
+    example may have its own ``pred``: both run then, and ``ops.where`` selects from their results.
 
     Args:
         pred: A truth or a number, as a scalar.
@@ -75,9 +78,25 @@ def cond(
     check_callable("cond", true_fn)
     check_callable("cond", false_fn)
     truth = scalar_condition("cond", "pred", pred)
+    if differs_by_example(truth):
+        return _cond_by_selection(truth, (true_fn, false_fn), operands)
     if isinstance(truth, Symbol):
         return _cond_symbolically(truth, (true_fn, false_fn), operands)
     return exclusive_results((true_fn if truth else false_fn)(*operands))
+
+
+def _cond_by_selection(pred: Any, functions: Sequence[Callable[..., Any]], operands: Any) -> Any:
+    """Run both functions, and select from their results by a predicate of each example."""
+    results = [fn(*operands) for fn in functions]
+    flat = same_tree("cond", "result of false_fn", results[0], results[1], rule=no_attributes)
+    pairs = list(zip(leaves(results[0], no_attributes), flat, strict=True))
+    for k, leaf in enumerate(leaf for pair in pairs for leaf in pair):
+        spec_of_leaf("cond", f"leaf {k // 2} of the result", leaf)
+    made = [
+        None if one is None else where(pred, one, other)
+        for one, other in zip(*_unified_leaves(pairs), strict=True)
+    ]
+    return unflatten(results[0], made, no_attributes)
 
 
 def _cond_symbolically(pred: Any, functions: Sequence[Callable[..., Any]], operands: Any) -> Any:
@@ -149,8 +168,13 @@ def _definite_inputs(
 
 def _unified_outputs(traced: Sequence[TracedBody]) -> list[Flat]:
     """Return the outputs of two branches; raise if their specs differ."""
+    return _unified_leaves(zip(*[t.outputs for t in traced], strict=True))
+
+
+def _unified_leaves(pairs: Iterable[Sequence[Any]]) -> list[Flat]:
+    """Return the leaves of two results, given in pairs; raise if their specs differ."""
     found: list[Flat] = [[], []]
-    for k, pair in enumerate(zip(*[t.outputs for t in traced], strict=True)):
+    for k, pair in enumerate(pairs):
         if any(o is None for o in pair):
             if any(o is not None for o in pair):
                 raise ShapeError(f"cond: leaf {k} is None in one branch, and not in the other")

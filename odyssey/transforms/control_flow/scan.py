@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ import numpy as np
 from odyssey.checks import check_callable, check_flag, check_int, describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, refuse_non_array
 from odyssey.errors import DTypeError, ShapeError, TapeError
+from odyssey.graph.batch_trace import BatchTrace
 from odyssey.graph.subgraphs import Loop
 from odyssey.graph.trace import Trace
 from odyssey.spec import intern
 from odyssey.table.scope import no_grad
 from odyssey.table.store import MEMORY, store
-from odyssey.table.value import Symbol, Value
+from odyssey.table.value import CONSTANT, NUMBERS, Symbol, Value, free_id, make_value
 from odyssey.transforms.call_nodes import recording_for
 from odyssey.transforms.control_flow.carries import (
     Carry,
@@ -104,12 +106,12 @@ def scan(
     """
     f, reverse = check_callable("scan", f), check_flag("scan", "reverse", reverse)
     steps = _step_count(xs, length)
-    if store() is not MEMORY:
+    if store().traces:
         return _scan_symbolically(f, init, xs, steps, reverse)
     carry = Carry("scan", init)
     if not steps:
         return exclusive_results(init), _results_of_no_steps(f, init, xs)
-    if worth_a_trace(steps):
+    if store() is MEMORY and worth_a_trace(steps):
         found = _scan_by_program(f, init, xs, steps, reverse)
         if found is not None:
             return found
@@ -196,12 +198,17 @@ def _checked_pair(result: Any) -> tuple[Any, Any]:
 def _results_of_no_steps(f: Callable[..., Any], init: Any, xs: Any) -> Any:
     """Return the tree of ``ys`` of length 0, found by tracing ``f``."""
     given = [None if c is None else np.empty(c.shape[1:], c.dtype) for c in leaves(xs)]
-    trace = Trace()
+    batched = store() is not MEMORY
+    trace: Any = BatchTrace(0) if batched else Trace()
     start = [v.detach() if isinstance(v, Variable) else v for v in leaves(init)]
     start = [np.asarray(v) if isinstance(v, np.generic) else v for v in start]
+    if batched:  # a batch of no examples, in which captured values have their places
+        start, given = ([_of_no_examples(trace, v) for v in found] for found in (start, given))
+    args = unflatten(init, start), unflatten(xs, given)
     try:
+        run = _on_isolated_tape(f)
         _, y = _checked_pair(
-            trace.run(_on_isolated_tape(f), (unflatten(init, start), unflatten(xs, given)), {})
+            copy_context().run(trace.run, run, args, {}) if batched else trace.run(run, args, {})
         )
         made = [_empty_of(leaf) for leaf in leaves(y)]
     except TapeError as error:
@@ -210,8 +217,19 @@ def _results_of_no_steps(f: Callable[..., Any], init: Any, xs: Any) -> Any:
             f"that only a step computes ({error}); pass at least one step"
         ) from error
     finally:
-        trace.close()
+        if not batched:
+            trace.close()
     return unflatten(y, made)
+
+
+def _of_no_examples(trace: BatchTrace, value: Any) -> Any:
+    """Return a value of the spec of ``value`` in a batch trace of no examples."""
+    if value is None or type(value) in NUMBERS:
+        return value
+    made = trace.wrap(np.empty((0, *value.shape), value.dtype), True)
+    if not isinstance(value, Variable):
+        return made
+    return make_value(Variable, made, CONSTANT, free_id(), made.spec)
 
 
 def _on_isolated_tape(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
+from odyssey.graph.batch_trace import BatchedArray
 from odyssey.graph.graph import Graph
 from odyssey.graph.subgraphs import subgraph_signature
 from odyssey.graph.weak_types import is_weak
@@ -347,6 +348,9 @@ def fill_like(values: Sequence[Any], like: Sequence[Any]) -> Flat:
 def scalar_condition(who: str, what: str, value: Any) -> Any:
     """Return a condition as a bool or Symbol; raise unless it is a scalar truth or number."""
     data = store().operand(value) if isinstance(value, Value) else concrete_symbol(value)
+    if type(data) is BatchedArray:
+        known = data.graph.known_value(data)
+        data = data if known is None else known
     if type(data) in NUMBERS and type(data) is not complex:
         return bool(data)
     if not isinstance(data, (Symbol, *ARRAY_LIKE)):

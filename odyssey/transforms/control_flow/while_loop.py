@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from odyssey.checks import check_callable
-from odyssey.errors import DTypeError, NotDifferentiableError
+from odyssey.checks import check_callable, user_line
+from odyssey.errors import DTypeError, NotDifferentiableError, TapeError
+from odyssey.graph.batch_trace import differs_by_example
 from odyssey.graph.subgraphs import Loop
 from odyssey.table.scope import no_grad
 from odyssey.table.store import MEMORY, store
@@ -75,18 +76,31 @@ def while_loop(
     """
     check_callable("while_loop", cond_fun)
     check_callable("while_loop", body_fun)
-    if store() is not MEMORY:
+    if store().traces:
         return _while_symbolically(cond_fun, body_fun, init_val)
     carry, k = Carry("while_loop", init_val), 0
-    while scalar_condition("while_loop", "the result of cond_fun", cond_fun(carry.tree)):
+    while _condition(cond_fun(carry.tree)):
         carry.advance(body_fun(carry.tree), k)
         k += 1
         # Now and then, as nobody knows how many steps are to come: as many as were, at a guess.
-        if k >= FEWEST_STEPS_DONE and not k & (k - 1):
+        if k >= FEWEST_STEPS_DONE and not k & (k - 1) and store() is MEMORY:
             found = _rest_by_program(cond_fun, body_fun, carry.tree, k)
             if found is not None:
                 return found[0]
     return exclusive_results(carry.tree)
+
+
+def _condition(value: Any) -> Any:
+    """Return the result of the condition as a bool or Symbol; raise if examples differ in it."""
+    truth = scalar_condition("while_loop", "the result of cond_fun", value)
+    if differs_by_example(truth):
+        raise TapeError(
+            f"while_loop: the result of cond_fun, {value!r}, is another for each example of vmap, "
+            "and all examples take the same steps; use scan with a number of steps that is enough "
+            "for all, in which ops.where(condition, new, old) keeps the values of those that are "
+            f"done ({user_line()})"
+        )
+    return truth
 
 
 def _rest_by_program(
@@ -114,8 +128,7 @@ def _while_symbolically(
     cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init: Any
 ) -> Any:
     def condition_of(fn: Callable[[Any], Any]) -> Body:
-        what = "the result of cond_fun"
-        return lambda values: [scalar_condition("while_loop", what, fn(unflatten(init, values)))]
+        return lambda values: [_condition(fn(unflatten(init, values)))]
 
     def step_of(fn: Callable[[Any], Any]) -> Body:
         def step(values: list[Any]) -> list[Any]:
