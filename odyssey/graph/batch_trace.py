@@ -245,8 +245,9 @@ class BatchTrace:
 
         So a tape outside records what is computed with it.
         """
-        if self.is_own(variable):
-            return variable._array
+        data = variable._array
+        if (type(data) is BatchedArray and data.graph is self) or self.is_own(variable):
+            return data
         if variable._id not in self._captured:
             self._captured[variable._id] = variable, self.wrap(variable, False)
         return self._captured[variable._id][1]

@@ -125,6 +125,7 @@ class TapeBase(Scoped):
             self._start_recording()
         outer = scopes()
         if outer[0] is not None:
+            self._refuse_batches()
             self._enter_within(innermost_scope())
             outer = scopes()
         recording, was_enabled = self._recording, self._enabled
@@ -143,6 +144,16 @@ class TapeBase(Scoped):
             self.enable()
         set_scopes(inner)
         return self
+
+    def _refuse_batches(self) -> None:
+        """Raise TapeError if this tape comes from outside of the ``vmap`` that it is entered in."""
+        here = store()
+        if here.outer is not None and not here.records_on(self._recording):
+            raise TapeError(
+                "a tape from outside of vmap is entered in the mapped function, whose examples it "
+                "cannot record one by one; make the tape in the function, or enter it around the "
+                "call of vmap"
+            )
 
     def _enter_within(self, outer: Any) -> None:
         """Join the recording of an enclosing block, and note that it may refuse leaves."""
@@ -376,12 +387,14 @@ class ResumedRecording(ScopedBlock):
 
     def _begin(self, entry: list[Any]) -> None:
         tape, recording = self._tape, self._tape._recording
-        block = (None, recording, tape._enabled, scopes(), push_scope(recording))
-        entry[1] = block
-        recording.entered.append(block)
         for ref in tape._outer_tapes:
             if (around := ref()) is not None:
                 around._had_inner_sweep = True
+        if not store().records_on(recording):  # what this store computes outside is recorded there
+            return
+        block = (None, recording, tape._enabled, scopes(), push_scope(recording))
+        entry[1] = block
+        recording.entered.append(block)
         if not tape._enabled and not tape._is_followed():
             tape.enable()
         set_scopes(block[-1])

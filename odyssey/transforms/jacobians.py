@@ -1,21 +1,22 @@
-"""Jacobians and Hessians, one sweep for each row or column."""
+"""Jacobians and Hessians: sweeps over a batch of rows or columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, check_flag, format_value
+from odyssey.checks import STUMBLES, check_flag, check_int, format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.structure.joining import stack
-from odyssey.ops.structure.shape import reshape
-from odyssey.spec import Array, Spec
+from odyssey.ops.structure.joining import concatenate, stack
+from odyssey.ops.structure.shape import moveaxis, reshape
+from odyssey.spec import Spec, intern
 from odyssey.table.value import Symbol
 from odyssey.tape import GradientTape
 from odyssey.tape.queries import Sources
+from odyssey.tape.tape_base import recording_of
 from odyssey.transforms.arguments import (
     Argnums,
     WatchedArguments,
@@ -27,6 +28,7 @@ from odyssey.transforms.arguments import (
     split_aux,
     warn_if_independent,
 )
+from odyssey.transforms.batching import vmap
 from odyssey.transforms.forward import tangents_of
 from odyssey.transforms.reverse import gradients_of
 from odyssey.tree import flatten, paths
@@ -35,20 +37,29 @@ from odyssey.variable import Variable
 __all__ = ["hessian", "jacobian"]
 
 _MOST_AXES = 64
+_MOST_BYTES = 256 << 20
 
 
 def jacobian(
-    fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+    fn: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    chunk: int | None = None,
 ) -> Callable[..., Any]:
     """Return the function that computes the Jacobian of ``fn``.
 
-    The mode follows the shapes: forward, one sweep for each input element, where there are fewer
-    inputs than outputs; reverse, one sweep for each output element, otherwise.
+    The mode follows the shapes: forward, with a tangent for each input element, where there are
+    fewer inputs than outputs; reverse, with a cotangent for each output element, otherwise. One
+    sweep carries a batch of them, as ``vmap`` does; a function with rules of its own, such as a
+    ``custom_vjp``, is swept once for each.
 
     Args:
         fn: A function of arrays or trees of them, with such a result, all real.
         argnums: Which positional arguments to differentiate; the others are passed on.
         has_aux: Whether ``fn`` returns a pair, the result and something to hand through.
+        chunk: The most rows or columns of a sweep, to bound memory; by default as many as keep the
+            widest array of a sweep below 256 MB.
 
     Returns:
         A function of the same arguments. Its result has the tree of the result of ``fn``, each
@@ -63,20 +74,26 @@ def jacobian(
     array([[2., 0.],
            [0., 4.]])
     """
-    return _jacobian("jacobian", fn, argnums, has_aux)
+    return _jacobian("jacobian", fn, argnums, has_aux, chunk)
 
 
 def hessian(
-    fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+    fn: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    chunk: int | None = None,
 ) -> Callable[..., Any]:
     """Return the function that computes the Hessian of ``fn``: the Jacobian of its Jacobian.
 
-    Forward over reverse: one forward sweep over the gradient for each input element.
+    Forward over reverse: a forward sweep over the gradient, with a batch of tangents, one for each
+    input element.
 
     Args:
         fn: A function of real arrays or trees of them; its result is usually one number.
         argnums: Which positional arguments to differentiate; the others are passed on.
         has_aux: Whether ``fn`` returns a pair, the result and something to hand through.
+        chunk: As for ``jacobian``.
 
     Returns:
         A function of the same arguments. For a result and an argument without containers it
@@ -90,17 +107,24 @@ def hessian(
     array([[0., 4.],
            [4., 6.]])
     """
-    inner = _jacobian("hessian", fn, argnums, has_aux)
-    outer = _jacobian("hessian", inner, argnums, has_aux, outer=True)
+    inner = _jacobian("hessian", fn, argnums, has_aux, chunk)
+    outer = _jacobian("hessian", inner, argnums, has_aux, chunk, outer=True)
     return copy_metadata(fn, outer, "hessian")  # type: ignore[no-any-return]
 
 
 def _jacobian(
-    who: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, outer: bool = False
+    who: str,
+    fn: Callable[..., Any],
+    argnums: Argnums,
+    has_aux: bool,
+    chunk: int | None,
+    outer: bool = False,
 ) -> Callable[..., Any]:
     """Return the Jacobian function; ``outer`` if ``fn`` is a Jacobian: forward, no warning."""
     numbers, has_aux = normalize_argnums(who, argnums), check_flag(who, "has_aux", has_aux)
     single = not isinstance(argnums, (tuple, list))
+    if chunk is not None:
+        chunk = check_int(who, "chunk", chunk, 1)
 
     def matrix(*args: Any, **named: Any) -> Any:
         positions = argument_positions(who, numbers, len(args))
@@ -119,7 +143,7 @@ def _jacobian(
             _element_count(v) for v in outputs
         )
         build = _forward_mode_blocks if outer or fewer else _reverse_mode_blocks
-        found = build(tape, outputs, watched.sources)
+        found = build(tape, outputs, watched.sources, chunk)
         result = rebuild([watched.trees(blocks, single) for blocks in found])
         return (result, export_results(tape, aux)) if has_aux else result
 
@@ -151,56 +175,106 @@ def _shape(value: Any) -> tuple[int, ...]:
     return tuple(value.shape) if hasattr(value, "shape") else ()
 
 
-def _unit_arrays(value: Any) -> Iterator[Array]:
-    """Yield the arrays like ``value`` that have one element 1 and the others 0, in order."""
-    for k in range(_element_count(value)):
-        unit = np.zeros(_shape(value), value.dtype)
-        unit.reshape(-1)[k] = 1.0
-        yield unit
+def _sweep_units(
+    tape: GradientTape,
+    like: Any,
+    sweep: Callable[[Any], list[Any]],
+    chunk: int | None,
+    results: Sequence[Any],
+) -> list[Any]:
+    """Return the results of a sweep from each unit array, stacked along a new first axis.
+
+    Args:
+        tape: The tape that is swept.
+        like: The unit arrays are like this: one element is 1, the others are 0.
+        sweep: A sweep from one array; it returns as many arrays as ``results``.
+        chunk: The most unit arrays of a sweep; None for the default.
+        results: Shape and dtype of the arrays that it returns.
+    """
+    count, shape = _element_count(like), _shape(like)
+    dtype = like.dtype if hasattr(like, "dtype") else np.dtype(float)
+    if not count:
+        return [np.zeros((0, *spec.shape), spec.dtype) for spec in results]
+    if count == 1 or not _takes_batches(tape):
+        units = np.eye(count, dtype=dtype).reshape(count, *shape)
+        return [_stacked(column) for column in zip(*map(sweep, units), strict=True)]
+    most = _default_chunk(tape, [like, *results]) if chunk is None else chunk
+    found: list[list[Any]] = []
+    for start in range(0, count, most):
+        size = min(most, count - start)
+        units = np.eye(size, count, start, dtype).reshape(size, *shape)
+        found.append(vmap(sweep)(units))
+    return found[0] if len(found) == 1 else [_joined(column) for column in zip(*found, strict=True)]
+
+
+def _takes_batches(tape: GradientTape) -> bool:
+    """Return whether all rules of a tape are of this package, and so take batches."""
+    recording = recording_of(tape)
+    return not (recording.may_fail or recording.manual or recording.checks or tape._hooks)
+
+
+def _default_chunk(tape: GradientTape, ends: Sequence[Any]) -> int:
+    """Return how many unit arrays keep the widest array of a sweep below the limit."""
+    specs = [spec for node in recording_of(tape).nodes for spec in node[4] or ()]
+    arrays = [spec for spec in (*specs, *ends) if hasattr(spec, "dtype")]
+    widest = max([_element_count(spec) * spec.dtype.itemsize for spec in arrays], default=1)
+    return max(1, _MOST_BYTES // max(widest, 1))
+
+
+def _stacked(arrays: Sequence[Any]) -> Any:
+    return np.stack(arrays) if all(isinstance(a, ARRAY_LIKE) for a in arrays) else stack(arrays)
+
+
+def _joined(arrays: Sequence[Any]) -> Any:
+    if all(isinstance(a, ARRAY_LIKE) for a in arrays):
+        return np.concatenate(arrays)
+    return concatenate(list(arrays))
 
 
 def _reverse_mode_blocks(
-    tape: GradientTape, outputs: list[Any], sources: Sources
+    tape: GradientTape, outputs: list[Any], sources: Sources, chunk: int | None
 ) -> list[list[Any]]:
-    """Return blocks by output and source, from a backward sweep for each output element."""
+    """Return blocks by output and source, from a cotangent for each output element."""
     blocks = []
     for out in outputs:
-        units = _unit_arrays(out) if hasattr(out, "dtype") else iter([np.ones(())])
-        sweeps = [gradients_of(tape, [out], sources, [unit]) for unit in units]
-        columns = zip(*sweeps, strict=True) if sweeps else [()] * len(sources.ids)
+        like = out if hasattr(out, "dtype") else np.ones(())
+
+        def sweep(unit: Any, out: Any = out) -> list[Any]:
+            return gradients_of(tape, [out], sources, [unit])
+
+        rows = _sweep_units(tape, like, sweep, chunk, sources.specs)
         blocks.append(
             [
-                _assemble_block(column, 0, (*_shape(out), *spec.shape), spec)
-                for column, spec in zip(columns, sources.specs, strict=True)
+                _block(row, (*_shape(out), *spec.shape))
+                for row, spec in zip(rows, sources.specs, strict=True)
             ]
         )
     return blocks
 
 
 def _forward_mode_blocks(
-    tape: GradientTape, outputs: list[Any], sources: Sources
+    tape: GradientTape, outputs: list[Any], sources: Sources, chunk: int | None
 ) -> list[list[Any]]:
-    """Return blocks by output and source, from a forward sweep for each input element."""
+    """Return blocks by output and source, from a tangent for each input element."""
     blocks: list[list[Any]] = [[] for _ in outputs]
+    ends = [intern(_shape(out), getattr(out, "dtype", np.dtype(float))) for out in outputs]
     for k, spec in enumerate(sources.specs):
         source = sources.select(k)
-        sweeps = [tangents_of(tape, outputs, source, [unit]) for unit in _unit_arrays(spec)]
-        columns = zip(*sweeps, strict=True) if sweeps else [()] * len(outputs)
+
+        def sweep(unit: Any, source: Sources = source) -> list[Any]:
+            return tangents_of(tape, outputs, source, [unit])
+
+        columns = _sweep_units(tape, spec, sweep, chunk, ends)
         for row, column, out in zip(blocks, columns, outputs, strict=True):
-            row.append(_assemble_block(column, -1, (*_shape(out), *spec.shape), spec))
+            row.append(_block(moveaxis(column, 0, -1), (*_shape(out), *spec.shape)))
     return blocks
 
 
-def _assemble_block(results: Any, axis: int, shape: tuple[int, ...], like: Spec) -> Any:
-    """Stack the results of the sweeps into one array."""
+def _block(rows: Any, shape: tuple[int, ...]) -> Any:
+    """Return stacked rows or columns as a block of this shape."""
     if len(shape) > _MOST_AXES:
         raise ShapeError(
             f"jacobian: a block would have {len(shape)} axes, those of a result and of an "
             f"argument, and NumPy's arrays have at most {_MOST_AXES}; reshape one of them"
         )
-    results = list(results)
-    if not results:
-        return np.zeros(shape, like.dtype)
-    if all(isinstance(result, ARRAY_LIKE) for result in results):
-        return np.stack(results, axis).reshape(shape)
-    return reshape(stack(results, axis), shape)
+    return rows.reshape(shape) if isinstance(rows, ARRAY_LIKE) else reshape(rows, shape)

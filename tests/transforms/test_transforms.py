@@ -301,7 +301,7 @@ def test_the_jacobian_sweeps_forward_where_inputs_are_fewer(rows, sweep, monkeyp
 
         monkeypatch.setattr(GradientTape, name, counting)
     od.jacobian(lambda x: np.ones((rows, 3)) @ x)(np.ones(3))
-    assert called == [sweep] * min(rows, 3)
+    assert called == [sweep]
 
 
 def test_jacobians_are_trees_of_results_of_trees_of_arguments():
