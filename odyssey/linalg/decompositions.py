@@ -204,6 +204,7 @@ def _lu_jvp(t: Any, p: Any, lower: Any, upper: Any) -> tuple[Any, Any, Any]:
 @op(
     results=("p", "lower", "upper"),
     primitive="decompose",
+    vmap="leading",
     infer=_lu_spec,
     vjp={"a": lambda g_lower, g_upper, p, lower, upper: _lu_vjp(g_lower, g_upper, p, lower, upper)},
     jvp={"a": lambda t, p, lower, upper: _lu_jvp(t, p, lower, upper)},
@@ -306,6 +307,7 @@ def _qr_jvp(t: Any, q: Any, r: Any) -> tuple[Any, Any]:
 @op(
     results=type(np.linalg.qr(np.eye(1))),
     primitive="decompose",
+    vmap="leading",
     infer=_qr_spec,
     prepare=_qr_mode,
     vjp={"a": lambda g_Q, g_R, Q, R: _qr_vjp(g_Q, g_R, Q, R)},
@@ -401,6 +403,7 @@ def _cholesky_jvp(t: Any, out: Any, upper: bool) -> Any:
     lowering=lambda build, a, upper: build.cholesky_factor(
         build.cast(a, check_square("cholesky", a)), upper
     ),
+    vmap="leading",
     infer=_cholesky_spec,
     prepare=lambda upper: (check_flag("cholesky", "upper", upper),),
     numpy=[np.linalg.cholesky],

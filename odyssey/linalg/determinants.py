@@ -27,9 +27,11 @@ from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.complex_numbers import imag, real
 from odyssey.ops.elementwise.elementary import log
 from odyssey.ops.reductions.reduce import sum
+from odyssey.ops.structure.batching import spread
 from odyssey.ops.structure.creation import zeros_like
 from odyssey.ops.structure.shape import expand_dims, matrix_transpose
 from odyssey.spec import Array, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 
@@ -126,6 +128,12 @@ def _cofactor_slope(t: Any, a: Any) -> Any:
     return np.asarray(out, spec.dtype)
 
 
+def _batch_cofactor_slope(batch: Batch, t: Any, a: Any) -> Any:
+    if batch.ndim(0, t) < 2 or batch.ndim(1, a) < 2:
+        raise ShapeError("cofactor_slope: an operand is no matrix; pass square matrices")
+    return cofactor_slope(spread(batch, 0, t), spread(batch, 1, a))
+
+
 def _det_third_derivative(h: Any, t: Any, a: Any) -> Any:
     """Third derivative of the determinant along ``h`` and ``t``; NaN for singular matrices."""
     inverse = solve_or_nan(a, np.eye(a.shape[-1], dtype=a.dtype))
@@ -145,6 +153,7 @@ def _trace_as_matrix(x: Any) -> Any:
 
 @op(
     primitive="decompose",
+    vmap=_batch_cofactor_slope,
     infer=_cofactor_slope_spec,
     kernel=_cofactor_slope,
     vjp={
@@ -174,6 +183,7 @@ def cofactor_slope(t: Any, a: Any, /) -> Any:
 
 @op(
     primitive="decompose",
+    vmap="leading",
     infer=lambda a: Spec(getattr(a, "shape", ()), check_square("cofactors", a)),
     vjp={"a": lambda g, a: cofactor_slope(g, a)},
     jvp={"a": lambda t, a: cofactor_slope(t, a)},
@@ -198,6 +208,7 @@ def cofactors(a: Any, /) -> Any:
 
 @op(
     primitive="decompose",
+    vmap="leading",
     infer=lambda a: Spec(getattr(a, "shape", ())[:-2], check_square("det", a)),
     numpy=[np.linalg.det],
     vjp={"a": lambda g, a: mul(expand_dims(g, (-2, -1)), cofactors(a))},
@@ -244,6 +255,7 @@ def _slogdet_jvp(t: Any, sign: Any, a: Any) -> tuple[Any, Any]:
 @op(
     results=type(np.linalg.slogdet(np.eye(1))),
     primitive="decompose",
+    vmap="leading",
     infer=_slogdet_spec,
     numpy=[np.linalg.slogdet],
     vjp={

@@ -115,6 +115,7 @@ _REJECTS = [
     results=_EIG,
     primitive="decompose",
     raises=True,
+    vmap="leading",
     infer=_eig_spec,
     numpy=[np.linalg.eig],
     vjp={
@@ -144,6 +145,7 @@ def eig(a: Any, /) -> Any:
 @op(
     decomposition=lambda a: eig(a)[0],
     raises=True,
+    vmap="leading",
     infer=_eigvals_spec,
     kernel=_eigvals,
     numpy=[np.linalg.eigvals],

@@ -20,6 +20,7 @@ from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.diagonals import diagonal
 from odyssey.ops.structure.shape import astype, reshape, shape_of, transpose
 from odyssey.spec import Shape, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import OPS, composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import Symbol, Value
@@ -61,6 +62,17 @@ def _canonical_letters(x: Any, y: Any, subscripts: str) -> tuple[str]:
         if letter not in names:
             names[letter] = next(alphabet)
     return ("".join(names.get(c, c) for c in subscripts),)
+
+
+def _batch_contract(batch: Batch, x: Any, y: Any, subscripts: str) -> Any:
+    """Label the axis of the examples by a letter of its own."""
+    terms = _contraction_plan(subscripts).terms
+    for k, operand in enumerate((x, y)):  # the letters must be those of one example
+        if batch.ndim(k, operand) != len(terms[k]):
+            raise ShapeError(f"contract: an operand does not have the axes of {subscripts!r}")
+    letter = next(c for c in string.ascii_letters if c not in subscripts)
+    left, right = ((letter if m else "") + t for m, t in zip(batch.mapped, terms, strict=False))
+    return contract(x, y, f"{left},{right}->{letter}{terms[2]}")
 
 
 def _contract_arrays(x: Any, y: Any, subscripts: str) -> Any:
@@ -140,6 +152,7 @@ def _y_cotangent_subscripts(subscripts: str) -> str:
     canonical=_canonical_letters,
     primitive="product",
     lowering=_lower_contract,
+    vmap=_batch_contract,
     infer=_contract_spec,
     vjp={
         "x": lambda g, y, subscripts: contract(g, y, _x_cotangent_subscripts(subscripts)),

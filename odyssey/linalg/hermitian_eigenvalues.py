@@ -241,6 +241,7 @@ _REJECTS = [
     results=type(np.linalg.eigh(np.eye(1))),
     primitive="decompose",
     raises=True,
+    vmap="leading",
     infer=_eigh_spec,
     prepare=_uplo_option("eigh"),
     vjp={
@@ -274,6 +275,7 @@ def eigh(a: Any, /, UPLO: str = "L") -> Any:
 
 
 @op(
+    vmap="leading",
     infer=_eigvalsh_spec,
     decomposition=lambda a, UPLO: eigh(a, UPLO)[0],
     raises=True,

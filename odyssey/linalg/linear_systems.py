@@ -26,8 +26,10 @@ from odyssey.linalg.matrix_shapes import (
 )
 from odyssey.ops.elementwise.arithmetic import neg
 from odyssey.ops.elementwise.choice import equal
-from odyssey.ops.structure.shape import matrix_transpose, reshape, shape_of, transpose
+from odyssey.ops.structure.batching import align
+from odyssey.ops.structure.shape import matrix_transpose, moveaxis, reshape, shape_of, transpose
 from odyssey.spec import Shape, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
@@ -114,6 +116,26 @@ _SYSTEM_RULES: dict[str, Any] = {
 # ------------------------------------------------------------------ rows
 
 
+def batch_system(solution: Callable[[Any, Any], Any], batch: Batch, a: Any, b: Any) -> Any:
+    """Batch rule of ``solution(a, b)``: one matrix for all examples is factored once."""
+    left, right = batch.ndim(0, a), batch.ndim(1, b)
+    if left < 2 or not right:
+        raise ShapeError("solve: a is no matrix, or b is a number; pass matrices and vectors")
+    if right == 1 and not batch.mapped[1]:
+        return solution(a, b)  # one vector for all matrices
+    if left == 2 and right <= 2 and not batch.mapped[0]:
+        first = moveaxis(b, 0, 1)  # the examples are columns
+        shape = first.shape
+        out = solution(a, reshape(first, (shape[0], math.prod(shape[1:]))))
+        return moveaxis(reshape(out, shape), 1, 0)
+    ndim = max(left, right)
+    matrices = align(a, batch.mapped[0], ndim)
+    if right > 1:
+        return solution(matrices, align(b, batch.mapped[1], ndim))
+    out = solution(matrices, align(as_column(b), True, ndim))
+    return reshape(out, out.shape[:-1])
+
+
 def lower_system(build: Any, a: Any, b: Any, spec: Spec, solution: Callable[..., Any]) -> Any:
     """Lower a system: ``solution(a, b)`` solves it for matrices of columns with all batch axes."""
     vector = b.ndim == 1
@@ -155,6 +177,7 @@ BAD_SYSTEMS = [
 @op(
     primitive="decompose",
     lowering=lambda build, a, b: _lower_solve(build, a, b, checked=False),
+    vmap=lambda batch, a, b: batch_system(solve_or_nan, batch, a, b),
     infer=lambda a, b: solve_spec("solve_or_nan", a, b),
     kernel=_solve_or_nan,
     **_SYSTEM_RULES,
@@ -170,6 +193,7 @@ def solve_or_nan(a: Any, b: Any, /) -> Any:
     decomposition=lambda a, b: solve_or_nan(a, b),
     lowering=lambda build, a, b: _lower_solve(build, a, b, checked=True),
     raises=True,
+    vmap=lambda batch, a, b: batch_system(solve, batch, a, b),
     infer=lambda a, b: solve_spec("solve", a, b),
     numpy=[np.linalg.solve],
     **_SYSTEM_RULES,
@@ -189,6 +213,7 @@ def solve(a: Any, b: Any, /) -> Any:
     decomposition=lambda a: solve_or_nan(a, np.eye(a.shape[-1], dtype=a.dtype)),
     lowering=_lower_inverse,
     raises=True,
+    vmap="leading",
     infer=_inv_spec,
     numpy=[np.linalg.inv],
     vjp={"a": lambda g, out: _inv_derivative(g, matrix_transpose(out))},

@@ -142,6 +142,7 @@ def _pade_approximant(a: Array) -> Array:
 
 @op(
     primitive="decompose",
+    vmap="leading",
     infer=_square_spec("expm"),
     kernel=_expm,
     vjp={"a": lambda g, a: _block_triangular_derivative(expm, matrix_transpose(a), g)},
@@ -211,6 +212,7 @@ def _denman_beavers(a: Array) -> Array:
 @op(
     primitive="decompose",
     raises=True,
+    vmap="leading",
     infer=_square_spec("sqrtm"),
     kernel=_sqrtm,
     vjp={"a": lambda g, a: _block_triangular_derivative(sqrtm, matrix_transpose(a), g)},

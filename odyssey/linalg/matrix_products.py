@@ -10,8 +10,10 @@ import numpy as np
 from odyssey.errors import ShapeError
 from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.ops.elementwise.complex_numbers import conj
+from odyssey.ops.structure.batching import align
 from odyssey.ops.structure.shape import matrix_transpose, reshape, shape_of, transpose
 from odyssey.spec import Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
@@ -79,6 +81,30 @@ def as_column(v: Any) -> Any:
     return reshape(v, (*v.shape, 1))
 
 
+def _batch_matmul(batch: Batch, x: Any, y: Any) -> Any:
+    left, right = batch.ndim(0, x), batch.ndim(1, y)
+    if not left or not right:
+        raise ShapeError("matmul: an operand is a number; use * for scalars")
+    if not batch.mapped[1] and right <= 2:  # the examples are more rows of one product
+        if left == 1:
+            return matmul(x, y)
+        rows = matmul(reshape(x, (math.prod(x.shape[:-1]), x.shape[-1])), y)
+        return reshape(rows, (*x.shape[:-1], *rows.shape[1:]))
+    if not batch.mapped[0] and left <= 2:
+        if right == 1:
+            return matmul(y, matrix_transpose(x) if left == 2 else x)
+        return matmul(x, y)
+    if left == 1:
+        x = reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
+    if right == 1:
+        y = as_column(y)
+    ndim = max(left, right, 2)
+    out = matmul(align(x, batch.mapped[0], ndim), align(y, batch.mapped[1], ndim))
+    rows = out.shape[-2:-1] if left > 1 else ()
+    columns = out.shape[-1:] if right > 1 else ()
+    return reshape(out, (*out.shape[:-2], *rows, *columns))
+
+
 def _lower_matmul(build: Any, x: Any, y: Any) -> Any:
     if np.result_type(x.dtype, y.dtype).char not in "efdFD":
         return NotImplemented
@@ -94,6 +120,7 @@ def _lower_matmul(build: Any, x: Any, y: Any) -> Any:
     lowering=_lower_matmul,
     ufunc=np.matmul,
     kernel=_matmul,
+    vmap=_batch_matmul,
     infer=_matmul_spec,
     vjp={"x": _matmul_x_vjp, "y": _matmul_y_vjp},
     jvp={"x": lambda t, y: matmul(t, y), "y": lambda t, x: matmul(x, t)},

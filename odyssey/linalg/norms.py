@@ -90,6 +90,7 @@ def _euclidean_norm_jvp(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepd
 
 
 @op(
+    vmap="along",
     infer=_euclidean_norm_spec,
     kernel=_euclidean_norm,
     decomposition=compute_in_float32(

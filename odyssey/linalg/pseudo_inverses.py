@@ -92,6 +92,7 @@ def _pinv_jvp(t: Any, a: Any, out: Any, hermitian: bool) -> Any:
 @op(
     primitive="decompose",
     raises=True,
+    vmap="leading",
     infer=_pinv_spec,
     prepare=_pinv_options,
     kernel=_pinv,

@@ -31,9 +31,11 @@ from odyssey.linalg.matrix_shapes import (
 from odyssey.ops.elementwise.arithmetic import add, mul, neg, sub
 from odyssey.ops.elementwise.choice import keep_where, less, logical_and, not_equal, where
 from odyssey.ops.elementwise.complex_numbers import absolute, conj, real
+from odyssey.ops.reductions.reduce import any as any_of
 from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.reductions.variance import over_length
 from odyssey.ops.structure.arrangement import flip
+from odyssey.ops.structure.batching import flatten_examples
 from odyssey.ops.structure.diagonals import diagonal
 from odyssey.ops.structure.gathering import take_along_axis
 from odyssey.ops.structure.indexing import getitem
@@ -41,6 +43,7 @@ from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import astype, expand_dims, matrix_transpose
 from odyssey.ops.structure.sorting import argsort
 from odyssey.spec import Spec, spec_of
+from odyssey.table.batch import Batch
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import Value
@@ -276,6 +279,7 @@ _SVD_REJECTS = [
     results=_SVD,
     primitive="decompose",
     raises=True,
+    vmap="leading",
     infer=_svd_factors_spec,
     prepare=lambda full_matrices: (check_flag("svd_factors", "full_matrices", full_matrices),),
     vjp={
@@ -307,6 +311,7 @@ def svd_factors(a: Any, /, full_matrices: bool = True) -> Any:
 @op(
     decomposition=lambda a: svd_factors(a, False)[1],
     raises=True,
+    vmap="leading",
     infer=_svdvals_spec,
     numpy=[np.linalg.svdvals],
     vjp={"a": _svdvals_vjp},
@@ -399,6 +404,14 @@ def _rank_spec(a: Spec, *options: Any) -> Spec:
     return Spec(a.shape[:-2], np.dtype(np.intp))
 
 
+def _batch_matrix_rank(batch: Batch, a: Any, tol: Any, hermitian: bool, rtol: Any) -> Any:
+    if batch.ndim(0, a) < 2:  # the rank of a vector: 0 if it is 0
+        if hermitian:
+            raise ShapeError("matrix_rank: hermitian=True for a vector; pass square matrices")
+        return astype(any_of(not_equal(flatten_examples(a), 0), 1), np.intp)
+    return matrix_rank(a, tol, hermitian, rtol=rtol)
+
+
 def _matrix_rank(a: Any, tol: Any, hermitian: bool, rtol: Any) -> Any:
     if np.ndim(a) > 1 and not np.size(a):  # early releases of NumPy 2 reject these
         ranks = _rank_spec(Spec(np.shape(a), np.asarray(a).dtype), tol, hermitian, rtol)
@@ -409,6 +422,7 @@ def _matrix_rank(a: Any, tol: Any, hermitian: bool, rtol: Any) -> Any:
 @op(
     primitive="decompose",
     raises=True,
+    vmap=_batch_matrix_rank,
     infer=_rank_spec,
     prepare=_rank_options,
     kernel=_matrix_rank,

@@ -11,7 +11,13 @@ from odyssey.checks import check_flag, format_value
 from odyssey.errors import DTypeError, LinAlgError, SettingError
 from odyssey.kernels.lapack_library import lapack_library, solve_triangle
 from odyssey.linalg import lapack
-from odyssey.linalg.linear_systems import BAD_SYSTEMS, lower_system, solve_or_nan, solve_spec
+from odyssey.linalg.linear_systems import (
+    BAD_SYSTEMS,
+    batch_system,
+    lower_system,
+    solve_or_nan,
+    solve_spec,
+)
 from odyssey.linalg.matrix_products import as_column, matmul
 from odyssey.linalg.matrix_shapes import positive_definite, well_conditioned
 from odyssey.ops.elementwise.arithmetic import neg
@@ -184,6 +190,9 @@ def _lower_triangular_solve(build: Any, a: Any, b: Any, *options: Any) -> Any:
     raises=True,
     aliases=["solve_triangular"],
     prepare=_triangular_options,
+    vmap=lambda batch, a, b, trans, lower, unit_diagonal: batch_system(
+        lambda a, b: triangular_solve(a, b, trans, lower, unit_diagonal), batch, a, b
+    ),
     infer=lambda a, b, *ways: solve_spec("triangular_solve", a, b),
     vjp={"a": _triangular_a_vjp, "b": _triangular_b_vjp},
     jvp={

@@ -14,7 +14,7 @@ from odyssey.checks import user_stacklevel
 from odyssey.errors import VmapWarning
 from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.shape import broadcast_to, moveaxis, reshape
-from odyssey.spec import Spec
+from odyssey.spec import intern
 from odyssey.table.batch import Batch
 from odyssey.table.call import general
 from odyssey.table.value import NUMBERS
@@ -108,6 +108,8 @@ def _leading(row: Any, batch: Batch, *values: Any) -> Any:
     """Run a row whose operands may have further axes in front."""
     operands, options = _split(row, values)
     ndim = max([batch.ndim(k, x) for k, x in enumerate(operands)])
+    # Examples of too few axes would be taken for rows of a matrix.
+    row.infer(*_example_specs(batch, operands), *options)
     aligned = [align(x, m, ndim) for x, m in zip(operands, batch.mapped, strict=True)]
     return general(row, aligned, options)
 
@@ -125,6 +127,8 @@ def _along(row: Any, batch: Batch, *values: Any) -> Any:
     if axis is not None and (ndim or isinstance(axis, (tuple, list))):
         named["axis"] = shift_axes(axis, ndim)
         return general(row, [x, *others], tuple(named.values()))
+    if axis is not None:
+        row.infer(*_example_specs(batch, (x, *others)), *options)  # some ops refuse numbers
     named["axis"] = 1
     if "keepdims" in named:
         named["keepdims"] = False
@@ -134,6 +138,14 @@ def _along(row: Any, batch: Batch, *values: Any) -> Any:
     if axis is None:
         return out
     return reshape(out, (batch.size,)) if out.shape == (batch.size, 1) else out
+
+
+def _example_specs(batch: Batch, operands: Sequence[Any]) -> list[Any]:
+    """Return the spec of one example of each operand, as shape rules take it."""
+    return [
+        x if x is None or type(x) in NUMBERS else intern(tuple(x.shape[m:]), x.dtype)
+        for x, m in zip(operands, batch.mapped, strict=True)
+    ]
 
 
 def loop_over_examples(row: Any, batch: Batch, *values: Any) -> Any:
@@ -155,11 +167,7 @@ def loop_over_examples(row: Any, batch: Batch, *values: Any) -> Any:
 def _results_of_no_examples(
     row: Any, operands: Sequence[Any], batch: Batch, options: tuple[Any, ...]
 ) -> Any:
-    specs = [
-        x if x is None or type(x) in NUMBERS else Spec(tuple(x.shape[m:]), x.dtype)
-        for x, m in zip(operands, batch.mapped, strict=True)
-    ]
-    inferred = row.infer(*specs, *options)
+    inferred = row.infer(*_example_specs(batch, operands), *options)
     several = inferred if row.pack_results is not None else (inferred,)
     made = [np.zeros((0, *spec.shape), spec.dtype) for spec in several]
     return made[0] if row.pack_results is None else tuple(made)
