@@ -40,9 +40,11 @@ def _philox_words(build: Any, state: Any, blocks: int) -> list[Any]:
     def binary_op(scalar: Any, *values: Any) -> Any:
         return build.elementwise(scalar, *values, dtype=word)
 
-    key = [build.slice(state, 0), build.slice(state, 1)]
+    # Of several generators the words are columns, beside the numbers of the blocks.
+    own = [n if state.ndim == 1 else (..., slice(n, n + 1)) for n in range(3)]
+    key = [build.slice(state, own[0]), build.slice(state, own[1])]
     number = build.cast(build.index((blocks,), 0), word)
-    counter = binary_op(lambda x, y: x + y, number, build.slice(state, 2))
+    counter = binary_op(lambda x, y: x + y, number, build.slice(state, own[2]))
     carried = binary_op(lambda sum, x: T(sum < x), counter, number)
     c: list[Any] = [counter, carried, word(0), word(DRAWS)]
     for _ in range(_ROUNDS):
@@ -61,13 +63,17 @@ def _philox_words(build: Any, state: Any, blocks: int) -> list[Any]:
 
 
 def _random_bits(build: Any, state: Any, shape: Shape) -> Any:
-    """Return 64 random bits for each element of a shape."""
+    """Return 64 random bits for each element of a shape, of each generator."""
     count = math.prod(shape)
     blocks = -(-count // 4)
-    words = [build.broadcast(w, (blocks,)) for w in _philox_words(build, state, blocks)]
-    parts = [(w, (slice(None), k)) for k, w in enumerate(words)]
-    line = build.reshape(build.join(parts, (blocks, 4), np.uint64), (4 * blocks,))
-    return build.reshape(build.slice(line, slice(0, count)), shape)
+    several = state.shape[:-1]
+    words = [build.broadcast(w, (*several, blocks)) for w in _philox_words(build, state, blocks)]
+    whole = (slice(None),) * (len(several) + 1)
+    parts = [(w, (*whole, k)) for k, w in enumerate(words)]
+    lines = build.join(parts, (*several, blocks, 4), np.uint64)
+    lines = build.reshape(lines, (*several, 4 * blocks))
+    used = build.slice(lines, (*whole[1:], slice(0, count)))
+    return build.reshape(used, (*several, *shape))
 
 
 def lower_integers(

@@ -16,10 +16,12 @@ from odyssey.ops.elementwise.elementary import log, sqrt
 from odyssey.ops.elementwise.trigonometry import cos, sin
 from odyssey.ops.random.generator import DRAWS, random_bits
 from odyssey.ops.random.lowering import lower_integers, lower_uniform
+from odyssey.ops.structure.batching import align, spread
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Shape, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import Sample, reject, sample
 from odyssey.table.shape_rules import floating_dtype
@@ -33,6 +35,14 @@ def _check_state(who: str, state: Any) -> None:
     found = getattr(state, "shape", None), getattr(state, "dtype", None)
     if found != ((3,), np.uint64):
         raise DTypeError(f"{who}: state is {format_value(state)}; wanted are three words of uint64")
+
+
+def _check_states(who: str, state: Any) -> Shape:
+    """Check the states of one generator or several; return the shape of their array."""
+    shape: Shape = getattr(state, "shape", ())
+    if shape[-1:] != (3,) or state.dtype != np.uint64:
+        raise DTypeError(f"{who}: state is {format_value(state)}; wanted are three words of uint64")
+    return shape[:-1]
 
 
 def shape_option(who: str, shape: Any) -> Shape:
@@ -58,10 +68,10 @@ def _check_options(who: str) -> Any:
     return lambda shape, dtype: (shape_option(who, shape), dtype_option(who, dtype))
 
 
-def _draw_infer(who: str) -> Any:
+def _draw_infer(who: str, check: Any = _check_state) -> Any:
     def infer(state: Spec, shape: Shape, dtype: Any) -> Spec:
-        _check_state(who, state)
-        return Spec(shape, np.dtype(dtype))
+        generators = check(who, state) or ()
+        return Spec((*generators, *shape), np.dtype(dtype))
 
     return infer
 
@@ -69,14 +79,25 @@ def _draw_infer(who: str) -> Any:
 # ------------------------------------------------------------------ numbers
 
 
+def _bits_of_each(state: Array, shape: Shape) -> Array:
+    """Return bits for each element of a shape, of one generator or of each of several."""
+    count = math.prod(shape)
+    if state.ndim == 1:
+        return random_bits(state, count).reshape(shape)
+    bits = np.empty((*state.shape[:-1], count), np.uint64)
+    for index in np.ndindex(state.shape[:-1]):
+        bits[index] = random_bits(state[index], count)
+    return bits.reshape((*state.shape[:-1], *shape))
+
+
 def uniform_of(state: Array, shape: Shape, dtype: np.dtype[Any]) -> Array:
     """Return uniform numbers in [0, 1): the highest bits, as many as the dtype has digits."""
     digits = np.finfo(dtype).nmant + 1
-    bits = random_bits(state, math.prod(shape))
+    bits = _bits_of_each(state, shape)
     bits >>= np.uint64(64 - digits)
     out = bits.astype(dtype)
     out *= dtype.type(2.0**-digits)
-    return out.reshape(shape)
+    return out
 
 
 _SAMPLES = [
@@ -85,6 +106,7 @@ _SAMPLES = [
     sample(_STATE, shape=(), dtype=np.float16),
     sample(_STATE, shape=(0, 2)),
 ]
+_SEVERAL = np.array([[1, 2, 3], [4, 5, 2**64 - 1]], np.uint64)
 _REJECTS = [
     reject(_STATE, shape=(-1,), error=SettingError, match="shape=-1"),
     reject(_STATE, shape=(2,), dtype=np.int64, error=DTypeError, match="choose float16"),
@@ -97,17 +119,19 @@ _REJECTS = [
     lowering=lower_uniform,
     prepare=_check_options("philox_uniform"),
     canonical=lambda state, shape, dtype: (shape, dtype),
-    infer=_draw_infer("philox_uniform"),
-    samples=_SAMPLES,
+    vmap="leading",
+    infer=_draw_infer("philox_uniform", _check_states),
+    samples=[*_SAMPLES, sample(_SEVERAL, shape=(5,))],
     rejects=_REJECTS,
 )
 def philox_uniform(state: Any, /, *, shape: Any, dtype: Any = np.float64) -> Any:
     """Uniform random numbers in [0, 1), from a generator's state.
 
     Each number is made of the highest of 64 bits, 53 for float64; a shorter dtype has the number of
-    float64 rounded down. The number at position n comes from block ``counter + n // 4``.
+    float64 rounded down. The number at position n comes from block ``counter + n // 4``. States of
+    several generators, ``(..., 3)``, give the numbers of each, ``(..., *shape)``.
     """
-    _check_state("philox_uniform", state)
+    _check_states("philox_uniform", state)
     return uniform_of(state, shape, dtype)
 
 
@@ -182,8 +206,8 @@ def _integers_options(shape: Any, low: Any, high: Any, dtype: Any) -> tuple[Any,
 
 
 def _integers_infer(state: Spec, shape: Shape, low: int, high: int, dtype: Any) -> Spec:
-    _check_state("philox_integers", state)
-    return Spec(shape, np.dtype(dtype))
+    generators = _check_states("philox_integers", state)
+    return Spec((*generators, *shape), np.dtype(dtype))
 
 
 def _multiply_high(x: Array, y: int) -> Array:
@@ -201,12 +225,14 @@ def _multiply_high(x: Array, y: int) -> Array:
     lowering=lower_integers,
     prepare=_integers_options,
     canonical=lambda state, shape, low, high, dtype: (shape, low, high, dtype),
+    vmap="leading",
     infer=_integers_infer,
     samples=[
         Sample((_STATE,), {"shape": (2, 3), "low": -2, "high": 5}),
         Sample((_STATE,), {"shape": 5, "low": 0, "high": 250, "dtype": np.uint8}),
         Sample((_STATE,), {"shape": (), "low": -(2**63), "high": 2**63}),
         Sample((_STATE,), {"shape": (0, 2), "low": 0, "high": 1}),
+        Sample((_SEVERAL,), {"shape": (3,), "low": 0, "high": 7}),
     ],
     rejects=[
         reject(_STATE, shape=(-1,), low=0, high=2, error=SettingError, match="shape=-1"),
@@ -226,21 +252,27 @@ def philox_integers(
     Each is ``low`` plus the high word of the product of 64 bits and ``high - low`` (Lemire 2019,
     without rejection): probabilities differ by less than ``2**-64``.
     """
-    _check_state("philox_integers", state)
-    bits = random_bits(state, math.prod(shape))
+    _check_states("philox_integers", state)
+    bits = _bits_of_each(state, shape)
     if high - low < 1 << 64:
         bits = _multiply_high(bits, high - low)
     bits += np.uint64(low % (1 << 64))
-    return bits.astype(dtype).reshape(shape)
+    return bits.astype(dtype)
 
 
 # ------------------------------------------------------------------ gamma distribution
 
 
 def _gamma_infer(state: Spec, concentration: Spec, shape: Shape) -> Spec:
-    _check_state("philox_gamma", state)
+    shape = (*_check_states("philox_gamma", state), *shape)
     _check_concentration(shape, concentration)
     return Spec(shape, np.dtype(np.float64))
+
+
+def _batch_gamma(batch: Batch, state: Any, concentration: Any, shape: Shape) -> Any:
+    ndim = batch.ndim(0, state) - 1 + len(shape)
+    aligned = align(concentration, batch.mapped[1], ndim)
+    return philox_gamma(spread(batch, 0, state), aligned, shape=shape)
 
 
 def _check_concentration(shape: Shape, concentration: Any) -> None:
@@ -260,12 +292,14 @@ def _check_concentration(shape: Shape, concentration: Any) -> None:
     primitive="random",
     prepare=lambda shape: (shape_option("philox_gamma", shape),),
     canonical=lambda state, concentration, shape: (shape,),
+    vmap=_batch_gamma,
     infer=_gamma_infer,
     vjp={"concentration": None},
     samples=[
         sample(_STATE, np.array([0.5, 2.0, 30.0]), shape=(2, 3)),
         sample(_STATE, np.array(0.1), shape=()),
         sample(_STATE, np.array(3.0), shape=(0, 2)),
+        sample(_SEVERAL, np.array([0.5, 2.0, 30.0]), shape=(3,)),
     ],
     rejects=[
         reject(_STATE, np.ones(2), shape=(3,), match=r"concentration \(2,\) does not broadcast"),
@@ -283,9 +317,16 @@ def philox_gamma(state: Any, concentration: Any, /, *, shape: Any) -> Any:
     negative concentration gives NaN.
     """
     concentration = np.asarray(concentration)
-    _check_state("philox_gamma", state)
-    _check_concentration(shape, concentration)
-    return _draw_gamma(state, concentration, shape)
+    generators = _check_states("philox_gamma", state)
+    result_shape = (*generators, *shape)
+    _check_concentration(result_shape, concentration)
+    if not generators:
+        return _draw_gamma(state, concentration, shape)
+    out = np.empty(result_shape)
+    each = np.broadcast_to(concentration, result_shape)
+    for index in np.ndindex(generators):
+        out[index] = _draw_gamma(state[index], each[index], shape)
+    return out
 
 
 @ignore_fp_errors("divide", "invalid", "over", "under")
