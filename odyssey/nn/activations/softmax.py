@@ -11,8 +11,11 @@ from odyssey.errors import DTypeError
 from odyssey.ops.elementwise.arithmetic import div, mul, neg, sub
 from odyssey.ops.elementwise.elementary import exp, log
 from odyssey.ops.reductions.reduce import max, sum
+from odyssey.ops.structure.batching import flatten_examples, shift_axes, spread
 from odyssey.ops.structure.half_precision import compute_in_float32
+from odyssey.ops.structure.shape import reshape
 from odyssey.spec import Spec
+from odyssey.table.batch import Batch
 from odyssey.table.canonical_options import canonical_axes
 from odyssey.table.declare import Kernel, composite, op, publish
 from odyssey.table.derived_rules import derive_rules
@@ -124,6 +127,7 @@ def log_softmax_arrays(x: Any, axis: int) -> Any:
     # The Jacobian diag(s) - s s^T is symmetric, so it serves both directions.
     vjp={"x": lambda g, out, axis: softmax_pullback(g, out, axis)},
     jvp={"x": lambda t, out, axis: softmax_pullback(t, out, axis)},
+    vmap="along",
     kinks="NaN where an element is inf, or all are -inf, as the result is",
     samples=[sample((2, 3)), sample((2, 3), axis=0), sample((4,)), sample((0, 3))],
     rejects=[reject((2, 3), axis=2, match="does not fit"), _NO_AXES],
@@ -141,6 +145,7 @@ def softmax(x: Any, /, axis: int = -1) -> Any:
     kernels=[Kernel("a compiled loop over rows", _row_kernel("log_softmax_rows"), when=_fits_rows)],
     vjp={"x": lambda g, out, axis: log_softmax_pullback(g, out, axis)},
     jvp={"x": lambda t, out, axis: sub(t, sum(mul(t, exp(out)), axis, keepdims=True))},
+    vmap="along",
     kinks="NaN where an element is inf, or all are -inf, as the result is",
     samples=[sample((2, 3)), sample((2, 3), axis=0), sample((4,)), sample((0, 3))],
     rejects=[reject((2, 3), axis=2, match="does not fit"), _NO_AXES],
@@ -151,6 +156,16 @@ def log_softmax(x: Any, /, axis: int = -1) -> Any:
 
 
 # ------------------------------------------------------------------ their pullbacks
+
+
+def _pullback_batch(
+    pullback: Callable[..., Any], batch: Batch, t: Any, s: Any, axis: int | None
+) -> Any:
+    t, s = spread(batch, 0, t), spread(batch, 1, s)
+    if axis is None:
+        return reshape(pullback(flatten_examples(t), flatten_examples(s), 1), s.shape)
+    return pullback(t, s, shift_axes(axis, len(s.shape) - 1))
+
 
 _PULLBACK: dict[str, Any] = {
     "real": True,
@@ -170,6 +185,7 @@ _PULLBACK: dict[str, Any] = {
 @op(
     **_PULLBACK,
     **derive_rules(_softmax_pullback_decomposition),
+    vmap=lambda batch, t, s, axis: _pullback_batch(softmax_pullback, batch, t, s, axis),
     decomposition=compute_in_float32(_softmax_pullback_decomposition, 2),
     kernels=[
         Kernel(
@@ -187,6 +203,7 @@ def softmax_pullback(t: Any, s: Any, /, axis: int = -1) -> Any:
 @op(
     **_PULLBACK,
     **derive_rules(_log_softmax_pullback_decomposition),
+    vmap=lambda batch, t, z, axis: _pullback_batch(log_softmax_pullback, batch, t, z, axis),
     decomposition=compute_in_float32(_log_softmax_pullback_decomposition, 2),
     kernels=[
         Kernel(

@@ -12,10 +12,12 @@ from odyssey.checks import format_value
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.kernels import scan
 from odyssey.ops.elementwise.arithmetic import mul
+from odyssey.ops.structure.batching import shift_axes, spread
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import reshape
 from odyssey.spec import Spec, spec_of
+from odyssey.table.batch import Batch
 from odyssey.table.canonical_options import one_axis
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample
@@ -120,6 +122,11 @@ def _lower_recurrence(build: Any, x: Any, factors: Any, axis: int, reverse: bool
     return build.cast(build.slice(found, turned) if reverse else found, made)
 
 
+def _recurrence_batch(batch: Batch, x: Any, factors: Any, axis: int, reverse: bool) -> Any:
+    x, factors = spread(batch, 0, x), spread(batch, 1, factors)
+    return linear_recurrence(x, factors, axis=shift_axes(axis, len(x.shape) - 1), reverse=reverse)
+
+
 @op(
     primitive="scan",
     lowering=_lower_recurrence,
@@ -140,6 +147,7 @@ def _lower_recurrence(build: Any, x: Any, factors: Any, axis: int, reverse: bool
         ),
         "factors": _factors_jvp,
     },
+    vmap=_recurrence_batch,
     samples=[
         sample((5,), (5,)),
         sample((5,), (5,), reverse=True),
@@ -218,6 +226,7 @@ def _lower_cumprod(build: Any, x: Any, axis: int | None) -> Any:
     infer=_CUMPROD_SPEC,
     vjp={"x": _cumprod_rule},
     jvp={"x": _cumprod_forward},
+    vmap="along",
     kinks="exact where elements are 0",
     samples=[
         sample((2, 3)),
@@ -300,6 +309,7 @@ _RUNS = [
     canonical=_canonical_axis,
     infer=_CUMSUM_SPEC,
     vjp={"x": lambda g, x_spec, axis: _reshape_like(reverse_cumsum(g, axis or 0), x_spec)},
+    vmap="along",
     samples=_RUNS,
     rejects=[_NO_AXIS],
 )
@@ -317,6 +327,7 @@ def cumsum(x: Any, /, axis: int | None = None) -> Any:
     canonical=_canonical_axis,
     infer=_REVERSE_CUMSUM_SPEC,
     vjp={"x": lambda g, x_spec, axis: _reshape_like(cumsum(g, axis or 0), x_spec)},
+    vmap="along",
     samples=_RUNS,
     rejects=[_NO_AXIS],
 )

@@ -118,6 +118,7 @@ def _canonical_axis(x: Any, axis: Any) -> tuple[Any]:
     kernels=[_argextreme_kernel("running_argmax", largest=True)],
     canonical=_canonical_axis,
     infer=_running_argextreme_spec("running_argmax"),
+    vmap="along",
     samples=[*_LINES, sample(np.array([1.0, 3.0, np.nan, 2.0, 3.0]))],
     rejects=[_NO_AXIS],
 )
@@ -133,6 +134,7 @@ def running_argmax(x: Any, /, axis: int = -1) -> Any:
     kernels=[_argextreme_kernel("running_argmin", largest=False)],
     canonical=_canonical_axis,
     infer=_running_argextreme_spec("running_argmin"),
+    vmap="along",
     samples=[*_LINES, sample(np.array([3.0, 1.0, np.nan, 2.0, 1.0]))],
     rejects=[_NO_AXIS],
 )
@@ -258,6 +260,7 @@ def _logcumsumexp_spec(x: Spec, axis: int) -> Spec:
     infer=_logcumsumexp_spec,
     vjp={"x": _logcumsumexp_vjp},
     jvp={"x": _logcumsumexp_jvp},
+    vmap="along",
     kinks="0 where all elements so far are -inf; NaN where one is inf",
     samples=[
         sample((2, 4)),

@@ -141,6 +141,7 @@ def _with_weights(plain: Any) -> Any:
     ),
     vjp={"x": _logsumexp_rule},
     jvp={"x": _logsumexp_forward},
+    vmap="along",
     kinks="0 where all elements are -inf; NaN where one is inf",
     samples=[*_FOLDS, sample((0, 3), axis=1)],
     rejects=[NO_AXIS],

@@ -163,6 +163,7 @@ def _prod_others_spec(x: Spec, axis: Any) -> Spec:
     canonical=canonical_axes,
     infer=_prod_others_spec,
     **derive_rules(lambda x, /, axis: _product_of_others_over_axes(x, axis)),
+    vmap="along",
     samples=[
         sample((2, 3)),
         sample((2, 9), axis=1),
@@ -201,6 +202,7 @@ def _prod_dtype(dtype: Any) -> Any:
     jvp={
         "x": lambda t, x, axis, keepdims: sum(mul(t, prod_others(x, axis)), axis, keepdims=keepdims)
     },
+    vmap="along",
     kinks="exact where elements are 0",
     samples=[
         sample((2, 3)),

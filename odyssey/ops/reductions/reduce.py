@@ -22,6 +22,7 @@ from odyssey.ops.reductions.broadcast_back import broadcast_back, reduction_size
 from odyssey.ops.structure.half_precision import compute_in_float32, narrow_float16, widen_float16
 from odyssey.ops.structure.shape import astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.canonical_options import canonical_axes, one_axis
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
@@ -81,6 +82,7 @@ _SUMMED = result_dtype_of(np.add.reduce)
     canonical=canonical_axes,
     infer=reduction_rule("sum", _SUMMED),
     vjp={"x": lambda g, x_spec, axis, keepdims: broadcast_back(g, x_spec, axis, keepdims)},
+    vmap="along",
     samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0), sample((0,))],
     rejects=[_NO_AXIS],
 )
@@ -123,6 +125,7 @@ def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
             divide_by_size(g, at_least_one(reduction_size(x_spec, axis))), x_spec, axis, keepdims
         )
     },
+    vmap="along",
     samples=_FOLDS,
     rejects=[_NO_AXIS],
 )
@@ -187,6 +190,7 @@ _EXTREMA: dict[str, Any] = {
     "selects": True,
     "vjp": {"x": _extremum_rule},
     "jvp": {"x": _extremum_forward},
+    "vmap": "along",
     "kinks": "ties share the gradient evenly",
     "samples": [*(sample(*s.operands, spread=True, **s.options) for s in _FOLDS[:-1]), *_LONE],
 }
@@ -261,6 +265,7 @@ _ARG_SAMPLES = (
     numpy=[np.argmax],
     canonical=_canonical_axis_option,
     infer=_argextreme_infer("argmax"),
+    vmap="along",
     samples=_ARG_SAMPLES,
     rejects=[
         _NO_AXIS,
@@ -280,6 +285,7 @@ def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
     numpy=[np.argmin],
     canonical=_canonical_axis_option,
     infer=_argextreme_infer("argmin"),
+    vmap="along",
     samples=_ARG_SAMPLES,
     rejects=[_NO_AXIS, reject((0, 2), match="and so no argmin")],
 )
@@ -297,6 +303,7 @@ def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
     numpy=[np.any],
     canonical=canonical_axes,
     infer=reduction_rule("any", result_dtype_of(np.any)),
+    vmap="along",
     samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0)],
     rejects=[_NO_AXIS],
 )
@@ -314,6 +321,7 @@ def any(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     numpy=[np.all],
     canonical=canonical_axes,
     infer=reduction_rule("all", result_dtype_of(np.all)),
+    vmap="along",
     samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0)],
     rejects=[_NO_AXIS],
 )
@@ -394,6 +402,13 @@ def _sum_to_spec(x: Spec, shape: Shape) -> Spec:
     return Spec(shape, _SUMMED(x.dtype) if axes else x.dtype)
 
 
+def _sum_to_batch(batch: Batch, x: Any, shape: Shape) -> Any:
+    missing = len(x.shape) - 1 - len(shape)
+    _broadcast_axes(x.shape[1:], shape)
+    sums = sum_to(x, (batch.size, *(1,) * missing, *shape))
+    return reshape(sums, (batch.size, *shape)) if missing else sums
+
+
 @op(
     linear=True,
     kernel=_sum_to,
@@ -402,6 +417,7 @@ def _sum_to_spec(x: Spec, shape: Shape) -> Spec:
     decomposition=lambda x, shape: reshape(sum(x, _broadcast_axes(x.shape, shape)), shape),
     infer=_sum_to_spec,
     vjp={"x": lambda g, x_spec: broadcast_to(g, x_spec.shape)},
+    vmap=_sum_to_batch,
     samples=[
         sample((4, 3), shape=(3,)),
         sample((4, 3), shape=()),

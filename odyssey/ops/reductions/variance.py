@@ -134,6 +134,7 @@ def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
     infer=moment_spec_rule("var"),
     vjp={"x": _var_rule},
     jvp={"x": _var_forward},
+    vmap="along",
     samples=[*MOMENTS, sample(())],
     rejects=[NO_AXIS, NO_NUMBER],
 )
@@ -286,6 +287,7 @@ def _scaled_std(x: Any, scale: Any, axis: Any, ddof: float) -> Any:
     infer=moment_spec_rule("std"),
     vjp={"x": _std_rule},
     jvp={"x": _std_forward},
+    vmap="along",
     kinks="0 where all elements are equal, the second derivatives there NaN, and 0 of one element",
     samples=MOMENTS,
     rejects=[NO_AXIS, NO_NUMBER],

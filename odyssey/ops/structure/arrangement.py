@@ -238,6 +238,7 @@ def _negate_shift(shift: Any) -> Any:
     canonical=_canonical_shifts,
     infer=_roll_spec,
     vjp={"x": lambda g, shift, axis: roll(g, _negate_shift(shift), axis)},
+    vmap="along",
     samples=[
         sample((2, 3), shift=2),
         sample((2, 3), shift=-1, axis=1),

@@ -12,7 +12,6 @@ import numpy as np
 
 from odyssey.checks import user_stacklevel
 from odyssey.errors import VmapWarning
-from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.shape import broadcast_to, moveaxis, reshape
 from odyssey.spec import intern
 from odyssey.table.batch import Batch
@@ -23,6 +22,7 @@ __all__ = [
     "align",
     "batch_last",
     "batch_rule",
+    "example_specs",
     "flatten_examples",
     "loop_over_examples",
     "shift_axes",
@@ -71,6 +71,14 @@ def shift_axes(axis: Any, ndim: int) -> Any:
     return axis % ndim + 1
 
 
+def example_specs(batch: Batch, operands: Sequence[Any]) -> list[Any]:
+    """Return the spec of one example of each operand, as shape rules take it."""
+    return [
+        x if x is None or type(x) in NUMBERS else intern(tuple(x.shape[m:]), x.dtype)
+        for x, m in zip(operands, batch.mapped, strict=True)
+    ]
+
+
 # ------------------------------------------------------------------ derived rules
 
 
@@ -109,7 +117,7 @@ def _leading(row: Any, batch: Batch, *values: Any) -> Any:
     operands, options = _split(row, values)
     ndim = max([batch.ndim(k, x) for k, x in enumerate(operands)])
     # Examples of too few axes would be taken for rows of a matrix.
-    row.infer(*_example_specs(batch, operands), *options)
+    row.infer(*example_specs(batch, operands), *options)
     aligned = [align(x, m, ndim) for x, m in zip(operands, batch.mapped, strict=True)]
     return general(row, aligned, options)
 
@@ -117,39 +125,27 @@ def _leading(row: Any, batch: Batch, *values: Any) -> Any:
 def _along(row: Any, batch: Batch, *values: Any) -> Any:
     """Run a row of one array along the axes of an example that its option ``axis`` names.
 
-    None means all axes: with ``keepdims`` they stay, of length 1; a result of one axis along them
-    all has the flat example.
+    None means all axes: the op then runs along the one axis of flat examples.
     """
-    (x, *others), options = _split(row, values)
+    operands, options = _split(row, values)
+    (x,) = operands
     named = dict(zip(row.options, options, strict=True))
     axis, ndim = named["axis"], len(x.shape) - 1
-    keepdims = named.get("keepdims", False)
     if axis is not None and (ndim or isinstance(axis, (tuple, list))):
         named["axis"] = shift_axes(axis, ndim)
-        return general(row, [x, *others], tuple(named.values()))
-    if axis is not None:
-        row.infer(*_example_specs(batch, (x, *others)), *options)  # some ops refuse numbers
+        return general(row, [x], tuple(named.values()))
+    shape = (batch.size, *row.infer(*example_specs(batch, operands), *options).shape)
     named["axis"] = 1
     if "keepdims" in named:
         named["keepdims"] = False
-    out = general(row, [flatten_examples(x), *others], tuple(named.values()))
-    if keepdims:
-        return reshape(out, (batch.size, *(1,) * ndim))
-    if axis is None:
-        return out
-    return reshape(out, (batch.size,)) if out.shape == (batch.size, 1) else out
-
-
-def _example_specs(batch: Batch, operands: Sequence[Any]) -> list[Any]:
-    """Return the spec of one example of each operand, as shape rules take it."""
-    return [
-        x if x is None or type(x) in NUMBERS else intern(tuple(x.shape[m:]), x.dtype)
-        for x, m in zip(operands, batch.mapped, strict=True)
-    ]
+    out = general(row, [flatten_examples(x)], tuple(named.values()))
+    return out if out.shape == shape else reshape(out, shape)
 
 
 def loop_over_examples(row: Any, batch: Batch, *values: Any) -> Any:
     """Run a row by one call for each example, and stack the results."""
+    from odyssey.ops.structure.joining import stack  # whose batch rules need this file
+
     operands, options = _split(row, values)
 
     def call(k: int) -> Any:
@@ -167,7 +163,7 @@ def loop_over_examples(row: Any, batch: Batch, *values: Any) -> Any:
 def _results_of_no_examples(
     row: Any, operands: Sequence[Any], batch: Batch, options: tuple[Any, ...]
 ) -> Any:
-    inferred = row.infer(*_example_specs(batch, operands), *options)
+    inferred = row.infer(*example_specs(batch, operands), *options)
     several = inferred if row.pack_results is not None else (inferred,)
     made = [np.zeros((0, *spec.shape), spec.dtype) for spec in several]
     return made[0] if row.pack_results is None else tuple(made)

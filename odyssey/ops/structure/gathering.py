@@ -13,11 +13,15 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.kernels import scatter
 from odyssey.kernels.scatter import has_float_dtype
+from odyssey.ops.elementwise.arithmetic import maximum, minimum
 from odyssey.ops.elementwise.choice import equal
+from odyssey.ops.elementwise.rounding import mod
 from odyssey.ops.structure import index_lowering
+from odyssey.ops.structure.batching import align, example_specs, flatten_examples, spread
 from odyssey.ops.structure.scatter import normalize_indices, scatter_add_rows, set_shape
-from odyssey.ops.structure.shape import astype, broadcast_to, expand_dims, reshape
+from odyssey.ops.structure.shape import astype, broadcast_to, expand_dims, moveaxis, reshape
 from odyssey.spec import Shape, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.canonical_options import one_axis
 from odyssey.table.declare import Kernel, composite, op, publish
 from odyssey.table.samples import reject, sample
@@ -68,6 +72,34 @@ def _lower_take(build: Any, x: Any, indices: Any, axis: int | None, mode: str) -
     return broadcast_to(build.gather(reshape(x, shape), places), full)
 
 
+def _line_indices(indices: Any, k: int, ndim: int, length: int, mode: str) -> Any:
+    """Return mapped indices of ``take`` as indices along axis ``k`` of ``take_along_axis``.
+
+    The axes of an example's indices become one, among ``ndim``.
+    """
+    indices = astype(indices, np.intp)
+    if mode == "wrap":
+        indices = mod(indices, length or 1)
+    elif mode == "clip":
+        indices = minimum(maximum(indices, 0), length - 1)
+    size, *own = indices.shape
+    return reshape(indices, (size, *(1,) * k, math.prod(own), *(1,) * (ndim - k - 1)))
+
+
+def _take_batch(batch: Batch, x: Any, indices: Any, axis: int | None, mode: str) -> Any:
+    spec, own = example_specs(batch, [x, indices])
+    shape = _take_spec(spec, own, axis, mode).shape
+    k = 0 if axis is None else axis % spec.ndim
+    if not batch.mapped[0]:  # the batch stands where the axes of the indices do
+        return moveaxis(take(x, indices, axis, mode=mode), k, 0)
+    x = flatten_examples(x) if axis is None else x
+    if not batch.mapped[1]:
+        return take(x, indices, k + 1, mode=mode)
+    ndim = len(x.shape) - 1
+    places = _line_indices(indices, k, ndim, x.shape[k + 1], mode)
+    return reshape(take_along_axis(x, places, k + 1), (batch.size, *shape))
+
+
 @op(
     primitive="gather",
     lowering=_lower_take,
@@ -83,6 +115,7 @@ def _lower_take(build: Any, x: Any, indices: Any, axis: int | None, mode: str) -
         )
     },
     jvp={"x": lambda t, indices, axis, mode: take(t, indices, axis, mode=mode)},
+    vmap=_take_batch,
     samples=[
         sample((4, 3), _SHUFFLED),
         sample((4, 3), _SHUFFLED, axis=0),
@@ -121,6 +154,28 @@ def _lower_add_taken(
     )
 
 
+def _add_taken_batch(
+    batch: Batch, x: Any, indices: Any, axis: int | None, mode: str, spec: Spec
+) -> Any:
+    own = example_specs(batch, [x, indices])[1]
+    full = _take_spec(spec, own, axis, mode).shape
+    k = 0 if axis is None else axis % spec.ndim
+    lines = (spec.size,) if axis is None else spec.shape
+    wide = Spec((batch.size, *lines), spec.dtype)
+    x = align(spread(batch, 0, x), True, len(full))
+    if not batch.mapped[1]:
+        out = add_taken(x, indices, axis=k + 1, mode=mode, spec=wide)
+    else:
+        places = _line_indices(indices, k, len(lines), lines[k], mode)
+        count = places.shape[k + 1]
+        x = reshape(
+            broadcast_to(x, (batch.size, *full)),
+            (batch.size, *lines[:k], count, *lines[k + 1 :]),
+        )
+        out = add_along_axis(x, places, axis=k + 1, spec=wide)
+    return reshape(out, (batch.size, *spec.shape)) if axis is None else out
+
+
 @op(
     primitive="scatter",
     lowering=_lower_add_taken,
@@ -135,6 +190,7 @@ def _lower_add_taken(
             t, indices, axis=axis, mode=mode, spec=spec
         )
     },
+    vmap=_add_taken_batch,
     samples=[
         sample((2, 2), _SHUFFLED, spec=_SPEC),
         sample((2, 2, 3), _SHUFFLED, axis=0, spec=_SPEC),
@@ -275,6 +331,25 @@ def _lower_take_along_axis(build: Any, x: Any, indices: Any, axis: int | None) -
     return broadcast_to(build.gather(reshape(x, shape), places), full)
 
 
+def lines_of_examples(batch: Batch, x: Any, indices: Any, axis: int | None) -> tuple[Any, Any, int]:
+    """Return ``x`` and ``indices`` of ``take_along_axis`` with the batch in front, and the axis.
+
+    Without an axis, each example is flat.
+    """
+    x, indices = spread(batch, 0, x), spread(batch, 1, indices)
+    if axis is None:
+        return flatten_examples(x), indices, 1
+    return x, indices, axis % (len(x.shape) - 1) + 1
+
+
+def _take_along_axis_batch(batch: Batch, x: Any, indices: Any, axis: int | None) -> Any:
+    spec, own = example_specs(batch, [x, indices])
+    take_along_axis_spec(spec, own, axis)
+    if not batch.mapped[0] and (axis is None or spec.ndim == 1):
+        return take(x, indices)  # from one line of elements
+    return take_along_axis(*lines_of_examples(batch, x, indices, axis))
+
+
 @op(
     primitive="gather",
     lowering=_lower_take_along_axis,
@@ -292,6 +367,7 @@ def _lower_take_along_axis(build: Any, x: Any, indices: Any, axis: int | None) -
     infer=take_along_axis_spec,
     vjp={"x": lambda g, indices, x_spec, axis: add_along_axis(g, indices, axis=axis, spec=x_spec)},
     jvp={"x": lambda t, indices, axis: take_along_axis(t, indices, axis)},
+    vmap=_take_along_axis_batch,
     samples=[
         sample((4, 3), _LARGEST, axis=1),
         sample((4, 3), np.array([[0, 3, 3]]), axis=0),
@@ -317,6 +393,16 @@ def _lower_add_along_axis(build: Any, x: Any, indices: Any, axis: int | None, sp
     )
 
 
+def _add_along_axis_batch(batch: Batch, x: Any, indices: Any, axis: int | None, spec: Spec) -> Any:
+    full = take_along_axis_spec(spec, example_specs(batch, [x, indices])[1], axis).shape
+    x, indices = align(spread(batch, 0, x), True, len(full)), spread(batch, 1, indices)
+    lines = (spec.size,) if axis is None else spec.shape
+    k = 0 if axis is None else axis % spec.ndim
+    wide = Spec((batch.size, *lines), spec.dtype)
+    out = add_along_axis(x, indices, axis=k + 1, spec=wide)
+    return reshape(out, (batch.size, *spec.shape)) if axis is None else out
+
+
 @op(
     primitive="scatter",
     lowering=_lower_add_along_axis,
@@ -332,6 +418,7 @@ def _lower_add_along_axis(build: Any, x: Any, indices: Any, axis: int | None, sp
     ],
     vjp={"x": lambda g, indices, axis: take_along_axis(g, indices, axis)},
     jvp={"x": lambda t, indices, axis, spec: add_along_axis(t, indices, axis=axis, spec=spec)},
+    vmap=_add_along_axis_batch,
     samples=[
         sample((4, 2), _LARGEST, axis=1, spec=_SPEC),
         sample((1, 4, 2), _LARGEST[None], axis=-1, spec=Spec((1, 4, 3), _SPEC.dtype)),

@@ -18,10 +18,17 @@ from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.kernels.scatter import has_float_dtype
 from odyssey.ops.elementwise.choice import keep_where
 from odyssey.ops.structure import index_lowering
-from odyssey.ops.structure.gathering import add_taken_kernel, scatter_add_at_key
+from odyssey.ops.structure.batching import align, example_specs, spread
+from odyssey.ops.structure.gathering import (
+    add_taken,
+    add_taken_kernel,
+    scatter_add_at_key,
+    take,
+)
 from odyssey.ops.structure.scatter import zeros_of_spec
-from odyssey.ops.structure.shape import broadcast_to, reshape
+from odyssey.ops.structure.shape import broadcast_to, moveaxis, reshape
 from odyssey.spec import Shape, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.row import Row
 from odyssey.table.samples import reject, sample
@@ -171,6 +178,46 @@ def _lower_getitem(build: Any, x: Any, key: Any) -> Any:
     return broadcast_to(found, places.shape)
 
 
+def _axis_of_only_array(key: Any) -> int | None:
+    """Return the axis of the integer array in a key without other indices; None if there are."""
+    parts = key if isinstance(key, tuple) else (key,)
+    alone = [not _is_array_index(part) and _is_full_slice(part) for part in parts]
+    if alone.count(False) != 1 or not _selects_rows(parts[k := alone.index(False)]):
+        return None
+    return k
+
+
+def _has_adjacent_arrays(key: Any) -> bool:
+    """Return whether NumPy puts the axes of the arrays of a key where they are, not in front."""
+    parts = key if isinstance(key, tuple) else (key,)
+    at = [k for k, part in enumerate(parts) if not isinstance(part, slice | type(None) | type(...))]
+    return at == list(range(at[0], at[-1] + 1))
+
+
+def _key_behind_batch(key: Any) -> tuple[Any, ...]:
+    return (slice(None), *(key if isinstance(key, tuple) else (key,)))
+
+
+def _key_before_batch(key: Any) -> tuple[Any, ...]:
+    parts = key if isinstance(key, tuple) else (key,)
+    return (*parts, slice(None)) if any(part is Ellipsis for part in parts) else parts
+
+
+def _has_leading_batch(key: Any) -> bool:
+    """Return whether a key selects from each example where the batch is in front."""
+    return _is_basic_key(key) or _has_adjacent_arrays(key)
+
+
+def _getitem_batch(batch: Batch, x: Any, key: Any) -> Any:
+    _getitem_spec(*example_specs(batch, [x]), key, "getitem")
+    axis = _axis_of_only_array(key)
+    if axis is not None:
+        return take(x, key[axis] if isinstance(key, tuple) else key, axis + 1)
+    if _has_leading_batch(key):
+        return getitem(x, _key_behind_batch(key))
+    return moveaxis(getitem(moveaxis(x, 0, -1), _key_before_batch(key)), -1, 0)
+
+
 def _selects_rows(key: Any) -> bool:
     return type(key) is np.ndarray and key.dtype.kind in "iu"
 
@@ -183,6 +230,7 @@ def _selects_rows(key: Any) -> bool:
     canonical=lambda x, key: (canonical_key(x.shape, key),),
     infer=lambda x, key: _getitem_spec(x, key, "getitem"),
     vjp={"x": lambda g, x_spec, key: _add_at_read_key(g, key, x_spec)},
+    vmap=_getitem_batch,
     samples=_KEYS,
 )
 def getitem(x: Any, /, key: Any) -> Any:
@@ -220,6 +268,20 @@ def _lower_add_at(build: Any, x: Any, key: Any, spec: Spec) -> Any:
     return build.join([(part, key)], spec.shape, x.dtype)
 
 
+def _add_at_batch(batch: Batch, x: Any, key: Any, spec: Spec) -> Any:
+    x = align(x, True, _getitem_spec(spec, key, "add_at").ndim)
+    axis = _axis_of_only_array(key)
+    if axis is not None:
+        rows = key[axis] if isinstance(key, tuple) else key
+        wide = Spec((batch.size, *spec.shape), spec.dtype)
+        return add_taken(x, rows, axis=axis + 1, spec=wide)
+    if _has_leading_batch(key):
+        wide = Spec((batch.size, *spec.shape), spec.dtype)
+        return add_at(x, _key_behind_batch(key), wide)
+    wide = Spec((*spec.shape, batch.size), spec.dtype)
+    return moveaxis(add_at(moveaxis(x, 0, -1), _key_before_batch(key), wide), -1, 0)
+
+
 @op(
     primitive="scatter",
     lowering=_lower_add_at,
@@ -235,6 +297,7 @@ def _lower_add_at(build: Any, x: Any, key: Any, spec: Spec) -> Any:
     canonical=lambda x, key, spec: (canonical_key(spec.shape, key), spec),
     infer=spec_option_rule,
     vjp={"x": lambda g, key: getitem(g, key)},
+    vmap=_add_at_batch,
     samples=[
         sample((3,), key=1, spec=Spec((4, 3), np.dtype(np.float64))),
         sample((4, 3), key=np.array([0, 2, 2, -1]), spec=Spec((4, 3), np.dtype(np.float64))),
@@ -362,6 +425,24 @@ def _surrounding_slices(shape: tuple[int, ...], key: Any) -> list[tuple[Any, ...
     return boxes
 
 
+def _setitem_batch(batch: Batch, x: Any, v: Any, key: Any) -> Any:
+    spec, value = example_specs(batch, [x, v])
+    _setitem_spec(spec, value, key)
+    picked = _getitem_spec(spec, key, "setitem").ndim
+    if type(v) not in NUMBERS:
+        dropped = max(value.ndim - picked, 0)
+        v = reshape(v, (*v.shape[: batch.mapped[1]], *value.shape[dropped:])) if dropped else v
+        v = align(v, batch.mapped[1], picked)
+    x = spread(batch, 0, x)
+    if _has_leading_batch(key):
+        return setitem(x, v, _key_behind_batch(key))
+    if batch.mapped[1]:
+        v = moveaxis(v, 0, -1)
+    elif type(v) not in NUMBERS:
+        v = reshape(v, (*v.shape, 1))
+    return moveaxis(setitem(moveaxis(x, 0, -1), v, _key_before_batch(key)), -1, 0)
+
+
 @op(
     primitive="scatter",
     lowering=_lower_setitem,
@@ -377,6 +458,7 @@ def _surrounding_slices(shape: tuple[int, ...], key: Any) -> list[tuple[Any, ...
         "x": lambda t, key: setitem(t, 0, key),
         "v": lambda t, x_spec, key: setitem(zeros_of_spec(x_spec, t), t, key),
     },
+    vmap=_setitem_batch,
     kinks="where the key names a place twice, the last value has the gradient",
     samples=[
         sample((4, 3), (3,), key=1),

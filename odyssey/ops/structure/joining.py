@@ -10,9 +10,11 @@ import numpy as np
 from odyssey.checks import format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
+from odyssey.ops.structure.batching import example_specs, flatten_examples, shift_axes, spread
 from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.ops.structure.shape import astype, expand_dims, reshape, shape_of
 from odyssey.spec import Shape, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.canonical_options import one_axis
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
@@ -92,6 +94,15 @@ def _lower_concatenate(build: Any, *given: Any) -> Any:
     return build.join(parts, made.shape, made.dtype)
 
 
+def _concatenate_batch(batch: Batch, *arrays_and_axis: Any) -> Any:
+    *arrays, axis = arrays_and_axis
+    _concatenate_spec(*example_specs(batch, arrays), axis)
+    arrays = [spread(batch, k, x) for k, x in enumerate(arrays)]
+    if axis is None:
+        return concatenate([flatten_examples(x) for x in arrays], axis=1)
+    return concatenate(arrays, axis=shift_axes(axis, len(arrays[0].shape) - 1))
+
+
 @op(
     variadic="arrays",
     bunches=True,
@@ -103,6 +114,7 @@ def _lower_concatenate(build: Any, *given: Any) -> Any:
     infer=_concatenate_spec,
     vjp={"arrays": _member_vjp},
     jvp={"arrays": _member_jvp},
+    vmap=_concatenate_batch,
     samples=[
         sample((2, 3), (2, 3)),
         sample((2, 3), (1, 3)),

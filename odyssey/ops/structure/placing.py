@@ -16,10 +16,12 @@ from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, mul
 from odyssey.ops.elementwise.choice import equal, keep_where
 from odyssey.ops.structure import index_lowering
+from odyssey.ops.structure.batching import align, example_specs
 from odyssey.ops.structure.gathering import (
     add_along_axis,
     add_taken,
     check_indices,
+    lines_of_examples,
     take,
     take_along_axis,
     take_along_axis_spec,
@@ -28,6 +30,7 @@ from odyssey.ops.structure.indexing import getitem, setitem
 from odyssey.ops.structure.scatter import zeros_of_spec
 from odyssey.ops.structure.shape import as_operand, astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec, spec_of
+from odyssey.table.batch import Batch
 from odyssey.table.canonical_options import one_axis
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
@@ -94,6 +97,14 @@ def _values_cotangent(g: Any, indices: Any, axis: int | None) -> Any:
 _LARGEST = np.array([[2, 0], [1, 1], [0, 0], [2, -1]])
 
 
+def _put_along_batch(batch: Batch, x: Any, indices: Any, values: Any, axis: int | None) -> Any:
+    _put_along_spec(*example_specs(batch, [x, indices, values]), axis)
+    values = align(values, batch.mapped[2], 1 if axis is None else batch.ndim(0, x))
+    lines, places, k = lines_of_examples(batch, x, indices, axis)
+    out = put_along_axis(lines, places, values, k)
+    return reshape(out, (batch.size, *x.shape[batch.mapped[0] :])) if axis is None else out
+
+
 @op(
     primitive="scatter",
     lowering=_lower_put_along_axis,
@@ -111,6 +122,7 @@ _LARGEST = np.array([[2, 0], [1, 1], [0, 0], [2, -1]])
             zeros_of_spec(x_spec, t), indices, t, axis
         ),
     },
+    vmap=_put_along_batch,
     kinks="where indices name a place twice, the last value has the gradient",
     samples=[
         sample((4, 3), _LARGEST, (4, 2), axis=1),

@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey.checks import format_value
 from odyssey.errors import DTypeError, SettingError
+from odyssey.ops.structure.batching import spread
 from odyssey.spec import Spec
 from odyssey.table.declare import PASS, op, publish
 from odyssey.table.samples import reject, sample
@@ -22,6 +23,7 @@ _MESSAGE = "hinge: targets must be -1 or 1"
     infer=lambda x, holds, message: Spec(x.shape, x.dtype),
     vjp={"x": PASS},
     jvp={"x": PASS},
+    vmap=lambda batch, x, holds, message: demanded(spread(batch, 0, x), holds, message),
     samples=[
         sample((2, 3), np.array([True, True]), message=_MESSAGE),
         sample((), np.array(True), message=_MESSAGE),

@@ -11,6 +11,7 @@ from odyssey.checks import format_value
 from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.spec import Shape, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import PASS, composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes, same_spec_rule
@@ -42,6 +43,7 @@ def shape_of(x: Any) -> Shape:
     lowering=lambda build, x: x,
     infer=same_spec_rule,
     vjp={"x": PASS},
+    vmap="leading",
     aliases=["positive"],
     numpy=[np.positive],
     samples=[sample((2, 3)), sample(()), sample((0,))],
@@ -61,6 +63,7 @@ def _astype_spec(x: Spec, dtype: Any) -> Spec:
     infer=_astype_spec,
     scalar=lambda x, dtype: x,  # the derivative casts to the dtype of the tangent's result
     vjp={"x": PASS},
+    vmap="leading",
     samples=[sample((2, 3), dtype=np.float64), sample((), dtype=np.float64)],
 )
 def astype(x: Any, /, dtype: Any) -> Any:
@@ -116,6 +119,13 @@ def _lower_reshape(build: Any, x: Any, shape: Any, order: str) -> Any:
     return build.transpose(turned, range(len(shape))[::-1])
 
 
+def _reshape_batch(batch: Batch, x: Any, shape: Any, order: str) -> Any:
+    full = _reshape_spec(Spec(tuple(x.shape[1:]), x.dtype), shape, order).shape
+    if order == "C":
+        return reshape(x, (batch.size, *full))
+    return moveaxis(reshape(moveaxis(x, 0, -1), (*full, batch.size), order), -1, 0)
+
+
 @op(
     linear=True,
     numpy=[np.reshape],
@@ -125,6 +135,7 @@ def _lower_reshape(build: Any, x: Any, shape: Any, order: str) -> Any:
     canonical=_canonical_shape,
     infer=_reshape_spec,
     vjp={"x": lambda g, x_spec, order: reshape(g, x_spec.shape, order)},
+    vmap=_reshape_batch,
     samples=[
         sample((2, 3), shape=(3, 2)),
         sample((2, 3), shape=-1),
@@ -161,6 +172,12 @@ def _transpose_spec(x: Spec, axes: Any) -> Spec:
     return Spec(tuple(x.shape[a] for a in axes), x.dtype)
 
 
+def _transpose_batch(batch: Batch, x: Any, axes: Any) -> Any:
+    example = Spec(tuple(x.shape[1:]), x.dtype)
+    _transpose_spec(example, axes)
+    return transpose(x, (0, *[k + 1 for k in _canonical_axes_order(example, axes)[0]]))
+
+
 @op(
     linear=True,
     primitive="view",
@@ -169,6 +186,7 @@ def _transpose_spec(x: Spec, axes: Any) -> Spec:
     canonical=_canonical_axes_order,
     infer=_transpose_spec,
     vjp={"x": lambda g, axes: transpose(g, _inverse_permutation(axes))},
+    vmap=_transpose_batch,
     samples=[
         sample((2, 3)),
         sample((2, 3, 4), axes=(1, -1, 0)),
@@ -195,6 +213,7 @@ def _matrix_transpose_spec(x: Spec) -> Spec:
     numpy=[np.matrix_transpose],
     infer=_matrix_transpose_spec,
     vjp={"x": lambda g: matrix_transpose(g)},
+    vmap="leading",
     samples=[sample((2, 3)), sample((4, 2, 3)), sample((0, 2))],
     rejects=[reject((3,), match="two axes or more")],
 )
@@ -220,6 +239,14 @@ def broadcast_view(x: Any, shape: Any) -> Any:
     return np.broadcast_to(x, shape)
 
 
+def _broadcast_batch(batch: Batch, x: Any, shape: Any) -> Any:
+    full = _broadcast_spec(Spec(tuple(x.shape[1:]), x.dtype), shape).shape
+    missing = len(full) - len(x.shape) + 1
+    if missing:
+        x = reshape(x, (batch.size, *(1,) * missing, *x.shape[1:]))
+    return broadcast_to(x, (batch.size, *full))
+
+
 @op(
     linear=True,
     kernel=broadcast_view,
@@ -230,6 +257,7 @@ def broadcast_view(x: Any, shape: Any) -> Any:
     infer=_broadcast_spec,
     # The sweep sums the cotangent to the operand's shape.
     vjp={"x": PASS},
+    vmap=_broadcast_batch,
     samples=[sample((3, 1), shape=(2, 3, 4)), sample((), shape=(2,)), sample((1, 0), shape=(2, 0))],
     rejects=[reject((3,), shape=(2, 4), match="does not broadcast")],
 )

@@ -94,6 +94,7 @@ _MANY = 2000
     prepare=_sort_options("argsort"),
     canonical=lambda x, axis, *rest: (one_axis(axis, x.ndim), *rest),
     infer=cumulative_rule("argsort", lambda dtype: np.dtype(np.intp)),
+    vmap="along",
     samples=[*_AXES, sample(np.array([2.0, 1.0, 2.0, 1.0])), sample(())],
     rejects=_UNFIT,
 )
@@ -157,6 +158,7 @@ def _decompose_sort(x: Any, axis: int | None, kind: None, order: None, stable: N
     with_residual=_sort_with_order,
     vjp={"x": _sort_rule},
     jvp={"x": _sort_forward},
+    vmap="along",
     kinks="equal elements keep their order, each with the gradient of the place that it took",
     samples=_AXES,
     rejects=[*_UNFIT, reject((), match="x is a number")],
@@ -238,6 +240,7 @@ def _argtopk_by_partition(lines: Any, k: int, largest: bool) -> Any:
     kernel=_argtopk,
     canonical=lambda x, k, axis, largest: (k, one_axis(axis, x.ndim), largest),
     infer=_argtopk_spec,
+    vmap="along",
     samples=[
         sample((2, 5), k=3),
         sample((4, 2), k=2, axis=0, largest=False),
