@@ -26,12 +26,16 @@ from odyssey.spec import spec_of
 from odyssey.table.row import Row
 from odyssey.table.value import array_of
 from odyssey.table.widening import describe_widening, is_narrow
+from odyssey.tape.rounding import RoundedArray
 
 __all__ = ["NodeChecks"]
 
 
-def _checksum(array: Any) -> int:
-    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+def _checksum(array: Any) -> tuple[bool, int]:
+    """Return whether an array is stored in 16 bits, and a checksum of what is stored."""
+    halves = type(array) is RoundedArray and array.bits is not None
+    stored = array.stored if type(array) is RoundedArray else array
+    return halves, zlib.crc32(np.ascontiguousarray(stored).view(np.uint8).reshape(-1).data)
 
 
 def _all_finite(array: Any) -> bool:
@@ -179,7 +183,7 @@ class NodeChecks:
 
     def __init__(self) -> None:
         self.lines: dict[int, str] = {}
-        self.sums: dict[int, list[tuple[int, int]]] = {}
+        self.sums: dict[int, list[tuple[int, tuple[bool, int]]]] = {}
         self.nonfinite: dict[int, _Nonfinite] = {}
         self.widened = False
 
@@ -196,7 +200,9 @@ class NodeChecks:
         _, id, _, kept, _ = node
         self.lines[-id] = user_line()
         self.sums[-id] = [
-            (k, _checksum(value)) for k, value in enumerate(kept) if isinstance(value, ARRAYS)
+            (k, _checksum(value))
+            for k, value in enumerate(kept)
+            if isinstance(value, (*ARRAYS, RoundedArray))
         ]
         if isinstance(data, ARRAY_LIKE) and not _all_finite(data):
             self.nonfinite[-id] = _note_nonfinite(node, data, operands)
@@ -218,7 +224,9 @@ class NodeChecks:
         """Raise MutationError if an array that a node saved has changed."""
         for row, id, _, kept, _ in nodes:
             for k, before in self.sums.get(-id, ()):
-                if _checksum(kept[k]) != before:
+                now = _checksum(kept[k])
+                # What a later node needs unrounded has the checksum of that node.
+                if now != before and now[0] == before[0]:
                     name = row.layout.kept[k]
                     raise MutationError(
                         f"{row.name} at {self.source_line(id)} saved {name}, which was written to "

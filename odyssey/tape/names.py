@@ -12,6 +12,7 @@ from odyssey.checks import few_digits, format_sequence
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.spec import Spec, spec_of
 from odyssey.table.value import Symbol, Value, array_of
+from odyssey.tape.rounding import RoundedArray
 
 if TYPE_CHECKING:
     from odyssey.tape.recording import RawNode, Recording
@@ -178,6 +179,8 @@ def specs_of_saved(saved: dict[str, Any]) -> str:
 
 
 def _spec_text(value: Any) -> str:
+    if type(value) is RoundedArray:
+        return str(value)
     if isinstance(value, ARRAY_LIKE):
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, (Symbol, Value, Spec)):

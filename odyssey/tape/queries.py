@@ -358,6 +358,8 @@ def run_jvp(tape: TapeBase, output: Any, sources: Any, tangents: Any, unused: st
         with tape._resume_recording():
             sweep_forward(with_variables(list(nodes), r), tangent_by_id)
     else:
+        if r.rounding is not None:
+            nodes = map(partial(r.rounding.widened_if_moved, tangent_by_id), nodes)
         sweep_forward(nodes, tangent_by_id)
     r.verify_after(r.may_fail)
     lost = next((v for i, v in zip(out_ids, outputs, strict=True) if i not in tangent_by_id), None)
@@ -441,6 +443,8 @@ def _sweep_backward(
     )
     if tape._gaps:
         back = _covered_nodes(tape, back)
+    if r.rounding is not None:
+        back = map(partial(r.rounding.widened_if_reached, rest), back)
     if sparse:
         back = map(partial(with_row_rules, sparse), back)
     arrays_only = trusted and not (r.traced or r.manual or current is not MEMORY)

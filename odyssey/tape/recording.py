@@ -42,6 +42,7 @@ from odyssey.tape.threads import NO_IDS, ids_of_thread, register_lock_holder
 
 if TYPE_CHECKING:
     from odyssey.tape.checks import NodeChecks
+    from odyssey.tape.rounding import Rounding
 
 
 __all__ = [
@@ -115,6 +116,7 @@ class Recording:
         open: The tapes that share the recording.
         dead: The reason why it is empty, or an empty string.
         thread: The thread that last let it record.
+        rounding: Rounds what nodes save, while a tape with ``saved=`` records; None if none did.
     """
 
     __slots__ = (
@@ -142,6 +144,7 @@ class Recording:
         "open",
         "outer_values",
         "pinned_constants",
+        "rounding",
         "since",
         "thread",
         "traced",
@@ -163,6 +166,7 @@ class Recording:
     cut_reasons: dict[int, tuple[str, tuple[int, ...]]]
     manual: dict[int, int]
     checks: NodeChecks | None
+    rounding: Rounding | None
     traced: Any
     since: int
     on: int
@@ -188,6 +192,7 @@ class Recording:
         self.copies = {}
         self.cut_reasons = {}
         self.checks = None
+        self.rounding = None
         self.first_tape = first_tape
         self.traced = traced
         self.on = 0
@@ -235,8 +240,29 @@ class Recording:
         raise TapeError(f"{self!r} is neither copied nor pickled; record again")
 
     def refresh(self) -> None:
-        """Record while at least one of the tapes records."""
-        self.set_active(sum(tape.enabled for tape in self.tapes()))
+        """Record while at least one of the tapes records; round while one with ``saved=`` does."""
+        tapes = [tape for tape in self.tapes() if tape.enabled]
+        rounding = self.rounding
+        if rounding is not None:
+            rounds = not rounding.pauses and any(tape._saved is not None for tape in tapes)
+            rounding.active = rounds
+            self.append = rounding.append if rounds else self.nodes.append
+        self.set_active(len(tapes))
+
+    def start_rounding(self, name: str, now: bool) -> None:
+        """Round what nodes save in the dtype of this name, ``now`` or from ``refresh`` on."""
+        from odyssey.tape.rounding import Rounding  # most programs do not need it
+
+        if self.rounding is None:
+            self.rounding = Rounding(self, name)
+            if now:
+                self.rounding.active = True
+                self.append = self.rounding.append
+        elif self.rounding.name != name:
+            raise TapeError(
+                f"GradientTape(saved={name!r}) inside of GradientTape(saved="
+                f"{self.rounding.name!r}): nested tapes share what they save; pass one dtype"
+            )
 
     # -------------------------------------------------------------- ids, pruning and lookup
 
@@ -252,8 +278,10 @@ class Recording:
             # Leaves that were created on this tape may have been assigned before their first use.
             self.versions = {id: leaf._info.version for id, leaf in self.leaves.items()}
             self.since = -1
-        # The fast paths of dispatch record here only if no checks are made and nothing is traced.
-        fast = on and self.checks is None and not self.traced
+        # The fast paths of dispatch record here only if no checks are made and nothing is rounded
+        # or traced.
+        rounds = self.rounding is not None and self.rounding.active
+        fast = on and self.checks is None and not (rounds or self.traced)
         self.block = self._ids if fast else NO_IDS
         if fast and may_run_elsewhere():
             self.block = ids_of_thread(self._ids, self.thread)
@@ -413,7 +441,9 @@ class Recording:
         for k in row.nondifferentiable:
             if inputs[k] is not None:
                 self.may_fail = True
-        self.append(node)
+        if self.rounding is not None and self.rounding.active:
+            node = self.rounding.rounded(node)
+        self.nodes.append(node)
         if self.checks is not None:
             self.checks.check_node(node, data, operands)
 
@@ -563,6 +593,8 @@ class Recording:
         self.borrowed.clear()
         self.copies.clear()
         self.checks = None
+        if self.rounding is not None:
+            self.rounding.clear()
 
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from odyssey.table.value import (
 )
 from odyssey.tape.names import Names, call_text, specs_of_saved
 from odyssey.tape.recording import RawNode
+from odyssey.tape.rounding import RoundedArray
 from odyssey.tape.sweep import dependents
 from odyssey.tape.tape_base import TapeBase, recording_of
 from odyssey.variable import Variable
@@ -45,7 +46,8 @@ class TapeNode(NamedTuple):
         op: Its name.
         inputs: Ids of its operands; None for those that need no gradient.
         output: Id of its result.
-        saved: What its rules asked for, by name.
+        saved: What its rules asked for, by name. On a tape with ``saved=``, arrays in half
+            precision, of which ``np.asarray`` gives the numbers.
         name: Its result, as reports call it: ``"#3"``.
         given: Its operands, as reports call them, and those options that are not at their default:
             ``("w", "2.0", "axis=0")``. ``"constant"`` is one of which the tape keeps nothing.
@@ -139,34 +141,45 @@ class Memory(NamedTuple):
     """Memory that a tape holds.
 
     Attributes:
-        total: Bytes of all distinct arrays that nodes saved.
+        total: Bytes of all distinct arrays that nodes saved, as they are stored.
         locked: Of these, bytes of the arrays of others that are locked.
         nodes: For each node its op and the bytes that it was the first to save.
+        unrounded: Bytes of the arrays without rounding to half precision; ``total`` unless the
+            tape was made with ``saved=``.
     """
 
     total: int
     locked: int
     nodes: list[tuple[str, int]]
+    unrounded: int = 0
 
     def __repr__(self) -> str:
         rows = [f"{name:24} {size:12,}" for name, size in self.nodes if size]
-        return "\n".join([*rows, f"{'total':24} {self.total:12,} bytes, {self.locked:,} locked"])
+        total = f"{'total':24} {self.total:12,} bytes, {self.locked:,} locked"
+        if self.unrounded > self.total:
+            total += f"; {self.unrounded:,} bytes unrounded"
+        return "\n".join([*rows, total])
 
 
 def memory_use(tape: TapeBase) -> Memory:
     """See ``GradientTape.memory``."""
     seen: set[int] = set()
     nodes = []
+    saved_by_rounding = 0
     for row, _, _, kept, _ in recording_of(tape).nodes:
         size = 0
         for value in chain.from_iterable(v if type(v) is tuple else (v,) for v in kept or ()):
-            owner = owner_of(value)
+            rounded = value if type(value) is RoundedArray else None
+            owner = owner_of(value if rounded is None else rounded.stored)
             if owner is not None and id(owner) not in seen:
                 seen.add(id(owner))
                 size += owner.nbytes
+                if rounded is not None and rounded.bits is not None:
+                    saved_by_rounding += rounded.unrounded_bytes - owner.nbytes
         nodes.append((row.name, size))
     locked = sum(held.array.nbytes for held in recording_of(tape).locked.values())
-    return Memory(sum(size for _, size in nodes), locked, nodes)
+    total = sum(size for _, size in nodes)
+    return Memory(total, locked, nodes, total + saved_by_rounding)
 
 
 def _graph_labels(tape: TapeBase) -> tuple[dict[int, str], list[tuple[int, int]], set[int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import count as counting
 from itertools import repeat
 from operator import itemgetter
@@ -293,6 +294,8 @@ def definite_dependencies(nodes: list[RawNode], results: Iterable[int]) -> set[i
 def with_variables(nodes: Iterable[RawNode], recording: Recording) -> Iterator[RawNode]:
     """Yield nodes whose saved arrays are Variables again, so that running their rules records."""
     results: dict[tuple[int, str], int] | None = None
+    if recording.rounding is not None:
+        nodes = map(partial(recording.rounding.widened, share=True), nodes)
     for row, id, inputs, kept, specs in nodes:
         if kept is not None:
             ids: tuple[Any, ...] = (*inputs, id)

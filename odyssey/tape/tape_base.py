@@ -63,13 +63,15 @@ class TapeBase(Scoped):
     Args:
         persistent: Whether nodes are kept after a sweep.
         check: Whether the recording is careful and slow.
+        saved: The dtype in which nodes store float32 arrays; None to keep these as they are.
     """
 
     _recording: Recording = None  # type: ignore[assignment]  # if __init__ never ran
 
-    def __init__(self, persistent: bool, check: bool) -> None:
+    def __init__(self, persistent: bool, check: bool, saved: str | None = None) -> None:
         self.persistent = persistent
         self._check = check
+        self._saved = saved
         self._enabled = False
         self._blocks: list[OpenBlock] = []
         self._start_recording()
@@ -82,6 +84,9 @@ class TapeBase(Scoped):
         if self._check:
             recording.checks = _new_checks()
             store().only_eagerly("a tape with check=True reads every value")
+        # A program saves nothing; od.compile(memory_budget=) is its way to take less memory.
+        if self._saved is not None and not recording.traced:
+            recording.start_rounding(self._saved, True)
         # Ids at which this tape stopped, started again, stopped ..., in rising order, while other
         # tapes could record.
         self._gaps: list[int] = []
@@ -193,6 +198,8 @@ class TapeBase(Scoped):
         own = self._recording
         if not outer.on or own.nodes or own.on:
             return
+        if self._saved is not None and not outer.traced:
+            outer.start_rounding(self._saved, False)
         outer_tapes = [weakref.ref(tape) for tape in outer.tapes() if tape.enabled]
         for leaf in own.leaves.values():
             outer.operand_id(leaf)

@@ -23,6 +23,7 @@ from odyssey.table.value import (
 from odyssey.tape import GradientTape
 from odyssey.tape.gradient_mask import GradientMask, any_poles
 from odyssey.tape.recording import RawNode, Recording
+from odyssey.tape.rounding import unrounded_saving
 from odyssey.tape.sweep import backward_sweep, forward_sweep, pop_nodes, with_variables
 from odyssey.tape.tape_base import recording_of
 from odyssey.transforms.arguments import copy_metadata
@@ -285,7 +286,8 @@ class _CheckpointedCall:
         """Run again on the tape that records now; return the new nodes, and the results."""
         recording: Recording = innermost_scope()
         start, first = free_id(), recording.new_id()
-        results = self._rerun(inputs, rest, recording.tapes()[0])
+        with unrounded_saving(recording):  # to be compared with the first run
+            results = self._rerun(inputs, rest, recording.tapes()[0])
         nodes = [node for node in recording.nodes if node[1] > first]
         self._check_rerun(recording, nodes, results, start)
         return nodes, results, recording
