@@ -33,6 +33,10 @@ _ADVICE = (
         "memory for its program",
         "Pass memory_budget=, which recomputes values, or smaller arrays.",
     ),
+    (
+        "a tape with saved=",
+        "Leave out saved=: programs take less memory, and the least with memory_budget=.",
+    ),
     ("the compiler fails", "This is a fault of odyssey: please report it."),
     ("inside an open tape", "Compile the function that opens the tape, or od.grad of this one."),
     ("inside a rule of custom_vjp", "Compile the function that is differentiated."),

@@ -5,7 +5,7 @@ rules and plain tapes do not know of it. These stay as they are:
 
 * leaves, watched Variables and constants, and views of leaves: others hold them anyway;
 * arrays of other dtypes than float32, and those of up to 4 kB;
-* what manual records, checkpoints, custom rules and control flow save;
+* what checkpoints, custom rules and control flow save;
 * what rules choose by: extremes, sorts and bounds other than 0, where rounding would make ties;
 * operands and results of factorizations and solvers, whose rules magnify errors by the condition
   number of a matrix;
@@ -139,21 +139,27 @@ class RoundedArray:
         return wide.reshape([self.shape[k] for k in axes]).transpose(inverse)
 
 
+def needs_exact_values(row: Row, options: tuple[Any, ...]) -> bool:
+    """Return whether the rules of a call need what they read unrounded, see the module."""
+    if row.raises or row.primitive == "decompose" or row.rearranges:
+        return True
+    if not row.selects:
+        return False
+    try:
+        return not _selects_by_sign(row, options)
+    except TypeError:  # options that have no hash
+        return True
+
+
 @lru_cache(maxsize=1024)
-def needs_exact_values(row: Row) -> bool:
-    """Return whether the rules of an op need what they read unrounded, see the module."""
-    factorizes = row.raises or row.primitive == "decompose"
-    return factorizes or row.rearranges or (row.selects and not _selects_by_sign(row))
-
-
-def _selects_by_sign(row: Row) -> bool:
+def _selects_by_sign(row: Row, options: tuple[Any, ...]) -> bool:
     """Return whether an op of one operand chooses by its sign alone, which rounding keeps."""
     if row.scalar is None or len(row.arrays) != 1:
         return False
     try:
-        traced = program(row.scalar, 1, row.defaults)
-    except (TypeError, ValueError, ArithmeticError, AttributeError):  # an option has no default
-        return False
+        traced = program(row.scalar, 1, options)
+    except (TypeError, ValueError, ArithmeticError, AttributeError):
+        return False  # this scalar needs other options than the op
     zeros = {
         k for k, (name, operands) in enumerate(traced.steps, 1) if name == "T" and operands == (0,)
     }
@@ -218,9 +224,9 @@ class Rounding:
         # The rows of called functions run them again, or give users what they saved.
         if not kept or row.propagate_selection is not None:
             return node
-        exact = needs_exact_values(row)
         names = row.layout.kept
         options = range(len(names) - len(row.options), len(names))
+        exact = needs_exact_values(row, kept[options.start : options.stop])
         count = len(inputs)
         saved: list[Any] = []
         for k, value in enumerate(kept):

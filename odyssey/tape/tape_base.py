@@ -84,9 +84,10 @@ class TapeBase(Scoped):
         if self._check:
             recording.checks = _new_checks()
             store().only_eagerly("a tape with check=True reads every value")
-        # A program saves nothing; od.compile(memory_budget=) is its way to take less memory.
-        if self._saved is not None and not recording.traced:
-            recording.start_rounding(self._saved, True)
+        if self._saved is not None:
+            if not recording.traced:
+                recording.start_rounding(self._saved, True)
+            store().only_eagerly("a tape with saved= stores arrays in half precision")
         # Ids at which this tape stopped, started again, stopped ..., in rising order, while other
         # tapes could record.
         self._gaps: list[int] = []
