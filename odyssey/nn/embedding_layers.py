@@ -9,11 +9,22 @@ import numpy as np
 from odyssey.checks import check_choice, check_int
 from odyssey.errors import DTypeError, OutOfRangeError, SettingError, ShapeError
 from odyssey.kernels.scatter import scatter_add_slices
-from odyssey.ops.elementwise.choice import keep_where, not_equal
+from odyssey.ops.elementwise.arithmetic import add
+from odyssey.ops.elementwise.choice import (
+    equal,
+    greater_equal,
+    keep_where,
+    less,
+    logical_and,
+    not_equal,
+    where,
+)
 from odyssey.ops.reductions.reduce import max, mean, sum
+from odyssey.ops.structure.batching import example_specs, spread
 from odyssey.ops.structure.scatter import scatter_add_rows, set_shape
-from odyssey.ops.structure.shape import expand_dims, reshape
+from odyssey.ops.structure.shape import astype, expand_dims, moveaxis, reshape
 from odyssey.spec import Array, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import Kernel, composite, op, publish
 from odyssey.table.samples import reject, sample
 
@@ -89,6 +100,61 @@ def _tangent_rows(t: Any, indices: Any, padding_index: int | None) -> Any:
     return keep_where(found, expand_dims(not_equal(indices, row), -1))
 
 
+def _rows_of_examples(indices: Any, rows: int) -> Any:
+    """Return mapped indices as rows of the matrices of all examples, one below the other.
+
+    An index out of range becomes -1, which is out of range there, too.
+    """
+    size = indices.shape[0]
+    starts = (np.arange(size) * rows).reshape((-1,) + (1,) * (len(indices.shape) - 1))
+    indices = astype(indices, np.intp)
+    inside = logical_and(greater_equal(indices, 0), less(indices, rows))
+    return where(inside, add(indices, starts), -1)
+
+
+def _embedding_batch(batch: Batch, indices: Any, weight: Any, padding_index: int | None) -> Any:
+    _infer_embedding(*example_specs(batch, [indices, weight]), padding_index)
+    if not batch.mapped[1]:
+        return embedding(indices, weight, padding_index=padding_index)
+    size, rows, dim = weight.shape
+    if batch.mapped[0] and padding_index is None:
+        places = _rows_of_examples(indices, rows)
+        return embedding(places, reshape(weight, (size * rows, dim)))
+    if batch.mapped[0]:  # a read of all rows makes the padding row of each example a constant
+        shared = Batch(size, (False, True))
+        weight = _embedding_batch(shared, np.arange(rows), weight, padding_index)
+        return embedding(_rows_of_examples(indices, rows), reshape(weight, (size * rows, dim)))
+    wide = reshape(moveaxis(weight, 0, 1), (rows, size * dim))
+    out = embedding(indices, wide, padding_index=padding_index)
+    return moveaxis(reshape(out, (*out.shape[:-1], size, dim)), -2, 0)
+
+
+def _embedding_pullback_batch(
+    batch: Batch, cotangent: Any, indices: Any, padding_index: int | None, spec: Spec
+) -> Any:
+    _infer_embedding_pullback(*example_specs(batch, [cotangent, indices]), padding_index, spec)
+    rows, dim = spec.shape
+    size = batch.size
+    if batch.mapped[1]:
+        cotangent = spread(batch, 0, cotangent)
+        padding = _padding_row(padding_index, rows) if size else None
+        tall = Spec((size * rows, dim), spec.dtype)
+        places = _rows_of_examples(indices, rows)
+        if padding is not None:  # all padding goes to the padding row of the first example
+            places = where(equal(indices, padding), padding, places)
+        out = embedding_pullback(cotangent, places, padding_index=padding, spec=tall)
+        return reshape(out, (size, rows, dim))
+    cotangent = moveaxis(cotangent, 0, -2)
+    wide = Spec((rows, size * dim), spec.dtype)
+    out = embedding_pullback(
+        reshape(cotangent, (*cotangent.shape[:-2], size * dim)),
+        indices,
+        padding_index=padding_index,
+        spec=wide,
+    )
+    return moveaxis(reshape(out, (rows, size, dim)), 1, 0)
+
+
 # ------------------------------------------------------------------ kernels
 
 
@@ -161,6 +227,7 @@ _LONG = Spec((4, 17), np.dtype(np.float64))
         )
     },
     jvp={"weight": lambda t, indices, padding_index: _tangent_rows(t, indices, padding_index)},
+    vmap=_embedding_batch,
     samples=[
         sample(_ROWS, (4, 3)),
         sample(np.array([3, 3, 1]), (4, 2), padding_index=2),
@@ -219,6 +286,7 @@ def embedding(indices: Any, weight: Any, /, *, padding_index: int | None = None)
             t, indices, padding_index=padding_index, spec=spec
         )
     },
+    vmap=_embedding_pullback_batch,
     samples=[
         sample((3, 17), np.array([0, 2, 0]), spec=_LONG),
         sample((2, 2, 17), _ROWS, padding_index=0, spec=_LONG),

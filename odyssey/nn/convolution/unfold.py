@@ -20,9 +20,11 @@ from odyssey.nn.sliding_windows import (
 )
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.elementwise.choice import where
+from odyssey.ops.structure.batching import example_specs
 from odyssey.ops.structure.gathering import add_taken
-from odyssey.ops.structure.shape import transpose
+from odyssey.ops.structure.shape import reshape, transpose
 from odyssey.spec import Shape, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 
@@ -147,6 +149,40 @@ def _fold_by_axes(columns: Any, grid: WindowGrid) -> Any:
     return parts
 
 
+# ------------------------------------------------------------------ batch rules
+
+
+def _unfold_batch(
+    batch: Batch, x: Any, window: Any, stride: Any, padding: Any, dilation: Any
+) -> Any:
+    _infer_unfold(*example_specs(batch, [x]), window, stride, padding, dilation)
+    size, count, *rest = x.shape
+    out = unfold(
+        reshape(x, (size * count, *rest)),
+        window=window,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+    )
+    return reshape(out, (size, count, *out.shape[1:]))
+
+
+def _fold_batch(
+    batch: Batch, x: Any, size: Any, window: Any, stride: Any, padding: Any, dilation: Any
+) -> Any:
+    _infer_fold(*example_specs(batch, [x]), size, window, stride, padding, dilation)
+    examples, count, *rest = x.shape
+    out = fold(
+        reshape(x, (examples * count, *rest)),
+        size=size,
+        window=window,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+    )
+    return reshape(out, (examples, count, *out.shape[1:]))
+
+
 # ------------------------------------------------------------------ ops
 
 _WINDOW_REJECT = reject(
@@ -170,6 +206,7 @@ _WINDOW_REJECT = reject(
             dilation=dilation,
         )
     },
+    vmap=_unfold_batch,
     samples=[
         sample((2, 3, 4, 5), window=(2, 3)),
         sample((1, 2, 5, 4), window=2, stride=(2, 1), padding=1, dilation=(1, 2)),
@@ -220,6 +257,7 @@ def unfold(x: Any, /, *, window: Any, stride: Any = 1, padding: Any = 0, dilatio
             g, window=window, stride=stride, padding=padding, dilation=dilation
         )
     },
+    vmap=_fold_batch,
     samples=[
         sample((2, 12, 9), size=(4, 4), window=2),
         sample((1, 8, 9), size=(5, 4), window=2, stride=(2, 1), padding=1, dilation=(2, 3)),

@@ -9,11 +9,17 @@ import numpy as np
 from odyssey.checks import check_choice
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
+from odyssey.ops.elementwise.arithmetic import mul
+from odyssey.ops.elementwise.choice import keep_where
 from odyssey.ops.elementwise.complex_numbers import conj
+from odyssey.ops.reductions.reduce import sum
+from odyssey.ops.structure.batching import example_specs, loop_over_examples, spread
+from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
-from odyssey.ops.structure.shape import as_operand, reshape, shape_of
+from odyssey.ops.structure.shape import as_operand, astype, reshape, shape_of
 from odyssey.spec import Array, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 
@@ -126,6 +132,31 @@ def _convolve_vjp(g: Any, other: Any, own: Spec, mode: str, method: str) -> Any:
     return convolve(g, _reverse_vector(other), "valid", method=method)
 
 
+# Largest number of products of an example that the batch rule computes side by side. Beyond it the
+# kernel takes longer than its call, and a loop over examples keeps its speed and memory.
+_MANY_PRODUCTS = 1 << 14
+
+
+def _convolve_batch(batch: Batch, a: Any, v: Any, mode: str, method: str) -> Any:
+    specs = example_specs(batch, [as_operand("convolve", "a", a), as_operand("convolve", "v", v)])
+    dtype = _convolve_spec(*specs, mode, method).dtype
+    (a, n), (v, m) = sorted(
+        [(spread(batch, 0, a), specs[0].size), (spread(batch, 1, v), specs[1].size)],
+        key=lambda pair: -pair[1],
+    )
+    if method == "fft" or n * m > _MANY_PRODUCTS:
+        return loop_over_examples(convolve.row, Batch(batch.size, (True, True)), a, v, mode, method)
+    a, v = reshape(a, (batch.size, n)), reshape(v, (batch.size, 1, m))
+    ahead = {"full": m - 1, "same": m // 2, "valid": 0}[mode]
+    count = {"full": n + m - 1, "same": n, "valid": n - m + 1}[mode]
+    places = np.arange(count)[:, None] - ahead + np.arange(m)
+    inside = (places >= 0) & (places < n)
+    windows = take(a, np.where(inside, places, 0), 1)
+    if not inside.all():
+        windows = keep_where(windows, inside)
+    return astype(sum(mul(windows, getitem(v, (..., slice(None, None, -1)))), -1), dtype)
+
+
 @op(
     primitive="product",
     kernel=_convolve,
@@ -140,6 +171,7 @@ def _convolve_vjp(g: Any, other: Any, own: Spec, mode: str, method: str) -> Any:
         "a": lambda t, v, mode, method: convolve(t, v, mode, method=method),
         "v": lambda t, a, mode, method: convolve(a, t, mode, method=method),
     },
+    vmap=_convolve_batch,
     samples=[
         sample((4,), (3,)),
         sample((2,), (5,), mode="same"),

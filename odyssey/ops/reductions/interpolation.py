@@ -24,11 +24,13 @@ from odyssey.ops.elementwise.choice import (
     where,
 )
 from odyssey.ops.elementwise.rounding import mod
-from odyssey.ops.structure.gathering import add_taken, take
+from odyssey.ops.structure.batching import example_specs, flatten_examples, spread
+from odyssey.ops.structure.gathering import add_taken, take, take_along_axis
 from odyssey.ops.structure.joining import concatenate
-from odyssey.ops.structure.shape import astype
+from odyssey.ops.structure.shape import astype, reshape
 from odyssey.ops.structure.sorting import argsort
 from odyssey.spec import Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.store import numbers_of, operand_of
@@ -66,12 +68,35 @@ def _lower_searchsorted(build: Any, a: Any, v: Any, side: str) -> Any:
     return place
 
 
+def _searchsorted_batch(batch: Batch, a: Any, v: Any, side: str) -> Any:
+    """Search each example's own ``a`` by halving, all at once, as the lowering does."""
+    spec, _ = example_specs(batch, [a, v])
+    if not batch.mapped[0]:
+        return searchsorted(a, v, side)
+    _searchsorted_spec(spec, v, side)
+    v = spread(batch, 1, v)
+    dtype = np.result_type(a.dtype, v.dtype)
+    a, line = astype(a, dtype), flatten_examples(astype(v, dtype))
+    place: Any = np.zeros(line.shape, np.intp)
+    n = spec.size
+    for step in reversed([1 << k for k in range(n.bit_length())]):
+        ahead = add(place, step)
+        seen = take_along_axis(a, sub(minimum(ahead, n), 1), 1)
+        if side == "left":
+            before = _sorts_before(seen, line)
+        else:
+            before = logical_not(_sorts_before(line, seen))
+        place = where(logical_and(before, less_equal(ahead, n)), ahead, place)
+    return reshape(place, v.shape)
+
+
 @op(
     primitive="reduce",
     lowering=_lower_searchsorted,
     numpy=[np.searchsorted],
     prepare=_side_option,
     infer=_searchsorted_spec,
+    vmap=_searchsorted_batch,
     samples=[
         sample(np.array([-1.0, 0.0, 0.5]), (2, 3)),
         sample(np.array([-1, 0, 2], np.int8), (), side="right"),
@@ -195,6 +220,9 @@ def _interpolate_inside(x: Any, xp: Any, fp: Any) -> Any:
 
 
 def _decompose_interp(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
+    x, xp, fp = (  # truth values have no differences
+        astype(v, np.int8) if getattr(v, "dtype", None) == np.bool_ else v for v in (x, xp, fp)
+    )
     first, last = take(fp, 0), take(fp, xp.shape[0] - 1)
     inner = add(first, mul(0.0, sub(x, take(xp, 0))))
     if xp.shape[0] > 1:

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from odyssey.checks import format_value
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.elementwise.arithmetic import add, maximum, minimum
+from odyssey.ops.elementwise.arithmetic import add, maximum, minimum, mul
 from odyssey.ops.elementwise.choice import less, where
-from odyssey.ops.structure.gathering import check_indices
-from odyssey.ops.structure.placing import check_castable
+from odyssey.ops.structure.batching import example_specs, flatten_examples, spread
+from odyssey.ops.structure.gathering import check_indices, take, take_along_axis
+from odyssey.ops.structure.indexing import getitem
+from odyssey.ops.structure.joining import concatenate
+from odyssey.ops.structure.placing import check_castable, put_along_axis
 from odyssey.ops.structure.scatter import zeros_of_spec
+from odyssey.ops.structure.shape import astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec, spec_of
+from odyssey.table.batch import Batch
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import NUMBERS
@@ -116,6 +122,59 @@ def _lower_dynamic_update(build: Any, x: Any, update: Any, start_indices: Any) -
     return build.scatter("set", x, value, places)
 
 
+def _flat_slice_indices(shape: Shape, starts: Any, sizes: Shape) -> Any:
+    """Return, for the starts of each example, the flat indices that its slice reads or writes."""
+    if starts.dtype == np.uint64:
+        starts = minimum(starts, max(shape, default=0))
+    starts = astype(starts, np.intp)
+    flat: Any = np.zeros((1, *(1,) * len(shape)), np.intp)
+    for k, (n, size) in enumerate(zip(shape, sizes, strict=True)):
+        start = getitem(starts, (slice(None), k))
+        first = where(less(start, 0), add(start, n), start)
+        first = minimum(maximum(first, 0), n - size)
+        first = reshape(first, (*first.shape, *(1,) * len(shape)))
+        steps = np.arange(size).reshape((-1,) + (1,) * (len(shape) - 1 - k))
+        flat = add(mul(flat, n), add(first, steps))
+    return reshape(flat, (flat.shape[0], prod(sizes)))
+
+
+def _with_start_of_batch(starts: Any) -> Any:
+    return concatenate([np.zeros(1, starts.dtype), starts])
+
+
+def _dynamic_slice_batch(batch: Batch, x: Any, start_indices: Any, slice_sizes: Shape) -> Any:
+    spec, own = example_specs(batch, [x, start_indices])
+    _slice_spec(spec, own, slice_sizes)
+    if not batch.mapped[1]:
+        return dynamic_slice(x, _with_start_of_batch(start_indices), (batch.size, *slice_sizes))
+    places = broadcast_to(
+        _flat_slice_indices(spec.shape, start_indices, slice_sizes), (batch.size, prod(slice_sizes))
+    )
+    if not batch.mapped[0]:
+        return reshape(take(x, places), (batch.size, *slice_sizes))
+    out = take_along_axis(flatten_examples(x), places, 1)
+    return reshape(out, (batch.size, *slice_sizes))
+
+
+def _dynamic_update_batch(batch: Batch, x: Any, update: Any, start_indices: Any) -> Any:
+    specs = example_specs(batch, [x, update, start_indices])
+    _update_spec(*specs)
+    check_castable("dynamic_update_slice", "update", update, x.dtype)
+    if type(update) in NUMBERS:
+        update = np.array(update, x.dtype)
+    x = spread(batch, 0, x)
+    if not batch.mapped[2]:
+        return dynamic_update_slice(
+            x, spread(batch, 1, update), _with_start_of_batch(start_indices)
+        )
+    sizes = update.shape[batch.mapped[1] :]
+    places = _flat_slice_indices(specs[0].shape, start_indices, sizes)
+    places = broadcast_to(places, (batch.size, prod(sizes)))
+    values = flatten_examples(update) if batch.mapped[1] else reshape(update, -1)
+    out = put_along_axis(flatten_examples(x), places, values, 1)
+    return reshape(out, x.shape)
+
+
 def _zero_update(update: Spec | None, like: Any) -> Any:
     """Return zeros for an update; a Python number has no spec."""
     return np.zeros(() if update is None else update.shape, like.dtype)
@@ -135,6 +194,7 @@ def _zero_update(update: Spec | None, like: Any) -> Any:
         )
     },
     jvp={"x": lambda t, start_indices, slice_sizes: dynamic_slice(t, start_indices, slice_sizes)},
+    vmap=_dynamic_slice_batch,
     samples=[
         sample((4, 3), np.array([1, 0]), slice_sizes=(2, 2)),
         sample((4, 3), np.array([9, -1], np.int8), slice_sizes=(3, 1)),
@@ -180,6 +240,7 @@ def dynamic_slice(x: Any, start_indices: Any, /, slice_sizes: Any) -> Any:
             zeros_of_spec(x_spec, t), t, start_indices
         ),
     },
+    vmap=_dynamic_update_batch,
     samples=[
         sample((4, 3), (2, 2), np.array([1, 0])),
         sample((4, 3), (3, 1), np.array([9, -1], np.int8)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from odyssey.checks import format_value
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
-from odyssey.ops.elementwise.arithmetic import div, maximum, mul, sub
+from odyssey.ops.elementwise.arithmetic import add, div, maximum, mul, sub
 from odyssey.ops.elementwise.choice import (
     equal,
     greater_equal,
@@ -22,11 +23,13 @@ from odyssey.ops.elementwise.choice import (
     where,
 )
 from odyssey.ops.elementwise.elementary import exp
+from odyssey.ops.structure.batching import example_specs, spread
 from odyssey.ops.structure.gathering import add_taken, check_indices, take
 from odyssey.ops.structure.half_precision import narrow_float16, widen_float16
 from odyssey.ops.structure.indexing import getitem
-from odyssey.ops.structure.shape import as_operand, astype, reshape
+from odyssey.ops.structure.shape import as_operand, astype, moveaxis, reshape
 from odyssey.spec import Array, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import floating_dtype
@@ -253,6 +256,40 @@ def _segment_extreme_jvp(t: Any, data: Any, segment_ids: Any, out: Any) -> Any:
     return narrow_float16(div(total, sharing), data.dtype)
 
 
+def _segment_batch(row_call: Callable[[], Any], returns_slices: bool = False) -> Any:
+    """Return the batch rule of an op on segments.
+
+    Args:
+        row_call: Returns the op, which is declared after its rule.
+        returns_slices: Whether the result has one slice for each of ``data``, not each segment.
+    """
+
+    def rule(batch: Batch, data: Any, segment_ids: Any, num_segments: int | None) -> Any:
+        call = row_call()
+        specs = example_specs(batch, [data, segment_ids])
+        _check_ids(call.row.name, *specs)
+        if not batch.mapped[1]:
+            return moveaxis(call(moveaxis(data, 0, 1), segment_ids, num_segments), 1, 0)
+        if num_segments is None:
+            raise DTypeError(
+                f"{call.row.name}: each example has segment_ids of its own, so the largest one "
+                "has no value; pass num_segments"
+            )
+        # The segments of all examples, one after another.
+        starts = (np.arange(batch.size) * num_segments)[:, None]
+        ids = astype(segment_ids, np.intp)
+        own = logical_and(greater_equal(ids, 0), less(ids, num_segments))
+        ids = reshape(where(own, add(ids, starts), -1), -1)
+        data = spread(batch, 0, data)
+        flat = reshape(data, (ids.shape[0], *data.shape[2:]))
+        out = call(flat, ids, batch.size * num_segments)
+        return reshape(
+            out, data.shape if returns_slices else (batch.size, num_segments, *data.shape[2:])
+        )
+
+    return rule
+
+
 _ROW: dict[str, Any] = {
     "real": True,
     "selects": True,
@@ -277,6 +314,7 @@ _ROW: dict[str, Any] = {
     lowering=_segment_extreme_lowering("max"),
     prepare=_prepare_segments("segment_max"),
     infer=_segment_extreme_infer("segment_max"),
+    vmap=_segment_batch(lambda: segment_max),
     **_ROW,
 )
 def segment_max(data: Any, segment_ids: Any, /, num_segments: int | None = None) -> Any:
@@ -295,6 +333,7 @@ def segment_max(data: Any, segment_ids: Any, /, num_segments: int | None = None)
     lowering=_segment_extreme_lowering("min"),
     prepare=_prepare_segments("segment_min"),
     infer=_segment_extreme_infer("segment_min"),
+    vmap=_segment_batch(lambda: segment_min),
     **_ROW,
 )
 def segment_min(data: Any, segment_ids: Any, /, num_segments: int | None = None) -> Any:
@@ -377,6 +416,7 @@ def _softmax_rule(g: Any, out: Any, segment_ids: Any, num_segments: int | None) 
             t, out, segment_ids, num_segments
         )
     },
+    vmap=_segment_batch(lambda: segment_softmax, returns_slices=True),
     samples=[
         sample((5, 2), np.array([0, 2, 0, 2, 1]), num_segments=3),
         sample((5,), np.array([1, -1, 1, 7, 0]), num_segments=2),
