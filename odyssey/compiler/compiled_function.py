@@ -412,6 +412,8 @@ class CompiledFunction(InspectableFunction):
         self._written += 1
         brief = alone and case.refusal is None and len(self._known) <= _MOST_ATTEMPTS
         result = without_numba(self._fn, *args, **named) if brief else self._fn(*args, **named)
+        while case.unstarted:  # their steps may have been skipped, by where=
+            case.unstarted.pop()._start()
         if alone:
             case.was_run = True
             if case.refusal is None:
@@ -450,6 +452,7 @@ class CompiledFunction(InspectableFunction):
         # A first run may create what a later trace only reads.
         elif why == trial.graph.eager_reason and case.attempts < _MOST_ATTEMPTS:
             case.first_guards = guards
+            case.unstarted = trial.graph.started_optimizers
         else:
             case.refusal = why
 

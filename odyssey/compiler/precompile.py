@@ -22,7 +22,7 @@ def start_optimizers(attempt: TraceAttempt) -> bool:
     """Give the optimizers that a trace started their first state; return whether there are any."""
     started = attempt.graph.started_optimizers
     for optimizer in started:
-        optimizer._flatten_params()
+        optimizer._start()
     return bool(started)
 
 

@@ -228,16 +228,21 @@ class Trace:
             return
         if state is None:
             label = self._labels.label(variable, "grad")
-            state = State(variable, "grad", -1, variable._spec, label)
+            state = State(variable, "grad", -1, spec_of(grad), label)
             self._states[variable._id, "grad"] = state
             self.graph.states.append(state)
+        elif state.spec.dtype != grad.dtype:
+            self.only_eagerly("it leaves a gradient of another dtype than was there")
         ref = self._operand(self.read(grad) if isinstance(grad, Value) else grad)
         state.update = ref if ref != Ref(state.id) else None
 
     def _finish_rows(self, variable: Variable, rows: SparseRows) -> None:
         """Record a gradient of sparse rows: two arrays that a run leaves, values and indices."""
         label = self._labels.label(variable, "grad")
-        specs = {"grad": variable._spec, "rows": Spec((), rows.indices.dtype)}
+        specs = {
+            "grad": Spec(variable.shape, rows.dtype),
+            "rows": Spec((), rows.indices.dtype),
+        }
         parts = ("grad", "values", rows.values), ("rows", "indices", rows.indices)
         for field, name, value in parts:
             state = State(variable, field, -1, specs[field], f"{label}.{name}")

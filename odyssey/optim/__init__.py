@@ -56,6 +56,7 @@ for _name, _file in _HOMES.items():
 _LATE = {
     "EMA": "odyssey.optim.ema",
     "LBFGS": "odyssey.optim.lbfgs",
+    "LossScaler": "odyssey.optim.loss_scaler",
     "scipy_objective": "odyssey.objective",
 }
 __all__ += [*_HOMES, *_LATE]

@@ -16,6 +16,7 @@ from odyssey.optim.groups import Group
 from odyssey.optim.lars import LARS, lars
 from odyssey.optim.lbfgs import LBFGS
 from odyssey.optim.lion import Lion, lion
+from odyssey.optim.loss_scaler import LossScaler
 from odyssey.optim.muon import Muon, muon
 from odyssey.optim.nadam import NAdam, nadam
 from odyssey.optim.optimizer import Optimizer
@@ -82,6 +83,7 @@ __all__ = [
     "sgd",
     "EMA",
     "LBFGS",
+    "LossScaler",
     "scipy_objective",
 ]
 

@@ -11,6 +11,7 @@ import numpy as np
 from odyssey import ops
 from odyssey.checks import check_flag, check_number, format_value
 from odyssey.devices.commit import Plan, commit
+from odyssey.devices.half_dtypes import is_half
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.optim.groups import parameter_paths
 from odyssey.optim.rule import weak_factor
@@ -157,7 +158,7 @@ def _norm(grads: list[Any], norm_type: float) -> Any:
 
 def _at_least_single(x: Any) -> Any:
     # Squares of half precision are infinite from 256 on.
-    return ops.astype(x, np.float32) if x.dtype == np.float16 else x
+    return ops.astype(x, np.float32) if is_half(x.dtype) else x
 
 
 def _sum_of(numbers: list[Any]) -> Any:
@@ -196,14 +197,22 @@ def _replace(params: list[Variable], grads: list[Any]) -> None:
     """Give all parameters their new gradients, or none."""
     if store() is not MEMORY:
         for p, g in zip(params, grads, strict=True):
-            p.grad = g
+            if g.dtype == _gradient_dtype(p, g):
+                store().set_gradient(p, g)
+            else:
+                p.grad = g
         return
     infos = [p._info for p in params]
     own = [
-        (g if g.dtype == p.dtype else g.astype(p.dtype)).copy()
+        (g if g.dtype == dtype else g.astype(dtype)).copy()
         if type(g) is SparseRows
-        else np.array(g, p.dtype)
-        for p, g in zip(params, grads, strict=True)
+        else np.array(g, dtype)
+        for dtype, g in zip(map(_gradient_dtype, params, grads), grads, strict=True)
     ]
     plan: Plan = [(setattr, info, "grad", g) for info, g in zip(infos, own, strict=True)]
     commit([*plan, *[(setattr, info, "loan", None) for info in infos]])
+
+
+def _gradient_dtype(p: Variable, g: Any) -> Any:
+    """Return the dtype that a gradient is kept in: of half precision, unscaled ones are float32."""
+    return g.dtype if is_half(p.dtype) and g.dtype == np.float32 else p.dtype

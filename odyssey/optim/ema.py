@@ -10,11 +10,12 @@ from odyssey import ops
 from odyssey.checks import check_number, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.devices.stateful import Stateful
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.optim.groups import parameter_paths
-from odyssey.optim.rule import weak_factor
+from odyssey.optim.rule import state_dtype, weak_factor
 from odyssey.table.scope import no_grad
 from odyssey.table.store import MEMORY, numbers_of, store
 from odyssey.table.value import assign_plan
@@ -28,7 +29,7 @@ class EMA(Stateful):
     """Exponential moving average of parameters (Polyak and Juditsky 1992), kept beside them.
 
     ``update`` is called after each step of an optimizer, and works inside ``od.compile``. Averages
-    of float16 parameters are float32.
+    of half-precision parameters are float32.
 
     Args:
         params: Floating Variables, in any tree.
@@ -56,7 +57,7 @@ class EMA(Stateful):
         self.decay = check_number("EMA", "decay", decay, "[0, 1]")
         found = parameter_paths(params)
         for path, leaf in found:
-            if not isinstance(leaf, Variable) or leaf.dtype.kind not in "fc" or not leaf.is_leaf:
+            if not isinstance(leaf, Variable) or not is_inexact(leaf.dtype) or not leaf.is_leaf:
                 raise DTypeError(
                     f"EMA: {path or 'params'} is {format_value(leaf)}; pass floating leaf Variables"
                 )
@@ -90,7 +91,7 @@ class EMA(Stateful):
     def swap(self) -> None:
         """Exchange the parameters and their averages; a second call goes back, but for rounding.
 
-        The rounding is that of averages to the dtype of float16 parameters.
+        The rounding is that of averages to the dtype of half-precision parameters.
         """
         store().refuse_effect("EMA.swap: called", "call it outside of the compiled function")
         plan = []
@@ -137,8 +138,8 @@ class EMA(Stateful):
 
 
 def _wide(array: Any) -> Any:
-    """Return a copy of an array, of float32 instead of float16."""
-    return np.array(array, np.float32 if array.dtype == np.float16 else array.dtype)
+    """Return a copy of an array, of float32 instead of half precision."""
+    return np.array(array, state_dtype(array.dtype))
 
 
 def _assign_all(pairs: list[tuple[Variable, Any]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from operator import setitem
 from typing import Any
 
@@ -26,7 +27,7 @@ from odyssey.devices.ownership import copy_if_shared
 from odyssey.optim.fused_step import FusedUpdate, fused_update
 from odyssey.optim.groups import Group
 from odyssey.optim.inplace_program import InPlaceProgram, InPlaceUpdate
-from odyssey.optim.rule import Rule, State, state_dtype
+from odyssey.optim.rule import MASTER, Rule, State, state_dtype, synced_master
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Array
 from odyssey.table.kernel_selection import is_numba_avoided
@@ -46,8 +47,8 @@ class FlatParameters:
     """Parameters whose data, gradients and state lie in flat arrays, so that one update serves all.
 
     The update of many small arrays costs a fixed time each. A large array is stored alone, and its
-    gradient is read in place. Complex numbers are stored as pairs of real ones. Parameters of
-    float16 are copied to float32 for an update, and rounded once afterwards.
+    gradient is read in place. Complex numbers are stored as pairs of real ones. Half-precision
+    parameters have master weights of float32, which are updated, and rounded once afterwards.
     """
 
     def __init__(self, group: Group, indices: list[int], params: list[Variable]) -> None:
@@ -65,7 +66,7 @@ class FlatParameters:
         size = self.slices[-1].stop
         self.data = aligned_zeros(size, real)
         wide = state_dtype(real)
-        # The numbers that updates compute with: the data itself, but for float16.
+        # The numbers that updates compute with: the data itself, or the master weights.
         self.work = self.data if wide == real else aligned_zeros(size, wide)
         self.grads = aligned_zeros(size if len(params) > 1 else 0, wide)
         # A rule that knows shapes has each parameter alone, and may have slots of other shapes.
@@ -87,6 +88,9 @@ class FlatParameters:
         # rate they have.
         self._updates: dict[int | None, InPlaceUpdate | FusedUpdate] = {}
         self._scratch: list[Array] = []
+        # Half precision: a block for rounded master weights, and one for truth values.
+        width = self.block if wide != real and elementwise else 0
+        self._rounded, self._differs = np.zeros(width, real), np.zeros(width, bool)
         self._program: InPlaceProgram | None = None
         self._rule_of_updates: Rule | None = None
         # The calls that update all parameters, if they are the same at each step, and their rule.
@@ -131,6 +135,8 @@ class FlatParameters:
     def adopt_state(self, states: list[dict[str, Variable]]) -> None:
         """Move the state of each parameter into the flat arrays."""
         memories = {slot: flat.view(StateMemory) for slot, flat in self.slots.items()}
+        if self.work is not self.data:
+            memories[MASTER] = self.work.view(StateMemory)
         steps = self.steps.view(StateMemory)
         for j, state in enumerate(states):
             views = {slot: self._slot_view(slot, memory, j) for slot, memory in memories.items()}
@@ -140,7 +146,7 @@ class FlatParameters:
 
     def _slot_view(self, slot: str, flat: Array, j: int) -> Array:
         """Return the view of a slot of parameter number ``j``, in its shape."""
-        if not self.shaped:
+        if not self.shaped or (slot == MASTER and self.work is not self.data):
             return self.param_view(flat, j)
         dtype = self.dtype if flat.dtype == self.data.dtype else flat.dtype
         return flat.view(dtype).reshape(self.slot_shapes[slot])
@@ -218,11 +224,31 @@ class FlatParameters:
         if program is None:
             return self._pure_calls(rule, 0 if j is None else self.slices[j].start, g, steps)
         if self.work is not self.data:
-            window = slice(None) if j is None else self.slices[j]
-            data, work = self.data[window], self.work[window]
+            window = slice(0, len(self.data)) if j is None else self.slices[j]
             plan = self._in_place_calls(j, rule, program, g)
-            return [(setitem, work, ..., data), *plan, (setitem, data, ..., work)]
+            rounding = (setitem, self.data[window], ..., self.work[window])
+            return [*self._sync_calls(window), *plan, rounding]
         return self._in_place_calls(j, rule, program, g)
+
+    def _sync_calls(self, window: slice) -> Plan:
+        """Return the calls of ``synced_master`` in place, block by block."""
+        plan: Plan = []
+        for first in range(window.start, window.stop, self.block or 1):
+            part = slice(first, min(first + self.block, window.stop))
+            data, master = self.data[part], self.work[part]
+            rounded, differs = self._rounded[: len(data)], self._differs[: len(data)]
+            plan.append((setitem, rounded, ..., master))
+            plan.append((np.not_equal, rounded, data, differs))
+            plan.append((partial(np.positive, where=differs), data, master))
+        return plan
+
+    def _synced(self, master: Array, p: Array) -> Array:
+        """Return the numbers that an update computes with, which for most dtypes are ``p``."""
+        if self.work is self.data:
+            return p
+        with np.errstate(all="ignore"):
+            found: Array = synced_master(master, p)
+        return found
 
     def _in_place_calls(self, j: int | None, rule: Rule, program: InPlaceProgram, g: Array) -> Plan:
         """Return the calls of the in-place program of parameter number ``j``, or of all."""
@@ -281,11 +307,13 @@ class FlatParameters:
         g = np.ascontiguousarray(found.values, state_dtype(self.dtype))
         g = g.view(self.work.dtype).reshape(len(places), -1)
         tables = {slot: flat.reshape(count, -1) for slot, flat in self.slots.items()}
-        data = self.data.reshape(count, -1)
+        data, master = self.data.reshape(count, -1), self.work.reshape(count, -1)
         state = {"steps": steps} | {slot: table.take(places, 0) for slot, table in tables.items()}
-        p = data.take(places, 0).astype(self.work.dtype, copy=False)
+        p = self._synced(master.take(places, 0), data.take(places, 0))
         value, new = rule.stepped(g, state, p)
         pairs = [(data, value), *((table, new[slot]) for slot, table in tables.items())]
+        if master.dtype != data.dtype:
+            pairs.append((master, value))
         return [
             (setitem, table, places, np.asarray(made).astype(table.dtype, copy=False))
             for table, made in pairs
@@ -295,10 +323,13 @@ class FlatParameters:
         """Return the calls that copy the results of a rule that knows shapes."""
         p = self.param_view(self.data, 0)
         dtype = state_dtype(self.dtype)
-        wide, shaped = p.astype(dtype, copy=False), g.view(dtype).reshape(p.shape)
+        master = self.param_view(self.work, 0)
+        wide, shaped = self._synced(master, p), g.view(dtype).reshape(p.shape)
         slots = {slot: self._slot_view(slot, flat, 0) for slot, flat in self.slots.items()}
         value, new = rule.stepped(shaped, {"steps": steps, **slots}, wide)
         pairs = [(p, value), *((view, new[slot]) for slot, view in slots.items())]
+        if self.work is not self.data:
+            pairs.append((master, value))
         return [(setitem, view, ..., _exclusive_result(made, view)) for view, made in pairs]
 
     def _pure_calls(self, rule: Rule, start: int, grads: Array, steps: int) -> Plan:
@@ -308,12 +339,14 @@ class FlatParameters:
         for first in range(0, length, self.block or 1):
             window = slice(start + first, start + min(first + self.block, length))
             p = self.data[window]
-            wide = p.astype(self.work.dtype, copy=False)
+            wide = self._synced(self.work[window], p)
             state: State = {"steps": steps}
             for slot, flat in self.slots.items():
                 state[slot] = flat[window]
             value, new = rule.stepped(grads[first : first + self.block], state, wide)
             plan.append((setitem, p, ..., _exclusive_result(value, p)))
+            if self.work is not self.data:
+                plan.append((setitem, self.work, window, _exclusive_result(value, wide)))
             for slot, flat in self.slots.items():
                 plan.append((setitem, flat, window, _exclusive_result(new[slot], wide)))
         return plan

@@ -37,7 +37,7 @@ class LBFGS(Stateful):
     """L-BFGS (Nocedal and Wright 2006, algorithms 7.4, 3.5 and 3.6), as PyTorch has it.
 
     It computes in float64. ``step`` calls a closure as often as it needs values; the closure may be
-    a function of ``od.compile``.
+    a function of ``od.compile``. Half-precision parameters are rounded before each call.
 
     Args:
         params: Trainable Variables, in any tree.
@@ -145,18 +145,24 @@ class LBFGS(Stateful):
     # -------------------------------------------------------------- stepping
 
     @ignore_fp_errors("divide", "invalid", "over", "under")
-    def step(self, closure: Callable[[], Any]) -> Any:
+    def step(self, closure: Callable[[], Any], *, where: Any = True) -> Any:
         """Minimize for up to ``max_iter`` iterations; return the loss before the first.
 
         Args:
             closure: Computes the loss, calls ``backward`` and returns the loss. Gradients are set
                 to None before each call.
+            where: Only True: the gradients that it would depend on are computed by the step.
 
         Raises:
             MissingGradientError: if a parameter has no gradient after a call. Whatever a call
                 raises, the parameters are those before the step.
         """
         store().refuse_effect("LBFGS.step: called", "compile the closure, and step outside")
+        if where is not True:
+            raise DTypeError(
+                f"LBFGS.step: where={format_value(where)}; the step itself computes gradients, by "
+                "the closure: leave where out, and write an if statement around the step"
+            )
         check_callable("LBFGS.step", closure)
         before = self._vector()
         state = dict(self._state)

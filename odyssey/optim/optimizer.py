@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from odyssey.checks import STUMBLES, check_flag, check_int, check_number, few_digits, format_value
-from odyssey.devices.arrays import as_array
+from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
@@ -21,14 +21,14 @@ from odyssey.errors import (
 )
 from odyssey.optim.flat_parameters import SMALL_SIZE, FlatParameters
 from odyssey.optim.groups import Group, check_form, count_text, defaults_of, groups_of
-from odyssey.optim.rule import Rule, state_dtype
+from odyssey.optim.rule import MASTER, Rule, chosen_step, state_dtype
 from odyssey.optim.step_runner import StepRunner
 from odyssey.sparse_rows import SparseRows
 from odyssey.suggestions import MISSING_NAMES, keyword_hint
 from odyssey.table.scope import no_grad
 from odyssey.table.signature import REQUIRED
-from odyssey.table.store import MEMORY, Store, numbers_of, store
-from odyssey.table.value import SharedVersion, is_trainable
+from odyssey.table.store import MEMORY, Store, numbers_of, operand_of, store
+from odyssey.table.value import SharedVersion, Symbol, is_trainable
 from odyssey.variable import Variable
 
 __all__ = ["Optimizer"]
@@ -41,8 +41,10 @@ class Optimizer:
     gradient it has, until it is thawed. In a compiled function the learning rates are read at
     each run; the other settings, and what is frozen, are those of the time it was traced.
 
-    The state of float16 parameters is float32, and so is the arithmetic of a step; the new
-    parameters are rounded once.
+    Parameters of float16 and bfloat16 have a state of float32, and in it master weights: the slot
+    ``master``, a copy of the parameter that a step moves in float32, and then rounds once. So steps
+    that are too small to change a half-precision number add up. A master follows a parameter that
+    was assigned, element by element.
 
     Args:
         params: Trainable Variables, in any tree; or groups with settings of their own, a list of
@@ -153,12 +155,28 @@ class Optimizer:
 
     # -------------------------------------------------------------- stepping
 
-    def step(self, *, allow_missing: bool = False) -> None:
+    def step(self, *, allow_missing: bool = False, where: Any = True) -> None:
         """Move every parameter once along its gradient; frozen ones stay.
+
+        A schedule knows nothing of ``where``: it counts its own steps.
+
+        Args:
+            allow_missing: Whether parameters without a gradient stay where they are.
+            where: Whether to step at all, a truth value without axes. Where it is false, all
+                parameters and their state stay as they are, whatever the gradients. In a compiled
+                function it may be computed there; the step then selects, without a branch.
 
         Raises:
             MissingGradientError: naming a parameter without a gradient; nothing has moved then.
-                With ``allow_missing`` such parameters stay where they are.
+            DTypeError, ShapeError: if ``where`` is not one truth value.
+
+        >>> import odyssey as od
+        >>> w = od.Variable([3.0], requires_grad=True)
+        >>> optimizer = od.optim.SGD([w], learning_rate=0.5)
+        >>> w.grad = [float("inf")]
+        >>> optimizer.step(where=od.ops.all(od.ops.isfinite(w.grad)))
+        >>> w.numpy()
+        array([3.])
         """
         if allow_missing is not False:
             allow_missing = check_flag(
@@ -166,14 +184,22 @@ class Optimizer:
             )
         refuse = None if allow_missing else self._refuse_missing
         here = store()
+        if where is not True:
+            where = _truth_of(f"{type(self).__name__}.step", where)
         if here is not MEMORY:
-            self._step_in_store(here, refuse)
+            self._step_in_store(here, refuse, where)
             return
         with write_lock():
             wait_for_programs()
+            if where is False:
+                self._find_missing(refuse)
+                return
             self._step_guarded(refuse)
 
-    def _step_guarded(self, refuse: Callable[[int], None] | None) -> None:
+    def _step_guarded(
+        self, refuse: Callable[[int], None] | None, collected: Plan | None = None
+    ) -> None:
+        """Step in memory; or append the calls of the step to ``collected``, for ``_run``."""
         for p in self._resting:
             if is_trainable(p):  # new, or trainable again
                 self._find_missing(refuse)
@@ -197,7 +223,22 @@ class Optimizer:
                 ]
                 break
             plan += pack.update_calls(joined, quiet)
-        updates.run(self, plan)
+        if collected is None:
+            updates.run(self, plan)
+        else:
+            collected += plan
+
+    def _run(self, plan: Plan) -> None:
+        """Make the calls of steps as the last part of one."""
+        self._updates = self._updates or StepRunner()
+        self._updates.run(self, plan)
+
+    def _start(self) -> None:
+        """Give every parameter its first state, as the first step does; later nothing happens."""
+        with write_lock():
+            wait_for_programs()
+            if any(map(is_trainable, self._resting)):
+                self._flatten_params()
 
     def _find_missing(self, refuse: Callable[[int], None] | None) -> None:
         """Call ``refuse`` with the index of a trainable parameter that has no gradient."""
@@ -253,12 +294,14 @@ class Optimizer:
         # Older flat arrays have lost these parameters, and are refused from now on.
         commit([(setattr, self, "_packs", packs), (setattr, self, "_resting", resting)])
 
-    def _step_in_store(self, here: Store, refuse: Callable[[int], None] | None) -> None:
+    def _step_in_store(self, here: Store, refuse: Callable[[int], None] | None, where: Any) -> None:
         """Step in a store other than memory: parameters and state are assigned as Variables."""
         grads = [p.grad if is_trainable(p) else None for p in self.params]
         for k, p in enumerate(self.params):
             if refuse is not None and grads[k] is None and is_trainable(p):
                 refuse(k)
+        if where is False:
+            return
         states = here.call_once(self, self._started)  # a trace does not change the optimizer itself
         rules = [group.rule_in(here) for group in self.groups for _ in group.params]
         with no_grad():
@@ -268,10 +311,12 @@ class Optimizer:
                 for variable in state.values():
                     here.adopt(variable)
                 if type(g) is SparseRows and rule.by_rows:
-                    new_p, new = rule.update_rows(g, dict(state), p)
+                    new_p, new = rule.update_rows(g, dict(state), p, where)
                 else:
                     g = g.to_dense() if type(g) is SparseRows else g
                     (new_p,), (new,) = rule.update([g], [dict(state)], [p])
+                    if where is not True:
+                        new_p, new = chosen_step(where, (new_p, new), (p, dict(state)))
                 p.assign(new_p)
                 for name, variable in state.items():
                     variable.assign(new[name])
@@ -362,6 +407,7 @@ class Optimizer:
         rules = [group.rule() for group in self.groups for _ in group.params]
         for k, (s, rule) in enumerate(zip(state, rules, strict=True)):
             for name, value in s.items():
+                self._refuse_master(k, name, rule)
                 value = as_array("load_state_dict", f"{name} of {self._param_name(k)}", value)
                 shape = self.params[k].shape
                 expected = () if name == "steps" else rule.shape_of_slot(name, shape)
@@ -380,6 +426,15 @@ class Optimizer:
                 if name == "steps":
                     check_number("load_state_dict", "steps", value, "[0, 9e18]")
 
+    def _refuse_master(self, k: int, name: str, rule: Rule) -> None:
+        dtype = self.params[k].dtype
+        if name == MASTER and name not in rule.slots_for(dtype):
+            raise DTypeError(
+                f"load_state_dict: the state of parameter {self._param_name(k)} has master "
+                f"weights, as of half precision, and it is {dtype}; assign them to the parameter "
+                f"if you like, and drop the entry {name!r}"
+            )
+
     def _state_calls(
         self, saved: list[dict[str, Any]], rules: list[Rule], take: Callable[..., Any]
     ) -> Plan:
@@ -387,7 +442,7 @@ class Optimizer:
         plan: Plan = []
         places = zip(self.params, self._paths, self._state, saved, rules, strict=True)
         for p, path, state, values, rule in places:
-            if not {"steps", *rule.slots} <= values.keys():
+            if not {"steps", *rule.slots_for(p.dtype)} <= values.keys():
                 values = rule.init([p])[0] | values
             plan += [(state.pop, name, None) for name in state.keys() - values.keys()]
             for name, value in values.items():
@@ -399,6 +454,25 @@ class Optimizer:
                     new = Variable(array, name=f"{p.name or path or 'params'}.{name}")
                     plan.append((setitem, state, name, new))
         return plan
+
+
+def _truth_of(who: str, flag: Any) -> Any:
+    """Return a truth value as True, False or a Symbol; raise for what is none."""
+    value = operand_of(flag)
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    known = isinstance(value, (*ARRAY_LIKE, Symbol))
+    if not known or value.dtype != np.bool_:
+        raise DTypeError(
+            f"{who}: where={format_value(flag)}; pass one truth value, as "
+            "ops.all(ops.isfinite(norm)) is"
+        )
+    if value.shape:
+        raise ShapeError(
+            f"{who}: where has shape {value.shape}; pass one truth value: a step moves all "
+            "parameters or none, see ops.all"
+        )
+    return value if isinstance(value, Symbol) else bool(value)
 
 
 def _copied_states(

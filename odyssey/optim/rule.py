@@ -11,18 +11,23 @@ import numpy as np
 from odyssey import ops
 from odyssey.checks import describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.devices.half_dtypes import is_half, is_number_dtype
 from odyssey.errors import DTypeError
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Shape
 from odyssey.table.real_operands import real_dtype
+from odyssey.table.store import operand_of
 from odyssey.table.tree_sources import fixed_leaves
 from odyssey.table.value import NUMBERS, Symbol, Value
 from odyssey.tree import leaves, same_tree, unflatten
 
-__all__ = ["Rule", "State", "state_dtype", "weak_factor"]
+__all__ = ["MASTER", "Rule", "State", "chosen_step", "state_dtype", "synced_master", "weak_factor"]
 
 State = dict[str, Any]
 """What a rule remembers of one parameter: ``"steps"``, and an array by the name of each slot."""
+
+MASTER = "master"
+"""Slot of a half-precision parameter: its value in float32, which the steps add up in."""
 
 
 def state_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -33,18 +38,30 @@ def state_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     >>> state_dtype(np.dtype(np.float16)), state_dtype(np.dtype(np.complex64))
     (dtype('float32'), dtype('complex64'))
     """
-    return _FLOAT32 if dtype == _FLOAT16 else dtype
+    return _FLOAT32 if is_half(dtype) else dtype
 
 
-_FLOAT16, _FLOAT32 = np.dtype(np.float16), np.dtype(np.float32)
+_FLOAT32 = np.dtype(np.float32)
+
+
+def synced_master(master: Any, p: Any) -> Any:
+    """Return the master weights of a parameter that may have been assigned since they were set.
+
+    Where the parameter still is the rounded master weight, that weight is kept; elsewhere the
+    parameter's own value is taken. So the master follows assignments, loading and freezing.
+    """
+    kept = ops.equal(ops.astype(master, p.dtype), p)
+    return ops.where(kept, master, ops.astype(p, _FLOAT32))
 
 
 @dataclass(frozen=True)
 class Rule:
     """A pure optimizer: ``init(params) -> state`` and ``update(grads, state, params)``.
 
-    Parameters of float16 have a state of float32: ``step`` gets all arrays as float32, and the new
-    parameter is rounded once.
+    Parameters of float16 and bfloat16 have a state of float32, with one more slot, ``master``: the
+    parameter itself in float32. ``step`` gets the master and the gradient as float32, and the new
+    master is rounded once to the parameter. Steps that are too small to change a half-precision
+    number thus add up. Where a parameter was assigned since, the master follows it.
 
     Attributes:
         slots: Names of the arrays of the parameter's shape that the rule remembers.
@@ -70,9 +87,26 @@ class Rule:
     slot_shape: Callable[[str, Shape], Shape] | None = None
     by_rows: bool = False
 
+    def slots_for(self, dtype: np.dtype[Any]) -> tuple[str, ...]:
+        """Return the slots of a parameter of a dtype: of a half-precision one, ``master`` too.
+
+        >>> from odyssey.optim import adam
+        >>> adam().slots_for(np.dtype(np.float16))
+        ('mean', 'square', 'master')
+        """
+        if not is_half(dtype):
+            return self.slots
+        if MASTER in self.slots:
+            raise DTypeError(
+                f"Rule: a parameter is {dtype}, whose state has a slot of its own, {MASTER!r}; "
+                "give the rule's slot another name"
+            )
+        return (*self.slots, MASTER)
+
     def shape_of_slot(self, slot: str, shape: Shape) -> Shape:
         """Return the shape of a slot for a parameter of a shape."""
-        return shape if self.slot_shape is None else self.slot_shape(slot, shape)
+        alike = self.slot_shape is None or slot not in self.slots
+        return shape if alike else self.slot_shape(slot, shape)  # type: ignore[misc]
 
     def init(self, params: Any) -> list[State]:
         """Return the state before the first step: one record for each leaf, in order.
@@ -84,13 +118,17 @@ class Rule:
         _check_arrays("init: params", flat)
         return [
             {"steps": np.zeros((), np.int64)}
-            | {slot: self._first_slot(slot, p) for slot in self.slots}
+            | {slot: self._first_slot(slot, p) for slot in self.slots_for(p.dtype)}
             for p in flat
         ]
 
     def _first_slot(self, slot: str, p: Any) -> Any:
         """Return what a slot of a parameter begins with."""
         dtype = state_dtype(p.dtype)
+        if slot not in self.slots:
+            value = operand_of(p)
+            symbolic = isinstance(value, Symbol)
+            return ops.astype(value, dtype) if symbolic else np.array(value, dtype)
         start = complex(self.start, self.start) if dtype.kind == "c" else self.start
         return np.full(self.shape_of_slot(slot, p.shape), start, dtype)
 
@@ -119,20 +157,26 @@ class Rule:
         new = [p if k in fixed else next(moved) for k, p in enumerate(every)]
         return unflatten(params, new), new_state
 
-    def update_rows(self, grad: SparseRows, state: State, p: Any) -> tuple[Any, State]:
+    def update_rows(
+        self, grad: SparseRows, state: State, p: Any, where: Any = True
+    ) -> tuple[Any, State]:
         """Return a parameter and its state after a step that moves the rows of ``grad`` alone.
 
-        Written with ops, as ``update``; for a rule ``by_rows``, while a graph is traced.
+        Written with ops, as ``update``; for a rule ``by_rows``, while a graph is traced. Where
+        ``where`` is a truth value of the graph that is false, the same rows are written again.
         """
         rows = grad.with_sums()
 
         def read(table: Any) -> Any:
             return ops.take(table, rows.indices, 0, mode="clip")
 
-        given = {slot: read(state[slot]) for slot in self.slots}
-        (new,), (made,) = self.update([rows.values], [state | given], [read(p)])
+        old = read(p)
+        given = {slot: read(state[slot]) for slot in state if slot != "steps"}
+        (new,), (made,) = self.update([rows.values], [state | given], [old])
+        if where is not True:
+            new, made = chosen_step(where, (new, made), (old, state | given))
         places = ops.reshape(rows.indices, (-1, *[1] * (p.ndim - 1)))
-        for slot in self.slots:
+        for slot in given:
             made[slot] = ops.put_along_axis(state[slot], places, made[slot], 0)
         return ops.put_along_axis(p, places, new, 0), made
 
@@ -149,12 +193,13 @@ class Rule:
         return made
 
     def _leaf(self, g: Any, state: State, p: Any) -> tuple[Any, State]:
-        if p.dtype == _FLOAT16:
+        if is_half(p.dtype):
+            own = {name: value for name, value in state.items() if name != MASTER}
             wide = {slot: ops.astype(state[slot], _FLOAT32) for slot in self.slots}
-            new, state = self.stepped(
-                ops.astype(g, _FLOAT32), state | wide, ops.astype(p, _FLOAT32)
-            )
-            return ops.astype(new, _FLOAT16), state
+            has_master = MASTER in state  # a state of an earlier version has none
+            master = synced_master(state[MASTER], p) if has_master else ops.astype(p, _FLOAT32)
+            new, made = self.stepped(ops.astype(g, _FLOAT32), own | wide, master)
+            return ops.astype(new, p.dtype), made | ({MASTER: new} if has_master else {})
         if p.dtype.kind != "c" or not self.elementwise:
             return self.stepped(g, state, p)
         (p, real), (q, imag) = [
@@ -178,7 +223,7 @@ def _without(fixed: Container[int], flat: list[Any]) -> list[Any]:
 def _check_arrays(what: str, values: list[Any]) -> None:
     for value in values:
         known = isinstance(value, (*ARRAY_LIKE, Value, Symbol))
-        if not known or value.dtype.kind not in "biufc":
+        if not known or not is_number_dtype(value.dtype):
             raise DTypeError(
                 f"{what}: {format_value(value)} came; pass a tree of arrays or Variables"
             )
@@ -186,6 +231,13 @@ def _check_arrays(what: str, values: list[Any]) -> None:
 
 def _complex_from_parts(real: Any, imag: Any) -> Any:
     return ops.add(real, ops.multiply(1j, imag))
+
+
+def chosen_step(flag: Any, new: tuple[Any, State], old: tuple[Any, State]) -> tuple[Any, State]:
+    """Return parameter and state after a step if a truth value of a graph holds, else before it."""
+    (p, made), (old_p, state) = new, old
+    chosen = {name: ops.where(flag, value, state[name]) for name, value in made.items()}
+    return ops.where(flag, p, old_p), chosen
 
 
 # ------------------------------------------------------------------ helper of rules

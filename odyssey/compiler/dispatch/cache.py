@@ -56,6 +56,7 @@ class CacheEntry:
         attempts: The number of traces since the latest program.
         trial: A trace that no program was made of yet, with its static values and guards.
         first_guards: The guards of a trace that would do only after the function ran once; or None.
+        unstarted: The optimizers of that trace, which a skipped step leaves without a state.
         fixed_numbers: By path, the numbers that programs fix, and why.
         compile_lock: Lets one thread make a program.
     """
@@ -70,5 +71,6 @@ class CacheEntry:
         self.refusal: str | None = None
         self.attempts = 0
         self.first_guards: GuardSet | None = None
+        self.unstarted: list[Any] = []
         self.fixed_numbers: dict[str, str] = {}
         self.compile_lock = CompileLock()
