@@ -87,7 +87,7 @@ class MutationError(TapeError):
 
 
 class NonFiniteError(OdysseyError, FloatingPointError):
-    """The first NaN or infinity met by a tape in its careful mode."""
+    """The first NaN or infinity met by a tape in its careful mode; or too many skipped steps."""
 
 
 class NotDifferentiableError(OdysseyError):

@@ -34,6 +34,7 @@ COMMON = {
     "power": "NumPy's name, by that name an op and its native code",
     "gradient": "public names of a tape's method and of NumPy's function; interface of stores",
     "state_dict": "PyTorch's name, an interface of objects whose state is saved",
+    "state_plan": "interface of Stateful, the objects whose state is a leaf of saved trees",
     "bind": "as inspect.Signature.bind: arguments, or the arrays of a program",
 }
 """Names that more files define, each with its reason."""

@@ -248,7 +248,7 @@ def optim_doors():
         writes=True,
     )  # fmt: skip
     doors["optimizer.step"] = simple(
-        lambda **n: optimizer(RNG).step(**n), extra=["allow_missing"], writes=True
+        lambda **n: optimizer(RNG).step(**n), extra=["allow_missing", "where"], writes=True
     )
     doors["optim.rule_of"] = simple(optim.rule_of, lambda rng: optim.SGD)
     doors["optimizer.rule"] = simple(lambda g: optim.SGD([leaf(RNG)], 0.1).rule(g), 0)
@@ -260,6 +260,16 @@ def optim_doors():
         doors[f"optim.{name}"] = simple(getattr(optim, name), params, 1.0, extra=extra, writes=True)
     doors["optim.EMA"] = simple(lambda p, d: optim.EMA(p, d).update(), params, 0.9)
     doors["optim.LBFGS"] = simple(optim.LBFGS, params, 0.1, extra=["max_iter", "line_search_fn"])
+    doors["optim.LossScaler"] = simple(optim.LossScaler, 2.0**15, 2.0, 0.5, 2000)
+    doors["scaler.scale"] = simple(lambda x: optim.LossScaler().scale(x), leaf)
+    doors["scaler.unscale"] = simple(lambda o: optim.LossScaler().unscale(o), optimizer)
+    doors["scaler.step"] = simple(
+        lambda o, **n: optim.LossScaler().step(o, **n), optimizer, extra=["allow_missing"],
+        writes=True,
+    )  # fmt: skip
+    doors["scaler.load_state_dict"] = simple(
+        lambda s: optim.LossScaler().load_state_dict(s), lambda rng: optim.LossScaler().state_dict()
+    )
     doors["batches"] = simple(
         lambda a, n, **o: next(od.batches(a, n, **o)),
         lambda rng: {"x": rng.normal(size=(5, 2))},
