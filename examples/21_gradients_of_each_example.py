@@ -23,7 +23,7 @@ from sklearn.datasets import load_digits
 import odyssey as od
 from odyssey import ops
 
-RATE, STEPS, EXPECTED, MOST, CLIP, NOISE = 0.5, 400, 128, 256, 1.0, 1.0
+RATE, STEPS, EXPECTED, MOST, CLIP, NOISE = 0.5, 300, 128, 256, 1.0, 2.0
 
 # %%
 # Data: a tenth of the labels is wrong
@@ -151,7 +151,7 @@ norms = np.asarray(norms_of(gradients_of_each(clipped, *train)))
 most = np.argsort(-norms)[:100]
 print(f"of the 100 images with the largest gradients {wrong[most].sum()} have a wrong label")
 assert wrong[most].mean() > 0.9
-assert reached["clipped"] > 0.93
+assert reached["clipped"] > 0.9
 assert reached["private"] > 0.85
 
 # %%
