@@ -160,7 +160,7 @@ assert reached["private"] > 0.85
 
 
 def draw():
-    """Draw the images that teach most, norms, and accuracies; without matplotlib nothing is drawn."""
+    """Draw what teaches most, norms and accuracies; without matplotlib nothing is drawn."""
     try:
         import matplotlib.pyplot as plt
     except ImportError:
