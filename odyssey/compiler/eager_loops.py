@@ -228,7 +228,7 @@ class _Replay(ReplayedBody):
     """A body that derivatives run again; while no graph is traced, without a comparison."""
 
     def call_and_verify(self, given: Flat) -> Flat:
-        return self.body(given) if store() is MEMORY else super().call_and_verify(given)
+        return super().call_and_verify(given) if store().traces else self.body(given)
 
 
 class _Derivative:
@@ -270,7 +270,7 @@ class _Derivative:
 
     def _signature(self, operands: Flat) -> tuple[Any, ...]:
         """Return the signature of the body in the present trace."""
-        if store() is MEMORY:
+        if not store().traces:
             return ()
         traced = trace_body(self.body, operands, self.kinds, self)
         if traced.sources.keys() != self.sources.keys():
@@ -734,6 +734,8 @@ class _Call:
         body = self._derivative(self.traced, list(parts), self.live, masked, forward)
         values = self._values(group, given, rest)
         flat = [*values, *flatten_derivatives(parts.values(), masked)]
+        if store() is not MEMORY:  # in vmap: op by op, on all examples
+            return body(flat)
         try:
             made = _Call(self.who, self.fns, body, flat, self.programs, inf).run()
         except _Refusal:

@@ -20,10 +20,11 @@ from numpy import ndarray
 from odyssey.checks import user_line
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import OdysseyError, TapeError
-from odyssey.graph.trace import nest_operand
+from odyssey.graph.trace import nest_operand, refuse_write_in_subgraph
 from odyssey.graph.traced_array import TracedArray
 from odyssey.graph.weak_types import shape_rule_argument
 from odyssey.ops.structure.batching import batch_rule, loop_over_examples
+from odyssey.ops.structure.shape import broadcast_to
 from odyssey.spec import intern
 from odyssey.table.batch import Batch
 from odyssey.table.call import general
@@ -33,15 +34,25 @@ from odyssey.table.store import MEMORY, is_within, set_store, store
 from odyssey.table.value import (
     CONSTANT,
     LEAF,
+    NUMBERS,
     Symbol,
     Value,
+    Weak,
     free_id,
     make_value,
     recording_attribute,
 )
 from odyssey.variable import Variable
 
-__all__ = ["BatchTrace", "BatchedArray", "differs_by_example"]
+__all__ = [
+    "BatchTrace",
+    "BatchedArray",
+    "batches_of",
+    "data_in_graph",
+    "differs_by_example",
+    "new_symbol",
+    "spread_to",
+]
 
 
 class BatchedArray(TracedArray):
@@ -135,6 +146,8 @@ class BatchTrace:
         # By id, Variables from outside, with their values here; constants in their place.
         self._captured: dict[int, tuple[Any, BatchedArray]] = {}
         self._constants: dict[int, Variable] = {}
+        # The first id of each body of a loop that is being traced.
+        self._subgraph_ids: list[int] = []
 
     # -------------------------------------------------------------- the run of the function
 
@@ -328,10 +341,105 @@ class BatchTrace:
             return payload.graph.known_value(payload)
         return None if isinstance(payload, Symbol) else np.asarray(payload)
 
+    # -------------------------------------------------------------- loops and branches of a graph
+
+    def symbol(self, spec: Any, batches: Sequence[bool]) -> BatchedArray:
+        """Return a new value of the graph; see ``batches_of``."""
+        mapped, *outer = batches
+        payload = intern((self.size, *spec.shape), spec.dtype) if mapped else spec
+        return self.wrap(new_symbol(self.outer, payload, outer), mapped)
+
+    def spread(self, value: Any, batches: Sequence[bool]) -> Any:
+        """Return a value that has at least the ``batches``."""
+        own = type(value) is BatchedArray and value.graph is self
+        payload, mapped = (value.payload, value.mapped) if own else (value, False)
+        if batches[0] and not mapped:
+            payload = self._compute_outside(broadcast_to, payload, (self.size, *payload.shape))
+            mapped = True
+        if type(self.outer) is BatchTrace and any(batches[1:]):
+            payload = self._compute_outside(self.outer.spread, payload, batches[1:])
+        return self.wrap(payload, mapped)
+
+    def payload_with(self, value: Any, mapped: bool) -> Any:
+        """Return the payload of a value, which has the batch if it shall be ``mapped``."""
+        if isinstance(value, Value):
+            value = self.read(value)
+        if value is None or type(value) in NUMBERS or (isinstance(value, Weak)):
+            return value
+        own = type(value) is BatchedArray and value.graph is self
+        if mapped and not (own and value.mapped):
+            value, own = self.spread(value, (True,)), True
+        return value.payload if own else value
+
+    def trace_subgraph(self, fn: Callable[[], Any]) -> tuple[list[Any], Any]:
+        """Call ``fn`` to see what it computes; nothing outside records it."""
+        around = self._outer_scopes
+        pause = Pause()
+        alone = around[0] is None
+        self._outer_scopes = (pause, None, scopes()[-1]) if alone else (pause, *around)
+        self._subgraph_ids.append(free_id())
+        try:
+            return self.outer.trace_subgraph(fn)  # type: ignore[no-any-return]
+        finally:
+            self._subgraph_ids.pop()
+            self._outer_scopes = around
+
+    def emitted_instructions(self) -> Any:
+        """See ``Trace.emitted_instructions``."""
+        return self.outer.emitted_instructions()
+
+    def compute_outside(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function of payloads in the store and the scopes around ``vmap``."""
+        return self._compute_outside(function, *args)
+
+    def body_outside(
+        self,
+        body: Callable[[list[Any]], list[Any]],
+        inputs: Sequence[bool],
+        outputs: Sequence[bool],
+    ) -> Callable[[list[Any]], list[Any]]:
+        """Return a function of payloads that calls ``body`` on values of this trace.
+
+        It is called in the store outside, now or in a later sweep, and so its ops are computed and
+        recorded there.
+
+        Args:
+            body: A body of a loop, or a branch.
+            inputs: Whether each operand is mapped.
+            outputs: Whether each result shall be.
+        """
+        inner = scopes()
+
+        def run(payloads: list[Any]) -> list[Any]:
+            here, around = store(), scopes()
+            before = self.outer, self._outer_scopes
+            self._subgraph_ids.append(free_id())
+            try:
+                self.outer, self._outer_scopes = here, around
+                set_store(self)
+                set_scopes(inner)
+                pairs = zip(payloads, inputs, strict=True)
+                made = body([self._enter_body(p, mapped) for p, mapped in pairs])
+                pairs = zip(made, outputs, strict=True)
+                return [self.payload_with(value, mapped) for value, mapped in pairs]
+            finally:
+                self._subgraph_ids.pop()
+                self.outer, self._outer_scopes = before
+                set_scopes(around)
+                set_store(here)
+
+        return run
+
+    def _enter_body(self, payload: Any, mapped: bool) -> Any:
+        if payload is None or type(payload) in NUMBERS or isinstance(payload, Weak):
+            return payload
+        return self.wrap(payload, mapped)
+
     # -------------------------------------------------------------- writes, which are refused
 
     def write(self, variable: Any, value: Any) -> None:
         """Set the data of a leaf that the function made."""
+        refuse_write_in_subgraph(self, self._subgraph_ids, variable)
         if not self.is_own(variable):
             raise self._refuse_write("assign", variable)
         value = value if isinstance(value, Symbol) else np.asarray(value)
@@ -343,6 +451,7 @@ class BatchTrace:
 
     def become(self, variable: Any, result: Any) -> None:
         """Give a Variable that the function made the value of another."""
+        refuse_write_in_subgraph(self, self._subgraph_ids, variable)
         if not self.is_own(variable):
             raise self._refuse_write("item assignment", variable)
         MEMORY.become(variable, result)
@@ -444,6 +553,45 @@ class BatchTrace:
     def note_numpy_call(self, made: Any, function: Any, args: Any, named: Any) -> Any:
         """Return the value: only a graph notes NumPy's calls."""
         return made
+
+
+def batches_of(value: Any) -> tuple[bool, ...]:
+    """Return whether a value has the batch of each call of ``vmap`` around, innermost first."""
+    trace, found = store(), []
+    while type(trace) is BatchTrace:
+        if isinstance(value, Value):
+            value = trace.read(value)
+        own = type(value) is BatchedArray and value.graph is trace
+        found.append(own and value.mapped)
+        value = value.payload if own else value
+        trace = trace.outer
+    return tuple(found)
+
+
+def data_in_graph(value: Any) -> Any:
+    """Return what the graph around all calls of ``vmap`` holds of a value."""
+    trace: Any = store()
+    while type(trace) is BatchTrace:
+        if isinstance(value, Value):
+            value = trace.read(value)
+        if type(value) is BatchedArray and value.graph is trace:
+            value = value.payload
+        trace = trace.outer
+    return trace.read(value) if isinstance(value, Value) else value
+
+
+def new_symbol(trace: Any, spec: Any, batches: Sequence[bool]) -> Any:
+    """Return a new value of a graph that has these ``batches``; see ``batches_of``."""
+    return trace.symbol(spec, batches) if type(trace) is BatchTrace else trace.symbol(spec)
+
+
+def spread_to(value: Any, batches: Sequence[bool]) -> Any:
+    """Return an array or Symbol that has at least these ``batches``, of the outermost calls."""
+    trace, own = store(), batches_of(value)
+    wanted = (*(False,) * (len(own) - len(batches)), *batches)
+    if not any(w and not o for w, o in zip(wanted, own, strict=True)):
+        return value
+    return trace.spread(value, wanted)  # type: ignore[attr-defined]
 
 
 def differs_by_example(value: Any) -> bool:

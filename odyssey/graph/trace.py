@@ -61,7 +61,7 @@ from odyssey.tree_objects import READ_OBJECTS, no_attributes
 from odyssey.variable import Variable
 from odyssey.variable.numpy_calls import call_ufunc
 
-__all__ = ["Trace", "TracedArray", "nest_operand"]
+__all__ = ["Trace", "TracedArray", "nest_operand", "refuse_write_in_subgraph"]
 
 
 class Trace:
@@ -635,12 +635,23 @@ class Trace:
         """Note a write to an argument, which is no state; raise TapeError within a subgraph."""
         if self._is_argument(variable):
             self.only_eagerly("it writes to an argument")
-        if self._subgraph_ids and variable._id <= self._subgraph_ids[-1]:
-            self.only_eagerly("a step of a loop, or a branch, writes to a Variable")
-            raise TapeError(
-                f"a step of a loop, or a branch, writes to {variable!r}, which a graph cannot do; "
-                "return the new value from it, and assign it outside"
-            )
+        refuse_write_in_subgraph(self, self._subgraph_ids, variable)
+
+
+def refuse_write_in_subgraph(trace: Any, ids: Sequence[int], variable: Any) -> None:
+    """Raise TapeError if a body of a loop writes to a Variable that it did not make.
+
+    Args:
+        trace: The store.
+        ids: The first id of each body that is being traced.
+        variable: The Variable.
+    """
+    if ids and variable._id <= ids[-1]:
+        trace.only_eagerly("a step of a loop, or a branch, writes to a Variable")
+        raise TapeError(
+            f"a step of a loop, or a branch, writes to {variable!r}, which a graph cannot do; "
+            "return the new value from it, and assign it outside"
+        )
 
 
 def nest_operand(nest: Any) -> Any:

@@ -233,7 +233,11 @@ def detach_recorded(tree: Any, positions: Collection[int] = ()) -> Any:
     if not tree:
         return tree
     given = tree.values() if type(tree) is dict else tree
-    if all(map(_is_plain, given)) or recording_now() is not None:
+    if all(map(_is_plain, given)):
+        return tree
+    if store() is not MEMORY:  # in vmap, what recordings outside made is a constant with a payload
+        tree = map_tree(lambda leaf: store().localize([leaf])[0], tree, rule=no_attributes)
+    if recording_now() is not None:
         return tree
     if not positions:
         return _detached(tree, no_attributes)

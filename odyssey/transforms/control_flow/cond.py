@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.checks import check_callable
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.graph.batch_trace import differs_by_example
+from odyssey.graph.batch_trace import BatchTrace, differs_by_example
 from odyssey.graph.subgraphs import Loop
 from odyssey.ops.elementwise.choice import where
 from odyssey.table.store import store
@@ -32,11 +32,13 @@ from odyssey.transforms.control_flow.tracing import (
     Body,
     Flat,
     TracedBody,
+    body_outside,
     concrete_symbol,
     fill_like,
     freeze_closure,
     graph_value,
     is_number,
+    join_batches,
     kinds_of,
     present_arrays,
     scalar_condition,
@@ -126,21 +128,25 @@ def traced_cond(
     pred: Any, bodies: Sequence[Body], operands: Flat, replay_bodies: Sequence[Body] | None = None
 ) -> Flat:
     """Trace two branches as one instruction that a scalar selects from; see ``traced_scan``."""
+    operands = list(store().localize(operands))
     recording = recording_for("cond", operands)
     kinds = kinds_of(recording, operands)
     traced = [trace_body(body, operands, kinds, recording) for body in bodies]
     outputs = _unified_outputs(traced)
     joined = list(map(max, *[t.kinds for t in traced]))
-    graphs = tuple(t._replace(outputs=o).graph() for t, o in zip(traced, outputs, strict=True))
-    given = [o for o in operands if not is_number(o)]
     trace: Any = store()
-    made = trace.emit_loop(Loop("cond", graphs), [graph_value(pred), *present_arrays(given)])
+    if type(trace) is BatchTrace:
+        made = _branch_outside(trace, pred, bodies, operands, kinds, recording, traced)
+    else:
+        graphs = tuple(t._replace(outputs=o).graph() for t, o in zip(traced, outputs, strict=True))
+        given = [o for o in operands if not is_number(o)]
+        made = trace.emit_loop(Loop("cond", graphs), [graph_value(pred), *present_arrays(given)])
     results = fill_like(made, outputs[0])
     live = [k for k, kind in enumerate(joined) if kind == LIVE]
     if live:
         sources = traced[0].sources | traced[1].sources
         branches = [
-            ReplayedBody("cond", body, kinds, t.ops_signature())
+            ReplayedBody.of("cond", body, kinds, t)
             for body, t in zip(replay_bodies or bodies, traced, strict=True)
         ]
         rules = _branch_rules(pred, branches, operands, sources, live)
@@ -152,6 +158,25 @@ def traced_cond(
         for k, value in zip(live, made, strict=True):
             results[k] = value
     return list(map(wrap_variable, results, joined))
+
+
+def _branch_outside(
+    trace: BatchTrace,
+    pred: Any,
+    bodies: Sequence[Body],
+    operands: Flat,
+    kinds: Sequence[int],
+    recording: Any,
+    traced: Sequence[TracedBody],
+) -> Flat:
+    """Return the results of a branch in ``vmap``: that of the payloads, in the store outside."""
+    inputs = traced[0].batches[0]
+    batches = list(map(join_batches, *[t.batches[1] for t in traced]))
+    branches = [body_outside(trace, body, kinds, recording, (inputs, batches)) for body in bodies]
+    payloads = [trace.payload_with(o, b[0]) for o, b in zip(operands, inputs, strict=True)]
+    made = trace.compute_outside(traced_cond, trace.payload_with(pred, False), branches, payloads)
+    pairs = zip(made, batches, strict=True)
+    return [trace.wrap(payload, b[0]) for payload, b in pairs if payload is not None]
 
 
 def _definite_inputs(

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.errors import TapeError
-from odyssey.graph.subgraphs import subgraph_signature
+from odyssey.graph.batch_trace import BatchTrace, spread_to
 from odyssey.ops.structure.shape import broadcast_to
 from odyssey.table.scope import no_grad
 from odyssey.table.store import store
-from odyssey.table.value import make_value
+from odyssey.table.value import make_value, recording_attribute
 from odyssey.tape.gradient_mask import GradientMask, union_masks
 from odyssey.tape.recording import RawNode
 from odyssey.tape.sweep import backward_sweep, forward_sweep, pop_nodes, with_variables
@@ -26,9 +26,11 @@ from odyssey.tape.tape_base import recording_of
 from odyssey.transforms.call_nodes import record_call, recording_for, split_saved
 from odyssey.transforms.control_flow.tracing import (
     LIVE,
+    Batches,
     Body,
     Flat,
     TracedBody,
+    body_signature,
     graph_value,
     is_number,
     spec_or_number,
@@ -66,12 +68,19 @@ class ReplayedBody(NamedTuple):
         body: The body.
         kinds: The kinds of its operands.
         done: The signature of its first run.
+        batches: The batches of its operands in that run; see ``batches_of``.
     """
 
     who: str
     body: Body
     kinds: Sequence[int]
     done: tuple[Any, ...]
+    batches: Sequence[Batches] = ()
+
+    @classmethod
+    def of(cls, who: str, body: Body, kinds: Sequence[int], traced: TracedBody) -> ReplayedBody:
+        """Return the body of a first run."""
+        return cls(who, body, kinds, traced.ops_signature(), traced.batches[0])
 
     def run(self, values: Flat, others: Sequence[Any]) -> tuple[Flat, Flat, list[Any], Any]:
         """Run the body again.
@@ -86,6 +95,8 @@ class ReplayedBody(NamedTuple):
         home: Any = recording_for(self.who, [*values, *others])
         tape = isolated_tape() if home is None else home.tapes()[0]
         segment = recording_of(tape)
+
+        values = self._spread(values)
 
         def tracked(value: Any) -> Any:
             if home is not None:  # new ids, because two operands may be one Variable
@@ -103,14 +114,34 @@ class ReplayedBody(NamedTuple):
         outputs = self.call_and_verify(given)
         return given, outputs, [node for node in segment.nodes if node[1] > first], segment
 
+    def _spread(self, values: Flat) -> Flat:
+        """Return operands that have the batches of the first run, and so take the same ops."""
+        if not self.batches or type(store()) is not BatchTrace:
+            return values
+        return list(map(self._spread_operand, values, self.kinds, self.batches))
+
+    def _spread_operand(self, value: Any, kind: int, batches: Batches) -> Any:
+        if value is None or is_number(value):
+            return value
+        data = graph_value(value)
+        spread = spread_to(data, batches)
+        if spread is data:
+            return value
+        if not isinstance(value, Variable):
+            return spread
+        own = recording_attribute(value)  # the value of an example is the same, and so is its id
+        return make_value(Variable, spread, own, value._id, value._spec)
+
+    def spread_and_call(self, values: Flat) -> Flat:
+        """Call the body on values that were operands of its first run; see ``call_and_verify``."""
+        return self.call_and_verify(self._spread(values))
+
     def call_and_verify(self, given: Flat) -> Flat:
         """Return the outputs of the body; raise TapeError if it computes something else."""
         trace: Any = store()
         with trace.emitted_instructions() as instructions:
             outputs = self.body(given)
-        inputs = [v if v is None or is_number(v) else graph_value(v) for v in given]
-        ends = [None if o is None else graph_value(o) for o in outputs]
-        if subgraph_signature(instructions, inputs, ends, trace) != self.done:
+        if body_signature(instructions, given, outputs) != self.done:
             raise TapeError(
                 f"{self.who}: the function behaved differently, or used other values, when it was "
                 "run again for its derivative: a value that it closes over was changed or rebound "

@@ -12,9 +12,10 @@ import numpy as np
 from odyssey.checks import check_callable, check_flag, check_int, describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, refuse_non_array
 from odyssey.errors import DTypeError, ShapeError, TapeError
-from odyssey.graph.batch_trace import BatchTrace
+from odyssey.graph.batch_trace import BatchTrace, batches_of
 from odyssey.graph.subgraphs import Loop
 from odyssey.graph.trace import Trace
+from odyssey.ops.structure.shape import moveaxis
 from odyssey.spec import intern
 from odyssey.table.scope import no_grad
 from odyssey.table.store import MEMORY, store
@@ -40,9 +41,11 @@ from odyssey.transforms.control_flow.derivatives import (
 from odyssey.transforms.control_flow.programs import program_runner, worth_a_trace
 from odyssey.transforms.control_flow.tracing import (
     LIVE,
+    Batches,
     Body,
     Flat,
     Reach,
+    body_outside,
     concrete_symbol,
     fill_like,
     freeze_closure,
@@ -140,7 +143,7 @@ def _scan_by_program(
 
     def body(values: Flat) -> Flat:
         start, along = unflatten(init, values[: len(flat)]), unflatten(xs, values[len(flat) :])
-        if store() is MEMORY:
+        if not store().traces:
             carry, ys = _scan_eagerly(frozen, Carry("scan", start), along, steps, reverse)
         else:
             carry, ys = _scan_symbolically(frozen, start, along, steps, reverse)
@@ -309,6 +312,14 @@ def traced_scan(
     return _TracedScan(body, init, columns, steps, reverse, replay_body).run()
 
 
+def _moved_batch(payloads: Flat, batches: Sequence[Batches], source: int, destination: int) -> Flat:
+    """Return payloads with the batch, if they have one, on another axis."""
+    return [
+        moveaxis(p, source, destination) if p is not None and b[0] else p
+        for p, b in zip(payloads, batches, strict=False)
+    ]
+
+
 class _TracedScan:
     """A scan while a graph is traced, and its derivative rules."""
 
@@ -321,6 +332,8 @@ class _TracedScan:
         reverse: bool,
         replay_body: Body | None,
     ) -> None:
+        init, columns = [list(store().localize(values)) for values in (init, columns)]
+        self.step_body = body
         self.columns, self.steps, self.reverse = columns, steps, reverse
         self.recording = recording_for("scan", [*init, *columns])
         self.count = count = len(init)
@@ -328,7 +341,13 @@ class _TracedScan:
         operands = [*init, *[s and intern(s.shape[1:], s.dtype) for s in specs]]
         kinds = kinds_of(self.recording, [*init, *columns])
         self.traced, operands, self.kinds = trace_until_stable(
-            "scan", body, operands, kinds, count, self.recording
+            "scan",
+            body,
+            operands,
+            kinds,
+            count,
+            self.recording,
+            list(map(batches_of, [*init, *columns])),
         )
         self.init = operands[:count]
         self.outs = self.traced.outputs
@@ -337,21 +356,12 @@ class _TracedScan:
     def run(self) -> tuple[Flat, Flat]:
         count, traced = self.count, self.traced
         live = [k for k, kind in enumerate(traced.kinds) if kind == LIVE]
-        symbols = [s for s in traced.symbols[:count] if s is not None]
-        before = symbols if live else []
-        graph = traced.graph(before)
-        loop = Loop(
-            "scan",
-            (graph,),
-            len(symbols),
-            len(present_arrays(self.columns)),
-            self.steps,
-            self.reverse,
-        )
+        before = [s for s in traced.symbols[:count] if s is not None] if live else []
         trace: Any = store()
-        made = list(
-            trace.emit_loop(loop, [*present_arrays(self.init), *present_arrays(self.columns)])
-        )
+        if type(trace) is BatchTrace:
+            made = self._run_outside(trace, bool(live))
+        else:
+            made = self._emit(trace, before)
         results = fill_like(made, self.outs)
         # The carry before each step.
         self.carries = fill_like(made[len(made) - len(before) :], self.init) if live else []
@@ -360,10 +370,51 @@ class _TracedScan:
         found = list(map(wrap_variable, results, traced.kinds))
         return found[:count], found[count:]
 
+    def _emit(self, trace: Any, before: Flat) -> Flat:
+        graph = self.traced.graph(before)
+        loop = Loop(
+            "scan",
+            (graph,),
+            len(present_arrays(self.init)),
+            len(present_arrays(self.columns)),
+            self.steps,
+            self.reverse,
+        )
+        return list(
+            trace.emit_loop(loop, [*present_arrays(self.init), *present_arrays(self.columns)])
+        )
+
+    def _run_outside(self, trace: BatchTrace, keeps_carries: bool) -> Flat:
+        """Return the results in ``vmap``: those of a scan of payloads, in the store outside."""
+        count, (inputs, outputs) = self.count, self.traced.batches
+        outputs = [*inputs[:count], *outputs[count:]]
+        body = body_outside(
+            trace,
+            self.step_body,
+            self.kinds,
+            self.recording,
+            (inputs, outputs),
+            count if keeps_carries else 0,
+        )
+        init = list(map(trace.payload_with, self.init, [b[0] for b in inputs]))
+        columns = [
+            trace.payload_with(c, b[0]) for c, b in zip(self.columns, inputs[count:], strict=True)
+        ]
+
+        def scan_payloads() -> tuple[Flat, Flat]:  # whose first axis runs along the steps
+            along = _moved_batch(columns, inputs[count:], 0, 1)
+            carry, ys = traced_scan(body, init, along, self.steps, self.reverse)
+            return carry, _moved_batch(ys, [*outputs[count:], *inputs[:count]], 1, 0)
+
+        carry, ys = trace.compute_outside(scan_payloads)
+        batches = [*outputs, *inputs[:count]]
+        pairs = zip([*carry, *ys], batches, strict=False)
+        return [trace.wrap(payload, b[0]) for payload, b in pairs if payload is not None]
+
     def _record_loop(self, live: list[int], results: Flat) -> None:
         """Record the loop; results that the recording tracks become Variables on it."""
         self.live = live
-        self.body = ReplayedBody("scan", self.replay_body, self.kinds, self.traced.ops_signature())
+        self.body = ReplayedBody.of("scan", self.replay_body, self.kinds, self.traced)
         self.carried = [k for k in range(self.count) if self.kinds[k] == LIVE]
         everything = [*self.init, *self.columns]
         self.tracked = tracked_positions(everything, self.kinds)

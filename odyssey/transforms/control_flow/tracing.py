@@ -16,7 +16,13 @@ import numpy as np
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.graph.batch_trace import BatchedArray
+from odyssey.graph.batch_trace import (
+    BatchedArray,
+    BatchTrace,
+    batches_of,
+    data_in_graph,
+    new_symbol,
+)
 from odyssey.graph.graph import Graph
 from odyssey.graph.subgraphs import subgraph_signature
 from odyssey.graph.weak_types import is_weak
@@ -49,18 +55,23 @@ __all__ = [
     "LIVE",
     "LOST",
     "NONE",
+    "Batches",
     "Body",
     "Flat",
     "Reach",
     "TracedBody",
+    "body_outside",
+    "body_signature",
     "concrete_symbol",
     "dtype_of",
     "fill_like",
     "freeze_closure",
     "graph_value",
     "is_number",
+    "join_batches",
     "kinds_of",
     "present_arrays",
+    "run_body",
     "scalar_condition",
     "spec_or_number",
     "trace_body",
@@ -158,6 +169,9 @@ Reach = tuple[set[int], set[int]]
 """Positions of operands, and ids of captured values."""
 
 
+Batches = tuple[bool, ...]
+
+
 class TracedBody(NamedTuple):
     """A body that was run on Symbols.
 
@@ -169,6 +183,7 @@ class TracedBody(NamedTuple):
         sources: The values that it depends on besides the operands, by id.
         selects: Whether it selects elements, so that masks are needed.
         has_poles: Whether its slopes may be infinite.
+        batches: For each operand and each output, the batches that it has; see ``batches_of``.
         reached: For each output, what a sweep from it reaches for certain: positions of operands,
             and ids of ``sources``.
         depends: The same for what it may reach.
@@ -181,6 +196,7 @@ class TracedBody(NamedTuple):
     sources: dict[int, Any]
     selects: bool
     has_poles: bool
+    batches: tuple[list[Batches], list[Batches]]
     reached: Sequence[Reach] = ()
     depends: Sequence[Reach] = ()
 
@@ -193,8 +209,7 @@ class TracedBody(NamedTuple):
 
     def ops_signature(self) -> tuple[Any, ...]:
         """Return a signature of the computation, to be compared with that of another run."""
-        outputs = [None if o is None else graph_value(o) for o in self.outputs]
-        return subgraph_signature(self.instructions, self.symbols, outputs, store())
+        return body_signature(self.instructions, self.symbols, self.outputs)
 
     def graph(self, more: Sequence[Any] = ()) -> Graph:
         """Return the body as a graph, whose outputs are those that are not None, then ``more``."""
@@ -210,6 +225,7 @@ def trace_body(
     kinds: Sequence[int],
     recording: Any,
     record: list[Any] | None = None,
+    batches: Sequence[Batches] | None = None,
 ) -> TracedBody:
     """Run a body on Symbols.
 
@@ -219,25 +235,21 @@ def trace_body(
         kinds: The kinds of the operands.
         recording: The recording that tracks the operands of kind LIVE, or None.
         record: Gets the nodes of the body, and then, by position, its operands of kind LIVE.
+        batches: The batches of the operands; those that the values have by default.
     """
     trace: Any = store()
     start = free_id()
+    batches = list(map(batches_of, operands)) if batches is None else list(batches)
 
     def run() -> tuple[Flat, Flat, Any]:
         specs = map(spec_or_number, operands)
-        symbols = [trace.symbol(s) if isinstance(s, Spec) else s for s in specs]
-        if recording is None:
-            return symbols, body(list(map(wrap_variable, symbols, kinds))), None
-        tape = isolated_tape()
-        segment = recording_of(tape)
-        given = [
-            make_value(Variable, s, segment, segment.new_id(), s.spec)
-            if k == LIVE
-            else wrap_variable(s, k)
-            for s, k in zip(symbols, kinds, strict=True)
+        symbols = [
+            new_symbol(trace, s, b) if isinstance(s, Spec) else s
+            for s, b in zip(specs, batches, strict=True)
         ]
-        with tape:
-            outputs = body(given)
+        outputs, given, tape = run_body(body, symbols, kinds, recording)
+        if tape is None:
+            return symbols, outputs, None
         if record is not None:
             operands_of_tape = {k: v for k, v in enumerate(given) if kinds[k] == LIVE}
             record.extend([list(covered_nodes(tape)), operands_of_tape])
@@ -249,7 +261,8 @@ def trace_body(
     instructions, (symbols, outputs, followed) = trace.trace_subgraph(run)
     if followed is None:
         found = [kind_of(o, False) for o in outputs]
-        return TracedBody(symbols, instructions, outputs, found, {}, False, False)
+        both = batches, list(map(batches_of, outputs))
+        return TracedBody(symbols, instructions, outputs, found, {}, False, False, both)
     tape, live = followed
     segment, nodes = recording_of(tape), covered_nodes(tape)
     results = [o for o in outputs if isinstance(o, Variable)]
@@ -277,20 +290,100 @@ def trace_body(
 
     poles = any_poles(nodes)
     reaches = reach(definite_dependencies), reach(possible_dependencies)
-    return TracedBody(symbols, instructions, outputs, found, sources, selects, poles, *reaches)
+    both = batches, list(map(batches_of, outputs))
+    return TracedBody(
+        symbols, instructions, outputs, found, sources, selects, poles, both, *reaches
+    )
+
+
+def run_body(
+    body: Body, values: Flat, kinds: Sequence[int], recording: Any
+) -> tuple[Flat, Flat, Any]:
+    """Run a body on values of some kinds, on an isolated tape if ``recording`` is not None.
+
+    Returns:
+        The outputs, the operands as they were passed, and the tape or None.
+    """
+    if recording is None:
+        given = list(map(wrap_variable, values, kinds))
+        return body(given), given, None
+    tape = isolated_tape()
+    segment = recording_of(tape)
+    given = [
+        make_value(Variable, value, segment, segment.new_id(), spec_or_number(value))
+        if k == LIVE
+        else wrap_variable(value, k)
+        for value, k in zip(values, kinds, strict=True)
+    ]
+    with tape:
+        outputs = body(given)
+    return outputs, given, tape
+
+
+def body_outside(
+    trace: BatchTrace,
+    body: Body,
+    kinds: Sequence[int],
+    recording: Any,
+    batches: tuple[Sequence[Batches], Sequence[Batches]],
+    with_operands: int = 0,
+) -> Body:
+    """Return a body as a function of payloads, which runs in the store outside of ``vmap``.
+
+    Args:
+        trace: The present store.
+        body: The body.
+        kinds: The kinds of its operands.
+        recording: The recording that tracks them, or None.
+        batches: The batches of its operands, and those that its outputs shall have.
+        with_operands: The number of first operands that become further outputs.
+    """
+    inputs, outputs = [[own[:1] == (True,) for own in some] for some in batches]
+
+    def run(values: Flat) -> Flat:
+        made, _, _ = run_body(body, values, kinds, recording)
+        return [*made, *values[:with_operands]]
+
+    return trace.body_outside(run, inputs, [*outputs, *inputs[:with_operands]])
+
+
+def body_signature(
+    instructions: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Return the signature of instructions that were emitted in this store."""
+    trace: Any = store()
+    while type(trace) is BatchTrace:
+        trace = trace.outer
+    ends = [None if o is None else graph_value(data_in_graph(o)) for o in outputs]
+    begins = [i if i is None or is_number(i) else data_in_graph(i) for i in inputs]
+    return subgraph_signature(instructions, begins, ends, trace)
+
+
+def join_batches(*several: Batches) -> Batches:
+    """Return the batches that any of some values has."""
+    return tuple(map(any, zip(*several, strict=True)))
 
 
 def trace_until_stable(
-    who: str, body: Body, operands: Flat, kinds: Sequence[int], count: int, recording: Any
+    who: str,
+    body: Body,
+    operands: Flat,
+    kinds: Sequence[int],
+    count: int,
+    recording: Any,
+    batches: Sequence[Batches] | None = None,
 ) -> tuple[TracedBody, Flat, list[int]]:
     """Trace a step until its first ``count`` outputs have the kinds and specs of its operands.
+
+    In ``vmap`` these outputs also have the batches of the operands, or fewer.
 
     Returns:
         The last trace, and the final operands and kinds; numbers have become arrays.
     """
     operands, kinds = list(operands), list(kinds)
+    batches = list(map(batches_of, operands)) if batches is None else list(batches)
     while True:
-        traced = trace_body(body, operands, kinds, recording)
+        traced = trace_body(body, operands, kinds, recording, batches=batches)
         weak = [k for k in range(count) if is_number(operands[k])]
         for k in weak:
             if is_weak(operands[k]):  # the first step computed with a Python number
@@ -298,9 +391,11 @@ def trace_until_stable(
             operands[k] = scalar_of(operands[k], _scalar_dtype(who, k, traced.outputs[k]))
         _check_carry_specs(who, operands[:count], traced.outputs[:count])
         joined = [*map(max, kinds[:count], traced.kinds[:count]), *kinds[count:]]
-        if joined == kinds and not weak:
+        after = map(join_batches, batches[:count], traced.batches[1][:count])
+        spread = [*after, *batches[count:]]
+        if joined == kinds and spread == batches and not weak:
             return traced, operands, kinds
-        kinds = joined
+        kinds, batches = joined, spread
 
 
 def _scalar_dtype(who: str, k: int, value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from odyssey.checks import check_callable, user_line
 from odyssey.errors import DTypeError, NotDifferentiableError, TapeError
-from odyssey.graph.batch_trace import differs_by_example
+from odyssey.graph.batch_trace import BatchTrace, differs_by_example
 from odyssey.graph.subgraphs import Loop
 from odyssey.table.scope import no_grad
 from odyssey.table.store import MEMORY, store
@@ -28,6 +28,7 @@ from odyssey.transforms.control_flow.tracing import (
     LIVE,
     Body,
     Flat,
+    body_outside,
     concrete_symbol,
     dtype_of,
     fill_like,
@@ -78,6 +79,12 @@ def while_loop(
     check_callable("while_loop", body_fun)
     if store().traces:
         return _while_symbolically(cond_fun, body_fun, init_val)
+    return _while_eagerly(cond_fun, body_fun, init_val)
+
+
+def _while_eagerly(
+    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
+) -> Any:
     carry, k = Carry("while_loop", init_val), 0
     while _condition(cond_fun(carry.tree)):
         carry.advance(body_fun(carry.tree), k)
@@ -118,7 +125,8 @@ def _rest_by_program(
     frozen = [freeze_closure(fn) for fn in fns]
 
     def body(values: Flat) -> Flat:
-        return leaves(_while_symbolically(frozen[0], frozen[1], unflatten(value, values)))
+        run = _while_symbolically if store().traces else _while_eagerly
+        return leaves(run(frozen[0], frozen[1], unflatten(value, values)))
 
     made = program_runner()("while_loop", fns, body, leaves(value), steps, sweeps=False)
     return None if made is None else (unflatten(value, made),)
@@ -150,6 +158,7 @@ def traced_while(
 
     ``condition`` returns a list of one boolean; for ``replay_bodies`` see ``traced_scan``.
     """
+    init = list(store().localize(init))
     recording = recording_for("while_loop", init)
     kinds = kinds_of(recording, init)
     given = init
@@ -162,17 +171,33 @@ def traced_while(
             )
     untracked_kinds = [min(kind, FIXED) if kind == LIVE else kind for kind in kinds]
     with no_grad():
-        traced_condition = trace_body(condition, init, untracked_kinds, None)
+        traced_condition = trace_body(
+            condition, init, untracked_kinds, None, batches=traced.batches[0]
+        )
     trace: Any = store()
-    loop = Loop("while_loop", (traced_condition.graph(), traced.graph()), len(present_arrays(init)))
-    results = fill_like(trace.emit_loop(loop, present_arrays(init)), init)
+    if type(trace) is BatchTrace:
+        batches = traced.batches[0]
+        outside = [
+            body_outside(trace, condition, untracked_kinds, None, (batches, [()])),
+            body_outside(trace, body, kinds, recording, (batches, batches)),
+        ]
+        payloads = [trace.payload_with(v, b[0]) for v, b in zip(init, batches, strict=True)]
+        made = trace.compute_outside(traced_while, *outside, payloads)
+        results = [
+            None if payload is None else trace.wrap(payload, b[0])
+            for payload, b in zip(made, batches, strict=True)
+        ]
+    else:
+        graphs = traced_condition.graph(), traced.graph()
+        loop = Loop("while_loop", graphs, len(present_arrays(init)))
+        results = fill_like(trace.emit_loop(loop, present_arrays(init)), init)
     live = [k for k, kind in enumerate(kinds) if kind == LIVE]
     if live:
         tracked, ids = tracked_positions(init, kinds), list(traced.sources)
         replay_condition, body = replay_bodies or (condition, body)
-        step = ReplayedBody("while_loop", body, kinds, traced.ops_signature())
-        condition_body = ReplayedBody(
-            "while_loop", replay_condition, untracked_kinds, traced_condition.ops_signature()
+        step = ReplayedBody.of("while_loop", body, kinds, traced)
+        condition_body = ReplayedBody.of(
+            "while_loop", replay_condition, untracked_kinds, traced_condition
         )
         inputs = [*[init[k] for k in tracked], *traced.sources.values()]
 
@@ -196,7 +221,7 @@ def traced_while(
             begin = [*values, *flatten_derivatives(starts, masked)]
             return unflatten_derivatives(
                 traced_while(
-                    lambda v: condition_body.call_and_verify(v[:count]), forward_step, begin
+                    lambda v: condition_body.spread_and_call(v[:count]), forward_step, begin
                 )[count:],
                 masked,
             )
