@@ -36,7 +36,7 @@ from odyssey.graph.subgraphs import loop_row, subgraph_signature
 from odyssey.graph.traced_array import TracedArray
 from odyssey.spec import intern, spec_of
 from odyssey.table.row import is_profiled
-from odyssey.table.scope import find_recording, no_grad, recordings_of, scopes
+from odyssey.table.scope import PauseBlock, find_recording, no_grad, recordings_of, scopes
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import Mark, Symbol
 from odyssey.tape.gradient_mask import GradientMask
@@ -660,7 +660,7 @@ class _Call:
         masked = self.traced.selects or bool(chosen)
         recorded = is_recorded_sweep(parts, given)
         numbers = group.numbers if forward else group.results
-        with nullcontext() if recorded else no_grad():
+        with nullcontext() if recorded else PauseBlock(is_local=True):
             derivatives = {
                 numbers[j]: MaskedDerivative.with_mask(g, chosen.get(j), masked)
                 for j, g in parts.items()

@@ -29,7 +29,15 @@ from odyssey.spec import intern
 from odyssey.table.batch import Batch
 from odyssey.table.call import general
 from odyssey.table.protocols import Recording
-from odyssey.table.scope import Boundary, Pause, enter_scope, innermost_scope, scopes, set_scopes
+from odyssey.table.scope import (
+    Boundary,
+    Pause,
+    enter_scope,
+    innermost_scope,
+    pause_of_all_tapes,
+    scopes,
+    set_scopes,
+)
 from odyssey.table.store import MEMORY, is_within, set_store, store
 from odyssey.table.value import (
     CONSTANT,
@@ -180,10 +188,10 @@ class BatchTrace:
 
     def _compute_outside(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function in the store and the scopes around ``vmap``, paused if they are here."""
-        scope, inner, here = innermost_scope(), scopes(), store()
+        pause, inner, here = pause_of_all_tapes(), scopes(), store()
         around = self._outer_scopes
-        if isinstance(scope, Pause):
-            around = (scope, *(around if around[0] is not None else (None, inner[-1])))
+        if pause is not None:
+            around = (pause, *(around if around[0] is not None else (None, inner[-1])))
         set_store(self.outer)
         set_scopes(around)
         try:

@@ -35,6 +35,7 @@ __all__ = [
     "may_run_elsewhere",
     "no_grad",
     "passed_tape",
+    "pause_of_all_tapes",
     "pop_scope",
     "push_scope",
     "recording_now",
@@ -65,14 +66,19 @@ class Pause(Mark):
         exited: True after the exit of the block.
         refuse: Called with the name of an op and each of its operands in the block, and with each
             leaf of a tape inside of the block; raises if that loses a gradient; None: no check.
+        is_local: Whether tapes outside of a call of ``vmap`` go on recording: a rule of a call
+            pauses the tapes that it is swept by, and its ops are those of the sweep.
     """
 
-    __slots__ = ("exited", "refuse")
+    __slots__ = ("exited", "is_local", "refuse")
 
-    def __init__(self, refuse: Callable[[str, Any], None] | None = None) -> None:
+    def __init__(
+        self, refuse: Callable[[str, Any], None] | None = None, is_local: bool = False
+    ) -> None:
         super().__init__("no_grad")
         self.exited = False
         self.refuse = refuse
+        self.is_local = is_local
 
 
 class Boundary(Mark):
@@ -147,6 +153,15 @@ def replace_scope(scope: Any, *others: Any) -> tuple[Any, ...]:
         return stack
     position = stack.index(scope)
     return (*stack[:position], *others, *stack[position + 1 :])
+
+
+def pause_of_all_tapes() -> Pause | None:
+    """Return the innermost scope if it is a ``no_grad`` block for the tapes outside of ``vmap``."""
+    top = innermost_scope()
+    if isinstance(top, Pause) and top.is_local:
+        around = (scope for scope in scopes()[:-2] if not scope.exited)
+        top = next((s for s in around if not (isinstance(s, Pause) and s.is_local)), None)
+    return top if isinstance(top, Pause) else None
 
 
 def innermost_scope() -> Any:
@@ -318,17 +333,20 @@ def _recording_of_leaf(operands: Sequence[Any]) -> Recording | None:
 
 
 class PauseBlock(ScopedBlock):
-    """A block in which nothing is recorded; see ``no_grad``."""
+    """A block in which nothing is recorded; see ``no_grad`` and ``Pause``."""
 
-    def __init__(self, refuse: Callable[[str, Any], None] | None = None) -> None:
+    def __init__(
+        self, refuse: Callable[[str, Any], None] | None = None, is_local: bool = False
+    ) -> None:
         super().__init__()
         self._refuse = refuse
+        self._is_local = is_local
 
     def _recreate_cm(self) -> PauseBlock:
-        return PauseBlock(self._refuse)  # as a decorator: a block for each call
+        return PauseBlock(self._refuse, self._is_local)  # as a decorator: a block for each call
 
     def _begin(self, entry: list[Any]) -> None:
-        pause = entry[1] = Pause(self._refuse)
+        pause = entry[1] = Pause(self._refuse, self._is_local)
         enter_scope(pause)
 
     def _end(self, entry: list[Any]) -> None:

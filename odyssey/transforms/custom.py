@@ -16,7 +16,7 @@ from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.ops.structure.unbroadcast import unbroadcast
 from odyssey.spec import Spec, spec_of
 from odyssey.table.rng_replay import RecordedRng, record_rng, replay_rng
-from odyssey.table.scope import Pause, PauseBlock, innermost_scope, no_grad
+from odyssey.table.scope import Pause, PauseBlock, innermost_scope
 from odyssey.table.store import operand_of
 from odyssey.table.value import (
     CONSTANT,
@@ -274,7 +274,7 @@ class _RecordedCall:
                 residuals = self._residuals_again(kept)
                 moved = vjp(transposed, zeros)[1](list(parts.values()))[0]
             else:
-                with no_grad():
+                with PauseBlock(is_local=True):
                     residuals = self._residuals(kept)
                     moved = vjp(transposed, zeros)[1](list(parts.values()))[0]
         return list(moved)
@@ -385,4 +385,4 @@ def _refuse_captures(name: str) -> PauseBlock:
                 "be lost; pass it as an argument, or close over its detach()"
             )
 
-    return PauseBlock(refuse_capture)
+    return PauseBlock(refuse_capture, is_local=True)

@@ -16,7 +16,7 @@ import numpy as np
 from odyssey.errors import TapeError
 from odyssey.graph.batch_trace import BatchTrace, spread_to
 from odyssey.ops.structure.shape import broadcast_to
-from odyssey.table.scope import no_grad
+from odyssey.table.scope import PauseBlock
 from odyssey.table.store import store
 from odyssey.table.value import make_value, recording_attribute
 from odyssey.tape.gradient_mask import GradientMask, union_masks
@@ -342,7 +342,7 @@ def record_results(
             if is_recorded_sweep(derivatives, given):
                 found = rule(pairs, given, masked)
             else:
-                with no_grad():
+                with PauseBlock(is_local=True):
                     found = rule(pairs, given, masked)
             chosen.clear()
             if masked:
