@@ -34,7 +34,7 @@ from odyssey.compiler.result_aliases import (
 from odyssey.compiler.runtime.executable import Executable
 from odyssey.compiler.tracing.snapshot import PythonEffect
 from odyssey.devices.commit import run_all
-from odyssey.devices.half_dtypes import is_floating
+from odyssey.devices.half_dtypes import is_bfloat16, is_floating
 from odyssey.devices.ownership import owner_of
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph, Ref, Splat
@@ -484,8 +484,19 @@ def _is_real_number(symbol: Any) -> bool:
     return isinstance(symbol, Symbol) and is_floating(symbol.dtype) and not symbol.shape
 
 
+def _refuse_other_promotion(leaf: Any, symbol: Any) -> None:
+    """Raise if an eager call on NumPy's arrays made another dtype than a trace, of bfloat16."""
+    made, traced = getattr(leaf, "dtype", None), getattr(symbol, "dtype", None)
+    if made != traced and traced is not None and is_bfloat16(traced):
+        raise NotCompilableError(
+            f"it returns {made}, which NumPy makes of bfloat16, where odyssey keeps {traced}; "
+            "pass Variables, or call odyssey.ops"
+        )
+
+
 def _output_leaf(leaf: Any, at: int, symbol: Any) -> ResultLeaf:
     """Return a leaf made from an output buffer: a NumPy scalar, array, float or Variable."""
+    _refuse_other_promotion(leaf, symbol)
     if isinstance(leaf, np.generic):
         return ResultLeaf(lambda outs: outs[at][()], NUMBER_RESULT, at)
     if type(leaf) is ndarray:
