@@ -139,10 +139,11 @@ def test_types_have_the_names_of_bfloat16():
         type_code("V2")
 
 
-@pytest.mark.parametrize(
-    ("other", "wanted"),
-    [("f2b", "f2b"), ("f4", "f4"), ("f8", "f8"), ("c8", "c8"), ("c16", "c16"), ("i1", "f2b")],
-)
+PROMOTIONS = {"f2b": "f2b", "f4": "f4", "f8": "f8", "c8": "c8", "c16": "c16", "b1": "f2b"}
+PROMOTIONS |= {"i1": "f2b", "u1": "f2b", "i2": "f4", "i8": "f8"}
+
+
+@pytest.mark.parametrize(("other", "wanted"), PROMOTIONS.items(), ids=list(PROMOTIONS))
 def test_bfloat16_beside_another_type_takes_the_wider(other, wanted):
     assert common_type("f2b", other) == common_type(other, "f2b") == wanted
     x, y = (LLVMValue(FunctionBuilder(), kind, "%x") for kind in ("f2b", other))

@@ -123,7 +123,7 @@ def side_effect_of(thing: Any, module: str, name: str) -> str | None:
         name: Its name in the calling code.
     """
     top = module.partition(".")[0]
-    if top == "odyssey":
+    if top in ("odyssey", "ml_dtypes"):  # dtypes and their scalars
         return None
     if top == "numpy":
         own = getattr(thing, "__name__", name)

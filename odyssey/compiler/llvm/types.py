@@ -92,15 +92,14 @@ def dtype_of_code(code: str) -> np.dtype[Any]:
 def common_type(*codes: str) -> str:
     """Return the type that values of several types are promoted to, as by ``np.result_type``.
 
-    bfloat16 is promoted as float32 beside wider floating-point and complex numbers; beside
-    integers and truth values it stays.
+    bfloat16 is promoted as float16 is: beside int8, for example, it stays, and beside int16 it
+    becomes float32.
 
     Raises:
         DTypeError: float16 beside bfloat16, of which neither holds the other.
     """
-    if "f2b" not in codes:
-        return type_code(np.result_type(*map(dtype_of_code, codes)))
-    if "f2" in codes:
+    if "f2b" in codes and "f2" in codes:
         raise DTypeError("compile: no native code for float16 beside bfloat16; cast one of them")
-    wider = [code for code in codes if code in ("f4", "f8") or code in PARTS]
-    return common_type("f4", *wider) if wider else "f2b"
+    known = ["f2" if code == "f2b" else code for code in codes]
+    found = type_code(np.result_type(*map(dtype_of_code, known)))
+    return "f2b" if found == "f2" and "f2b" in codes else found
