@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -168,7 +169,7 @@ def _check_real(who: str, path: str, leaf: Any) -> None:
 
 
 def _element_count(value: Any) -> int:
-    return int(np.prod(_shape(value)))
+    return prod(_shape(value))
 
 
 def _shape(value: Any) -> tuple[int, ...]:
@@ -217,7 +218,7 @@ def _default_chunk(tape: GradientTape, ends: Sequence[Any]) -> int:
     """Return how many unit arrays keep the widest array of a sweep below the limit."""
     specs = [spec for node in recording_of(tape).nodes for spec in node[4] or ()]
     arrays = [spec for spec in (*specs, *ends) if hasattr(spec, "dtype")]
-    widest = max([_element_count(spec) * spec.dtype.itemsize for spec in arrays], default=1)
+    widest = max([spec.size * spec.dtype.itemsize for spec in arrays], default=1)
     return max(1, _MOST_BYTES // max(widest, 1))
 
 
