@@ -24,7 +24,7 @@ from odyssey.graph.trace import nest_operand, refuse_write_in_subgraph
 from odyssey.graph.traced_array import TracedArray
 from odyssey.graph.weak_types import shape_rule_argument
 from odyssey.ops.structure.batching import batch_rule, loop_over_examples
-from odyssey.ops.structure.shape import broadcast_to
+from odyssey.ops.structure.shape import broadcast_to, identity
 from odyssey.spec import intern
 from odyssey.table.batch import Batch
 from odyssey.table.call import general
@@ -78,6 +78,19 @@ class BatchedArray(TracedArray):
 
     def _no_value(self, *args: Any, **named: Any) -> NoReturn:
         raise self.graph.no_value("Python asks for the value of", self)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"vmap: the array of an example has no {name!r}; use ops, or NumPy's functions"
+        )
+
+    def copy(self, order: str = "C") -> Any:
+        """Return a new value."""
+        return identity(self)
+
+    def conjugate(self) -> Any:
+        """Return the complex conjugate."""
+        return self.conj()
 
     def __array__(self, *args: Any, **named: Any) -> Any:
         return np.asarray(self.graph.shared_value("an array is made of", self), *args, **named)
@@ -141,7 +154,10 @@ class BatchTrace:
     Attributes:
         outer: The store around the call of ``vmap``, in which payloads are computed.
         traces: Whether the payloads are Symbols of a graph.
+        phase: The time at which its values are unknown, in the words of messages.
     """
+
+    phase = "in a function that vmap runs"
 
     def __init__(self, size: int) -> None:
         self.size = size

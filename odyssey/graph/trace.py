@@ -82,12 +82,14 @@ class Trace:
         numpy_calls: By id of a result, the call of NumPy's own function or method that an eager run
             would make: function, arguments, keyword arguments, and index in its result; None if
             they are not collected.
+        phase: The time at which its values are unknown, in the words of messages.
         read_objects: The plain objects that were read as trees, with all their attributes.
         value_dependent: Returns the positions of the operands of a call whose values its row needs.
     """
 
     outer = None
     traces = True
+    phase = "while a graph is traced"
 
     def __init__(self) -> None:
         self.graph = Graph()

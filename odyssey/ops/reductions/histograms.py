@@ -31,8 +31,7 @@ def _bin_values(who: str, name: str, x: Any) -> Array:
     """Return the values of an operand that determines bins, and so must be known."""
     if isinstance(x, Symbol):
         raise DTypeError(
-            f"{who}: {name} has no values while a graph is traced, but the bins depend on them; "
-            "pass it "
+            f"{who}: {name} has no values {x.graph.phase}, but the bins depend on them; pass it "
             "as an array"
         )
     return numbers_of(who, x) if isinstance(x, Value) else as_array(who, name, x)

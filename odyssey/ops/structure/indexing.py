@@ -67,7 +67,7 @@ def normalize_key(key: Any) -> Any:
         return np.asarray([normalize_key(part) for part in key], dtype=None if key else np.intp)
     if isinstance(key, Symbol):
         raise UnknownIndexError(
-            f"getitem: the index {format_value(key)} has no value while a graph is traced"
+            f"getitem: the index {format_value(key)} has no value {key.graph.phase}"
         )
     key = normalize_key(numbers_of("an index", key)) if isinstance(key, Value) else key
     if isinstance(key, slice):

@@ -28,8 +28,8 @@ def _static_values(who: str, name: str, x: Any) -> Any:
     """Return the values of an operand that determines a shape, and so must be known."""
     if isinstance(x, Symbol):
         raise DTypeError(
-            f"{who}: {name} has no values while a graph is traced, but the shape of the result "
-            "depends on them; pass it as an array"
+            f"{who}: {name} has no values {x.graph.phase}, but the shape of the result depends "
+            "on them; pass it as an array"
         )
     return numbers_of(who, x) if isinstance(x, Value) else as_array(who, name, x)
 

@@ -50,7 +50,7 @@ def _segment_operands(who: str, data: Any, ids: Any, count: Any) -> tuple[Any, A
         known = numbers_of(who, ids)
         if isinstance(known, Symbol):
             raise DTypeError(
-                f"{who}: segment_ids have no values while a graph is traced; pass num_segments"
+                f"{who}: segment_ids have no values {known.graph.phase}; pass num_segments"
             )
         return data, ids, _required_segments(known)
     return data, ids, _num_segments_option(who, count)
@@ -175,7 +175,8 @@ def _segment_extreme_infer(who: str) -> Any:
         _check_ids(who, data, segment_ids)
         if num_segments is None:
             raise DTypeError(
-                f"{who}: segment_ids have no values while a graph is traced; pass num_segments"
+                f"{who}: segment_ids have no values while a graph is traced, and in a function "
+                "that vmap runs; pass num_segments"
             )
         return Spec((num_segments, *data.shape[1:]), data.dtype)
 
@@ -267,14 +268,10 @@ def _segment_batch(row_call: Callable[[], Any], returns_slices: bool = False) ->
     def rule(batch: Batch, data: Any, segment_ids: Any, num_segments: int | None) -> Any:
         call = row_call()
         specs = example_specs(batch, [data, segment_ids])
-        _check_ids(call.row.name, *specs)
         if not batch.mapped[1]:
+            _check_ids(call.row.name, *specs)
             return moveaxis(call(moveaxis(data, 0, 1), segment_ids, num_segments), 1, 0)
-        if num_segments is None:
-            raise DTypeError(
-                f"{call.row.name}: each example has segment_ids of its own, so the largest one "
-                "has no value; pass num_segments"
-            )
+        call.row.infer(*specs, num_segments)
         # The segments of all examples, one after another.
         starts = (np.arange(batch.size) * num_segments)[:, None]
         ids = astype(segment_ids, np.intp)

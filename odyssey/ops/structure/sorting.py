@@ -488,8 +488,8 @@ def unique(
     ar = as_operand("unique", "ar", ar)
     if isinstance(ar, Symbol):
         raise DTypeError(
-            "unique: ar has no values while a graph is traced, but the shape of the result "
-            "depends on them; call it outside of the graph"
+            f"unique: ar has no values {ar.graph.phase}, but the shape of the result depends on "
+            "them; call it outside"
         )
     wanted = {
         "return_index": return_index,

@@ -16,7 +16,7 @@ from odyssey.ops.elementwise.choice import where
 from odyssey.ops.structure.gathering import take, take_along_axis
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.placing import put
-from odyssey.ops.structure.shape import astype, broadcast_to, reshape, transpose
+from odyssey.ops.structure.shape import astype, broadcast_to, reshape, shape_of, transpose
 from odyssey.table.value import NUMBERS, Symbol, Value
 
 __all__ = ["read_at", "write_at"]
@@ -24,7 +24,10 @@ __all__ = ["read_at", "write_at"]
 
 def read_at(x: Any, key: Any) -> Any:
     """Return ``x[key]`` by ``take``; NotImplemented if that would read many more elements."""
-    parts = _expand_key(key if isinstance(key, tuple) else (key,), x.shape)
+    given = key if isinstance(key, tuple) else (key,)
+    if any(part is None for part in given):
+        return _read_with_new_axes(x, given)
+    parts = _expand_key(given, x.shape)
     if parts is None:
         return NotImplemented
     at = [k for k, part in enumerate(parts) if not isinstance(part, slice)]
@@ -40,6 +43,22 @@ def read_at(x: Any, key: Any) -> Any:
         if found is not NotImplemented:
             return found
     return _read_flat(x, parts, at)
+
+
+def _read_with_new_axes(x: Any, parts: tuple[Any, ...]) -> Any:
+    """Return ``x[parts]`` for one array and new axes; NotImplemented for more arrays."""
+    others = tuple(part for part in parts if part is not None)
+    arrays = [part for part in others if not isinstance(part, slice) and part is not Ellipsis]
+    found = read_at(x, others) if len(arrays) == 1 else NotImplemented
+    if found is NotImplemented:
+        return NotImplemented
+    axes: list[Any] = []
+    for part in parts:
+        if part is None or part is Ellipsis:
+            axes.append(part)
+        else:
+            axes += [slice(None)] * (1 if isinstance(part, slice) else len(shape_of(part)))
+    return getitem(found, tuple(axes))
 
 
 def _expand_key(parts: tuple[Any, ...], shape: Any) -> list[Any] | None:
