@@ -93,6 +93,7 @@ def _semantics(row: Row) -> Iterator[str]:
             yield from _with_label(label, rule_text(function).splitlines())
             for helper in helpers_of(function):
                 yield from _with_label("where", helper.splitlines())
+    yield from _with_label("in vmap", _batch_rule_text(row).splitlines())
     yield from _with_label("primitive", [row.primitive] if row.primitive else [])
     yield from _with_label(
         "raises", ["depending on values, not only on shapes"] if row.raises else []
@@ -101,6 +102,21 @@ def _semantics(row: Row) -> Iterator[str]:
         "side effect", ["no call is removed or moved"] if row.has_side_effect else []
     )
     yield from _with_label("other kernels", [f"{k.name}, on {k.device}" for k in row.kernels])
+
+
+_NAMED_BATCH_RULES = {
+    "leading": "the op itself, with the batch as a leading axis",
+    "along": "the op itself, along the axis behind the batch",
+    "loop": "one call for each example",
+}
+
+
+def _batch_rule_text(row: Row) -> str:
+    if row.vmap is not None:
+        return rule_text(row.vmap) if callable(row.vmap) else _NAMED_BATCH_RULES[row.vmap]
+    if row.elementwise:
+        return "derived: elementwise, with the batch as a leading axis"
+    return "derived: the decomposition" if row.decomposition else _NAMED_BATCH_RULES["loop"]
 
 
 def _derivatives(row: Row) -> Iterator[str]:

@@ -136,3 +136,19 @@ def test_the_text_of_an_op_says_what_a_compiler_may_read(name, lines):
 
     text = entry_text(find(name))
     assert all(line in text for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("exp", "in vmap           derived: elementwise, with the batch as a leading axis"),
+        ("conv2d", "in vmap           derived: the decomposition"),
+        ("sum", "in vmap           the op itself, along the axis behind the batch"),
+        ("identity", "in vmap           the op itself, with the batch as a leading axis"),
+        ("reshape", "in vmap           def _reshape_batch(batch: Batch, x: Any, shape: Any"),
+    ],
+)
+def test_the_text_of_an_op_says_how_vmap_runs_it(name, line):
+    from odyssey.describe import entry_text, find
+
+    assert line in entry_text(find(name))
