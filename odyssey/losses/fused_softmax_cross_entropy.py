@@ -6,6 +6,7 @@ softmax, so the loss can be differentiated to any order.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -30,16 +31,27 @@ from odyssey.losses.softmax_cross_entropy_rows import (
     slope_from_residual,
 )
 from odyssey.nn.activations.softmax import log_softmax, log_softmax_arrays, softmax, softmax_arrays
-from odyssey.ops.elementwise.arithmetic import div, mul, neg, sub
-from odyssey.ops.elementwise.choice import equal, where
+from odyssey.ops.elementwise.arithmetic import div, maximum, mul, neg, sub
+from odyssey.ops.elementwise.choice import equal, not_equal, where
 from odyssey.ops.elementwise.elementary import exp, log
 from odyssey.ops.reductions import reduce
 from odyssey.ops.reductions.broadcast_back import broadcast_back
 from odyssey.ops.reductions.reduce import divide_by_size, mean_loss, sum
+from odyssey.ops.structure.batching import (
+    example_specs,
+    flatten_examples,
+    shift_axes,
+    spread,
+)
 from odyssey.ops.structure.gathering import take_along_axis
-from odyssey.ops.structure.half_precision import compute_in_float32
-from odyssey.ops.structure.shape import expand_dims, reshape
+from odyssey.ops.structure.half_precision import (
+    compute_in_float32,
+    narrow_float16,
+    widen_float16,
+)
+from odyssey.ops.structure.shape import astype, expand_dims, reshape
 from odyssey.spec import Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import floating_dtype, reduced_shape
@@ -112,6 +124,89 @@ def _slope_decomposition(logits: Any, targets: Any, *options: Any) -> Any:
     if reduction != "mean":
         return slope
     return div(slope, mean_denominator(targets, spec, axis, ignore_index))
+
+
+# ------------------------------------------------------------------ batch rules
+
+
+def _as_rows(
+    batch: Batch, logits: Any, targets: Any, options: tuple[Any, ...]
+) -> tuple[Any, Any, int]:
+    """Return logits and targets of all examples, and the class axis.
+
+    If the classes are last, and targets are class indices, the examples are more rows of a matrix.
+    """
+    specs = example_specs(batch, (logits, targets))
+    by_class = has_class_indices(*specs, options[0])
+    logits, targets = spread(batch, 0, logits), spread(batch, 1, targets)
+    axis = shift_axes(options[0], len(logits.shape) - 1)
+    if not by_class or axis != len(logits.shape) - 1:
+        return logits, targets, axis
+    rows = math.prod(targets.shape)
+    return reshape(logits, (rows, logits.shape[-1])), reshape(targets, (rows,)), 1
+
+
+def _samples_of_examples(
+    batch: Batch, logits: Any, targets: Any, axis: int, ignore_index: int | None, least: int
+) -> Any:
+    """Return the number of samples in the mean of each example: one number, or one of each."""
+    specs = example_specs(batch, (logits, targets))
+    if ignore_index is not None and has_class_indices(*specs, axis):
+        known = astype(not_equal(targets, ignore_index), floating_dtype(logits.dtype))
+        known = widen_float16(spread(batch, 1, known))
+        return maximum(sum(flatten_examples(known), 1), least)
+    return max(math.prod(reduced_shape("cross_entropy", specs[0].shape, axis, False)), least)
+
+
+def _batch_cross_entropy(batch: Batch, logits: Any, targets: Any, *options: Any) -> Any:
+    axis, smoothing, ignore_index, reduction = options
+    rows, indices, class_axis = _as_rows(batch, logits, targets, options)
+    losses = softmax_cross_entropy(rows, indices, class_axis, smoothing, ignore_index, "none")
+    shape = reduced_shape(
+        "cross_entropy", example_specs(batch, (logits, targets))[0].shape, axis, False
+    )
+    if reduction == "none":
+        return reshape(losses, (batch.size, *shape))
+    samples = math.prod(shape)
+    if samples == 1 and ignore_index is None:
+        return reshape(losses, (batch.size,))
+    total = sum(widen_float16(reshape(losses, (batch.size, samples))), 1)
+    if reduction == "mean":
+        total = div(total, _samples_of_examples(batch, logits, targets, axis, ignore_index, 0))
+    return narrow_float16(total, losses.dtype)
+
+
+def _batch_slope(batch: Batch, logits: Any, targets: Any, *options: Any) -> Any:
+    axis, smoothing, ignore_index, reduction = options
+    shape = (batch.size, *example_specs(batch, (logits, targets))[0].shape)
+    rows, indices, class_axis = _as_rows(batch, logits, targets, options)
+    slope = softmax_cross_entropy_slope(rows, indices, class_axis, smoothing, ignore_index, "sum")
+    slope = reshape(slope, shape)
+    if reduction != "mean":
+        return slope
+    samples = _samples_of_examples(batch, logits, targets, axis, ignore_index, 1)
+    return slope if type(samples) is int and samples == 1 else _divide_each(slope, samples)
+
+
+def _divide_each(x: Any, counts: Any) -> Any:
+    """Divide each example by its count, or all by one number."""
+    if hasattr(counts, "shape"):
+        counts = astype(reshape(counts, (*counts.shape, *(1,) * (len(x.shape) - 1))), x.dtype)
+    return div(x, counts)
+
+
+def _batch_mass(batch: Batch, targets: Any, logits_spec: Spec, *options: Any) -> Any:
+    axis, smoothing, ignore_index, reduction = options
+    whole = Spec((batch.size, *logits_spec.shape), logits_spec.dtype)
+    along = shift_axes(axis, logits_spec.ndim)
+    mass = softmax_cross_entropy_mass(targets, whole, along, smoothing, ignore_index, "sum")
+    if reduction != "mean":
+        return mass
+    both = Batch(batch.size, (True, True))
+    return _divide_each(mass, _samples_of_examples(both, whole, targets, axis, ignore_index, 1))
+
+
+# ------------------------------------------------------------------ rules
 
 
 def _cross_entropy_vjp(
@@ -208,6 +303,7 @@ def _cross_entropy_compiled(logits: Any, targets: Any, *options: Any) -> Any:
         )
     ],
     infer=_cross_entropy_spec,
+    vmap=_batch_cross_entropy,
     decomposition=compute_in_float32(_cross_entropy_decomposition),
     vjp={"logits": _cross_entropy_vjp},
     jvp={"logits": _cross_entropy_jvp},
@@ -280,6 +376,7 @@ def _slope_vjp(
 
 @op(
     infer=_slope_spec,
+    vmap=_batch_slope,
     decomposition=compute_in_float32(_slope_decomposition),
     vjp={"logits": _slope_vjp},
     jvp={"logits": _slope_vjp},
@@ -332,6 +429,7 @@ _LOGITS = Spec((4, 3), np.dtype(np.float64))
         *_canonical_entropy_options(logits_spec, targets, *options),
     ),
     infer=_mass_spec,
+    vmap=_batch_mass,
     decomposition=_mass_decomposition,
     requires=lambda targets, logits_spec, axis, label_smoothing, ignore_index, reduction: (
         class_index_conditions(logits_spec, targets, axis, ignore_index)

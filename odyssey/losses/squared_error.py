@@ -9,8 +9,14 @@ import numpy as np
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, mul, neg, square, sub
 from odyssey.ops.reductions.reduce import mean_loss, sum
-from odyssey.ops.structure.half_precision import compute_in_float32
+from odyssey.ops.structure.batching import example_specs, flatten_examples
+from odyssey.ops.structure.half_precision import (
+    compute_in_float32,
+    narrow_float16,
+    widen_float16,
+)
 from odyssey.spec import Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 
@@ -29,6 +35,13 @@ def _squared_error_decomposition(x: Any, y: Any) -> Any:
     return div(sum(square(d)), d.size or 1)
 
 
+def _batch_squared_error(batch: Batch, x: Any, y: Any) -> Any:
+    _squared_error_spec(*example_specs(batch, (x, y)))
+    d = sub(x, y)
+    flat = flatten_examples(widen_float16(d))
+    return narrow_float16(div(sum(square(flat), 1), flat.shape[1] or 1), d.dtype)
+
+
 def _squared_error_vjp(g: Any, x: Any, y: Any) -> Any:
     d = sub(x, y)  # d has a size even if x is a number
     return mul(mul(g, 2 / (d.size or 1)), d)
@@ -41,6 +54,7 @@ def _squared_error_jvp(t: Any, x: Any, y: Any) -> Any:
 
 @op(
     infer=_squared_error_spec,
+    vmap=_batch_squared_error,
     decomposition=compute_in_float32(_squared_error_decomposition, 2),
     vjp={
         "x": _squared_error_vjp,
