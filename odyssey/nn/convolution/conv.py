@@ -17,6 +17,7 @@ from odyssey.checks import check_int
 from odyssey.errors import SettingError, ShapeError
 from odyssey.linalg.matrix_products import matmul
 from odyssey.nn.convolution import im2col
+from odyssey.nn.convolution.batching import batch_images, batch_weight
 from odyssey.nn.convolution.unfold import fold, unfold
 from odyssey.nn.sliding_windows import (
     WindowGrid,
@@ -33,10 +34,12 @@ from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.elementwise.choice import isfinite
 from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.arrangement import flip
+from odyssey.ops.structure.batching import example_specs
 from odyssey.ops.structure.indexing import add_at
 from odyssey.ops.structure.scatter import set_shape
 from odyssey.ops.structure.shape import matrix_transpose, reshape, transpose
 from odyssey.spec import Array, Shape, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.kernel_selection import are_kernels_compiled
 from odyssey.table.samples import Sample, reject, sample
@@ -364,6 +367,25 @@ def weight_rule(
     return convolution_weight(g, x, weight_spec.shape[2:], stride, padding, dilation, groups)
 
 
+def batch_with_bias(
+    convolve: Callable[..., Any], batch: Batch, x: Any, weight: Any, bias: Any, groups: int
+) -> Any:
+    """Batch rule of ``convolve(x, weight, groups, bias=None)``."""
+    if batch.mapped[1] or (batch.mapped[2] and bias is not None):
+        if batch.mapped[0] or batch.mapped[1]:
+            out = batch_images(convolve, batch, x, weight, groups)
+        else:
+            out = convolve(x, weight, groups)
+        if bias is None:
+            return out
+        spatial = (1,) * (weight.ndim - 2 - batch.mapped[1])
+        own = bias.shape[:1] if batch.mapped[2] else ()
+        return add(out, reshape(bias, (*own, 1, bias.shape[-1], *spatial)))
+    return batch_images(
+        lambda x, weight, groups: convolve(x, weight, groups, bias), batch, x, weight, groups
+    )
+
+
 def _conv_without_bias(x: Any, weight: Any, *options: Any) -> Any:
     """Convolve without a bias, over as many axes as the images have."""
     row = (conv1d, conv2d, conv3d)[x.ndim - 3]
@@ -409,6 +431,25 @@ def _declare_conv(n: int, samples: list[Sample], example: str) -> Any:
         grid, groups = conv_grid(who, x, weight, bias, options, n)
         return (*grid_options(grid), groups)
 
+    def batch_rule(
+        batch: Batch,
+        x: Any,
+        weight: Any,
+        bias: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        groups: int,
+    ) -> Any:
+        infer(*example_specs(batch, (x, weight, bias)), stride, padding, dilation, groups)
+
+        def convolve(x: Any, weight: Any, groups: int, bias: Any = None) -> Any:
+            return conv_nd(
+                x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
+            )
+
+        return batch_with_bias(convolve, batch, x, weight, bias, groups)
+
     @accept_unbatched
     @op(
         kernel=lambda x, weight, bias, *options: convolve_arrays(
@@ -416,6 +457,7 @@ def _declare_conv(n: int, samples: list[Sample], example: str) -> Any:
         ),
         kernels=[compiled_kernel(convolve_arrays, who, n=n)],
         infer=infer,
+        vmap=batch_rule,
         canonical=canonical,
         decomposition=conv_decomposition,
         lowering=lower_conv,
@@ -539,9 +581,46 @@ def _infer_weight(y: Any, x: Any, window: Any, *options: Any) -> Spec:
     return Spec(shape, common_dtype(y, x))
 
 
+def _batch_input(
+    batch: Batch,
+    y: Any,
+    weight: Any,
+    size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Any:
+    _infer_input(*example_specs(batch, (y, weight)), size, stride, padding, dilation, groups)
+    return batch_images(
+        lambda y, weight, groups: convolution_input(
+            y, weight, size, stride, padding, dilation, groups
+        ),
+        *(batch, y, weight, groups),
+    )
+
+
+def _batch_weight(
+    batch: Batch,
+    y: Any,
+    x: Any,
+    window: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Any:
+    _infer_weight(*example_specs(batch, (y, x)), window, stride, padding, dilation, groups)
+    return batch_weight(
+        lambda y, x, groups: convolution_weight(y, x, window, stride, padding, dilation, groups),
+        *(batch, y, x, groups),
+    )
+
+
 @op(
     kernels=[compiled_kernel(input_vjp_arrays, "convolution_input")],
     infer=_infer_input,
+    vmap=_batch_input,
     decomposition=input_decomposition,
     lowering=lower_input,
     canonical=_canonical_input_options,
@@ -609,6 +688,7 @@ def convolution_input(
 @op(
     kernels=[compiled_kernel(weight_vjp_arrays, "convolution_weight")],
     infer=_infer_weight,
+    vmap=_batch_weight,
     decomposition=weight_decomposition,
     lowering=lower_weight,
     canonical=_canonical_weight_options,

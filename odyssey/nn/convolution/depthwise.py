@@ -7,6 +7,7 @@ from typing import Any
 from odyssey.errors import ShapeError
 from odyssey.nn.convolution import im2col
 from odyssey.nn.convolution.conv import (
+    batch_with_bias,
     bias_rule,
     common_dtype,
     compiled_kernel,
@@ -19,8 +20,10 @@ from odyssey.nn.convolution.conv import (
 )
 from odyssey.nn.sliding_windows import grid_options, image_shape
 from odyssey.nn.unbatched import accept_unbatched
+from odyssey.ops.structure.batching import example_specs
 from odyssey.ops.structure.shape import shape_of
 from odyssey.spec import Array, Shape, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 
@@ -58,6 +61,17 @@ def _depthwise_decomposition(
     return conv2d(x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
+def _batch_depthwise(
+    batch: Batch, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
+) -> Any:
+    _infer_depthwise(*example_specs(batch, (x, weight, bias)), stride, padding, dilation)
+
+    def convolve(x: Any, weight: Any, groups: int, bias: Any = None) -> Any:
+        return depthwise_conv2d(x, weight, bias, stride=stride, padding=padding, dilation=dilation)
+
+    return batch_with_bias(convolve, batch, x, weight, bias, 1)
+
+
 def _depthwise_x_rule(
     g: Any, weight: Any, x_spec: Spec, stride: Any, padding: Any, dilation: Any
 ) -> Any:
@@ -78,6 +92,7 @@ def _depthwise_weight_rule(
     kernels=[compiled_kernel(_depthwise)],
     decomposition=_depthwise_decomposition,
     infer=_infer_depthwise,
+    vmap=_batch_depthwise,
     canonical=_canonical_depthwise_options,
     vjp={"x": _depthwise_x_rule, "weight": _depthwise_weight_rule, "bias": bias_rule},
     jvp={

@@ -22,11 +22,13 @@ from odyssey.ops.elementwise.arithmetic import add, div
 from odyssey.ops.elementwise.choice import where
 from odyssey.ops.reductions.broadcast_back import broadcast_back
 from odyssey.ops.reductions.reduce import divide_by_size, mean, sum
+from odyssey.ops.structure.batching import example_specs
 from odyssey.ops.structure.gathering import add_taken, take
 from odyssey.ops.structure.half_precision import compute_in_float32
 from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.ops.structure.shape import broadcast_to, reshape
 from odyssey.spec import Array, Shape, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.real_operands import real_dtype
 from odyssey.table.samples import Sample, reject, sample
@@ -259,6 +261,13 @@ def _infer_pullback(g: Spec, *options: Any) -> Spec:
     return Spec(spec.shape, MEAN_DTYPE(g.dtype))
 
 
+def _batch_pullback(batch: Batch, cotangent: Any, *options: Any) -> Any:
+    _infer_pullback(*example_specs(batch, (cotangent,)), *options)
+    *windows, spec, ceil_mode = options
+    whole = Spec((batch.size, *spec.shape), spec.dtype)
+    return avg_pool_pullback(cotangent, *windows, whole, ceil_mode)
+
+
 def _pullback_options(
     images: Shape, window: Shape, stride: Shape, padding: Shape, count_include_pad: bool
 ) -> dict[str, Any]:
@@ -282,6 +291,7 @@ def _average_pool(g: Any, window: Shape, *others: Any) -> Any:
     decomposition=compute_in_float32(average_pullback_decomposition),
     kernels=[Kernel("a loop over windows of four", _spread_2x2, when=_pullback_fits_2x2)],
     infer=_infer_pullback,
+    vmap=_batch_pullback,
     vjp={
         "cotangent": lambda g, window, stride, padding, count_include_pad, ceil_mode: _average_pool(
             g, window, stride, padding, count_include_pad, ceil_mode
@@ -352,6 +362,7 @@ def _declare_average_pool(
         kernel=lambda x, *options: average_windows(who, x, *options),
         decomposition=compute_in_float32(average_decomposition),
         infer=infer,
+        vmap="leading",
         vjp={
             "x": lambda g, x_spec, window, stride, padding, count_include_pad, ceil_mode: (
                 avg_pool_pullback(g, window, stride, padding, count_include_pad, x_spec, ceil_mode)

@@ -30,11 +30,13 @@ from odyssey.ops.elementwise.choice import (
     where,
 )
 from odyssey.ops.reductions.reduce import max, sum
+from odyssey.ops.structure.batching import example_specs, spread
 from odyssey.ops.structure.creation import zeros_like
 from odyssey.ops.structure.gathering import add_taken, take
 from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Shape, Spec, spec_of
+from odyssey.table.batch import Batch
 from odyssey.table.declare import Kernel, op, publish, set_op_metadata
 from odyssey.table.samples import Sample, reject, sample
 
@@ -276,12 +278,23 @@ def _infer_pushforward(t: Spec, x: Spec, *options: Any) -> Spec:
     return Spec(shape, np.result_type(t.dtype, x.dtype))
 
 
+def _batch_pair(
+    function: Any, infer: Any, batch: Batch, first: Any, x: Any, options: tuple[Any, ...]
+) -> Any:
+    """Batch rule of a derivative of max pooling, whose operands have equal leading axes."""
+    infer(*example_specs(batch, (first, x)), *options)
+    return function(spread(batch, 0, first), spread(batch, 1, x), *options)
+
+
 @op(
     real=True,
     selects=True,
     decomposition=_pullback_decomposition,
     kernels=[Kernel("a loop over windows", _compiled_pullback, when=_fits_pullback_loop)],
     infer=_infer_pullback,
+    vmap=lambda batch, cotangent, x, *options: _batch_pair(
+        max_pool_pullback, _infer_pullback, batch, cotangent, x, options
+    ),
     vjp={
         "cotangent": lambda g, x, window, stride, padding, dilation, ceil_mode: (
             max_pool_pushforward(g, x, window, stride, padding, dilation, ceil_mode)
@@ -324,6 +337,9 @@ def max_pool_pullback(
     selects=True,
     decomposition=_pushforward_decomposition,
     infer=_infer_pushforward,
+    vmap=lambda batch, t, x, *options: _batch_pair(
+        max_pool_pushforward, _infer_pushforward, batch, t, x, options
+    ),
     vjp={
         "t": lambda g, x, window, stride, padding, dilation, ceil_mode: max_pool_pullback(
             g, x, window, stride, padding, dilation, ceil_mode
@@ -365,6 +381,7 @@ def max_pool_pushforward(
 @op(
     real=True,
     primitive="reduce",
+    vmap="leading",
     infer=lambda x, *options: Spec(
         pooled_shape("max_pool_indices", x.shape, *options), np.dtype(np.intp)
     ),
@@ -504,6 +521,7 @@ def _declare_max_pool(
         kernel=lambda x, *options: max_pool(who, x, *options),
         decomposition=max_pool_decomposition,
         infer=infer,
+        vmap="leading",
         vjp={"x": _x_rule},
         jvp={
             "x": lambda t, x, window, stride, padding, dilation, ceil_mode: max_pool_pushforward(
