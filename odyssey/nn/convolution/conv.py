@@ -443,12 +443,12 @@ def _declare_conv(n: int, samples: list[Sample], example: str) -> Any:
     ) -> Any:
         infer(*example_specs(batch, (x, weight, bias)), stride, padding, dilation, groups)
 
-        def convolve(x: Any, weight: Any, groups: int, bias: Any = None) -> Any:
+        def conv_in_groups(x: Any, weight: Any, groups: int, bias: Any = None) -> Any:
             return conv_nd(
                 x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
             )
 
-        return batch_with_bias(convolve, batch, x, weight, bias, groups)
+        return batch_with_bias(conv_in_groups, batch, x, weight, bias, groups)
 
     @accept_unbatched
     @op(

@@ -66,10 +66,10 @@ def _batch_depthwise(
 ) -> Any:
     _infer_depthwise(*example_specs(batch, (x, weight, bias)), stride, padding, dilation)
 
-    def convolve(x: Any, weight: Any, groups: int, bias: Any = None) -> Any:
+    def conv_in_groups(x: Any, weight: Any, groups: int, bias: Any = None) -> Any:
         return depthwise_conv2d(x, weight, bias, stride=stride, padding=padding, dilation=dilation)
 
-    return batch_with_bias(convolve, batch, x, weight, bias, 1)
+    return batch_with_bias(conv_in_groups, batch, x, weight, bias, 1)
 
 
 def _depthwise_x_rule(

@@ -385,7 +385,6 @@ def max_pool_pushforward(
     infer=lambda x, *options: Spec(
         pooled_shape("max_pool_indices", x.shape, *options), np.dtype(np.intp)
     ),
-    vmap="leading",
     samples=[
         sample((2, 1, 4, 4), spread=True, **_TWO),
         sample((2, 5, 4), spread=True, **_CLOSE),
