@@ -35,6 +35,7 @@ from odyssey.table.scope import (
     enter_scope,
     innermost_scope,
     pause_of_all_tapes,
+    recording_now,
     scopes,
     set_scopes,
 )
@@ -47,6 +48,7 @@ from odyssey.table.value import (
     Value,
     Weak,
     free_id,
+    is_tracked,
     make_value,
     recording_attribute,
 )
@@ -432,27 +434,56 @@ class BatchTrace:
             inputs: Whether each operand is mapped.
             outputs: Whether each result shall be.
         """
-        inner = scopes()
 
         def run(payloads: list[Any]) -> list[Any]:
-            here, around = store(), scopes()
-            before = self.outer, self._outer_scopes
             self._subgraph_ids.append(free_id())
             try:
-                self.outer, self._outer_scopes = here, around
-                set_store(self)
-                set_scopes(inner)
                 pairs = zip(payloads, inputs, strict=True)
                 made = body([self._enter_body(p, mapped) for p, mapped in pairs])
                 pairs = zip(made, outputs, strict=True)
                 return [self.payload_with(value, mapped) for value, mapped in pairs]
             finally:
                 self._subgraph_ids.pop()
+
+        return self.entered_again(run)
+
+    def entered_again(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that runs in this store, called from the store outside.
+
+        It may be called in a later sweep, also by a batch trace inside of the store outside; its
+        ops are computed and recorded where it is called.
+        """
+        inner = scopes()
+
+        def run(*args: Any) -> Any:
+            here, around = store(), scopes()
+            before = self.outer, self._outer_scopes
+            try:
+                self.outer, self._outer_scopes = here, around
+                set_store(self)
+                set_scopes(inner)
+                return function(*args)
+            finally:
                 self.outer, self._outer_scopes = before
                 set_scopes(around)
                 set_store(here)
 
         return run
+
+    def is_followed_outside(self, values: Sequence[Any]) -> bool:
+        """Return whether a tape outside records now, or tracks payloads of some values."""
+        payloads = [v.payload for v in values if type(v) is BatchedArray and v.graph is self]
+
+        def followed() -> bool:
+            outer = store()
+            if recording_now() is not None or any(map(_is_tracked_variable, payloads)):
+                return True
+            if type(outer) is not BatchTrace:
+                return False
+            data = [outer.read(p) if isinstance(p, Value) else p for p in payloads]
+            return outer.is_followed_outside(data)
+
+        return bool(self._compute_outside(followed))
 
     def _enter_body(self, payload: Any, mapped: bool) -> Any:
         if payload is None or type(payload) in NUMBERS or isinstance(payload, Weak):
@@ -577,6 +608,10 @@ class BatchTrace:
     def note_numpy_call(self, made: Any, function: Any, args: Any, named: Any) -> Any:
         """Return the value: only a graph notes NumPy's calls."""
         return made
+
+
+def _is_tracked_variable(value: Any) -> bool:
+    return isinstance(value, Value) and is_tracked(value)
 
 
 def batches_of(value: Any) -> tuple[bool, ...]:

@@ -14,6 +14,7 @@ from odyssey.ops.structure.shape import identity
 from odyssey.spec import Array, spec_of
 from odyssey.table.registry import op_names
 from odyssey.table.scope import Pause, innermost_scope
+from odyssey.table.store import MEMORY, store
 from odyssey.table.tree_sources import fixed_leaves
 from odyssey.table.value import (
     LEAF,
@@ -161,6 +162,8 @@ class GradientTape(TapeBase, metaclass=_HideRecorders):
         return unflatten(tree, found)
 
     def _watch_one(self, value: Any) -> Variable:
+        if store() is not MEMORY and isinstance(value, Variable):
+            (value,) = store().localize([value])
         is_known = is_tracked(value)
         if not is_known:
             data = value.data if isinstance(value, Variable) else value

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import MethodType
 from typing import Any
 
 import numpy as np
 
-from odyssey.checks import check_callable, describe_type, is_importable
-from odyssey.devices.arrays import as_array
+from odyssey.checks import (
+    check_callable,
+    check_choice,
+    describe_type,
+    is_importable,
+    user_line,
+)
+from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.ownership import is_referenced_elsewhere, is_writable
-from odyssey.errors import DTypeError, ShapeError, TapeError
+from odyssey.errors import DTypeError, SettingError, ShapeError, TapeError
+from odyssey.graph.batch_trace import BatchedArray, BatchTrace
+from odyssey.ops.reductions.reduce import sum as reduce_sum
 from odyssey.ops.structure.unbroadcast import unbroadcast
 from odyssey.spec import Spec, spec_of
 from odyssey.table.rng_replay import RecordedRng, record_rng, replay_rng
 from odyssey.table.scope import Pause, PauseBlock, innermost_scope
-from odyssey.table.store import operand_of
+from odyssey.table.store import MEMORY, operand_of, store
 from odyssey.table.value import (
     CONSTANT,
     UNTRACKED,
@@ -33,6 +42,7 @@ from odyssey.tape.recording import Recording
 from odyssey.tape.sweep import conj_if_complex
 from odyssey.tape.tape_base import recording_of
 from odyssey.transforms.call_nodes import record_call, recording_for, split_saved, stored_array
+from odyssey.transforms.per_example import PerExample
 from odyssey.transforms.reverse import vjp
 from odyssey.transforms.rule_arrays import (
     exclusive_leaves,
@@ -40,6 +50,7 @@ from odyssey.transforms.rule_arrays import (
     leaf_counts,
     read_only,
     residual_value,
+    rule_result_array,
 )
 from odyssey.tree import leaves, paths, same_tree, unflatten
 from odyssey.tree_objects import no_attributes
@@ -47,6 +58,7 @@ from odyssey.variable import Variable
 
 __all__ = ["custom_vjp"]
 
+_NO_FUNCTION: Any = object()
 _WRITTEN_WITH_OPS = (
     "to differentiate {name} twice, or in forward mode, its rules are run on Variables; so write "
     "them with ops, and call {name} itself where they need what is outside of odyssey"
@@ -66,11 +78,15 @@ class custom_vjp:
       returns a tuple with one gradient for each argument, in its tree; None stands for zero.
       Complex cotangents and gradients are conjugated as those of ``tape.gradient`` are.
 
-    For second derivatives and forward mode the rules are run on Variables, and recorded.
+    For second derivatives and forward mode the rules are run on Variables, and recorded. In
+    ``vmap`` the function and its rules run once, on all examples, so they are written with ops.
 
     Args:
         fn: The function, of arrays or trees of them. Keyword arguments and defaults are put in
-            their places; of a method the object is the first argument.
+            their places; of a method the object is the first argument. Without it, as in
+            ``@custom_vjp(vmap="loop")``, a decorator is made.
+        vmap: ``"loop"`` if ``vmap`` shall call the function and its rules once for each example, on
+            plain arrays: for functions that leave odyssey. None: once for all.
 
     Raises:
         TapeError: where it closes over a Variable whose gradient would be lost, or has no rules.
@@ -93,8 +109,17 @@ class custom_vjp:
     array([0.5 , 0.25])
     """
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
+    def __new__(cls, fn: Any = _NO_FUNCTION, *, vmap: str | None = None) -> Any:
+        """Return a decorator if there is no function yet."""
+        if fn is _NO_FUNCTION:
+            _check_vmap(vmap)
+            return partial(cls, vmap=vmap)
+        return super().__new__(cls)
+
+    def __init__(self, fn: Callable[..., Any], *, vmap: str | None = None) -> None:
         self.__wrapped__ = check_callable("custom_vjp", fn)
+        self._vmap = _check_vmap(vmap)
+        self._function = PerExample(fn) if vmap == "loop" else fn
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
         self.__qualname__ = getattr(fn, "__qualname__", self.__name__)
         self.__module__ = getattr(fn, "__module__", __name__)
@@ -106,6 +131,8 @@ class custom_vjp:
         for rule in (forward, backward):
             if rule is not None:
                 check_callable("defvjp", rule)
+        if self._vmap == "loop" and None not in (forward, backward):
+            forward, backward = PerExample(forward, is_forward=True), PerExample(backward)
         self._rules = forward, backward
 
     def __repr__(self) -> str:
@@ -123,6 +150,9 @@ class custom_vjp:
         if named or getattr(self.__wrapped__, "__defaults__", None):
             args = self._in_order(args, named)
         values = leaves(args, no_attributes)
+        if store() is not MEMORY:
+            values = list(store().localize(values))
+            args = unflatten(args, values, no_attributes)
         recording = recording_for(self.__name__, values)
         tracked = any(is_tracked(v) for v in values)
         if recording is not None and tracked:
@@ -130,7 +160,9 @@ class custom_vjp:
                 raise TapeError(
                     f"{self!r} has no rules; call {self.__name__}.defvjp(forward, backward) first"
                 )
-            return _RecordedCall(self.__name__, *self._rules, args).run_and_record(recording)
+            call = _RecordedCall(self.__name__, *self._rules, args, self._outside_vmap)
+            with self._names_vmap():
+                return call.run_and_record(recording)
         return self._unrecorded(args, values, tracked, recording is not None)
 
     def _in_order(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
@@ -153,11 +185,9 @@ class custom_vjp:
         arrays = unflatten(
             args, [v.data if isinstance(v, Variable) else v for v in values], no_attributes
         )
-        if guard:
-            with _refuse_captures(self.__name__):
-                found = [self.__wrapped__(*arrays)]
-        else:
-            found = [self.__wrapped__(*arrays)]
+        with _refuse_captures(self.__name__) if guard else nullcontext(), self._names_vmap():
+            outside = self._outside_vmap(arrays)
+            found = [self._function(*arrays) if outside is None else outside()]
         if not any(isinstance(value, Variable) for value in values):
             return found[0]
         mark = UNTRACKED if tracked and not isinstance(innermost_scope(), Pause) else CONSTANT
@@ -167,15 +197,55 @@ class custom_vjp:
         ]
         return unflatten(found[0], made, no_attributes)
 
+    def _outside_vmap(self, arrays: tuple[Any, ...]) -> Callable[[], Any] | None:
+        """Return the call on all examples, recorded outside of ``vmap``; None if no tape does."""
+        trace = store()
+        if type(trace) is not BatchTrace:
+            return None
+        if not trace.is_followed_outside(leaves(arrays, no_attributes)):
+            return None
+        return _BatchedCall(self.__name__, self._function, self._rules, arrays, trace).run
+
+    @contextmanager
+    def _names_vmap(self) -> Iterator[None]:
+        """Say what to do where the function reads values that each example has its own of."""
+        try:
+            yield
+        except TapeError as error:
+            if type(store()) is BatchTrace and self._vmap is None and str(error).startswith("vmap"):
+                raise TapeError(
+                    f"{self!r} runs once in vmap, on all examples, and asks for the value of one "
+                    f"({user_line()}); write it with ops, or declare it by "
+                    'custom_vjp(fn, vmap="loop"), which calls it and its rules for each example'
+                ) from error
+            raise
+
 
 class _RecordedCall:
-    """One recorded call: its arguments without their arrays, and its rules."""
+    """One recorded call: its arguments without their arrays, and its rules.
 
-    def __init__(self, name: str, forward: Any, backward: Any, args: tuple[Any, ...]) -> None:
+    Args:
+        name: The name of the function.
+        forward: Its rules.
+        backward: See ``forward``.
+        args: The arguments.
+        outside: Returns the call that a tape outside of ``vmap`` records, from the arguments as
+            arrays; or None.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        forward: Any,
+        backward: Any,
+        args: tuple[Any, ...],
+        outside: Callable[[Any], Callable[[], Any] | None] = lambda arrays: None,
+    ) -> None:
         self.name = name
         self.forward = forward
         self.backward = backward
         self.args: Any = args
+        self.outside = outside
         self.paths = [
             path
             for n, arg in enumerate(args)
@@ -201,8 +271,13 @@ class _RecordedCall:
         variables = [values[k] for k in self.inputs]
         self.specs = [v._spec for v in variables]
         arrays = [v.data if isinstance(v, Variable) else v for v in values]
+        given = unflatten(self.args, arrays, no_attributes)
         with _refuse_captures(self.name), record_rng(self.recorded_rng):
-            pair = self._check_pair(self.forward(*unflatten(self.args, arrays, no_attributes)))
+            pair = self._check_pair(self.forward(*given))
+        outside = self.outside(given)
+        if outside is not None:  # there the result has the derivative of the rules as well
+            with replay_rng(self.recorded_rng):
+                pair = outside(), pair[1]
         made = exclusive_leaves(pair, arrays)
         out, residuals = pair
         self.results = {k: spec_of(leaf) for k, leaf in enumerate(made) if is_floating(leaf)}
@@ -370,6 +445,107 @@ class _RecordedCall:
                 f"{self.name}: backward returned a gradient of {g.dtype} for {self.paths[position]}"
             )
         return unbroadcast(g, spec)
+
+
+class _BatchedCall(_RecordedCall):
+    """One call in ``vmap``: that of a function of payloads, in the store outside.
+
+    The function and its rules run in the batch trace, on payloads that are its values there.
+
+    Args:
+        name: The name of the function.
+        function: The function.
+        rules: Its rules, or None.
+        args: The arguments, as arrays.
+        trace: The batch trace.
+    """
+
+    def __init__(
+        self, name: str, function: Any, rules: Any, args: tuple[Any, ...], trace: BatchTrace
+    ) -> None:
+        super().__init__(name, *(rules or (None, None)), args)
+        self.function, self.trace = function, trace
+        values = leaves(args, no_attributes)
+        self.values = values
+        self.positions = [k for k, v in enumerate(values) if self._is_own(v)]
+        self.has_batch = [values[k].mapped for k in self.positions]
+        self.inputs = [k for k in self.positions if is_floating(values[k])]
+        self.specs = [values[k].spec for k in self.inputs]
+        # Whether the results have the batch, and each residual; None for other objects.
+        self.is_mapped = any(self.has_batch)
+        self.residuals_mapped: list[bool | None] = []
+
+    def _is_own(self, value: Any) -> bool:
+        return type(value) is BatchedArray and value.graph is self.trace
+
+    def run(self) -> Any:
+        """Call the function outside, and return its result here."""
+        trace = self.trace
+        outside: Any = custom_vjp(trace.entered_again(self._run_function))
+        outside.__name__ = self.name
+        if self.forward is not None and self.backward is not None:
+            outside.defvjp(*map(trace.entered_again, (self._run_forward, self._run_backward)))
+        payloads = [self.values[k].payload for k in self.positions]
+        made = iter(trace.compute_outside(outside, *payloads))
+        flat = [
+            trace.wrap(next(made), self.is_mapped) if k in self.results else v
+            for k, v in enumerate(leaves(self.out, no_attributes))
+        ]
+        return unflatten(self.out, flat, no_attributes)
+
+    def _arguments(self, payloads: Sequence[Any]) -> tuple[Any, ...]:
+        values = list(self.values)
+        for k, payload, mapped in zip(self.positions, payloads, self.has_batch, strict=True):
+            values[k] = self.trace.wrap(payload, mapped)
+        made: tuple[Any, ...] = unflatten(self.args, values, no_attributes)
+        return made
+
+    def _export(self, out: Any) -> list[Any]:
+        """Keep the tree of the result; return the payloads of its arrays."""
+        flat = [rule_result_array(leaf) for leaf in leaves(out, no_attributes)]
+        self.is_mapped = any(self.has_batch) or any(self._is_own(v) and v.mapped for v in flat)
+        is_array = [isinstance(v, (*ARRAY_LIKE, Symbol)) for v in flat]
+        self.results = {k: spec_of(v) for k, v in enumerate(flat) if is_array[k]}
+        kept = [None if array else v for v, array in zip(flat, is_array, strict=True)]
+        self.out = unflatten(out, kept, no_attributes)
+        return [self.trace.payload_with(flat[k], self.is_mapped) for k in self.results]
+
+    def _run_function(self, *payloads: Any) -> list[Any]:
+        return self._export(self.function(*self._arguments(payloads)))
+
+    def _run_forward(self, *payloads: Any) -> tuple[list[Any], list[Any]]:
+        out, residuals = self._check_pair(self.forward(*self._arguments(payloads)))
+        flat = [residual_value(leaf) for leaf in leaves(residuals, no_attributes)]
+        self.residuals = unflatten(residuals, [None] * len(flat), no_attributes)
+        self.residuals_mapped = [v.mapped if self._is_own(v) else None for v in flat]
+        return self._export(out), [v.payload if self._is_own(v) else v for v in flat]
+
+    def _run_backward(self, residuals: list[Any], gs: list[Any]) -> tuple[Any, ...]:
+        trace = self.trace
+        pairs = zip(residuals, self.residuals_mapped, strict=True)
+        kept = [v if mapped is None else trace.wrap(v, mapped) for v, mapped in pairs]
+        cotangents = {j: trace.wrap(g, self.is_mapped) for j, g in enumerate(gs) if g is not None}
+        found = self._gradients(unflatten(self.residuals, kept, no_attributes), cotangents)
+        by_position = dict(zip(self.inputs, found, strict=True))
+        return tuple(
+            [
+                self._gradient_of_payload(by_position[k], mapped) if k in by_position else None
+                for k, mapped in zip(self.positions, self.has_batch, strict=True)
+            ]
+        )
+
+    def _gradient_of_payload(self, g: Any, mapped: bool) -> Any:
+        """Return the gradient of a payload; that of one that all examples share is the sum."""
+        g = self.trace.payload_with(g, self.is_mapped)
+        if mapped or not self.is_mapped:
+            return g
+        return self.trace.compute_outside(lambda: reduce_sum(g, axis=0))
+
+
+def _check_vmap(vmap: Any) -> Any:
+    if vmap is not None:
+        check_choice("custom_vjp", "vmap", vmap, ("loop",), SettingError)
+    return vmap
 
 
 def _refuse_captures(name: str) -> PauseBlock:
