@@ -65,7 +65,17 @@ _WRITTEN_WITH_OPS = (
 )
 
 
-class custom_vjp:
+class _Decorator(type):
+    """Class of a decorator that may be called with settings alone."""
+
+    def __call__(cls, fn: Any = _NO_FUNCTION, *, vmap: str | None = None) -> Any:
+        if fn is _NO_FUNCTION:
+            _check_vmap(vmap)
+            return partial(cls, vmap=vmap)
+        return super().__call__(fn, vmap=vmap)
+
+
+class custom_vjp(metaclass=_Decorator):
     """A function whose gradient is computed by a rule that is given beside it.
 
     For what the ops cannot say, such as a solver from another library, or what has a better
@@ -108,13 +118,6 @@ class custom_vjp:
     >>> od.grad(lambda b: solve(a, b).sum())(b)
     array([0.5 , 0.25])
     """
-
-    def __new__(cls, fn: Any = _NO_FUNCTION, *, vmap: str | None = None) -> Any:
-        """Return a decorator if there is no function yet."""
-        if fn is _NO_FUNCTION:
-            _check_vmap(vmap)
-            return partial(cls, vmap=vmap)
-        return super().__new__(cls)
 
     def __init__(self, fn: Callable[..., Any], *, vmap: str | None = None) -> None:
         self.__wrapped__ = check_callable("custom_vjp", fn)
