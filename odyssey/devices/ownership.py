@@ -22,6 +22,7 @@ __all__ = [
     "has_overlapping_writes",
     "is_referenced_elsewhere",
     "is_shared",
+    "is_sole_view",
     "is_uniform",
     "is_writable",
     "may_alias",
@@ -104,6 +105,21 @@ def is_referenced_elsewhere(box: list[Any], k: int = 0, places: int = 0) -> bool
     if _references(box[k]) > _FRESH + places:
         return True
     return box[k].base is not None and _references(box[k].base) > _FRESH
+
+
+def is_sole_view(array: Array) -> bool:
+    """Return whether a large array is the one view of all of the memory of another array.
+
+    Such a view need not be copied to be independent, if nothing else refers to the view itself.
+    """
+    return (
+        array.nbytes > SMALL
+        and type(array.base) is np.ndarray
+        and array.base.nbytes == array.nbytes
+        and array.flags.forc
+        and bool(array.flags.writeable)
+        and _references(array.base) <= _FRESH
+    )
 
 
 def _count_own_references() -> int:

@@ -206,10 +206,12 @@ class BatchTrace:
 
     def _compute_outside(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function in the store and the scopes around ``vmap``, paused if they are here."""
-        pause, inner, here = pause_of_all_tapes(), scopes(), store()
-        around = self._outer_scopes
-        if pause is not None:
-            around = (pause, *(around if around[0] is not None else (None, inner[-1])))
+        inner, here, around = scopes(), store(), self._outer_scopes
+        top = inner[0]
+        if top is None or top.exited or isinstance(top, Pause):  # else no tape is paused
+            pause = pause_of_all_tapes()
+            if pause is not None:
+                around = (pause, *(around if around[0] is not None else (None, inner[-1])))
         set_store(self.outer)
         set_scopes(around)
         try:
@@ -305,12 +307,13 @@ class BatchTrace:
 
         The payload of such a constant is the Variable, so that no gradient is lost.
         """
-        if not any(isinstance(o, Value) and self._is_recorded_outside(o) for o in operands):
-            return operands
-        return [
-            self._constant_for(o) if isinstance(o, Value) and self._is_recorded_outside(o) else o
-            for o in operands
-        ]
+        for k, operand in enumerate(operands):
+            # The type first, since ``isinstance`` asks a traced array for its class.
+            if type(operand) is BatchedArray or not isinstance(operand, Value):
+                continue
+            if self._is_recorded_outside(operand):
+                operands = [*operands[:k], self._constant_for(operand), *operands[k + 1 :]]
+        return operands
 
     def _is_recorded_outside(self, value: Value) -> bool:
         if not value.is_leaf:

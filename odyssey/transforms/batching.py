@@ -10,7 +10,7 @@ import numpy as np
 
 from odyssey.checks import check_callable, check_int, describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, as_array, is_array_like
-from odyssey.devices.ownership import is_shared
+from odyssey.devices.ownership import is_shared, is_sole_view
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.graph.batch_trace import BatchTrace
 from odyssey.ops.structure.indexing import getitem
@@ -239,7 +239,9 @@ def _run_batch(
         path = f"result {k}" if leaf is not result else "the result"
         payload = _leave(trace, path, leaf, axis)
         if isinstance(payload, ARRAY_LIKE):
-            if is_shared(payload, shared):
+            # With out_axes None it may be an array from outside, which is a view itself.
+            alone = axis is not None and is_sole_view(payload)
+            if any(payload is other for other in shared) or (is_shared(payload) and not alone):
                 payload = payload.copy()
             shared.append(payload)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -82,6 +82,7 @@ def example_specs(batch: Batch, operands: Sequence[Any]) -> list[Any]:
 # ------------------------------------------------------------------ derived rules
 
 
+@lru_cache(maxsize=512)
 def batch_rule(row: Any) -> Callable[..., Any] | None:
     """Return the batch rule of a row, declared or derived; None if it runs by decomposition."""
     if callable(row.vmap):
