@@ -193,7 +193,10 @@ class LossScaler(Stateful):
         commit([*plan, (setattr, self, "_unscaled", tuple(unscaled))])
         calls: Plan = []
         for optimizer in optimizers if finite else ():
-            optimizer._step_guarded(None, calls)
+            if type(optimizer).step is Optimizer.step:
+                optimizer._step_guarded(None, calls)
+            else:  # a step of a user's class, which happens at once
+                optimizer.step(**({"allow_missing": True} if allow_missing else {}))
         for variable, value in zip(self._numbers(), new, strict=True):
             calls += assign_plan(variable, np.asarray(value))
         for optimizer in optimizers:

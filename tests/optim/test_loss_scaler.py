@@ -378,3 +378,31 @@ def test_a_loss_of_half_precision_is_scaled_in_float32():
     assert scaler.scale(Variable(np.array(3, HALF))).item() == 3 * 2.0**17
     assert scaler.scale(Variable(np.array(3.0))).dtype == np.float64
     assert repr(scaler) == "LossScaler(scale=131072.0, growth=2.0, backoff=0.5, interval=2000)"
+
+
+def test_a_step_of_a_class_of_ones_own_is_called_where_all_gradients_are_finite():
+    calls = []
+
+    class Counted(SGD):
+        def step(self):
+            calls.append(1)
+            super().step()
+
+    scaler, optimizer, step = training(lambda w: Counted(w, 1.0))
+    for factor in (1, np.inf, 1):
+        step(np.full(3, factor, HALF))
+    assert len(calls) == 2
+    assert optimizer.params[0].numpy().tolist() == [-1, 0, 1]
+    assert scaler.value == 2.0**14
+
+
+def test_a_precompiled_step_is_native_from_its_first_call():
+    scaler, optimizer, step = training(Adam)
+    step = od.compile(step)
+    step.precompile(od.Spec((3,), HALF))
+    assert scaler.value == 2.0**15
+    for factor in (np.inf, 1, 1):
+        step(np.full(3, factor, HALF))
+    assert step.statistics().native == 3
+    assert scaler.value == 2.0**14
+    assert optimizer.state_dict()["state"][0]["steps"] == 2

@@ -89,6 +89,27 @@ class World:
         assert (self.w + 1.0).tape is None
 
 
+class ScaledWorld(World):
+    """A world with a scaler and a half-precision parameter, whose gradients are scaled."""
+
+    def __init__(self, overflows=False):
+        super().__init__(adam)
+        self.half = Variable(np.ones(3, np.float16), requires_grad=True)
+        self.params = [self.w, self.b, self.half]
+        self.optimizer = adam(self.params)
+        self.scaler = optim.LossScaler(64.0, interval=1)
+        for factor in (1.0, np.inf if overflows else 64.0):
+            for p in self.params:
+                p.grad = np.full(p.shape, factor)
+            if factor == 1:
+                self.optimizer.step()  # which gives it a state
+
+    def look(self, bits=np.asarray):
+        """Without gradients, which an interrupt may leave divided, and noted to be."""
+        found = super().look(bits)
+        return [*found[:3], *found[6:], repr(self.scaler.state_dict())]
+
+
 # ------------------------------------------------------------------ actions
 
 
@@ -149,6 +170,27 @@ def gradient():
 def stepping(make):
     world = trained(make)
     return world, world.optimizer.step
+
+
+def scaled_stepping(overflows):
+    world = ScaledWorld(overflows)
+    return world, lambda: world.scaler.step(world.optimizer)
+
+
+def unscaling():
+    world = trained()
+    scaler = optim.LossScaler(2.0)
+
+    def act():
+        scaler.load_state_dict(scaler.state_dict())
+        scaler.unscale(world.optimizer)
+
+    return world, act
+
+
+def skipping():
+    world = trained()
+    return world, lambda: world.optimizer.step(where=False)
 
 
 def stepping_by_rows(make):
@@ -283,6 +325,10 @@ ACTIONS = {
     "step of SGD": lambda: stepping(sgd),
     "step of Adam": lambda: stepping(adam),
     "step of LARS": lambda: stepping(lars),
+    "step of a scaler": lambda: scaled_stepping(False),
+    "step of a scaler that skips": lambda: scaled_stepping(True),
+    "unscale": unscaling,
+    "skipped step": skipping,
     "step of lazy Adam": lambda: stepping_by_rows(lazy),
     "step of AdaGrad by rows": lambda: stepping_by_rows(adagrad),
     "backward, rows": lambda: delivering_rows(0),
@@ -305,7 +351,10 @@ LONG = {"compiled step": 41}
 
 def assert_whole(action, fault, n):
     """Act with the ``n``-th fault; return whether it came, after checking what it left."""
-    look = World.look_at_the_rest if action in SEVERAL else World.look
+
+    def look(world):
+        return world.look_at_the_rest() if action in SEVERAL else world.look()
+
     expected = ACTIONS[action]()
     looks = [look(expected[0])]
     for _ in range(2):

@@ -319,3 +319,45 @@ def test_clipping_equals_that_of_torch(torch, max_norm, norm_type):
     for ours, theirs in ((params, tensors), (each, alone), values):
         for p, q in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(p.grad, q.grad.numpy(), rtol=1e-13)
+
+
+@pytest.mark.parametrize("unscales", [False, True], ids=["step", "clipped"])
+def test_scales_and_steps_of_a_scaler_equal_those_of_torch(torch, unscales):
+    (p,), (q,) = pairs(torch, [(4,)], np.float32)
+    ours, theirs = optim.Adam([p], 0.01), torch.optim.Adam([q], 0.01)
+    scaler = optim.LossScaler(2.0**12, growth=4.0, backoff=0.25, interval=3)
+    scaler_in_torch = torch.amp.GradScaler("cpu", 2.0**12, 4.0, 0.25, 3)
+    for k in range(40):
+        x = draw(np.random.default_rng(k), (4,), np.float32)
+        x[k % 4] = {7: np.inf, 8: np.nan, 20: -np.inf}.get(k, x[k % 4])
+        with np.errstate(invalid="ignore"), od.GradientTape() as tape:
+            loss = scaler.scale((p * x).sum())
+        with np.errstate(invalid="ignore"):
+            tape.backward(loss)
+        scaler_in_torch.scale((q * torch.tensor(x)).sum()).backward()
+        if unscales:
+            scaler.unscale(ours)
+            optim.clip_grad_value([p], 0.5)
+            scaler_in_torch.unscale_(theirs)
+            torch.nn.utils.clip_grad_value_([q], 0.5)
+        scaler.step(ours)
+        ours.zero_grad()
+        scaler_in_torch.step(theirs)
+        scaler_in_torch.update()
+        theirs.zero_grad()
+        assert scaler.value == scaler_in_torch.get_scale()
+        same([p], [q], 1e-6)
+
+
+def test_master_weights_follow_a_model_of_float32_in_torch(torch):
+    p = Variable(np.ones(6, np.float16), requires_grad=True)
+    q = torch.ones(6, dtype=torch.float32, requires_grad=True)
+    ours, theirs = optim.AdamW([p], 1e-4), torch.optim.AdamW([q], 1e-4)
+    for k in range(50):
+        p.grad = g = draw(np.random.default_rng(k), (6,), np.float16)
+        q.grad = torch.tensor(g.astype(np.float32))
+        ours.step()
+        theirs.step()
+    np.testing.assert_allclose(
+        ours.state_dict()["state"][0]["master"], q.detach().numpy(), rtol=1e-6
+    )
