@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import result_type
 from odyssey.errors import ShapeError
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
@@ -32,7 +33,7 @@ def ravel_tree(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
     unravel = partial(_unravel_vector, skeleton, specs, is_number)
     if not specs:
         return np.zeros(0), unravel
-    dtype = np.result_type(*[spec.dtype for spec in specs])
+    dtype = result_type(*[spec.dtype for spec in specs])
     return concatenate([reshape(_cast(operand, dtype), -1) for operand in operands]), unravel
 
 

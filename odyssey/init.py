@@ -107,7 +107,7 @@ def variance_scaling(
     Args:
         rng: The ``od.Generator`` to draw from; None stands for that of the process.
         shape: Shape of the weights, of two axes or more.
-        dtype: float16, float32 or float64; numbers are drawn in float64 and rounded once.
+        dtype: float16, bfloat16, float32 or float64; numbers are drawn in float64 and rounded once.
         scale: The numerator of the variance.
         fan: Number of inputs of a unit, ``"in"``; of outputs, ``"out"``; or their mean, ``"avg"``.
         distribution: ``"normal"``, ``"uniform"``, or a normal distribution cut off at two standard
@@ -256,7 +256,7 @@ def orthogonal(
         rng: The ``od.Generator`` to draw from; None stands for that of the process.
         shape: (rows, ...): the axes behind the first are the columns of one matrix. Its rows are
             orthonormal, or its columns, whichever are fewer.
-        dtype: float16, float32 or float64; computed in float64 and rounded once.
+        dtype: float16, bfloat16, float32 or float64; computed in float64 and rounded once.
         gain: Factor of the matrix.
 
     Raises:
@@ -295,7 +295,7 @@ def truncated_normal(
     Args:
         rng: The ``od.Generator`` to draw from; None stands for that of the process.
         shape: Shape of the result, an int or a tuple of ints.
-        dtype: float16, float32 or float64; numbers are drawn in float64 and rounded once.
+        dtype: float16, bfloat16, float32 or float64; numbers are drawn in float64 and rounded once.
         mean: Mean of the normal distribution before it is cut off.
         std: Its standard deviation, not negative.
         low: Lower bound, in standard deviations from the mean: at most 37, or -inf.

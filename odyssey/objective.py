@@ -13,6 +13,7 @@ import numpy as np
 
 from odyssey.checks import check_callable, check_flag, format_value
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.flat_vector import split_vector
 from odyssey.ops.structure.shape import astype, reshape
@@ -51,7 +52,7 @@ class Objective:
         for path, leaf in [named[k] for k in self._free]:
             dtype = np.dtype(type(leaf)) if type(leaf) in (float, complex) else None
             dtype = dtype or getattr(leaf, "dtype", None)  # of a class it is a descriptor
-            if not isinstance(dtype, np.dtype) or dtype.kind not in "fc":
+            if not isinstance(dtype, np.dtype) or not is_inexact(dtype):
                 raise DTypeError(
                     f"scipy_objective: {path or 'params'} is {format_value(leaf)}; pass floating "
                     "numbers, arrays or Variables, and close over what is not to change"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,20 @@ import numpy as np
 from odyssey.errors import DTypeError
 
 __all__ = [
+    "HALF_LISTENERS",
+    "HALVES",
+    "INEXACT",
     "Array",
     "Shape",
     "Spec",
     "fits_kind",
+    "admit_half",
+    "bfloat16",
     "intern",
     "is_bfloat16",
     "is_number_dtype",
+    "named_dtype",
+    "native_form",
     "spec_of",
 ]
 
@@ -28,14 +36,66 @@ _INTERNED: dict[tuple[Shape, np.dtype[Any]], Spec] = {}
 _LIMIT = 4096
 
 
+def bfloat16() -> np.dtype[Any]:
+    """Return the dtype bfloat16.
+
+    Raises:
+        DTypeError: ml_dtypes is not installed.
+
+    >>> bfloat16()
+    dtype(bfloat16)
+    """
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise DTypeError(
+            'bfloat16 is a dtype of the package ml_dtypes; pip install "odyssey[half]"'
+        ) from None
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def named_dtype(dtype: Any) -> Any:
+    """Return the dtype bfloat16 for its name; return all else as it is.
+
+    ``np.dtype("bfloat16")`` raises as long as ml_dtypes is not imported.
+    """
+    return bfloat16() if isinstance(dtype, str) and dtype == "bfloat16" else dtype
+
+
 def is_bfloat16(dtype: np.dtype[Any]) -> bool:
     """Return whether a dtype is bfloat16 of ml_dtypes, whose kind is that of structured arrays."""
     return dtype.char == "E" and dtype.type.__module__ == "ml_dtypes" and dtype.name == "bfloat16"
 
 
+def native_form(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype of numbers in native byte order: the object that NumPy itself uses."""
+    return dtype if is_bfloat16(dtype) else np.dtype(dtype.char)
+
+
 def is_number_dtype(dtype: np.dtype[Any]) -> bool:
     """Return whether odyssey computes with numbers of a dtype."""
     return dtype.kind in "biufc" or is_bfloat16(dtype)
+
+
+HALVES: set[np.dtype[Any]] = set()
+"""The half-precision dtypes that have arrived in this process."""
+
+INEXACT = set(map(np.dtype, "efdgFDG"))
+"""Dtypes of floating and complex numbers; a look-up here is faster than reading a kind."""
+
+HALF_LISTENERS: list[Callable[[np.dtype[Any]], None]] = []
+"""Called with each half-precision dtype before its first use: code for halves is installed then,
+so that programs without halves are as fast as if there was none."""
+
+
+def admit_half(dtype: np.dtype[Any]) -> None:
+    """Install what handles a dtype, if it is a half and the first of its kind."""
+    if dtype in HALVES or not (dtype.char == "e" or is_bfloat16(dtype)):
+        return
+    for tell in HALF_LISTENERS:  # idempotent: another thread may do the same
+        tell(dtype)
+    INEXACT.add(dtype)
+    HALVES.add(dtype)
 
 
 class Spec:
@@ -97,13 +157,15 @@ def _checked(shape: Any, dtype: Any) -> tuple[Shape, np.dtype[Any]]:
     from odyssey.checks import check_int, format_value
 
     try:
-        known = np.dtype(dtype)
+        known = np.dtype(named_dtype(dtype))
+    except DTypeError:
+        raise
     except Exception:  # such as RecursionError, of a list that contains itself
         known = None
-    if dtype is None or known is None or known.kind not in "biufc":
+    if dtype is None or known is None or not is_number_dtype(known):
         raise DTypeError(f"Spec: dtype={format_value(dtype)}; pass a dtype of numbers")
     lengths = shape if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple(check_int("Spec", "shape", n, 0) for n in lengths), known.newbyteorder("=")
+    return tuple(check_int("Spec", "shape", n, 0) for n in lengths), native_form(known)
 
 
 def intern(shape: Shape, dtype: np.dtype[Any]) -> Spec:
@@ -115,13 +177,14 @@ def intern(shape: Shape, dtype: np.dtype[Any]) -> Spec:
     key = (shape, dtype)
     spec = _INTERNED.get(key)
     if spec is None:
-        if dtype.kind not in "biufc":
+        if not is_number_dtype(dtype):
             raise DTypeError(f"an array of dtype {dtype} came; pass numbers")
+        admit_half(dtype)
         if len(_INTERNED) >= _LIMIT:
             _INTERNED.clear()
         # Where arrays are taken in, they are brought to the byte order of this machine. By its
         # letter NumPy finds its own dtype, the one of results: a sweep compares by identity.
-        spec = _INTERNED.setdefault(key, Spec(shape, np.dtype(dtype.char)))
+        spec = _INTERNED.setdefault(key, Spec(shape, native_form(dtype)))
     return spec
 
 
@@ -142,7 +205,7 @@ def fits_kind(dtype: np.dtype[Any], own: np.dtype[Any]) -> bool:
     >>> fits_kind(np.dtype(int), np.dtype(float)), fits_kind(np.dtype(complex), np.dtype(float))
     (True, False)
     """
-    return dtype.kind in ("biufc" if own.kind == "c" else "biuf")
+    return dtype.kind in ("biufc" if own.kind == "c" else "biuf") or is_bfloat16(dtype)
 
 
 def __dir__() -> list[str]:

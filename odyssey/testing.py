@@ -16,6 +16,7 @@ from odyssey.checks import (
     format_value,
 )
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.floating_point_errors import isolate_errstate
 from odyssey.table.kernel_overrides import count_kernels
@@ -107,7 +108,7 @@ def _checked_settings(
 
 def _to_double(x: Any) -> Any:
     x = x.numpy() if isinstance(x, Variable) else as_array("check_gradients", "an argument", x)
-    if x.dtype.kind not in "fc":
+    if not is_inexact(x.dtype):
         raise OdysseyError(f"check_gradients: an argument has dtype {x.dtype}; wrap it in fn")
     return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
 

@@ -13,7 +13,14 @@ import numpy as np
 
 from odyssey.checks import describe_type, format_value, with_article
 from odyssey.errors import DTypeError, OdysseyError
-from odyssey.spec import Array
+from odyssey.spec import (
+    HALF_LISTENERS,
+    Array,
+    admit_half,
+    is_number_dtype,
+    named_dtype,
+    native_form,
+)
 
 __all__ = [
     "ARRAYS",
@@ -45,8 +52,13 @@ NUMPY_SCALARS = frozenset(
 ) - {np.timedelta64}
 """Types of NumPy scalars."""
 
-NATIVE = frozenset(map(np.dtype, "?bhilqBHILQefdgFDG"))
-"""Supported dtypes; a look-up here takes as long as reading the byte order."""
+NATIVE = set(map(np.dtype, "?bhilqBHILQfdgFDG"))
+"""Supported dtypes; a look-up here takes as long as reading the byte order.
+
+A half-precision dtype is here from its first array on, see ``spec.admit_half``: so the first one
+takes the slow path, which installs what handles it.
+"""
+HALF_LISTENERS.append(NATIVE.add)
 
 # Methods that a subclass of ndarray overrides if its arithmetic differs from an array's.
 _ARITHMETIC = (
@@ -101,7 +113,8 @@ x.filled(value), or x.data with where(x.mask, ...)
         raise DTypeError(f"{who}: {what} is not an array of numbers: {error}") from error
     if array.dtype in NATIVE:
         return array
-    if array.dtype.kind in "biufc":
+    if is_number_dtype(array.dtype):
+        admit_half(native_form(array.dtype))
         return to_native_order(array)
     raise DTypeError(f"{who}: {what} {_dtype_reason(value, array.dtype)}")
 
@@ -141,7 +154,7 @@ def is_array_like(value: Any) -> bool:
 
 def to_native_order(array: Array) -> Array:
     """Return the array in native byte order."""
-    return array if array.dtype.isnative else array.astype(array.dtype.char)
+    return array if array.dtype.isnative else array.astype(native_form(array.dtype))
 
 
 def native_dtype(dtype: Any) -> np.dtype[Any]:
@@ -151,14 +164,16 @@ def native_dtype(dtype: Any) -> np.dtype[Any]:
         TypeError: for a dtype that is not numeric.
     """
     try:
-        found: np.dtype[Any] = np.dtype(dtype)
+        found: np.dtype[Any] = np.dtype(named_dtype(dtype))
     except RecursionError:
         raise TypeError(f"{format_value(dtype)} is not a dtype: it is nested too deeply") from None
     if found in NATIVE:
         return found
-    if found.kind not in "biufc":
+    if not is_number_dtype(found):
         raise TypeError(f"dtype {format_value(found)} is not one of numbers")
-    return np.dtype(found.char)
+    found = native_form(found)
+    admit_half(found)
+    return found
 
 
 def plain_result(who: str, out: Any) -> Any:

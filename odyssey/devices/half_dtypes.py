@@ -12,43 +12,73 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError
-from odyssey.spec import is_bfloat16, is_number_dtype
+from odyssey.spec import bfloat16, is_bfloat16, is_number_dtype, named_dtype
 
 __all__ = [
     "bfloat16",
+    "can_cast",
+    "finfo",
+    "has_half",
     "is_bfloat16",
     "is_floating",
     "is_half",
     "is_inexact",
     "is_number_dtype",
     "named_dtype",
+    "result_type",
 ]
 
 
-def bfloat16() -> np.dtype[Any]:
-    """Return the dtype bfloat16.
+def result_type(*operands: Any) -> np.dtype[Any]:
+    """Return the dtype that arrays, dtypes and Python numbers have together, see ``spec``.
+
+    As ``np.result_type``, but bfloat16 is promoted as float16 is.
 
     Raises:
-        DTypeError: ml_dtypes is not installed.
+        DTypeError: float16 came with bfloat16, which have no common half.
 
-    >>> bfloat16()
-    dtype(bfloat16)
+    >>> result_type(bfloat16(), 1.0), result_type(bfloat16(), np.float32), result_type(1, 2.0)
+    (dtype(bfloat16), dtype('float32'), dtype('float64'))
     """
-    try:
-        import ml_dtypes
-    except ImportError:
+    known = [getattr(v, "dtype", v) for v in operands]
+    half = next((v for v in known if isinstance(v, np.dtype) and is_bfloat16(v)), None)
+    if half is None:
+        return np.result_type(*operands)
+    if any(isinstance(v, np.dtype) and v.char == "e" for v in known):
         raise DTypeError(
-            'bfloat16 is a dtype of the package ml_dtypes; pip install "odyssey[half]"'
-        ) from None
-    return np.dtype(ml_dtypes.bfloat16)
+            "float16 and bfloat16 have no common half; cast one of them, with "
+            "ops.astype(x, 'float32') for example"
+        )
+    found = np.result_type(
+        *[np.dtype(np.float16) if v is half else o for o, v in zip(operands, known, strict=True)]
+    )
+    return half if found.char == "e" else found
 
 
-def named_dtype(dtype: Any) -> Any:
-    """Return the dtype bfloat16 for its name; return all else as it is.
+def can_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Return whether numbers may be stored in an array of another dtype: by ``"same_kind"``.
 
-    ``np.dtype("bfloat16")`` raises as long as ml_dtypes is not imported.
+    >>> can_cast(np.dtype(np.float64), bfloat16()), can_cast(bfloat16(), np.dtype(int))
+    (True, False)
     """
-    return bfloat16() if isinstance(dtype, str) and dtype == "bfloat16" else dtype
+    if source.kind != "V" and target.kind != "V":
+        return np.can_cast(source, target, "same_kind")
+    half = np.dtype(np.float16)
+    pair = [half if is_bfloat16(dtype) else dtype for dtype in (source, target)]
+    return np.can_cast(*pair, "same_kind")
+
+
+def finfo(dtype: np.dtype[Any]) -> Any:
+    """Return the limits of a floating dtype, as ``np.finfo``, which does not know bfloat16.
+
+    >>> float(finfo(bfloat16()).eps)
+    0.0078125
+    """
+    if is_bfloat16(dtype):
+        from ml_dtypes import finfo as limits
+
+        return limits(dtype)
+    return np.finfo(dtype)
 
 
 def is_half(dtype: np.dtype[Any]) -> bool:
@@ -58,6 +88,12 @@ def is_half(dtype: np.dtype[Any]) -> bool:
     (True, True, False)
     """
     return dtype.char == "e" or is_bfloat16(dtype)
+
+
+def has_half(value: Any) -> bool:
+    """Return whether a value is an array, a Variable or a Symbol of half precision."""
+    dtype = getattr(value, "dtype", None)
+    return isinstance(dtype, np.dtype) and is_half(dtype)
 
 
 def is_inexact(dtype: np.dtype[Any]) -> bool:

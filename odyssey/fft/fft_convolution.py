@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.checks import check_choice
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import result_type
 from odyssey.errors import SettingError, ShapeError
 from odyssey.fft.multidimensional import fftn, ifftn, irfftn, rfftn
 from odyssey.ops.elementwise.arithmetic import mul
@@ -82,7 +83,7 @@ def fftconvolve(a: Any, v: Any, mode: str = "full", axes: int | Sequence[int] | 
         first = (full - length) // 2
         key[k] = slice(first, first + length)
     out = getitem(full_result, tuple(key))
-    dtype = np.result_type(a.dtype, v.dtype)  # half precision is transformed in single
+    dtype = result_type(a.dtype, v.dtype)  # half precision is transformed in single
     return out if out.dtype == dtype else astype(out, dtype)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey.checks import check_int, format_value
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import is_floating
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.linalg.matrix_products import matmul
@@ -86,7 +87,7 @@ def _check_weights(who: str, name: str, weights: Any, n: int) -> Any:
         return w
     nonnegative = logical_not(less(w, 0))  # NaN passes, as in NumPy
     w = demanded(w, nonnegative, f"{who}: {name} has a number below 0; a weight is 0 or more")
-    if name == "fweights" and w.dtype.kind == "f":
+    if name == "fweights" and is_floating(w.dtype):
         message = f"{who}: fweights are counts, and not all are whole; pass them as aweights"
         w = demanded(w, equal(w, rint(w)), message)
     return w

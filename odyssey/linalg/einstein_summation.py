@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import result_type
 from odyssey.errors import ShapeError
 from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.ops.reductions.reduce import sum
@@ -51,7 +52,7 @@ def _contract_spec(x: Spec, y: Spec, subscripts: str) -> Spec:
                     f"contract: {subscripts!r} of x {shapes[0]} and y {shapes[1]}: "
                     f"the axes {letter!r} differ in length"
                 )
-    return Spec(tuple(lengths[c] for c in out), np.result_type(x.dtype, y.dtype))
+    return Spec(tuple(lengths[c] for c in out), result_type(x.dtype, y.dtype))
 
 
 def _canonical_letters(x: Any, y: Any, subscripts: str) -> tuple[str]:
@@ -109,7 +110,7 @@ def _batched_matmul(a: Any, b: Any, batch: int, left: int, summed: int) -> Any:
 
 
 def _lower_contract(build: Any, x: Any, y: Any, subscripts: str) -> Any:
-    dtype = np.result_type(x.dtype, y.dtype)
+    dtype = result_type(x.dtype, y.dtype)
     product = _contraction_plan(subscripts)
     first, second, last = product.permutations
     a, b = build.cast(x, dtype), build.cast(y, dtype)
@@ -198,7 +199,7 @@ def _promote_operands(operands: list[Any]) -> list[Any]:
         x if isinstance(x, (Value, Symbol)) else as_array("einsum", "an operand", x)
         for x in operands
     ]
-    dtype = np.result_type(*[x.dtype for x in arrays])
+    dtype = result_type(*[x.dtype for x in arrays])
     return [x if x.dtype == dtype else astype(x, dtype) for x in arrays]
 
 

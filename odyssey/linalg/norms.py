@@ -13,6 +13,7 @@ import numpy as np
 
 from odyssey.checks import check_number, format_value
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import is_half
 from odyssey.errors import LinAlgError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.linalg.linear_systems import solve_or_nan
@@ -31,7 +32,7 @@ from odyssey.ops.reductions.broadcast_back import broadcast_back
 from odyssey.ops.reductions.reduce import any as any_of
 from odyssey.ops.reductions.reduce import max, min, sum
 from odyssey.ops.reductions.variance import over_length
-from odyssey.ops.structure.half_precision import compute_in_float32, narrow_float16, widen_float16
+from odyssey.ops.structure.half_precision import compute_in_float32, narrow_half, widen_half
 from odyssey.ops.structure.shape import astype, moveaxis, reshape, shape_of
 from odyssey.spec import Shape, Spec
 from odyssey.table.canonical_options import canonical_axes
@@ -53,8 +54,8 @@ def _euclidean_norm_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
 
 def _euclidean_norm(x: Any, axis: Any, keepdims: bool) -> Any:
     x = np.asarray(x)
-    if x.dtype == np.float16:  # squares overflow at 65,504, sums stop growing at 2048
-        return _euclidean_norm(x.astype(np.float32), axis, keepdims).astype(np.float16)
+    if is_half(x.dtype):  # squares overflow at 65,504, sums stop growing at 2048
+        return _euclidean_norm(x.astype(np.float32), axis, keepdims).astype(x.dtype)
     if x.dtype.kind in "biu":
         x = x.astype(np.float64)
     axes = normalize_axes("euclidean_norm", axis, x.ndim)
@@ -82,11 +83,11 @@ def _euclidean_norm_vjp(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepd
 
 def _euclidean_norm_jvp(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     moved = sum(
-        mul(t, _unit_vectors(widen_float16(x), out, x_spec, axis, keepdims)),
+        mul(t, _unit_vectors(widen_half(x), out, x_spec, axis, keepdims)),
         axis,
         keepdims=keepdims,
     )
-    return real(moved) if x.dtype.kind == "c" else narrow_float16(moved, x.dtype)
+    return real(moved) if x.dtype.kind == "c" else narrow_half(moved, x.dtype)
 
 
 @op(
@@ -133,9 +134,9 @@ def _vector_norm(who: str, x: Any, order: Any, axis: Any, keepdims: bool) -> Any
     order = _vector_order(who, order)
     if order == 2:
         return euclidean_norm(x, axis, keepdims=keepdims)
-    if x.dtype == np.float16:
+    if is_half(x.dtype):
         single = astype(x, np.float32)
-        return astype(_vector_norm(who, single, order, axis, keepdims), np.float16)
+        return astype(_vector_norm(who, single, order, axis, keepdims), x.dtype)
     if order == 0:
         nonzero = astype(not_equal(x, 0), _norm_dtype(x.dtype))
         return sum(nonzero, axis, keepdims=keepdims)
@@ -168,12 +169,12 @@ def _matrix_norm(who: str, x: Any, order: Any, axes: Any, keepdims: bool) -> Any
         out = (sum if empty else max if order > 0 else min)(s, -1)
     elif not isinstance(order, str) and order in (1, -1, math.inf, -math.inf):
         summed_axis, other_axis = (row, column) if abs(order) == 1 else (column, row)
-        half = x.dtype == np.float16
+        half = is_half(x.dtype)
         sizes = absolute(astype(x, np.float32) if half else x)
         sums = sum(sizes, summed_axis, keepdims=True)
         empty = order > 0 and not shape[other_axis]
         out = (sum if empty else max if order > 0 else min)(sums, (summed_axis, other_axis))
-        out = astype(out, np.float16) if half else out
+        out = astype(out, x.dtype) if half else out
     else:
         raise SettingError(
             f"{who}: ord={format_value(order)} for a matrix; pass 1, -1, 2, -2, inf, -inf, 'fro' "

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import result_type
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.linalg.matrix_products import matmul
 from odyssey.ops.elementwise.arithmetic import mul, sub
@@ -54,7 +55,7 @@ def _cross_spec(x: Spec, y: Spec, axisa: Any, axisb: Any, axisc: Any, axis: None
             f"cross: axes beside the vectors do not broadcast, {lengths[0]} and {lengths[1]}"
         ) from None
     (k,) = normalize_axes("cross", axisc, len(batch) + 1)
-    dtype = np.result_type(x.dtype, y.dtype)
+    dtype = result_type(x.dtype, y.dtype)
     if dtype.kind == "b":
         raise DTypeError("cross: bool arrays cannot be subtracted; cast them, x.astype(int)")
     return Spec((*batch[:k], 3, *batch[k:]), dtype)
@@ -70,7 +71,7 @@ def _cross(x: Any, y: Any, axisa: Any, axisb: Any, axisc: Any, axis: None) -> An
     # np.cross takes 1.3 times as long for two vectors, and older versions accept 2 components.
     a = np.moveaxis(x, _component_axis("x", x.shape, axisa), 0)
     b = np.moveaxis(y, _component_axis("y", y.shape, axisb), 0)
-    out = np.empty((3, *np.broadcast_shapes(a.shape[1:], b.shape[1:])), np.result_type(a, b))
+    out = np.empty((3, *np.broadcast_shapes(a.shape[1:], b.shape[1:])), result_type(a, b))
     for k, (i, j) in enumerate(((1, 2), (2, 0), (0, 1))):
         out[k] = a[i] * b[j] - a[j] * b[i]
     return np.moveaxis(out, 0, axisc)

@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import check_choice, check_flag, check_int, check_number
+from odyssey.devices.half_dtypes import finfo
 from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.class_targets import class_index_in_range
 from odyssey.losses.declare import loss
@@ -359,7 +360,7 @@ def focal(
     wrong = ops.add(ops.multiply(t, ops.sigmoid(ops.negative(x))), ops.multiply(no, ops.sigmoid(x)))
     # The derivative of a power below 1 is infinite at 0, where a sure prediction rounds to; and
     # the second one of the least number, which is why it stops at the root of that.
-    wrong = ops.maximum(wrong, float(np.finfo(x.dtype).tiny) ** 0.5)
+    wrong = ops.maximum(wrong, float(finfo(x.dtype).tiny) ** 0.5)
     losses = ops.multiply(ops.power(wrong, gamma), ops.binary_entropy_with_logits(x, t))
     if alpha is not None:
         share = ops.add(ops.multiply(alpha, t), ops.multiply(1 - alpha, no))

@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.checks import check_flag, check_number
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import finfo, is_half
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.linalg.norms import euclidean_norm
 from odyssey.nn.shared import as_operand
@@ -51,7 +52,7 @@ def _power_of_two_scale(x: Any, axis: int) -> Any:
     usual = logical_and(isfinite(top), greater(top, 0))
     steps = floor(log2(where(usual, top, 1)))
     # Beyond these the power, or its inverse, is no number of the dtype.
-    limits = np.finfo(x.dtype)
+    limits = finfo(x.dtype)
     return exp2(clip(steps, limits.minexp, limits.maxexp - 1))
 
 
@@ -98,10 +99,11 @@ def cosine_similarity(x1: Any, x2: Any, *, axis: int = -1, eps: float = 1e-8) ->
     eps = check_number(who, "eps", eps, "[0, inf)")
     x1, x2 = _broadcast_pair(who, x1, x2)
     (k,) = normalize_axes(who, axis, len(x1.shape))
-    if x1.dtype == x2.dtype == np.float16:
-        eps = float(np.maximum(eps, np.finfo(np.float16).tiny * (eps > 0)))  # slopes it can hold
+    if _common_half(x1, x2) is not None:
+        half = x1.dtype
+        least = float(finfo(half).tiny) * (eps > 0)  # of slopes that it can hold
         x1, x2 = (astype(x, np.float32) for x in (x1, x2))
-        return astype(_cosine_similarity(x1, x2, k, eps), np.float16)
+        return astype(_cosine_similarity(x1, x2, k, float(np.maximum(eps, least))), half)
     return _cosine_similarity(x1, x2, k, eps)
 
 
@@ -112,7 +114,7 @@ def _cosine_similarity(x1: Any, x2: Any, k: int, eps: float) -> Any:
         near = div(x, size)
         total = sum(square(near), k, keepdims=True)
         # Where eps is 0 in the dtype, as that of half precision, zeros would have no length.
-        least = np.maximum(eps, np.finfo(x.dtype).tiny * (eps > 0))
+        least = np.maximum(eps, finfo(x.dtype).tiny * (eps > 0))
         length = maximum(_safe_sqrt(total), div(float(least), size))
         directions.append(div(near, length))
     return sum(mul(*directions), k)
@@ -182,13 +184,18 @@ def _check_order(who: str, p: float, squared: bool) -> float:
     return p
 
 
+def _common_half(x1: Any, x2: Any) -> Any:
+    """Return the half-precision dtype of both operands, or None."""
+    return x1.dtype if is_half(x1.dtype) and x1.dtype == x2.dtype else None
+
+
 def _squared_distance(x1: Any, x2: Any, eps: float) -> Any:
     """Return squared Euclidean distances along the last axis, which is kept."""
-    half = x1.dtype == x2.dtype == np.float16  # sums of many squares would lose digits
-    if half:
+    half = _common_half(x1, x2)  # sums of many squares would lose digits
+    if half is not None:
         x1, x2 = (astype(x, np.float32) for x in (x1, x2))
     total = sum(square(add(sub(x1, x2), eps) if eps else sub(x1, x2)), -1, keepdims=True)
-    return astype(total, np.float16) if half else total
+    return total if half is None else astype(total, half)
 
 
 def flat_distance(x1: Any, x2: Any, p: float, eps: float) -> Any:
@@ -203,8 +210,8 @@ def _distance(
     x1: Any, x2: Any, p: float, eps: float, constant: Any = None, flat: bool = False
 ) -> Any:
     """Return distances along the last axis, which is kept; 0 where a mask says ``constant``."""
-    half = x1.dtype == x2.dtype == np.float16  # their squares end at 65,504, their sums at 2048
-    if half:
+    half = _common_half(x1, x2)  # squares of float16 end at 65,504, their sums at 2048
+    if half is not None:
         x1, x2 = (astype(x, np.float32) for x in (x1, x2))
     apart = add(sub(x1, x2), eps)
     if constant is not None:
@@ -212,7 +219,7 @@ def _distance(
     length = p_norm(apart, p, len(apart.shape) - 1, flat)
     if constant is not None:
         length = where(constant, 0, length)
-    return astype(length, np.float16) if half else length
+    return length if half is None else astype(length, half)
 
 
 def p_norm(x: Any, p: float, axis: int, flat: bool = False) -> Any:

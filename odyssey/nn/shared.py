@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.ops.structure.shape import astype
 from odyssey.spec import Array
 from odyssey.table.shape_rules import floating_dtype
@@ -25,7 +26,7 @@ def as_floating(x: Any) -> Any:
     if x is None:
         return None
     x = x if hasattr(x, "dtype") else np.asarray(x)
-    return x if x.dtype.kind in "fc" else astype(x, floating_dtype(x.dtype))
+    return x if is_inexact(x.dtype) else astype(x, floating_dtype(x.dtype))
 
 
 class SharedPullback:

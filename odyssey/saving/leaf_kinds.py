@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.checks import describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse_non_array
+from odyssey.devices.half_dtypes import is_number_dtype
 from odyssey.devices.stateful import Stateful
 from odyssey.errors import DTypeError, SettingError
 from odyssey.ops.random.generator import Generator
@@ -145,8 +146,8 @@ def leaf_kind(who: str, path: str, leaf: Any) -> str:
         return "Variable"
     if isinstance(leaf, ARRAYS):
         refuse_non_array(who, short_path(path), leaf)
-        return "array" if leaf.dtype.kind in "biufc" else _raise_unsupported(who, path, leaf)
-    if isinstance(leaf, np.generic) and leaf.dtype.kind in "biufc":
+        return "array" if is_number_dtype(leaf.dtype) else _raise_unsupported(who, path, leaf)
+    if isinstance(leaf, np.generic) and is_number_dtype(leaf.dtype):
         return "scalar"
     for kind, name in ((Optimizer, "optimizer"), (Schedule, "schedule")):
         if isinstance(leaf, kind):

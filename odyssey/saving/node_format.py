@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import format_value, with_article
+from odyssey.devices.half_dtypes import bfloat16, is_bfloat16
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.saving.archive import Archive, Members
@@ -59,7 +60,12 @@ def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> 
 
 
 def _npy_member(array: Array) -> tuple[memoryview, dict[str, Any]]:
-    """Return an array as a member, which is a copy, and its node."""
+    """Return an array as a member, which is a copy, and its node.
+
+    Numbers of bfloat16, which NumPy's format does not know, are stored as their bits in uint16.
+    """
+    bfloat = is_bfloat16(array.dtype)
+    array = array.view(np.uint16) if bfloat else array
     fortran = bool(array.flags.f_contiguous and not array.flags.c_contiguous)
     header = _npy_header(array.dtype, array.shape, fortran)
     buffer = np.empty(len(header) + array.nbytes, np.uint8)
@@ -67,7 +73,7 @@ def _npy_member(array: Array) -> tuple[memoryview, dict[str, Any]]:
     order: Any = "F" if fortran else "C"
     np.ndarray(array.shape, array.dtype, buffer.data, len(header), order=order)[...] = array
     spec = {
-        "dtype": _NAMES[array.dtype.newbyteorder("=")],
+        "dtype": "bfloat16" if bfloat else _NAMES[array.dtype.newbyteorder("=")],
         "big": array.dtype.str[0] == ">",
         "fortran": fortran,
         "shape": list(array.shape),
@@ -367,15 +373,16 @@ class SavedTree:
 
     def spec(self, body: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
         """Return the dtype and shape of an array without reading it."""
-        dtype, shape = _DTYPES.get(body["dtype"]), body["shape"]
+        name, shape = body["dtype"], body["shape"]
+        dtype = bfloat16() if name == "bfloat16" else _DTYPES.get(name)
         if dtype is None:
             raise self._archive.error(
-                f"has an array of dtype {format_value(body['dtype'])}, which is not one of this "
-                "machine"
+                f"has an array of dtype {format_value(name)}, which is not one of this machine"
             )
         if type(shape) is not list or not all(type(n) is int and n >= 0 for n in shape):
             raise self._archive.damage(f"{format_value(shape)} is not a shape")
-        return dtype.newbyteorder(">") if body["big"] else dtype, tuple(shape)
+        big = body["big"] and name != "bfloat16"
+        return dtype.newbyteorder(">") if big else dtype, tuple(shape)
 
     def array(self, body: Any) -> Array:
         """Read an array into new memory."""
@@ -383,7 +390,8 @@ class SavedTree:
             raise self._archive.damage(f"two entries are {format_value(body['member'])}")
         dtype, shape = self.spec(body)
         fortran = bool(body["fortran"])
-        header = _npy_header(dtype, shape, fortran)
+        stored = np.dtype(np.uint16) if is_bfloat16(dtype) else dtype
+        header = _npy_header(stored, shape, fortran)
         if self._archive.size(body["member"]) - len(header) != math.prod(shape) * dtype.itemsize:
             raise self._archive.damage(
                 f"{format_value(body['member'])} is of another size than it says"

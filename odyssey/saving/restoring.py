@@ -24,7 +24,7 @@ from odyssey.saving.leaf_kinds import (
     state_of,
 )
 from odyssey.saving.node_format import STATE_KINDS, SavedTree, node_kind
-from odyssey.spec import Array
+from odyssey.spec import Array, native_form
 from odyssey.table.store import refuse_locked
 from odyssey.table.value import assign_plan, is_untracked
 from odyssey.tree import leaves, replace_containers
@@ -202,7 +202,7 @@ def _read_array(tree: SavedTree, path: str, leaf: Any, body: Any) -> Array:
     """Read an array; raise ShapeError or DTypeError if it does not fit ``leaf``."""
     _refuse_other_spec(path, leaf, *tree.spec(body))
     array = tree.array(body)
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+    return array.astype(native_form(array.dtype), copy=False)
 
 
 def _refuse_other_spec(path: str, leaf: Any, dtype: np.dtype[Any], shape: Any) -> None:
@@ -211,7 +211,7 @@ def _refuse_other_spec(path: str, leaf: Any, dtype: np.dtype[Any], shape: Any) -
             f"load: {short_path(path)} was of shape {shape} when it was saved, and is of shape "
             f"{leaf.shape} in like; pass one of the shape that was saved"
         )
-    if dtype.newbyteorder("=") != leaf.dtype.newbyteorder("="):
+    if native_form(dtype) != native_form(leaf.dtype):
         raise DTypeError(
             f"load: {short_path(path)} was of {dtype} when it was saved, and is of {leaf.dtype} "
             f"in like; pass one of {dtype}, and convert what is loaded"

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_flag
+from odyssey.devices.half_dtypes import finfo
 from odyssey.errors import DTypeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels import T, select
@@ -134,7 +135,7 @@ def _bessel_quotient_scalar(x: Any, order: int, scaled: bool) -> Any:
 
 def _finite_factor(x: Any, x_spec: Spec) -> Any:
     """Clip x to finite numbers, as the factor of a function that is 0 at infinity."""
-    return saturate(x, float(np.finfo(floating_dtype(x_spec.dtype)).max))
+    return saturate(x, float(finfo(floating_dtype(x_spec.dtype)).max))
 
 
 def _bessel_quotient_vjp(g: Any, x: Any, x_spec: Spec, out: Any, order: int, scaled: bool) -> Any:

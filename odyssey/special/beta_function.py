@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.half_dtypes import finfo
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
@@ -71,7 +72,7 @@ def _beta_scalar(a: Any, b: Any) -> Any:
 
 def _betaln_derivative(a: Any, b: Any, a_spec: Spec) -> Any:
     """Derivative of ``betaln`` in a; 0 for infinite a."""
-    stopped = saturate(a, float(np.finfo(floating_dtype(a_spec.dtype)).max))
+    stopped = saturate(a, float(finfo(floating_dtype(a_spec.dtype)).max))
     return sub(digamma(stopped), digamma(add(stopped, b)))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.half_dtypes import finfo
 from odyssey.errors import DTypeError
 from odyssey.ops.elementwise.arithmetic import mul, neg, sub
 from odyssey.ops.elementwise.elementary import exp
@@ -26,7 +27,7 @@ from odyssey.table.shape_rules import floating_dtype
 
 def _gamma_density(a: Any, x: Any, x_spec: Spec) -> Any:
     """Density of the gamma distribution, the derivative of ``gammainc`` in x; 0 at infinity."""
-    stopped = saturate(x, float(np.finfo(floating_dtype(x_spec.dtype)).max))
+    stopped = saturate(x, float(finfo(floating_dtype(x_spec.dtype)).max))
     return exp(sub(sub(xlogy(sub(a, 1), stopped), stopped), gammaln(a)))
 
 

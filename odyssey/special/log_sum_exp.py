@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.half_dtypes import finfo, is_half, result_type
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, minimum, mul, sub
 from odyssey.ops.elementwise.choice import equal, isfinite, where
@@ -68,8 +69,8 @@ def weighted_logsumexp(
         raise DTypeError(
             "weighted_logsumexp: needs real numbers; of complex ones take log(sum(b * exp(x)))"
         )
-    dtype = np.result_type(np.float64 if x.dtype.kind in "biu" else x.dtype, *_weight_dtypes(b))
-    single = np.dtype(np.float32) if dtype == np.float16 else dtype  # float16 sums stop at 2048
+    dtype = result_type(np.float64 if x.dtype.kind in "biu" else x.dtype, *_weight_dtypes(b))
+    single = np.dtype(np.float32) if is_half(dtype) else dtype  # float16 sums stop at 2048
     x = x if x.dtype == single else astype(x, single)
     x_shape, b_shape = shape_of(x), shape_of(b)
     try:
@@ -85,7 +86,7 @@ def weighted_logsumexp(
         top = where(isfinite(top), top, 0)
     shifted = sub(x, top)
     # Elements of weight 0 may exceed the maximum of the others.
-    limit = float(np.log(np.finfo(x.dtype).max))
+    limit = float(np.log(finfo(x.dtype).max))
     shifted = where(zero_weight, minimum(shifted, limit), shifted)
     terms = mul(b, exp(shifted))
     total = sum(terms, axis, keepdims=keepdims)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
+from odyssey.devices.half_dtypes import finfo
 from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import add, div, minimum, mul, neg, square
@@ -156,7 +155,7 @@ def _inverse_mills_ratio_vjp(g: Any, x: Any, x_spec: Spec, out: Any) -> Any:
 
     It tends to -1 for x -> -inf and to 0 for x -> inf.
     """
-    end = float(np.finfo(floating_dtype(x_spec.dtype)).eps) ** -0.5
+    end = float(finfo(floating_dtype(x_spec.dtype)).eps) ** -0.5
     below = less(x, 0)
     z = mul(-_SQRT_HALF, where(below, saturate(x, 2 * end), -1.0))
     falling = mul(math.sqrt(2), div(scaled_erfc_integral(z, order=1), erfcx(z)))

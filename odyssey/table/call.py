@@ -14,7 +14,7 @@ from odyssey.checks import STUMBLES, describe_type, hides_frame
 from odyssey.devices.arrays import NATIVE, ForeignContainerError, as_array, takes_precedence
 from odyssey.devices.ownership import is_shared, read_only_view
 from odyssey.errors import DTypeError, TapeError
-from odyssey.spec import Spec, spec_of
+from odyssey.spec import INEXACT, Spec, spec_of
 from odyssey.table.multi_output import MultiOutputSpec
 from odyssey.table.protocols import Recording
 from odyssey.table.scope import PassedTape, find_recording, passed_tape, recordings_of, scopes
@@ -164,7 +164,7 @@ def record_call(
         data: The array of the result.
         residual: The residual of ``with_residual``, or None.
     """
-    if data.dtype.kind not in "fc" or inputs.count(None) == len(inputs):
+    if data.dtype not in INEXACT or inputs.count(None) == len(inputs):
         return make_value(kind, data, CONSTANT, free_id())
     spec = spec_of(data)
     kept = row.save_values(recording, inputs, (*values, data), options, residual)
@@ -199,7 +199,7 @@ def record_multi_output_call(
 ) -> Any:
     """Record a call with several results: a node with this id for the call, one for each result."""
     assert row.pack_results is not None
-    floating = [part.dtype.kind in "fc" for part in data]
+    floating = [part.dtype in INEXACT for part in data]
     if not any(floating) or inputs.count(None) == len(inputs):
         return row.pack_results([make_value(kind, part, CONSTANT, free_id()) for part in data])
     kept = row.save_values(recording, inputs, (*values, *data), options, residual)
@@ -308,5 +308,5 @@ def _make_unrecorded(
         sources = tuple(o._id for o in operands if isinstance(o, Value))
         return make_value(kind, data, CONSTANT, free_id(), info=Info(note=(row.name, sources)))
     tracked = any(map(is_tracked, operands))
-    mark = UNTRACKED if tracked and data.dtype.kind in "fc" else CONSTANT
+    mark = UNTRACKED if tracked and data.dtype in INEXACT else CONSTANT
     return make_value(kind, data, mark, free_id())

@@ -33,6 +33,7 @@ from odyssey.table import fast_calls
 from odyssey.table.array_rules import make_array_pullbacks
 from odyssey.table.batch import BATCH_RULES
 from odyssey.table.call import general, general_caller, general_operator
+from odyssey.table.half_kernels import handle_halves
 from odyssey.table.kernel_selection import Kernel, scalar_loop, select_by_size
 from odyssey.table.multi_output import MultiOutput
 from odyssey.table.registry import (
@@ -264,6 +265,7 @@ def _make_variadic_row(
         )
         if not foreign:
             row.array_pullbacks = make_array_pullbacks(row)
+            handle_halves(row)
         return row, _make_callable(row)
 
     members = ArityRows(make)

@@ -15,7 +15,7 @@ from typing import Any
 from odyssey.checks import STUMBLES, hides_frame
 from odyssey.devices.arrays import NATIVE
 from odyssey.errors import DTypeError
-from odyssey.spec import spec_of
+from odyssey.spec import INEXACT, spec_of
 from odyssey.table.call import check_tape, general, record_call, run, run_with_residual
 from odyssey.table.numpy_signatures import call_with_numpy_signature
 from odyssey.table.row import IMMUTABLE_TYPES, Row
@@ -292,7 +292,7 @@ def _unary_with_options(row: Row, general: Callable[..., Any]) -> Callable[..., 
             out, residual = pair or (row.kernel(data, *options), None)
         except STUMBLES as error:
             raise row.kernel_error(error, (data,), options) from error
-        if out.dtype.kind not in "fc":
+        if out.dtype not in INEXACT:
             return make_value(VARIABLE, out, CONSTANT, free_id())
         spec = spec_of(out)
         if row.takes_index or IMMUTABLE_TYPES.issuperset(map(type, options)):

@@ -6,6 +6,7 @@ import math
 from _thread import RLock
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from odyssey.checks import check_choice
@@ -137,14 +138,15 @@ def _apply_overrides(rows: list[Row]) -> None:
         if not known and not counting and row not in _DEFAULTS:
             continue
         run, leaving, residuals = _DEFAULTS.setdefault(
-            row, (row.kernel, row.with_residual, row.with_residuals)
+            row,
+            (row.plain_kernel, row.with_residuals.get(row.plain_kernel), row.with_residuals),
         )
         for device in wanted:
             kernels = [kernel for kernel in known if kernel.device == device]
             if kernels:
                 run, leaving = first_applicable(kernels, run), first_with_residual(kernels, leaving)
         row.with_residuals = residuals | {run: leaving} if wanted else residuals
-        row.use(_count_calls(row.name, run) if counting else run)
+        row.use(run, partial(_count_calls, row.name) if counting else None)
     if not wanted and not counting:
         _DEFAULTS.clear()
     SIZE_FACTOR[0] = (

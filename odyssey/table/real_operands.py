@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.half_dtypes import is_floating, is_inexact, result_type
 from odyssey.errors import DTypeError
 from odyssey.spec import Array
 from odyssey.table.shape_rules import floating_dtype
@@ -22,7 +23,7 @@ def real_floating(x: Any) -> Array:
         TypeError: ``x`` is complex. The caller puts the name of the op before the message.
     """
     x = np.asarray(x)
-    if x.dtype.kind == "f":
+    if is_floating(x.dtype):
         return x
     if x.dtype.kind in "biu":
         return x.astype(floating_dtype(x.dtype))
@@ -36,9 +37,9 @@ def promoted(x: Any, y: Any) -> tuple[Any, Any]:
     do, be as coarse as float16, or compute in 64 bits, as sums of booleans do.
     """
     dtypes = {v.dtype for v in (x, y) if type(v) not in NUMBERS}
-    if len(dtypes) <= 1 and all(dtype.kind in "fc" for dtype in dtypes):
+    if len(dtypes) <= 1 and all(is_inexact(dtype) for dtype in dtypes):
         return x, y
-    real = real_dtype(np.result_type(x, y, np.float16))
+    real = real_dtype(result_type(x, y, np.float16))
     return _cast_real(x, real), _cast_real(y, real)
 
 

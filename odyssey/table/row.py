@@ -22,6 +22,7 @@ from odyssey.devices.arrays import ARRAYS, NUMPY_SCALARS, conversion_error
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import spec_of
 from odyssey.suggestions import keyword_hint
+from odyssey.table.half_kernels import half_infer, half_kernel, half_rules, half_with_residual
 from odyssey.table.protocols import Recording
 from odyssey.table.samples import Reject, Sample
 from odyssey.table.signature import REQUIRED, Layout, Rule, format_call
@@ -96,6 +97,7 @@ class Row:
 
     __slots__ = (
         "aliases",
+        "around",
         "array_pullbacks",
         "arrays",
         "call",
@@ -106,6 +108,7 @@ class Row:
         "doc",
         "elementwise",
         "flags",
+        "for_halves",
         "foreign",
         "has_poles",
         "has_side_effect",
@@ -129,6 +132,7 @@ class Row:
         "optional",
         "options",
         "pack_results",
+        "plain_kernel",
         "positional",
         "prepare",
         "primitive",
@@ -219,8 +223,12 @@ class Row:
         self.required = tuple([k for k, v in enumerate(layout.defaults) if v is REQUIRED])
         self.doc = getattr(reference, "__doc__", None) or ""
         self.module = reference.__module__
-        kernel, with_residual = profiled(layout.name, kernel), profiled(layout.name, with_residual)
-        self.reference, self.kernel, self.with_residual = reference, kernel, with_residual
+        self.reference, self.plain_kernel = reference, kernel
+        self.kernel = profiled(layout.name, kernel)
+        self.with_residual = profiled(layout.name, with_residual)
+        # Code for half precision, if installed: makes a kernel for halves too of one without.
+        self.for_halves: dict[Any, Any] | None = None
+        self.around: Callable[[Any], Any] | None = None  # wraps the kernel, as counters do
         # Variants of kernels that leave a residual, by kernel.
         self.with_residuals: dict[Any, Any] = {kernel: with_residual}
         # Called with the new kernel by ``use``; fast paths hold the kernel in a closure.
@@ -277,12 +285,31 @@ class Row:
             return self.kernel(t, *options)
         return self.call(t, **dict(zip(self.options, options, strict=True)))
 
-    def use(self, kernel: Callable[..., Any]) -> None:
-        """Set the kernel of this row."""
-        self.kernel = profiled(self.name, kernel)
-        self.with_residual = profiled(self.name, self.with_residuals.get(kernel))
+    def use(self, kernel: Callable[..., Any], around: Callable[[Any], Any] | None = None) -> None:
+        """Set the kernel of this row, and what wraps it, such as a counter of its calls."""
+        kernel = getattr(kernel, "without_halves", kernel)
+        self.plain_kernel, self.around = kernel, around
+        with_residual = None if around else self.with_residuals.get(kernel)
+        if self.for_halves is not None:
+            default = self.for_halves.get(kernel)  # one object, as tests compare by identity
+            kernel = default or half_kernel(self, kernel)
+            with_residual = with_residual and half_with_residual(self, with_residual)
+        self.kernel = profiled(self.name, around(kernel) if around else kernel)
+        self.with_residual = profiled(self.name, with_residual)
         for tell in self.kernel_listeners:
             tell(self.kernel)
+
+    def handle_halves(self) -> None:
+        """Let kernels and rules compute halves by way of float32, see ``half_kernels``."""
+        if self.for_halves is not None:
+            return
+        self.infer = half_infer(self, self.infer)
+        same = self.array_pullbacks is self.pullbacks
+        self.pullbacks = half_rules(self, self.pullbacks)
+        self.array_pullbacks = self.pullbacks if same else half_rules(self, self.array_pullbacks)
+        self.pushforwards = half_rules(self, self.pushforwards)
+        self.for_halves = {self.plain_kernel: half_kernel(self, self.plain_kernel)}
+        self.use(self.plain_kernel, self.around)
 
     # -------------------------------------------------------------- calling
 

@@ -11,7 +11,7 @@ import numpy as np
 from odyssey.checks import STUMBLES, format_value
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
-from odyssey.spec import Shape, Spec
+from odyssey.spec import Shape, Spec, is_bfloat16
 from odyssey.table.signature import Layout
 
 __all__ = [
@@ -85,7 +85,7 @@ def floating_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     >>> [floating_dtype(np.dtype(kind)) for kind in ("int8", "int64", "complex64")]
     [dtype('float16'), dtype('float64'), dtype('complex64')]
     """
-    return np.result_type(dtype, np.float16)
+    return dtype if is_bfloat16(dtype) else np.result_type(dtype, np.float16)
 
 
 def result_dtype_of(function: Callable[..., Any]) -> Callable[[np.dtype[Any]], np.dtype[Any]]:

@@ -18,6 +18,7 @@ from odyssey.devices.array_locks import is_locked, lock_holders
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import commit
 from odyssey.devices.copy_on_write import SNAPSHOT_SIZE, ParameterMemory
+from odyssey.devices.half_dtypes import can_cast
 from odyssey.devices.ownership import may_alias, read_only_view
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, MutationError, ShapeError
@@ -162,7 +163,7 @@ class Memory:
     def write(self, leaf: Value, value: Any) -> None:
         """Copy ``value`` into the leaf's array, if dtype, shape and locks allow it."""
         array = as_array("assign", "the value", value)
-        if not np.can_cast(array.dtype, leaf._array.dtype, "same_kind"):
+        if not can_cast(array.dtype, leaf._array.dtype):
             raise DTypeError(f"assign: {array.dtype} does not cast to {leaf.dtype} of {leaf!r}")
         array = np.asarray(array, leaf.dtype)  # may overflow, so before any change
         with write_lock():

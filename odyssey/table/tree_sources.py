@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.table.value import Value, is_constant
 from odyssey.tree import below_objects
 from odyssey.tree_objects import LEAF_TYPES, is_array
@@ -43,10 +44,10 @@ def fixed_leaves(tree: Any, flat: Sequence[Any], variables: bool = False) -> fro
 
 def _has_gradient(leaf: Any, variables: bool) -> bool:
     if isinstance(leaf, Value):
-        return leaf.dtype.kind in "fc" and not is_constant(leaf)
+        return is_inexact(leaf.dtype) and not is_constant(leaf)
     if variables or not is_array(leaf):
         return False
-    return leaf.dtype.kind in "fc"
+    return is_inexact(leaf.dtype)
 
 
 def __dir__() -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from odyssey.checks import format_value
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import result_type
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.table.numpy_signatures import call_with_numpy_signature
 from odyssey.table.row import Row
@@ -127,7 +128,7 @@ def _numbers_to_arrays(name: str, parts: list[Any]) -> list[Any]:
     known = (*NUMBERS, Value, Traced)
     parts = [p if isinstance(p, known) else as_array(name, "an operand", p) for p in parts]
     kinds = [part if type(part) in NUMBERS else part.dtype for part in parts]
-    dtype = np.result_type(*kinds) if any(type(kind) not in NUMBERS for kind in kinds) else None
+    dtype = result_type(*kinds) if any(type(kind) not in NUMBERS for kind in kinds) else None
     try:
         return [np.array(p, dtype) if type(p) in NUMBERS else p for p in parts]
     except OverflowError as error:

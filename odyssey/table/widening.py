@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.spec import Spec
 from odyssey.table.row import Row
 
@@ -15,12 +16,12 @@ __all__ = ["describe_widening", "is_narrow", "is_wide"]
 
 def is_wide(dtype: np.dtype[Any]) -> bool:
     """Return whether real parts of ``dtype`` are floats of 64 bits or more."""
-    return dtype.kind in "fc" and dtype.itemsize >= (16 if dtype.kind == "c" else 8)
+    return is_inexact(dtype) and dtype.itemsize >= (16 if dtype.kind == "c" else 8)
 
 
 def is_narrow(dtype: np.dtype[Any]) -> bool:
     """Return whether ``dtype`` is a float or complex one below 64 bits."""
-    return dtype.kind in "fc" and not is_wide(dtype)
+    return is_inexact(dtype) and not is_wide(dtype)
 
 
 def describe_widening(row: Row, operands: Sequence[Spec | None], out: Spec) -> str | None:

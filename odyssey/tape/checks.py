@@ -20,6 +20,7 @@ import numpy as np
 
 from odyssey.checks import user_line, user_stacklevel
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.errors import MutationError, NonFiniteError, WideningWarning
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import spec_of
@@ -39,7 +40,7 @@ def _checksum(array: Any) -> tuple[bool, int]:
 
 
 def _all_finite(array: Any) -> bool:
-    return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
+    return not is_inexact(array.dtype) or bool(np.isfinite(array).all())
 
 
 def _is_finite(operand: Any) -> bool:

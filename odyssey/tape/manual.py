@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.checks import STUMBLES, describe_type, format_value
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.errors import DTypeError, ShapeError, TapeError, UnknownOpError
 from odyssey.floating_point_errors import isolate_errstate
 from odyssey.spec import Spec, spec_of
@@ -85,7 +86,7 @@ def record_node(tape: TapeBase, op: Any, inputs: Any, output: Any, saved: dict[s
     _append_nodes(r, row, [id for id, _ in made], tuple(ids), kept, specs, outs)
     r.pinned_constants.update(given_ids - set(ids))
     for result in results:
-        if result is not None and result._array.dtype.kind in "fc":
+        if result is not None and is_inexact(result._array.dtype):
             # Later nodes save results without a copy, but this array is owned by others.
             result._array = r.keep_array(result._array)
             move_to(result, r)
@@ -120,7 +121,7 @@ def _append_nodes(
     call, multi_output_spec = r.new_id(), MultiOutputSpec(tuple(outs))
     r.add_node((row, call, ids, kept, (*specs, multi_output_spec)), None)
     for part, id, spec in zip(row.result_rows, made, outs, strict=True):
-        if spec.dtype.kind in "fc":
+        if is_inexact(spec.dtype):
             r.add_node((part, id, (call,), (), (multi_output_spec, spec)), None)
             r.manual[id] = r.new_id()
 

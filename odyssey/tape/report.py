@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from odyssey.checks import format_value
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.devices.ownership import owner_of
 from odyssey.errors import DTypeError
 from odyssey.spec import Spec
@@ -115,7 +116,7 @@ def explain_dependence(tape: TapeBase, output: Variable, source: Variable) -> st
             path.append(next(i for i in inputs if i in reached))
         steps = [by_output[i][0].name for i in reversed(path[:-1])]
         return " -> ".join([source_name, *steps, output_name])
-    if output._spec.dtype.kind not in "fc":
+    if not is_inexact(output._spec.dtype):
         return f"{output_name}: {output._spec.dtype} numbers carry no gradient"
     cuts = dict(r.cut_reasons)
     if output._info is not None and output._info.note is not None:

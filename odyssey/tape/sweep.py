@@ -14,6 +14,7 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Any, Protocol
 
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.errors import NotDifferentiableError
 from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.ops.structure.unbroadcast import broadcast_tangent, unbroadcast
@@ -341,7 +342,7 @@ def _result_ids_of(
     """
     ids: list[int | None] = []
     for j, (result_row, spec) in enumerate(zip(row.result_rows, specs[-1].parts, strict=True)):
-        if kept[len(row.arrays) + j] is None or spec.dtype.kind not in "fc":
+        if kept[len(row.arrays) + j] is None or not is_inexact(spec.dtype):
             ids.append(None)
             continue
         id = known.get((call, result_row.name))

@@ -14,6 +14,7 @@ import numpy as np
 
 from odyssey.checks import STUMBLES, check_callable, describe_type, format_value
 from odyssey.devices.arrays import ARRAYS, as_array
+from odyssey.devices.half_dtypes import is_inexact, is_number_dtype
 from odyssey.devices.ownership import owns_memory
 from odyssey.errors import DTypeError, IndependentWarning, ShapeError
 from odyssey.table.scope import recording_now
@@ -183,7 +184,7 @@ class WatchedArguments:
         if not isinstance(leaf, (Variable, Symbol)):
             leaf = as_array(who, path, leaf)
         dtype = leaf.dtype
-        if dtype.kind not in "fc":
+        if not is_inexact(dtype):
             raise DTypeError(
                 f"{who}: {path} is {came} of {dtype}, which has no gradient; pass "
                 "floats, or leave it out of what is differentiated"
@@ -373,7 +374,7 @@ def zeros_like(value: Any) -> Any:
     if isinstance(value, (Variable, Symbol)):
         return np.zeros(value.shape, value.dtype)
     array = np.asarray(value)
-    return np.zeros(array.shape, array.dtype) if array.dtype.kind in "biufc" else None
+    return np.zeros(array.shape, array.dtype) if is_number_dtype(array.dtype) else None
 
 
 def copy_metadata(fn: Callable[..., Any], wrapper: Callable[..., Any], prefix: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import ARRAYS
+from odyssey.devices.half_dtypes import finfo, is_bfloat16, is_floating, is_number_dtype
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.spec import Array, Spec
 from odyssey.table.value import Symbol
@@ -44,6 +45,8 @@ def fingerprint(data: Any) -> Fingerprint:
     if isinstance(data, Symbol):
         return None
     flat = np.asarray(data).reshape(-1)
+    if is_bfloat16(flat.dtype):
+        flat = flat.astype(np.float32)
     if not flat.size:
         return None
     length = min(flat.size // _MIN_PIECES + 1, _MAX_PIECE_LENGTH)
@@ -136,7 +139,7 @@ class _SampleCollector:
         """Collect a number or array; hash a plain value, and the type of any other."""
         if isinstance(value, ARRAYS):
             flat = value.ravel("K")
-            if flat.size and value.dtype.kind in "biufc":
+            if flat.size and is_number_dtype(value.dtype):
                 part = flat[:: flat.size // _SAMPLE_SIZE] if flat.size > _SAMPLE_SIZE else flat
                 self.pieces.append(part.real if value.dtype.kind == "c" else part)
                 if value.dtype.kind == "c":
@@ -190,9 +193,9 @@ def _positive_weights() -> Array:
 
 @cache
 def _relative_slack(dtype: np.dtype[Any]) -> float:
-    if dtype.kind != "f":
+    if not is_floating(dtype):
         return 0.0
-    return min(0.05, 16 * math.sqrt(np.finfo(dtype).eps))
+    return min(0.05, 16 * math.sqrt(finfo(dtype).eps))
 
 
 def matches_nodes_fingerprint(old: NodesFingerprint | None, new: NodesFingerprint | None) -> bool:

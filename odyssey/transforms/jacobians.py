@@ -10,6 +10,7 @@ import numpy as np
 
 from odyssey.checks import STUMBLES, check_flag, check_int, format_value
 from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.devices.half_dtypes import is_floating
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.joining import concatenate, stack
 from odyssey.ops.structure.shape import moveaxis, reshape
@@ -161,7 +162,7 @@ def _check_real(who: str, path: str, leaf: Any) -> None:
         raise DTypeError(
             f"{who}: {path} is {format_value(leaf)}, which is not an array: {error}"
         ) from error
-    if dtype.kind != "f" and type(leaf) is not int:
+    if not is_floating(dtype) and type(leaf) is not int:
         raise DTypeError(
             f"{who}: {path} is of {dtype}; it must be real floating numbers; for complex ones use "
             "vjp and jvp, and for others return them as aux"

@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.checks import check_callable, check_flag, describe_type
 from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.table.scope import recording_now
 from odyssey.table.store import store
@@ -128,7 +129,7 @@ def differentiate(
 def _check_scalar(who: str, out: Any) -> None:
     if type(out) in NUMBERS:
         return
-    if type(out) is Variable and out._spec.shape == () and out._spec.dtype.kind in "fc":
+    if type(out) is Variable and out._spec.shape == () and is_inexact(out._spec.dtype):
         return
     if not isinstance(out, (Variable, Symbol, *ARRAY_LIKE)):
         raise DTypeError(
@@ -140,7 +141,7 @@ def _check_scalar(who: str, out: Any) -> None:
             f"{who}: the function must return one number; its result has shape {out.shape}; "
             "reduce it, or use jacobian or vjp"
         )
-    if out.dtype.kind not in "fc":
+    if not is_inexact(out.dtype):
         raise DTypeError(f"{who}: the result is of {out.dtype}, which has no gradient")
 
 

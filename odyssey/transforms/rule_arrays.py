@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, is_array_like, refuse_non_array
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.devices.ownership import copy_if_shared, is_referenced_elsewhere, read_only_view
 from odyssey.table.store import operand_of
 from odyssey.table.value import Symbol
@@ -66,7 +67,7 @@ def exclusive_leaves(trees: Any, given: list[Any]) -> list[Any]:
 
 def is_floating(leaf: Any) -> bool:
     """True if a leaf is an array that may have a gradient."""
-    return isinstance(leaf, (*ARRAY_LIKE, Symbol)) and leaf.dtype.kind in "fc"
+    return isinstance(leaf, (*ARRAY_LIKE, Symbol)) and is_inexact(leaf.dtype)
 
 
 def read_only(g: Any) -> Any:

@@ -17,6 +17,7 @@ from odyssey.devices.arrays import (
     has_own_arithmetic,
     refuse_non_array,
 )
+from odyssey.devices.half_dtypes import can_cast, named_dtype
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops.structure import shape
 from odyssey.spec import Spec
@@ -327,12 +328,12 @@ def _with_dtype(row: Row, inputs: Any, dtype: Any) -> Any:
     if not any(row.vjp.values()):
         raise DTypeError(f"np.{row.name} with dtype= has no meaning on Variables; cast the result")
     try:
-        dtype = np.dtype(dtype)
+        dtype = np.dtype(named_dtype(dtype))
     except STUMBLES as error:
         raise DTypeError(f"np.{row.name}: dtype={format_value(dtype)}: {error}") from None
     operands = [v if hasattr(v, "dtype") else as_array(row.name, "an operand", v) for v in inputs]
     for operand in operands:
-        if not np.can_cast(operand.dtype, dtype, "same_kind"):
+        if not can_cast(operand.dtype, dtype):
             raise DTypeError(
                 f"np.{row.name}: {operand.dtype} does not cast to dtype={dtype}; "
                 "use astype, which may lose more"

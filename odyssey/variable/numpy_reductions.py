@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.checks import STUMBLES, describe_type, format_value
 from odyssey.devices.arrays import ARRAYS, as_array
+from odyssey.devices.half_dtypes import is_half, is_inexact
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise import arithmetic, choice, complex_numbers
 from odyssey.ops.reductions import reduce
@@ -58,12 +59,12 @@ def reduce_as_numpy(who: str, func: Any, op: Callable[..., Any], given: dict[str
         mask = _mask_of(who, mask, x)
     if func in (np.var, np.std) and (mask is not None or "mean" in given):
         return _masked_moment(who, func, x, True if mask is None else mask, **given)
-    if x.dtype == np.float16 and func is np.mean and mask is not None:
+    if is_half(x.dtype) and func is np.mean and mask is not None:
         # As np.mean does, in single: sums of halves stop growing at 2048.
-        x = reduce_as_numpy(
+        found = reduce_as_numpy(
             who, func, op, {**given, "a": shape.astype(x, np.float32), "where": mask}
         )
-        return shape.astype(x, np.float16)
+        return shape.astype(found, x.dtype)
     count = None
     if mask is not None:
         neutral = left_out
@@ -127,7 +128,7 @@ def _cast_initial(who: str, initial: Any, dtype: np.dtype[Any]) -> Any:
                 f"{who}: initial={format_value(initial)} is complex in a reduction of {dtype}"
             )
         return initial if initial.dtype == dtype else shape.astype(initial, dtype)
-    if dtype.kind in "fc" and (type(initial) in (int, float) or isinstance(initial, Weak)):
+    if is_inexact(dtype) and (type(initial) in (int, float) or isinstance(initial, Weak)):
         return initial  # it takes on the dtype of the fold
     if np.ndim(initial):
         raise _not_a_scalar(who, initial)

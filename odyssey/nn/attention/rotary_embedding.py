@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_number
+from odyssey.devices.half_dtypes import is_floating
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.trigonometry import cos, sin
@@ -45,7 +46,7 @@ def _pair_frequencies(dim: int, base: float) -> Array:
 
 
 def _rope_decomposition(x: Any, positions: Any, base: float) -> Any:
-    x = x if x.dtype.kind == "f" else astype(x, floating_dtype(x.dtype))
+    x = x if is_floating(x.dtype) else astype(x, floating_dtype(x.dtype))
     half = x.shape[-1] // 2
     # In double precision: angles are large, and only their remainder modulo a turn matters.
     positions = positions if hasattr(positions, "dtype") else np.asarray(positions)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.checks import check_choice, check_number
+from odyssey.devices.half_dtypes import is_floating
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.linalg.matrix_products import matmul
 from odyssey.nn.shared import SharedPullback
@@ -49,7 +50,7 @@ def score_scale(q: Any, scale: float | None) -> float:
 
 
 def _as_real(x: Any) -> Any:
-    return x if x.dtype.kind == "f" else astype(x, floating_dtype(x.dtype))
+    return x if is_floating(x.dtype) else astype(x, floating_dtype(x.dtype))
 
 
 def repeat_heads(x: Any, q: Any) -> Any:
@@ -528,7 +529,7 @@ def _infer_attention(
     dtype = np.result_type(*(floating_dtype(x.dtype) for x in (q, k, v)))
     if mask is not None:
         lead = _masked_leading_shape((*lead, shapes[0][-2], shapes[1][-2]), mask)
-        if mask_dtype(mask).kind == "f":
+        if is_floating(mask_dtype(mask)):
             dtype = np.result_type(dtype, mask_dtype(mask))
     return Spec((*lead, shapes[0][-2], shapes[2][-1]), dtype)
 

@@ -9,6 +9,7 @@ import numpy as np
 from odyssey.checks import check_number, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
+from odyssey.devices.half_dtypes import is_floating, result_type
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, SettingError, ShapeError, TapeError
 from odyssey.nn.normalization.channels import (
@@ -45,7 +46,7 @@ def _check_running(who: str, running: Any, name: str, training: bool) -> Any:
                 f"{who}: {name} is {running!r}, which has a gradient; running statistics are "
                 "constants, pass Variable(array)"
             )
-        if training and running.dtype.kind != "f":
+        if training and not is_floating(running.dtype):
             raise DTypeError(
                 f"{who}: {name} is of {running.dtype}, which cannot hold a mean; pass floats"
             )
@@ -175,8 +176,8 @@ def batch_norm(
 
 
 def _normalize_by_running(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> Any:
-    dtype = np.result_type(*[floating_dtype(v.dtype) for v in (x, weight, bias) if v is not None])
-    wider = np.result_type(dtype, np.float32)
+    dtype = result_type(*[floating_dtype(v.dtype) for v in (x, weight, bias) if v is not None])
+    wider = result_type(dtype, np.float32)
 
     def channel(v: Any) -> Any:
         v = v if v.dtype == wider else astype(v, wider)

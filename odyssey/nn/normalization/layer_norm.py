@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_number
+from odyssey.devices.half_dtypes import has_half, is_floating, is_half
 from odyssey.errors import DeviceError, DTypeError, OdysseyError, SettingError, ShapeError
 from odyssey.kernels.sizes import SIZES
 from odyssey.ops.elementwise.arithmetic import add, div, mul, square, sub
@@ -46,7 +47,7 @@ def normalized_count(x: Any, axis: Any) -> int:
 
 def at_least_float32(x: Any) -> Any:
     """Return ``x`` in a precision that can hold squares: half as single."""
-    return astype(x, np.float32) if getattr(x, "dtype", None) == np.float16 else x
+    return astype(x, np.float32) if has_half(x) else x
 
 
 # In a residual of the loops, instead of the standardized array.
@@ -236,7 +237,7 @@ def norm_vjp_arrays(g: Any, x: Any, inverse: Any, mean: Any, weight: Any, axis: 
 
 
 def _array_at_least_float32(v: Any) -> Any:
-    return v.astype(np.float32) if v.dtype == np.float16 else v
+    return v.astype(np.float32) if is_half(v.dtype) else v
 
 
 def standardized_vjp(
@@ -382,7 +383,7 @@ def _check_moments(who: str, cotangent: Any, x: Any, axis: Any, **moments: Any) 
             f"{who}: cotangent {cotangent.shape} for x {x.shape}; they must be of one shape"
         )
     for v in (cotangent, x, *moments.values()):
-        if v is not None and v.dtype.kind != "f":
+        if v is not None and not is_floating(v.dtype):
             raise DTypeError(f"{who}: {v.dtype} numbers came; pass real floating ones")
 
 
@@ -605,7 +606,7 @@ def _rms_norm(x: Any, weight: Any, axis: Any, eps: float) -> tuple[Array, tuple[
     if weight is not None:
         check_broadcast("rms_norm", "weight", x.shape, np.shape(weight))
         dtype = np.result_type(dtype, real_floating(weight))
-    x = x.astype(np.float32) if x.dtype == np.float16 else x
+    x = x.astype(np.float32) if is_half(x.dtype) else x
     unit, inverse, _ = rms_scaled(x, axes, eps)
     out = unit if weight is None else unit * weight
     return _cast_result(dtype, out, unit), (
@@ -749,7 +750,7 @@ def _x_vjp_from_residual(residual: Any, g: Any, x: Any, weight: Any, axis: Any) 
         return norm_vjp_loops(g, x, inverse, mean, weight, axis)
     if unit is None or unit is FROM_LOOPS:
         return norm_pullback(g, x, inverse, mean, weight, axis=axis)
-    g = g.astype(unit.dtype) if g.dtype == np.float16 else g
+    g = g.astype(unit.dtype) if is_half(g.dtype) else g
     g = g if weight is None else g * weight
     return standardized_vjp(
         g, unit, inverse, normalize_axes("axis", axis, x.ndim), mean is not None
@@ -788,7 +789,7 @@ def _layer_norm(
                 check_broadcast("layer_norm", name, x.shape, v.shape)
             if v.dtype != dtype:
                 dtype = np.result_type(dtype, real_floating(v))
-    x = x.astype(np.float32) if x.dtype == np.float16 else x
+    x = x.astype(np.float32) if is_half(x.dtype) else x
     axes = normalize_axes("layer_norm", axis, x.ndim)
     unit, inverse, mean = standardized(x, axes, eps)
     out = unit if weight is None else unit * weight

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_int, check_number
+from odyssey.devices.half_dtypes import is_half
 from odyssey.errors import SettingError, ShapeError
 from odyssey.nn.pooling.average_pooling import avg_pool1d
 from odyssey.nn.shared import as_operand
@@ -60,7 +61,7 @@ def local_response_norm(
     ndim = len(shape_of(x))
     if ndim < 2:
         raise ShapeError(f"{who}: x has shape {shape_of(x)}; wanted is (samples, channels, ...)")
-    if x.dtype == np.float16:  # whose squares end at 65,504
+    if is_half(x.dtype):  # whose squares end at 65,504
         wide = astype(x, np.float32)
         return astype(local_response_norm(wide, size=size, alpha=alpha, beta=beta, k=k), x.dtype)
     squares = moveaxis(square(x), 1, -1)

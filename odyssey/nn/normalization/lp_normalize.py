@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_number
+from odyssey.devices.half_dtypes import is_half
 from odyssey.errors import DTypeError, SettingError
 from odyssey.nn.distances import p_norm
 from odyssey.nn.shared import as_operand
@@ -56,10 +57,10 @@ def normalize(x: Any, *, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> A
     eps = check_number("normalize", "eps", eps, "[0, inf)")
     p = check_number("normalize", "p", p, "[1, inf]")
     (k,) = normalize_axes("normalize", axis, len(shape_of(x)))
-    if x.dtype == np.float16:
+    if is_half(x.dtype):
         single = astype(x, np.float32)
         found = normalize(single, p=p, axis=axis, eps=eps)
-        return astype(found, np.float16)
+        return astype(found, x.dtype)
     x = astype(x, np.float64) if x.dtype.kind in "biu" else x
     return div(x, maximum(p_norm(x, p, k, flat=True), eps))
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_number
+from odyssey.devices.half_dtypes import has_half
 from odyssey.errors import SettingError
 from odyssey.nn.pooling.average_pooling import avg_pool1d, avg_pool2d, avg_pool3d
 from odyssey.nn.pooling.window_plan import window_options
@@ -25,10 +26,10 @@ def _lp_pool(who: str, x: Any, p: Any, window: Any, stride: Any, dims: int) -> A
     p = check_number(who, "p", p, "(0, inf)")
     sizes, steps, *_ = window_options(who, dims, window, stride, 0)
     pooled = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1]
-    if getattr(x, "dtype", None) == np.float16:  # whose powers end at 65,504
+    if has_half(x):  # whose powers end at 65,504
         single = astype(x, np.float32)
         found = _lp_pool(who, single, p, window, stride, dims)
-        return astype(found, np.float16)
+        return astype(found, x.dtype)
     mean = pooled(power(x, p), window=sizes, stride=steps)
     total = mul(mean, float(math.prod(sizes)))
     nothing = equal(total, 0)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_flag
+from odyssey.devices.half_dtypes import result_type
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.kernels.sizes import SIZES
 from odyssey.nn.pooling.window_plan import (
@@ -90,7 +91,7 @@ def spread_to_maxima(g: Any, x: Any, *options: Any, peak: Any = None) -> Array:
     """
     plan = plan_windows("max_pool_pullback", x, *options)
     if g.dtype != x.dtype:
-        g = g.astype(np.result_type(g, x))
+        g = g.astype(result_type(g, x))
     if peak is None:
         peak = _window_maxima(x, plan)
     if g.shape != peak.shape:
@@ -117,7 +118,7 @@ def mean_at_maxima(t: Any, x: Any, *options: Any) -> Array:
     plan = plan_windows("max_pool_pushforward", x, *options)
     peak = _window_maxima(x, plan)
     found, count = _maxima_masks(x, peak, plan)
-    out = np.zeros(peak.shape, np.result_type(t, x))
+    out = np.zeros(peak.shape, result_type(t, x))
     for (windows, elements), hits in zip(plan.keys, found, strict=True):
         part = out[windows]
         np.add(part, t[elements], out=part, where=hits)
@@ -196,7 +197,7 @@ def _gathered_masks(x: Any, plan: WindowPlan, dtype: Any) -> tuple[Any, Any, Arr
 
 def _pullback_decomposition(cotangent: Any, x: Any, *options: Any) -> Any:
     plan = plan_windows("max_pool", x, *options)
-    dtype = np.result_type(cotangent.dtype, x.dtype)
+    dtype = result_type(cotangent.dtype, x.dtype)
     parts = _slices(x, plan)
     if parts is not None and plan.disjoint:
         found, count = _slice_masks(parts, dtype)
@@ -214,7 +215,7 @@ def _pullback_decomposition(cotangent: Any, x: Any, *options: Any) -> Any:
 
 def _pushforward_decomposition(t: Any, x: Any, *options: Any) -> Any:
     plan = plan_windows("max_pool", x, *options)
-    dtype = np.result_type(t.dtype, x.dtype)
+    dtype = result_type(t.dtype, x.dtype)
     parts, moved = _slices(x, plan), _slices(t, plan)
     if parts is not None and moved is not None:
         found, count = _slice_masks(parts, dtype)
@@ -266,7 +267,7 @@ def _infer_pullback(cotangent: Spec, x: Spec, *options: Any) -> Spec:
             f"max_pool_pullback: the cotangent has shape {cotangent.shape}; "
             f"the windows of x {x.shape} give {wanted}"
         )
-    return Spec(x.shape, np.result_type(cotangent.dtype, x.dtype))
+    return Spec(x.shape, result_type(cotangent.dtype, x.dtype))
 
 
 def _infer_pushforward(t: Spec, x: Spec, *options: Any) -> Spec:
@@ -275,7 +276,7 @@ def _infer_pushforward(t: Spec, x: Spec, *options: Any) -> Spec:
         raise ShapeError(
             f"max_pool_pushforward: t has shape {t.shape}; wanted is that of x, {x.shape}"
         )
-    return Spec(shape, np.result_type(t.dtype, x.dtype))
+    return Spec(shape, result_type(t.dtype, x.dtype))
 
 
 def _batch_pair(

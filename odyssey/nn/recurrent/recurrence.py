@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.checks import check_choice
+from odyssey.devices.half_dtypes import is_floating
 from odyssey.errors import SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.nn.activations.piecewise import relu
@@ -363,7 +364,7 @@ def _step_decomposition(x: Any, u: Any, state: list[Any], cell: str) -> list[Any
 
 
 def _as_real(x: Any) -> Any:
-    return x if x is None or x.dtype.kind == "f" else astype(x, floating_dtype(x.dtype))
+    return x if x is None or is_floating(x.dtype) else astype(x, floating_dtype(x.dtype))
 
 
 def _states_decomposition(x: Any, state: Any, w: Any, b: Any, /, cell: str) -> Any:

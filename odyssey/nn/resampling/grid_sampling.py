@@ -13,6 +13,7 @@ import numpy as np
 
 from odyssey.checks import check_choice, check_flag, check_int, format_value
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import is_floating
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.linalg.matrix_products import matmul
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
@@ -110,7 +111,7 @@ def _check_grid(x: Any, grid: Any, mode: str, padding_mode: str) -> None:
             f"grid_sample: x has shape {shape}; an array without elements cannot be sampled"
         )
     for name, array in (("x", x), ("grid", grid)):
-        if array.dtype.kind != "f":
+        if not is_floating(array.dtype):
             raise DTypeError(f"grid_sample: {name} of {array.dtype}; pass real floating numbers")
     check_choice("grid_sample", "mode", mode, _MODES)
     check_choice("grid_sample", "padding_mode", padding_mode, _PADDINGS)
@@ -281,7 +282,7 @@ def affine_grid(theta: Any, size: Any, *, align_corners: bool = False) -> Any:
             f"affine_grid: theta has shape {shape_of(theta)}; for size={format_value(size)} wanted "
             f"is {(samples, dims, dims + 1)}"
         )
-    if theta.dtype.kind != "f":
+    if not is_floating(theta.dtype):
         raise DTypeError(f"affine_grid: theta of {theta.dtype}; pass real floating numbers")
     spots = np.meshgrid(*[_axis_positions(n, align_corners) for n in lengths], indexing="ij")
     base = np.stack([*reversed(spots), np.ones(lengths)], -1).astype(theta.dtype)

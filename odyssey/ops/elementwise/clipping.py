@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey.checks import format_value
 from odyssey.devices.arrays import as_array, refuse_non_array, to_native_order
+from odyssey.devices.half_dtypes import is_floating, is_number_dtype
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.choice import (
@@ -43,7 +44,7 @@ def _static_bound(name: str, bound: Any) -> Any:
         return bound
     refuse_non_array("clip", name, bound)
     array = to_native_order(np.array(bound))
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind == "c" or not is_number_dtype(array.dtype):
         raise DTypeError(
             f"clip: {name} is {format_value(bound)}; pass a real number, or an array of them"
         )
@@ -82,7 +83,7 @@ def _canonical_bounds(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> t
         limits = np.iinfo(x.dtype)
         a_min = None if type(a_min) is int and a_min <= limits.min else a_min
         a_max = None if type(a_max) is int and a_max >= limits.max else a_max
-    integral = x.dtype.kind != "f"
+    integral = not is_floating(x.dtype)
     bounds = (b if integral or type(b) is not int else float(b) for b in (a_min, a_max))
     return (*bounds, None, None)
 
@@ -167,7 +168,7 @@ def _clip_side(beyond: Any, within: Any, x: Any, bound: Any, tape: Any) -> Any:
     bound = bound if dtype == x.dtype else astype(bound, x.dtype, tape=tape)
     # Where the comparison is NaN the result is NaN without a gradient, as with static bounds.
     ordered = x
-    if x.dtype.kind == "f":
+    if is_floating(x.dtype):
         ordered = where(within(x, bound, tape=tape), x, np.nan, tape=tape)
     return where(beyond(x, bound, tape=tape), bound, ordered, tape=tape)
 

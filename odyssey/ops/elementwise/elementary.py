@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.half_dtypes import is_floating
 from odyssey.errors import DTypeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels import T, select
@@ -337,7 +338,7 @@ def _lower_reciprocal(build: Any, x: Any) -> Any:
     if x.dtype.kind == "c":  # an integer 1 / 0 differs from the floating one
         return NotImplemented
     # For integers NumPy divides in floating point and truncates the quotient, at 0 too.
-    dtype = x.dtype if x.dtype.kind == "f" else np.float64
+    dtype = x.dtype if is_floating(x.dtype) else np.float64
     return build.elementwise(lambda x: T(1) / x, x, dtype=dtype)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.half_dtypes import finfo
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, mul
@@ -49,7 +50,7 @@ def _decompose_nan_to_num(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any
         return add(along, mul(1j, up))
     if x.dtype.kind != "f":
         return x
-    limits = np.finfo(x.dtype)
+    limits = finfo(x.dtype)
     x = where(equal(x, np.inf), float(limits.max) if posinf is None else posinf, x)
     x = where(equal(x, -np.inf), float(limits.min) if neginf is None else neginf, x)
     return where(isnan(x), nan, x)

@@ -89,7 +89,7 @@ def random_uniform(
         shape: Shape of the result, an int or a tuple of ints.
         low: Lower end, included; broadcasts to ``shape``; a Variable has a gradient.
         high: Upper end, excluded, likewise.
-        dtype: float16, float32 or float64.
+        dtype: float16, bfloat16, float32 or float64.
         rng: The ``od.Generator`` to draw from; by default that of the process, which has a random
             seed from the system.
 
@@ -143,7 +143,7 @@ def random_normal(
         shape: Shape of the result, an int or a tuple of ints.
         mean: The mean; broadcasts to ``shape``; a Variable has a gradient.
         std: The standard deviation, not negative, likewise.
-        dtype: float16, float32 or float64.
+        dtype: float16, bfloat16, float32 or float64.
         rng: The ``od.Generator`` to draw from; by default that of the process, which has a random
             seed from the system.
 
@@ -343,7 +343,7 @@ def random_exponential(
     Args:
         shape: Shape of the result, an int or a tuple of ints.
         scale: The mean, not negative; broadcasts to ``shape``; a Variable has a gradient.
-        dtype: float16, float32 or float64; numbers are drawn in float64.
+        dtype: float16, bfloat16, float32 or float64; numbers are drawn in float64.
         rng: The ``od.Generator`` to draw from; by default that of the process.
 
     >>> import odyssey as od
@@ -393,7 +393,7 @@ def random_gamma(
             ``shape``. It has no gradient: NotDifferentiableError.
         scale: Factor of the numbers, not negative; likewise; a Variable has a gradient. The mean is
             ``concentration * scale``.
-        dtype: float16, float32 or float64; numbers are drawn in float64.
+        dtype: float16, bfloat16, float32 or float64; numbers are drawn in float64.
         rng: The ``od.Generator`` to draw from; by default that of the process.
 
     >>> import odyssey as od

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.half_dtypes import finfo
 from odyssey.kernels import T
 from odyssey.ops.random.generator import DRAWS
 from odyssey.spec import Shape
@@ -91,7 +92,7 @@ def lower_integers(
 def lower_uniform(build: Any, state: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
     """Lower ``philox_uniform``, for a state that is known at run time."""
     bits = _random_bits(build, state, shape)
-    digits = np.finfo(dtype).nmant + 1
+    digits = finfo(dtype).nmant + 1
     # They fit signed integers, which one instruction converts.
     cut = build.elementwise(lambda x, y: x // y, bits, np.uint64(1 << 64 - digits), dtype=np.uint64)
     found = build.cast(build.cast(cut, np.int64), dtype)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_int, check_number, format_value
+from odyssey.devices.half_dtypes import finfo, is_bfloat16, named_dtype
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.ops.elementwise.arithmetic import mul, sub
@@ -20,7 +21,7 @@ from odyssey.ops.structure.batching import align, spread
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.shape import astype, reshape
-from odyssey.spec import Array, Shape, Spec
+from odyssey.spec import Array, Shape, Spec, native_form
 from odyssey.table.batch import Batch
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import Sample, reject, sample
@@ -54,14 +55,14 @@ def shape_option(who: str, shape: Any) -> Shape:
 def dtype_option(who: str, dtype: Any) -> np.dtype[Any]:
     """Return the real floating dtype of random numbers."""
     try:
-        found = np.dtype(dtype)
+        found = np.dtype(named_dtype(dtype))
     except TypeError:
         found = None
-    if dtype is None or found is None or found.char not in "efd":
+    if dtype is None or found is None or not (found.char in "efd" or is_bfloat16(found)):
         raise DTypeError(
-            f"{who}: dtype={format_value(dtype)}; choose float16, float32 or float64"
+            f"{who}: dtype={format_value(dtype)}; choose float16, bfloat16, float32 or float64"
         ) from None
-    return found.newbyteorder("=")
+    return native_form(found)
 
 
 def _check_options(who: str) -> Any:
@@ -92,7 +93,7 @@ def _bits_of_each(state: Array, shape: Shape) -> Array:
 
 def uniform_of(state: Array, shape: Shape, dtype: np.dtype[Any]) -> Array:
     """Return uniform numbers in [0, 1): the highest bits, as many as the dtype has digits."""
-    digits = np.finfo(dtype).nmant + 1
+    digits = finfo(dtype).nmant + 1
     bits = _bits_of_each(state, shape)
     bits >>= np.uint64(64 - digits)
     out = bits.astype(dtype)

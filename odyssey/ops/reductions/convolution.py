@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_choice
+from odyssey.devices.half_dtypes import result_type
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.ops.elementwise.arithmetic import mul
@@ -42,7 +43,7 @@ def _as_vector(x: Any) -> Any:
 
 def _convolve(a: Any, v: Any, mode: str, method: str) -> Any:
     a, v = np.asarray(a), np.asarray(v)
-    dtype = np.result_type(a, v)
+    dtype = result_type(a, v)
     if method == "fft" and dtype.kind not in "fc":
         raise DTypeError(
             f"convolve: method='fft' for {dtype}; transforms round: pass floating numbers"
@@ -106,7 +107,7 @@ def _convolve_spec(a: Spec, v: Spec, mode: str, method: str) -> Spec:
             raise ShapeError(
                 f"convolve: {name} has shape {x.shape}; wanted is one axis with an element or more"
             )
-    dtype = np.result_type(a.dtype, v.dtype)
+    dtype = result_type(a.dtype, v.dtype)
     longer, shorter = max(a.size, v.size), min(a.size, v.size)
     lengths = {"full": longer + shorter - 1, "same": longer, "valid": longer - shorter + 1}
     return Spec((lengths[mode],), dtype)

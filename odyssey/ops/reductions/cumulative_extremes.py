@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from odyssey.devices.half_dtypes import is_half
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.kernels.extreme import running_argextreme
@@ -16,7 +17,7 @@ from odyssey.ops.elementwise.choice import equal, logical_or, not_equal, where
 from odyssey.ops.elementwise.elementary import exp
 from odyssey.ops.reductions.cumulative import linear_recurrence
 from odyssey.ops.structure.gathering import take_along_axis
-from odyssey.ops.structure.half_precision import narrow_float16, widen_float16
+from odyssey.ops.structure.half_precision import narrow_half, widen_half
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import as_operand
@@ -197,14 +198,14 @@ def _logcumsumexp(x: Any, axis: int) -> Any:
     normalize_axes("logcumsumexp", axis, x.ndim)
     if x.dtype.kind in "biu":
         x = x.astype(floating_dtype(x.dtype))
-    if x.dtype == np.float16:  # where a large sum no longer grows by one element
+    if is_half(x.dtype):  # where a large sum no longer grows by one element
         return np.logaddexp.accumulate(x.astype(np.float32), axis).astype(np.float16)
     return np.logaddexp.accumulate(x, axis)
 
 
 def _lower_logcumsumexp(build: Any, x: Any, axis: int) -> Any:
     dtype = floating_dtype(x.dtype)
-    single = np.dtype(np.float32) if dtype == np.float16 else dtype
+    single = np.dtype(np.float32) if is_half(dtype) else dtype
     sums = build.scan(_logaddexp_scalar, build.cast(x, single), axis=axis)
     return sums if single == dtype else build.cast(sums, dtype)
 
@@ -236,14 +237,14 @@ def _logcumsumexp_weights(x: Any, out: Any, axis: int) -> tuple[Any, Any]:
 
 
 def _logcumsumexp_vjp(g: Any, x: Any, out: Any, axis: int) -> Any:
-    own, kept = _logcumsumexp_weights(widen_float16(x), widen_float16(out), axis)
-    slope = mul(own, linear_recurrence(widen_float16(g), kept, axis=axis, reverse=True))
-    return narrow_float16(slope, out.dtype)
+    own, kept = _logcumsumexp_weights(widen_half(x), widen_half(out), axis)
+    slope = mul(own, linear_recurrence(widen_half(g), kept, axis=axis, reverse=True))
+    return narrow_half(slope, out.dtype)
 
 
 def _logcumsumexp_jvp(t: Any, x: Any, out: Any, axis: int) -> Any:
-    own, kept = _logcumsumexp_weights(widen_float16(x), widen_float16(out), axis)
-    return narrow_float16(linear_recurrence(mul(t, own), kept, axis=axis), out.dtype)
+    own, kept = _logcumsumexp_weights(widen_half(x), widen_half(out), axis)
+    return narrow_half(linear_recurrence(mul(t, own), kept, axis=axis), out.dtype)
 
 
 def _logcumsumexp_spec(x: Spec, axis: int) -> Spec:

@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey.checks import check_choice, format_value
 from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.devices.half_dtypes import result_type
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, minimum, mul, neg, sub
 from odyssey.ops.elementwise.choice import (
@@ -57,7 +58,7 @@ def _sorts_before(a: Any, v: Any) -> Any:
 
 def _lower_searchsorted(build: Any, a: Any, v: Any, side: str) -> Any:
     """Lower ``searchsorted`` to a binary search with a fixed number of halvings."""
-    dtype = np.result_type(a.dtype, v.dtype if hasattr(v, "dtype") else np.asarray(v).dtype)
+    dtype = result_type(a.dtype, v.dtype if hasattr(v, "dtype") else np.asarray(v).dtype)
     a, v = build.cast(a, dtype), build.cast(v, dtype)
     place: Any = build.full(v.shape, np.int64)
     for step in reversed([1 << k for k in range(a.size.bit_length())]):
@@ -136,7 +137,7 @@ def _interp_spec(x: Spec, xp: Spec, fp: Spec, left: Any, right: Any) -> Spec:
         )
     if x.dtype.kind == "c" or xp.dtype.kind == "c":
         raise DTypeError(f"interp: x is {x.dtype} and xp {xp.dtype}; places are real numbers")
-    return Spec(x.shape, np.result_type(x.dtype, xp.dtype, fp.dtype, np.float16))
+    return Spec(x.shape, result_type(x.dtype, xp.dtype, fp.dtype, np.float16))
 
 
 def _interp_array(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:

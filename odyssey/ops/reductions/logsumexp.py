@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_flag
+from odyssey.devices.half_dtypes import is_half
 from odyssey.errors import DTypeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
@@ -36,7 +37,7 @@ NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 
 def _softmax_weights(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     """Return the softmax over ``axis``, ``exp(x - out)``; 0 where all elements are -inf."""
-    if x_spec.dtype == np.float16:  # float16 sums stop growing at 2048
+    if is_half(x_spec.dtype):  # float16 sums stop growing at 2048
         x, out = astype(x, np.float32), astype(out, np.float32)
     # -inf - -inf is NaN; where the result is -inf, any finite number instead gives 0.
     finite = where(equal(out, -np.inf), 0, out)

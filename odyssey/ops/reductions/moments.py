@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_int
+from odyssey.devices.half_dtypes import is_half, result_type
 from odyssey.errors import SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, mul, sub
 from odyssey.ops.elementwise.choice import not_equal
@@ -122,10 +123,8 @@ def average(
         size = math.prod(a.shape) / np.maximum(math.prod(found.shape), 1)
         return found, np.full(found.shape, size, found.dtype)
     w = _broadcast_weights(a, axis, as_operand("average", "weights", weights))
-    dtype = np.result_type(a.dtype, w.dtype, *([np.float64] if a.dtype.kind in "biu" else []))
-    single = (
-        np.dtype(np.float32) if dtype == np.float16 else dtype
-    )  # float16 sums stop growing at 2048
+    dtype = result_type(a.dtype, w.dtype, *([np.float64] if a.dtype.kind in "biu" else []))
+    single = np.dtype(np.float32) if is_half(dtype) else dtype  # float16 sums stop growing at 2048
     if w.dtype != single:
         w = astype(w, single)
     total = sum(w, axis, keepdims=keepdims)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_choice
+from odyssey.devices.half_dtypes import is_floating, is_half, is_inexact
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, minimum, mul, square, sub
 from odyssey.ops.elementwise.choice import greater, isnan, logical_not, where
@@ -36,7 +37,7 @@ _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 def _replace_nan(who: str, a: Any, number: float) -> Any:
     """Replace NaN by a number."""
     a = as_operand(who, "a", a)
-    if a.dtype.kind not in "fc":
+    if not is_inexact(a.dtype):
         return a
     return where(isnan(a), number, a)
 
@@ -44,9 +45,9 @@ def _replace_nan(who: str, a: Any, number: float) -> Any:
 def _count_numbers(a: Any, axis: Any, keepdims: bool) -> Any:
     """Return how many elements are not NaN, in the dtype of a mean."""
     found = logical_not(isnan(a))
-    dtype = np.zeros((), a.dtype).real.dtype if a.dtype.kind in "fc" else np.float64
+    dtype = np.zeros((), a.dtype).real.dtype if is_inexact(a.dtype) else np.float64
     # Float16 counts to 2048.
-    wide = np.float32 if dtype == np.float16 else dtype
+    wide = np.float32 if is_half(dtype) else dtype
     return sum(astype(found, wide), axis, keepdims=keepdims)
 
 
@@ -128,10 +129,10 @@ def nanmean(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     1.5
     """
     a = as_operand("nanmean", "a", a)
-    wide = astype(a, np.float32) if a.dtype == np.float16 else a
+    wide = astype(a, np.float32) if is_half(a.dtype) else a
     total = sum(_replace_nan("nanmean", wide, 0), axis, keepdims=keepdims)
     mean = div(total, _count_numbers(a, axis, keepdims))
-    return astype(mean, a.dtype) if a.dtype == np.float16 else mean
+    return astype(mean, a.dtype) if is_half(a.dtype) else mean
 
 
 @composite(
@@ -157,8 +158,8 @@ def nanvar(a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False)
 def _nan_variance(who: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
     a = as_operand(who, "a", a)
     kind = a.dtype
-    if kind.kind in "biu" or kind == np.float16:
-        a = astype(a, np.float32 if kind == np.float16 else np.float64)
+    if kind.kind in "biu" or is_half(kind):
+        a = astype(a, np.float32 if is_half(kind) else np.float64)
     away = sub(a, nanmean(a, axis, keepdims=True))
     away = where(isnan(a), 0, away)
     squares = real(mul(away, conj(away))) if kind.kind == "c" else square(away)
@@ -166,7 +167,7 @@ def _nan_variance(who: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any
     left = sub(count, ddof)
     left = where(greater(left, 0), left, np.nan)
     found = div(sum(squares, axis, keepdims=keepdims), left)
-    return astype(found, kind) if kind == np.float16 else found
+    return astype(found, kind) if is_half(kind) else found
 
 
 @composite(
@@ -198,7 +199,7 @@ def _nan_extreme(who: str, fold: Any, a: Any, number: float, axis: Any, keepdims
     a = as_operand(who, "a", a)
     if a.dtype.kind == "c":
         raise DTypeError(f"{who}: a is {a.dtype}; complex numbers have no order")
-    if a.dtype.kind != "f":
+    if not is_floating(a.dtype):
         return fold(a, axis, keepdims=keepdims)
     out = fold(_replace_nan(who, a, number), axis, keepdims=keepdims)
     some = any(logical_not(isnan(a)), axis, keepdims=keepdims)
@@ -247,7 +248,7 @@ def _sorted_lines(who: str, a: Any, axis: Any) -> tuple[Any, Any]:
     a = as_operand(who, "a", a)
     if a.dtype.kind == "c":
         raise DTypeError(f"{who}: a is {a.dtype}; complex numbers have no order")
-    if a.dtype.kind != "f":
+    if not is_floating(a.dtype):
         a = astype(a, np.float64)
     lines = flatten_reduced_axes(a, axis)
     if not lines.shape[-1]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_int
+from odyssey.devices.half_dtypes import can_cast, result_type
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.choice import equal, greater, less, logical_and, where
@@ -91,7 +92,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     n = x.shape[0] if N is None else check_int("vander", "N", N)
     if n < 0:
         raise ShapeError(f"vander: N={n} is negative; pass the number of powers")
-    x = astype(x, np.promote_types(x.dtype, int))  # as in NumPy
+    x = astype(x, result_type(x.dtype, np.dtype(int)))  # as in NumPy
     ones = np.ones((x.shape[0], min(n, 1)), x.dtype)
     wide = broadcast_to(expand_dims(x, 1), (x.shape[0], max(n - 1, 0)))
     # Products rather than powers: their derivatives at 0 are exact.
@@ -130,7 +131,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
         if end is None:
             continue
         end = ravel(as_operand("ediff1d", "an end", end))
-        if not np.can_cast(end.dtype, flat.dtype, "same_kind"):
+        if not can_cast(end.dtype, flat.dtype):
             raise DTypeError(f"ediff1d: an end of {end.dtype} for differences of {flat.dtype}")
         parts.insert(place, astype(end, flat.dtype))
     return concatenate(parts) if len(parts) > 1 else parts[0]
@@ -168,7 +169,7 @@ def unwrap(
     p = as_operand("unwrap", "p", p)
     (k,) = normalize_axes("unwrap", axis, len(p.shape))
     steps = diff(p, axis=k)
-    dtype = np.result_type(steps.dtype, period)
+    dtype = result_type(steps.dtype, period)
     half, tie = divmod(period, 2) if dtype.kind in "iu" else (period / 2, 0)
     small = mod(add(steps, half), period)
     small = sub(small, half)

@@ -10,6 +10,7 @@ import numpy as np
 
 from odyssey.checks import format_value
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import is_half
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
@@ -24,7 +25,7 @@ from odyssey.ops.elementwise.choice import (
 )
 from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.gathering import take
-from odyssey.ops.structure.half_precision import narrow_float16, widen_float16
+from odyssey.ops.structure.half_precision import narrow_half, widen_half
 from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.shape import astype, moveaxis, reshape, transpose
 from odyssey.ops.structure.sorting import sort
@@ -88,7 +89,7 @@ def elements_at_ranks(line: Any, places: list[int]) -> list[Any]:
 def _equal_elements(line: Any, value: Any) -> tuple[Any, Any]:
     """Return a mask of the elements equal to a value, with NaN equal to NaN, and their count."""
     # Counts of float16 elements, and their sums, may exceed 65,504.
-    dtype = np.dtype(np.float32) if line.dtype == np.float16 else line.dtype
+    dtype = np.dtype(np.float32) if is_half(line.dtype) else line.dtype
     if type(line) is np.ndarray and not np.isnan(value).any():
         found = line == value
         return found, np.count_nonzero(found, -1, keepdims=True).astype(dtype)
@@ -121,7 +122,7 @@ def quantile_vjp(
         for hits, count, weight in shares:
             own = keep_where(div(part if weight == 1 else mul(part, weight), count), hits)
             total = own if total is None else add(total, own)
-    total = mul(line, 0) if total is None else narrow_float16(total, line.dtype)
+    total = mul(line, 0) if total is None else narrow_half(total, line.dtype)
     return _restore_reduced_axes(total, x_spec, axis)
 
 
@@ -131,7 +132,7 @@ def quantile_jvp(
     """Return the tangents of all positions, on a first axis."""
     line, moving, parts = (
         flatten_reduced_axes(x, axis),
-        flatten_reduced_axes(widen_float16(t), axis),
+        flatten_reduced_axes(widen_half(t), axis),
         [],
     )
     for shares in _quantile_weights(line, spots, values):
@@ -140,7 +141,7 @@ def quantile_jvp(
             own = div(sum(keep_where(moving, hits), -1, keepdims=True), count)
             own = own if weight == 1 else mul(own, weight)
             total = own if total is None else add(total, own)
-        parts.append(reshape(narrow_float16(total, t.dtype), line.shape[:-1]))
+        parts.append(reshape(narrow_half(total, t.dtype), line.shape[:-1]))
     return stack(parts) if parts else np.zeros((0, *line.shape[:-1]), t.dtype)
 
 
@@ -311,7 +312,7 @@ def _quantile(
     if x.dtype.kind in "biu":
         x = x.astype(dtype if dtype.kind == "f" else np.int8 if x.dtype.kind == "b" else x.dtype)
     # NumPy computes ranks in the dtype of a scalar q and the array: float16 ends at 65504.
-    alone = np.ndim(q) == 0 and x.dtype != np.float16
+    alone = np.ndim(q) == 0 and not is_half(x.dtype)
     found = of(x, q if alone else np.array(q), axis, method=method, keepdims=keepdims)
     if x.dtype.kind == "f" and np.isnan(found).any() and np.isinf(x).any():
         # NumPy interpolates to an infinite element by 0 * inf, which is NaN.

@@ -19,7 +19,7 @@ from odyssey.ops.elementwise.choice import (
     where,
 )
 from odyssey.ops.reductions.broadcast_back import broadcast_back, reduction_size
-from odyssey.ops.structure.half_precision import compute_in_float32, narrow_float16, widen_float16
+from odyssey.ops.structure.half_precision import compute_in_float32, narrow_half, widen_half
 from odyssey.ops.structure.shape import astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.batch import Batch
@@ -159,19 +159,19 @@ def _extremum_mask(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) ->
     peak = broadcast_back(out, x_spec, axis, keepdims)
     both_nan = logical_and(not_equal(x, x), not_equal(peak, peak))
     hits = logical_or(equal(x, peak), both_nan)
-    return hits, sum(widen_float16(astype(hits, x_spec.dtype)), axis, keepdims=keepdims)
+    return hits, sum(widen_half(astype(hits, x_spec.dtype)), axis, keepdims=keepdims)
 
 
 def _extremum_rule(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     hits, sharing = _extremum_mask(x, out, x_spec, axis, keepdims)
-    share = narrow_float16(div(g, sharing), x_spec.dtype)
+    share = narrow_half(div(g, sharing), x_spec.dtype)
     return keep_where(broadcast_back(share, x_spec, axis, keepdims), hits)
 
 
 def _extremum_forward(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     hits, sharing = _extremum_mask(x, out, x_spec, axis, keepdims)
-    total = sum(widen_float16(keep_where(t, hits)), axis, keepdims=keepdims)
-    return narrow_float16(div(total, sharing), x_spec.dtype)
+    total = sum(widen_half(keep_where(t, hits)), axis, keepdims=keepdims)
+    return narrow_half(div(total, sharing), x_spec.dtype)
 
 
 def _extremum_infer(name: str) -> Any:

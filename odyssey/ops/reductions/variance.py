@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_number
+from odyssey.devices.half_dtypes import finfo
 from odyssey.errors import DTypeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels import T, select
@@ -18,7 +19,7 @@ from odyssey.ops.elementwise.elementary import exp2, log2, sqrt
 from odyssey.ops.elementwise.rounding import floor
 from odyssey.ops.reductions.broadcast_back import broadcast_back, reduction_size
 from odyssey.ops.reductions.reduce import mean, sum
-from odyssey.ops.structure.half_precision import compute_in_float32, narrow_float16, widen_float16
+from odyssey.ops.structure.half_precision import compute_in_float32, narrow_half, widen_half
 from odyssey.ops.structure.shape import reshape
 from odyssey.spec import Spec
 from odyssey.table.canonical_options import canonical_axes
@@ -91,8 +92,8 @@ def _var_rule(g: Any, x: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bo
 
 
 def _var_forward(t: Any, x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
-    moved = sum(mul(t, _var_derivative(widen_float16(x), axis, ddof)), axis, keepdims=keepdims)
-    return real(moved) if x.dtype.kind == "c" else narrow_float16(moved, x.dtype)
+    moved = sum(mul(t, _var_derivative(widen_half(x), axis, ddof)), axis, keepdims=keepdims)
+    return real(moved) if x.dtype.kind == "c" else narrow_half(moved, x.dtype)
 
 
 MOMENTS = (
@@ -210,7 +211,7 @@ def _std_derivative(x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keep
         return mul(conj(away) if x.dtype.kind == "c" else away, reciprocal_freedom(x, axis, ddof))
     length, middle = broadcast_back(out, x_spec, axis, keepdims), _overflow_safe_mean(x, axis)
     # No deviation exceeds out times the square root of the count.
-    most = np.finfo(x.dtype).max / 4.0 / max(reduction_size(x, axis), 1) ** 0.5
+    most = finfo(x.dtype).max / 4.0 / max(reduction_size(x, axis), 1) ** 0.5
     if not _holds_for_known_values(out, lambda known: known <= most):
         dtype = out.dtype
         part = where(greater(length, float(most)), np.array(0.25, dtype), np.array(1, dtype))
@@ -230,9 +231,9 @@ def _std_rule(
 def _std_forward(
     t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool
 ) -> Any:
-    slope = _std_derivative(widen_float16(x), out, x_spec, axis, ddof, keepdims)
+    slope = _std_derivative(widen_half(x), out, x_spec, axis, ddof, keepdims)
     moved = sum(mul(t, slope), axis, keepdims=keepdims)
-    return real(moved) if x.dtype.kind == "c" else narrow_float16(moved, x.dtype)
+    return real(moved) if x.dtype.kind == "c" else narrow_half(moved, x.dtype)
 
 
 def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> Any:
@@ -262,7 +263,7 @@ def _decompose_std(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
     # Scaling by a power of two is exact, and squares then neither underflow nor overflow.
     middle = _overflow_safe_mean(x, axis)
     size = sum(absolute(x), axis, keepdims=True)  # fused with the mean
-    most = np.finfo(x.dtype).maxexp - 4.0  # the reciprocal of the power must be finite, too
+    most = finfo(x.dtype).maxexp - 4.0  # the reciprocal of the power must be finite, too
     power = clip(floor(log2(where(greater(size, 0), size, 1))), -most, most)
     scale = exp2(neg(power))
     away = sub(mul(x, scale), mul(middle, scale))

@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey.checks import check_int
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.errors import ShapeError
 from odyssey.ops.elementwise.choice import keep_where, where
 from odyssey.ops.reductions.reduce import sum
@@ -166,7 +167,7 @@ def _keep_triangle(who: str, m: Any, k: Any, lower: bool) -> Any:
     rows, columns = (*shape, *shape)[-2:] if len(shape) == 1 else shape[-2:]
     inside = np.tri(rows, columns, k, bool) == lower
     m = m if hasattr(m, "dtype") else as_array(who, "m", m)
-    if m.dtype.kind in "fc":
+    if is_inexact(m.dtype):
         return keep_where(m, inside)
     return where(inside, m, np.zeros((), m.dtype))  # booleans stay booleans
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import format_value
+from odyssey.devices.half_dtypes import can_cast
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, maximum, minimum, mul
 from odyssey.ops.elementwise.choice import less, where
@@ -113,7 +114,7 @@ def _lower_dynamic_slice(build: Any, x: Any, start_indices: Any, slice_sizes: Sh
 
 
 def _lower_dynamic_update(build: Any, x: Any, update: Any, start_indices: Any) -> Any:
-    if type(update) not in NUMBERS and not np.can_cast(update.dtype, x.dtype, "same_kind"):
+    if type(update) not in NUMBERS and not can_cast(update.dtype, x.dtype):
         return NotImplemented
     value = build.cast(update, x.dtype)
     if not x.ndim:

@@ -1,4 +1,4 @@
-"""Float16 computed in float32: sums in float16 stop growing at 2048 and overflow at 65,504."""
+"""Halves computed in float32: float16 sums stop growing at 2048, and overflow at 65,504."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.half_dtypes import has_half, is_half
 from odyssey.ops.structure.shape import astype
 from odyssey.table.value import NUMBERS
 
-__all__ = ["compute_in_float32", "narrow_float16", "widen_float16"]
+__all__ = ["compute_in_float32", "narrow_half", "widen_half"]
 
 
-def widen_float16(x: Any) -> Any:
-    """Cast float16 to float32, in which sums can be taken; return all else as it is."""
-    return astype(x, np.float32) if getattr(x, "dtype", None) == np.float16 else x
+def widen_half(x: Any) -> Any:
+    """Cast a half to float32, in which sums can be taken; return all else as it is."""
+    return astype(x, np.float32) if has_half(x) else x
 
 
-def narrow_float16(out: Any, dtype: Any) -> Any:
-    """Cast a result of ``widen_float16`` operands back to float16, if ``dtype`` is float16."""
-    return astype(out, dtype) if dtype == np.float16 else out
+def narrow_half(out: Any, dtype: Any) -> Any:
+    """Cast a result of ``widen_half`` operands back to ``dtype``, if that is a half."""
+    return astype(out, dtype) if is_half(np.dtype(dtype)) else out
 
 
 def compute_in_float32(decomposition: Callable[..., Any], operands: int = 1) -> Callable[..., Any]:
-    """Return a decomposition that computes in float32 for float16 operands.
+    """Return a decomposition that computes in float32 for operands of a half.
 
     Args:
         decomposition: The decomposition of a row.
@@ -35,9 +36,12 @@ def compute_in_float32(decomposition: Callable[..., Any], operands: int = 1) -> 
     @wraps(decomposition)
     def run(*args: Any) -> Any:
         first = args[:operands]
-        halves = [v for v in first if getattr(v, "dtype", None) == np.float16]
-        if not halves or any(type(v) not in NUMBERS and v.dtype != np.float16 for v in first):
+        halves = [v for v in first if has_half(v)]
+        if not halves:
             return decomposition(*args)
-        return astype(decomposition(*map(widen_float16, first), *args[operands:]), np.float16)
+        dtype = halves[0].dtype
+        if any(type(v) not in NUMBERS and v.dtype != dtype for v in first):
+            return decomposition(*args)
+        return astype(decomposition(*map(widen_half, first), *args[operands:]), dtype)
 
     return run

@@ -13,6 +13,7 @@ import numpy as np
 
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE, as_array, is_array_like
+from odyssey.devices.half_dtypes import can_cast
 from odyssey.devices.ownership import copy_if_shared
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.kernels.scatter import has_float_dtype
@@ -388,7 +389,7 @@ def _value_cotangent(g: Any, x_spec: Spec, v_spec: Spec, key: Any) -> Any:
 
 def _lower_setitem(build: Any, x: Any, v: Any, key: Any) -> Any:
     """Lower to slices around a box and the value in it; else to a scatter."""
-    if type(v) not in NUMBERS and not np.can_cast(v.dtype, x.dtype, "same_kind"):
+    if type(v) not in NUMBERS and not can_cast(v.dtype, x.dtype):
         return NotImplemented
     picked = _getitem_spec(Spec(x.shape, x.dtype), key, "setitem").shape
     boxes = _surrounding_slices(x.shape, key) if _is_basic_key(key) and x.ndim else None
@@ -476,7 +477,7 @@ def _setitem_batch(batch: Batch, x: Any, v: Any, key: Any) -> Any:
 def setitem(x: Any, v: Any, /, key: Any) -> Any:
     """Copy of ``x`` in which ``x[key]`` is ``v``."""
     out = np.array(x)
-    if not np.can_cast(np.result_type(v), out.dtype, "same_kind") and type(v) not in NUMBERS:
+    if not can_cast(np.result_type(v), out.dtype) and type(v) not in NUMBERS:
         raise DTypeError(
             f"setitem: a value of {np.result_type(v)} cannot be stored in x of {out.dtype} "
             "without loss"

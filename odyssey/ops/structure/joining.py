@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.checks import format_value
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import result_type
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.batching import example_specs, flatten_examples, shift_axes, spread
 from odyssey.ops.structure.indexing import add_at, getitem
@@ -28,7 +29,7 @@ from odyssey.tree_objects import no_attributes
 
 def _concatenate_spec(*specs_and_axis: Any) -> Spec:
     *specs, axis = specs_and_axis
-    dtype = np.result_type(*[spec.dtype for spec in specs])
+    dtype = result_type(*[spec.dtype for spec in specs])
     if axis is None:
         return Spec((sum(spec.size for spec in specs),), dtype)
     shapes = [spec.shape for spec in specs]
@@ -211,7 +212,7 @@ def array(arrays: Any) -> Any:
     if all(type(n) in NUMBERS for n in found):  # NumPy chooses the dtype by their values
         dtype = np.asarray(found).dtype
     else:
-        dtype = np.result_type(*[n if type(n) in NUMBERS else n.dtype for n in found])
+        dtype = result_type(*[n if type(n) in NUMBERS else n.dtype for n in found])
     return _stack_nested(unflatten(arrays, found, no_attributes), dtype)
 
 

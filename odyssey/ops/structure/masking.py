@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey.checks import check_choice
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import result_type
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.choice import greater_equal, less, logical_and, where
 from odyssey.ops.structure.gathering import check_indices, take, take_along_axis
@@ -220,7 +221,7 @@ def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
     count = np.arange(len(parts))
     places = _choice_indices(a, len(parts)) if mode == "raise" else take(count, a, mode=mode)
     kinds = [c if type(c) in NUMBERS else p.dtype for c, p in zip(given, parts, strict=True)]
-    dtype = np.result_type(*kinds)
+    dtype = result_type(*kinds)
     wide = [broadcast_to(astype(part, dtype), shape) for part in parts]
     row = expand_dims(broadcast_to(places, shape), 0)
     return reshape(take_along_axis(stack(wide), row, 0), shape)
@@ -290,7 +291,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     out = default if type(default) in NUMBERS else as_operand("select", "default", default)
     with_shape = [v for v in (*conditions, *choices, out) if hasattr(v, "shape")]
     shape = _common_shape("select", *with_shape)
-    dtype = np.result_type(*[v if type(v) in NUMBERS else v.dtype for v in (*choices, out)])
+    dtype = result_type(*[v if type(v) in NUMBERS else v.dtype for v in (*choices, out)])
     out = _cast_choice("select", out, dtype)
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
         out = where(condition, _cast_choice("select", choice, dtype), out)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_choice
+from odyssey.devices.half_dtypes import can_cast
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, mul
 from odyssey.ops.elementwise.choice import equal, keep_where
@@ -60,7 +61,7 @@ def check_values_shape(who: str, name: str, shape: Shape, places: Shape) -> None
 
 def check_castable(who: str, name: str, value: Any, dtype: np.dtype[Any]) -> None:
     """Raise DTypeError if values cannot be cast safely, such as floats to integers."""
-    if type(value) not in NUMBERS and not np.can_cast(np.result_type(value), dtype, "same_kind"):
+    if type(value) not in NUMBERS and not can_cast(np.result_type(value), dtype):
         raise DTypeError(
             f"{who}: {name} of {np.result_type(value)} cannot be stored in an array of {dtype} "
             "without loss"
@@ -79,7 +80,7 @@ def _put_along_array(x: Any, indices: Any, values: Any, axis: int | None) -> Any
 
 
 def _lower_put_along_axis(build: Any, x: Any, indices: Any, values: Any, axis: int | None) -> Any:
-    if type(values) not in NUMBERS and not np.can_cast(values.dtype, x.dtype, "same_kind"):
+    if type(values) not in NUMBERS and not can_cast(values.dtype, x.dtype):
         return NotImplemented
     shape, places, full = index_lowering.take_along_axis_indices(build, x.shape, indices, axis)
     found = build.broadcast(build.cast(values, x.dtype), full)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import format_value
+from odyssey.devices.half_dtypes import is_number_dtype
 from odyssey.errors import DTypeError, SettingError
 from odyssey.ops.structure.batching import spread
 from odyssey.spec import Spec
@@ -38,7 +39,7 @@ def demanded(x: Any, holds: Any, /, message: str) -> Any:
     if not np.all(holds):
         raise SettingError(message)
     values = np.array(x)
-    if values.dtype.kind not in "biufc":
+    if not is_number_dtype(values.dtype):
         raise DTypeError(f"demanded: x is {format_value(x)}; pass numbers of a dtype")
     return values[()]
 

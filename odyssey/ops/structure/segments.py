@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import format_value
+from odyssey.devices.half_dtypes import is_floating, is_half
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, mul, sub
@@ -25,7 +26,7 @@ from odyssey.ops.elementwise.choice import (
 from odyssey.ops.elementwise.elementary import exp
 from odyssey.ops.structure.batching import example_specs, spread
 from odyssey.ops.structure.gathering import add_taken, check_indices, take
-from odyssey.ops.structure.half_precision import narrow_float16, widen_float16
+from odyssey.ops.structure.half_precision import narrow_half, widen_half
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.shape import as_operand, astype, moveaxis, reshape
 from odyssey.spec import Array, Spec
@@ -156,7 +157,7 @@ def segment_mean(data: Any, segment_ids: Any, num_segments: int | None = None) -
     ones = np.ones(data.shape[:1], np.float32 if data.dtype.char in "fFe" else np.float64)
     sizes = maximum(_add_segments(ones, ids, count), 1)
     upright = reshape(sizes, (count, *(1,) * (len(data.shape) - 1)))
-    half = data.dtype == np.float16  # float16 sums stop growing at 2048
+    half = is_half(data.dtype)  # float16 sums stop growing at 2048
     sums = _add_segments(astype(data, np.float32) if half else data, ids, count)
     return astype(div(sums, upright), data.dtype)
 
@@ -187,7 +188,7 @@ def _extreme_identity(largest: bool, dtype: np.dtype[Any]) -> Any:
     """Return the extreme of an empty segment."""
     if dtype.kind == "b":
         return not largest
-    if dtype.kind == "f":
+    if is_floating(dtype):
         return -np.inf if largest else np.inf
     return np.iinfo(dtype).min if largest else np.iinfo(dtype).max
 
@@ -233,7 +234,7 @@ def _extreme_mask(data: Any, out: Any, ids: Any) -> tuple[Any, Any]:
     peaks = take(out, kept, 0, mode="clip")
     both_nan = logical_and(not_equal(data, data), not_equal(peaks, peaks))
     hits = logical_and(own, logical_or(equal(data, peaks), both_nan))
-    return hits, maximum(_add_segments(widen_float16(astype(hits, data.dtype)), ids, count), 1)
+    return hits, maximum(_add_segments(widen_half(astype(hits, data.dtype)), ids, count), 1)
 
 
 def _segment_extreme_vjp(g: Any, data: Any, segment_ids: Any, out: Any) -> Any:
@@ -241,7 +242,7 @@ def _segment_extreme_vjp(g: Any, data: Any, segment_ids: Any, out: Any) -> Any:
         return np.zeros(data.shape, g.dtype)
     hits, sharing = _extreme_mask(data, out, segment_ids)
     spread = take(
-        narrow_float16(div(g, sharing), data.dtype),
+        narrow_half(div(g, sharing), data.dtype),
         _clamp_ids(segment_ids, out.shape[0]),
         0,
         mode="clip",
@@ -253,8 +254,8 @@ def _segment_extreme_jvp(t: Any, data: Any, segment_ids: Any, out: Any) -> Any:
     if not out.shape[0]:
         return np.zeros(out.shape, t.dtype)
     hits, sharing = _extreme_mask(data, out, segment_ids)
-    total = _add_segments(widen_float16(keep_where(t, hits)), segment_ids, out.shape[0])
-    return narrow_float16(div(total, sharing), data.dtype)
+    total = _add_segments(widen_half(keep_where(t, hits)), segment_ids, out.shape[0])
+    return narrow_half(div(total, sharing), data.dtype)
 
 
 def _segment_batch(row_call: Callable[[], Any], returns_slices: bool = False) -> Any:
@@ -357,7 +358,7 @@ def _softmax_kernel(data: Any, segment_ids: Any, num_segments: int | None) -> An
     data, ids = np.asarray(data), np.asarray(segment_ids)
     _check_ids("segment_softmax", data, ids)
     dtype = floating_dtype(data.dtype)
-    wide = data.astype(np.float32 if dtype == np.float16 else dtype)
+    wide = data.astype(np.float32 if is_half(dtype) else dtype)
     ids = ids.astype(np.intp, copy=False)
     count = _required_segments(ids) if num_segments is None else num_segments
     out = np.zeros(wide.shape, wide.dtype)
@@ -375,17 +376,17 @@ def _softmax_kernel(data: Any, segment_ids: Any, num_segments: int | None) -> An
 
 
 def _decompose_softmax(data: Any, segment_ids: Any, num_segments: int) -> Any:
-    data = data if data.dtype.kind == "f" else astype(data, np.float64)
+    data = data if is_floating(data.dtype) else astype(data, np.float64)
     if not num_segments:
         return keep_where(data, np.zeros(data.shape, bool))
-    wide = widen_float16(data)
+    wide = widen_half(data)
     kept = _clamp_ids(segment_ids, num_segments)
     peaks = segment_max(wide, segment_ids, num_segments)
     parts = exp(sub(wide, take(peaks, kept, 0, mode="clip")))
     own = reshape(less(kept, num_segments), (-1,) + (1,) * (len(data.shape) - 1))
     parts = keep_where(parts, own)
     sums = take(_add_segments(parts, segment_ids, num_segments), kept, 0, mode="clip")
-    return narrow_float16(keep_where(div(parts, sums), own), data.dtype)
+    return narrow_half(keep_where(div(parts, sums), own), data.dtype)
 
 
 def _softmax_rule(g: Any, out: Any, segment_ids: Any, num_segments: int | None) -> Any:
@@ -394,10 +395,10 @@ def _softmax_rule(g: Any, out: Any, segment_ids: Any, num_segments: int | None) 
         num_segments = _required_segments(numbers_of("segment_softmax", segment_ids))
     if not num_segments:
         return np.zeros(g.shape, g.dtype)
-    wide, weights = widen_float16(g), widen_float16(out)
+    wide, weights = widen_half(g), widen_half(out)
     sums = _add_segments(mul(wide, weights), segment_ids, num_segments)
     spread = take(sums, _clamp_ids(segment_ids, num_segments), 0, mode="clip")
-    return narrow_float16(mul(weights, sub(wide, spread)), g.dtype)
+    return narrow_half(mul(weights, sub(wide, spread)), g.dtype)
 
 
 @op(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import as_array, native_dtype
+from odyssey.devices.half_dtypes import has_half, named_dtype, result_type
 from odyssey.errors import ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.rounding import floor
@@ -59,7 +60,9 @@ def linspace(
     >>> linspace(0.0, 1.0, 5)
     array([0.  , 0.25, 0.5 , 0.75, 1.  ])
     """
-    if not isinstance(start, (Value, Symbol)) and not isinstance(stop, (Value, Symbol)):
+    dtype = named_dtype(dtype)
+    known = isinstance(start, (Value, Symbol)) or isinstance(stop, (Value, Symbol))
+    if not (known or has_half(start) or has_half(stop)):
         start, stop = (
             as_array("linspace", "an end", v) if shape_of(v) else v for v in (start, stop)
         )
@@ -92,7 +95,7 @@ def _promote_ends(start: Any, stop: Any) -> list[Any]:
     ends: list[Any] = [
         v if isinstance(v, known) else as_array("linspace", "an end", v) for v in (start, stop)
     ]
-    dtype = np.result_type(*[v if type(v) in NUMBERS else v.dtype for v in ends], 0.0)
+    dtype = result_type(*[v if type(v) in NUMBERS else v.dtype for v in ends], 0.0)
     return [v if type(v) in NUMBERS else astype(v, dtype) for v in ends]
 
 

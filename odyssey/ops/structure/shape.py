@@ -13,6 +13,7 @@ from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.spec import Shape, Spec
 from odyssey.table.batch import Batch
 from odyssey.table.declare import PASS, composite, op, publish
+from odyssey.table.half_kernels import cast
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes, same_spec_rule
 from odyssey.table.value import Symbol, Value
@@ -71,7 +72,7 @@ def astype(x: Any, /, dtype: Any) -> Any:
     x, dtype = np.asarray(x), native_dtype(dtype)
     if x.dtype.kind == "c" and dtype.kind not in "cb":  # a complex number is true if either part is
         x = x.real
-    return x.astype(dtype)[()]
+    return cast(x, dtype)[()]
 
 
 # ------------------------------------------------------------------ reshape and transpose

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.half_dtypes import can_cast, is_floating, is_inexact
 from odyssey.ops.elementwise.arithmetic import add, multiply
 from odyssey.ops.elementwise.choice import where
 from odyssey.ops.structure.gathering import take, take_along_axis
@@ -151,16 +152,16 @@ def write_at(x: Any, value: Any, key: Any) -> Any:
 
 
 def _can_cast_safely(dtype: Any, into: Any) -> bool:
-    return bool(np.can_cast(dtype, into, "same_kind"))
+    return bool(can_cast(dtype, into))
 
 
 def _write_masked(x: Any, value: Any, mask: Any) -> Any:
     """Write one number where a mask holds; more values would need their count."""
     number = type(value) in NUMBERS
     leading = x.shape[: len(mask.shape)] == mask.shape
-    if not leading or x.dtype.kind not in "fc" or (not number and value.shape):
+    if not leading or not is_inexact(x.dtype) or (not number and value.shape):
         return NotImplemented
-    if number and isinstance(value, complex) and x.dtype.kind == "f":
+    if number and isinstance(value, complex) and is_floating(x.dtype):
         return NotImplemented
     rest = (1,) * (len(x.shape) - len(mask.shape))
     return astype(where(reshape(mask, (*mask.shape, *rest)), value, x), x.dtype)

@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse_non_array
+from odyssey.devices.half_dtypes import is_number_dtype
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops.structure.joining import stack
 from odyssey.spec import Spec, spec_of
@@ -109,7 +110,7 @@ def spec_of_leaf(who: str, what: str, leaf: Any, weak: bool = False) -> Any:
         return leaf.spec
     refuse_non_array(who, what, leaf)
     array = np.asarray(leaf) if isinstance(leaf, (*ARRAY_LIKE, *NUMBERS)) else None
-    if array is None or array.dtype.kind not in "biufc":
+    if array is None or not is_number_dtype(array.dtype):
         raise DTypeError(
             f"{who}: {what} is {format_value(leaf)}; pass arrays, Variables or numbers"
         )

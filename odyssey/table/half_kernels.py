@@ -1,0 +1,413 @@
+"""Half precision by way of float32: kernels, rules and shape rules for float16 and bfloat16.
+
+A kernel of a row that computes gets half operands as float32, and its result is rounded once to
+the half. NumPy computes functions of float16 the same way, but rounds sums and products at each
+step and takes 10 to 200 times as long as for float32. Rows that only move elements run on halves.
+Reverse and forward rules are computed in float32 from end to end, and rounded once.
+
+bfloat16 is promoted as float16 is: with itself and small integers to itself, with wider dtypes to
+what NumPy gives for float16. So shape rules run with float16 in its place. float16 with bfloat16
+has no common half; it is refused.
+
+Nothing of this is installed before the first half arrives: rows are as fast as ever without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from odyssey.devices.half_dtypes import is_inexact
+from odyssey.errors import DTypeError, OdysseyError
+from odyssey.kernels.half_casts import (
+    LEAST_SIZE,
+    narrow,
+    narrow_into,
+    reports_underflow,
+    widen,
+    widen_into,
+)
+from odyssey.spec import HALF_LISTENERS, HALVES, Array, Spec, intern, is_bfloat16
+from odyssey.table.kernel_selection import are_kernels_compiled, is_numba_avoided
+
+__all__ = ["cast", "handle_halves", "half_kernel", "moves_elements"]
+
+_FLOAT16, _FLOAT32 = np.dtype(np.float16), np.dtype(np.float32)
+_FLOAT64 = np.dtype(np.float64)
+
+# Elements in a block of an elementwise row: 64 kB of float32, so that temporaries stay in cache.
+_BLOCK = 1 << 14
+
+# Rows that move elements, beside those whose primitive says so.
+_MOVES = frozenset(
+    {
+        *("astype", "conj", "dynamic_update_slice", "imag", "keep_where", "matrix_transpose"),
+        *("nan_to_num", "put_along_axis", "real", "roll", "setitem", "where"),
+    }
+)
+# Rows whose rules are one operation, which rounds once as it is.
+_ONE_STEP_RULES = frozenset({"add", "subtract", "multiply", "negative"})
+
+_MAX_PLANS = 256
+
+# Rows of the table, which handle halves from the first one on.
+_ROWS: list[Any] = []
+
+_ARRIVED = [False]
+
+
+def handle_halves(row: Any) -> None:
+    """Let a row of the table handle halves from the first one on, or now if one has arrived."""
+    _ROWS.append(row)
+    if _ARRIVED[0]:
+        row.handle_halves()
+
+
+def _handle_in_all_rows(dtype: np.dtype[Any]) -> None:
+    _ARRIVED[0] = True
+    for row in list(_ROWS):
+        row.handle_halves()
+
+
+HALF_LISTENERS.append(_handle_in_all_rows)
+
+
+def moves_elements(row: Any) -> bool:
+    """Return whether a row arranges elements without computing with them."""
+    by_primitive = row.primitive in ("view", "assemble", "gather") and row.rearranges
+    return by_primitive or row.name in _MOVES or row.name == "demanded"
+
+
+def _is_half(value: Any) -> bool:
+    return getattr(value, "dtype", None) in HALVES
+
+
+# ------------------------------------------------------------------ dtypes of results
+
+
+def _refuse_both(row: Any, dtypes: Sequence[Any]) -> None:
+    """Raise if float16 meets bfloat16, which NumPy would promote to float32, or not at all."""
+    if _FLOAT16 in dtypes and any(is_bfloat16(d) for d in dtypes if isinstance(d, np.dtype)):
+        raise DTypeError(
+            f"{row.name}: float16 and bfloat16 have no common half; cast one of them, with "
+            "ops.astype(x, 'float32') for example"
+        )
+
+
+def _stand_in(value: Any) -> Any:
+    """Return a spec, or an option's array, with float16 for bfloat16; others as they are."""
+    if isinstance(value, Spec) and is_bfloat16(value.dtype):
+        return Spec(value.shape, _FLOAT16)
+    if isinstance(value, (np.ndarray, np.generic)) and is_bfloat16(value.dtype):
+        return value.astype(_FLOAT16)
+    return value
+
+
+def half_infer(row: Any, infer: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a shape rule that treats bfloat16 as float16."""
+    if row.name == "astype":
+        return infer
+    count = len(row.arrays)
+
+    @wraps(infer)
+    def run(*given: Any) -> Any:
+        dtypes = [v.dtype for v in given if isinstance(v, (Spec, np.ndarray, np.generic))]
+        half = next(filter(is_bfloat16, dtypes), None)
+        if half is None:
+            return infer(*given)
+        _refuse_both(row, dtypes[:count])
+        try:
+            found = infer(*map(_stand_in, given))
+        except OdysseyError as error:
+            error.args = (str(error).replace("float16", "bfloat16"),)
+            raise
+        if isinstance(found, tuple):
+            return tuple([_with_half(spec, half) for spec in found])
+        return _with_half(found, half)
+
+    return run
+
+
+def _with_half(spec: Any, half: np.dtype[Any]) -> Any:
+    return intern(spec.shape, half) if spec.dtype == _FLOAT16 else spec
+
+
+class _Plan:
+    """How a row computes with operands of some dtypes.
+
+    Attributes:
+        wide: The dtype that halves are cast to; None to run the kernel on them.
+        dtypes: Dtypes of the results.
+    """
+
+    __slots__ = ("dtypes", "wide")
+
+    def __init__(self, wide: np.dtype[Any] | None, dtypes: tuple[np.dtype[Any], ...]) -> None:
+        self.wide = wide
+        self.dtypes = dtypes
+
+
+def _make_plan(row: Any, operands: Sequence[Any], options: tuple[Any, ...]) -> _Plan:
+    known = [v.dtype for v in operands if hasattr(v, "dtype")]
+    _refuse_both(row, known)
+    bfloat = any(map(is_bfloat16, known))
+    moves = moves_elements(row)
+    if moves and not bfloat:
+        return _Plan(None, ())
+    specs = [intern(v.shape, v.dtype) if hasattr(v, "dtype") else v for v in operands]
+    try:
+        found = row.infer(*specs, *options)
+    except Exception:
+        if bfloat:
+            raise
+        # The kernel raises as well: of bfloat16 NumPy would compute some in float64.
+        return _Plan(None, ())
+    results = tuple([s.dtype for s in (found if isinstance(found, tuple) else (found,))])
+    if moves:
+        return _Plan(None, results)
+    most = max(
+        (d.itemsize // (2 if d.kind == "c" else 1) for d in results if is_inexact(d)), default=0
+    )
+    if most > 4:
+        return _Plan(_FLOAT64 if bfloat else None, results)
+    return _Plan(_FLOAT32, results)
+
+
+# ------------------------------------------------------------------ kernels
+
+
+def plans_of(row: Any) -> Callable[[Sequence[Any], tuple[Any, ...]], _Plan]:
+    """Return a function that looks up the plan of a call, by the dtypes of its operands."""
+    plans: dict[Any, _Plan] = {}
+
+    def plan_of(operands: Sequence[Any], options: tuple[Any, ...]) -> _Plan:
+        key = (
+            tuple([getattr(v, "dtype", None) or type(v) for v in operands]),
+            options,
+            tuple(map(type, options)),
+        )
+        try:
+            plan = plans.get(key)
+        except TypeError:  # an option that has no hash
+            return _make_plan(row, operands, options)
+        if plan is None:
+            if len(plans) >= _MAX_PLANS:
+                plans.clear()
+            plan = plans[key] = _make_plan(row, operands, options)
+        return plan
+
+    return plan_of
+
+
+def half_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel that computes halves by way of float32 with a kernel of the row."""
+    count = len(row.arrays)
+    plan_of = plans_of(row)
+
+    def compute(values: tuple[Any, ...]) -> Any:
+        operands, options = values[:count], values[count:]
+        plan = plan_of(operands, options)
+        wide, dtypes = plan.wide, plan.dtypes
+        if wide is None:
+            out = kernel(*values)
+            return out if not dtypes else _as_dtypes(out, dtypes, False)
+        loops = are_kernels_compiled() and not is_numba_avoided()
+        if row.elementwise and loops:
+            blocks = _in_blocks(row, kernel, operands, options, dtypes[0])
+            if blocks is not None:
+                return blocks
+        operands = [_widened(v, wide, loops) if _is_half(v) else v for v in operands]
+        return _as_dtypes(kernel(*operands, *map(_wide_option, options)), dtypes, loops)
+
+    def run(*values: Any) -> Any:
+        for value in values[:count]:
+            if getattr(value, "dtype", None) in HALVES:
+                return compute(values)
+        return kernel(*values)
+
+    def run_one(x: Any, *options: Any) -> Any:
+        return (
+            compute((x, *options)) if getattr(x, "dtype", None) in HALVES else kernel(x, *options)
+        )
+
+    found: Any = run_one if count == 1 else run
+    found.without_halves = kernel
+    return found
+
+
+def _widened(value: Any, wide: np.dtype[Any], loops: bool) -> Any:
+    return widen(value, loops) if wide == _FLOAT32 else value.astype(wide)
+
+
+def _wide_option(option: Any) -> Any:
+    """Return an option, if it is a spec or an array of halves, with float32."""
+    if isinstance(option, Spec) and option.dtype in HALVES:
+        return intern(option.shape, _FLOAT32)
+    if isinstance(option, (np.ndarray, np.generic)) and option.dtype in HALVES:
+        return option.astype(_FLOAT32)
+    return option
+
+
+def _as_dtypes(out: Any, dtypes: Sequence[np.dtype[Any]], loops: bool) -> Any:
+    """Return results cast to their dtypes, rounded once."""
+    if isinstance(out, tuple):
+        return tuple([_as_dtype(one, dtype, loops) for one, dtype in zip(out, dtypes, strict=True)])
+    return _as_dtype(out, dtypes[0], loops)
+
+
+def _as_dtype(out: Any, dtype: np.dtype[Any], loops: bool) -> Any:
+    if out.dtype == dtype:
+        return out
+    if out.dtype == _FLOAT32 and dtype in HALVES:
+        return narrow(out, dtype, loops)
+    return out.astype(dtype)
+
+
+def _in_blocks(
+    row: Any,
+    kernel: Callable[..., Any],
+    operands: Sequence[Any],
+    options: tuple[Any, ...],
+    dtype: np.dtype[Any],
+) -> Any:
+    """Return the result of a large elementwise call, computed in blocks; None where that is not so.
+
+    All arrays have one shape and are C-contiguous, or have one element.
+    """
+    arrays = [v for v in operands if type(v) is np.ndarray and v.ndim]
+    if not arrays or arrays[0].size < 2 * LEAST_SIZE or dtype.kind == "c":
+        return None
+    shape = arrays[0].shape
+    for array in arrays:
+        flags = array.flags
+        if array.shape != shape or not (flags.c_contiguous and flags.aligned):
+            return None
+    if any(isinstance(option, np.ndarray) for option in options):
+        return None
+    half = dtype in HALVES
+    if half and reports_underflow(dtype):
+        return None
+    flat = [
+        v.reshape(-1) if type(v) is np.ndarray and v.ndim else widen(v) if _is_half(v) else v
+        for v in operands
+    ]
+    size = arrays[0].size
+    out = np.empty(shape, dtype)
+    target = out.reshape(-1)
+    buffers = [
+        np.empty(_BLOCK, _FLOAT32) if type(v) is np.ndarray and v.ndim and _is_half(v) else None
+        for v in flat
+    ]
+    ufunc = kernel if isinstance(kernel, np.ufunc) else None
+    if ufunc is None and getattr(kernel, "__module__", "") == "_operator":
+        ufunc = row.ufunc
+    place = np.empty(_BLOCK, _FLOAT32) if half and ufunc is not None else None
+    for start in range(0, size, _BLOCK):
+        stop = min(start + _BLOCK, size)
+        block = []
+        for value, buffer in zip(flat, buffers, strict=True):
+            if buffer is not None:
+                widen_into(value[start:stop], buffer[: stop - start])
+                block.append(buffer[: stop - start])
+            else:
+                sliced = type(value) is np.ndarray and value.ndim
+                block.append(value[start:stop] if sliced else value)
+        if place is not None:
+            made = ufunc(*block, *options, out=place[: stop - start])
+        else:
+            made = kernel(*block, *options)
+        if half and made.dtype == _FLOAT32:
+            narrow_into(np.ascontiguousarray(made), target[start:stop])
+        else:
+            target[start:stop] = made
+    return out
+
+
+def half_with_residual(row: Any, with_residual: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a ``with_residual`` that computes halves in float32; rules get its residual as is."""
+    count = len(row.arrays)
+    plan_of = plans_of(row)
+
+    def run(*values: Any) -> Any:
+        operands = values[:count]
+        if not any(map(_is_half, operands)):
+            return with_residual(*values)
+        plan = plan_of(operands, values[count:])
+        if plan.wide != _FLOAT32:
+            return None
+        loops = are_kernels_compiled() and not is_numba_avoided()
+        wide = [widen(v, loops) if _is_half(v) else v for v in operands]
+        pair = with_residual(*wide, *map(_wide_option, values[count:]))
+        return pair and (_as_dtypes(pair[0], plan.dtypes, loops), pair[1])
+
+    return run
+
+
+# ------------------------------------------------------------------ rules
+
+
+def half_rules(row: Any, rules: Sequence[Any]) -> tuple[Any, ...]:
+    """Return reverse or forward rules that compute in float32 for halves."""
+    if row.rearranges or row.linear or row.name in _ONE_STEP_RULES or moves_elements(row):
+        return tuple(rules)
+    return tuple([_half_rule(row, rule) for rule in rules])
+
+
+def _half_rule(row: Any, rule: Any) -> Any:
+    from odyssey.table.signature import PASS
+
+    if rule is None or rule is PASS or hasattr(rule, "without_halves"):
+        return rule
+    saved = len(row.arrays) + len(row.results)
+
+    def run(g: Any, kept: Any, specs: Any) -> Any:
+        half = getattr(g, "dtype", None)
+        if half not in HALVES:
+            if specs is None or not any(s is not None and s.dtype in HALVES for s in specs):
+                return rule(g, kept, specs)
+            half = None
+        wide_kept = kept
+        if kept:
+            options = kept[saved : saved + len(row.options)]
+            wide_kept = (
+                *map(_wide_value, kept[:saved]),
+                *map(_wide_option, options),
+                *kept[saved + len(row.options) :],
+            )
+        wide_specs = None if specs is None else tuple(map(_wide_option, specs))
+        out = rule(_wide_value(g), wide_kept, wide_specs)
+        # With specs, the caller sums and casts: sums are taken in float32.
+        if specs is None and half is not None and getattr(out, "dtype", None) == _FLOAT32:
+            return _cast(out, half)
+        return out
+
+    run.without_halves = rule  # type: ignore[attr-defined]
+    return run
+
+
+def cast(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an array cast to a dtype: between a half and float32 by a compiled loop."""
+    if HALVES:
+        loops = are_kernels_compiled() and not is_numba_avoided()
+        if dtype in HALVES and x.dtype == _FLOAT32:
+            return narrow(x, dtype, loops)
+        if x.dtype in HALVES and dtype == _FLOAT32:
+            return widen(x, loops)
+    return x.astype(dtype)
+
+
+def _wide_value(value: Any) -> Any:
+    return _cast(value, _FLOAT32) if _is_half(value) else value
+
+
+def _cast(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Cast an array, or a Variable or Symbol, recorded."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return cast(value, dtype)
+    from odyssey.table.registry import row_of
+
+    astype: Any = row_of("astype")
+    return astype.call(value, dtype)
