@@ -48,7 +48,7 @@ _MOVES = frozenset(
         *("nan_to_num", "put_along_axis", "real", "roll", "setitem", "where"),
     }
 )
-# Rows that multiply float16 by a power and divide it again: compiled code rounds each as NumPy does.
+# Rows of several steps in which float16 is rounded at each, as in NumPy and in compiled code.
 _STEPWISE = frozenset({"round"})
 
 # Rows whose rules are one operation, which rounds once as it is.
