@@ -46,8 +46,8 @@ from odyssey.ops.structure.batching import (
 from odyssey.ops.structure.gathering import take_along_axis
 from odyssey.ops.structure.half_precision import (
     compute_in_float32,
-    narrow_float16,
-    widen_float16,
+    narrow_half,
+    widen_half,
 )
 from odyssey.ops.structure.shape import astype, expand_dims, reshape
 from odyssey.spec import Spec
@@ -153,7 +153,7 @@ def _samples_of_examples(
     specs = example_specs(batch, (logits, targets))
     if ignore_index is not None and has_class_indices(*specs, axis):
         known = astype(not_equal(targets, ignore_index), floating_dtype(logits.dtype))
-        known = widen_float16(spread(batch, 1, known))
+        known = widen_half(spread(batch, 1, known))
         return maximum(sum(flatten_examples(known), 1), least)
     return max(math.prod(reduced_shape("cross_entropy", specs[0].shape, axis, False)), least)
 
@@ -170,10 +170,10 @@ def _batch_cross_entropy(batch: Batch, logits: Any, targets: Any, *options: Any)
     samples = math.prod(shape)
     if samples == 1 and ignore_index is None:
         return reshape(losses, (batch.size,))
-    total = sum(widen_float16(reshape(losses, (batch.size, samples))), 1)
+    total = sum(widen_half(reshape(losses, (batch.size, samples))), 1)
     if reduction == "mean":
         total = div(total, _samples_of_examples(batch, logits, targets, axis, ignore_index, 0))
-    return narrow_float16(total, losses.dtype)
+    return narrow_half(total, losses.dtype)
 
 
 def _batch_slope(batch: Batch, logits: Any, targets: Any, *options: Any) -> Any:

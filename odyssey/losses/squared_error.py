@@ -12,8 +12,8 @@ from odyssey.ops.reductions.reduce import mean_loss, sum
 from odyssey.ops.structure.batching import example_specs, flatten_examples
 from odyssey.ops.structure.half_precision import (
     compute_in_float32,
-    narrow_float16,
-    widen_float16,
+    narrow_half,
+    widen_half,
 )
 from odyssey.spec import Spec
 from odyssey.table.batch import Batch
@@ -38,8 +38,8 @@ def _squared_error_decomposition(x: Any, y: Any) -> Any:
 def _batch_squared_error(batch: Batch, x: Any, y: Any) -> Any:
     _squared_error_spec(*example_specs(batch, (x, y)))
     d = sub(x, y)
-    flat = flatten_examples(widen_float16(d))
-    return narrow_float16(div(sum(square(flat), 1), flat.shape[1] or 1), d.dtype)
+    flat = flatten_examples(widen_half(d))
+    return narrow_half(div(sum(square(flat), 1), flat.shape[1] or 1), d.dtype)
 
 
 def _squared_error_vjp(g: Any, x: Any, y: Any) -> Any:
