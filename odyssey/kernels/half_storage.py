@@ -71,7 +71,7 @@ def _round_to_float16(bits, numbers, out):  # type: ignore[no-untyped-def]
 
 
 @loop
-def _widen_half(halves, out_bits, out_numbers):  # type: ignore[no-untyped-def]
+def _widen_float16(halves, out_bits, out_numbers):  # type: ignore[no-untyped-def]
     """Widen float16; both outputs are one memory, written as bits and scaled as numbers."""
     for start in range(0, halves.size, 4096):
         end = min(start + 4096, halves.size)
@@ -159,7 +159,7 @@ def widen_halves(halves: Any, name: str, with_loops: bool = True) -> Any:
         return numbers
     if with_loops and halves.size >= _LOOP_SIZE:
         try:
-            _widen_half(halves, out, numbers)
+            _widen_float16(halves, out, numbers)
             return numbers
         except DeviceError:  # numba is missing
             pass
