@@ -249,6 +249,10 @@ class BatchTrace:
         except OdysseyError:
             row.infer(*map(shape_rule_argument, values), *options)  # names the shapes of an example
             raise
+        if made is NotImplemented:
+            if row.decomposition is not None:
+                return self._decompose(row, values, payloads, mapped, options)
+            made = self._compute_outside(loop_over_examples, row, batch, *payloads, *options)
         return self._wrap_results(row, made, True)
 
     def _wrap_results(self, row: Any, made: Any, mapped: bool) -> Any:

@@ -150,8 +150,9 @@ def op(
             further axes in front, all of them or one operand alone; ``"along"`` if the op works
             along its option ``axis``; ``"loop"`` for one call an example; or a batch rule
             ``vmap(batch, *arrays, *options)``, which returns the result with the batch on axis 0,
-            see ``Batch``. Derived for elementwise ops and for those with a decomposition; others
-            loop, and warn once.
+            see ``Batch``; or ``NotImplemented``, and then the decomposition runs, or without one a
+            loop. Derived for elementwise ops and for those with a decomposition; others loop, and
+            warn once.
         elementwise: The op works element by element on broadcast operands, so the reverse rule,
             which multiplies by the derivative, is the forward rule as well.
         keeps_dtype: The result of floating operands has their dtype; defaults to ``elementwise``.

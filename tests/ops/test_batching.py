@@ -273,6 +273,34 @@ def test_an_attribute_that_no_example_has_is_named():
         od.vmap(lambda x: x.flat)(X)
 
 
+# ------------------------------------------------------------------ rules that decline
+
+
+@pytest.mark.parametrize("decomposition", [None, lambda x: x * ops.sum(x)])
+def test_a_batch_rule_may_leave_the_work_to_the_decomposition_or_a_loop(decomposition):
+    calls = []
+
+    def total_batch(batch, x):
+        calls.append(batch.size)
+        return NotImplemented
+
+    @od.op(
+        vjp={"x": lambda g, x: g * ops.sum(x) + ops.sum(g * x)},
+        infer=lambda x: x,
+        decomposition=decomposition,
+        vmap=total_batch,
+    )
+    def times_total(x, /):
+        return x * x.sum()
+
+    x = X[:, 0, :, 0]
+    got = od.vmap(od.grad(lambda x: ops.sum(ops.sin(times_total(x)))))(x)
+    total = x.sum(1, keepdims=True)
+    slope = np.cos(x * total)
+    np.testing.assert_allclose(got, slope * total + (slope * x).sum(1, keepdims=True), rtol=1e-12)
+    assert calls == [3]
+
+
 # ------------------------------------------------------------------ messages
 
 MISFITS = {

@@ -18,6 +18,7 @@ from odyssey.ops.structure.gathering import add_taken, check_indices
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.shape import as_operand, astype, reshape
 from odyssey.spec import Array, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.scope import recording_of
@@ -239,11 +240,16 @@ def _decompose_digitize(x: Any, bins: Any, right: bool) -> Any:
     return where(rising, searchsorted(bins, x, side), fallen)
 
 
+def _digitize_batch(batch: Batch, x: Any, bins: Any, right: bool) -> Any:
+    return NotImplemented if batch.mapped[1] else bin_numbers(x, bins, right=right)
+
+
 @op(
     kernel=_digitize,
     decomposition=_decompose_digitize,
     requires=lambda x, bins, right: [logical_or(*_bin_directions(bins))],
     infer=_bins_spec,
+    vmap=_digitize_batch,
     samples=[
         sample(_SPREAD.reshape(2, 3), np.array([-1.0, 0.0, 1.0])),
         sample(np.array([0.0, 1.0, 5.0]), np.array([0.0, 1.0]), right=True),

@@ -236,6 +236,12 @@ def _decompose_interp(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
 _POINTS = np.array([-1.5, -0.5, 0.25, 1.25], np.float16)
 
 
+def _interp_batch(batch: Batch, x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
+    if batch.mapped[1] or batch.mapped[2]:
+        return NotImplemented
+    return piecewise_linear(x, xp, fp, left=left, right=right)
+
+
 @op(
     kernel=_interp_array,
     decomposition=_decompose_interp,
@@ -254,6 +260,7 @@ _POINTS = np.array([-1.5, -0.5, 0.25, 1.25], np.float16)
         "xp": lambda t, x, xp, fp: neg(_slope_times(piecewise_linear(x, xp, t), x, xp, fp)),
         "fp": _fp_jvp,
     },
+    vmap=_interp_batch,
     kinks="at a point the slope of the line to its right, at the last that of the last line; "
     "0 outside",
     samples=[
