@@ -18,14 +18,13 @@ from odyssey.compiler.ir.nodes import (
     ITEM_SIZES,
     IRBuilder,
     Node,
-    ScalarProgram,
     lu_layout,
     scalar_program,
     type_code,
 )
 from odyssey.compiler.llvm.scalar_programs import has_native_code
 from odyssey.compiler.llvm.types import HALVES, PARTS, dtype_of_code
-from odyssey.devices.half_dtypes import is_bfloat16, is_floating
+from odyssey.devices.half_dtypes import is_bfloat16, is_floating, is_half, is_inexact
 from odyssey.devices.ownership import is_uniform
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.graph.graph import Graph, Ref, ScalarInput, Splat
@@ -36,6 +35,7 @@ from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import stack
 from odyssey.spec import Shape, Spec, spec_of
 from odyssey.table.canonical_options import plain_options
+from odyssey.table.half_kernels import moves_elements
 from odyssey.table.row import Row
 from odyssey.table.value import Symbol
 
@@ -143,30 +143,31 @@ class Lowering:
         if unsupported:
             self.host_calls.setdefault(row.name, f"{unsupported[0]} is not computed natively")
             return None
-        wanted = results
-        if _has_bfloat16((*specs, *results)) and not _moves_elements(row):
-            # As in eager calls, an op computes in float32, and its results are rounded once.
-            values = [self._as_float32(v) for v in values]
-            specs = [_operand_spec(v) for v in values]
-            results = tuple([_float32_spec(spec) for spec in results])
         if any(is_floating(spec.dtype) and not _can_hold(spec.dtype, specs) for spec in results):
             self.host_calls.setdefault(row.name, "a number is out of range for its dtype")
             return None
         static = self.static_shapes
         may_raise = row.raises and row.lowering is None
-        if may_raise or (static and any(k.is_left(*specs, *options) for k in row.kernels)):
+        known = [_without_bfloat16(spec) for spec in specs]
+        if may_raise or (static and any(k.is_left(*known, *options) for k in row.kernels)):
             why = "it may raise" if may_raise else "NumPy's kernel takes less time, or less memory"
             self.host_calls.setdefault(row.name, why)
             return None
         if row.requires is not None:
             for truth in row.requires(*values, *options):
                 self.checks.append(self.node(truth))
+        # As in eager calls, ops on halves compute in float32, and their results are rounded once.
+        widens = any(map(_is_half, (*specs, *results))) and not moves_elements(row)
+        wide_values, wide_options = values, options
+        if widens:
+            wide_values = [self._half_as_float32(v) for v in values]
+            wide_options = tuple([_without_halves(o) for o in options])
         out: Any = NotImplemented
         takes_inputs = any(isinstance(v, ScalarInput) for v in values)
         if row.lowering is not None and not takes_inputs:
-            out = self._lower_by_row(row, values, options)
+            out = self._lower_by_row(row, wide_values, wide_options)
         elif row.scalar is not None and len(results) == 1:
-            out = self._lower_scalar(row, values, specs, options, results[0])
+            out = self._lower_scalar(row, values, specs, options, results[0], widens)
         # A decomposition equals a scalar but at special complex numbers.
         decomposes = row.lowering is None and not (row.scalar and "c" in map(_dtype_kind, specs))
         # Kernels convert truth values to float16, though some of them are masks and not numbers.
@@ -176,8 +177,8 @@ class Lowering:
         decomposes = decomposes and not takes_inputs
         if out is NotImplemented and decomposes and row.decomposition is not None:
             try:
-                operands = self._integers_to_float(row, values, specs, results)
-                out = row.decomposition(*operands, *options)
+                operands = self._integers_to_float(row, wide_values, specs, results)
+                out = row.decomposition(*operands, *wide_options)
             except (OdysseyError, TypeError, ValueError):  # for dtypes that only the kernel takes
                 out = NotImplemented
         if out is NotImplemented:
@@ -185,7 +186,7 @@ class Lowering:
             self.host_calls.setdefault(row.name, why)
             return None
         outs = (out,) if row.pack_results is None else tuple(out)
-        pairs = zip(outs, wanted, strict=True)
+        pairs = zip(outs, results, strict=True)
         return [self._convert_result(row, self.node(o), spec) for o, spec in pairs]
 
     def _lower_by_row(self, row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
@@ -225,17 +226,27 @@ class Lowering:
         ]
 
     def _lower_scalar(
-        self, row: Row, values: Sequence[Any], specs: Sequence[Any], options: Any, result: Spec
+        self,
+        row: Row,
+        values: Sequence[Any],
+        specs: Sequence[Any],
+        options: Any,
+        result: Spec,
+        widens: bool,
     ) -> Any:
-        """Return a map of a row's scalar; see ``kernels.elementwise.Signature``."""
+        """Return a map of a row's scalar; see ``kernels.elementwise.Signature``.
+
+        With ``widens`` it computes bfloat16 in float32. As in NumPy, each step of float16 is
+        rounded, and numbers beside it before that; scalars with functions compute in float32.
+        """
         dtype = result.dtype
         if any(isinstance(option, np.ndarray) for option in options):
             return NotImplemented
         if dtype.kind == "b" or "c" in map(_dtype_kind, specs):
-            dtype = np.result_type(*[s.dtype if isinstance(s, Spec) else s for s in specs])
+            dtype = _promoted_dtype(specs)
             if not _can_hold(dtype, specs):  # comparison with a number outside of the dtype
                 dtype = np.dtype(np.int64 if dtype != np.uint64 else object)
-            elif dtype.kind == "f" and "f" not in map(_dtype_kind, specs):
+            elif is_floating(dtype) and "f" not in map(_dtype_kind, specs):
                 return NotImplemented  # NumPy compares uint64 and signed integers exactly
         if not _can_hold(dtype, specs):
             return NotImplemented
@@ -243,14 +254,18 @@ class Lowering:
         if type not in ITEM_SIZES:
             return NotImplemented
         assert row.scalar is not None
+        computed = number_type = "f4" if widens and type == "f2b" else type
         try:
-            program, computed = _program_and_type(row.scalar, len(values), options, type)
+            program = scalar_program(row.scalar, len(values), options, computed)
+            if type == "f2" and any(name.startswith("math.") for name, _ in program.body.steps):
+                computed = "f4"
+                program = scalar_program(row.scalar, len(values), options, computed)
         except OdysseyError:  # the scalar is not defined for this dtype
             return NotImplemented
         inputs = [
             self._scalar_operand(self.node(v), computed)
             if isinstance(s, Spec)
-            else self.builder.convert(self._scalar_node(v, type), computed)
+            else self.builder.convert(self._scalar_node(v, number_type), computed)
             for v, s in zip(values, specs, strict=True)
         ]
         known = [(n.type, n.payload.item() if n.kind == "number" else None) for n in inputs]
@@ -263,8 +278,8 @@ class Lowering:
         """Return a number as a literal, or as a leaf if it is a scalar input of each call."""
         if not isinstance(value, ScalarInput):
             return self.builder.literal(value, type)
-        # Scalar inputs are real, and not float16.
-        slot_type = "f8" if type == "f2" else PARTS.get(type, type)
+        # Scalar inputs are real, and not halves.
+        slot_type = "f8" if type in HALVES else PARTS.get(type, type)
         slot = self.scalar_slots.setdefault((value.expression, slot_type), len(self.scalar_slots))
         return self.builder.convert(self.builder.leaf("given", slot, (), slot_type), type)
 
@@ -282,9 +297,9 @@ class Lowering:
             keeps_type = old[0] == type[0] == "f" and ITEM_SIZES[old] > ITEM_SIZES[type]
         return node if keeps_type else self.builder.convert(node, type)
 
-    def _as_float32(self, value: Any) -> Any:
-        """Convert an operand of bfloat16 to float32; return all else as it is."""
-        if not is_bfloat16(getattr(value, "dtype", _FLOAT32)):
+    def _half_as_float32(self, value: Any) -> Any:
+        """Convert an operand of half precision to float32; return all else as it is."""
+        if not is_half(getattr(value, "dtype", _FLOAT32)):
             return value
         return self.symbol(self.builder.convert(self.node(value), "f4"))
 
@@ -324,15 +339,15 @@ class Lowering:
             DTypeError: if it has no code for complex numbers.
         """
         nodes = [self.node(v) for v in values]
-        result_type = nodes[0].type if dtype is None else type_code(dtype)
-        program, type = _program_and_type(scalar, len(values), (), result_type)
+        type = nodes[0].type if dtype is None else type_code(dtype)
+        program = scalar_program(scalar, len(values), (), type)
         shape = np.broadcast_shapes(*[node.shape for node in nodes])
         inputs = [self.builder.convert(node, type) for node in nodes]
         if type in PARTS and not has_native_code(
             program.body, tuple([(n.type, None) for n in inputs])
         ):
             raise DTypeError("no native code for this of complex numbers")
-        return self.symbol(self.builder.map(program, inputs, shape, result_type))
+        return self.symbol(self.builder.map(program, inputs, shape, type))
 
     def full(self, shape: Shape, dtype: Any, value: Any = 0) -> Symbol:
         """Return an array filled with one number."""
@@ -435,13 +450,7 @@ class Lowering:
                 broadcast to the shape of ``x``.
         """
         nodes = [self.node(i) for i in indices]
-        values = [self.node(base), self.node(x)]
-        if values[0].type == "f2b" and how in ("sum", "prod"):
-            wide = self.builder.scatter(
-                how, *[self.builder.convert(n, "f4") for n in values], nodes
-            )
-            return self.symbol(self.builder.convert(wide, "f2b"))
-        return self.symbol(self.builder.scatter(how, *values, nodes))
+        return self.symbol(self.builder.scatter(how, self.node(base), self.node(x), nodes))
 
     # -------------------------------------------------------------- building: along axes
 
@@ -471,9 +480,6 @@ class Lowering:
                 raise DTypeError(f"{how}: no native code for complex numbers")
             sums = [self.reduce(how, p, axes, keepdims) for p in self._real_and_imaginary(x)]
             return self.elementwise(_complex_from_parts, *sums, dtype=node.type)
-        if node.type == "f2b" and how in ("sum", "prod"):
-            wide = self.reduce(how, self._as_float32(x), axes, keepdims)
-            return self.cast(wide, dtype_of_code("f2b"))
         result = self.builder.reduce(how, node, axes)
         if not keepdims:
             shape = [n for a, n in enumerate(node.shape) if a not in axes]
@@ -491,11 +497,7 @@ class Lowering:
 
     def matmul(self, a: Any, b: Any) -> Symbol:
         """Return matrix products of one floating or complex dtype; leading axes broadcast."""
-        left, right = self.node(a), self.node(b)
-        if left.type in HALVES:  # computed in float32, as NumPy does
-            result = self.builder.matmul(*(self.builder.convert(n, "f4") for n in (left, right)))
-            return self.symbol(self.builder.convert(result, left.type))
-        return self.symbol(self.builder.matmul(left, right))
+        return self.symbol(self.builder.matmul(self.node(a), self.node(b)))
 
     # -------------------------------------------------------------- building: LAPACK
 
@@ -590,23 +592,31 @@ class Lowering:
 
 
 _FLOAT32 = np.dtype(np.float32)
-# What a row does with elements, where it computes nothing of them. Scatters that add compute in
-# float32 by themselves.
-_MOVES = frozenset(["view", "gather", "scatter", "assemble"])
+_FLOAT16 = np.dtype(np.float16)
 
 
-def _moves_elements(row: Row) -> bool:
-    """Return whether the lowering of a row moves elements and keeps their bits."""
-    return row.lowering is not None and row.primitive in _MOVES
+def _is_half(spec: Any) -> bool:
+    return isinstance(spec, Spec) and is_half(spec.dtype)
 
 
-def _has_bfloat16(specs: Sequence[Any]) -> bool:
-    return any(isinstance(s, Spec) and is_bfloat16(s.dtype) for s in specs)
+def _without_halves(option: Any) -> Any:
+    """Return a spec, as some options are, with float32 instead of half precision."""
+    return Spec(option.shape, _FLOAT32) if _is_half(option) else option
 
 
-def _float32_spec(spec: Spec) -> Spec:
-    """Return a spec with float32 instead of bfloat16."""
-    return Spec(spec.shape, _FLOAT32) if is_bfloat16(spec.dtype) else spec
+def _without_bfloat16(spec: Any) -> Any:
+    """Return a spec with float16, which is promoted alike, instead of bfloat16."""
+    is_replaced = isinstance(spec, Spec) and is_bfloat16(spec.dtype)
+    return Spec(spec.shape, _FLOAT16) if is_replaced else spec
+
+
+def _promoted_dtype(specs: Sequence[Any]) -> np.dtype[Any]:
+    """Return the dtype that operands are promoted to; Python numbers are weak."""
+    known = [_without_bfloat16(s) for s in specs]
+    dtype = np.result_type(*[s.dtype if isinstance(s, Spec) else s for s in known])
+    if dtype != _FLOAT16:
+        return dtype
+    return next((s.dtype for s in specs if _is_half(s)), dtype)
 
 
 _DOUBLES = {"f4": "f8", "f8": "f8", "c8": "c16", "c16": "c16"}
@@ -618,19 +628,6 @@ def _wrap_negative(i: Any, n: Any) -> Any:
 
 def _complex_from_parts(real: Any, imaginary: Any) -> Any:
     return T(real.real, imaginary.real)
-
-
-def _program_and_type(
-    scalar: Any, arity: int, options: Any, type: str
-) -> tuple[ScalarProgram, str]:
-    """Return a scalar's program and the type it computes in: float32 for functions of float16.
-
-    NumPy rounds each step of float16 arithmetic, but computes functions in float32.
-    """
-    program = scalar_program(scalar, arity, options, type)
-    if type == "f2" and any(name.startswith("math.") for name, _ in program.body.steps):
-        return scalar_program(scalar, arity, options, "f4"), "f4"
-    return program, type
 
 
 def _host_call_reason(row: Row, specs: Sequence[Any]) -> str:
@@ -645,7 +642,8 @@ def _has_dtype(char: str, specs: Sequence[Any]) -> bool:
 
 
 def _dtype_kind(spec: Any) -> str:
-    return (spec.dtype if isinstance(spec, Spec) else np.asarray(spec).dtype).kind
+    dtype = spec.dtype if isinstance(spec, Spec) else np.asarray(spec).dtype
+    return "f" if is_bfloat16(dtype) else dtype.kind
 
 
 def _operand_spec(value: Any) -> Any:
@@ -661,8 +659,8 @@ def _can_hold(dtype: Any, specs: Sequence[Any]) -> bool:
     numbers = [s for s in specs if isinstance(s, (int, float)) and not isinstance(s, bool)]
     if dtype.kind == "c":
         numbers += [p for s in specs if type(s) is complex for p in (s.real, s.imag)]
-    if dtype.kind in "fc":
-        largest = float(np.finfo(dtype).max)
+    if is_inexact(dtype):
+        largest = float(np.finfo(_FLOAT32 if is_bfloat16(dtype) else dtype).max)
         return all(abs(n) <= largest or (isinstance(n, float) and not isfinite(n)) for n in numbers)
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)

@@ -24,8 +24,8 @@ A compiled function runs as one native program. This page lists how each row of 
 compiled, for real numbers, integers and booleans, as in the row's samples; and which rows are
 compiled for complex numbers. The rows in the last list, and rows on other dtypes, are host calls:
 they are called in Python, with the same results and in the time of an eager call. In half precision
-each arithmetic step is rounded, as in NumPy; functions, sums and products are computed in single
-precision.
+(float16 and bfloat16) each op is computed in single precision, and its results are rounded once;
+plain arithmetic of float16 is rounded at each step, as in NumPy.
 
 Some calls are host calls because these are faster: convolutions with 3 by 3 windows and 32 channels
 or more, argmax and argmin along 256 elements or more, products of all other elements (64 or more,
