@@ -1,11 +1,12 @@
-"""Eager float16 and bfloat16 beside float32: the same calls, on one thread.
+"""Float16 and bfloat16 beside float32, eager and compiled: the same calls, on one thread.
 
     python benchmarks/half.py
     python benchmarks/half.py --only matmul --rounds 15
 
 The three take turns in one process. What is shown are medians of process time in microseconds, and
-ratios to float32: of a call on plain arrays, and of one on a tape with its gradients. On a
-processor arithmetic happens in float32, so what halves bring is memory, and the ratio their price.
+ratios to float32: of a call on plain arrays, and of one on a tape with its gradients; then of both
+in compiled functions. On a processor arithmetic happens in float32, so what halves bring is memory,
+and the ratio their price.
 """
 
 from __future__ import annotations
@@ -89,6 +90,26 @@ def with_gradients(case: Case, operands: list[Any]) -> Callable[[], Any]:
     return run
 
 
+def compiled(call: Callable[..., Any], operands: list[Any]) -> Callable[[], Any]:
+    """Return a compiled call of a function, after its compilation."""
+    program = od.compile(call)
+    for _ in range(3):
+        program(*operands)
+    return lambda: program(*operands)
+
+
+def slopes(case: Case) -> Callable[..., Any]:
+    """Return a function of arrays that takes the gradients of all of them."""
+
+    def run(*operands: Any) -> Any:
+        leaves = [od.Variable(v, requires_grad=True) for v in operands]
+        with od.GradientTape() as tape:
+            out = case.call(*leaves)
+        return tape.gradient(out, leaves, ops.ones_like(out))
+
+    return run
+
+
 def compare(case: Case, rounds: int) -> None:
     """Print the lines of a case."""
     rng = np.random.default_rng(0)
@@ -98,7 +119,9 @@ def compare(case: Case, rounds: int) -> None:
         operands = [ops.astype(v, dtype) for v in drawn]
         calls["call", dtype] = lambda operands=operands: case.call(*operands)
         calls["with gradients", dtype] = with_gradients(case, operands)
-    for what in ("call", "with gradients"):
+        calls["compiled", dtype] = compiled(case.call, operands)
+        calls["its gradients", dtype] = compiled(slopes(case), operands)
+    for what in ("call", "with gradients", "compiled", "its gradients"):
         repeats = max(1, round(3000 / (timed(calls[what, "float32"], 2) + 1)))
         for dtype in DTYPES:
             calls[what, dtype]()

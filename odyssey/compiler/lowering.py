@@ -24,7 +24,14 @@ from odyssey.compiler.ir.nodes import (
 )
 from odyssey.compiler.llvm.scalar_programs import has_native_code
 from odyssey.compiler.llvm.types import HALVES, PARTS, dtype_of_code
-from odyssey.devices.half_dtypes import is_bfloat16, is_floating, is_half, is_inexact
+from odyssey.devices.half_dtypes import (
+    finfo,
+    is_bfloat16,
+    is_floating,
+    is_half,
+    is_inexact,
+    result_type,
+)
 from odyssey.devices.ownership import is_uniform
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.graph.graph import Graph, Ref, ScalarInput, Splat
@@ -243,7 +250,7 @@ class Lowering:
         if any(isinstance(option, np.ndarray) for option in options):
             return NotImplemented
         if dtype.kind == "b" or "c" in map(_dtype_kind, specs):
-            dtype = _promoted_dtype(specs)
+            dtype = result_type(*[s.dtype if isinstance(s, Spec) else s for s in specs])
             if not _can_hold(dtype, specs):  # comparison with a number outside of the dtype
                 dtype = np.dtype(np.int64 if dtype != np.uint64 else object)
             elif is_floating(dtype) and "f" not in map(_dtype_kind, specs):
@@ -610,15 +617,6 @@ def _without_bfloat16(spec: Any) -> Any:
     return Spec(spec.shape, _FLOAT16) if is_replaced else spec
 
 
-def _promoted_dtype(specs: Sequence[Any]) -> np.dtype[Any]:
-    """Return the dtype that operands are promoted to; Python numbers are weak."""
-    known = [_without_bfloat16(s) for s in specs]
-    dtype = np.result_type(*[s.dtype if isinstance(s, Spec) else s for s in known])
-    if dtype != _FLOAT16:
-        return dtype
-    return next((s.dtype for s in specs if _is_half(s)), dtype)
-
-
 _DOUBLES = {"f4": "f8", "f8": "f8", "c8": "c16", "c16": "c16"}
 
 
@@ -660,7 +658,7 @@ def _can_hold(dtype: Any, specs: Sequence[Any]) -> bool:
     if dtype.kind == "c":
         numbers += [p for s in specs if type(s) is complex for p in (s.real, s.imag)]
     if is_inexact(dtype):
-        largest = float(np.finfo(_FLOAT32 if is_bfloat16(dtype) else dtype).max)
+        largest = float(finfo(_FLOAT32 if is_bfloat16(dtype) else dtype).max)
         return all(abs(n) <= largest or (isinstance(n, float) and not isfinite(n)) for n in numbers)
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.half_dtypes import is_bfloat16, is_half
+from odyssey.devices.half_dtypes import finfo, is_half
 from odyssey.errors import DTypeError
 
 __all__ = [
@@ -238,8 +238,7 @@ class _Typed:
         if is_half(program.dtype):
             self.kind = "f"
         if self.kind in "fc":
-            # A scalar of bfloat16 computes in float32.
-            limits = np.finfo(np.float32 if is_bfloat16(program.dtype) else program.dtype)
+            limits = finfo(program.dtype)
             self.eps, self.tiny = float(limits.eps), float(limits.tiny)
             self.max = float(limits.max)
         else:

@@ -10,6 +10,8 @@ from time import perf_counter
 from types import CoroutineType
 from typing import Any
 
+from numpy import ndarray
+
 from odyssey.compiler.arguments import number_leaves
 from odyssey.compiler.guards.effects import is_own_or_numpy
 from odyssey.compiler.guards.guards import GuardSet
@@ -20,6 +22,9 @@ from odyssey.compiler.tracing.snapshot import HeldLocks, PythonEffect, Snapshot
 from odyssey.devices.write_guard import FORK_WAITS, hold_during_forks
 from odyssey.errors import OdysseyError, TapeError
 from odyssey.graph.trace import Trace
+from odyssey.spec import admit_half
+from odyssey.table.value import Value
+from odyssey.tree import leaves
 
 __all__ = ["TraceAttempt", "clear_traceback", "describe_trace_error", "try_trace"]
 
@@ -107,6 +112,7 @@ class TraceAttempt:
             # for functions that wait for threads which call compiled functions.
             locks.acquire(_TRACE_LOCK, timeout=1.0)
             start = perf_counter()
+            _admit_halves(args, named)
             self._run(trace, fn, args, named, locks)
             self.seconds = perf_counter() - start
         finally:
@@ -301,6 +307,13 @@ _QUESTIONS = {
         "ge": ">=",
     },
 }
+
+
+def _admit_halves(args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Let the table handle the halves among the arguments, before a snapshot that holds rows."""
+    for leaf in leaves((args, named)):
+        if type(leaf) is ndarray or isinstance(leaf, Value):
+            admit_half(leaf.dtype)
 
 
 def _record_question(fixed_numbers: dict[str, str], expression: Expression, question: str) -> None:
