@@ -7,14 +7,16 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable
+from odyssey.devices.half_dtypes import bfloat16
 from odyssey.errors import DTypeError
 from odyssey.optim import clipping
 from odyssey.optim.flat_parameters import SMALL_SIZE
 from support.optimizers import OPTIMIZERS, optimizer_classes, shapes_for
 
-HALF = np.dtype(np.float16)
+HALF, BRAIN = np.dtype(np.float16), bfloat16()
 SCALES = np.geomspace(1e-4, 1e4, 9)
 cases = pytest.mark.parametrize("case", OPTIMIZERS)
+halves = pytest.mark.parametrize("dtype", [HALF, BRAIN], ids=str)
 
 
 def settings_of_case(case):
@@ -23,19 +25,20 @@ def settings_of_case(case):
     return settings | {"learning_rate": 1e-3} if case == "sgd" else settings
 
 
-def half(shape, seed=7):
-    return np.random.default_rng(seed).normal(size=shape).astype(HALF)
+def half(shape, seed=7, dtype=HALF):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
 
 
-def made(case, shapes):
-    params = [Variable(half(s, 7 + k), requires_grad=True) for k, s in enumerate(shapes)]
+def made(case, shapes, dtype=HALF):
+    starts = [half(s, 7 + k, dtype) for k, s in enumerate(shapes)]
+    params = [Variable(start, requires_grad=True) for start in starts]
     return params, OPTIMIZERS[case][0](params, **settings_of_case(case))
 
 
-def draw_gradient(rng, size):
+def draw_gradient(rng, size, dtype=HALF):
     """Gradients of about 1e-4 to 1e4, each element with a size of its own, and some zeros."""
     g = rng.normal(size=size) * np.resize(SCALES, size)
-    return np.where(rng.random(size) < 0.05, 0.0, g).astype(HALF)
+    return np.where(rng.random(size) < 0.05, 0.0, g).astype(dtype)
 
 
 def test_the_cases_are_all_optimizers():
@@ -44,26 +47,27 @@ def test_the_cases_are_all_optimizers():
 
 @pytest.mark.share(2)
 @pytest.mark.parametrize("alone", [False, True], ids=["packed", "alone"])
+@halves
 @cases
-def test_a_hundred_master_steps_follow_float64_and_are_rounded_once(case, alone):
+def test_a_hundred_master_steps_follow_float64_and_are_rounded_once(case, dtype, alone):
     shapes = shapes_for(OPTIMIZERS[case][0], [(SMALL_SIZE,)] if alone else [(9,), (18,)])
-    params, optimizer = made(case, shapes)
+    params, optimizer = made(case, shapes, dtype)
     formula, states = OPTIMIZERS[case][2], [{} for _ in params]
     rng = np.random.default_rng(3)
     longest = [np.zeros(p.shape) for p in params]
     for _ in range(6 if alone else 100):
         expected = []
         for before, p, state in zip(masters(optimizer), params, states, strict=True):
-            p.grad = g = draw_gradient(rng, p.size).reshape(p.shape)
+            p.grad = g = draw_gradient(rng, p.size, dtype).reshape(p.shape)
             known = decided_signs(case, state, g.astype(float))
             new = formula(before, g.astype(float), state, **settings_of_case(case))
             expected.append((before, new, known))
         optimizer.step()
         pairs = zip(masters(optimizer), params, expected, longest, strict=True)
         for found, p, (before, new, known), length in pairs:
-            assert p.dtype == HALF
+            assert p.dtype == dtype
             assert np.isfinite(found).all()
-            np.testing.assert_array_equal(p.numpy(), found.astype(HALF))
+            np.testing.assert_array_equal(p.numpy(), found.astype(dtype))
             # Two roundings to float32, and the error of float32 sums in the length of a step, which
             # may be a sum of longer ones that cancel.
             bound = 1.5 * np.spacing(np.abs(new).astype(np.float32)).astype(float)
@@ -88,16 +92,17 @@ def decided_signs(case, state, g):
     return np.abs(sum(parts)) >= 1e-5 * np.maximum(*map(np.abs, parts))
 
 
+@halves
 @cases
-def test_the_state_is_float32_and_is_saved_and_restored_as_it_is(case, tmp_path):
+def test_the_state_is_float32_and_is_saved_and_restored_as_it_is(case, dtype, tmp_path):
     shapes = shapes_for(OPTIMIZERS[case][0], [(9,), (2,)])
-    params, optimizer = made(case, shapes)
-    others, other = made(case, shapes)
+    params, optimizer = made(case, shapes, dtype)
+    others, other = made(case, shapes, dtype)
     rng = np.random.default_rng(5)
 
     def steps(*optimizers):
         for k in range(2):
-            g = draw_gradient(rng, 9)
+            g = draw_gradient(rng, 9, dtype)
             for one in optimizers:
                 first, second = one.params
                 first.grad = g.reshape(first.shape)
@@ -136,15 +141,16 @@ def test_a_state_of_float16_from_an_earlier_version_is_taken():
 
 
 @pytest.mark.share(4)
+@halves
 @cases
-def test_the_pure_rule_equals_the_holder_bit_for_bit(case):
-    params, optimizer = made(case, shapes_for(OPTIMIZERS[case][0], [(9,), ()]))
+def test_the_pure_rule_equals_the_holder_bit_for_bit(case, dtype):
+    params, optimizer = made(case, shapes_for(OPTIMIZERS[case][0], [(9,), ()]), dtype)
     rule = OPTIMIZERS[case][1](**settings_of_case(case))
     tree = [p.numpy().copy() for p in params]
     state = rule.init(tree)
     rng = np.random.default_rng(2)
     for k in range(6):
-        drawn = draw_gradient(rng, 9), draw_gradient(rng, 9)[k]
+        drawn = draw_gradient(rng, 9, dtype), draw_gradient(rng, 9, dtype)[k]
         grads = [g.reshape(p.shape) for p, g in zip(params, drawn, strict=True)]
         for p, g in zip(params, grads, strict=True):
             p.grad = g
@@ -152,21 +158,22 @@ def test_the_pure_rule_equals_the_holder_bit_for_bit(case):
             optimizer.step()
         tree, state = rule.update(grads, state, tree)
         for p, value in zip(params, tree, strict=True):
-            assert value.dtype == HALF
+            assert value.dtype == dtype
             np.testing.assert_array_equal(p.numpy(), value)
 
 
 @pytest.mark.share(4)
+@halves
 @cases
-def test_compiled_steps_equal_eager_ones(case):
-    x = np.random.default_rng(1).normal(size=(8, 4)).astype(HALF)
+def test_compiled_steps_equal_eager_ones(case, dtype):
+    x = np.random.default_rng(1).normal(size=(8, 4)).astype(dtype)
 
     def training():
-        params, optimizer = made(case, [(4, 3), (1, 3) if case.startswith("muon") else (3,)])
+        params, optimizer = made(case, [(4, 3), (1, 3) if case.startswith("muon") else (3,)], dtype)
 
         def train(x):
             with GradientTape() as tape:
-                loss = ((x @ params[0] + params[1]) ** 2).mean() * HALF.type(1e-3)
+                loss = ((x @ params[0] + params[1]) ** 2).mean() * dtype.type(1e-3)
             tape.backward(loss)
             optimizer.step()
             optimizer.zero_grad()
@@ -181,7 +188,7 @@ def test_compiled_steps_equal_eager_ones(case):
         eager(x)
         (train if k == 3 else compiled)(x)  # an eager step between them shares the state
     for p, q in zip(params, others, strict=True):
-        assert q.dtype == HALF
+        assert q.dtype == dtype
         unit = np.spacing(np.abs(p.numpy())).astype(float)
         assert (np.abs(p.numpy().astype(float) - q.numpy()) <= 2 * unit).all()
     for s, t in zip(optimizer.state_dict()["state"], other.state_dict()["state"], strict=True):
@@ -203,21 +210,23 @@ def test_small_gradients_that_a_clipping_has_scaled_still_move_parameters():
 # ------------------------------------------------------------------ master weights
 
 
+@halves
 @pytest.mark.parametrize("size", [3, SMALL_SIZE + 1], ids=["packed", "alone"])
-def test_steps_below_the_rounding_of_a_parameter_add_up(size):
-    w = Variable(np.ones(size, HALF), requires_grad=True)
+def test_steps_below_the_rounding_of_a_parameter_add_up(size, dtype):
+    w = Variable(np.ones(size, dtype), requires_grad=True)
     optimizer = od.optim.SGD([w], 1e-4)  # float16 has 4.9e-4 between numbers below 1
     for _ in range(100):
-        w.grad = np.ones(size, HALF)
+        w.grad = np.ones(size, dtype)
         optimizer.step()
-    assert (w.numpy() == HALF.type(0.99)).all()
+    assert (w.numpy() == dtype.type(0.99)).all()
 
 
-def test_adam_with_gradients_of_one_zero_and_a_thousandth_follows_float64():
-    gradients = np.array([1, 0, 1e-3], HALF)
+@halves
+def test_adam_with_gradients_of_one_zero_and_a_thousandth_follows_float64(dtype):
+    gradients = np.array([1, 0, 1e-3], dtype)
 
-    def train(dtype, compiles):
-        w = Variable(np.ones(3, dtype), requires_grad=True)
+    def train(kind, compiles):
+        w = Variable(np.ones(3, kind), requires_grad=True)
         optimizer = od.optim.Adam([w])
 
         def step(g):
@@ -229,25 +238,26 @@ def test_adam_with_gradients_of_one_zero_and_a_thousandth_follows_float64():
 
         step = od.compile(step) if compiles else step
         for _ in range(30):
-            step(gradients.astype(dtype))
+            step(gradients.astype(kind))
         assert not compiles or step.statistics().native == 29
         return w, optimizer.state_dict()["state"][0]
 
     expected, _ = train(np.float64, compiles=False)
-    eager, state = train(HALF, compiles=False)
-    compiled, other = train(HALF, compiles=True)
+    eager, state = train(dtype, compiles=False)
+    compiled, other = train(dtype, compiles=True)
     np.testing.assert_allclose(state["master"], expected.numpy(), rtol=1e-6)
     for w in (eager, compiled):
-        np.testing.assert_array_equal(w.numpy(), state["master"].astype(HALF))
+        np.testing.assert_array_equal(w.numpy(), state["master"].astype(dtype))
     for name in state:
         np.testing.assert_array_equal(state[name], other[name])
 
 
 @pytest.mark.parametrize("compiles", [False, True], ids=["eager", "compiled"])
+@halves
 @pytest.mark.parametrize("case", ["sgd", "adam_settings", "lars", "adafactor", "muon"])
-def test_a_master_follows_what_is_assigned_and_keeps_what_is_not(case, compiles):
+def test_a_master_follows_what_is_assigned_and_keeps_what_is_not(case, dtype, compiles):
     shapes = shapes_for(OPTIMIZERS[case][0], [(4, 3)])
-    params, optimizer = made(case, shapes)
+    params, optimizer = made(case, shapes, dtype)
     w, settings = params[0], settings_of_case(case)
     formula, reference = OPTIMIZERS[case][2], {}
 
@@ -263,14 +273,14 @@ def test_a_master_follows_what_is_assigned_and_keeps_what_is_not(case, compiles)
     expected = w.numpy().astype(float)
     for k in range(8):
         if k in (3, 5):
-            w.assign(np.where(np.arange(12).reshape(4, 3) % 2, w.numpy(), HALF.type(k)))
+            w.assign(np.where(np.arange(12).reshape(4, 3) % 2, w.numpy(), dtype.type(k)))
             expected[np.arange(12).reshape(4, 3) % 2 == 0] = k
-        g = rng.normal(size=(4, 3)).astype(HALF)
+        g = rng.normal(size=(4, 3)).astype(dtype)
         step(g)
         expected = formula(expected, g.astype(float), reference, **settings)
         found = optimizer.state_dict()["state"][0]["master"]
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-        np.testing.assert_array_equal(w.numpy(), found.astype(HALF))
+        np.testing.assert_array_equal(w.numpy(), found.astype(dtype))
 
 
 def test_the_master_of_a_parameter_that_is_infinite_or_nan_is_finite_or_follows():

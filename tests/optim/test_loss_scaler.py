@@ -7,6 +7,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
+from odyssey.devices.half_dtypes import bfloat16
 from odyssey.errors import (
     DTypeError,
     MissingGradientError,
@@ -19,7 +20,7 @@ from support.optimizers import OPTIMIZERS
 
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid|overflow) .*:RuntimeWarning")  # of losses
 HALF = np.float16
-dtypes = pytest.mark.parametrize("dtype", [HALF, np.float32, np.float64])
+dtypes = pytest.mark.parametrize("dtype", [HALF, np.float32, np.float64, bfloat16()], ids=str)
 
 
 def state(optimizer):
