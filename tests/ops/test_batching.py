@@ -207,6 +207,31 @@ def test_one_false_condition_of_an_example_raises():
         od.vmap(positive)(np.array([1.0, -2.0]))
 
 
+NESTED = {
+    "take": lambda x, i: ops.take(x, i, 0),
+    "take_along_axis": lambda x, i: ops.take_along_axis(x, i[:, None], 0),
+    "put_along_axis": lambda x, i: ops.put_along_axis(x, i[:, None], 1.0, 0),
+    "dynamic_slice": lambda x, i: ops.dynamic_slice(x, i, (2, 3)),
+    "dynamic_update_slice": lambda x, i: ops.dynamic_update_slice(x, x[1:, 2:] ** 2, i),
+    "segment_max": lambda x, i: ops.segment_max(x[:2], i, 3),
+    "searchsorted": lambda x, i: ops.searchsorted(ops.sort(x[0]), i),
+    "convolve": lambda x, i: ops.convolve(x[0], i * 0.5),
+    "demanded": lambda x, i: demanded(x, i < 9, "small"),
+    "concatenate": lambda x, i: ops.concatenate([x[0], i, x[1]]),
+}
+
+
+@pytest.mark.parametrize("fn", NESTED.values(), ids=NESTED.keys())
+def test_rules_run_in_the_batches_of_a_vmap_outside(fn):
+    x = X[..., 0]
+    inner = (None, 0), (0, None)
+    outer = (0, None), (None, 0)
+    for in_axes, out_axes, transposed in zip(inner, outer, (False, True), strict=True):
+        got = od.vmap(od.vmap(fn, in_axes), out_axes)(x, ROWS)
+        wanted = np.stack([np.stack([np.asarray(fn(a, i)) for i in ROWS]) for a in x])
+        np.testing.assert_array_equal(np.swapaxes(got, 0, 1) if transposed else got, wanted)
+
+
 # ------------------------------------------------------------------ arrays of examples
 
 

@@ -61,10 +61,12 @@ def check_values_shape(who: str, name: str, shape: Shape, places: Shape) -> None
 
 def check_castable(who: str, name: str, value: Any, dtype: np.dtype[Any]) -> None:
     """Raise DTypeError if values cannot be cast safely, such as floats to integers."""
-    if type(value) not in NUMBERS and not can_cast(np.result_type(value), dtype):
+    if type(value) in NUMBERS:
+        return
+    own = value.dtype if hasattr(value, "dtype") else np.result_type(value)
+    if not can_cast(own, dtype):
         raise DTypeError(
-            f"{who}: {name} of {np.result_type(value)} cannot be stored in an array of {dtype} "
-            "without loss"
+            f"{who}: {name} of {own} cannot be stored in an array of {dtype} without loss"
         )
 
 
