@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import as_array
-from odyssey.devices.half_dtypes import result_type
+from odyssey.devices.half_dtypes import is_inexact, result_type
 from odyssey.errors import ShapeError
 from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.ops.reductions.reduce import sum
@@ -122,7 +122,7 @@ def _lower_contract(build: Any, x: Any, y: Any, subscripts: str) -> Any:
         batch, left, summed = product.letter_counts
     heads, rows, inner = a.shape[:batch], a.shape[batch : batch + left], a.shape[batch + left :]
     columns = b.shape[batch + summed :]
-    if not summed or dtype.kind not in "fc":
+    if not summed or not is_inexact(dtype):
         broadcast_a = build.reshape(a, (*heads, *rows, *inner, *(1,) * len(columns)))
         products = mul(broadcast_a, build.reshape(b, (*heads, *(1,) * left, *inner, *columns)))
         summed_axes = range(batch + left, batch + left + summed)

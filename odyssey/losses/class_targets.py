@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_int, check_number
+from odyssey.devices.half_dtypes import is_floating
 from odyssey.errors import ShapeError
 from odyssey.ops.elementwise.arithmetic import add, maximum, mul
 from odyssey.ops.elementwise.choice import (
@@ -47,7 +48,9 @@ def has_class_indices(logits: Any, targets: Any, axis: int) -> bool:
     folded = reduced_shape("cross_entropy", logits.shape, axis, False)
     if targets.dtype.kind in "iu" and targets.shape == folded:
         return True
-    if targets.shape == logits.shape and targets.dtype.kind in "fbiu":
+    if targets.shape == logits.shape and (
+        targets.dtype.kind in "biu" or is_floating(targets.dtype)
+    ):
         return False
     raise ShapeError(
         f"cross_entropy: logits {logits.shape} with {logits.shape[k]} classes on axis {axis} want "

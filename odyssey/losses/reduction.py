@@ -9,6 +9,7 @@ import numpy as np
 from odyssey import ops
 from odyssey.checks import check_choice, format_value
 from odyssey.devices.arrays import as_array
+from odyssey.devices.half_dtypes import is_floating
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.spec import Array
@@ -42,10 +43,10 @@ def loss_operand(value: Any) -> Any:
 def float_operand(who: str, value: Any, real: bool = True) -> Any:
     """Convert to floating point, integers to float64; raise for complex if ``real``."""
     value = loss_operand(value)
-    kind = (value._spec if isinstance(value, Value) else value).dtype.kind
-    if kind == "f" or (kind == "c" and not real):
+    dtype = (value._spec if isinstance(value, Value) else value).dtype
+    if is_floating(dtype) or (dtype.kind == "c" and not real):
         return value
-    if kind == "c":
+    if dtype.kind == "c":
         raise DTypeError(
             f"{who}: complex numbers came, {format_value(value)}; this loss is of real ones: pass "
             "their real and imaginary parts one by one"

@@ -170,7 +170,9 @@ def _make_plan(row: Any, operands: Sequence[Any], options: tuple[Any, ...]) -> _
         return _Plan(None, ())
     results = tuple([s.dtype for s in (found if isinstance(found, tuple) else (found,))])
     if moves:
-        return _Plan(None, results)
+        # NumPy joins bfloat16 with few dtypes, so it is cast to that of the result.
+        wide = results[0] if is_inexact(results[0]) and results[0] not in HALVES else None
+        return _Plan(wide, results)
     most = max(
         (d.itemsize // (2 if d.kind == "c" else 1) for d in results if is_inexact(d)), default=0
     )

@@ -18,6 +18,7 @@ from odyssey.checks import (
     user_line,
 )
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
+from odyssey.devices.half_dtypes import is_number_dtype
 from odyssey.devices.ownership import is_referenced_elsewhere, is_writable
 from odyssey.errors import DTypeError, SettingError, ShapeError, TapeError
 from odyssey.graph.batch_trace import BatchedArray, BatchTrace
@@ -443,7 +444,7 @@ class _RecordedCall:
                 f"{self.name}: backward returned a gradient of shape {g.shape} for "
                 f"{self.paths[position]}, whose shape is {spec.shape}"
             )
-        if g.dtype.kind not in "iufc":
+        if g.dtype.kind == "b" or not is_number_dtype(g.dtype):
             raise DTypeError(
                 f"{self.name}: backward returned a gradient of {g.dtype} for {self.paths[position]}"
             )

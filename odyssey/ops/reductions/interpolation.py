@@ -8,7 +8,7 @@ import numpy as np
 
 from odyssey.checks import check_choice, format_value
 from odyssey.devices.arrays import ARRAY_LIKE
-from odyssey.devices.half_dtypes import result_type
+from odyssey.devices.half_dtypes import is_number_dtype, result_type
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, minimum, mul, neg, sub
 from odyssey.ops.elementwise.choice import (
@@ -124,7 +124,8 @@ def _python_number(name: str, number: Any) -> Any:
     """Return an option as a Python number, which promotes no dtype; None stays None."""
     if number is None or type(number) in NUMBERS:
         return number
-    if isinstance(number, ARRAY_LIKE) and not number.ndim and number.dtype.kind in "iufc":
+    known = isinstance(number, ARRAY_LIKE) and not number.ndim
+    if known and number.dtype.kind != "b" and is_number_dtype(number.dtype):
         return number.item()
     raise DTypeError(f"interp: {name} is {format_value(number)}; it is static, pass a number")
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import format_value
+from odyssey.devices.half_dtypes import is_half
 from odyssey.errors import OdysseyError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, mul
 from odyssey.ops.elementwise.choice import (
@@ -25,6 +26,7 @@ from odyssey.spec import Shape, Spec
 from odyssey.table.batch import Batch
 from odyssey.table.canonical_options import canonical_axes, one_axis
 from odyssey.table.declare import op, publish
+from odyssey.table.half_kernels import cast
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import reduced_shape, reduction_rule, result_dtype_of
 
@@ -348,16 +350,19 @@ def _broadcast_axes(x_shape: Shape, shape: Shape) -> tuple[int, ...]:
     raise ShapeError(f"sum_to: the shape {shape} does not broadcast to that of x, {x_shape}")
 
 
-def _sum_float16(x: Any, axes: Any) -> Any:
-    """Sum float16 in float32: sums in float16 stop growing at 2048 equal numbers."""
-    return np.add.reduce(x, axes, np.float32).astype(x.dtype)
+def _sum_half(x: Any, axes: Any) -> Any:
+    """Sum a half in float32: sums in float16 stop growing at 2048 equal numbers."""
+    return np.add.reduce(cast(x, _FLOAT32), axes).astype(x.dtype)
+
+
+_FLOAT32 = np.dtype(np.float32)
 
 
 @lru_cache(maxsize=64)
 def _column_sum_function(n: int, dtype: Any) -> Any:
     """Return a function that sums columns of ``n`` elements; None where NumPy is fastest."""
-    if dtype.char == "e":
-        return partial(_sum_float16, axes=0)
+    if is_half(dtype):
+        return partial(_sum_half, axes=0)
     return _ones(n, dtype).dot if n <= 4096 and dtype.char in "fd" else None
 
 
@@ -389,7 +394,7 @@ def _sum_to(x: Any, shape: Shape) -> Any:
     axes = _broadcast_axes(x.shape, shape)
     if not axes:
         return x.copy()
-    sums = _sum_float16(x, axes) if x.dtype.char == "e" else np.add.reduce(x, axes)
+    sums = _sum_half(x, axes) if x.dtype.char == "e" else np.add.reduce(x, axes)
     return sums.reshape(shape)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse_non_array
-from odyssey.devices.half_dtypes import is_number_dtype
+from odyssey.devices.half_dtypes import is_floating, is_number_dtype
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops.structure.joining import stack
 from odyssey.spec import Spec, spec_of
@@ -97,7 +97,8 @@ def _may_have_spec(number: Any, found: Any) -> bool:
     """True if this is a Python number that may stand for a scalar of the spec."""
     if type(number) not in NUMBERS or found is None or found.shape:
         return False
-    return _KINDS.get(np.asarray(number).dtype.kind, 9) <= _KINDS.get(found.dtype.kind, -1)
+    kind = "f" if is_floating(found.dtype) else found.dtype.kind
+    return _KINDS.get(np.asarray(number).dtype.kind, 9) <= _KINDS.get(kind, -1)
 
 
 def spec_of_leaf(who: str, what: str, leaf: Any, weak: bool = False) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.devices.half_dtypes import is_number_dtype
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.graph.batch_trace import (
     BatchedArray,
@@ -455,7 +456,7 @@ def scalar_condition(who: str, what: str, value: Any) -> Any:
             f"{who}: {what} has shape {data.shape}; it must be a scalar, as ops.all or ops.any "
             "make one of an array"
         )
-    if data.dtype.kind not in "biuf":
+    if data.dtype.kind == "c" or not is_number_dtype(data.dtype):
         raise DTypeError(f"{who}: {what} is {data.dtype}; it must be a bool or a number")
     return data if isinstance(data, Symbol) else bool(data)
 
