@@ -244,7 +244,7 @@ class Lowering:
         """Return a map of a row's scalar; see ``kernels.elementwise.Signature``.
 
         With ``widens`` it computes bfloat16 in float32. As in NumPy, each step of float16 is
-        rounded, and numbers beside it before that; scalars with functions compute in float32.
+        rounded; scalars with functions compute in float32. Numbers take the dtype beside them.
         """
         dtype = result.dtype
         if any(isinstance(option, np.ndarray) for option in options):
@@ -261,7 +261,7 @@ class Lowering:
         if type not in ITEM_SIZES:
             return NotImplemented
         assert row.scalar is not None
-        computed = number_type = "f4" if widens and type == "f2b" else type
+        computed = "f4" if widens and type == "f2b" else type
         try:
             program = scalar_program(row.scalar, len(values), options, computed)
             if type == "f2" and any(name.startswith("math.") for name, _ in program.body.steps):
@@ -272,7 +272,7 @@ class Lowering:
         inputs = [
             self._scalar_operand(self.node(v), computed)
             if isinstance(s, Spec)
-            else self.builder.convert(self._scalar_node(v, number_type), computed)
+            else self.builder.convert(self._scalar_node(v, type), computed)
             for v, s in zip(values, specs, strict=True)
         ]
         known = [(n.type, n.payload.item() if n.kind == "number" else None) for n in inputs]
@@ -607,7 +607,9 @@ def _is_half(spec: Any) -> bool:
 
 
 def _without_halves(option: Any) -> Any:
-    """Return a spec, as some options are, with float32 instead of half precision."""
+    """Return an option, if it is a spec or an array, with float32 instead of half precision."""
+    if isinstance(option, (np.ndarray, np.generic)) and is_half(option.dtype):
+        return option.astype(_FLOAT32)
     return Spec(option.shape, _FLOAT32) if _is_half(option) else option
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.half_dtypes import is_inexact
+from odyssey.devices.half_dtypes import is_inexact, result_type
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels.half_casts import (
     LEAST_SIZE,
@@ -144,13 +144,20 @@ class _Plan:
     Attributes:
         wide: The dtype that halves are cast to; None to run the kernel on them.
         dtypes: Dtypes of the results.
+        weak: The half that Python numbers are rounded to; None if there are none beside halves.
     """
 
-    __slots__ = ("dtypes", "wide")
+    __slots__ = ("dtypes", "weak", "wide")
 
-    def __init__(self, wide: np.dtype[Any] | None, dtypes: tuple[np.dtype[Any], ...]) -> None:
+    def __init__(
+        self,
+        wide: np.dtype[Any] | None,
+        dtypes: tuple[np.dtype[Any], ...],
+        weak: np.dtype[Any] | None = None,
+    ) -> None:
         self.wide = wide
         self.dtypes = dtypes
+        self.weak = weak
 
 
 def _make_plan(row: Any, operands: Sequence[Any], options: tuple[Any, ...]) -> _Plan:
@@ -178,7 +185,23 @@ def _make_plan(row: Any, operands: Sequence[Any], options: tuple[Any, ...]) -> _
     )
     if most > 4:
         return _Plan(_FLOAT64 if bfloat else None, results)
-    return _Plan(_FLOAT32, results)
+    return _Plan(_FLOAT32, results, _weak_dtype(operands) if row.elementwise else None)
+
+
+def _weak_dtype(operands: Sequence[Any]) -> np.dtype[Any] | None:
+    """Return the half that Python numbers take from the operands beside them, as in NumPy.
+
+    None without numbers, and where other operands are wider than the halves.
+    """
+    if not any(type(v) in (int, float) for v in operands):
+        return None
+    dtype = result_type(*[getattr(v, "dtype", v) for v in operands])
+    return dtype if dtype in HALVES else None
+
+
+def _rounded_number(value: Any, half: np.dtype[Any]) -> Any:
+    """Return a Python number rounded to a half; anything else as it is."""
+    return float(half.type(value)) if type(value) in (int, float) else value
 
 
 # ------------------------------------------------------------------ kernels
@@ -219,6 +242,8 @@ def half_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
         if wide is None:
             out = kernel(*values)
             return out if not dtypes else _as_dtypes(out, dtypes, False)
+        if plan.weak is not None:
+            operands = tuple([_rounded_number(v, plan.weak) for v in operands])
         loops = are_kernels_compiled() and not is_numba_avoided()
         if row.elementwise and loops:
             blocks = _in_blocks(row, kernel, operands, options, dtypes[0])
