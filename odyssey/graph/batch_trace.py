@@ -172,6 +172,8 @@ class BatchTrace:
         # By id, Variables from outside, with their values here; constants in their place.
         self._captured: dict[int, tuple[Any, BatchedArray]] = {}
         self._constants: dict[int, Variable] = {}
+        # Objects that are made once a run, such as the state of an optimizer, by id.
+        self._made_once: dict[int, tuple[Any, Any]] = {}
         # The first id of each body of a loop that is being traced.
         self._subgraph_ids: list[int] = []
 
@@ -499,11 +501,11 @@ class BatchTrace:
 
     # -------------------------------------------------------------- writes, which are refused
 
-    def write(self, variable: Any, value: Any) -> None:
+    def write(self, variable: Any, value: Any, who: str = "assign") -> None:
         """Set the data of a leaf that the function made."""
         refuse_write_in_subgraph(self, self._subgraph_ids, variable)
         if not self.is_own(variable):
-            raise self._refuse_write("assign", variable)
+            raise self._refuse_write(who, variable)
         value = value if isinstance(value, Symbol) else np.asarray(value)
         if value.shape != variable.shape or value.dtype != variable.dtype:
             from odyssey.ops.structure.shape import astype, broadcast_to
@@ -538,9 +540,10 @@ class BatchTrace:
         """Return the gradient of a leaf that the function made."""
         if not self.is_own(variable):
             raise TapeError(
-                f"backward: {variable!r} comes from outside of vmap, and each example has its own "
-                "gradient of it; call tape.gradient or od.grad in the mapped function, whose "
-                "gradients are returned for each example, or backward outside"
+                f"gradient: that of {variable!r}, which comes from outside of vmap, is asked for, "
+                "set or added to, and each example has its own; call tape.gradient or od.grad in "
+                "the mapped function, and return the gradients; call backward, zero_grad and step "
+                "outside"
             )
         return MEMORY.gradient(variable)
 
@@ -591,8 +594,12 @@ class BatchTrace:
         return bool(self._compute_outside(self.outer.defer_step, schedule))
 
     def call_once(self, owner: Any, make: Callable[[], Any]) -> Any:
-        """Return the value of ``make()``, as in the store outside."""
-        return self._compute_outside(self.outer.call_once, owner, make)
+        """Return the value of ``make()``, called once per ``owner`` in this run."""
+        if self.traces:
+            return self._compute_outside(self.outer.call_once, owner, make)
+        if id(owner) not in self._made_once:
+            self._made_once[id(owner)] = owner, make()
+        return self._made_once[id(owner)][1]
 
     def no_value(self, who: str, value: Any) -> TapeError:
         """Return the error of reading a value that each example has its own of."""

@@ -405,7 +405,7 @@ class Trace:
         state.gets_new_array = True
         self._set_data(variable, result._array)
 
-    def write(self, variable: Any, value: Any) -> None:
+    def write(self, variable: Any, value: Any, who: str = "assign") -> None:
         """Record the new data of a Variable; later reads return it."""
         self._refuse_written(variable)
         self.read(variable)

@@ -17,7 +17,7 @@ from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.optim.groups import parameter_paths
 from odyssey.optim.rule import state_dtype, weak_factor
 from odyssey.table.scope import no_grad
-from odyssey.table.store import MEMORY, numbers_of, store
+from odyssey.table.store import MEMORY, numbers_of, refuse_in_vmap, store
 from odyssey.table.value import assign_plan
 from odyssey.tree import map_tree
 from odyssey.variable import Variable
@@ -94,6 +94,7 @@ class EMA(Stateful):
         The rounding is that of averages to the dtype of half-precision parameters.
         """
         store().refuse_effect("EMA.swap: called", "call it outside of the compiled function")
+        refuse_in_vmap("EMA.swap")
         plan = []
         for average, p in self._pairs():
             new = np.array(numbers_of("EMA.swap", average)).astype(p.dtype, copy=False)

@@ -17,7 +17,7 @@ from odyssey.optim.inplace_program import InPlaceProgram
 from odyssey.optim.rule import Rule
 from odyssey.suggestions import keyword_hint
 from odyssey.table.signature import parameters_of
-from odyssey.table.store import MEMORY, Store, store
+from odyssey.table.store import MEMORY, Store, refuse_in_vmap, store
 from odyssey.table.value import is_trainable
 from odyssey.tree import below_objects, paths
 from odyssey.tree_objects import array_attributes
@@ -147,6 +147,7 @@ def _run_as_written(names: str) -> None:
     """In a trace, raise TapeError: assigned settings could not be restored."""
     if (here := store()) is not MEMORY:
         here.only_eagerly(f"it assigns {names}")
+        refuse_in_vmap(names)
         raise TapeError(
             f"{names}: assigned while a graph is traced, which would happen once and not at every "
             "run; assign it, or step the schedule, outside of the compiled function"

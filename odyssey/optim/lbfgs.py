@@ -17,7 +17,7 @@ from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.optim.groups import parameter_paths
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Array
-from odyssey.table.store import numbers_of, store
+from odyssey.table.store import numbers_of, refuse_in_vmap, store
 from odyssey.table.value import assign_plan, is_trainable
 from odyssey.variable import Variable
 
@@ -158,6 +158,7 @@ class LBFGS(Stateful):
                 raises, the parameters are those before the step.
         """
         store().refuse_effect("LBFGS.step: called", "compile the closure, and step outside")
+        refuse_in_vmap("LBFGS.step")
         if where is not True:
             raise DTypeError(
                 f"LBFGS.step: where={format_value(where)}; the step itself computes gradients, by "

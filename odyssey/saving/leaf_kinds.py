@@ -15,7 +15,7 @@ from odyssey.errors import DTypeError, SettingError
 from odyssey.ops.random.generator import Generator
 from odyssey.optim import Optimizer
 from odyssey.optim.schedules import Schedule
-from odyssey.table.store import store
+from odyssey.table.store import refuse_in_vmap, store
 from odyssey.tree import paths
 from odyssey.tree_objects import holds_arrays, is_plain_class
 from odyssey.tree_rebuild import attributes, is_cached_property
@@ -92,6 +92,7 @@ class EmptyList:
 def refuse_in_trace(who: str) -> None:
     """Raise TapeError while a graph is traced: no graph can access files."""
     store().refuse_effect(f"{who}: called", "call it outside of the compiled function")
+    refuse_in_vmap(who)
 
 
 def named_leaves(who: str, tree: Any) -> dict[str, Any]:

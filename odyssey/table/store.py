@@ -21,7 +21,7 @@ from odyssey.devices.copy_on_write import SNAPSHOT_SIZE, ParameterMemory
 from odyssey.devices.half_dtypes import can_cast
 from odyssey.devices.ownership import may_alias, read_only_view
 from odyssey.devices.write_guard import wait_for_programs, write_lock
-from odyssey.errors import DTypeError, MutationError, ShapeError
+from odyssey.errors import DTypeError, MutationError, ShapeError, TapeError
 from odyssey.table.protocols import Recording
 from odyssey.table.value import (
     CONSTANT,
@@ -41,6 +41,7 @@ __all__ = [
     "is_within",
     "numbers_of",
     "operand_of",
+    "refuse_in_vmap",
     "refuse_locked",
     "set_store",
     "store",
@@ -70,8 +71,8 @@ class Store(Protocol):
     def nest_operand(self, nest: Any) -> Any:
         """Return a list or tuple operand, as one value if it cannot become an array."""
 
-    def write(self, leaf: Any, value: Any) -> None:
-        """Set the data of a leaf; unchanged if this raises."""
+    def write(self, leaf: Any, value: Any, who: str = "assign") -> None:
+        """Set the data of a leaf, as ``who`` asks; unchanged if this raises."""
 
     def become(self, value: Any, result: Any) -> None:
         """Make a Variable that is not a trainable leaf take over the value of ``result``."""
@@ -160,7 +161,7 @@ class Memory:
         """Return the nest itself: NumPy converts it to an array."""
         return nest
 
-    def write(self, leaf: Value, value: Any) -> None:
+    def write(self, leaf: Value, value: Any, who: str = "assign") -> None:
         """Copy ``value`` into the leaf's array, if dtype, shape and locks allow it."""
         array = as_array("assign", "the value", value)
         if not can_cast(array.dtype, leaf._array.dtype):
@@ -332,6 +333,15 @@ def numbers_of(who: str, value: Any) -> Any:
         store().note_read(who, value)
         return value._array
     return value
+
+
+def refuse_in_vmap(who: str) -> None:
+    """Raise TapeError in a function that ``vmap`` runs: its examples would all write there."""
+    if store().outer is not None:
+        raise TapeError(
+            f"{who}: in a function that vmap runs, each example would write its own values; return "
+            "them from the mapped function, and write outside"
+        )
 
 
 def refuse_locked(who: str, leaf: Value) -> None:

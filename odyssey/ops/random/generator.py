@@ -83,7 +83,7 @@ class Generator:
         value = current_rng_state(self._state)
         with write_lock():
             wait_for_programs()
-            store().write(value, words)
+            store().write(value, words, "Generator.state")
 
     def _state_write(self, state: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the C call that sets the state."""
