@@ -11,14 +11,28 @@ import numpy as np
 from odyssey.checks import check_callable, check_int, describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, as_array, is_array_like
 from odyssey.devices.ownership import is_shared, is_sole_view
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.graph.batch_trace import BatchTrace
+from odyssey.ops.random.generator import (
+    Generator,
+    generator_state,
+    generator_with,
+    set_generator_state,
+)
 from odyssey.ops.structure.indexing import getitem
-from odyssey.ops.structure.joining import concatenate
+from odyssey.ops.structure.joining import concatenate, stack
 from odyssey.ops.structure.shape import broadcast_to, moveaxis
 from odyssey.table.value import CONSTANT, NUMBERS, Symbol, Value, free_id, make_value
 from odyssey.transforms.arguments import copy_metadata
-from odyssey.tree import children_of, leaves, like, paths, unflatten
+from odyssey.tree import (
+    children_of,
+    leaf_type,
+    leaves,
+    like,
+    paths,
+    replace_containers,
+    unflatten,
+)
 from odyssey.variable import Variable, writable_alias
 
 __all__ = ["vmap"]
@@ -38,8 +52,9 @@ def vmap(
 
     In ``fn`` an array has the shape of one example, and its values are not known: a branch on them
     raises, as in a compiled function. Effects of ``fn`` happen once. A draw of random numbers is
-    one draw for all examples; a list of generators that is mapped over gives each example its own.
-    Variables that ``fn`` closes over are those of all examples, and are not written to.
+    one draw for all examples. A list of ``od.Generator`` that is mapped over gives each example its
+    own: ``fn`` gets one generator, and those of the list advance when it has returned. Variables
+    that ``fn`` closes over are those of all examples, and are not written to.
 
     Args:
         fn: A function of arrays or trees of them, with such a result.
@@ -115,6 +130,8 @@ class _Arguments:
         sizes: dict[str, int] = {}
         for n, (arg, axes) in enumerate(zip(args, in_axes, strict=True)):
             who = f"argument {n}"
+            if axes is not None:
+                arg = replace_containers(arg, _generators_of_examples)
             flat, rebuild = like(arg)
             found = _axes_of_leaves("in_axes", axes, arg, who)
             named = (
@@ -125,6 +142,10 @@ class _Arguments:
                 if axis is None or leaf is None:
                     made.append(_Leaf(leaf, None))
                     continue
+                if type(leaf) is _Generators:
+                    sizes[named[k]] = leaf.check(named[k], axis)
+                    made.append(_Leaf(leaf, 0))
+                    continue
                 array = _mapped_array(named[k], leaf)
                 axis = _position(named[k], array, axis)
                 sizes[named[k]] = int(array.shape[axis])
@@ -134,7 +155,15 @@ class _Arguments:
 
     def arrays(self) -> list[Any]:
         """Return the mapped arrays."""
-        return [leaf.value for flat, _ in self._args for leaf in flat if leaf.axis is not None]
+        mapped = [leaf.value for flat, _ in self._args for leaf in flat if leaf.axis is not None]
+        return [value for value in mapped if type(value) is not _Generators]
+
+    def leave(self, trace: BatchTrace) -> None:
+        """Advance the generators that were mapped over."""
+        for flat, _ in self._args:
+            for leaf in flat:
+                if type(leaf.value) is _Generators:
+                    leaf.value.leave(trace)
 
     def batched(self, trace: BatchTrace, start: int, stop: int) -> list[Any]:
         """Return the arguments with values of a batch trace for the examples of a range."""
@@ -142,6 +171,59 @@ class _Arguments:
             rebuild([_enter(trace, leaf, start, stop, self.size) for leaf in flat])
             for flat, rebuild in self._args
         ]
+
+
+class _Generators:
+    """The generators of the examples, a leaf in the place of a list of them."""
+
+    __slots__ = ("entered", "given")
+
+    def __init__(self, given: Sequence[Generator]) -> None:
+        self.given = given
+        # The generator of a mapped function, and the numbers of the examples that it draws for.
+        self.entered: list[tuple[Generator, range]] = []
+
+    def check(self, path: str, axis: int) -> int:
+        """Return the number of generators; raise for another axis, or one that comes twice."""
+        if axis not in (0, -1):
+            raise ShapeError(f"vmap: {path} is a list of generators, which has no axis {axis}")
+        first = {id(generator): k for k, generator in reversed(list(enumerate(self.given)))}
+        for k, generator in enumerate(self.given):
+            if first[id(generator)] != k:
+                raise SettingError(
+                    f"vmap: {path} has one generator at {first[id(generator)]} and {k}, and the "
+                    "draws of an example would depend on those of another; pass rng.split(n)"
+                )
+        return len(self.given)
+
+    def enter(self, trace: BatchTrace, start: int, stop: int) -> Generator:
+        """Return a generator of a mapped function, which draws for the examples of a range."""
+        states = [generator_state(generator) for generator in self.given[start:stop]]
+        payload = stack(states) if states else np.empty((0, 3), np.uint64)
+        batched = trace.wrap(payload, True)
+        found = generator_with(make_value(Variable, batched, CONSTANT, free_id(), batched.spec))
+        self.entered.append((found, range(start, stop)))
+        return found
+
+    def leave(self, trace: BatchTrace) -> None:
+        """Advance the generators of the examples as that of the mapped function was."""
+        while self.entered:
+            found, examples = self.entered.pop()
+            payload, mapped = trace.payload_of(trace.read(found._state))
+            for row, k in enumerate(examples):
+                words = getitem(payload, row) if mapped else payload  # set by the function
+                set_generator_state(self.given[k], words)
+
+
+leaf_type(_Generators)
+
+
+def _generators_of_examples(container: Any) -> _Generators | None:
+    """Return a list or tuple of generators as one leaf; None for other containers."""
+    if not isinstance(container, (list, tuple)) or not container:
+        return None
+    every = all(isinstance(item, Generator) for item in container)
+    return _Generators(container) if every else None
 
 
 def _axes_of_leaves(what: str, axes: Axes, tree: Any, path: str) -> list[int | None]:
@@ -202,6 +284,8 @@ def _common_size(sizes: dict[str, int]) -> int:
 def _enter(trace: BatchTrace, leaf: _Leaf, start: int, stop: int, size: int) -> Any:
     """Return a leaf as the mapped function gets it."""
     value, axis = leaf
+    if type(value) is _Generators:
+        return value.given if axis is None else value.enter(trace, start, stop)
     if axis is None:
         return value
     payload = moveaxis(value, axis, 0) if axis else value
@@ -228,6 +312,7 @@ def _run_batch(
     trace = BatchTrace(stop - start)
     args = arguments.batched(trace, start, stop)
     result = copy_context().run(trace.run, fn, args, named)
+    arguments.leave(trace)
     flat = leaves(result)
     axes = _axes_of_leaves("out_axes", out_axes, result, "the result")
     shared = arguments.arrays()

@@ -29,7 +29,17 @@ from odyssey.table.rng_replay import current_rng_state
 from odyssey.table.store import store
 from odyssey.table.value import CONSTANT, Value, free_id, make_value
 
-__all__ = ["DRAWS", "Generator", "check_generator", "draw_state", "random_bits", "seed"]
+__all__ = [
+    "DRAWS",
+    "Generator",
+    "check_generator",
+    "draw_state",
+    "generator_state",
+    "generator_with",
+    "random_bits",
+    "seed",
+    "set_generator_state",
+]
 
 _WORD = 1 << 64
 _NAME = "philox4x64-10"
@@ -221,6 +231,19 @@ def _advance_counter(rng: Generator, count: int) -> Any:
         return store().replace_state(value, advanced)
 
 
+def generator_state(generator: Generator) -> Any:
+    """Return the words of a generator's state, as the store holds them."""
+    return store().copied(current_rng_state(generator._state))
+
+
+def set_generator_state(generator: Generator, words: Any) -> None:
+    """Set the words of a generator's state."""
+    value = current_rng_state(generator._state)
+    with write_lock():
+        wait_for_programs()
+        store().write(value, words, "Generator.state")
+
+
 def random_bits(state: Array, count: int, purpose: int = DRAWS, trial: int = 0) -> Array:
     """Return ``count`` numbers of 64 bits, starting at a state; others for each ``trial``."""
     from numpy.random import Philox
@@ -251,10 +274,15 @@ def _state_value(words: Array) -> Value:
     return make_value(fast_calls.VARIABLE, words, CONSTANT, free_id())
 
 
-def _generator_of(words: Array) -> Generator:
+def generator_with(state: Value) -> Generator:
+    """Return a generator with a state."""
     generator: Generator = object.__new__(Generator)
-    generator._state = _state_value(words)
+    generator._state = state
     return generator
+
+
+def _generator_of(words: Array) -> Generator:
+    return generator_with(_state_value(words))
 
 
 def _restore_generator(state: Mapping[str, Any]) -> Generator:
