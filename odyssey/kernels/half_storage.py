@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DeviceError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels.loops import loop
 from odyssey.kernels.scalars import select
 
@@ -96,6 +97,7 @@ def _round_block(m: Any, numbers: Any, name: str) -> Any:
     return np.maximum(r, np.minimum(m, np.uint32(1)))
 
 
+@ignore_fp_errors()
 def _round_by_numpy(bits: Any, numbers: Any, out: Any, name: str) -> int:
     """Round as the loops do; return the largest magnitude."""
     largest = 0
@@ -104,8 +106,7 @@ def _round_by_numpy(bits: Any, numbers: Any, out: Any, name: str) -> int:
         u = bits[block]
         m = u & np.uint32(0x7FFFFFFF)
         largest = max(largest, int(m.max()))
-        with np.errstate(all="ignore"):
-            r = _round_block(m, numbers[block], name)
+        r = _round_block(m, numbers[block], name)
         out[block] = r | ((u >> np.uint32(16)) & np.uint32(0x8000))
     return largest
 
