@@ -4,10 +4,10 @@
     python benchmarks/saved_half.py --width 256 --batch 4096 --layers 4 --rounds 50
 
 A network of 8 layers of 512 by 512 with gelu, a batch of 1024, in float32: what the tape holds
-before the sweep, the peak of a step as Python's `tracemalloc` counts it (parameters and data are
-there before), the least time of a step (of processor time, on one thread; the steps take
-turns) and its ratio to that of the plain step, and how far gradients are from the plain step's: the norm of the difference by
-the norm, over all parameters.
+before the sweep; the peak of a step as Python's `tracemalloc` counts it (parameters and data are
+there before); the least time of a step, of processor time on one thread, where the steps take
+turns, and its ratio to that of the plain step; and how far gradients are from the plain step's: the
+norm of the difference by the norm, over all parameters.
 """
 
 from __future__ import annotations
@@ -104,9 +104,10 @@ def main() -> None:
         value, found, memory = steps[saved]
         distance = norm([a - b for a, b in zip(found, gradients, strict=True)]) / norm(gradients)
         equal = "equal" if value.tobytes() == loss.tobytes() else "DIFFERS"
+        least = min(clock[saved])
         print(
             f"{saved or 'plain':>10} {memory.total / 1e6:8.1f} {peaks[saved] / 1e6:8.1f} "
-            f"{1e3 * min(clock[saved]):9.1f} {min(clock[saved]) / min(clock[None]):6.2f} {distance:8.1e}  {equal}"
+            f"{1e3 * least:9.1f} {least / min(clock[None]):6.2f} {distance:8.1e}  {equal}"
         )
     assert all(memory.unrounded == plain.total for _, _, memory in steps.values())
 

@@ -13,7 +13,8 @@ datasets = pytest.importorskip("sklearn.datasets")
 SEEDS = range(5)
 EPOCHS = {"mlp": 12, "lenet": 4}
 BATCH = 32
-# A loss divided by this has gradients below 6e-8, the least number of float16; by 2**16 some remain.
+# A loss divided by this has gradients below 6e-8, the least number of float16. By 2**16 some are
+# above.
 UNDERFLOW = 2.0**20
 
 
