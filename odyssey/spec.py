@@ -92,6 +92,7 @@ def admit_half(dtype: np.dtype[Any]) -> None:
     """Install what handles a dtype, if it is a half and the first of its kind."""
     if dtype in HALVES or not (dtype.char == "e" or is_bfloat16(dtype)):
         return
+    dtype = native_form(dtype)
     for tell in HALF_LISTENERS:  # idempotent: another thread may do the same
         tell(dtype)
     INEXACT.add(dtype)

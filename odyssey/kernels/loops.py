@@ -256,13 +256,13 @@ def _conversion_of_half(widens: bool, types: Any) -> Any:
     from llvmlite import ir
 
     def convert(context: Any, value: Any) -> Any:
-        def emit(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+        def convert_half(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
             half = ir.HalfType()
             if widens:
                 return builder.fpext(builder.bitcast(operands[0], half), ir.FloatType())
             return builder.bitcast(builder.fptrunc(operands[0], half), ir.IntType(16))
 
-        return (types.float32(types.uint16) if widens else types.uint16(types.float32)), emit
+        return (types.float32(types.uint16) if widens else types.uint16(types.float32)), convert_half
 
     return numba_module("extending").intrinsic(convert)
 

@@ -374,7 +374,7 @@ class SavedTree:
     def spec(self, body: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
         """Return the dtype and shape of an array without reading it."""
         name, shape = body["dtype"], body["shape"]
-        dtype = bfloat16() if name == "bfloat16" else _DTYPES.get(name)
+        dtype = self._bfloat16() if name == "bfloat16" else _DTYPES.get(name)
         if dtype is None:
             raise self._archive.error(
                 f"has an array of dtype {format_value(name)}, which is not one of this machine"
@@ -383,6 +383,12 @@ class SavedTree:
             raise self._archive.damage(f"{format_value(shape)} is not a shape")
         big = body["big"] and name != "bfloat16"
         return dtype.newbyteorder(">") if big else dtype, tuple(shape)
+
+    def _bfloat16(self) -> np.dtype[Any]:
+        try:
+            return bfloat16()
+        except DTypeError as error:  # ml_dtypes is missing
+            raise DTypeError(f"load: {self._archive.path!r} has arrays of it: {error}") from None
 
     def array(self, body: Any) -> Array:
         """Read an array into new memory."""

@@ -21,7 +21,7 @@ from odyssey.checks import (
     is_called_by_user,
 )
 from odyssey.devices.arrays import as_array, native_dtype
-from odyssey.devices.half_dtypes import is_inexact
+from odyssey.devices.half_dtypes import is_inexact, named_dtype
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
     DeviceError,
@@ -650,6 +650,10 @@ variable_type(Variable)
 
 def _cast_array(who: str, array: Array, dtype: Any) -> Array:
     """Return the array in another dtype, in the byte order of this machine."""
+    try:
+        dtype = named_dtype(dtype)
+    except DTypeError as error:  # ml_dtypes is missing
+        raise DTypeError(f"{who}: {error}") from None
     try:
         return array.astype(native_dtype(dtype), copy=False)
     except (TypeError, ValueError) as error:

@@ -54,8 +54,9 @@ def shape_option(who: str, shape: Any) -> Shape:
 
 def dtype_option(who: str, dtype: Any) -> np.dtype[Any]:
     """Return the real floating dtype of random numbers."""
+    dtype = named_dtype(dtype)
     try:
-        found = np.dtype(named_dtype(dtype))
+        found = np.dtype(dtype)
     except TypeError:
         found = None
     if dtype is None or found is None or not (found.char in "efd" or is_bfloat16(found)):
