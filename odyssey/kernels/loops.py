@@ -262,7 +262,8 @@ def _conversion_of_half(widens: bool, types: Any) -> Any:
                 return builder.fpext(builder.bitcast(operands[0], half), ir.FloatType())
             return builder.bitcast(builder.fptrunc(operands[0], half), ir.IntType(16))
 
-        return (types.float32(types.uint16) if widens else types.uint16(types.float32)), convert_half
+        signature = types.float32(types.uint16) if widens else types.uint16(types.float32)
+        return signature, convert_half
 
     return numba_module("extending").intrinsic(convert)
 
