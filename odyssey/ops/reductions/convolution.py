@@ -16,6 +16,7 @@ from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.batching import example_specs, loop_over_examples, spread
 from odyssey.ops.structure.gathering import take
+from odyssey.ops.structure.half_precision import widen_half
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import as_operand, astype, reshape, shape_of
@@ -152,6 +153,7 @@ def _convolve_batch(batch: Batch, a: Any, v: Any, mode: str, method: str) -> Any
     count = {"full": n + m - 1, "same": n, "valid": n - m + 1}[mode]
     places = np.arange(count)[:, None] - ahead + np.arange(m)
     inside = (places >= 0) & (places < n)
+    a, v = widen_half(a), widen_half(v)
     windows = take(a, np.where(inside, places, 0), 1)
     if not inside.all():
         windows = keep_where(windows, inside)
