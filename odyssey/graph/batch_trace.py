@@ -94,6 +94,15 @@ class BatchedArray(TracedArray):
         """Return the complex conjugate."""
         return self.conj()
 
+    def __copy__(self) -> BatchedArray:
+        return self  # values are not written to
+
+    def __deepcopy__(self, memo: Any) -> BatchedArray:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise self.graph.no_value("pickle asks for the value of", self)
+
     def __array__(self, *args: Any, **named: Any) -> Any:
         return np.asarray(self.graph.shared_value("an array is made of", self), *args, **named)
 

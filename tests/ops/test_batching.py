@@ -1,5 +1,8 @@
 """Batch rules of indexing, shapes and reductions: the results of vmap are those of a loop."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -291,6 +294,27 @@ def test_an_example_is_not_written_to():
 
 def test_a_copy_of_an_example_is_a_new_value():
     np.testing.assert_array_equal(od.vmap(lambda x: x.copy().conjugate())(X), X)
+
+
+def test_examples_are_copied_by_reference_and_not_pickled():
+    got = od.vmap(lambda x: copy.deepcopy({"x": x})["x"] + copy.copy(x))(X)
+    np.testing.assert_array_equal(got, 2 * X)
+    with pytest.raises(TapeError, match="vmap: pickle asks for the value of"):
+        od.vmap(pickle.dumps)(X)
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (lambda x: x[x > 0], r"bool\[4, 5, 2\] has no value in a function.*; use ops\.where"),
+        (lambda x: np.unique(x), "unique: ar has no values in a function that vmap runs"),
+        (lambda x: ops.masked_select(x, x > 0), "mask has no values in a function that vmap"),
+        (lambda x: ops.setitem(x, 0.0, ops.argmax(x, 0)), r"int64\[5, 2\].*use ops\.take or"),
+    ],
+)
+def test_values_that_decide_a_shape_or_a_key_are_named(fn, message):
+    with pytest.raises(DTypeError, match=message):
+        od.vmap(fn)(X)
 
 
 def test_an_attribute_that_no_example_has_is_named():

@@ -67,8 +67,11 @@ def normalize_key(key: Any) -> Any:
     if isinstance(key, list):
         return np.asarray([normalize_key(part) for part in key], dtype=None if key else np.intp)
     if isinstance(key, Symbol):
+        instead = "ops.take or ops.dynamic_slice"
+        if key.dtype.kind == "b":
+            instead = "ops.where, as the shape of the result would depend on it"
         raise UnknownIndexError(
-            f"getitem: the index {format_value(key)} has no value {key.graph.phase}"
+            f"getitem: the index {format_value(key)} has no value {key.graph.phase}; use {instead}"
         )
     key = normalize_key(numbers_of("an index", key)) if isinstance(key, Value) else key
     if isinstance(key, slice):
