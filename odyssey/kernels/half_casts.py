@@ -18,7 +18,16 @@ from odyssey.kernels.loops import bits_of_half, loop, value_of_half
 from odyssey.kernels.scalars import select
 from odyssey.spec import Array
 
-__all__ = ["LEAST_SIZE", "narrow", "narrow_into", "reports_underflow", "widen", "widen_into"]
+__all__ = [
+    "LEAST_SIZE",
+    "cast_call",
+    "narrow",
+    "narrow_into",
+    "reports_underflow",
+    "take_assigned_call",
+    "widen",
+    "widen_into",
+]
 
 LEAST_SIZE = 1 << 14
 """From so many elements on, casts run compiled loops: below, the import of numba costs more."""
@@ -81,6 +90,43 @@ def narrow_into(x: Array, out: Array) -> None:
         np.float32(3e38).astype(np.float16)  # NumPy reports it as the state of errors asks
 
 
+def cast_call(x: Array, out: Array) -> tuple[Any, ...] | None:
+    """Return the call that casts between half precision and float32, as for ``commit``.
+
+    It is one call in C, which reports no overflow. It is None for small arrays, without numba, and
+    where underflow is to be reported.
+
+    Args:
+        x: Float32 or half precision; contiguous, of one axis.
+        out: The other of the two, as large.
+    """
+    narrows = x.dtype == _FLOAT32
+    if x.size < LEAST_SIZE or not has_numba() or (narrows and reports_underflow(out.dtype)):
+        return None
+    half, single = (out, x) if narrows else (x, out)
+    if half.dtype.char != "e":
+        found = _narrow_bfloat16 if narrows else _widen_bfloat16
+    elif _has_instructions():
+        found = _convert_to_float16 if narrows else _convert_from_float16
+    else:
+        found = _narrow_float16 if narrows else _widen_float16
+    if half.dtype.char != "e" or not _has_instructions():
+        single = single.view(np.uint32)
+    bits = half.view(np.uint16)
+    pair = (single, bits) if narrows else (bits, single)
+    return found.entry(*pair), *pair
+
+
+def take_assigned_call(rounded: Array, assigned: Array, out: Array) -> tuple[Any, ...] | None:
+    """Return the call that writes ``assigned`` to ``out`` where it is not equal to ``rounded``.
+
+    It is None as for ``cast_call``. NumPy's ufuncs with a mask take ten times as long.
+    """
+    if out.size < LEAST_SIZE or not has_numba():
+        return None
+    return _take_assigned.entry(rounded, assigned, out), rounded, assigned, out
+
+
 def _has_loop(x: Any) -> bool:
     return (
         type(x) is np.ndarray
@@ -107,6 +153,12 @@ def _has_instructions() -> bool:
     from llvmlite.binding import get_host_cpu_features
 
     return bool(get_host_cpu_features().get("f16c"))
+
+
+@loop
+def _take_assigned(rounded, assigned, out):
+    for i in range(out.size):
+        out[i] = select(rounded[i] == assigned[i], out[i], assigned[i])
 
 
 @loop

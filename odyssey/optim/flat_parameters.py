@@ -23,7 +23,9 @@ from odyssey.devices.copy_on_write import (
     packed_view,
     references,
 )
+from odyssey.devices.half_dtypes import is_half
 from odyssey.devices.ownership import copy_if_shared
+from odyssey.kernels.half_casts import cast_call, take_assigned_call, widen
 from odyssey.optim.fused_step import FusedUpdate, fused_update
 from odyssey.optim.groups import Group
 from odyssey.optim.inplace_program import InPlaceProgram, InPlaceUpdate
@@ -88,9 +90,10 @@ class FlatParameters:
         # rate they have.
         self._updates: dict[int | None, InPlaceUpdate | FusedUpdate] = {}
         self._scratch: list[Array] = []
-        # Half precision: a block for rounded master weights, and one for truth values.
+        # Half precision: blocks for master weights that were rounded, and for what differs.
         width = self.block if wide != real and elementwise else 0
         self._rounded, self._differs = np.zeros(width, real), np.zeros(width, bool)
+        self._restored, self._assigned = np.zeros(width, wide), np.zeros(width, wide)
         self._program: InPlaceProgram | None = None
         self._rule_of_updates: Rule | None = None
         # The calls that update all parameters, if they are the same at each step, and their rule.
@@ -226,7 +229,7 @@ class FlatParameters:
         if self.work is not self.data:
             window = slice(0, len(self.data)) if j is None else self.slices[j]
             plan = self._in_place_calls(j, rule, program, g)
-            rounding = (setitem, self.data[window], ..., self.work[window])
+            rounding = _cast_call(self.work[window], self.data[window])
             return [*self._sync_calls(window), *plan, rounding]
         return self._in_place_calls(j, rule, program, g)
 
@@ -236,10 +239,16 @@ class FlatParameters:
         for first in range(window.start, window.stop, self.block or 1):
             part = slice(first, min(first + self.block, window.stop))
             data, master = self.data[part], self.work[part]
-            rounded, differs = self._rounded[: len(data)], self._differs[: len(data)]
-            plan.append((setitem, rounded, ..., master))
-            plan.append((np.not_equal, rounded, data, differs))
-            plan.append((partial(np.positive, where=differs), data, master))
+            own = self._rounded, self._restored, self._assigned, self._differs
+            rounded, restored, assigned, differs = [array[: len(data)] for array in own]
+            plan.append(_cast_call(master, rounded))
+            plan += [_cast_call(rounded, restored), _cast_call(data, assigned)]
+            found = None if is_numba_avoided() else take_assigned_call(restored, assigned, master)
+            if found is None:
+                plan.append((np.not_equal, restored, assigned, differs))
+                plan.append((partial(np.positive, where=differs), assigned, master))
+            else:
+                plan.append(found)
         return plan
 
     def _synced(self, master: Array, p: Array) -> Array:
@@ -296,6 +305,9 @@ class FlatParameters:
         flat: Array = g.reshape(-1)
         if self.dtype == self.work.dtype:
             return flat
+        if is_half(flat.dtype):
+            wide: Array = widen(flat, loops=not is_numba_avoided())
+            return np.ascontiguousarray(wide)
         return np.ascontiguousarray(flat, state_dtype(self.dtype)).view(self.work.dtype)
 
     def _row_calls(self, rule: Rule, gradient: SparseRows, steps: int) -> Plan:
@@ -350,6 +362,12 @@ class FlatParameters:
             for slot, flat in self.slots.items():
                 plan.append((setitem, flat, window, _exclusive_result(new[slot], wide)))
         return plan
+
+
+def _cast_call(x: Array, out: Array) -> tuple[Any, ...]:
+    """Return the call that casts between half precision and float32."""
+    found = None if is_numba_avoided() else cast_call(x, out)
+    return found or (setitem, out, ..., x)
 
 
 def _exclusive_result(value: Any, p: Array) -> Array:

@@ -45,7 +45,7 @@ def test_the_cases_are_all_optimizers():
     assert {make.__name__ for make, *_ in OPTIMIZERS.values()} == set(optimizer_classes())
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("alone", [False, True], ids=["packed", "alone"])
 @halves
 @cases
@@ -140,7 +140,7 @@ def test_a_state_of_float16_from_an_earlier_version_is_taken():
     assert fresh.state_dict()["state"][0]["mean"].dtype == np.float32
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(8)
 @halves
 @cases
 def test_the_pure_rule_equals_the_holder_bit_for_bit(case, dtype):
@@ -162,7 +162,7 @@ def test_the_pure_rule_equals_the_holder_bit_for_bit(case, dtype):
             np.testing.assert_array_equal(p.numpy(), value)
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(8)
 @halves
 @cases
 def test_compiled_steps_equal_eager_ones(case, dtype):
@@ -426,3 +426,22 @@ def test_lbfgs_minimizes_over_half_precision_parameters():
 
     optimizer.step(closure)
     assert w.numpy().tolist() == [1, 0.5]
+
+
+@halves
+def test_blocks_of_a_large_parameter_equal_the_pure_rule_bit_for_bit(dtype):
+    size = 2 * 65_536 + 20_001  # two blocks with compiled casts, and a part of one
+    start = np.linspace(-3, 3, size).astype(dtype)
+    w = Variable(start, requires_grad=True)
+    optimizer, rule = od.optim.SGD([w], 1e-4, momentum=0.9), od.optim.sgd(1e-4, momentum=0.9)
+    p, state = start, rule.init([start])
+    for k in range(4):
+        w.grad = g = np.linspace(k - 1, 1, size).astype(dtype)
+        if k == 2:
+            p = np.where(np.arange(size) % 3, p, dtype.type(-0.0))
+            w.assign(p)
+        optimizer.step()
+        (p,), state = rule.update([g], state, [p])
+    np.testing.assert_array_equal(w.numpy().view(np.uint16), p.view(np.uint16))
+    for name, value in optimizer.state_dict()["state"][0].items():
+        np.testing.assert_array_equal(value, state[0][name])
