@@ -30,7 +30,9 @@ def test_a_call_rounds_numbers_and_ties_of_all_sizes_as_numpy_does(dtype):
     out = np.empty(len(x), dtype)
     commit([cast_call(x, out)])
     with np.errstate(over="ignore", invalid="ignore"):
-        np.testing.assert_array_equal(out, x.astype(dtype))
+        expected = x.astype(dtype)
+    # In float32, since NumPy finds no NaN of bfloat16.
+    np.testing.assert_array_equal(out.astype(np.float32), expected.astype(np.float32))
 
 
 @halves
