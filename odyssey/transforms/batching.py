@@ -234,7 +234,7 @@ def _axes_of_leaves(what: str, axes: Axes, tree: Any, path: str) -> list[int | N
         return [int(axes)] * len(leaves(tree))
     if isinstance(axes, (dict, list, tuple)):
         names, children = children_of(axes)
-        if leaves(tree) != [tree]:
+        if not (len(found := leaves(tree)) == 1 and found[0] is tree):
             keys, parts = children_of(tree)
             if len(keys) == len(names) and set(keys) == set(names):
                 by_name = dict(zip(names, children, strict=True))
