@@ -170,7 +170,7 @@ def subgraph_signature(
 
     Two runs of a function have equal signatures if they did equal computations with the same
     captured values. Dead code does not count: a sweep inside may omit a cotangent that it computed
-    the first time.
+    the first time, and a scan stacks its carries only where a tape will need them.
     """
     names: dict[int, Any] = {
         value.id: ("input", k) for k, value in enumerate(inputs) if isinstance(value, Symbol)
@@ -185,24 +185,29 @@ def subgraph_signature(
         return _comparable(operand.array()) if isinstance(operand, Splat) else _comparable(operand)
 
     calls: list[Any] = []
-    for call in live_instructions(
-        instructions, [o.id for o in outputs if isinstance(o, (Symbol, Ref))]
-    ):
+    ends = [o.id for o in outputs if isinstance(o, (Symbol, Ref))]
+    live = live_instructions(instructions, ends)
+    used = {o.id for call in live for o in call.operands if isinstance(o, Ref)}.union(ends)
+    for call in live:
         loop = getattr(call.row, "loop", None)
         op: Any = call.row
         if loop is not None:
-            subgraphs = [_graph_signature(graph, trace) for graph in loop.subgraphs]
+            count = len(call.ids) if loop.kind == "scan" else None
+            while count and count > loop.carries and call.ids[count - 1] not in used:
+                count -= 1
+            subgraphs = [_graph_signature(graph, trace, count) for graph in loop.subgraphs]
             op = (*loop._replace(subgraphs=(), numbers=()), *subgraphs)
         operands = tuple(map(key, call.operands))
         calls.append((op, tuple(map(_comparable, call.options)), operands))
         names.update((id, ("result", len(calls), k)) for k, id in enumerate(call.ids))
-    ends = [Ref(o.id) if isinstance(o, Symbol) else o for o in outputs]
-    return (*calls, tuple(map(key, ends)))
+    results = [Ref(o.id) if isinstance(o, Symbol) else o for o in outputs]
+    return (*calls, tuple(map(key, results)))
 
 
-def _graph_signature(graph: Graph, trace: Any) -> tuple[Any, ...]:
+def _graph_signature(graph: Graph, trace: Any, count: int | None) -> tuple[Any, ...]:
+    """Return the signature of a subgraph, of which the first ``count`` outputs are used."""
     inputs = [TracedArray(spec, trace, id) for id, spec in graph.inputs]
-    return subgraph_signature(graph.instructions, inputs, graph.outputs, trace)
+    return subgraph_signature(graph.instructions, inputs, graph.outputs[:count], trace)
 
 
 def _comparable(value: Any) -> Any:

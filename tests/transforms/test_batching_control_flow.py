@@ -142,7 +142,9 @@ def test_a_gradient_outside_of_vmap_is_the_sum_over_examples(name):
     assert_equal(compiled(od.grad(total), *args), wanted)
 
 
-@pytest.mark.parametrize("name", ["scan", "mapped cond"])
+@pytest.mark.parametrize(
+    "name", ["scan", "mapped cond", pytest.param("scan in a scan", marks=pytest.mark.soak)]
+)
 def test_a_gradient_outside_of_per_example_gradients_is_the_sum_over_examples(name):
     fn, in_axes, args = SCANS[name]
     total = lambda *args: (od.vmap(od.grad(fn), in_axes)(*args) ** 2).sum()  # noqa: E731
