@@ -92,7 +92,7 @@ def test_without_numba_numpy_rounds(name, monkeypatch):
 
     numbers = np.linspace(-3, 3, 1 << 15, dtype=np.float32)
     expected = round_to_halves(numbers, name)
-    for loop in ("_round_to_bfloat16", "_round_to_float16", "_widen_float16"):
+    for loop in ("_round_to_bfloat16", "_round_to_float16"):
         monkeypatch.setattr(half_storage, loop, missing)
     found = round_to_halves(numbers, name)
     np.testing.assert_array_equal(found, expected)

@@ -540,6 +540,18 @@ def test_a_compiled_function_runs_eagerly_and_says_what_to_do():
         np.testing.assert_array_equal(compiled(x), 2 * rounded(w.numpy() * x) * x)
 
 
+def test_a_mapped_function_rounds_nothing():
+    x = numbers(shape=(2, N))
+
+    def slope(row):
+        with GradientTape(saved="bfloat16") as tape:
+            v = tape.watch(row)
+            loss = (ops.exp(v) * v).sum()
+        return tape.gradient(loss, v)
+
+    np.testing.assert_allclose(od.vmap(slope)(x), np.exp(x) * (1 + x), rtol=1e-5, atol=1e-6)
+
+
 def test_a_manual_record_is_rounded_as_others_are():
     x = numbers()
     tape = GradientTape(saved="bfloat16")
