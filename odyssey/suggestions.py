@@ -41,6 +41,7 @@ _KEYWORDS = {
 MISSING_ATTRIBUTES = {
     "add_": "v.assign(v + x)",
     "base": "v.data.base",
+    "bfloat16": "v.astype('bfloat16')",
     "bool": "v.astype(bool)",
     "byteswap": "v.numpy().byteswap()",
     "choose": "ops.where(mask, x, v)",
