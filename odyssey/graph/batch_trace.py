@@ -259,6 +259,8 @@ class BatchTrace:
             made = self._compute_outside(rule, batch, *payloads, *options)
         except OdysseyError:
             row.infer(*map(shape_rule_argument, values), *options)  # names the shapes of an example
+            if not self.traces:  # names the values of an example
+                self._compute_outside(loop_over_examples, row, batch, *payloads, *options)
             raise
         if made is NotImplemented:
             if row.decomposition is not None:

@@ -128,6 +128,7 @@ def test_indices_of_each_example_select_as_numpy_does(fn, mapped):
 
 OUTSIDE = {
     "take": (lambda x, i: ops.take(x, i, 0), ShapeError),
+    "take along the last axis": (lambda x, i: ops.take(x.T, i, 1), ShapeError),
     "take_along_axis": (lambda x, i: ops.take_along_axis(x, i[:, None], 0), ShapeError),
     "embedding": (lambda x, i: embedding(i, x), OutOfRangeError),
     "put": (lambda x, i: ops.put_along_axis(x, i[:, None], 0.0, 0), ShapeError),
@@ -137,9 +138,11 @@ OUTSIDE = {
 @pytest.mark.parametrize(("fn", "error"), OUTSIDE.values(), ids=OUTSIDE.keys())
 @pytest.mark.parametrize("index", [3, -4])
 def test_an_index_out_of_range_does_not_reach_the_next_example(fn, error, index):
-    indices = np.array([[0], [index]])
+    x, indices = np.ones((3, 3, 2)), np.array([[0], [index], [1]])
+    with pytest.raises(error, match=rf"index {index} is out of (bounds|range)"):
+        od.vmap(fn)(x, indices)
     with pytest.raises(error, match=r"out of (bounds|range)"):
-        od.vmap(fn)(np.ones((2, 3, 2)), indices)
+        od.compile(od.vmap(fn))(x, indices)
 
 
 def test_negative_rows_of_an_embedding_raise_for_weights_of_each_example():

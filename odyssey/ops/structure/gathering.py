@@ -13,8 +13,8 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.kernels import scatter
 from odyssey.kernels.scatter import has_float_dtype
-from odyssey.ops.elementwise.arithmetic import maximum, minimum
-from odyssey.ops.elementwise.choice import equal
+from odyssey.ops.elementwise.arithmetic import add, maximum, minimum
+from odyssey.ops.elementwise.choice import equal, greater_equal, less, logical_and, where
 from odyssey.ops.elementwise.rounding import mod
 from odyssey.ops.structure import index_lowering
 from odyssey.ops.structure.batching import align, example_specs, flatten_examples, spread
@@ -72,18 +72,31 @@ def _lower_take(build: Any, x: Any, indices: Any, axis: int | None, mode: str) -
     return broadcast_to(build.gather(reshape(x, shape), places), full)
 
 
-def _line_indices(indices: Any, k: int, ndim: int, length: int, mode: str) -> Any:
-    """Return mapped indices of ``take`` as indices along axis ``k`` of ``take_along_axis``.
+def _rows_of_examples(indices: Any, lines: int, length: int, mode: str) -> Any:
+    """Return mapped indices of ``take`` as rows of all lines of all examples, in one matrix.
 
-    The axes of an example's indices become one, among ``ndim``.
+    An index out of range becomes one that is out of range there, too.
+
+    Args:
+        indices: Indices of each example.
+        lines: The number of lines of an example, each of which is read at all indices.
+        length: The length of a line.
+        mode: The mode of ``take``.
+
+    Returns:
+        An array of examples, lines, and indices.
     """
-    indices = astype(indices, np.intp)
-    if mode == "wrap":
-        indices = mod(indices, length or 1)
-    elif mode == "clip":
-        indices = minimum(maximum(indices, 0), length - 1)
     size, *own = indices.shape
-    return reshape(indices, (size, *(1,) * k, math.prod(own), *(1,) * (ndim - k - 1)))
+    places = reshape(astype(indices, np.intp), (size, 1, math.prod(own)))
+    if mode == "wrap":
+        places = mod(places, length or 1)
+    elif mode == "clip":
+        places = minimum(maximum(places, 0), length - 1)
+    else:
+        places = where(less(places, 0), add(places, length), places)
+    inside = logical_and(greater_equal(places, 0), less(places, length))
+    starts = (np.arange(size * lines) * length).reshape(size, lines, 1)
+    return where(inside, add(places, starts), size * lines * length)
 
 
 def _take_batch(batch: Batch, x: Any, indices: Any, axis: int | None, mode: str) -> Any:
@@ -95,9 +108,10 @@ def _take_batch(batch: Batch, x: Any, indices: Any, axis: int | None, mode: str)
     x = flatten_examples(x) if axis is None else x
     if not batch.mapped[1]:
         return take(x, indices, k + 1, mode=mode)
-    ndim = len(x.shape) - 1
-    places = _line_indices(indices, k, ndim, x.shape[k + 1], mode)
-    return reshape(take_along_axis(x, places, k + 1), (batch.size, *shape))
+    lines, length, tail = math.prod(x.shape[1 : k + 1]), x.shape[k + 1], x.shape[k + 2 :]
+    rows = _rows_of_examples(indices, lines, length, mode)
+    found = take(reshape(x, (batch.size * lines * length, *tail)), rows, 0)
+    return reshape(found, (batch.size, *shape))
 
 
 @op(
@@ -166,14 +180,13 @@ def _add_taken_batch(
     if not batch.mapped[1]:
         out = add_taken(x, indices, axis=k + 1, mode=mode, spec=wide)
     else:
-        places = _line_indices(indices, k, len(lines), lines[k], mode)
-        count = places.shape[k + 1]
-        x = reshape(
-            broadcast_to(x, (batch.size, *full)),
-            (batch.size, *lines[:k], count, *lines[k + 1 :]),
-        )
-        out = add_along_axis(x, places, axis=k + 1, spec=wide)
-    return reshape(out, (batch.size, *spec.shape)) if axis is None else out
+        count, tail = math.prod(lines[:k]), lines[k + 1 :]
+        rows = _rows_of_examples(indices, count, lines[k], mode)
+        x = reshape(broadcast_to(x, (batch.size, *full)), (*rows.shape, *tail))
+        tall = Spec((batch.size * count * lines[k], *tail), spec.dtype)
+        out = add_taken(x, rows, axis=0, spec=tall)
+    whole = (batch.size, *spec.shape)
+    return out if out.shape == whole else reshape(out, whole)
 
 
 @op(
