@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -490,7 +490,7 @@ class BatchTrace:
 
         return run
 
-    def is_followed_outside(self, values: Sequence[Any]) -> bool:
+    def is_followed_outside(self, values: Iterable[Any]) -> bool:
         """Return whether a tape outside records now, or tracks payloads of some values."""
         payloads = [v.payload for v in values if type(v) is BatchedArray and v.graph is self]
 

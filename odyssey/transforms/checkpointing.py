@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import MutationError, TapeError
+from odyssey.graph.batch_trace import BatchedArray, BatchTrace
 from odyssey.spec import Spec
 from odyssey.table.rng_replay import RecordedRng, record_rng, replay_rng
 from odyssey.table.scope import innermost_scope
+from odyssey.table.store import MEMORY, operand_of, store
 from odyssey.table.value import (
     CONSTANT,
     Info,
@@ -88,8 +90,14 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     def checkpointed(*args: Any, **named: Any) -> Any:
         passed = leaves((args, named), no_attributes)
+        if store() is not MEMORY:
+            passed = list(store().localize(passed))
+            args, named = unflatten((args, named), passed, no_attributes)
         recording = recording_for("checkpoint", passed)
         if recording is None:
+            trace = store()
+            if type(trace) is BatchTrace and trace.is_followed_outside(map(operand_of, passed)):
+                return _BatchedCheckpoint(trace, fn, args, named, passed).run()
             return _call_unrecorded(fn, args, named, passed)
         return _CheckpointedCall(fn, args, named).run_and_record(recording)
 
@@ -359,6 +367,73 @@ class _CheckpointedCall:
         return [
             tangents[v._id] if v._id in tangents else np.zeros(v.shape, v.dtype) for v in results
         ]
+
+
+class _BatchedCheckpoint:
+    """One call in ``vmap`` that tapes outside record: a checkpoint of a function of payloads.
+
+    Args:
+        trace: The batch trace.
+        fn: The function.
+        args: Its arguments.
+        named: Its keyword arguments.
+        passed: Their leaves.
+    """
+
+    def __init__(
+        self, trace: BatchTrace, fn: Callable[..., Any], args: Any, named: Any, passed: list[Any]
+    ) -> None:
+        self.trace, self.fn = trace, fn
+        self.inputs, self.payloads, self.fixed = self._split(passed)
+        self.tree = unflatten((args, named), self.fixed, no_attributes)
+        # The result without its values of the trace; see ``_split`` for these.
+        self.out: Any = None
+        self.results: list[tuple[int, bool, bool]] = []
+
+    def _split(self, flat: list[Any]) -> tuple[list[tuple[int, bool, bool]], list[Any], list[Any]]:
+        """Split leaves into the values of the trace and others.
+
+        Returns:
+            For each value, its position, whether it is mapped, and whether it is a Variable; their
+            payloads; and all leaves, with None for these.
+        """
+        found, payloads, others = [], [], list(flat)
+        for k, leaf in enumerate(flat):
+            is_variable = isinstance(leaf, Variable)
+            data = operand_of(leaf) if is_variable and self.trace.is_own(leaf) else leaf
+            if type(data) is BatchedArray and data.graph is self.trace:
+                found.append((k, data.mapped, is_variable))
+                payloads.append(data.payload)
+                others[k] = None
+        return found, payloads, others
+
+    def run(self) -> Any:
+        """Call the checkpoint outside, and return its result here."""
+        trace = self.trace
+        outside = trace.entered_again(self._run)
+        outside.__name__ = getattr(self.fn, "__name__", type(self.fn).__name__)
+        payloads, self.payloads = self.payloads, []  # the tape keeps them
+        made = trace.compute_outside(checkpoint(outside), *payloads)
+        flat = leaves(self.out, no_attributes)
+        for payload, (k, mapped, is_variable) in zip(made, self.results, strict=True):
+            flat[k] = self._value(payload, mapped, is_variable)
+        return unflatten(self.out, flat, no_attributes)
+
+    def _value(self, payload: Any, mapped: bool, is_variable: bool) -> Any:
+        value = self.trace.wrap(payload, mapped)
+        if not is_variable:
+            return value
+        return make_value(Variable, value, CONSTANT, free_id(), value.spec)
+
+    def _run(self, *payloads: Any) -> list[Any]:
+        values = list(self.fixed)
+        for payload, (k, mapped, is_variable) in zip(payloads, self.inputs, strict=True):
+            values[k] = self._value(payload, mapped, is_variable)
+        args, named = unflatten(self.tree, values, no_attributes)
+        out = self.fn(*args, **named)
+        self.results, made, others = self._split(leaves(out, no_attributes))
+        self.out = unflatten(out, others, no_attributes)
+        return made
 
 
 def _call_unrecorded(fn: Callable[..., Any], args: Any, named: Any, passed: list[Any]) -> Any:

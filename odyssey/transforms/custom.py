@@ -490,6 +490,9 @@ class _BatchedCall(_RecordedCall):
         if self.forward is not None and self.backward is not None:
             outside.defvjp(*map(trace.entered_again, (self._run_forward, self._run_backward)))
         payloads = [self.values[k].payload for k in self.positions]
+        self.args = unflatten(self.args, [None] * len(self.values), no_attributes)
+        for k in self.positions:  # the tape keeps them
+            self.values[k] = None
         made = iter(trace.compute_outside(outside, *payloads))
         flat = [
             trace.wrap(next(made), self.is_mapped) if k in self.results else v

@@ -114,6 +114,26 @@ def test_checkpoints_are_run_again_inside_and_outside(fn):
     assert_equal(compiled(od.grad(total), W), wanted.sum(0))
 
 
+def test_a_tape_outside_keeps_no_results_from_within_a_checkpoint():
+    def chain(tree, *, times):
+        x = tree["x"]
+        for _ in range(times):
+            x = ops.sin(x * shift)
+        return {"y": x, "name": tree["name"], "shift": shift}
+
+    x, shift = np.full((50, 40), 0.5), Variable(np.ones(40), requires_grad=True)
+    total, found = [], []
+    for fn in (chain, od.checkpoint(chain)):
+        with GradientTape() as tape:
+            v = tape.watch(x)
+            y = od.vmap(lambda x, fn=fn: fn({"x": x, "name": "x"}, times=10)["y"].sum())(v).sum()
+        total.append(tape.memory().total)
+        found.append(tape.gradient(y, [v, shift]))
+    assert total[1] < 0.2 * total[0]
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_variables_and_optimizers_of_the_function_are_written_to():
     def fn(x):
         v = Variable(W, requires_grad=True)
