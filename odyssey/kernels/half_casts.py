@@ -8,13 +8,14 @@ signaling NaN quiet.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from odyssey.kernels import has_numba
-from odyssey.kernels.loops import bits_of_half, loop, value_of_half
+from odyssey.kernels.loops import Loop, bits_of_half, loop, value_of_half
 from odyssey.kernels.scalars import select
 from odyssey.spec import Array
 
@@ -23,10 +24,12 @@ __all__ = [
     "cast_call",
     "narrow",
     "narrow_into",
+    "narrower",
     "reports_underflow",
     "take_assigned_call",
     "widen",
     "widen_into",
+    "widener",
 ]
 
 LEAST_SIZE = 1 << 14
@@ -66,28 +69,64 @@ def narrow(x: Any, dtype: np.dtype[Any], loops: bool = True) -> Any:
 
 def widen_into(x: Array, out: Array) -> None:
     """Write half precision numbers to float32; both contiguous of one axis."""
-    bits = x.view(np.uint16)
-    if x.dtype.char != "e":
-        _widen_bfloat16(bits, out.view(np.uint32))
-    elif _has_instructions():
-        _convert_from_float16(bits, out)
-    else:
-        _widen_float16(bits, out.view(np.uint32))
+    bits, wide, loop = _widening(x, out)
+    loop(bits, wide)
 
 
 def narrow_into(x: Array, out: Array) -> None:
     """Write float32 numbers to half precision, rounded; both contiguous of one axis."""
+    wide, bits, loop = _narrowing(x, out)
+    if loop(wide, bits):
+        _report_overflow()
+
+
+def widener(x: Array, buffer: Array) -> Callable[[int, int], Array]:
+    """Return a function that writes a block of halves to a buffer of float32, and returns it."""
+    bits, wide, loop = _widening(x, buffer)
+    entry = loop.entry(bits, wide)  # without its checks, which take as long as a short block
+
+    def read(start: int, stop: int) -> Array:
+        entry(bits[start:stop], wide[: stop - start])
+        return buffer[: stop - start]
+
+    return read
+
+
+def narrower(out: Array) -> Callable[[Array, int, int], None]:
+    """Return a function that rounds a block of float32 into an array of halves."""
+    wide, bits, loop = _narrowing(np.empty(0, _FLOAT32), out)
+    dtype, entry = wide.dtype, loop.entry(wide, bits)
+
+    def write(block: Array, start: int, stop: int) -> None:
+        if entry(block.view(dtype), bits[start:stop]):
+            _report_overflow()
+
+    return write
+
+
+def _widening(x: Array, out: Array) -> tuple[Array, Array, Loop]:
+    """Return the bits of both arrays as a loop takes them, and the loop."""
+    bits = x.view(np.uint16)
+    if x.dtype.char != "e":
+        return bits, out.view(np.uint32), _widen_bfloat16
+    if _has_instructions():
+        return bits, out, _convert_from_float16
+    return bits, out.view(np.uint32), _widen_float16
+
+
+def _narrowing(x: Array, out: Array) -> tuple[Array, Array, Loop]:
+    """Return the bits of both arrays as a loop takes them, and the loop, true of an overflow."""
     bits = out.view(np.uint16)
     if out.dtype.char != "e":
-        _narrow_bfloat16(x.view(np.uint32), bits)
-        return
-    overflows = (
-        _convert_to_float16(x, bits)
-        if _has_instructions()
-        else _narrow_float16(x.view(np.uint32), bits)
-    )
-    if overflows:  # a finite number became infinite
-        np.float32(3e38).astype(np.float16)  # NumPy reports it as the state of errors asks
+        return x.view(np.uint32), bits, _narrow_bfloat16
+    if _has_instructions():
+        return x, bits, _convert_to_float16
+    return x.view(np.uint32), bits, _narrow_float16
+
+
+def _report_overflow() -> None:
+    """Let NumPy report, as its state of errors says, that a finite number became infinite."""
+    np.float32(3e38).astype(np.float16)
 
 
 def cast_call(x: Array, out: Array) -> tuple[Any, ...] | None:
@@ -103,17 +142,7 @@ def cast_call(x: Array, out: Array) -> tuple[Any, ...] | None:
     narrows = x.dtype == _FLOAT32
     if x.size < LEAST_SIZE or not has_numba() or (narrows and reports_underflow(out.dtype)):
         return None
-    half, single = (out, x) if narrows else (x, out)
-    if half.dtype.char != "e":
-        found = _narrow_bfloat16 if narrows else _widen_bfloat16
-    elif _has_instructions():
-        found = _convert_to_float16 if narrows else _convert_from_float16
-    else:
-        found = _narrow_float16 if narrows else _widen_float16
-    if half.dtype.char != "e" or not _has_instructions():
-        single = single.view(np.uint32)
-    bits = half.view(np.uint16)
-    pair = (single, bits) if narrows else (bits, single)
+    *pair, found = (_narrowing if narrows else _widening)(x, out)
     return found.entry(*pair), *pair
 
 

@@ -25,10 +25,10 @@ from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels.half_casts import (
     LEAST_SIZE,
     narrow,
-    narrow_into,
+    narrower,
     reports_underflow,
     widen,
-    widen_into,
+    widener,
 )
 from odyssey.spec import HALF_LISTENERS, HALVES, Array, Spec, intern, is_bfloat16
 from odyssey.table.kernel_selection import are_kernels_compiled, is_numba_avoided
@@ -40,6 +40,10 @@ _FLOAT64 = np.dtype(np.float64)
 
 # Elements in a block of an elementwise row: 64 kB of float32, so that temporaries stay in cache.
 _BLOCK = 1 << 14
+
+# Of so few elements a ufunc on halves, which computes each in float32 as well, takes less time than
+# casts.
+_FEW = 32
 
 # Rows that move elements, beside those whose primitive says so.
 _MOVES = frozenset(
@@ -145,9 +149,10 @@ class _Plan:
         wide: The dtype that halves are cast to; None to run the kernel on them.
         dtypes: Dtypes of the results.
         weak: The half that Python numbers are rounded to; None if there are none beside halves.
+        rounds_once: True if a ufunc on the halves themselves gives the same result.
     """
 
-    __slots__ = ("dtypes", "weak", "wide")
+    __slots__ = ("dtypes", "rounds_once", "weak", "wide")
 
     def __init__(
         self,
@@ -158,6 +163,7 @@ class _Plan:
         self.wide = wide
         self.dtypes = dtypes
         self.weak = weak
+        self.rounds_once = False
 
 
 def _make_plan(row: Any, operands: Sequence[Any], options: tuple[Any, ...]) -> _Plan:
@@ -185,7 +191,10 @@ def _make_plan(row: Any, operands: Sequence[Any], options: tuple[Any, ...]) -> _
     )
     if most > 4:
         return _Plan(_FLOAT64 if bfloat else None, results)
-    return _Plan(_FLOAT32, results, _weak_dtype(operands) if row.elementwise else None)
+    plan = _Plan(_FLOAT32, results, _weak_dtype(operands) if row.elementwise else None)
+    alike = not bfloat or len(known) == len(operands)  # ml_dtypes casts Python numbers to float32
+    plan.rounds_once = alike and len(set(known)) == 1 and set(results) <= HALVES
+    return plan
 
 
 def _weak_dtype(operands: Sequence[Any]) -> np.dtype[Any] | None:
@@ -212,11 +221,9 @@ def plans_of(row: Any) -> Callable[[Sequence[Any], tuple[Any, ...]], _Plan]:
     plans: dict[Any, _Plan] = {}
 
     def plan_of(operands: Sequence[Any], options: tuple[Any, ...]) -> _Plan:
-        key = (
-            tuple([getattr(v, "dtype", None) or type(v) for v in operands]),
-            options,
-            tuple(map(type, options)),
-        )
+        key: Any = tuple([getattr(v, "dtype", None) or type(v) for v in operands])
+        if options:
+            key = key, options, tuple(map(type, options))
         try:
             plan = plans.get(key)
         except TypeError:  # an option that has no hash
@@ -235,22 +242,32 @@ def half_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
     count = len(row.arrays)
     plan_of = plans_of(row)
 
+    is_ufunc = isinstance(kernel, np.ufunc) or getattr(kernel, "__module__", "") == "_operator"
+
     def compute(values: tuple[Any, ...]) -> Any:
         operands, options = values[:count], values[count:]
         plan = plan_of(operands, options)
         wide, dtypes = plan.wide, plan.dtypes
+        if is_ufunc and plan.rounds_once:
+            size = getattr(operands[0], "size", 1)
+            if size <= _FEW and (count == 1 or getattr(operands[1], "size", 1) <= _FEW):
+                return kernel(*values)
         if wide is None:
             out = kernel(*values)
             return out if not dtypes else _as_dtypes(out, dtypes, False)
         if plan.weak is not None:
             operands = tuple([_rounded_number(v, plan.weak) for v in operands])
-        loops = are_kernels_compiled() and not is_numba_avoided()
+        loops = any(getattr(v, "size", 1) >= LEAST_SIZE for v in operands) and _may_use_loops()
         if row.elementwise and loops:
             blocks = _in_blocks(row, kernel, operands, options, dtypes[0])
             if blocks is not None:
                 return blocks
-        operands = [_widened(v, wide, loops) if _is_half(v) else v for v in operands]
-        return _as_dtypes(kernel(*operands, *map(_wide_option, options)), dtypes, loops)
+        operands = [
+            _widened(v, wide, loops) if getattr(v, "dtype", None) in HALVES else v for v in operands
+        ]
+        if options:
+            options = tuple(map(_wide_option, options))
+        return _as_dtypes(kernel(*operands, *options), dtypes, loops)
 
     def run(*values: Any) -> Any:
         for value in values[:count]:
@@ -270,6 +287,10 @@ def half_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 def _widened(value: Any, wide: np.dtype[Any], loops: bool) -> Any:
     return widen(value, loops) if wide == _FLOAT32 else value.astype(wide)
+
+
+def _may_use_loops() -> bool:
+    return are_kernels_compiled() and not is_numba_avoided()
 
 
 def _wide_option(option: Any) -> Any:
@@ -292,7 +313,8 @@ def _as_dtype(out: Any, dtype: np.dtype[Any], loops: bool) -> Any:
     if out.dtype == dtype:
         return out
     if out.dtype == _FLOAT32 and dtype in HALVES:
-        return narrow(out, dtype, loops)
+        # A result may be large though no operand is.
+        return narrow(out, dtype, loops or (out.size >= LEAST_SIZE and _may_use_loops()))
     return out.astype(dtype)
 
 
@@ -305,7 +327,7 @@ def _in_blocks(
 ) -> Any:
     """Return the result of a large elementwise call, computed in blocks; None where that is not so.
 
-    All arrays have one shape and are C-contiguous, or have one element.
+    All arrays have one shape and are C-contiguous, or are scalars.
     """
     arrays = [v for v in operands if type(v) is np.ndarray and v.ndim]
     if not arrays or arrays[0].size < 2 * LEAST_SIZE or dtype.kind == "c":
@@ -315,45 +337,44 @@ def _in_blocks(
         flags = array.flags
         if array.shape != shape or not (flags.c_contiguous and flags.aligned):
             return None
-    if any(isinstance(option, np.ndarray) for option in options):
+    if any(isinstance(option, np.ndarray) for option in options) or reports_underflow(dtype):
         return None
-    half = dtype in HALVES
-    if half and reports_underflow(dtype):
-        return None
-    flat = [
-        v.reshape(-1) if type(v) is np.ndarray and v.ndim else widen(v) if _is_half(v) else v
-        for v in operands
-    ]
-    size = arrays[0].size
     out = np.empty(shape, dtype)
-    target = out.reshape(-1)
-    buffers = [
-        np.empty(_BLOCK, _FLOAT32) if type(v) is np.ndarray and v.ndim and _is_half(v) else None
-        for v in flat
-    ]
-    ufunc = kernel if isinstance(kernel, np.ufunc) else None
-    if ufunc is None and getattr(kernel, "__module__", "") == "_operator":
-        ufunc = row.ufunc
-    place = np.empty(_BLOCK, _FLOAT32) if half and ufunc is not None else None
+    size, target = out.size, out.reshape(-1)
+    readers = [_block_reader(v) for v in operands]
+    ufunc = row.ufunc if getattr(kernel, "__module__", "") == "_operator" else kernel
+    if isinstance(ufunc, np.ufunc):
+        # A ufunc whose result is no half writes to the result itself.
+        place = np.empty(_BLOCK, _FLOAT32) if dtype in HALVES else None
+    else:
+        ufunc = place = None
+    write = narrower(target) if dtype in HALVES else None
     for start in range(0, size, _BLOCK):
         stop = min(start + _BLOCK, size)
-        block = []
-        for value, buffer in zip(flat, buffers, strict=True):
-            if buffer is not None:
-                widen_into(value[start:stop], buffer[: stop - start])
-                block.append(buffer[: stop - start])
-            else:
-                sliced = type(value) is np.ndarray and value.ndim
-                block.append(value[start:stop] if sliced else value)
-        if place is not None:
-            made = ufunc(*block, *options, out=place[: stop - start])
-        else:
+        block = [read(start, stop) for read in readers]
+        if ufunc is None:
             made = kernel(*block, *options)
-        if half and made.dtype == _FLOAT32:
-            narrow_into(np.ascontiguousarray(made), target[start:stop])
+        elif place is None:
+            made = ufunc(*block, out=target[start:stop])
+            continue
+        else:
+            made = ufunc(*block, out=place[: stop - start])
+        if write is not None and made.dtype == _FLOAT32 and made.flags.c_contiguous:
+            write(made, start, stop)
         else:
             target[start:stop] = made
     return out
+
+
+def _block_reader(value: Any) -> Callable[[int, int], Any]:
+    """Return a function that reads a block of an operand: of halves, as float32."""
+    if type(value) is not np.ndarray or not value.ndim:
+        number = widen(value) if _is_half(value) else value
+        return lambda start, stop: number
+    flat = value.reshape(-1)
+    if _is_half(value):
+        return widener(flat, np.empty(_BLOCK, _FLOAT32))
+    return lambda start, stop: flat[start:stop]
 
 
 def half_with_residual(row: Any, with_residual: Callable[..., Any]) -> Callable[..., Any]:
@@ -368,7 +389,7 @@ def half_with_residual(row: Any, with_residual: Callable[..., Any]) -> Callable[
         plan = plan_of(operands, values[count:])
         if plan.wide != _FLOAT32:
             return None
-        loops = are_kernels_compiled() and not is_numba_avoided()
+        loops = _may_use_loops()
         wide = [widen(v, loops) if _is_half(v) else v for v in operands]
         pair = with_residual(*wide, *map(_wide_option, values[count:]))
         return pair and (_as_dtypes(pair[0], plan.dtypes, loops), pair[1])
@@ -421,7 +442,7 @@ def _half_rule(row: Any, rule: Any) -> Any:
 def cast(x: Array, dtype: np.dtype[Any]) -> Array:
     """Return an array cast to a dtype: between a half and float32 by a compiled loop."""
     if HALVES:
-        loops = are_kernels_compiled() and not is_numba_avoided()
+        loops = x.size >= LEAST_SIZE and _may_use_loops()
         if dtype in HALVES and x.dtype == _FLOAT32:
             return narrow(x, dtype, loops)
         if x.dtype in HALVES and dtype == _FLOAT32:
