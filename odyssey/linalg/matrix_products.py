@@ -81,7 +81,8 @@ def as_column(v: Any) -> Any:
     return reshape(v, (*v.shape, 1))
 
 
-def _batch_matmul(batch: Batch, x: Any, y: Any) -> Any:
+def batch_matmul(batch: Batch, x: Any, y: Any) -> Any:
+    """Batch rule of ``matmul``."""
     left, right = batch.ndim(0, x), batch.ndim(1, y)
     if not left or not right:
         raise ShapeError("matmul: an operand is a number; use * for scalars")
@@ -123,7 +124,7 @@ def _lower_matmul(build: Any, x: Any, y: Any) -> Any:
     lowering=_lower_matmul,
     ufunc=np.matmul,
     kernel=_matmul,
-    vmap=_batch_matmul,
+    vmap=batch_matmul,
     infer=_matmul_spec,
     vjp={"x": _matmul_x_vjp, "y": _matmul_y_vjp},
     jvp={"x": lambda t, y: matmul(t, y), "y": lambda t, x: matmul(x, t)},

@@ -9,10 +9,12 @@ import numpy as np
 
 from odyssey.errors import ShapeError
 from odyssey.linalg.einstein_summation import einsum
-from odyssey.linalg.matrix_products import matmul
+from odyssey.linalg.matrix_products import batch_matmul, matmul
 from odyssey.ops.elementwise.arithmetic import add
+from odyssey.ops.structure.batching import example_specs
 from odyssey.ops.structure.shape import matrix_transpose, reshape, shape_of
 from odyssey.spec import Spec, spec_of
+from odyssey.table.batch import Batch
 from odyssey.table.declare import PASS, composite, op, publish
 from odyssey.table.samples import reject, sample
 
@@ -68,10 +70,27 @@ def _linear_decomposition(x: Any, weight: Any, bias: Any) -> Any:
     return product if bias is None else add(product, bias)
 
 
+def _batch_linear(batch: Batch, x: Any, weight: Any, bias: Any) -> Any:
+    out = _infer_linear(*example_specs(batch, (x, weight, bias)))
+    own_x, own_weight, own_bias = batch.mapped
+    if not own_weight and not own_bias:
+        return linear(x, weight, bias)
+    if own_weight:
+        rows = Batch(batch.size, (own_x, True))
+        product = batch_matmul(rows, x, matrix_transpose(weight))
+    else:
+        product = linear(x, weight)
+    if bias is None:
+        return product
+    ones = (1,) * (out.ndim - 1)
+    return add(product, reshape(bias, (batch.size, *ones, bias.shape[-1])) if own_bias else bias)
+
+
 @op(
     kernel=_linear_kernel,
     decomposition=_linear_decomposition,
     infer=_infer_linear,
+    vmap=_batch_linear,
     vjp={
         "x": lambda g, weight: matmul(g, weight),
         "weight": lambda g, x: _weight_rule(g, x),

@@ -4,7 +4,8 @@ A batch rule of a row is ``rule(batch, *arrays, *options)``. Each operand that `
 names has the batch on axis 0, in front of the axes of one example; the others are those of all
 examples. The rule returns the result of all examples, with the batch on axis 0; of an op with
 several results a tuple of them. It is written with ops, so it is differentiated, traced and batched
-as any function of ops.
+as any function of ops. A rule of an op with a decomposition may return NotImplemented: the
+decomposition then runs.
 """
 
 from __future__ import annotations

@@ -27,8 +27,10 @@ from odyssey.ops.elementwise.clipping import clip
 from odyssey.ops.elementwise.complex_numbers import absolute, sign
 from odyssey.ops.elementwise.elementary import exp, expm1, tanh
 from odyssey.ops.reductions.reduce import sum
+from odyssey.ops.structure.batching import example_specs
 from odyssey.ops.structure.shape import reshape, shape_of
 from odyssey.spec import Shape, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.kernel_selection import scalar_loop
 from odyssey.table.real_operands import real_floating, real_options
@@ -205,8 +207,19 @@ def _prelu_decomposition(x: Any, weight: Any) -> Any:
     return where(greater(x, 0), x, mul(aligned, x))
 
 
+def _batch_prelu(batch: Batch, x: Any, weight: Any) -> Any:
+    _infer_prelu(*example_specs(batch, (x, weight)))
+    if batch.mapped[1]:
+        return NotImplemented
+    if getattr(weight, "size", 1) == 1:
+        return prelu(x, weight)
+    flat = reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
+    return reshape(prelu(flat, weight), x.shape)
+
+
 @op(
     infer=_infer_prelu,
+    vmap=_batch_prelu,
     decomposition=_prelu_decomposition,
     rearranges={"x": lambda c: c},
     vjp={"x": _prelu_x_rule, "weight": _prelu_weight_rule},

@@ -11,10 +11,12 @@ from odyssey.devices.half_dtypes import is_floating
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.trigonometry import cos, sin
+from odyssey.ops.structure.batching import align, example_specs, spread
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import astype, expand_dims
 from odyssey.spec import Array, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import op, publish
 from odyssey.table.real_operands import real_floating
 from odyssey.table.samples import reject, sample
@@ -56,10 +58,17 @@ def _rope_decomposition(x: Any, positions: Any, base: float) -> Any:
     return concatenate([sub(mul(a, c), mul(b, s)), add(mul(b, c), mul(a, s))], -1)
 
 
+def _batch_rope(batch: Batch, x: Any, positions: Any, base: float) -> Any:
+    _infer_rope(*example_specs(batch, (x, positions)), base)
+    x = spread(batch, 0, x)
+    return rope(x, align(positions, batch.mapped[1], x.ndim - 2), base=base)
+
+
 @op(
     real=True,
     prepare=lambda base: (check_number("rope", "base", base, "(0, inf)"),),
     infer=_infer_rope,
+    vmap=_batch_rope,
     decomposition=_rope_decomposition,
     vjp={
         "x": lambda g, positions, base: rope(g, mul(positions, -1.0), base=base),

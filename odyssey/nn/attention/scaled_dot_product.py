@@ -26,12 +26,14 @@ from odyssey.ops.elementwise.choice import equal, logical_and, where
 from odyssey.ops.elementwise.elementary import exp
 from odyssey.ops.reductions.reduce import max as largest
 from odyssey.ops.reductions.reduce import sum, sum_to
+from odyssey.ops.structure.batching import align, example_specs, spread
 from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.half_precision import compute_in_float32
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import astype, matrix_transpose, reshape, shape_of
 from odyssey.spec import Array, Shape, Spec, spec_of
+from odyssey.table.batch import Batch
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.derived_rules import derive_rules
 from odyssey.table.kernel_selection import are_kernels_compiled
@@ -572,6 +574,50 @@ def _attention_options(causal: bool, scale: Any) -> tuple[bool, float | None]:
     return causal, None if scale is None else check_number(_WHO, "scale", scale)
 
 
+# ------------------------------------------------------------------ batch rules
+
+
+def _aligned_operands(batch: Batch, operands: Sequence[Any]) -> tuple[list[Any], int]:
+    """Return operands with an axis of heads, and the number of axes of their examples."""
+    ndim = max([3, *[batch.ndim(k, x) for k, x in enumerate(operands)]])
+    aligned = [
+        x if x is None else align(x, m, ndim) for x, m in zip(operands, batch.mapped, strict=True)
+    ]
+    return aligned, ndim
+
+
+def _batch_attention(
+    batch: Batch, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None
+) -> Any:
+    shape = _infer_attention(*example_specs(batch, (q, k, v, mask)), causal, scale).shape
+    operands, _ = _aligned_operands(batch, (q, k, v, mask))
+    out = scaled_dot_product_attention(*operands, causal=causal, scale=scale)
+    return reshape(out, (batch.size, *shape))
+
+
+def _batch_attention_pullback(
+    batch: Batch,
+    cotangent: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    causal: bool,
+    scale: float | None,
+    operand: str,
+) -> Any:
+    given, which = (q, k, v, mask), ("q", "k", "v", "mask").index(operand)
+    specs = example_specs(batch, (cotangent, *given))
+    shape = _infer_attention_pullback(*specs, causal, scale, operand).shape
+    # The operand has a cotangent in each example, and so the batch.
+    mapped = [m or k == which for k, m in enumerate(batch.mapped[1:])]
+    own = [spread(batch, k + 1, x) if k == which else x for k, x in enumerate(given)]
+    operands, ndim = _aligned_operands(Batch(batch.size, mapped), own)
+    cotangent = align(spread(batch, 0, cotangent), True, ndim)
+    options = {"causal": causal, "scale": scale, "operand": operand}
+    return reshape(attention_pullback(cotangent, *operands, **options), (batch.size, *shape))
+
+
 # ------------------------------------------------------------------ rules
 
 
@@ -725,6 +771,7 @@ _REJECTS = (
     real=True,
     prepare=_attention_options,
     infer=_infer_attention,
+    vmap=_batch_attention,
     decomposition=compute_in_float32(attention_decomposition, 3),
     canonical=lambda q, k, v, mask, causal, scale: (causal, score_scale(q, scale)),
     with_residual=lambda *given: _forward_with_residual(PASSES, *given),
@@ -821,6 +868,7 @@ def _infer_attention_pullback(
     real=True,
     prepare=_pullback_options,
     infer=_infer_attention_pullback,
+    vmap=_batch_attention_pullback,
     decomposition=compute_in_float32(attention_pullback_decomposition, 4),
     canonical=lambda cotangent, q, k, v, mask, causal, scale, operand: (
         causal,

@@ -17,8 +17,10 @@ from odyssey.ops.elementwise.arithmetic import add, div, mul, square, sub
 from odyssey.ops.elementwise.choice import less_equal, where
 from odyssey.ops.elementwise.elementary import sqrt
 from odyssey.ops.reductions.reduce import sum, sum_to
+from odyssey.ops.structure.batching import align, axes_from_end, example_specs, spread
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Shape, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.canonical_options import canonical_axes
 from odyssey.table.declare import PASS, Kernel, op, publish
 from odyssey.table.derived_rules import derive_rules
@@ -454,6 +456,34 @@ def _weight_pullback_decomposition(
     return _cast_to(_common_dtype(cotangent, x, inverse, mean), out)
 
 
+# ------------------------------------------------------------------ batch rules
+
+
+def _batch_pullback(
+    batch: Batch, cotangent: Any, x: Any, inverse: Any, mean: Any, weight: Any, axis: Any
+) -> Any:
+    _check_pullback(*example_specs(batch, (cotangent, x, inverse, mean, weight)), axis)
+    arrays = [spread(batch, k, v) for k, v in enumerate((cotangent, x, inverse, mean))]
+    weight = _aligned_weight(batch, 4, weight, arrays[1])
+    return norm_pullback(*arrays, weight, axis=axes_from_end(axis, arrays[1].ndim - 1))
+
+
+def _aligned_weight(batch: Batch, k: int, weight: Any, x: Any) -> Any:
+    """Return operand ``k``, which broadcasts to the examples of ``x``."""
+    return None if weight is None else align(weight, batch.mapped[k], x.ndim - 1)
+
+
+def _batch_weight_pullback(
+    batch: Batch, cotangent: Any, x: Any, inverse: Any, mean: Any, axis: Any, shape: Shape
+) -> Any:
+    _check_weight(*example_specs(batch, (cotangent, x, inverse, mean)), axis, shape)
+    arrays = [spread(batch, k, v) for k, v in enumerate((cotangent, x, inverse, mean))]
+    ndim = arrays[1].ndim - 1
+    wide = (batch.size, *(1,) * (ndim - len(shape)), *shape)
+    out = norm_weight_pullback(*arrays, axis=axes_from_end(axis, ndim), shape=wide)
+    return reshape(out, (batch.size, *shape))
+
+
 # ------------------------------------------------------------------ rows
 
 _AXIS = reject((2, 3), (2, 3), (2, 1), axis=2, match="does not fit an array of 2 axes")
@@ -463,6 +493,7 @@ _AXIS = reject((2, 3), (2, 3), (2, 1), axis=2, match="does not fit an array of 2
     real=True,
     decomposition=_pullback_decomposition,
     infer=lambda *given: Spec(given[1].shape, _check_pullback(*given)),
+    vmap=_batch_pullback,
     canonical=lambda cotangent, x, inverse, mean, weight, axis: (_canonical_axis(x, axis),),
     kernels=[Kernel("loops over rows or channels", norm_vjp_loops, when=pullback_fits_loops)],
     **derive_rules(_pullback_decomposition, "cotangent", "x", "inverse", "mean", "weight"),
@@ -500,6 +531,7 @@ def norm_pullback(
     real=True,
     decomposition=_weight_pullback_decomposition,
     infer=lambda *given: Spec(given[-1], _check_weight(*given)),
+    vmap=_batch_weight_pullback,
     canonical=lambda cotangent, x, inverse, mean, axis, shape: (_canonical_axis(x, axis), shape),
     kernels=[
         Kernel(
@@ -546,6 +578,15 @@ def _infer_norm(who: str, axis: Any, x: Spec, **beside: Spec | None) -> Spec:
             check_broadcast(who, name, x.shape, getattr(array, "shape", ()))
             dtype = np.result_type(dtype, floating_dtype(getattr(array, "dtype", dtype)))
     return Spec(x.shape, dtype)
+
+
+def _batch_norm(norm: Any, batch: Batch, x: Any, *others: Any) -> Any:
+    """Batch rule of ``norm(x, *weights, axis=, eps=)``."""
+    *weights, axis, eps = others
+    norm.row.infer(*example_specs(batch, (x, *weights)), axis, eps)
+    x = spread(batch, 0, x)
+    aligned = [_aligned_weight(batch, k, v, x) for k, v in enumerate(weights, 1)]
+    return norm(x, *aligned, axis=axes_from_end(axis, x.ndim - 1), eps=eps)
 
 
 def _norm_options(who: str) -> Callable[..., tuple[Any, float]]:
@@ -620,6 +661,7 @@ def _rms_norm(x: Any, weight: Any, axis: Any, eps: float) -> tuple[Array, tuple[
     real=True,
     prepare=_norm_options("rms_norm"),
     infer=lambda x, weight, axis, eps: _infer_norm("rms_norm", axis, x, weight=weight),
+    vmap=lambda batch, x, weight, axis, eps: _batch_norm(rms_norm, batch, x, weight, axis, eps),
     decomposition=_rms_decomposition,
     canonical=lambda x, weight, axis, eps: canonical_axes(x, axis, eps),
     with_residual=_rms_norm,
@@ -823,6 +865,9 @@ _AFFINE = [
     ],
     prepare=_norm_options("layer_norm"),
     infer=_infer_layer_norm,
+    vmap=lambda batch, x, weight, bias, axis, eps: _batch_norm(
+        layer_norm, batch, x, weight, bias, axis, eps
+    ),
     decomposition=_layer_norm_decomposition,
     canonical=lambda x, weight, bias, axis, eps: canonical_axes(x, axis, eps),
     vjp={"x": _x_rule, "weight": _weight_rule, "bias": PASS},

@@ -23,10 +23,12 @@ from odyssey.nn.linear_layers import linear
 from odyssey.nn.shared import SharedPullback
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.elementary import tanh
+from odyssey.ops.structure.batching import example_specs, spread
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import stack
-from odyssey.ops.structure.shape import astype, reshape
+from odyssey.ops.structure.shape import astype, moveaxis, reshape
 from odyssey.spec import Array, Spec
+from odyssey.table.batch import Batch
 from odyssey.table.declare import op, publish
 from odyssey.table.derived_rules import derive_rules
 from odyssey.table.kernel_selection import Kernel, are_kernels_compiled
@@ -404,6 +406,31 @@ def _infer_states(x: Any, state: Any, w: Any, b: Any, cell: str) -> Spec:
     )
 
 
+def _batch_states(batch: Batch, x: Any, state: Any, w: Any, b: Any, cell: str) -> Any:
+    """Examples are further rows, if they share the weight."""
+    _infer_states(*example_specs(batch, (x, state, w, b)), cell)
+    if batch.mapped[2] or batch.mapped[3]:
+        return NotImplemented
+    x, state = (moveaxis(spread(batch, k, v), 0, 1) for k, v in enumerate((x, state)))
+    return moveaxis(recurrent_states(x, state, w, b, cell=cell), 2, 0)
+
+
+def _batch_recurrent_pullback(
+    batch: Batch, cotangent: Any, x: Any, state: Any, w: Any, b: Any, cell: str, operand: str
+) -> Any:
+    given = cotangent, x, state, w, b
+    _infer_recurrent_pullback(*example_specs(batch, given), cell, operand)
+    if batch.mapped[3] or batch.mapped[4] or operand in ("w", "b"):
+        return NotImplemented  # the sum over the rows of one example has no kernel
+    cotangent, x, state = (spread(batch, k, v) for k, v in enumerate(given[:3]))
+    out = recurrent_pullback(
+        moveaxis(cotangent, 0, 2),
+        *(moveaxis(x, 0, 1), moveaxis(state, 0, 1), w, b),
+        **{"cell": cell, "operand": operand},
+    )
+    return moveaxis(out, 1, 0)
+
+
 def _cell_option(cell: Any) -> tuple[str]:
     return (check_choice("recurrent_states", "cell", cell, tuple(CELLS)),)
 
@@ -450,6 +477,7 @@ def _operand_rule(operand: str) -> Callable[..., Any]:
     real=True,
     prepare=_cell_option,
     infer=_infer_states,
+    vmap=_batch_states,
     decomposition=_states_decomposition,
     with_residual=lambda *given: _states_with_residual(False, *given),
     kernels=[
@@ -529,6 +557,7 @@ def _infer_recurrent_pullback(
         check_choice("recurrent_pullback", "operand", operand, ("x", "state", "w", "b")),
     ),
     infer=_infer_recurrent_pullback,
+    vmap=_batch_recurrent_pullback,
     decomposition=_pullback_decomposition,
     **derive_rules(_pullback_decomposition, "cotangent", "x", "state", "w", "b"),
     kernels=[

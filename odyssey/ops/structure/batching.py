@@ -20,6 +20,7 @@ from odyssey.table.value import NUMBERS
 
 __all__ = [
     "align",
+    "axes_from_end",
     "batch_last",
     "batch_rule",
     "example_specs",
@@ -69,6 +70,18 @@ def shift_axes(axis: Any, ndim: int) -> Any:
     if not -ndim <= axis < ndim:
         return axis + 1 if axis >= 0 else axis - ndim - 1  # the op will name the example's axes
     return axis % ndim + 1
+
+
+def axes_from_end(axis: Any, ndim: int) -> Any:
+    """Return axes of one example, with ``ndim`` axes, counted from the end, behind any batch.
+
+    None means all of them.
+    """
+    if axis is None:
+        return tuple(range(-ndim, 0))
+    if isinstance(axis, (tuple, list)):
+        return tuple([axes_from_end(a, ndim) for a in axis])
+    return axis % ndim - ndim
 
 
 def example_specs(batch: Batch, operands: Sequence[Any]) -> list[Any]:
