@@ -1,0 +1,306 @@
+"""vmap of each row and composite equals a loop: values, and derivatives outside and inside of it.
+
+Each sample runs with each of its arrays mapped alone, and with all of them mapped together. The
+examples are draws of a sample of their own, so they are valid operands as its form makes them.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import ops
+from odyssey.errors import IndependentWarning, OdysseyError, VmapWarning
+from odyssey.ops import OPS
+from odyssey.spec import spec_of
+from odyssey.table.samples import sample as sample_of
+from odyssey.table.samples import singles
+from support.cases import EVERY, derive, draw, every_row, random_like, tracked, walk
+from support.composed import OF_LOSSES, OF_OPS, Call, results
+from support.composed import walk as walk_composites
+from support.together import together
+
+BATCH = 3
+TOLERANCE = 1e-12
+TOLERANCES = {"float32": 2e-5, "complex64": 2e-5, "complex128": TOLERANCE}
+
+# Operands that a sample gives as they are, and whose elements in another order mean nothing.
+FIXED = {
+    ("searchsorted", "a"),
+    ("bin_numbers", "bins"),
+    ("piecewise_linear", "xp"),
+}
+
+
+def batch_of(row, sample, k, dtype=np.float64):
+    """The examples of operand ``k``: draws of their own, or rearrangements of a given array."""
+    draws = [draw(sample, dtype, seed)[k] for seed in range(BATCH)]
+    if not isinstance(sample.operands[k], tuple) and (row.name, row.arrays[k]) not in FIXED:
+        draws[1] = np.flip(draws[1])
+    return draws
+
+
+def choices(sample):
+    """The sets of operands to map: each array alone, and all together."""
+    arrays = [k for k, o in enumerate(sample.operands) if isinstance(o, (tuple, np.ndarray))]
+    return dict.fromkeys([*((k,) for k in arrays), tuple(arrays)]) if arrays else {}
+
+
+class Mapped:
+    """A row on a sample with operands mapped, on all examples at once and one by one.
+
+    Attributes:
+        operands: The operands; those that are mapped hold all examples.
+        axes: The axis of the examples in each operand.
+        batched: The call by ``vmap``, of the operands.
+        looped: The call by a loop, of the operands.
+    """
+
+    def __init__(self, row, sample, chosen, axis, dtype=np.float64, size=BATCH):
+        self.row, self.sample, self.size = row, sample, size
+        self.operands = draw(sample, dtype)
+        self.axes = [axis if k in chosen else None for k in range(len(self.operands))]
+        for k in chosen:
+            examples = batch_of(row, sample, k, dtype)[:size]
+            stacked = np.stack(examples or [self.operands[k]], axis)
+            self.operands[k] = stacked if examples else np.take(stacked, [], axis)
+        self.call = lambda *operands: row.call(*operands, **sample.options)
+
+    def example(self, k, operands):
+        """The operands of an example."""
+        keys = {0: k, -1: (..., k)}
+        pairs = zip(operands, self.axes, strict=True)
+        return [x if axis is None else x[keys[axis]] for x, axis in pairs]
+
+    def flat(self, *operands):
+        """The floating results of one call, as one line of numbers."""
+        out = self.call(*operands)
+        if self.row.pack_results is None:
+            return out
+        return ops.concatenate([ops.reshape(r, -1) for r in out if r.dtype.kind in "fc"])
+
+    def batched(self, *operands):
+        return od.vmap(self.flat, tuple(self.axes))(*operands)
+
+    def looped(self, *operands):
+        return ops.stack([self.flat(*self.example(k, operands)) for k in range(self.size)])
+
+
+def assert_near(got, wanted, tolerance=TOLERANCE):
+    """Equal shapes and dtypes, and equal numbers but for rounding; NaN equals NaN."""
+    got, wanted = np.asarray(got), np.asarray(wanted)
+    assert spec_of(got) == spec_of(wanted)
+    if wanted.dtype.kind not in "fc":
+        np.testing.assert_array_equal(got, wanted)
+        return
+    defined = np.isfinite(wanted)
+    np.testing.assert_array_equal(got[~defined], wanted[~defined])
+    scale = np.abs(wanted[defined]).max(initial=1.0)
+    assert np.abs(got - wanted)[defined].max(initial=0.0) <= tolerance * scale
+
+
+def check_values(row, sample, dtype="float64"):
+    """Raise AssertionError unless vmap and a loop give the same results of all batches."""
+    for chosen in choices(sample):
+        for axis in (0, -1):
+            for size in (BATCH, 1, 0):
+                case = Mapped(row, sample, chosen, axis, dtype, size)
+                try:
+                    one = Mapped(row, sample, chosen, axis, dtype, size or 1)
+                    calls = [one.call(*one.example(k, one.operands)) for k in range(one.size)]
+                except OdysseyError:
+                    assert dtype != "float64"
+                    return
+                wanted = [np.stack(r)[:size] for r in zip(*map(results, calls), strict=True)]
+                got = results(od.vmap(case.call, tuple(case.axes))(*case.operands))
+                for out, value in zip(got, wanted, strict=True):
+                    assert_near(out, value, TOLERANCES.get(dtype, TOLERANCE))
+
+
+def second_derivatives(call, operands, positions):
+    """Of a weighted sum of the results: along a direction, and of the gradients' weighted sum."""
+    moving = [operands[k] for k in positions]
+
+    def total(*given):
+        out = call(*put(operands, positions, given))
+        return ops.sum(ops.mul(out, random_like(out, seed=1)))
+
+    numbers = tuple(range(len(positions)))
+    slope = od.grad(total, argnums=numbers)
+    directions = [random_like(x, seed=5 + k) for k, x in enumerate(moving)]
+
+    def weighed(*given):
+        pairs = zip(slope(*given), directions, strict=True)
+        return sum((ops.sum(ops.mul(g, v)) for g, v in pairs), start=ops.sum(given[0]) * 0.0)
+
+    with warnings.catch_warnings():  # of what is linear
+        warnings.simplefilter("ignore", IndependentWarning)
+        reverse = od.grad(weighed, argnums=numbers)(*moving)
+        _, forward = od.jvp(slope, tuple(moving), tuple(directions))
+    return [*reverse, *forward]
+
+
+def put(operands, positions, given):
+    """The operands with others at some positions."""
+    full = list(operands)
+    for k, value in zip(positions, given, strict=True):
+        full[k] = value
+    return full
+
+
+def is_differentiable(case, positions):
+    """Whether there is a derivative with respect to operands at positions."""
+    if not positions:
+        return False
+    return case.row.pack_results is not None or case.looped(*case.operands).dtype.kind == "f"
+
+
+def check_derivatives_outside(row, sample):
+    """Raise AssertionError unless derivatives of vmap and of a loop are equal, to second order."""
+    positions = tracked(row, sample)
+    for chosen in choices(sample):
+        for axis in (0, -1):
+            case = Mapped(row, sample, chosen, axis)
+            if not is_differentiable(case, positions):
+                return
+            found = [
+                [
+                    *derive(call, case.operands, positions).flat(),
+                    *second_derivatives(call, case.operands, positions),
+                ]
+                for call in (case.batched, case.looped)
+            ]
+            for got, wanted in zip(*found, strict=True):
+                assert_near(got, wanted)
+
+
+def check_derivatives_inside(row, sample):
+    """Raise AssertionError unless vmap of derivatives equals a loop, to second order."""
+    positions = tracked(row, sample)
+    for chosen in choices(sample):
+        for axis in (0, -1):
+            case = Mapped(row, sample, chosen, axis)
+            if not is_differentiable(case, positions):
+                return
+
+            def derivatives(*operands, flat=case.flat):
+                d = derive_inside(flat, operands, positions)
+                return [*d, *second_derivatives(flat, operands, positions)]
+
+            calls = [derivatives(*case.example(k, case.operands)) for k in range(BATCH)]
+            found = od.vmap(derivatives, tuple(case.axes))(*case.operands)
+            for got, wanted in zip(found, zip(*calls, strict=True), strict=True):
+                assert_near(got, np.stack(wanted))
+
+
+def derive_inside(call, operands, positions):
+    """Gradients for a fixed cotangent, and the tangent for fixed directions."""
+    moving = [operands[k] for k in positions]
+    directions = [random_like(x, seed=2 + k) for k, x in enumerate(moving)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IndependentWarning)
+        value, tangent = od.jvp(
+            lambda *given: call(*put(operands, positions, given)), tuple(moving), tuple(directions)
+        )
+        gradients = od.vjp(lambda *given: call(*put(operands, positions, given)), *moving)[1](
+            random_like(value, seed=1)
+        )
+    return [value, tangent, *gradients]
+
+
+# ------------------------------------------------------------------ rows
+
+
+DIFFERENTIABLE = {name: case for name, case in EVERY.items() if tracked(*case)}
+
+
+@pytest.mark.share(2, rest="slow")
+@walk(EVERY)
+def test_values_of_batches_of_three_one_and_none_are_those_of_a_loop(row, sample):
+    check_values(row, sample)
+
+
+@pytest.mark.share(12)
+@together("dtype", ["float32", "complex64", "complex128", "int32", "bool"])
+@walk(EVERY)
+def test_dtypes_and_values_of_other_dtypes_are_those_of_a_loop(row, sample, dtype):
+    with np.errstate(all="ignore"):
+        check_values(row, sample, dtype)
+
+
+@pytest.mark.share(8)
+@walk(DIFFERENTIABLE)
+def test_derivatives_of_vmap_are_those_of_a_loop_to_second_order(row, sample):
+    check_derivatives_outside(row, sample)
+
+
+@pytest.mark.share(8)
+@walk(DIFFERENTIABLE)
+def test_vmap_of_derivatives_is_a_loop_of_them_to_second_order(row, sample):
+    check_derivatives_inside(row, sample)
+
+
+@every_row
+def test_no_row_of_the_library_is_run_by_a_loop(row):
+    assert row.vmap != "loop"
+    assert row.vmap is not None or row.elementwise or row.decomposition is not None, (
+        f"op {row.name}: give it a batch rule, vmap=, beside vjp= and jvp="
+    )
+
+
+# ------------------------------------------------------------------ composites
+
+
+class MappedComposite:
+    """A composite or loss on a sample with arrays mapped, at once and one by one."""
+
+    def __init__(self, function, sample, chosen, axis):
+        draws = [Call(function, sample, seed=seed) for seed in range(BATCH)]
+        self.call = draws[0]
+        self.arrays = list(draws[0].arrays)
+        for k in chosen:
+            self.arrays[k] = np.stack([d.arrays[k] for d in draws], axis)
+        self.axes = [axis if k in chosen else None for k in range(len(self.arrays))]
+
+    example = Mapped.example
+
+    def batched(self, *arrays):
+        return results(od.vmap(self.call, tuple(self.axes))(*arrays))
+
+    def looped(self, *arrays):
+        calls = [results(self.call(*self.example(k, arrays))) for k in range(BATCH)]
+        return [ops.stack(list(column)) for column in zip(*calls, strict=True)]
+
+
+def check_composite(function, sample):
+    """Raise AssertionError unless values and gradients of vmap are those of a loop."""
+    count = len(Call(function, sample).arrays)
+    for chosen in dict.fromkeys([*((k,) for k in range(count)), tuple(range(count))]):
+        for axis in (0, -1):
+            case = MappedComposite(function, sample, chosen, axis)
+            for calls in zip(*map(evaluate, (case.batched, case.looped), [case.arrays] * 2)):
+                assert_near(*calls)
+
+
+def evaluate(call, arrays):
+    """Results, and gradients of a weighted sum of the floating ones."""
+    out = call(*arrays)
+    leaves = [od.Variable(x, requires_grad=True) for x in arrays]
+    with od.GradientTape() as tape:
+        weighted = [ops.sum(ops.mul(r, random_like(r, 7))) for r in call(*leaves) if is_recorded(r)]
+        total = sum(weighted)
+    return [*out, *(tape.gradient(total, leaves, unused="zero") if weighted else [])]
+
+
+def is_recorded(result):
+    return result.dtype.kind in "fc" and getattr(result, "requires_grad", False)
+
+
+COMPOSITE_CASES = {name: case for name, case in (OF_OPS | OF_LOSSES).items() if Call(*case).arrays}
+
+
+@pytest.mark.share(6)
+@walk_composites(COMPOSITE_CASES)
+def test_values_and_gradients_of_composites_are_those_of_a_loop(function, sample):
+    check_composite(function, sample)
