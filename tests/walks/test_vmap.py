@@ -11,11 +11,9 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.errors import IndependentWarning, OdysseyError, VmapWarning
-from odyssey.ops import OPS
+from odyssey.errors import IndependentWarning, OdysseyError, TapeError
 from odyssey.spec import spec_of
 from odyssey.table.samples import sample as sample_of
-from odyssey.table.samples import singles
 from support.cases import EVERY, derive, draw, every_row, random_like, tracked, walk
 from support.composed import OF_LOSSES, OF_OPS, Call, results
 from support.composed import walk as walk_composites
@@ -156,10 +154,10 @@ def is_differentiable(case, positions):
     return case.row.pack_results is not None or case.looped(*case.operands).dtype.kind == "f"
 
 
-def check_derivatives_outside(row, sample):
+def check_derivatives_outside(row, sample, chosen_sets=None):
     """Raise AssertionError unless derivatives of vmap and of a loop are equal, to second order."""
     positions = tracked(row, sample)
-    for chosen in choices(sample):
+    for chosen in chosen_sets or choices(sample):
         for axis in (0, -1):
             case = Mapped(row, sample, chosen, axis)
             if not is_differentiable(case, positions):
@@ -175,10 +173,10 @@ def check_derivatives_outside(row, sample):
                 assert_near(got, wanted)
 
 
-def check_derivatives_inside(row, sample):
+def check_derivatives_inside(row, sample, chosen_sets=None):
     """Raise AssertionError unless vmap of derivatives equals a loop, to second order."""
     positions = tracked(row, sample)
-    for chosen in choices(sample):
+    for chosen in chosen_sets or choices(sample):
         for axis in (0, -1):
             case = Mapped(row, sample, chosen, axis)
             if not is_differentiable(case, positions):
@@ -213,32 +211,56 @@ def derive_inside(call, operands, positions):
 
 
 DIFFERENTIABLE = {name: case for name, case in EVERY.items() if tracked(*case)}
+# Loops over many steps, of many operands.
+LONG = {"recurrent_states", "recurrent_pullback", "attention_pullback"}
 
 
-@pytest.mark.share(2, rest="slow")
-@walk(EVERY)
+def every(cases):
+    """One test for each case; of rows of ``LONG`` it is slow."""
+    return pytest.mark.parametrize(
+        ("row", "sample"),
+        [
+            pytest.param(*case, id=name, marks=[pytest.mark.slow] if case[0].name in LONG else [])
+            for name, case in cases.items()
+        ],
+    )
+
+
+@pytest.mark.share(4, rest="slow")
+@walk(EVERY, slow=LONG)
 def test_values_of_batches_of_three_one_and_none_are_those_of_a_loop(row, sample):
     check_values(row, sample)
 
 
-@pytest.mark.share(12)
+@pytest.mark.share(40)
 @together("dtype", ["float32", "complex64", "complex128", "int32", "bool"])
-@walk(EVERY)
+@every(EVERY)
 def test_dtypes_and_values_of_other_dtypes_are_those_of_a_loop(row, sample, dtype):
     with np.errstate(all="ignore"):
         check_values(row, sample, dtype)
 
 
-@pytest.mark.share(8)
-@walk(DIFFERENTIABLE)
+@pytest.mark.share(20)
+@every(DIFFERENTIABLE)
 def test_derivatives_of_vmap_are_those_of_a_loop_to_second_order(row, sample):
     check_derivatives_outside(row, sample)
 
 
-@pytest.mark.share(8)
-@walk(DIFFERENTIABLE)
+@pytest.mark.share(20)
+@every(DIFFERENTIABLE)
 def test_vmap_of_derivatives_is_a_loop_of_them_to_second_order(row, sample):
     check_derivatives_inside(row, sample)
+
+
+FIRST = {case[0].name: case for case in reversed(DIFFERENTIABLE.values())}
+
+
+@pytest.mark.slow
+@every(FIRST)
+def test_derivatives_of_the_first_sample_of_each_row_are_those_of_a_loop(row, sample):
+    together = list(choices(sample))[-1:]
+    check_derivatives_outside(row, sample, together)
+    check_derivatives_inside(row, sample, together)
 
 
 @every_row
@@ -279,8 +301,9 @@ def check_composite(function, sample):
     for chosen in dict.fromkeys([*((k,) for k in range(count)), tuple(range(count))]):
         for axis in (0, -1):
             case = MappedComposite(function, sample, chosen, axis)
-            for calls in zip(*map(evaluate, (case.batched, case.looped), [case.arrays] * 2)):
-                assert_near(*calls)
+            found, wanted = [evaluate(call, case.arrays) for call in (case.batched, case.looped)]
+            for pair in zip(found, wanted, strict=True):
+                assert_near(*pair)
 
 
 def evaluate(call, arrays):
@@ -304,3 +327,69 @@ COMPOSITE_CASES = {name: case for name, case in (OF_OPS | OF_LOSSES).items() if 
 @walk_composites(COMPOSITE_CASES)
 def test_values_and_gradients_of_composites_are_those_of_a_loop(function, sample):
     check_composite(function, sample)
+
+
+# ------------------------------------------------------------------ the walk finds what is wrong
+
+
+def declared(rule):
+    @od.op(
+        infer=lambda x, w: x,
+        vjp={"x": lambda g, w: g * ops.sum(w), "w": lambda g, x, w: ops.sum(g * x) + 0.0 * w},
+        jvp={"x": lambda t, w: t * ops.sum(w), "w": lambda t, x: x * ops.sum(t)},
+        vmap=rule,
+        samples=[sample_of((2, 3), (4,)), sample_of((3,), (3,))],
+    )
+    def scaled(x, w, /):
+        """``x`` times the sum of ``w``."""
+        return x * np.sum(w)
+
+    return scaled.row
+
+
+def factor(batch, x, w):
+    """The factor of each example, with axes for those of an example of x."""
+    total = ops.sum(w, axis=-1)
+    return ops.reshape(total, (-1, *(1,) * batch.ndim(0, x))) if batch.mapped[1] else total
+
+
+def right(batch, x, w):
+    return x * factor(batch, x, w)
+
+
+def lost(batch, x, w):
+    """Right, but without a derivative with respect to w."""
+    return x * factor(batch, x, w.detach() if isinstance(w, od.Variable) else w)
+
+
+WRONG = {
+    "a value": lambda batch, x, w: right(batch, x, w) + (0.0 if batch.mapped[0] else 1e-9),
+    "one operand": lambda batch, x, w: right(batch, x, w) * (1.0 if all(batch.mapped) else 2.0),
+    "an unmapped result": lambda batch, x, w: x * ops.sum(w),
+    "a dtype": lambda batch, x, w: ops.astype(right(batch, x, w), np.float32),
+    "no examples": lambda batch, x, w: right(batch, x, w) if batch.size else np.ones((1, 2, 3)),
+    "one example": lambda batch, x, w: right(batch, x, w) * (1.0 if batch.size != 1 else 2.0),
+}
+
+
+@pytest.mark.parametrize("wrong", [*WRONG, "order of axes"])
+def test_a_rule_of_wrong_values_is_noticed(wrong):
+    row = declared(WRONG.get(wrong, lambda batch, x, w: right(batch, x, w)[::-1]))
+    with pytest.raises(AssertionError):
+        check_values(row, row.samples[0])
+
+
+@pytest.mark.parametrize("check", [check_derivatives_outside, check_derivatives_inside])
+def test_a_rule_that_loses_a_derivative_is_noticed(check):
+    row = declared(lost)
+    check_values(row, row.samples[0])
+    with pytest.raises((AssertionError, TapeError)):
+        check(row, row.samples[0])
+
+
+def test_a_right_rule_passes():
+    row = declared(right)
+    for sample in row.samples:
+        check_values(row, sample)
+        check_derivatives_outside(row, sample)
+        check_derivatives_inside(row, sample)
