@@ -19,12 +19,13 @@ from numpy import ndarray
 
 from odyssey.checks import user_line
 from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.errors import OdysseyError, TapeError
 from odyssey.graph.trace import nest_operand, refuse_write_in_subgraph
 from odyssey.graph.traced_array import TracedArray
 from odyssey.graph.weak_types import shape_rule_argument
 from odyssey.ops.structure.batching import batch_rule, loop_over_examples
-from odyssey.ops.structure.shape import broadcast_to, identity
+from odyssey.ops.structure.shape import astype, broadcast_to, identity
 from odyssey.spec import intern
 from odyssey.table.batch import Batch
 from odyssey.table.call import general
@@ -282,13 +283,17 @@ class BatchTrace:
         options: tuple[Any, ...],
     ) -> Any:
         """Run the decomposition of a row; where its kernel refuses an example, raise its error."""
-        row.infer(*map(shape_rule_argument, values), *options)
+        inferred = row.infer(*map(shape_rule_argument, values), *options)
+        specs = (inferred,) if row.pack_results is None else inferred
         if row.requires is not None and not self.traces:
             truths = [array_of_truths(t) for t in row.requires(*values, *options)]
             if not all(truths):
                 batch = Batch(self.size, mapped)
                 self._compute_outside(loop_over_examples, row, batch, *payloads, *options)
-        return row.decomposition(*values, *options)
+        made = row.decomposition(*_as_floating(row, values, specs[0].dtype), *options)
+        if row.pack_results is None:
+            return _as_dtype(made, inferred.dtype)
+        return row.pack_results([_as_dtype(r, s.dtype) for r, s in zip(made, specs, strict=True)])
 
     # -------------------------------------------------------------- values of Variables
 
@@ -519,8 +524,6 @@ class BatchTrace:
             raise self._refuse_write(who, variable)
         value = value if isinstance(value, Symbol) else np.asarray(value)
         if value.shape != variable.shape or value.dtype != variable.dtype:
-            from odyssey.ops.structure.shape import astype, broadcast_to
-
             value = astype(broadcast_to(value, variable.shape), variable.dtype)
         variable._array = value
 
@@ -686,6 +689,27 @@ def differs_by_example(value: Any) -> bool:
         value = value.payload
         value = value._array if isinstance(value, Value) else value
     return False
+
+
+def _as_floating(row: Any, values: Sequence[Any], dtype: Any) -> Sequence[Any]:
+    """Return operands as a decomposition takes them: floating where a derivative is defined.
+
+    Truth values stay what they are behind the first operand, where they are masks.
+    """
+    if not is_inexact(dtype):
+        return values
+    return [
+        value if rule is None else _as_dtype(value, dtype, "iu" if k else "biu")
+        for k, (value, rule) in enumerate(zip(values, row.pullbacks, strict=True))
+    ]
+
+
+def _as_dtype(value: Any, dtype: Any, kinds: str = "") -> Any:
+    """Return a value of another dtype as one of ``dtype``, if it is of one of the kinds."""
+    own = getattr(value, "dtype", dtype)
+    if own == dtype or (kinds and own.kind not in kinds):
+        return value
+    return astype(value, dtype)
 
 
 def array_of_truths(value: Any) -> bool:

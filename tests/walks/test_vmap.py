@@ -20,7 +20,7 @@ from support.together import together
 
 BATCH = 3
 TOLERANCE = 1e-12
-TOLERANCES = {"float32": 2e-5, "complex64": 2e-5, "complex128": TOLERANCE}
+TOLERANCES = {"float16": 4e-3, "float32": 2e-5, "complex64": 2e-5}
 
 # Operands that a sample gives as they are, and whose elements in another order mean nothing.
 FIXED = {
@@ -112,7 +112,7 @@ def check_values(row, sample, dtype="float64"):
                 wanted = [np.stack(r)[:size] for r in zip(*map(results, calls), strict=True)]
                 got = results(od.vmap(case.call, tuple(case.axes))(*case.operands))
                 for out, value in zip(got, wanted, strict=True):
-                    assert_near(out, value, TOLERANCES.get(dtype, TOLERANCE))
+                    assert_near(out, value, TOLERANCES.get(value.dtype.name, TOLERANCE))
 
 
 def second_derivatives(call, operands, positions):
@@ -209,6 +209,7 @@ def derive_inside(call, operands, positions):
 
 # Loops over many steps, of many operands.
 LONG = {"recurrent_states", "recurrent_pullback", "attention_pullback"}
+LONG |= {"scaled_dot_product_attention"}
 
 
 def every(names, cases):
@@ -238,10 +239,16 @@ def test_values_of_batches_of_three_one_and_none_are_those_of_a_loop(row, sample
     check_values(row, sample)
 
 
+# Rows whose cotangents are floating numbers.
+CALLED_BY_RULES = {"max_pool_pullback", "recurrent_pullback"}
+
+
 @pytest.mark.share(80)
 @together("dtype", ["float32", "complex64", "complex128", "int32", "bool"])
 @every_sample
 def test_dtypes_and_values_of_other_dtypes_are_those_of_a_loop(row, sample, dtype):
+    if row.name in CALLED_BY_RULES and dtype in ("int32", "bool"):
+        return
     with np.errstate(all="ignore"):
         check_values(row, sample, dtype)
 
