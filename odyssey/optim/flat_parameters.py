@@ -25,6 +25,7 @@ from odyssey.devices.copy_on_write import (
 )
 from odyssey.devices.half_dtypes import is_half
 from odyssey.devices.ownership import copy_if_shared
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels.half_casts import cast_call, take_assigned_call, widen
 from odyssey.optim.fused_step import FusedUpdate, fused_update
 from odyssey.optim.groups import Group
@@ -253,11 +254,7 @@ class FlatParameters:
 
     def _synced(self, master: Array, p: Array) -> Array:
         """Return the numbers that an update computes with, which for most dtypes are ``p``."""
-        if self.work is self.data:
-            return p
-        with np.errstate(all="ignore"):
-            found: Array = synced_master(master, p)
-        return found
+        return p if self.work is self.data else _quietly_synced(master, p)
 
     def _in_place_calls(self, j: int | None, rule: Rule, program: InPlaceProgram, g: Array) -> Plan:
         """Return the calls of the in-place program of parameter number ``j``, or of all."""
@@ -362,6 +359,12 @@ class FlatParameters:
             for slot, flat in self.slots.items():
                 plan.append((setitem, flat, window, _exclusive_result(new[slot], wide)))
         return plan
+
+
+@ignore_fp_errors()
+def _quietly_synced(master: Array, p: Array) -> Array:
+    found: Array = synced_master(master, p)
+    return found
 
 
 def _cast_call(x: Array, out: Array) -> tuple[Any, ...]:
