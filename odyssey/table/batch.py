@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from odyssey.table.value import NUMBERS
 
-__all__ = ["BATCH_RULES", "Batch"]
+__all__ = ["BATCH_RULES", "Batch", "shift_axes"]
 
 BATCH_RULES = ("leading", "along", "loop")
 """The names of batch rules that are derived; see ``vmap`` of ``op``."""
@@ -35,3 +35,12 @@ class Batch(NamedTuple):
     def ndim(self, k: int, x: Any) -> int:
         """Return the number of axes that operand ``k`` has in one example."""
         return 0 if x is None or type(x) in NUMBERS else len(x.shape) - self.mapped[k]
+
+
+def shift_axes(axis: Any, ndim: int) -> Any:
+    """Return axes of one example, with ``ndim`` axes, as axes behind the batch."""
+    if isinstance(axis, (tuple, list)):
+        return tuple([shift_axes(a, ndim) for a in axis])
+    if not -ndim <= axis < ndim:
+        return axis + 1 if axis >= 0 else axis - ndim - 1  # the op will name the example's axes
+    return axis % ndim + 1

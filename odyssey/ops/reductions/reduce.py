@@ -409,7 +409,6 @@ def _sum_to_spec(x: Spec, shape: Shape) -> Spec:
 
 def _sum_to_batch(batch: Batch, x: Any, shape: Shape) -> Any:
     missing = len(x.shape) - 1 - len(shape)
-    _broadcast_axes(x.shape[1:], shape)
     sums = sum_to(x, (batch.size, *(1,) * missing, *shape))
     return reshape(sums, (batch.size, *shape)) if missing else sums
 

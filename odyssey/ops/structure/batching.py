@@ -14,7 +14,7 @@ from odyssey.checks import user_stacklevel
 from odyssey.errors import VmapWarning
 from odyssey.ops.structure.shape import broadcast_to, moveaxis, reshape
 from odyssey.spec import intern
-from odyssey.table.batch import Batch
+from odyssey.table.batch import Batch, shift_axes
 from odyssey.table.call import general
 from odyssey.table.value import NUMBERS
 
@@ -60,16 +60,7 @@ def batch_last(batch: Batch, k: int, x: Any) -> Any:
 
 def flatten_examples(x: Any) -> Any:
     """Return a mapped operand whose examples have one axis, in row-major order."""
-    return reshape(x, (x.shape[0], prod(x.shape[1:])))
-
-
-def shift_axes(axis: Any, ndim: int) -> Any:
-    """Return axes of one example, with ``ndim`` axes, as axes behind the batch."""
-    if isinstance(axis, (tuple, list)):
-        return tuple([shift_axes(a, ndim) for a in axis])
-    if not -ndim <= axis < ndim:
-        return axis + 1 if axis >= 0 else axis - ndim - 1  # the op will name the example's axes
-    return axis % ndim + 1
+    return x if len(x.shape) == 2 else reshape(x, (x.shape[0], prod(x.shape[1:])))
 
 
 def axes_from_end(axis: Any, ndim: int) -> Any:
@@ -148,7 +139,10 @@ def _along(row: Any, batch: Batch, *values: Any) -> Any:
     if axis is not None and (ndim or isinstance(axis, (tuple, list))):
         named["axis"] = shift_axes(axis, ndim)
         return general(row, [x], tuple(named.values()))
-    shape = (batch.size, *row.infer(*example_specs(batch, operands), *options).shape)
+    if axis is None and "keepdims" in named:
+        shape = (batch.size, *(1,) * (ndim if named["keepdims"] else 0))
+    else:
+        shape = (batch.size, *row.infer(*example_specs(batch, operands), *options).shape)
     named["axis"] = 1
     if "keepdims" in named:
         named["keepdims"] = False

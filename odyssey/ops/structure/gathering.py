@@ -17,7 +17,13 @@ from odyssey.ops.elementwise.arithmetic import add, maximum, minimum
 from odyssey.ops.elementwise.choice import equal, greater_equal, less, logical_and, where
 from odyssey.ops.elementwise.rounding import mod
 from odyssey.ops.structure import index_lowering
-from odyssey.ops.structure.batching import align, example_specs, flatten_examples, spread
+from odyssey.ops.structure.batching import (
+    align,
+    example_specs,
+    flatten_examples,
+    shift_axes,
+    spread,
+)
 from odyssey.ops.structure.scatter import normalize_indices, scatter_add_rows, set_shape
 from odyssey.ops.structure.shape import astype, broadcast_to, expand_dims, moveaxis, reshape
 from odyssey.spec import Shape, Spec
@@ -100,14 +106,16 @@ def _rows_of_examples(indices: Any, lines: int, length: int, mode: str) -> Any:
 
 
 def _take_batch(batch: Batch, x: Any, indices: Any, axis: int | None, mode: str) -> Any:
+    if not batch.mapped[1]:
+        if axis is None:
+            return take(flatten_examples(x), indices, 1, mode=mode)
+        return take(x, indices, shift_axes(axis, len(x.shape) - 1), mode=mode)
     spec, own = example_specs(batch, [x, indices])
     shape = _take_spec(spec, own, axis, mode).shape
     k = 0 if axis is None else axis % spec.ndim
     if not batch.mapped[0]:  # the batch stands where the axes of the indices do
         return moveaxis(take(x, indices, axis, mode=mode), k, 0)
     x = flatten_examples(x) if axis is None else x
-    if not batch.mapped[1]:
-        return take(x, indices, k + 1, mode=mode)
     lines, length, tail = math.prod(x.shape[1 : k + 1]), x.shape[k + 1], x.shape[k + 2 :]
     rows = _rows_of_examples(indices, lines, length, mode)
     found = take(reshape(x, (batch.size * lines * length, *tail)), rows, 0)

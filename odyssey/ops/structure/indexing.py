@@ -30,6 +30,7 @@ from odyssey.ops.structure.scatter import zeros_of_spec
 from odyssey.ops.structure.shape import broadcast_to, moveaxis, reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.batch import Batch
+from odyssey.table.call import general
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.row import Row
 from odyssey.table.samples import reject, sample
@@ -207,18 +208,15 @@ def _key_before_batch(key: Any) -> tuple[Any, ...]:
     return (*parts, slice(None)) if any(part is Ellipsis for part in parts) else parts
 
 
-def _has_leading_batch(key: Any) -> bool:
-    """Return whether a key selects from each example where the batch is in front."""
-    return _is_basic_key(key) or _has_adjacent_arrays(key)
-
-
 def _getitem_batch(batch: Batch, x: Any, key: Any) -> Any:
-    _getitem_spec(*example_specs(batch, [x]), key, "getitem")
+    if _is_basic_key(key):
+        return general(_GETITEM, [x], (_key_behind_batch(key),))
     axis = _axis_of_only_array(key)
     if axis is not None:
         return take(x, key[axis] if isinstance(key, tuple) else key, axis + 1)
-    if _has_leading_batch(key):
-        return getitem(x, _key_behind_batch(key))
+    _getitem_spec(*example_specs(batch, [x]), key, "getitem")
+    if _has_adjacent_arrays(key):
+        return general(_GETITEM, [x], (_key_behind_batch(key),))
     return moveaxis(getitem(moveaxis(x, 0, -1), _key_before_batch(key)), -1, 0)
 
 
@@ -243,6 +241,9 @@ def getitem(x: Any, /, key: Any) -> Any:
     if type(key) is np.ndarray and key.dtype.kind == "i" and x.ndim:
         return copy_if_shared(x.take(key, 0))  # full rows, in seven eighths of the time
     return copy_if_shared(x[key])
+
+
+_GETITEM: Row = getitem.row  # type: ignore[attr-defined]
 
 
 def _is_basic_key(key: Any) -> bool:
@@ -273,15 +274,23 @@ def _lower_add_at(build: Any, x: Any, key: Any, spec: Spec) -> Any:
 
 
 def _add_at_batch(batch: Batch, x: Any, key: Any, spec: Spec) -> Any:
+    if _is_basic_key(key):
+        parts = key if isinstance(key, tuple) else (key,)
+        given = [part for part in parts if part is not Ellipsis]
+        slices = sum([isinstance(part, slice) for part in given])
+        new = sum([part is None for part in given])
+        picked = spec.ndim - (len(given) - slices - new) + new
+        wide = Spec((batch.size, *spec.shape), spec.dtype)
+        return general(_ADD_AT, [align(x, True, picked)], (_key_behind_batch(key), wide))
     x = align(x, True, _getitem_spec(spec, key, "add_at").ndim)
     axis = _axis_of_only_array(key)
     if axis is not None:
         rows = key[axis] if isinstance(key, tuple) else key
         wide = Spec((batch.size, *spec.shape), spec.dtype)
         return add_taken(x, rows, axis=axis + 1, spec=wide)
-    if _has_leading_batch(key):
+    if _has_adjacent_arrays(key):
         wide = Spec((batch.size, *spec.shape), spec.dtype)
-        return add_at(x, _key_behind_batch(key), wide)
+        return general(_ADD_AT, [x], (_key_behind_batch(key), wide))
     wide = Spec((*spec.shape, batch.size), spec.dtype)
     return moveaxis(add_at(moveaxis(x, 0, -1), _key_before_batch(key), wide), -1, 0)
 
@@ -430,16 +439,17 @@ def _surrounding_slices(shape: tuple[int, ...], key: Any) -> list[tuple[Any, ...
 
 
 def _setitem_batch(batch: Batch, x: Any, v: Any, key: Any) -> Any:
-    spec, value = example_specs(batch, [x, v])
-    _setitem_spec(spec, value, key)
-    picked = _getitem_spec(spec, key, "setitem").ndim
     if type(v) not in NUMBERS:
+        spec, value = example_specs(batch, [x, v])
+        _setitem_spec(spec, value, key)
+        picked = _getitem_spec(spec, key, "setitem").ndim
         dropped = max(value.ndim - picked, 0)
         v = reshape(v, (*v.shape[: batch.mapped[1]], *value.shape[dropped:])) if dropped else v
         v = align(v, batch.mapped[1], picked)
     x = spread(batch, 0, x)
-    if _has_leading_batch(key):
-        return setitem(x, v, _key_behind_batch(key))
+    if _is_basic_key(key) or _has_adjacent_arrays(key):
+        return general(_SETITEM, [x, v], (_key_behind_batch(key),))
+    _getitem_spec(Spec(tuple(x.shape[1:]), x.dtype), key, "setitem")
     if batch.mapped[1]:
         v = moveaxis(v, 0, -1)
     elif type(v) not in NUMBERS:
@@ -488,5 +498,7 @@ def setitem(x: Any, v: Any, /, key: Any) -> Any:
     out[key] = v
     return out
 
+
+_SETITEM: Row = setitem.row  # type: ignore[attr-defined]
 
 publish(globals())

@@ -11,7 +11,7 @@ from odyssey.checks import format_value
 from odyssey.devices.arrays import as_array
 from odyssey.devices.half_dtypes import result_type
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.structure.batching import example_specs, flatten_examples, shift_axes, spread
+from odyssey.ops.structure.batching import flatten_examples, shift_axes, spread
 from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.ops.structure.shape import astype, expand_dims, reshape, shape_of
 from odyssey.spec import Shape, Spec
@@ -97,7 +97,6 @@ def _lower_concatenate(build: Any, *given: Any) -> Any:
 
 def _concatenate_batch(batch: Batch, *arrays_and_axis: Any) -> Any:
     *arrays, axis = arrays_and_axis
-    _concatenate_spec(*example_specs(batch, arrays), axis)
     arrays = [spread(batch, k, x) for k, x in enumerate(arrays)]
     if axis is None:
         return concatenate([flatten_examples(x) for x in arrays], axis=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from odyssey.checks import format_value
 from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.spec import Shape, Spec
-from odyssey.table.batch import Batch
+from odyssey.table.batch import Batch, shift_axes
 from odyssey.table.declare import PASS, composite, op, publish
 from odyssey.table.half_kernels import cast
 from odyssey.table.samples import reject, sample
@@ -121,7 +122,9 @@ def _lower_reshape(build: Any, x: Any, shape: Any, order: str) -> Any:
 
 
 def _reshape_batch(batch: Batch, x: Any, shape: Any, order: str) -> Any:
-    full = _reshape_spec(Spec(tuple(x.shape[1:]), x.dtype), shape, order).shape
+    full = _resolve_shape(prod(x.shape[1:]), shape)
+    if full is None:  # raises
+        full = _reshape_spec(Spec(tuple(x.shape[1:]), x.dtype), shape, order).shape
     if order == "C":
         return reshape(x, (batch.size, *full))
     return moveaxis(reshape(moveaxis(x, 0, -1), (*full, batch.size), order), -1, 0)
@@ -174,9 +177,9 @@ def _transpose_spec(x: Spec, axes: Any) -> Spec:
 
 
 def _transpose_batch(batch: Batch, x: Any, axes: Any) -> Any:
-    example = Spec(tuple(x.shape[1:]), x.dtype)
-    _transpose_spec(example, axes)
-    return transpose(x, (0, *[k + 1 for k in _canonical_axes_order(example, axes)[0]]))
+    ndim = len(x.shape) - 1
+    order = range(ndim, 0, -1) if axes is None else shift_axes(tuple(axes), ndim)
+    return transpose(x, (0, *order))
 
 
 @op(
@@ -241,9 +244,9 @@ def broadcast_view(x: Any, shape: Any) -> Any:
 
 
 def _broadcast_batch(batch: Batch, x: Any, shape: Any) -> Any:
-    full = _broadcast_spec(Spec(tuple(x.shape[1:]), x.dtype), shape).shape
+    full = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     missing = len(full) - len(x.shape) + 1
-    if missing:
+    if missing > 0:
         x = reshape(x, (batch.size, *(1,) * missing, *x.shape[1:]))
     return broadcast_to(x, (batch.size, *full))
 
