@@ -35,6 +35,10 @@ _KEYWORDS = {
     "normalized_shape": "axis",
     "num_groups": "groups",
     "padding_idx": "padding_index",
+    "init_scale": "initial",
+    "growth_factor": "growth",
+    "backoff_factor": "backoff",
+    "growth_interval": "interval",
     "sparse": "sparse_grad=True of the table's Variable",
 }
 
@@ -179,6 +183,8 @@ MISSING_NAMES = {
         "SparseAdam": "write Adam(params, lazy=True), with od.Variable(..., sparse_grad=True)",
         "RMSProp": "write RMSprop",
         "AveragedModel": "write EMA",
+        "GradScaler": "write LossScaler",
+        "DynamicLossScale": "write LossScaler",
         "LinearLR": "write WarmupLR",
         "chain": "write a rule, see od.optim.rule_of",
         "apply_updates": "write rule.update(grads, state, params), which returns new parameters",
@@ -194,8 +200,13 @@ MISSING_NAMES = {
         "init": "write rule(), a pure pair of init and update",
         "update": "write rule(), a pure pair of init and update",
     },
+    "scaler": {
+        "unscale_": "write unscale(optimizer)",
+        "update": "step(optimizer) updates the scale",
+        "get_scale": "write value",
+    },
 }
-"""Names that are looked for in modules and optimizers, and what to do instead."""
+"""Names that are looked for in modules, optimizers and scalers, and what to do instead."""
 
 
 def keyword_hint(names: Iterable[str]) -> str:

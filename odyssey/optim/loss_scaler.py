@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.rule import state_dtype, weak_factor
 from odyssey.sparse_rows import SparseRows, assemble_rows
+from odyssey.suggestions import MISSING_NAMES, keyword_hint
 from odyssey.table.scope import no_grad
 from odyssey.table.store import MEMORY, numbers_of, operand_of, store
 from odyssey.table.value import assign_plan, is_trainable
@@ -69,6 +70,12 @@ class LossScaler(Stateful):
     (array([0.8], dtype=float16), 32768.0)
     """
 
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        """Refuse keywords of other libraries by our words for them."""
+        if hint := keyword_hint(named):
+            raise DTypeError(f"LossScaler{hint.replace(';', ':', 1)}")
+        return super().__new__(cls)
+
     def __init__(
         self,
         initial: float = 2.0**15,
@@ -87,6 +94,11 @@ class LossScaler(Stateful):
         self._finite_steps = Variable(np.zeros((), np.int64), name="scaler.finite_steps")
         self._skips = Variable(np.zeros((), np.int64), name="scaler.skips")
         self._unscaled: tuple[_Unscaled, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        hint = MISSING_NAMES["scaler"].get(name)
+        words = f"; {hint}" if hint else ""
+        raise AttributeError(f"LossScaler has no {name!r}{words}", name=name)
 
     @property
     def value(self) -> float:

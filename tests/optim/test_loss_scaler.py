@@ -362,6 +362,11 @@ def test_settings_out_of_range_are_refused_by_name(settings, error):
         LossScaler(**settings)
 
 
+def test_keywords_of_pytorch_are_answered_by_ours():
+    with pytest.raises(DTypeError, match="LossScaler: init_scale is called initial here"):
+        LossScaler(init_scale=2.0)
+
+
 def test_what_is_no_optimizer_is_refused_by_name():
     scaler, optimizer, _ = training(Adam)
     with pytest.raises(DTypeError, match=r"LossScaler.step: 0 optimizers came"):

@@ -17,7 +17,8 @@ GUESSES = [(place, name) for place, names in MISSING_NAMES.items() for name in n
 def test_a_guessed_name_is_answered_by_one_that_exists(place, name):
     words = MISSING_NAMES[place][name]
     optimizer = od.optim.SGD(Variable(np.ones(2), True), 0.1)
-    thing = optimizer if place == "optimizer" else importlib.import_module(place)
+    objects = {"optimizer": optimizer, "scaler": od.optim.LossScaler()}
+    thing = objects[place] if place in objects else importlib.import_module(place)
     with pytest.raises(AttributeError, match=f"{name}'; {re.escape(words)}"):
         getattr(thing, name)
     for path in re.findall(r"\bod((?:\.\w+)+)", words):
