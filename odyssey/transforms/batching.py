@@ -324,9 +324,11 @@ def _run_batch(
         path = f"result {k}" if leaf is not result else "the result"
         payload = _leave(trace, path, leaf, axis)
         if isinstance(payload, ARRAY_LIKE):
-            # With out_axes None it may be an array from outside, which is a view itself.
+            # With out_axes None it may be an array from outside, or a view of one.
+            outside = axis is None and not isinstance(leaf, Symbol)
             alone = axis is not None and is_sole_view(payload)
-            if any(payload is other for other in shared) or (is_shared(payload) and not alone):
+            shares = any(payload is other for other in shared) or is_shared(payload)
+            if outside or (shares and not alone):
                 payload = payload.copy()
             shared.append(payload)
         else:
