@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, check_callable, describe_type, format_value, with_article
+from odyssey.checks import STUMBLES, check_callable, describe_type, format_value
 from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.devices.half_dtypes import is_inexact, is_number_dtype
 from odyssey.devices.ownership import owns_memory
@@ -182,7 +182,7 @@ class WatchedArguments:
         """Return a leaf of an argument as an array, Variable or Symbol that can be watched."""
         came = describe_type(leaf)
         if isinstance(leaf, Symbol):
-            came = with_article(leaf.__class__.__name__)  # the array that it stands for
+            came = "an ndarray"  # which it stands for
         elif not isinstance(leaf, Variable):
             leaf = as_array(who, path, leaf)
         dtype = leaf.dtype

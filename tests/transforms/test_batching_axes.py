@@ -553,7 +553,7 @@ def test_a_value_that_each_example_has_its_own_of_is_not_read(fn, instead, varia
 
 
 def test_the_message_names_the_line():
-    with pytest.raises(TapeError, match=r"test_batching\.py:\d+"):
+    with pytest.raises(TapeError, match=r"test_batching_axes\.py:\d+"):
         od.vmap(branch)(X[:, 0])
 
 
