@@ -1,5 +1,7 @@
 """bfloat16 in compiled functions: computed natively, with the bits of eager calls."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -266,6 +268,78 @@ def test_updates_of_bfloat16_parameters_are_in_place_and_have_the_bits_of_eager_
         np.testing.assert_array_equal(eager(x), step(x))
         np.testing.assert_array_equal(bits(v.numpy()), bits(w.numpy()))
     assert is_native(step, x)
+
+
+def deep_step(dtype, layers=6, width=32, batch=64):
+    rng = np.random.default_rng(0)
+    weights = [
+        Variable((rng.normal(size=(width, width)) / 4).astype(dtype), requires_grad=True)
+        for _ in range(layers)
+    ]
+
+    def step(x):
+        with GradientTape() as tape:
+            for w in weights:
+                x = ops.gelu(x @ w)
+            loss = ops.mean(x * x)
+        return tape.gradient(loss, weights)
+
+    return step, rng.normal(size=(batch, width)).astype(dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [BFLOAT16, np.dtype(np.float16)], ids=str)
+def test_values_for_a_backward_pass_wait_in_half_precision(dtype):
+    arenas = []
+    for each in (dtype, np.float32):
+        step, x = deep_step(each)
+        compiled = od.compile(step, check=True)
+        for _ in range(2):
+            got = compiled(x)
+        if each == dtype:
+            for a, b in zip(got, step(x), strict=True):
+                error = np.abs(a.astype(np.float64) - b.astype(np.float64)).max()
+                largest = np.abs(b.astype(np.float64)).max()
+                assert error <= 4 * float(ml_dtypes.finfo(dtype).eps) * largest
+        assert is_native(compiled, x)
+        arenas.append(
+            int(re.search(r"arena: ([\d,]+) bytes", compiled.explain(x))[1].replace(",", ""))
+        )
+    assert arenas[0] <= 0.75 * arenas[1]
+
+
+OPTIMIZERS = {
+    "SGD": lambda params: od.optim.SGD(params, 0.125, momentum=0.5),
+    "Adam": lambda params: od.optim.Adam(params, 1e-2),
+    "AdamW": lambda params: od.optim.AdamW(params, 1e-2),
+    "RMSprop": lambda params: od.optim.RMSprop(params, 1e-2),
+    "Lion": lambda params: od.optim.Lion(params, 1e-2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_of_an_optimizer_on_bfloat16_have_the_bits_of_eager_ones(name):
+    def training():
+        w = Variable(normal(6, 4), requires_grad=True)
+        optimizer = OPTIMIZERS[name]([w])
+
+        def step(x):
+            with GradientTape() as tape:
+                loss = ops.mean(ops.tanh(x @ w))
+            tape.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return w, step
+
+    (w, eager), (v, step) = training(), training()
+    step = od.compile(step)
+    for k in range(4):
+        eager(normal(8, 6, seed=k))
+        step(normal(8, 6, seed=k))
+        np.testing.assert_array_equal(bits(v.numpy()), bits(w.numpy()))
+    assert is_native(step, normal(8, 6))
 
 
 def test_a_loop_carries_bfloat16():

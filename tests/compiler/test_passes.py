@@ -34,6 +34,7 @@ pytestmark = pytest.mark.share(14)
 ADD, TIMES = (scalar_program(TWO[name][0], 2, (), "f8") for name in ("sum", "product"))
 
 
+TWICE = scalar_program(TWO["product"][0], 2, (), "f4")
 ROWS = {row.name: row for row in REWRITES}
 
 
@@ -225,6 +226,44 @@ def test_products_with_windows_as_columns_are_products_with_windows(stride, turn
     (made,) = rewritten("window_product", nodes, [root])
     assert len(made.detail) == 4
     alike(evaluated([made], leaves), evaluated([root], leaves))
+
+
+# ------------------------------------------------------------------ casts of half precision
+
+
+@pytest.mark.parametrize("half", ["f2", "f2b"])
+def test_only_a_reader_many_products_later_casts_half_precision_again(half):
+    nodes = IRBuilder()
+    x, w = nodes.leaf("input", 0, (4, 4), half), nodes.leaf("input", 1, (4, 4), "f4")
+    cast = nodes.convert(x, "f4")
+    chain = [nodes.matmul(cast, w), nodes.matmul(nodes.transpose(cast, (1, 0)), w)]
+    for _ in range(4):
+        chain.append(nodes.matmul(chain[-1], w))
+    late = nodes.matmul(nodes.transpose(cast, (1, 0)), chain[-1])
+    slope = nodes.map(TWICE, [cast, cast], (4, 4), "f4")
+    roots = [chain[0], chain[1], nodes.map(TWICE, [late, slope], (4, 4), "f4")]
+    first, second, total = rewritten("cast_again", nodes, roots)
+    assert first.inputs[0] is second.inputs[0].owner is cast
+    made, waiting = total.inputs
+    again = made.inputs[0]
+    assert again.shape == (4, 4)
+    assert again.detail == ("transpose", (1, 0))
+    for other in (again.owner, waiting.inputs[0]):
+        assert other is not cast
+        assert (other.inputs, other.payload, other.is_rematerialized) == ((x,), cast.payload, True)
+    assert waiting.is_rematerialized
+    assert not made.is_rematerialized
+
+
+def test_a_cast_of_other_dtypes_is_shared_by_all_readers():
+    nodes = IRBuilder()
+    x, w = nodes.leaf("input", 0, (4, 4), "i4"), nodes.leaf("input", 1, (4, 4), "f4")
+    cast = nodes.convert(x, "f4")
+    last = nodes.matmul(cast, w)
+    for _ in range(5):
+        last = nodes.matmul(last, w)
+    root = nodes.matmul(cast, last)
+    assert rewritten("cast_again", nodes, [root]) == [root]
 
 
 # ------------------------------------------------------------------ products that are added

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from odyssey.compiler.ir.views import View
-from odyssey.compiler.llvm.types import dtype_of_code
+from odyssey.compiler.llvm.types import HALVES, dtype_of_code
 from odyssey.devices.half_dtypes import is_bfloat16
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels.scalars import Program, Term, program
@@ -190,6 +190,9 @@ def _identity(x: Any) -> Any:
     return x
 
 
+_IDENTITY_OF_FLOAT32 = scalar_program(_identity, 1, (), "f4").key
+
+
 class IRBuilder:
     """Builder of nodes, which makes equal nodes once and simplifies trivial ones away.
 
@@ -256,6 +259,9 @@ class IRBuilder:
             for one, other in (inputs, inputs[::-1]):
                 if other.type == type and other.shape == shape and _is_literal_one(one):
                     return other
+        is_copy = program.key == _IDENTITY_OF_FLOAT32 and type == "f4" and inputs[0].shape == shape
+        if is_copy and self._before_widening(inputs[0]) is not None:  # it has memory of its own
+            return inputs[0]
         longer = _shape_with_unit_axes(inputs, shape)
         if longer is not None:
             inputs = [i if i.size == 1 else self._insert_unit_axes(i, longer) for i in inputs]
@@ -279,23 +285,23 @@ class IRBuilder:
             return x
         if x.kind == "number":
             return self.literal(_astype(x.payload, dtype_of_code(type)), type)
-        source = self._before_widening(x) if type == "f2b" else None
-        if source is not None:
+        source = self._before_widening(x) if type in HALVES else None
+        if source is not None and source.type == type:
             return source
         computed = x.type if type == "b1" else type
         return self.map(scalar_program(_identity, 1, (), computed), [x], x.shape, type)
 
     def _before_widening(self, x: Node) -> Node | None:
-        """Return the bfloat16 node that a float32 node is converted from, with the same views."""
+        """Return the node of half precision that a float32 node is cast from, with its views."""
         if x.kind == "view":
             source = self._before_widening(x.inputs[0])
             if source is None:
                 return None
             return self.make_node("view", [source], x.shape, source.type, x.detail, x.payload)
-        if x.kind != "map" or x.type != "f4" or x.inputs[0].type != "f2b":
+        if x.kind != "map" or x.type != "f4" or x.inputs[0].type not in HALVES:
             return None
-        is_conversion = x.detail == scalar_program(_identity, 1, (), "f4").key
-        return x.inputs[0] if is_conversion and x.inputs[0].shape == x.shape else None
+        is_cast = x.detail == _IDENTITY_OF_FLOAT32 and x.inputs[0].shape == x.shape
+        return x.inputs[0] if is_cast else None
 
     def copy(self, x: Node, owner: Any = None) -> Node:
         """Copy elements to memory of their own; a separate copy for each ``owner``."""

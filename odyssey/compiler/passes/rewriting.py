@@ -5,6 +5,7 @@ Called by ``pass_manager``, with the table of rewrites in ``simplify``.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -26,6 +27,7 @@ class Context:
         self.builder = builder
         self._roots = roots
         self._users: dict[int, list[Node]] | None = None
+        self._products: list[int] | None = None
 
     @property
     def users(self) -> dict[int, list[Node]]:
@@ -33,6 +35,13 @@ class Context:
         if self._users is None:  # a cached_property of Python 3.11 has a lock, also at a fork
             self._users = users_of(self._roots)
         return self._users
+
+    def products_between(self, first: Node, last: Node) -> int:
+        """Count the products between two nodes, in the order in which they were made."""
+        if self._products is None:
+            order = topological_order(self._roots)
+            self._products = [node.id for node in order if node.kind == "product"]
+        return bisect_left(self._products, last.id) - bisect_right(self._products, first.id)
 
 
 class Rewrite(NamedTuple):

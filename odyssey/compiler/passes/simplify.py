@@ -22,6 +22,7 @@ from odyssey.compiler.ir.nodes import (
     substitute,
 )
 from odyssey.compiler.llvm.types import PARTS
+from odyssey.compiler.passes.half_operands import cast_again
 from odyssey.compiler.passes.rewriting import Context, Rewrite, users_of
 from odyssey.compiler.passes.windows import window_product
 from odyssey.kernels import T
@@ -106,6 +107,12 @@ REWRITES = (
         "a @ columns of sliding windows",
         "product that reads the windows in place",
         window_product,
+    ),
+    Rewrite(
+        "cast_again",
+        "a reader of a cast of half precision, many products later",
+        "a cast of its own, as late as it is needed",
+        cast_again,
     ),
 )
 """Rewrites, applied one after another, each to the whole graph."""

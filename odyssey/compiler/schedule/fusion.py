@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from odyssey.compiler.ir.nodes import ITEM_SIZES, Node, random_access_inputs, topological_order
+from odyssey.compiler.llvm.types import HALVES
 from odyssey.spec import Shape
 
 __all__ = ["FusedGraph", "Kernel", "fuse", "is_expensive", "loop_levels", "loop_role"]
@@ -295,7 +296,9 @@ class _Fuser:
             if _scatters_onto(n, self._updates[n.id]):
                 state_read += 1  # it writes elements that another iteration would still read
             latest = max(latest, state_read, self._last_fallible + 1)
-        kernel = self._fusable_kernel(n, latest, inputs)
+        # Casts of half precision that are computed again, see ``passes.half_operands``.
+        late = n.is_rematerialized and any(i.type in HALVES for i in inputs)
+        kernel = None if late else self._fusable_kernel(n, latest, inputs)
         if kernel is None or not all(self._can_fuse(m, kernel) for m in needed):
             kernel = self._new_loop_kernel(n)
         for m in (*needed, n):
