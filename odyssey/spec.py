@@ -51,7 +51,8 @@ def bfloat16() -> np.dtype[Any]:
         raise DTypeError(
             'bfloat16 is a dtype of the package ml_dtypes; pip install "odyssey[half]"'
         ) from None
-    return np.dtype(ml_dtypes.bfloat16)
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
 
 
 def named_dtype(dtype: Any) -> Any:
@@ -64,7 +65,7 @@ def named_dtype(dtype: Any) -> Any:
 
 def is_bfloat16(dtype: np.dtype[Any]) -> bool:
     """Return whether a dtype is bfloat16 of ml_dtypes, whose kind is that of structured arrays."""
-    return dtype.char == "E" and dtype.type.__module__ == "ml_dtypes" and dtype.name == "bfloat16"
+    return dtype.kind == "V" and dtype.type.__module__ == "ml_dtypes" and dtype.name == "bfloat16"
 
 
 def native_form(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -63,9 +63,9 @@ def can_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     """
     if source.kind != "V" and target.kind != "V":
         return np.can_cast(source, target, "same_kind")
-    half = np.dtype(np.float16)
-    pair = [half if is_bfloat16(dtype) else dtype for dtype in (source, target)]
-    return np.can_cast(*pair, "same_kind")
+    half: np.dtype[Any] = np.dtype(np.float16)
+    source, target = (half if is_bfloat16(dtype) else dtype for dtype in (source, target))
+    return np.can_cast(source, target, "same_kind")
 
 
 def finfo(dtype: np.dtype[Any]) -> Any:
@@ -75,8 +75,9 @@ def finfo(dtype: np.dtype[Any]) -> Any:
     0.0078125
     """
     if is_bfloat16(dtype):
-        from ml_dtypes import finfo as limits
+        import ml_dtypes
 
+        limits: Any = ml_dtypes.finfo
         return limits(dtype)
     return np.finfo(dtype)
 

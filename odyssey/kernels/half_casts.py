@@ -185,19 +185,19 @@ def _has_instructions() -> bool:
 
 
 @loop
-def _take_assigned(rounded, assigned, out):
+def _take_assigned(rounded, assigned, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
         out[i] = select(rounded[i] == assigned[i], out[i], assigned[i])
 
 
 @loop
-def _convert_from_float16(x, out):
+def _convert_from_float16(x, out):  # type: ignore[no-untyped-def]
     for i in range(x.size):
         out[i] = value_of_half(x[i])
 
 
 @loop
-def _convert_to_float16(x, out):
+def _convert_to_float16(x, out):  # type: ignore[no-untyped-def]
     over = np.uint32(0)
     for i in range(x.size):
         value = x[i]
@@ -224,13 +224,13 @@ _SMALLEST = F(2.0**-24)
 
 
 @loop
-def _widen_bfloat16(x, out):
+def _widen_bfloat16(x, out):  # type: ignore[no-untyped-def]
     for i in range(x.size):
         out[i] = U(U(x[i]) << U(16))
 
 
 @loop
-def _narrow_bfloat16(x, out):
+def _narrow_bfloat16(x, out):  # type: ignore[no-untyped-def]
     for i in range(x.size):
         bits = x[i]
         high = U(bits >> U(16))
@@ -241,7 +241,7 @@ def _narrow_bfloat16(x, out):
 
 
 @loop
-def _widen_float16(x, out):
+def _widen_float16(x, out):  # type: ignore[no-untyped-def]
     for i in range(x.size):
         bits = U(x[i])
         size = U(bits & U(0x7FFF))
@@ -255,7 +255,7 @@ def _widen_float16(x, out):
 
 
 @loop
-def _narrow_float16(x, out):
+def _narrow_float16(x, out):  # type: ignore[no-untyped-def]
     over = U(0)
     for i in range(x.size):
         bits = x[i]

@@ -30,7 +30,7 @@ from odyssey.kernels.half_casts import (
     widen,
     widener,
 )
-from odyssey.spec import HALF_LISTENERS, HALVES, Array, Spec, intern, is_bfloat16
+from odyssey.spec import HALF_LISTENERS, HALVES, Spec, intern, is_bfloat16
 from odyssey.table.kernel_selection import are_kernels_compiled, is_numba_avoided
 
 __all__ = ["cast", "handle_halves", "half_kernel", "moves_elements"]
@@ -262,12 +262,12 @@ def half_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
             blocks = _in_blocks(row, kernel, operands, options, dtypes[0])
             if blocks is not None:
                 return blocks
-        operands = [
+        widened = [
             _widened(v, wide, loops) if getattr(v, "dtype", None) in HALVES else v for v in operands
         ]
         if options:
             options = tuple(map(_wide_option, options))
-        return _as_dtypes(kernel(*operands, *options), dtypes, loops)
+        return _as_dtypes(kernel(*widened, *options), dtypes, loops)
 
     def run(*values: Any) -> Any:
         for value in values[:count]:
@@ -439,7 +439,7 @@ def _half_rule(row: Any, rule: Any) -> Any:
     return run
 
 
-def cast(x: Array, dtype: np.dtype[Any]) -> Array:
+def cast(x: Any, dtype: np.dtype[Any]) -> Any:
     """Return an array cast to a dtype: between a half and float32 by a compiled loop."""
     if HALVES:
         loops = x.size >= LEAST_SIZE and _may_use_loops()

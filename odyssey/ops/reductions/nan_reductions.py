@@ -45,7 +45,7 @@ def _replace_nan(who: str, a: Any, number: float) -> Any:
 def _count_numbers(a: Any, axis: Any, keepdims: bool) -> Any:
     """Return how many elements are not NaN, in the dtype of a mean."""
     found = logical_not(isnan(a))
-    dtype = np.zeros((), a.dtype).real.dtype if is_inexact(a.dtype) else np.float64
+    dtype = np.zeros((), a.dtype).real.dtype if is_inexact(a.dtype) else np.dtype(float)
     # Float16 counts to 2048.
     wide = np.float32 if is_half(dtype) else dtype
     return sum(astype(found, wide), axis, keepdims=keepdims)
