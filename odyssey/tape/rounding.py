@@ -221,13 +221,15 @@ class Rounding:
         recording = self._recording()
         assert recording is not None
         fixed = [i is None or self._note_leaf(recording, i) for i in inputs]
-        # The rows of called functions run them again, or give users what they saved.
-        if not kept or row.propagate_selection is not None:
+        if not kept:
             return node
-        names = row.layout.kept
+        names, count = row.layout.kept, len(inputs)
         options = range(len(names) - len(row.options), len(names))
-        exact = needs_exact_values(row, kept[options.start : options.stop])
-        count = len(inputs)
+        if row.propagate_selection is not None:
+            # A call of a function, which runs again on its operands, or gets what it saved.
+            exact, options = True, range(count, len(kept))
+        else:
+            exact = needs_exact_values(row, kept[options.start : options.stop])
         saved: list[Any] = []
         for k, value in enumerate(kept):
             if (k < count and fixed[k]) or k in options:

@@ -361,6 +361,19 @@ def test_checkpoints_run_again_on_exact_inputs(create_graph):
     )
 
 
+def test_a_checkpoint_shares_its_inputs_with_other_nodes():
+    w = leaf(numbers())
+    totals = []
+    for tape in (GradientTape(), GradientTape(saved="bfloat16")):
+        with tape:
+            y = od.checkpoint(ops.sin)(ops.exp(w))
+        totals.append(tape.memory().total)
+        np.testing.assert_allclose(
+            _sum_gradient(tape, y, w), np.cos(np.exp(w.numpy())) * np.exp(w.numpy()), rtol=1e-5
+        )
+    assert totals[0] == totals[1]
+
+
 def test_scans_and_transforms_inside_run():
     w = leaf(numbers(shape=(64, 64)))
     x = numbers(1, (64, 64))
