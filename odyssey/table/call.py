@@ -97,10 +97,16 @@ def general(
             )
         return _make_unrecorded(row, kind, operands, run(row, values, options), paused=False)
     inputs, specs = [], []
-    for operand, value in zip(operands, values, strict=True):
-        known = isinstance(operand, Value)
-        inputs.append(recording.operand_id(operand, row.name) if known else None)
-        specs.append(operand._spec if known else spec_or_none(value))
+    for k, operand in enumerate(operands):
+        if isinstance(operand, Value):
+            inputs.append(recording.operand_id(operand, row.name))
+            specs.append(operand._spec)
+            if here is MEMORY:
+                # Another thread may have assigned the leaf before its version was noted.
+                values[k] = operand._array
+        else:
+            inputs.append(None)
+            specs.append(spec_or_none(values[k]))
     if recording.checks is None:
         pair = run_with_residual(row, values, options)
         data, residual = pair or (run(row, values, options), None)

@@ -15,7 +15,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.devices.commit import commit
 from odyssey.errors import MutationError, TapeConsumedError, TapeError, UntrackedError
-from odyssey.table import scope
+from odyssey.table import call, scope
 from odyssey.table.scope import innermost_scope, scopes
 from odyssey.table.value import SharedVersion, write_plan
 
@@ -349,7 +349,25 @@ def test_a_leaf_assigned_during_a_sweep_is_noticed_before_anything_is_delivered(
     assert w.grad is None
 
 
-def test_values_mixed_from_before_and_after_an_assignment_are_never_differentiated():
+@pytest.mark.parametrize(
+    "settings", [{"check": True}, {"saved": "bfloat16"}], ids=["check", "saved"]
+)
+def test_an_op_reads_a_leaf_after_its_version_was_noted(settings, monkeypatch):
+    w, find = Variable(3.0, requires_grad=True), call.find_recording
+
+    def assign_and_find(*given):
+        w.assign(4.0)  # as another thread would do here
+        return find(*given)
+
+    with GradientTape(**settings) as tape:
+        monkeypatch.setattr(call, "find_recording", assign_and_find)
+        y = w * w
+        monkeypatch.undo()
+    assert (y.item(), tape.gradient(y, w)) == (16.0, 8.0)
+
+
+@pytest.mark.parametrize("saved", [None, "bfloat16"], ids=["plain", "rounding"])
+def test_values_mixed_from_before_and_after_an_assignment_are_never_differentiated(saved):
     size = 100_000
     w = Variable(np.zeros(size), requires_grad=True)
     values, seen = itertools.count(1.0), []
@@ -359,7 +377,7 @@ def test_values_mixed_from_before_and_after_an_assignment_are_never_differentiat
 
     def sweep():
         for _ in range(150):
-            with GradientTape() as tape:
+            with GradientTape(saved=saved) as tape:
                 y = (w * w).sum()
             try:
                 g = tape.gradient(y, w)
