@@ -137,7 +137,7 @@ def _as_rows(
     If the classes are last, and targets are class indices, the examples are more rows of a matrix.
     """
     specs = example_specs(batch, (logits, targets))
-    by_class = has_class_indices(*specs, options[0])
+    by_class = has_class_indices(*[*specs, options[0]])
     logits, targets = spread(batch, 0, logits), spread(batch, 1, targets)
     axis = shift_axes(options[0], len(logits.shape) - 1)
     if not by_class or axis != len(logits.shape) - 1:
@@ -151,7 +151,7 @@ def _samples_of_examples(
 ) -> Any:
     """Return the number of samples in the mean of each example: one number, or one of each."""
     specs = example_specs(batch, (logits, targets))
-    if ignore_index is not None and has_class_indices(*specs, axis):
+    if ignore_index is not None and has_class_indices(*[*specs, axis]):
         known = astype(not_equal(targets, ignore_index), floating_dtype(logits.dtype))
         known = widen_half(spread(batch, 1, known))
         return maximum(sum(flatten_examples(known), 1), least)

@@ -113,7 +113,7 @@ def _rows_of_examples(indices: Any, rows: int) -> Any:
 
 
 def _embedding_batch(batch: Batch, indices: Any, weight: Any, padding_index: int | None) -> Any:
-    _infer_embedding(*example_specs(batch, [indices, weight]), padding_index)
+    _infer_embedding(*example_specs(batch, [indices, weight], padding_index))
     if not batch.mapped[1]:
         return embedding(indices, weight, padding_index=padding_index)
     size, rows, dim = weight.shape
@@ -132,7 +132,7 @@ def _embedding_batch(batch: Batch, indices: Any, weight: Any, padding_index: int
 def _embedding_pullback_batch(
     batch: Batch, cotangent: Any, indices: Any, padding_index: int | None, spec: Spec
 ) -> Any:
-    _infer_embedding_pullback(*example_specs(batch, [cotangent, indices]), padding_index, spec)
+    _infer_embedding_pullback(*example_specs(batch, [cotangent, indices], padding_index, spec))
     rows, dim = spec.shape
     size = batch.size
     if batch.mapped[1]:

@@ -59,7 +59,7 @@ def _rope_decomposition(x: Any, positions: Any, base: float) -> Any:
 
 
 def _batch_rope(batch: Batch, x: Any, positions: Any, base: float) -> Any:
-    _infer_rope(*example_specs(batch, (x, positions)), base)
+    _infer_rope(*example_specs(batch, (x, positions), base))
     x = spread(batch, 0, x)
     return rope(x, align(positions, batch.mapped[1], x.ndim - 2), base=base)
 

@@ -589,7 +589,7 @@ def _aligned_operands(batch: Batch, operands: Sequence[Any]) -> tuple[list[Any],
 def _batch_attention(
     batch: Batch, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None
 ) -> Any:
-    shape = _infer_attention(*example_specs(batch, (q, k, v, mask)), causal, scale).shape
+    shape = _infer_attention(*example_specs(batch, (q, k, v, mask), causal, scale)).shape
     operands, _ = _aligned_operands(batch, (q, k, v, mask))
     out = scaled_dot_product_attention(*operands, causal=causal, scale=scale)
     return reshape(out, (batch.size, *shape))
@@ -608,7 +608,7 @@ def _batch_attention_pullback(
 ) -> Any:
     given, which = (q, k, v, mask), ("q", "k", "v", "mask").index(operand)
     specs = example_specs(batch, (cotangent, *given))
-    shape = _infer_attention_pullback(*specs, causal, scale, operand).shape
+    shape = _infer_attention_pullback(*[*specs, causal, scale, operand]).shape
     # The operand has a cotangent in each example, and so the batch.
     mapped = [m or k == which for k, m in enumerate(batch.mapped[1:])]
     own = [spread(batch, k + 1, x) if k == which else x for k, x in enumerate(given)]

@@ -155,7 +155,7 @@ def _fold_by_axes(columns: Any, grid: WindowGrid) -> Any:
 def _unfold_batch(
     batch: Batch, x: Any, window: Any, stride: Any, padding: Any, dilation: Any
 ) -> Any:
-    _infer_unfold(*example_specs(batch, [x]), window, stride, padding, dilation)
+    _infer_unfold(*example_specs(batch, [x], window, stride, padding, dilation))
     size, count, *rest = x.shape
     out = unfold(
         reshape(x, (size * count, *rest)),
@@ -170,7 +170,7 @@ def _unfold_batch(
 def _fold_batch(
     batch: Batch, x: Any, size: Any, window: Any, stride: Any, padding: Any, dilation: Any
 ) -> Any:
-    _infer_fold(*example_specs(batch, [x]), size, window, stride, padding, dilation)
+    _infer_fold(*example_specs(batch, [x], size, window, stride, padding, dilation))
     examples, count, *rest = x.shape
     out = fold(
         reshape(x, (examples * count, *rest)),

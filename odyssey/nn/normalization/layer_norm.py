@@ -462,7 +462,7 @@ def _weight_pullback_decomposition(
 def _batch_pullback(
     batch: Batch, cotangent: Any, x: Any, inverse: Any, mean: Any, weight: Any, axis: Any
 ) -> Any:
-    _check_pullback(*example_specs(batch, (cotangent, x, inverse, mean, weight)), axis)
+    _check_pullback(*example_specs(batch, (cotangent, x, inverse, mean, weight), axis))
     arrays = [spread(batch, k, v) for k, v in enumerate((cotangent, x, inverse, mean))]
     weight = _aligned_weight(batch, 4, weight, arrays[1])
     return norm_pullback(*arrays, weight, axis=axes_from_end(axis, arrays[1].ndim - 1))
@@ -476,7 +476,7 @@ def _aligned_weight(batch: Batch, k: int, weight: Any, x: Any) -> Any:
 def _batch_weight_pullback(
     batch: Batch, cotangent: Any, x: Any, inverse: Any, mean: Any, axis: Any, shape: Shape
 ) -> Any:
-    _check_weight(*example_specs(batch, (cotangent, x, inverse, mean)), axis, shape)
+    _check_weight(*example_specs(batch, (cotangent, x, inverse, mean), axis, shape))
     arrays = [spread(batch, k, v) for k, v in enumerate((cotangent, x, inverse, mean))]
     ndim = arrays[1].ndim - 1
     wide = (batch.size, *(1,) * (ndim - len(shape)), *shape)
@@ -583,7 +583,7 @@ def _infer_norm(who: str, axis: Any, x: Spec, **beside: Spec | None) -> Spec:
 def _batch_norm(norm: Any, batch: Batch, x: Any, *others: Any) -> Any:
     """Batch rule of ``norm(x, *weights, axis=, eps=)``."""
     *weights, axis, eps = others
-    norm.row.infer(*example_specs(batch, (x, *weights)), axis, eps)
+    norm.row.infer(*example_specs(batch, (x, *weights), axis, eps))
     x = spread(batch, 0, x)
     aligned = [_aligned_weight(batch, k, v, x) for k, v in enumerate(weights, 1)]
     return norm(x, *aligned, axis=axes_from_end(axis, x.ndim - 1), eps=eps)

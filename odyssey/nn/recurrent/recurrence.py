@@ -408,7 +408,7 @@ def _infer_states(x: Any, state: Any, w: Any, b: Any, cell: str) -> Spec:
 
 def _batch_states(batch: Batch, x: Any, state: Any, w: Any, b: Any, cell: str) -> Any:
     """Examples are further rows, if they share the weight."""
-    _infer_states(*example_specs(batch, (x, state, w, b)), cell)
+    _infer_states(*example_specs(batch, (x, state, w, b), cell))
     if batch.mapped[2] or batch.mapped[3]:
         return NotImplemented
     x, state = (moveaxis(spread(batch, k, v), 0, 1) for k, v in enumerate((x, state)))
@@ -419,7 +419,7 @@ def _batch_recurrent_pullback(
     batch: Batch, cotangent: Any, x: Any, state: Any, w: Any, b: Any, cell: str, operand: str
 ) -> Any:
     given = cotangent, x, state, w, b
-    _infer_recurrent_pullback(*example_specs(batch, given), cell, operand)
+    _infer_recurrent_pullback(*example_specs(batch, given, cell, operand))
     if batch.mapped[3] or batch.mapped[4] or operand in ("w", "b"):
         return NotImplemented  # the sum over the rows of one example has no kernel
     cotangent, x, state = (spread(batch, k, v) for k, v in enumerate(given[:3]))

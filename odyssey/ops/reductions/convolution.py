@@ -23,6 +23,7 @@ from odyssey.ops.structure.shape import as_operand, astype, reshape, shape_of
 from odyssey.spec import Array, Spec
 from odyssey.table.batch import Batch
 from odyssey.table.declare import composite, op, publish
+from odyssey.table.row import Row
 from odyssey.table.samples import reject, sample
 
 _MODES = ("full", "same", "valid")
@@ -140,14 +141,15 @@ _MANY_PRODUCTS = 1 << 14
 
 
 def _convolve_batch(batch: Batch, a: Any, v: Any, mode: str, method: str) -> Any:
-    specs = example_specs(batch, [as_operand("convolve", "a", a), as_operand("convolve", "v", v)])
-    dtype = _convolve_spec(*specs, mode, method).dtype
+    a, v = as_operand("convolve", "a", a), as_operand("convolve", "v", v)
+    specs = example_specs(batch, [a, v])
+    dtype = _convolve_spec(specs[0], specs[1], mode, method).dtype
     (a, n), (v, m) = sorted(
         [(spread(batch, 0, a), specs[0].size), (spread(batch, 1, v), specs[1].size)],
         key=lambda pair: -pair[1],
     )
     if method == "fft" or n * m > _MANY_PRODUCTS:
-        return loop_over_examples(convolve.row, Batch(batch.size, (True, True)), a, v, mode, method)
+        return loop_over_examples(_CONVOLVE, Batch(batch.size, (True, True)), a, v, mode, method)
     a, v = reshape(a, (batch.size, n)), reshape(v, (batch.size, 1, m))
     ahead = {"full": m - 1, "same": m // 2, "valid": 0}[mode]
     count = {"full": n + m - 1, "same": n, "valid": n - m + 1}[mode]
@@ -198,6 +200,8 @@ def convolve(a: Any, v: Any, /, mode: str = "full", *, method: str = "auto") -> 
     """
     return np.convolve(a, v, mode)
 
+
+_CONVOLVE: Row = convolve.row  # type: ignore[attr-defined]
 
 # ------------------------------------------------------------------ correlation
 

@@ -75,12 +75,13 @@ def axes_from_end(axis: Any, ndim: int) -> Any:
     return axis % ndim - ndim
 
 
-def example_specs(batch: Batch, operands: Sequence[Any]) -> list[Any]:
-    """Return the spec of one example of each operand, as shape rules take it."""
-    return [
+def example_specs(batch: Batch, operands: Sequence[Any], *options: Any) -> list[Any]:
+    """Return the spec of one example of each operand, as shape rules take it, and the options."""
+    specs = [
         x if x is None or type(x) in NUMBERS else intern(tuple(x.shape[m:]), x.dtype)
         for x, m in zip(operands, batch.mapped, strict=True)
     ]
+    return [*specs, *options] if options else specs
 
 
 # ------------------------------------------------------------------ derived rules
@@ -122,7 +123,7 @@ def _leading(row: Any, batch: Batch, *values: Any) -> Any:
     operands, options = _split(row, values)
     ndim = max([batch.ndim(k, x) for k, x in enumerate(operands)])
     # Examples of too few axes would be taken for rows of a matrix.
-    row.infer(*example_specs(batch, operands), *options)
+    row.infer(*example_specs(batch, operands, *options))
     aligned = [align(x, m, ndim) for x, m in zip(operands, batch.mapped, strict=True)]
     return general(row, aligned, options)
 
@@ -142,7 +143,7 @@ def _along(row: Any, batch: Batch, *values: Any) -> Any:
     if axis is None and "keepdims" in named:
         shape = (batch.size, *(1,) * (ndim if named["keepdims"] else 0))
     else:
-        shape = (batch.size, *row.infer(*example_specs(batch, operands), *options).shape)
+        shape = (batch.size, *row.infer(*example_specs(batch, operands, *options)).shape)
     named["axis"] = 1
     if "keepdims" in named:
         named["keepdims"] = False
@@ -171,7 +172,7 @@ def loop_over_examples(row: Any, batch: Batch, *values: Any) -> Any:
 def _results_of_no_examples(
     row: Any, operands: Sequence[Any], batch: Batch, options: tuple[Any, ...]
 ) -> Any:
-    inferred = row.infer(*example_specs(batch, operands), *options)
+    inferred = row.infer(*example_specs(batch, operands, *options))
     several = inferred if row.pack_results is not None else (inferred,)
     made = [np.zeros((0, *spec.shape), spec.dtype) for spec in several]
     return made[0] if row.pack_results is None else tuple(made)

@@ -214,7 +214,7 @@ def _getitem_batch(batch: Batch, x: Any, key: Any) -> Any:
     axis = _axis_of_only_array(key)
     if axis is not None:
         return take(x, key[axis] if isinstance(key, tuple) else key, axis + 1)
-    _getitem_spec(*example_specs(batch, [x]), key, "getitem")
+    _getitem_spec(*example_specs(batch, [x], key, "getitem"))
     if _has_adjacent_arrays(key):
         return general(_GETITEM, [x], (_key_behind_batch(key),))
     return moveaxis(getitem(moveaxis(x, 0, -1), _key_before_batch(key)), -1, 0)

@@ -101,7 +101,7 @@ _LARGEST = np.array([[2, 0], [1, 1], [0, 0], [2, -1]])
 
 
 def _put_along_batch(batch: Batch, x: Any, indices: Any, values: Any, axis: int | None) -> Any:
-    _put_along_spec(*example_specs(batch, [x, indices, values]), axis)
+    _put_along_spec(*example_specs(batch, [x, indices, values], axis))
     values = align(values, batch.mapped[2], 1 if axis is None else batch.ndim(0, x))
     lines, places, k = lines_of_examples(batch, x, indices, axis)
     out = put_along_axis(lines, places, values, k)

@@ -273,6 +273,7 @@ def _segment_batch(row_call: Callable[[], Any], returns_slices: bool = False) ->
             _check_ids(call.row.name, *specs)
             return moveaxis(call(moveaxis(data, 0, 1), segment_ids, num_segments), 1, 0)
         call.row.infer(*specs, num_segments)
+        assert num_segments is not None  # infer refuses it
         # The segments of all examples, one after another.
         starts = (np.arange(batch.size) * num_segments)[:, None]
         ids = astype(segment_ids, np.intp)
