@@ -165,7 +165,7 @@ class custom_vjp(metaclass=_Decorator):
                     f"{self!r} has no rules; call {self.__name__}.defvjp(forward, backward) first"
                 )
             call = _RecordedCall(self.__name__, *self._rules, args, self._outside_vmap)
-            with self._names_vmap():
+            with nullcontext() if store() is MEMORY else self._names_vmap():
                 return call.run_and_record(recording)
         return self._unrecorded(args, values, tracked, recording is not None)
 
@@ -189,9 +189,11 @@ class custom_vjp(metaclass=_Decorator):
         arrays = unflatten(
             args, [v.data if isinstance(v, Variable) else v for v in values], no_attributes
         )
-        with _refuse_captures(self.__name__) if guard else nullcontext(), self._names_vmap():
-            outside = self._outside_vmap(arrays)
-            found = [self._function(*arrays) if outside is None else outside()]
+        if guard:
+            with _refuse_captures(self.__name__):
+                found = [self._call_function(arrays)]
+        else:
+            found = [self._call_function(arrays)]
         if not any(isinstance(value, Variable) for value in values):
             return found[0]
         mark = UNTRACKED if tracked and not isinstance(innermost_scope(), Pause) else CONSTANT
@@ -200,6 +202,13 @@ class custom_vjp(metaclass=_Decorator):
             for data in exclusive_leaves(found, leaves(arrays, no_attributes))
         ]
         return unflatten(found[0], made, no_attributes)
+
+    def _call_function(self, arrays: tuple[Any, ...]) -> Any:
+        if store() is MEMORY:
+            return self._function(*arrays)
+        with self._names_vmap():
+            outside = self._outside_vmap(arrays)
+            return self._function(*arrays) if outside is None else outside()
 
     def _outside_vmap(self, arrays: tuple[Any, ...]) -> Callable[[], Any] | None:
         """Return the call on all examples, recorded outside of ``vmap``; None if no tape does."""
@@ -467,7 +476,8 @@ class _BatchedCall(_RecordedCall):
     def __init__(
         self, name: str, function: Any, rules: Any, args: tuple[Any, ...], trace: BatchTrace
     ) -> None:
-        super().__init__(name, *(rules or (None, None)), args)
+        forward, backward = rules or (None, None)
+        super().__init__(name, forward, backward, args)
         self.function, self.trace = function, trace
         values = leaves(args, no_attributes)
         self.values = values

@@ -183,7 +183,7 @@ def traced_while(
         ]
         payloads = [trace.payload_with(v, b[0]) for v, b in zip(init, batches, strict=True)]
         made = trace.compute_outside(traced_while, *outside, payloads)
-        results = [
+        results: Flat = [
             None if payload is None else trace.wrap(payload, b[0])
             for payload, b in zip(made, batches, strict=True)
         ]
