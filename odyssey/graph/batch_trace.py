@@ -24,6 +24,7 @@ from odyssey.errors import OdysseyError, TapeError
 from odyssey.graph.trace import nest_operand, refuse_write_in_subgraph
 from odyssey.graph.traced_array import TracedArray
 from odyssey.graph.weak_types import shape_rule_argument
+from odyssey.ops.elementwise.choice import where
 from odyssey.ops.structure.batching import batch_rule, loop_over_examples
 from odyssey.ops.structure.shape import astype, broadcast_to, identity
 from odyssey.spec import intern
@@ -182,6 +183,8 @@ class BatchTrace:
         # By id, Variables from outside, with their values here; constants in their place.
         self._captured: dict[int, tuple[Any, BatchedArray]] = {}
         self._constants: dict[int, Variable] = {}
+        # Generators that drew in the present branch of a condition, with earlier states, by id.
+        self._drawn: dict[int, tuple[Any, Any]] = {}
         # Objects that are made once a run, such as the state of an optimizer, by id.
         self._made_once: dict[int, tuple[Any, Any]] = {}
         # The first id of each body of a loop that is being traced.
@@ -435,6 +438,30 @@ class BatchTrace:
             self._subgraph_ids.pop()
             self._outer_scopes = around
 
+    def select_branch(self, pred: Any, branches: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Run the two branches of a condition of each example; return the results of both.
+
+        The generators of the function advance as in the branch that an example takes.
+        """
+        results, drawn = [], []
+        for branch in branches:
+            outer, self._drawn = self._drawn, {}
+            self._subgraph_ids.append(free_id())
+            try:
+                results.append(branch())
+            finally:
+                self._subgraph_ids.pop()
+                drawn.append({i: state._array for i, (state, _) in self._drawn.items()})
+                for i, (state, start) in self._drawn.items():
+                    state._array = start
+                    outer.setdefault(i, (state, start))
+                self._drawn = outer
+        for i in drawn[0].keys() | drawn[1].keys():
+            state = self._drawn[i][0]
+            one, other = [found.get(i, state._array) for found in drawn]
+            state._array = where(pred, one, other)
+        return results
+
     def emitted_instructions(self) -> Any:
         """See ``Trace.emitted_instructions``."""
         return self.outer.emitted_instructions()
@@ -542,6 +569,7 @@ class BatchTrace:
 
     def require(self, variable: Any, flag: bool) -> None:
         """Set ``requires_grad`` of a Variable that the function made."""
+        refuse_write_in_subgraph(self, self._subgraph_ids, variable)
         if not self.is_own(variable):
             raise self._refuse_write("requires_grad", variable)
         MEMORY.require(variable, flag)
@@ -563,6 +591,7 @@ class BatchTrace:
 
     def set_gradient(self, variable: Any, grad: Any) -> None:
         """Set the gradient of a leaf that the function made."""
+        refuse_write_in_subgraph(self, self._subgraph_ids, variable)
         self.gradient(variable)
         MEMORY.set_gradient(variable, grad)
 
@@ -570,6 +599,7 @@ class BatchTrace:
         """Advance the state of a generator; one from outside once for all examples."""
         if self.is_own(state):
             before = state._array
+            self._drawn.setdefault(state._id, (state, before))
             state._array = update(before)
             return before
         return self.wrap(self._compute_outside(self.outer.replace_state, state, update), False)

@@ -651,8 +651,9 @@ def refuse_write_in_subgraph(trace: Any, ids: Sequence[int], variable: Any) -> N
     if ids and variable._id <= ids[-1]:
         trace.only_eagerly("a step of a loop, or a branch, writes to a Variable")
         raise TapeError(
-            f"a step of a loop, or a branch, writes to {variable!r}, which a graph cannot do; "
-            "return the new value from it, and assign it outside"
+            f"a step of a loop, or a branch, writes to {variable!r}, which a graph cannot do, and "
+            "vmap not where examples take different branches; return the new value from it, and "
+            "assign it outside"
         )
 
 

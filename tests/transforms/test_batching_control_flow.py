@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey import ops
+from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.graph.trace import Trace
 from odyssey.table.scope import scopes
@@ -235,6 +235,51 @@ def test_a_condition_of_each_example_is_refused_by_while_loop(run):
 def test_branches_that_differ_are_refused_where_each_example_chooses(other, kind, match):
     with pytest.raises(kind, match=match):
         od.vmap(lambda x: od.cond(x.sum() > 0, lambda x: x, other, x))(X)
+
+
+def backward_in_a_branch(x):
+    v = Variable(x, requires_grad=True)
+
+    def sweep():
+        with GradientTape() as tape:
+            y = (v * v).sum()
+        tape.backward(y)
+        return x
+
+    od.cond(x.sum() > 0, sweep, lambda: x)
+    return v.grad
+
+
+def assign_in_a_branch(x):
+    v = Variable(np.zeros(3))
+    od.cond(x.sum() > 0, lambda: v.assign(x), lambda: v.assign(-x))
+    return v
+
+
+@pytest.mark.parametrize("fn", [assign_in_a_branch, backward_in_a_branch])
+def test_a_write_in_a_branch_that_some_examples_take_is_refused(fn):
+    with pytest.raises(TapeError, match=r"a branch, writes to .*vmap"):
+        od.vmap(fn)(X)
+    assert store() is MEMORY
+
+
+def test_generators_advance_as_in_the_branch_that_each_example_takes():
+    def fn(rng, x):
+        def one():
+            inner = od.cond(rng.uniform() > 0.5, lambda: x * rng.uniform(), lambda: x * 1.0)
+            return inner + rng.uniform()
+
+        return od.cond(x[0] > 0, one, lambda: x * rng.normal())
+
+    alone, together, in_programs = (od.Generator(7).split(4) for _ in range(3))
+    program = od.compile(od.vmap(fn))
+    for _ in range(3):
+        wanted = np.stack([fn(rng, x) for rng, x in zip(alone, X, strict=True)])
+        np.testing.assert_array_equal(od.vmap(fn)(together, X), wanted)
+        assert_equal(program(in_programs, X), wanted)
+    assert program.explain(in_programs, X).startswith("a program")
+    states = [[rng.state for rng in rngs] for rngs in (alone, together, in_programs)]
+    assert states[0] == states[1] == states[2]
 
 
 def test_a_predicate_with_axes_is_refused_in_the_shape_of_one_example():

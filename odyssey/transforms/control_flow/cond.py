@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,8 @@ def cond(
 
 def _cond_by_selection(pred: Any, functions: Sequence[Callable[..., Any]], operands: Any) -> Any:
     """Run both functions, and select from their results by a predicate of each example."""
-    results = [fn(*operands) for fn in functions]
+    trace: Any = store()
+    results = trace.select_branch(pred, [partial(fn, *operands) for fn in functions])
     flat = same_tree("cond", "result of false_fn", results[0], results[1], rule=no_attributes)
     pairs = list(zip(leaves(results[0], no_attributes), flat, strict=True))
     for k, leaf in enumerate(leaf for pair in pairs for leaf in pair):
