@@ -75,7 +75,8 @@ def native_form(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def is_number_dtype(dtype: np.dtype[Any]) -> bool:
     """Return whether odyssey computes with numbers of a dtype."""
-    return dtype.kind in "biufc" or is_bfloat16(dtype)
+    # NumPy numbers the dtypes of other packages from 256 on: some, of 8 bits, have kind "f".
+    return (dtype.kind in "biufc" and dtype.num < 256) or is_bfloat16(dtype)
 
 
 HALVES: set[np.dtype[Any]] = set()

@@ -39,6 +39,7 @@ def test_bfloat16_is_the_dtype_of_ml_dtypes():
         ("V2", False, False, False, False, False),
         ("M8[s]", False, False, False, False, False),
         (ml_dtypes.float8_e4m3fn, False, False, False, False, False),
+        (">f2", False, True, True, True, True),
     ],
     ids=str,
 )
@@ -51,6 +52,11 @@ def test_predicates_tell_bfloat16_from_structured_dtypes(
     assert is_floating(dtype) is floating
     assert is_inexact(dtype) is inexact
     assert is_number_dtype(dtype) is number
+
+
+def test_other_dtypes_of_ml_dtypes_are_no_numbers_whatever_their_kind():
+    for name in ("float8_e4m3fn", "float8_e5m2", "int4"):
+        assert not is_number_dtype(np.dtype(getattr(ml_dtypes, name)))
 
 
 def test_bfloat16_without_ml_dtypes_names_the_extra(monkeypatch):

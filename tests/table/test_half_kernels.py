@@ -198,7 +198,9 @@ def test_ops_that_need_lapack_refuse_bfloat16_by_name():
             OPS[name].call(*operands)
 
 
-@pytest.mark.parametrize("dtype", ["V2", [("a", "f4")], ml_dtypes.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize(
+    "dtype", ["V2", [("a", "f4")], ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2], ids=str
+)
 def test_other_dtypes_of_its_kind_stay_refused(dtype):
     with pytest.raises(DTypeError):
         Variable(np.zeros(3, dtype))
@@ -254,6 +256,15 @@ def test_a_sum_of_gradients_over_a_batch_is_taken_in_float32():
     with GradientTape() as tape:
         y = x * b
     assert float(tape.gradient(y, b, x)[0]) == 4096
+
+
+@EACH_HALF
+def test_non_finite_halves_become_the_largest_number_of_their_dtype(dtype):
+    x = np.array([np.nan, 1.5, np.inf, -np.inf], dtype)
+    largest = float(finfo(dtype).max)
+    assert ops.nan_to_num(x).tolist() == [0.0, 1.5, largest, -largest]
+    assert ops.nan_to_num(x, nan=2.0, posinf=3.0).tolist() == [2.0, 1.5, 3.0, -largest]
+    assert np.nan_to_num(Variable(x)).dtype == dtype
 
 
 @EACH_HALF

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.half_dtypes import finfo
+from odyssey.devices.half_dtypes import finfo, has_half, is_floating
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, mul
@@ -48,7 +48,7 @@ def _decompose_nan_to_num(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any
         parts = (_decompose_nan_to_num(part(x), copy, nan, posinf, neginf) for part in (real, imag))
         along, up = parts
         return add(along, mul(1j, up))
-    if x.dtype.kind != "f":
+    if not is_floating(x.dtype):
         return x
     limits = finfo(x.dtype)
     x = where(equal(x, np.inf), float(limits.max) if posinf is None else posinf, x)
@@ -90,6 +90,13 @@ def nan_to_num(
     neginf: float | None = None,
 ) -> Any:
     """Elementwise ``x`` with NaN and infinity replaced, by default by 0 and the largest number."""
+    if has_half(x) and x.dtype.kind != "f":  # bfloat16 has no NaN to NumPy
+        limits = finfo(x.dtype)
+        above, below = (
+            float(end) if given is None else given
+            for end, given in ((limits.max, posinf), (limits.min, neginf))
+        )
+        return np.nan_to_num(x.astype(np.float32), True, nan, above, below).astype(x.dtype)
     return np.nan_to_num(x, True, nan, posinf, neginf)
 
 
