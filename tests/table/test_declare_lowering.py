@@ -142,7 +142,7 @@ def test_the_text_of_an_op_says_what_a_compiler_may_read(name, lines):
     ("name", "line"),
     [
         ("exp", "in vmap           derived: elementwise, with the batch as a leading axis"),
-        ("conv2d", "in vmap           derived: the decomposition"),
+        ("median", "in vmap           derived: the decomposition"),
         ("sum", "in vmap           the op itself, along the axis behind the batch"),
         ("identity", "in vmap           the op itself, with the batch as a leading axis"),
         ("reshape", "in vmap           def _reshape_batch(batch: Batch, x: Any, shape: Any"),
