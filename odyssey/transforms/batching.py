@@ -95,7 +95,7 @@ def vmap(
             _run_batch(fn, arguments, start, min(start + chunk, size), named, out_axes)
             for start in range(0, size, chunk)
         ]
-        return _joined(parts, out_axes)
+        return _merge_ranges(parts, out_axes)
 
     return copy_metadata(fn, mapped, "vmap")  # type: ignore[no-any-return]
 
@@ -356,7 +356,7 @@ def _leave(trace: BatchTrace, path: str, leaf: Any, axis: int | None) -> Any:
     return moveaxis(payload, 0, axis) if axis % ndim else payload
 
 
-def _joined(parts: Sequence[Any], out_axes: Axes) -> Any:
+def _merge_ranges(parts: Sequence[Any], out_axes: Axes) -> Any:
     """Return the results of several ranges as one."""
     columns = zip(*map(leaves, parts), strict=True)
     axes = _axes_of_leaves("out_axes", out_axes, parts[0], "the result")

@@ -206,7 +206,11 @@ def _sweep_units(
         size = min(most, count - start)
         units = np.eye(size, count, start, dtype).reshape(size, *shape)
         found.append(vmap(sweep)(units))
-    return found[0] if len(found) == 1 else [_joined(column) for column in zip(*found, strict=True)]
+    return (
+        found[0]
+        if len(found) == 1
+        else [_concatenate_chunks(column) for column in zip(*found, strict=True)]
+    )
 
 
 def _takes_batches(tape: GradientTape) -> bool:
@@ -227,7 +231,7 @@ def _stacked(arrays: Sequence[Any]) -> Any:
     return np.stack(arrays) if all(isinstance(a, ARRAY_LIKE) for a in arrays) else stack(arrays)
 
 
-def _joined(arrays: Sequence[Any]) -> Any:
+def _concatenate_chunks(arrays: Sequence[Any]) -> Any:
     if all(isinstance(a, ARRAY_LIKE) for a in arrays):
         return np.concatenate(arrays)
     return concatenate(list(arrays))

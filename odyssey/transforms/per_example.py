@@ -49,9 +49,9 @@ class PerExample:
         recorded = any(isinstance(v, Value) and not is_constant(v) for v in values)
         if type(trace) is not BatchTrace or recorded:
             return self.__wrapped__(*args)
-        return self._loop(trace, args)
+        return self._call_each(trace, args)
 
-    def _loop(self, trace: BatchTrace, args: tuple[Any, ...]) -> Any:
+    def _call_each(self, trace: BatchTrace, args: tuple[Any, ...]) -> Any:
         per_example = args[:1] and isinstance(args[0], _Residuals)
         shared = args[1:] if per_example else args
         values = [_payload(trace, v) for v in leaves(shared, no_attributes)]

@@ -103,14 +103,14 @@ def batch_rule(row: Any) -> Callable[..., Any] | None:
     return partial(loop_over_examples, row)
 
 
-def _split(row: Any, values: Sequence[Any]) -> tuple[Sequence[Any], tuple[Any, ...]]:
+def _operands_and_options(row: Any, values: Sequence[Any]) -> tuple[Sequence[Any], tuple[Any, ...]]:
     count = len(row.arrays)
     return values[:count], tuple(values[count:])
 
 
 def _pointwise(row: Any, batch: Batch, *values: Any) -> Any:
     """Run an elementwise row: examples are aligned from the right, with each other and options."""
-    operands, options = _split(row, values)
+    operands, options = _operands_and_options(row, values)
     ndim = max([batch.ndim(k, x) for k, x in enumerate(operands)])
     if options:  # bounds may be arrays
         ndim = max(ndim, *[np.ndim(o) for o in options if isinstance(o, np.ndarray)], 0)
@@ -120,7 +120,7 @@ def _pointwise(row: Any, batch: Batch, *values: Any) -> Any:
 
 def _leading(row: Any, batch: Batch, *values: Any) -> Any:
     """Run a row whose operands may have further axes in front."""
-    operands, options = _split(row, values)
+    operands, options = _operands_and_options(row, values)
     ndim = max([batch.ndim(k, x) for k, x in enumerate(operands)])
     # Examples of too few axes would be taken for rows of a matrix.
     row.infer(*example_specs(batch, operands, *options))
@@ -133,7 +133,7 @@ def _along(row: Any, batch: Batch, *values: Any) -> Any:
 
     None means all axes: the op then runs along the one axis of flat examples.
     """
-    operands, options = _split(row, values)
+    operands, options = _operands_and_options(row, values)
     (x,) = operands
     named = dict(zip(row.options, options, strict=True))
     axis, ndim = named["axis"], len(x.shape) - 1
@@ -155,7 +155,7 @@ def loop_over_examples(row: Any, batch: Batch, *values: Any) -> Any:
     """Run a row by one call for each example, and stack the results."""
     from odyssey.ops.structure.joining import stack  # whose batch rules need this file
 
-    operands, options = _split(row, values)
+    operands, options = _operands_and_options(row, values)
 
     def call(k: int) -> Any:
         pairs = zip(operands, batch.mapped, strict=True)
