@@ -101,12 +101,14 @@ def general(
         if isinstance(operand, Value):
             inputs.append(recording.operand_id(operand, row.name))
             specs.append(operand._spec)
-            if here is MEMORY:
-                # Another thread may have assigned the leaf before its version was noted.
-                values[k] = operand._array
         else:
             inputs.append(None)
             specs.append(spec_or_none(values[k]))
+    if here is MEMORY:
+        # Again: another thread may have assigned a leaf before its version was noted.
+        values = [
+            o._array if isinstance(o, Value) else v for o, v in zip(operands, values, strict=True)
+        ]
     if recording.checks is None:
         pair = run_with_residual(row, values, options)
         data, residual = pair or (run(row, values, options), None)

@@ -164,6 +164,7 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
                     if where is LEAF and _is_foreign_context():
                         return general(row, (x, y), ())
                     i = recording.operand_id(x, row.name)
+                    a = x._array  # again: another thread may have assigned the leaf
                     if i is None and kind_y is not VARIABLE:
                         return general(row, (x, y), ())
             elif type(x) in _LEFT_TYPES and kind_y is VARIABLE:
@@ -186,6 +187,7 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
                     if where is LEAF and _is_foreign_context():
                         return general(row, (x, y), ())
                     j = recording.operand_id(y, row.name)
+                    b = y._array
                     if i is None and j is None:
                         return general(row, (x, y), ())
             elif kind_y in PLAIN:
@@ -390,6 +392,11 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
                 return general(row, operands, options)
             for leaf in fresh:
                 recording.operand_id(leaf, row.name)
+            # Read again: another thread may have assigned a leaf before its version was noted.
+            values = [
+                x._array if type(x) is VARIABLE else value
+                for x, value in zip(operands, values, strict=True)
+            ]
         pair = run_with_residual(row, values, options) if row.with_residual else None
         data, residual = pair or (run(row, values, options), None)
         return record_call(

@@ -15,9 +15,10 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.devices.commit import commit
 from odyssey.errors import MutationError, TapeConsumedError, TapeError, UntrackedError
-from odyssey.table import call, scope
+from odyssey.table import scope
 from odyssey.table.scope import innermost_scope, scopes
 from odyssey.table.value import SharedVersion, write_plan
+from odyssey.tape.recording import Recording
 
 
 @pytest.fixture(autouse=True)
@@ -349,21 +350,26 @@ def test_a_leaf_assigned_during_a_sweep_is_noticed_before_anything_is_delivered(
     assert w.grad is None
 
 
-@pytest.mark.parametrize(
-    "settings", [{"check": True}, {"saved": "bfloat16"}], ids=["check", "saved"]
-)
-def test_an_op_reads_a_leaf_after_its_version_was_noted(settings, monkeypatch):
-    w, find = Variable(3.0, requires_grad=True), call.find_recording
+@pytest.mark.parametrize("name", ["hypot", "matmul", "linear", "square", "softmax"])
+@pytest.mark.parametrize("settings", [{}, {"check": True}, {"saved": "bfloat16"}], ids=str)
+def test_an_op_reads_a_leaf_after_its_version_was_noted(name, settings, monkeypatch):
+    op, note = getattr(ops, name), Recording.operand_id
+    leaves = [Variable(np.full((2, 2), 3.0), requires_grad=True) for _ in range(2)]
+    leaves = leaves[: 1 if name in ("square", "softmax") else 2]
 
-    def assign_and_find(*given):
-        w.assign(4.0)  # as another thread would do here
-        return find(*given)
+    def assign_and_note(recording, value, *who):
+        value.assign([[4.0, 5.0], [6.0, 7.0]])  # as another thread may do here
+        return note(recording, value, *who)
 
     with GradientTape(**settings) as tape:
-        monkeypatch.setattr(call, "find_recording", assign_and_find)
-        y = w * w
+        monkeypatch.setattr(Recording, "operand_id", assign_and_note)
+        y = op(*leaves)
         monkeypatch.undo()
-    assert (y.item(), tape.gradient(y, w)) == (16.0, 8.0)
+    with GradientTape() as later:
+        z = op(*leaves)
+    np.testing.assert_array_equal(y.numpy(), z.numpy())
+    found, expected = tape.gradient(y, leaves, np.eye(2)), later.gradient(z, leaves, np.eye(2))
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("saved", [None, "bfloat16"], ids=["plain", "rounding"])
