@@ -43,4 +43,5 @@ def round_to_bfloat16(x: Value) -> Value:
     is_nan = code.op("b1", f"fcmp uno float {x.text}, {x.text}").text
     chosen = code.op("u4", f"select i1 {is_nan}, i32 {quiet}, i32 {nearest}").text
     cut = code.op("u4", f"and i32 {chosen}, {-(1 << 16)}").text
-    return code.op("f2b", f"bitcast i32 {cut} to float")
+    rounded: Value = code.op("f2b", f"bitcast i32 {cut} to float")
+    return rounded
