@@ -85,6 +85,44 @@ def test_derivatives_of_bfloat16_agree_with_float64(row, sample):
     assert_near(moved, wanted_moved, 2.0**-7, scale)
 
 
+def second_derivatives(row, operands, options, positions):
+    """The gradient of the sum of the gradients; None where that is a constant."""
+    values = list(operands)
+    leaves = [Variable(operands[k], requires_grad=True) for k in positions]
+    for k, leaf in zip(positions, leaves, strict=True):
+        values[k] = leaf
+    with GradientTape() as outer:
+        with GradientTape() as inner:
+            out = row.call(*values, **options)
+        if not is_inexact(out.dtype):
+            return None
+        g = np.asarray(random_like(out, seed=1)).astype(BFLOAT16).astype(out.dtype)
+        slopes = inner.gradient(out, leaves, g, create_graph=True, unused="zero")
+        total = sum(ops.sum(ops.astype(slope, np.float64)) for slope in slopes)
+    if not isinstance(total, Variable) or total.is_leaf:
+        return None
+    return outer.gradient(total, leaves, unused="zero")
+
+
+@walk(
+    {name: case for name, case in SMOOTH.items() if case[0].module not in NO_HALF},
+    slow=("recurrent_states", "scaled_dot_product_attention", "scaled_erfc_integral"),
+)
+def test_second_derivatives_of_bfloat16_agree_with_float64(row, sample):
+    operands = halves_of(sample, BFLOAT16)
+    positions = tracked(row, sample)
+    with np.errstate(all="ignore"):
+        found = second_derivatives(row, operands, sample.options, positions)
+        wide = [as_wide(v, BFLOAT16) for v in operands]
+        wanted = second_derivatives(row, wide, sample.options, positions)
+    assert (found is None) == (wanted is None)
+    for k, a, b in zip(positions, found or (), wanted or (), strict=False):
+        assert a.dtype == operands[k].dtype
+        finite = np.isfinite(b)  # slopes at poles are not halves
+        # First derivatives are rounded, and second ones computed from them.
+        assert_near(a[finite], b[finite], 2.0**-4, scale=1.0)
+
+
 @walk({name: case for name, case in CASES.items() if case[0].module not in NO_HALF})
 def test_values_of_float16_are_those_of_float32_rounded_once(row, sample):
     operands = halves_of(sample, FLOAT16)
