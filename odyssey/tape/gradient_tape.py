@@ -65,8 +65,8 @@ class GradientTape(TapeBase, metaclass=_HideRecorders):
             to the line of the user.
         saved: ``"bfloat16"`` or ``"float16"``, to store in half precision what nodes save of
             float32 arrays above 4 kB: about half the memory, results to the bit, gradients within
-            the rounding of these arrays (at most 2**-8 or 2**-11 of a number). Leaves, constants and
-            what rules choose by stay as they are. For eager code: a compiled function with it
+            the rounding of these arrays (at most 2**-8 or 2**-11 of a number). Leaves, constants
+            and what rules choose by stay as they are. For eager code: a compiled function with it
             runs as it was written, and takes less memory without it.
 
     Raises:
