@@ -10,7 +10,9 @@ import odyssey as od
 from odyssey import ops
 from odyssey.errors import DTypeError, OutOfRangeError, SettingError, ShapeError, TapeError
 from odyssey.nn import embedding
+from odyssey.ops import OPS
 from odyssey.ops.structure.runtime_assert import demanded
+from support.together import each
 
 X = np.random.default_rng(0).normal(size=(3, 4, 5, 2))
 ROWS = np.random.default_rng(1).integers(-4, 4, size=(3, 2))
@@ -385,3 +387,18 @@ MISFITS = {
 def test_messages_name_the_shapes_of_one_example(fn, message):
     with pytest.raises(ShapeError, match=message):
         od.vmap(fn)(X)
+
+
+REJECTS = {f"{row.name}-{k}": (row, r) for row in OPS.values() for k, r in enumerate(row.rejects)}
+
+
+@pytest.mark.share(4)
+@each(("row", "reject"), REJECTS)
+def test_what_a_row_rejects_is_rejected_of_an_example_by_its_message(row, reject):
+    operands = [np.zeros(o) if isinstance(o, tuple) else o for o in reject.operands]
+    arrays = [k for k, o in enumerate(operands) if isinstance(o, np.ndarray)]
+    for mapped in {*((k,) for k in arrays), tuple(arrays)} - {()}:
+        batch = [np.stack([o, o]) if k in mapped else o for k, o in enumerate(operands)]
+        axes = tuple(0 if k in mapped else None for k in range(len(operands)))
+        with pytest.raises(reject.error, match=reject.match):
+            od.vmap(lambda *given: row.call(*given, **reject.options), axes)(*batch)
