@@ -1,5 +1,7 @@
 """Random programs of 30 ops on batches: some of their leaves differ from example to example."""
 
+import itertools
+
 import numpy as np
 
 from odyssey import ops
@@ -26,7 +28,8 @@ class BatchedProgram:
         def choose(options):
             return LENGTH if options == lengths else options[rng.integers(len(options))]
 
-        self.program = write(choose, seed, LENGTH + ROOM)
+        drawn = (write(choose, (seed, k), LENGTH + ROOM) for k in itertools.count())
+        self.program = next(p for p in drawn if len(p.steps) >= LENGTH)  # moves may add no step
         self.examples = examples
         self.axes = [0 if rng.random() < 0.6 else None for _ in self.program.leaves]
         self.axes[rng.integers(len(self.axes))] = 0
