@@ -376,14 +376,58 @@ def test_a_row_without_native_code_is_called_by_name():
     assert not is_native(compiled, x)
 
 
-def test_what_numpy_itself_promotes_to_float32_runs_as_written_with_the_reason():
-    compiled = od.compile(lambda x: x * 0.1)  # NumPy's own product, of a plain array
-    x = normal(5)
-    compiled(x)
-    with pytest.warns(CompileWarning, match="float32, which NumPy makes of bfloat16"):
-        got = compiled(x)
-    np.testing.assert_array_equal(got, x * 0.1)
-    assert got.dtype == np.float32
+# What NumPy computes of plain arrays of bfloat16 otherwise than odyssey, and in which words.
+OTHERWISE = {
+    "float": (lambda x: x * 0.1, "applies __mul__ with a float to a plain bfloat16"),
+    "reflected": (lambda x: ops.astype(2.5 - x, "float32"), "applies __rsub__ with a float"),
+    "comparison": (lambda x: x < 0.1, "applies __lt__ with a float"),
+    "method": (lambda x: x.sum(), "the method sum of a plain bfloat16"),
+    "function": (lambda x: np.mean(x), r"np\.mean of a plain bfloat16"),
+    "ufunc": (lambda x: np.multiply(x, 0.1), r"np\.multiply of a plain bfloat16"),
+    "reduction": (lambda x: np.add.reduce(x), r"np\.add"),
+    "product": (lambda x: x @ x, "it returns float32, which NumPy makes of bfloat16"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_what_numpy_computes_otherwise_runs_as_written_with_the_reason(name):
+    fn, words = OTHERWISE[name]
+    compiled = od.compile(fn)
+    x = np.ones(4096, BFLOAT16)
+    with pytest.warns(CompileWarning, match=words):
+        found = [compiled(x) for _ in range(3)]
+    for one in found:
+        np.testing.assert_array_equal(one, fn(x))
+        assert one.dtype == fn(x).dtype
+
+
+ALIKE = {
+    "sum of arrays": lambda x, y: x + y,
+    "integer": lambda x, y: x * 2 - y,
+    "function": lambda x, y: np.exp(x),
+    "order": lambda x, y: x < y,
+    "moved": lambda x, y: np.concatenate([x[::-1], np.roll(y, 2)]),
+    "largest": lambda x, y: x.max() + y.min(),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_what_numpy_computes_alike_is_native(name):
+    fn = ALIKE[name]
+    compiled = od.compile(fn)
+    for seed in range(3):
+        x, y = normal(60, seed=seed), normal(60, seed=seed + 9)
+        assert_equal_bits(compiled(x, y), fn(x, y))
+    assert is_native(compiled, x, y)
+
+
+def test_a_plain_array_beside_a_variable_is_native():
+    w = Variable(normal(4, 3))
+    compiled = od.compile(lambda x: (x @ w) * 0.1)
+    for seed in range(3):
+        x = normal(5, 4, seed=seed)
+        np.testing.assert_array_equal(bits(compiled(x).numpy()), bits(((x @ w) * 0.1).numpy()))
+    assert is_native(compiled, x)
 
 
 # ------------------------------------------------------------------ every row
