@@ -97,11 +97,11 @@ def narrower(out: Array) -> Callable[[Array, int, int], None]:
     wide, bits, loop = _narrowing(np.empty(0, _FLOAT32), out)
     dtype, entry = wide.dtype, loop.entry(wide, bits)
 
-    def write(block: Array, start: int, stop: int) -> None:
+    def round_block(block: Array, start: int, stop: int) -> None:
         if entry(block.view(dtype), bits[start:stop]):
             _report_overflow()
 
-    return write
+    return round_block
 
 
 def _widening(x: Array, out: Array) -> tuple[Array, Array, Loop]:

@@ -416,10 +416,10 @@ class _BatchedCheckpoint:
         made = trace.compute_outside(checkpoint(outside), *payloads)
         flat = leaves(self.out, no_attributes)
         for payload, (k, mapped, is_variable) in zip(made, self.results, strict=True):
-            flat[k] = self._value(payload, mapped, is_variable)
+            flat[k] = self._enter_payload(payload, mapped, is_variable)
         return unflatten(self.out, flat, no_attributes)
 
-    def _value(self, payload: Any, mapped: bool, is_variable: bool) -> Any:
+    def _enter_payload(self, payload: Any, mapped: bool, is_variable: bool) -> Any:
         value = self.trace.wrap(payload, mapped)
         if not is_variable:
             return value
@@ -428,7 +428,7 @@ class _BatchedCheckpoint:
     def _run(self, *payloads: Any) -> list[Any]:
         values = list(self.fixed)
         for payload, (k, mapped, is_variable) in zip(payloads, self.inputs, strict=True):
-            values[k] = self._value(payload, mapped, is_variable)
+            values[k] = self._enter_payload(payload, mapped, is_variable)
         args, named = unflatten(self.tree, values, no_attributes)
         out = self.fn(*args, **named)
         self.results, made, others = self._split(leaves(out, no_attributes))
