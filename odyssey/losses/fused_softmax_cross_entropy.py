@@ -172,7 +172,10 @@ def _batch_cross_entropy(batch: Batch, logits: Any, targets: Any, *options: Any)
         return reshape(losses, (batch.size,))
     total = sum(widen_half(reshape(losses, (batch.size, samples))), 1)
     if reduction == "mean":
-        total = div(total, _samples_of_examples(batch, logits, targets, axis, ignore_index, 0))
+        counts = _samples_of_examples(batch, logits, targets, axis, ignore_index, 0)
+        total = div(total, maximum(counts, 1))
+        if samples == 0 or hasattr(counts, "shape"):  # of no samples NaN, without a warning
+            total = where(equal(counts, 0), np.nan, total)
     return narrow_half(total, losses.dtype)
 
 

@@ -334,3 +334,27 @@ def test_nll_does_not_look_at_probabilities_of_other_classes():
 def test_what_a_loss_cannot_mean_is_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_examples_with_other_numbers_of_ignored_targets_have_means_of_their_own(reduction):
+    logits = np.random.default_rng(0).normal(size=(3, 4, 5))
+    targets = np.array([[0, 1, 2, 3], [4, -1, -1, 0], [-1, -1, -1, -1]])
+
+    def loss(z, t):
+        return od.losses.cross_entropy(z, t, ignore_index=-1, reduction=reduction)
+
+    logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    each = -np.take_along_axis(logs, np.maximum(targets, 0)[..., None], -1)[..., 0]
+    each = np.where(targets < 0, 0.0, each)
+    with np.errstate(invalid="ignore"):
+        means = each.sum(1) / (targets >= 0).sum(1)
+    got = od.vmap(loss)(logits, targets)
+    wanted = {"none": each, "sum": each.sum(1), "mean": means}[reduction]
+    np.testing.assert_allclose(got, wanted, rtol=1e-13)
+    slopes = np.exp(logs) - np.eye(5)[np.maximum(targets, 0)]
+    slopes *= (targets >= 0)[..., None]
+    if reduction == "mean":
+        slopes /= np.maximum((targets >= 0).sum(1), 1)[:, None, None]
+    got = od.vmap(od.grad(lambda z, t: loss(z, t).sum()))(logits, targets)
+    np.testing.assert_allclose(got, slopes, rtol=1e-12, atol=1e-15)

@@ -381,3 +381,28 @@ def test_a_custom_rule_that_draws_is_differentiated_twice_on_the_same_numbers():
     scaled.defvjp(forward, lambda kept, g: (ops.mul(g, ops.mul(2.0, kept[0] * kept[1])),))
     bend = od.grad(lambda x: ops.sum(od.grad(lambda x: ops.sum(scaled(x)))(x)))(X)
     np.testing.assert_allclose(bend, 2 * ops.random_uniform(X.shape, rng=Generator(4)), rtol=1e-14)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_several_states_draw_the_numbers_of_each_generator(compiled):
+    children = od.Generator(3).split(3)
+    states = np.stack([np.asarray(child._state.numpy()) for child in children])
+
+    def draws(state):
+        return (
+            ops.philox_uniform(state, shape=(5,)),
+            ops.philox_integers(state, shape=(2, 3), low=0, high=9),
+            ops.philox_normal(state, shape=(3,)),
+            ops.philox_gamma(state, np.array([0.5, 4.0]), shape=(2,)),
+        )
+
+    mapped = od.vmap(draws)
+    if compiled:
+        mapped = od.compile(mapped)
+        mapped(states)
+    got = mapped(states)
+    for k, child in enumerate(children):
+        wanted = child.uniform(size=5)
+        np.testing.assert_array_equal(got[0][k], wanted)
+        for many, one in zip(got, draws(states[k]), strict=True):
+            np.testing.assert_allclose(many[k], one, rtol=1e-15)
