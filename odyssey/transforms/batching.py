@@ -327,8 +327,8 @@ def _run_batch(
             # With out_axes None it may be an array from outside, or a view of one.
             outside = axis is None and not isinstance(leaf, Symbol)
             alone = axis is not None and is_sole_view(payload)
-            shares = any(payload is other for other in shared) or is_shared(payload)
-            if outside or (shares and not alone):
+            same = any(payload is other for other in shared)
+            if outside or same or (is_shared(payload) and not alone):
                 payload = payload.copy()
             shared.append(payload)
         else:
