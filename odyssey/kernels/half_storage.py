@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DeviceError
 from odyssey.floating_point_errors import ignore_fp_errors
+from odyssey.kernels import has_numba
 from odyssey.kernels.half_casts import LEAST_SIZE, widen
 from odyssey.kernels.loops import loop
 from odyssey.kernels.scalars import select
@@ -67,6 +67,13 @@ def _round_to_float16(bits, numbers, out):  # type: ignore[no-untyped-def]
     return largest
 
 
+@loop
+def _widen_bits(bits, out):  # type: ignore[no-untyped-def]
+    """Widen bfloat16 to float32, both given as bits."""
+    for i in range(bits.size):
+        out[i] = np.uint32(np.uint32(bits[i]) << np.uint32(16))
+
+
 @ignore_fp_errors()
 def _round_by_numpy(bits: Any, numbers: Any, out: Any, name: str) -> int:
     """Round as the loops do; return the largest magnitude."""
@@ -97,17 +104,12 @@ def round_to_halves(numbers: Any, name: str, with_loops: bool = True) -> Any:
     ['0x3f80', '0xc020', '0x1']
     """
     bits, out = numbers.view(np.uint32), np.empty(numbers.size, np.uint16)
-    largest = None
-    if with_loops and numbers.size >= LEAST_SIZE:
-        try:
-            if name == "bfloat16":
-                largest = int(_round_to_bfloat16(bits, out))
-            else:
-                largest = int(_round_to_float16(bits, numbers, out))
-        except DeviceError:  # numba is missing
-            pass
-    if largest is None:
+    if not (with_loops and numbers.size >= LEAST_SIZE and has_numba()):
         largest = _round_by_numpy(bits, numbers, out, name)
+    elif name == "bfloat16":
+        largest = int(_round_to_bfloat16(bits, out))
+    else:
+        largest = int(_round_to_float16(bits, numbers, out))
     if largest < _OVERFLOW[name]:
         return out
     magnitudes = bits & np.uint32(0x7FFFFFFF)
@@ -129,5 +131,8 @@ def widen_halves(halves: Any, name: str, with_loops: bool = True) -> Any:
     if name == "float16":
         return widen(halves.view(np.float16), with_loops)
     out = np.empty(halves.size, np.uint32)
-    np.left_shift(halves, np.uint32(16), out=out)
+    if with_loops and halves.size >= LEAST_SIZE and has_numba():
+        _widen_bits(halves, out)
+    else:
+        np.left_shift(halves, np.uint32(16), out=out)
     return out.view(np.float32)

@@ -218,7 +218,8 @@ def scalar_loop(
         scalar: The scalar function of the row.
         arity: The number of arrays.
         slope: Its derivative, for one array. A recorded call leaves ``(slopes,)`` as residual,
-            which saves time if function and derivative share most of their work.
+            which saves time if function and derivative share most of their work. A rule that gets
+            it reads nothing else.
     """
 
     def when(*values: Any) -> bool:

@@ -294,7 +294,11 @@ class Rounding:
         kept = node[3]
         if not kept or not any(map(_is_rounded, kept)):
             return node
+        row = node[0]
         wide: dict[int, Any] = {}
+        # The slopes of an elementwise loop, beside which a rule reads nothing: see scalar_loop.
+        has_slopes = len(kept) > len(row.layout.kept) and type(kept[-1]) is tuple
+        skipped = 1 if has_slopes and row.elementwise and not (row.foreign or share) else 0
 
         def widen(value: Any) -> Any:
             if type(value) is not RoundedArray:
@@ -306,9 +310,9 @@ class Rounding:
                     self._share(_memory_key(owner, array), owner, value)
             return wide[id(value)]
 
-        values = [
-            tuple(map(widen, value)) if type(value) is tuple else widen(value) for value in kept
-        ]
+        values = list(kept)
+        for k, value in enumerate(kept[skipped:], skipped):
+            values[k] = tuple(map(widen, value)) if type(value) is tuple else widen(value)
         return *node[:3], tuple(values), node[4]
 
     def widened_if_reached(self, cotangents: dict[int, Any], node: RawNode) -> RawNode:

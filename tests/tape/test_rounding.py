@@ -131,6 +131,49 @@ def test_another_array_at_the_address_of_one_that_was_freed_is_stored_anew():
     np.testing.assert_allclose(tape.gradient(total, w), np.sum(expected, axis=0), rtol=1e-5)
 
 
+def test_slopes_that_a_loop_left_are_all_that_a_sweep_widens(monkeypatch):
+    w = leaf(numbers(shape=(128, 128)))
+    with GradientTape(saved="bfloat16", persistent=True) as tape:
+        y = ops.gelu(w + np.float32(0.0))
+        slopes = np.asarray(tape.nodes[-1].saved["residual"][0])
+    seeds = np.ones(w.shape, np.float32)
+    widened, widen = [], RoundedArray.widen
+    monkeypatch.setattr(RoundedArray, "widen", lambda self: widened.append(self) or widen(self))
+    np.testing.assert_array_equal(tape.gradient(y, w, seeds), slopes)
+    np.testing.assert_array_equal(tape.jvp(y, w, seeds), slopes)
+    assert len(widened) == 2
+    first = tape.gradient(y, w, seeds, create_graph=True)
+    second = tape.gradient(first, w, seeds)
+    # gelu'' is the density at x times 2 - x * x.
+    x = w.numpy().astype(np.float64)
+    curvature = np.exp(-x * x / 2) / np.sqrt(2 * np.pi) * (2 - x * x)
+    assert np.linalg.norm(second - curvature) < 1e-2 * np.linalg.norm(curvature)
+
+
+@pytest.mark.parametrize("size", [N, 1 << 15])
+def test_a_residual_of_a_rule_from_outside_is_rounded_beside_what_the_rule_reads(size):
+    def run(x):
+        return x * 2.0, (x + 1.0,)
+
+    @od.op(
+        elementwise=True,
+        with_residual=run,
+        vjp={"x": lambda g, x, residual=None: ops.multiply(g, ops.add(x, residual[0]))},
+    )
+    def odd_double(x, /):
+        """Twice x, with a derivative of its own."""
+        return x * 2.0
+
+    w = leaf(numbers(shape=(size,)))
+    with GradientTape(saved="bfloat16") as tape:
+        z = w + np.float32(0.0)
+        y = odd_double(z)
+    x = w.numpy()
+    np.testing.assert_array_equal(
+        _sum_gradient(tape, y, w), rounded(x) + rounded(x + np.float32(1.0))
+    )
+
+
 # ------------------------------------------------------------------ what stays as it is
 
 
