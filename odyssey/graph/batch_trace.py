@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from _thread import get_ident
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -513,7 +514,8 @@ class BatchTrace:
             try:
                 self.outer, self._outer_scopes = here, around
                 set_store(self)
-                set_scopes(inner)
+                thread = get_ident()  # scopes belong to a thread, and this may be another
+                set_scopes(inner if inner[-1] == thread else (Boundary(), None, thread))
                 return function(*args)
             finally:
                 self.outer, self._outer_scopes = before

@@ -11,7 +11,7 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, TapeError
-from odyssey.table.scope import scopes
+from odyssey.table.scope import CONTEXT_IS_COPIED, scopes
 from odyssey.table.store import MEMORY, store
 
 RNG = np.random.default_rng(2)
@@ -177,6 +177,21 @@ def test_a_thread_in_a_copy_of_the_context_computes_for_all_examples():
         return made[0] + x
 
     np.testing.assert_allclose(od.vmap(fn)(X), 2 * np.sin(X) + X, rtol=1e-15)
+
+
+def test_another_thread_sweeps_what_was_recorded_in_vmap():
+    scaled = od.custom_vjp(lambda w, x: w * x)
+    scaled.defvjp(lambda w, x: (w * x, x), lambda x, g: (ops.multiply(g, x) * 3, None))
+    layer = od.checkpoint(lambda x: ops.sin(x))
+    w, found = Variable(W, requires_grad=True), []
+    with GradientTape() as tape:
+        y = od.vmap(lambda x: layer(scaled(w, x)).sum())(X).sum()
+    copied = list(CONTEXT_IS_COPIED)
+    thread = threading.Thread(target=lambda: found.append(tape.gradient(y, w)))
+    thread.start()
+    thread.join()
+    np.testing.assert_allclose(found[0], (3 * X * np.cos(W * X)).sum(0), rtol=1e-13)
+    assert copied == CONTEXT_IS_COPIED
 
 
 def test_tasks_take_turns_in_their_own_calls():
