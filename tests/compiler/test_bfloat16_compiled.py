@@ -10,7 +10,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import CompileWarning, DTypeError
 from support.cases import EVERY, every_row, random_like, tracked
-from support.chosen import ONE, ONE_DERIVED, some_rows
+from support.chosen import BY_ROW, ONE, ONE_DERIVED, some_rows
 from support.compiled_rows import forward, outcome
 
 pytest.importorskip("llvmlite", reason="llvmlite, which compiles, is missing")
@@ -458,6 +458,13 @@ def assert_alike(fn, calls, name):
 def test_a_row_compiled_is_the_row_in_bfloat16(row):
     name = ONE[row.name]
     assert_alike(*forward(*EVERY[name], BFLOAT16), name)
+
+
+@pytest.mark.soak
+@every_row
+def test_every_sample_of_a_row_compiled_is_the_row_in_bfloat16(row):
+    for name in BY_ROW[row.name]:
+        assert_alike(*forward(*EVERY[name], BFLOAT16), name)
 
 
 def slopes_of(row, sample):
