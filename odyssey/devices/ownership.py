@@ -107,7 +107,7 @@ def is_referenced_elsewhere(box: list[Any], k: int = 0, places: int = 0) -> bool
     return box[k].base is not None and _references(box[k].base) > _FRESH
 
 
-def is_sole_view(array: Array) -> bool:
+def is_sole_view(array: Any) -> bool:
     """Return whether a large array is the one view of all of the memory of another array.
 
     Such a view need not be copied to be independent, if nothing else refers to the view itself.

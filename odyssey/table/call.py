@@ -96,7 +96,8 @@ def general(
                 "examples; enter it around the call of vmap"
             )
         return _make_unrecorded(row, kind, operands, run(row, values, options), paused=False)
-    inputs, specs = [], []
+    inputs: list[int | None] = []
+    specs: list[Spec | None] = []
     for k, operand in enumerate(operands):
         if isinstance(operand, Value):
             inputs.append(recording.operand_id(operand, row.name))

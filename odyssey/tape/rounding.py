@@ -189,13 +189,13 @@ class Rounding:
         pauses: The number of open blocks of ``unrounded_saving``.
     """
 
-    __slots__ = ("_known", "_leaf_owners", "_limit", "_recording", "active", "name", "pauses")
+    __slots__ = ("_known", "_leaf_owners", "_limit", "_recording_ref", "active", "name", "pauses")
 
     def __init__(self, recording: Recording, name: str) -> None:
         self.name = name
         self.active = False
         self.pauses = 0
-        self._recording = weakref.ref(recording)
+        self._recording_ref = weakref.ref(recording)
         # By memory: the array that owns it, and the RoundedArray; both are held by nodes only.
         self._known: dict[Any, tuple[weakref.ref[Any], weakref.ref[RoundedArray]]] = {}
         self._limit = _FIRST_LIMIT
@@ -211,14 +211,14 @@ class Rounding:
 
     def append(self, node: RawNode) -> None:
         """Append a node to the recording, rounded."""
-        recording = self._recording()
+        recording = self._recording_ref()
         assert recording is not None  # it calls this
         recording.nodes.append(self.rounded(node))
 
     def rounded(self, node: RawNode) -> RawNode:
         """Return a node with its saved arrays rounded."""
         row, id, inputs, kept, specs = node
-        recording = self._recording()
+        recording = self._recording_ref()
         assert recording is not None
         fixed = [i is None or self._note_leaf(recording, i) for i in inputs]
         if not kept:

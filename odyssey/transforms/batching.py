@@ -322,7 +322,7 @@ def _run_batch(
             made.append(None)
             continue
         path = f"result {k}" if leaf is not result else "the result"
-        payload = _leave(trace, path, leaf, axis)
+        payload: Any = _leave(trace, path, leaf, axis)
         if isinstance(payload, ARRAY_LIKE):
             # With out_axes None it may be an array from outside, or a view of one.
             outside = axis is None and not isinstance(leaf, Symbol)
