@@ -9,8 +9,11 @@ import sys
 import time
 import weakref
 
+import numpy as np
 import pytest
 
+import odyssey as od
+from odyssey import ops
 from odyssey.compiler.machine import jit, target
 from odyssey.compiler.machine.elf_loader import is_supported
 from odyssey.compiler.machine.jit import (
@@ -354,3 +357,17 @@ def test_importing_the_package_and_its_compiler_does_not_import_llvmlite():
 def test_here_it_can_be():
     assert unavailable_reason() is None
     assert available()
+
+
+def test_a_short_loop_that_calls_the_c_library_is_compiled_without_a_remark(
+    capfd, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("ODYSSEY_CACHE", str(tmp_path))
+    x = np.array([0.3, -1.7, 2.9])
+    slope = od.grad(lambda x: ops.sum(ops.selu(ops.fmod(x, ops.square(x) + 0.531))))
+    compiled = od.compile(slope)
+    for _ in range(2):
+        found = compiled(x)
+    assert compiled.explain(x).startswith("a program")
+    np.testing.assert_allclose(found, slope(x), rtol=1e-12)
+    assert capfd.readouterr().err == ""

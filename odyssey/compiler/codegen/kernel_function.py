@@ -32,6 +32,8 @@ _INTERLEAVED_LENGTHS = {2: 64, 4: 128}
 # hold the whole loop and so cost about as much; there we force the width.
 _SHORT_LOOP = 16
 _I1_OPERATION = re.compile(r"(?:[usz](?:itofp|ext)|and|or|xor|icmp \w+) i1 ")
+# A call of the C library keeps a loop scalar, and LLVM prints a remark if a width is forced there.
+_C_CALL = re.compile(r"call \w+ @(?!llvm\.|odyssey\.)")
 _WIDTH_METADATA = {4: 8, 8: 11}
 # A forced vector width reorders sums. Only sums marked `reassoc`, and extremes, allow that.
 _SUMS = re.compile(r"store (?:half|float|double) (\S+), ptr %[^v]")
@@ -354,8 +356,8 @@ class KernelFunction:
 
 
 def _computes_truths(lines: Sequence[str]) -> bool:
-    """Return whether a loop computes i1 values and has no sum whose order is fixed."""
-    if not any(map(_I1_OPERATION.search, lines)):
+    """Return whether a loop computes i1 values, has no sum of fixed order and no C call."""
+    if not any(map(_I1_OPERATION.search, lines)) or any(map(_C_CALL.search, lines)):
         return False
     sums = {match[1] for match in map(_SUMS.search, lines) if match}
     return sums <= {match[1] for match in map(_ANY_ORDER.search, lines) if match}
