@@ -55,6 +55,12 @@ _MOVES = frozenset(
 # Rows of several steps in which float16 is rounded at each, as in NumPy and in compiled code.
 _STEPWISE = frozenset({"round"})
 
+# NumPy's extremes of float16 return the first of two zeros, unlike those of float32.
+_FIRST_OF_EQUALS: dict[str, Callable[..., Any]] = {
+    "maximum": lambda x, y: np.where((x >= y) | (x != x), x, y)[()],
+    "minimum": lambda x, y: np.where((x <= y) | (x != x), x, y)[()],
+}
+
 # Rows whose rules are one operation, which rounds once as it is.
 _ONE_STEP_RULES = frozenset({"add", "subtract", "multiply", "negative"})
 
@@ -242,6 +248,7 @@ def half_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
     count = len(row.arrays)
     plan_of = plans_of(row)
 
+    first = _FIRST_OF_EQUALS.get(row.name)
     is_ufunc = isinstance(kernel, np.ufunc) or getattr(kernel, "__module__", "") == "_operator"
 
     def compute(values: tuple[Any, ...]) -> Any:
@@ -255,11 +262,12 @@ def half_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
         if wide is None:
             out = kernel(*values)
             return out if not dtypes else _as_dtypes(out, dtypes, False)
+        chosen = kernel if first is None or dtypes[0] != _FLOAT16 else first
         if plan.weak is not None:
             operands = tuple([_rounded_number(v, plan.weak) for v in operands])
         loops = any(getattr(v, "size", 1) >= LEAST_SIZE for v in operands) and _may_use_loops()
         if row.elementwise and loops:
-            blocks = _in_blocks(row, kernel, operands, options, dtypes[0])
+            blocks = _in_blocks(row, chosen, operands, options, dtypes[0])
             if blocks is not None:
                 return blocks
         widened = [
@@ -267,7 +275,7 @@ def half_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
         ]
         if options:
             options = tuple(map(_wide_option, options))
-        return _as_dtypes(kernel(*widened, *options), dtypes, loops)
+        return _as_dtypes(chosen(*widened, *options), dtypes, loops)
 
     def run(*values: Any) -> Any:
         for value in values[:count]:
