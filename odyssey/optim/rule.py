@@ -138,7 +138,7 @@ class Rule:
         >>> from odyssey.optim import sgd
         >>> rule, params = sgd(0.5), {"w": np.array([3.0])}
         >>> rule.update({"w": np.array([4.0])}, rule.init(params), params)
-        ({'w': array([1.])}, [{'steps': array(1)}])
+        ({'w': array([1.])}, [{'steps': np.int64(1)}])
         """
         every = leaves(params)
         fixed = fixed_leaves(params, every)

@@ -94,6 +94,10 @@ def transform_doors():
     vector = lambda rng: rng.normal(size=3)  # noqa: E731
     doors["jvp"] = simple(od.jvp, fn, vector, vector, extra=["has_aux"])
     doors["hvp"] = simple(od.hvp, fn, vector, vector)
+    doors["vmap"] = simple(
+        applied(od.vmap), fn, lambda rng: rng.normal(size=(4, 3)),
+        extra=["in_axes", "out_axes", "chunk"],
+    )  # fmt: skip
     doors["checkpoint"] = simple(
         lambda f, x: swept(od.checkpoint(f))(x), fn, lambda rng: either(rng), extra=[]
     )
@@ -132,9 +136,9 @@ def g_of(rng):
     return np.ones(2) if rng.random() < 0.3 else hostile(rng)
 
 
-DECLARED = ("vjp", "jvp", "elementwise", "keeps_dtype", "linear", "selects", "real", "ufunc",
-            "kernel", "forward", "infer", "prepare", "canonical", "scalar", "numpy", "aliases",
-            "kinks", "samples", "rejects")  # fmt: skip
+DECLARED = ("vjp", "jvp", "vmap", "elementwise", "keeps_dtype", "linear", "selects", "real",
+            "ufunc", "kernel", "forward", "infer", "prepare", "canonical", "scalar", "numpy",
+            "aliases", "kinks", "samples", "rejects")  # fmt: skip
 
 
 def declared(x, **named):
