@@ -344,7 +344,8 @@ def _check_declaration(reference: Any, given: Mapping[str, Any]) -> None:
             with_rules.append(name)
         else:
             check_flag(who, name, given[name])
-    if given["vmap"] is not None and given["vmap"] not in BATCH_RULES:
+    named = isinstance(given["vmap"], str) and given["vmap"] in BATCH_RULES
+    if given["vmap"] is not None and not named:
         check_callable(f"{who}: vmap", given["vmap"])
     if given["keeps_dtype"] is not None:
         check_flag(who, "keeps_dtype", given["keeps_dtype"])

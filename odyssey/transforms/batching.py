@@ -130,7 +130,7 @@ class _Arguments:
         sizes: dict[str, int] = {}
         for n, (arg, axes) in enumerate(zip(args, in_axes, strict=True)):
             who = f"argument {n}"
-            if axes is not None:
+            if axes is not None and any(issubclass(type(x), Generator) for x in leaves(arg)):
                 arg = replace_containers(arg, _generators_of_examples)
             flat, rebuild = like(arg)
             found = _axes_of_leaves("in_axes", axes, arg, who)
@@ -186,7 +186,9 @@ class _Generators:
     def check(self, path: str, axis: int) -> int:
         """Return the number of generators; raise for another axis, or one that comes twice."""
         if axis not in (0, -1):
-            raise ShapeError(f"vmap: {path} is a list of generators, which has no axis {axis}")
+            raise ShapeError(
+                f"vmap: {path} is a list of generators, which has no axis {format_value(axis)}"
+            )
         first = {id(generator): k for k, generator in reversed(list(enumerate(self.given)))}
         for k, generator in enumerate(self.given):
             if first[id(generator)] != k:
@@ -230,7 +232,7 @@ def _axes_of_leaves(what: str, axes: Axes, tree: Any, path: str) -> list[int | N
     """Return the axis of each leaf of a tree."""
     if axes is None:
         return [None] * len(leaves(tree))
-    if isinstance(axes, (int, np.integer)) and not isinstance(axes, (bool, np.bool_)):
+    if isinstance(axes, (int, np.integer)) and not isinstance(axes, (bool, np.timedelta64)):
         return [int(axes)] * len(leaves(tree))
     if isinstance(axes, (dict, list, tuple)):
         names, children = children_of(axes)
@@ -267,7 +269,8 @@ def _position(path: str, array: Any, axis: int) -> int:
     ndim = len(array.shape)
     if not -ndim <= axis < ndim:
         raise ShapeError(
-            f"vmap: {path} has shape {tuple(array.shape)}, which has no axis {axis} to map over"
+            f"vmap: {path} has shape {tuple(array.shape)}, which has no "
+            f"axis {format_value(axis)} to map over"
         )
     return axis % ndim
 
@@ -350,7 +353,9 @@ def _leave(trace: BatchTrace, path: str, leaf: Any, axis: int | None) -> Any:
         return payload
     ndim = len(payload.shape) + (not mapped)
     if not -ndim <= axis < ndim:
-        raise ShapeError(f"vmap: {path} of all examples has {ndim} axes, and out_axes says {axis}")
+        raise ShapeError(
+            f"vmap: {path} of all examples has {ndim} axes, and out_axes says {format_value(axis)}"
+        )
     if not mapped:
         payload = broadcast_to(payload, (trace.size, *payload.shape))
     return moveaxis(payload, 0, axis) if axis % ndim else payload
