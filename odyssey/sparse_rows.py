@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
+from odyssey.checks import STUMBLES, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.spec import Array, Shape, Spec
@@ -55,9 +56,16 @@ class SparseRows:
     __array_ufunc__ = None
 
     def __init__(self, indices: Any, values: Any, shape: Shape) -> None:
-        shape = tuple(map(int, shape))
+        try:
+            shape = tuple(map(int, shape))
+        except STUMBLES as error:
+            raise ShapeError(
+                f"SparseRows: shape={format_value(shape)}; pass the lengths of all axes"
+            ) from error
         if not isinstance(values, Symbol):
             values = as_array("SparseRows", "values", values)
+        if not isinstance(indices, Symbol):
+            indices = as_array("SparseRows", "indices", indices)
         if not shape or values.shape != (*np.shape(indices)[:1], *shape[1:]):
             raise ShapeError(
                 f"SparseRows: values of shape {values.shape} for {np.shape(indices)} indices of "

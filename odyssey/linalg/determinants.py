@@ -130,7 +130,7 @@ def _cofactor_slope(t: Any, a: Any) -> Any:
 
 def _batch_cofactor_slope(batch: Batch, t: Any, a: Any) -> Any:
     if batch.ndim(0, t) < 2 or batch.ndim(1, a) < 2:
-        raise ShapeError("cofactor_slope: an operand is no matrix; pass square matrices")
+        raise ShapeError("cofactor_slope: an operand is not a matrix; pass square matrices")
     return cofactor_slope(spread(batch, 0, t), spread(batch, 1, a))
 
 

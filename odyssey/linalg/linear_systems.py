@@ -120,7 +120,7 @@ def batch_system(solution: Callable[[Any, Any], Any], batch: Batch, a: Any, b: A
     """Batch rule of ``solution(a, b)``: one matrix for all examples is factored once."""
     left, right = batch.ndim(0, a), batch.ndim(1, b)
     if left < 2 or not right:
-        raise ShapeError("solve: a is no matrix, or b is a number; pass matrices and vectors")
+        raise ShapeError("solve: a is not a matrix, or b is a number; pass matrices and vectors")
     if right == 1 and not batch.mapped[1]:
         return solution(a, b)  # one vector for all matrices
     if left == 2 and right <= 2 and not batch.mapped[0]:

@@ -233,11 +233,13 @@ def plans_of(row: Any) -> Callable[[Sequence[Any], tuple[Any, ...]], _Plan]:
         try:
             plan = plans.get(key)
         except TypeError:  # an option that has no hash
-            return _make_plan(row, operands, options)
+            key = plan = None
         if plan is None:
-            if len(plans) >= _MAX_PLANS:
-                plans.clear()
-            plan = plans[key] = _make_plan(row, operands, options)
+            plan = _make_plan(row, operands, options)
+            if key is not None:
+                if len(plans) >= _MAX_PLANS:
+                    plans.clear()
+                plans[key] = plan
         return plan
 
     return plan_of
@@ -466,7 +468,4 @@ def _cast(value: Any, dtype: np.dtype[Any]) -> Any:
     """Cast an array, or a Variable or Symbol, recorded."""
     if isinstance(value, (np.ndarray, np.generic)):
         return cast(value, dtype)
-    from odyssey.table.registry import row_of
-
-    astype: Any = row_of("astype")
-    return astype.call(value, dtype)
+    return value.astype(dtype)

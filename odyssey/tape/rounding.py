@@ -31,7 +31,9 @@ from odyssey.table.kernel_selection import is_numba_avoided
 
 if TYPE_CHECKING:
     from odyssey.table.row import Row
-    from odyssey.tape.recording import RawNode, Recording
+
+Node = tuple[Any, ...]
+"""A node of a recording; see ``RawNode``, which is defined above this module."""
 
 __all__ = ["RoundedArray", "Rounding", "check_storage_dtype", "unrounded_saving"]
 
@@ -191,7 +193,7 @@ class Rounding:
 
     __slots__ = ("_known", "_leaf_owners", "_limit", "_recording_ref", "active", "name", "pauses")
 
-    def __init__(self, recording: Recording, name: str) -> None:
+    def __init__(self, recording: Any, name: str) -> None:
         self.name = name
         self.active = False
         self.pauses = 0
@@ -209,13 +211,13 @@ class Rounding:
 
     # -------------------------------------------------------------- appending
 
-    def append(self, node: RawNode) -> None:
+    def append(self, node: Node) -> None:
         """Append a node to the recording, rounded."""
         recording = self._recording_ref()
         assert recording is not None  # it calls this
         recording.nodes.append(self.rounded(node))
 
-    def rounded(self, node: RawNode) -> RawNode:
+    def rounded(self, node: Node) -> Node:
         """Return a node with its saved arrays rounded."""
         row, id, inputs, kept, specs = node
         recording = self._recording_ref()
@@ -240,7 +242,7 @@ class Rounding:
                 saved.append(self._rounded_array(value, exact))
         return row, id, inputs, tuple(saved), specs
 
-    def _note_leaf(self, recording: Recording, id: int) -> bool:
+    def _note_leaf(self, recording: Any, id: int) -> bool:
         """Return whether an operand is a leaf or watched, and note who owns its memory."""
         value = recording.leaves.get(id)
         if value is None and (ref := recording.watched.get(id)) is not None:
@@ -284,7 +286,7 @@ class Rounding:
 
     # -------------------------------------------------------------- reading
 
-    def widened(self, node: RawNode, share: bool = False) -> RawNode:
+    def widened(self, node: Node, share: bool = False) -> Node:
         """Return a node with its saved arrays in float32.
 
         Args:
@@ -315,11 +317,11 @@ class Rounding:
             values[k] = tuple(map(widen, value)) if type(value) is tuple else widen(value)
         return *node[:3], tuple(values), node[4]
 
-    def widened_if_reached(self, cotangents: dict[int, Any], node: RawNode) -> RawNode:
+    def widened_if_reached(self, cotangents: dict[int, Any], node: Node) -> Node:
         """Return a node widened, if a backward sweep reaches it."""
         return self.widened(node) if node[1] in cotangents else node
 
-    def widened_if_moved(self, tangents: dict[int, Any], node: RawNode) -> RawNode:
+    def widened_if_moved(self, tangents: dict[int, Any], node: Node) -> Node:
         """Return a node widened, if a forward sweep reaches it."""
         return self.widened(node) if any(i in tangents for i in node[2]) else node
 

@@ -222,10 +222,11 @@ class custom_vjp(metaclass=_Decorator):
     @contextmanager
     def _names_vmap(self) -> Iterator[None]:
         """Say what to do where the function reads values that each example has its own of."""
+        here = store()
         try:
             yield
         except TapeError as error:
-            if type(store()) is BatchTrace and self._vmap is None and str(error).startswith("vmap"):
+            if type(here) is BatchTrace and self._vmap is None and str(error).startswith("vmap"):
                 raise TapeError(
                     f"{self!r} runs once in vmap, on all examples, and asks for the value of one "
                     f"({user_line()}); write it with ops, or declare it by "

@@ -41,6 +41,7 @@ KERNELS = (
     "compiler",
     "kernels",
     "table/kernel_overrides.py",
+    "table/half_kernels.py",
     "ops",
     "fft",
     "linalg",
@@ -53,6 +54,7 @@ KERNELS = (
 ELSEWHERE = {
     "checks.py": 1,  # below devices; for messages
     "tree_objects.py": 3,  # below devices; the commonest leaves, and what makes an object a tree
+    "graph/batch_trace.py": 1,  # the class of an example, for who asks
     "graph/trace.py": 1,  # what an array of a run would be, for who asks
     "optim/fused_step.py": 2,  # a gradient that a loop reads
     "optim/flat_parameters.py": 2,  # how a gradient came, and what memory is packed
@@ -64,6 +66,7 @@ ELSEWHERE = {
     "table/value.py": 1,  # the base of packed parameters, asked for every snapshot
     "tape/queries.py": 17,  # shortcuts, for every leaf of a sweep; whose the memory of a view is
     "tape/gradient_tape.py": 1,  # shortcuts, for every leaf that a transform watches
+    "tape/rounding.py": 3,  # shortcuts, for every array that a node keeps
     "tape/recording.py": 4,  # shortcuts, for every array that a node keeps
     "transforms/arguments.py": 3,  # shortcuts, for every argument of a call
 }

@@ -136,20 +136,24 @@ def test_values_and_dtypes_are_numpys_on_arrays_and_variables(function, sample, 
             return
         if EARLY and function.__name__ == "cond":  # which they leave complex
             wanted = np.real(wanted)
-        assert_results(call(*call.arrays), wanted, dtype)
+        # NumPy's transforms of float16 are those of float32, but for a factor 1 / n in float16.
+        is_transform = function.__module__.startswith("odyssey.fft")
+        coarse = dtype if dtype == "float16" and is_transform else None
+        assert_results(call(*call.arrays), wanted, dtype, coarse)
         values = [Variable(x, requires_grad=x.dtype.kind in "fc") for x in call.arrays]
         with GradientTape():
-            assert_results(call(*values), wanted, dtype)
+            assert_results(call(*values), wanted, dtype, coarse)
             for theirs in function.numpy if values else ():
-                assert_results(call.by(theirs, *values), wanted, dtype)
+                assert_results(call.by(theirs, *values), wanted, dtype, coarse)
 
 
-def assert_results(got, wanted, dtype):
+def assert_results(got, wanted, dtype, coarse=None):
     assert isinstance(got, tuple) == isinstance(wanted, tuple)
     for out, value in zip(results(got), results(wanted), strict=True):
         out = out.numpy() if isinstance(out, Variable) else out
         assert (np.shape(out), np.asarray(out).dtype) == (np.shape(value), np.asarray(value).dtype)
-        bound = 4 * np.finfo(value.dtype).eps if np.asarray(value).dtype.kind in "fc" else 0
+        known = coarse or value.dtype
+        bound = 4 * np.finfo(known).eps if np.asarray(value).dtype.kind in "fc" else 0
         size = np.abs(value).max(initial=1.0)
         np.testing.assert_allclose(out, value, rtol=0, atol=bound * size)
 

@@ -56,7 +56,8 @@ def test_low_precision_stays_in_value_gradient_and_tangent(row, sample, dtype):
         with pytest.raises(DTypeError, match="wanted are single or double precision"):
             derive_sample(row, sample, dtype)
         return
-    d = derive_sample(row, sample, dtype)
+    with np.errstate(over="ignore"):  # poles of polygamma are beyond float16
+        d = derive_sample(row, sample, dtype)
     asked = np.dtype(sample.options.get("dtype", dtype))
     if row.name in TO_COMPLEX:
         asked = np.result_type(asked, np.complex64)

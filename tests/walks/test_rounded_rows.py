@@ -25,7 +25,11 @@ def _gradients(row, sample, tape):
                 array = leaves[-1] + np.float32(0.0)
             values.append(array)
         out = row.call(*values, **sample.options)
-        out = [v for v in (out if isinstance(out, tuple) else [out]) if v.tape is not None]
+        out = [
+            v
+            for v in (out if isinstance(out, tuple) else [out])
+            if isinstance(v, Variable) and v.tape is not None
+        ]
     weights = [rng.uniform(0.5, 1.5, v.shape).astype(v.dtype) for v in out]
     try:
         found = tape.gradient(out, leaves, weights, unused="zero") if out else []
@@ -44,8 +48,10 @@ def test_results_are_equal_and_gradients_within_the_rounding(name, monkeypatch):
             rounded_values, found = _gradients(row, sample, GradientTape(saved="bfloat16"))
         for a, b in zip(values, rounded_values, strict=True):
             np.testing.assert_array_equal(a, b)
-        # Numbers of a rule cancel: a softmax's gradient is a difference of its numbers.
+        # Numbers of a rule cancel: the gradient of softmax is a difference of products of its
+        # values, up to 1, with cotangents, up to 1.5, each within 2**-8 of what it was.
         scale = max((np.abs(g[np.isfinite(g)]).max(initial=0) for g in expected), default=0)
+        scale = max(scale, 2.0**-4 * 1.5)
         for g, r in zip(expected, found, strict=True):
             assert (g.dtype, g.shape) == (r.dtype, r.shape)
             np.testing.assert_allclose(r, g, rtol=0, atol=2.0**-4 * scale)

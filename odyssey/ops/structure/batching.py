@@ -16,6 +16,7 @@ from odyssey.ops.structure.shape import broadcast_to, moveaxis, reshape
 from odyssey.spec import intern
 from odyssey.table.batch import Batch, shift_axes
 from odyssey.table.call import general
+from odyssey.table.registry import function_of
 from odyssey.table.value import NUMBERS
 
 __all__ = [
@@ -153,8 +154,7 @@ def _along(row: Any, batch: Batch, *values: Any) -> Any:
 
 def loop_over_examples(row: Any, batch: Batch, *values: Any) -> Any:
     """Run a row by one call for each example, and stack the results."""
-    from odyssey.ops.structure.joining import stack  # whose batch rules need this file
-
+    stack: Any = function_of("stack")  # whose module imports this one
     operands, options = _operands_and_options(row, values)
 
     def call(k: int) -> Any:
