@@ -504,6 +504,11 @@ REFUSED = {
         DTypeError,
         "vmap: result 1 of the function is a str",
     ),
+    "a function of NumPy that is not an op": (
+        lambda: od.vmap(lambda x: np.spacing(x))(X),
+        DTypeError,
+        "np.spacing is not in odyssey's table",
+    ),
     "no examples at a time": (
         lambda: od.vmap(lambda x: x, chunk=0),
         SettingError,
