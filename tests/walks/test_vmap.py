@@ -233,7 +233,7 @@ every_sample = every(["row", "sample"], EVERY)
 every_differentiable_sample = every(["row", "sample", "chosen"], DIFFERENTIABLE)
 
 
-@pytest.mark.share(6, rest="slow")
+@pytest.mark.share(6)
 @every_sample
 def test_values_of_batches_of_three_one_and_none_are_those_of_a_loop(row, sample):
     check_values(row, sample)
