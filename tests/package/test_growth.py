@@ -158,7 +158,10 @@ STEPS = {
 
 
 @pytest.mark.share(1)
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if "failures" in name else []) for name in STEPS],
+)
 def test_after_some_hundred_steps_of_training_objects_and_memory_are_as_many_as_before(name):
     make, count, left = STEPS[name]
     run = make()
