@@ -12,6 +12,7 @@ from odyssey.errors import CompileWarning, DTypeError
 from support.cases import EVERY, every_row, random_like, tracked
 from support.chosen import BY_ROW, ONE, ONE_DERIVED, some_rows
 from support.compiled_rows import forward, outcome
+from support.half_programs import MANY_STEPS, is_native
 
 pytest.importorskip("llvmlite", reason="llvmlite, which compiles, is missing")
 
@@ -27,11 +28,6 @@ def normal(*shape, seed=0):
 
 def bits(array):
     return np.asarray(array).view(np.uint16)
-
-
-def is_native(compiled, *args):
-    text = compiled.explain(*args)
-    return "called" not in text and "calls" not in text and "as it was written" not in text
 
 
 def assert_equal_bits(got, wanted):
@@ -85,24 +81,9 @@ def test_arithmetic_is_that_of_float32_rounded_once(name):
     np.testing.assert_array_equal(bits(got), bits(ARITHMETIC[name](*singles).astype(BFLOAT16)))
 
 
-COMPOSED = {
-    "softmax": lambda x, w: ops.softmax(x, axis=-1),
-    "gelu": lambda x, w: ops.gelu(x),
-    "norm": lambda x, w: od.nn.layer_norm(x),
-    "product": lambda x, w: ops.matmul(x, w),
-    "largest of rows": lambda x, w: ops.max(x, axis=1),
-    "sum of columns": lambda x, w: ops.sum(x, axis=0),
-    "sum": lambda x, w: ops.sum(x),
-    "mean": lambda x, w: ops.mean(x, axis=0),
-    "variance": lambda x, w: ops.var(x, axis=1),
-    "running sums": lambda x, w: ops.cumsum(x, axis=0),
-    "exponential": lambda x, w: ops.exp(x),
-}
-
-
-@pytest.mark.parametrize("name", COMPOSED)
+@pytest.mark.parametrize("name", MANY_STEPS)
 def test_an_op_of_many_steps_is_right_to_one_rounding(name):
-    fn = COMPOSED[name]
+    fn = MANY_STEPS[name]
     compiled = od.compile(fn)
     for seed in range(3):
         x, w = normal(33, 40, seed=seed), normal(40, 7, seed=9)

@@ -6,6 +6,7 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from support.compiled_rows import check
+from support.half_programs import MANY_STEPS, is_native
 
 HALF = np.float16
 # Around where numbers end, lose digits, and are none.
@@ -15,11 +16,6 @@ NUMBERS = np.array([*NUMBERS, np.nan, 2048.0, 2049.0, 0.33325], HALF)
 
 def normal(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(HALF)
-
-
-def is_native(compiled, *args):
-    text = compiled.explain(*args)
-    return "called" not in text and "calls" not in text and "as it was written" not in text
 
 
 ARITHMETIC = {
@@ -49,20 +45,9 @@ def test_each_step_of_arithmetic_is_rounded_as_numpy_rounds_it(name):
     assert is_native(compiled, x, y)
 
 
-COMPOSED = {
-    "softmax": lambda x, w: ops.softmax(x, axis=-1),
-    "gelu": lambda x, w: ops.gelu(x),
-    "norm": lambda x, w: od.nn.layer_norm(x),
-    "product": lambda x, w: x @ w,
-    "largest of rows": lambda x, w: ops.max(x, axis=1),
-    "mean": lambda x, w: ops.mean(x, axis=0),
-    "exponential": lambda x, w: ops.exp(x),
-}
-
-
-@pytest.mark.parametrize("name", COMPOSED)
+@pytest.mark.parametrize("name", MANY_STEPS)
 def test_what_is_made_of_many_steps_is_right_to_the_digits_that_there_are(name):
-    fn = COMPOSED[name]
+    fn = MANY_STEPS[name]
     compiled = od.compile(fn)
     for seed in range(3):
         x, w = normal(33, 40, seed=seed), normal(40, 7, seed=9)
