@@ -23,7 +23,7 @@ from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.devices.half_dtypes import is_inexact
 from odyssey.errors import OdysseyError, TapeError
 from odyssey.graph.trace import nest_operand, refuse_write_in_subgraph
-from odyssey.graph.traced_array import TracedArray
+from odyssey.graph.traced_array import IN_PLACE_OPERATORS, TracedArray
 from odyssey.graph.weak_types import shape_rule_argument
 from odyssey.ops.elementwise.choice import where
 from odyssey.ops.structure.batching import batch_rule, loop_over_examples
@@ -143,20 +143,8 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
 }
 for _name, _convert in _CONVERSIONS.items():
     setattr(BatchedArray, _name, _shared_number(_convert))
-for _name in (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "and",
-    "or",
-    "xor",
-):
-    setattr(BatchedArray, f"__i{_name}__", _compute_anew)
+for _name in IN_PLACE_OPERATORS:
+    setattr(BatchedArray, _name, _compute_anew)
 
 
 class BatchTrace:

@@ -14,7 +14,7 @@ from odyssey.spec import is_bfloat16
 from odyssey.table.value import Symbol
 from odyssey.variable.operators import Operators
 
-__all__ = ["TracedArray"]
+__all__ = ["IN_PLACE_OPERATORS", "TracedArray"]
 
 
 # Methods of arrays that may return views, or arrays without axes.
@@ -111,20 +111,12 @@ class TracedArray(Symbol, Operators):
         return (self[i] for i in range(len(self)))
 
 
-for _name in (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "and",
-    "or",
-    "xor",
-):
-    setattr(TracedArray, f"__i{_name}__", partialmethod(TracedArray._in_place, f"__i{_name}__"))
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
+IN_PLACE_OPERATORS = tuple([f"__i{name}__" for name in _BINARY])
+"""Names of the methods of operators such as ``+=``."""
+
+for _name in IN_PLACE_OPERATORS:
+    setattr(TracedArray, _name, partialmethod(TracedArray._in_place, _name))
 
 
 def _noted_method(name: str) -> Any:

@@ -261,8 +261,9 @@ class KernelFunction:
         below = code.op("b1", f"icmp slt i64 {i.text}, {end}")
         code.line(f"br i1 {below.text}, label %body{k}, label %exit{k}")
         code.label(f"body{k}")
-        first = len(code.lines)
+        first, known = len(code.lines), dict(self._scalars)
         body(i)
+        self._scalars = known  # what was first loaded in the loop is not there behind it
         after = code.op("i8", f"add nuw nsw i64 {i.text}, 1")
         code.line(f"store i64 {after.text}, ptr {counter}")
         innermost = self._labels == k + 1
