@@ -214,9 +214,12 @@ def _folder_entries(folder: str, text: str, files: Mapping[str, str | bytes]) ->
 
 
 def _examples(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the examples, with a heading as sphinx-gallery wants it, and the gallery's head."""
+    """Yield the examples, with a heading as sphinx-gallery wants it, and the gallery's head.
+
+    Files without a number are modules that examples import: they are shown, but not run.
+    """
     heads = [path for path in sorted(folder.glob("*.rst")) if path.stem.isupper()]
-    for path in [*sorted(folder.glob("[0-9]*.py")), *heads]:
+    for path in [*sorted(folder.glob("*.py")), *heads]:
         text = path.read_text(encoding="utf-8")
         yield path.name, _with_heading(text) if path.suffix == ".py" else text
     if not heads:
