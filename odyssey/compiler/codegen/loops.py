@@ -261,7 +261,7 @@ class LoopNest(KernelFunction):
 
     def _copy_scatter_base(self, n: Node, base: Node) -> None:
         """Copy the array that a scatter updates into its output, unless it is written in place."""
-        if n.id in self.plan.fused.in_place and self.plan.fused.in_place[n.id] is base:
+        if self.plan.is_over_base(n):
             return
         pointer, view = self._arrays[n.id]
         scalar = self.scalar_value(base) if base.size == 1 else None

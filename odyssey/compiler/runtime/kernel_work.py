@@ -76,7 +76,7 @@ def _bytes_read(plan: Plan, kernel: Kernel) -> int:
             first = n.inputs[0].owner
             shown[first.id] = shown.get(first.id, 0) + min(n.size, n.inputs[0].size)
         else:
-            given = n.inputs[_is_in_place_scatter(plan, n) :]
+            given = n.inputs[plan.is_over_base(n) :]
         for i in given:
             if i.owner.id not in own:
                 shown[i.owner.id] = shown.get(i.owner.id, 0) + _distinct_elements(plan, i)
@@ -102,12 +102,7 @@ def _bytes_written(plan: Plan, kernel: Kernel) -> int:
         return sum(s.size * s.dtype.itemsize for s in kernel.nodes[0].payload.specs)
     homes = plan.allocations
     return sum(
-        (n.inputs[1] if _is_in_place_scatter(plan, n) else n).size * ITEM_SIZES.get(n.type, 0)
+        (n.inputs[1] if plan.is_over_base(n) else n).size * ITEM_SIZES.get(n.type, 0)
         for n in kernel.nodes
         if n.id in homes
     )
-
-
-def _is_in_place_scatter(plan: Plan, n: Node) -> bool:
-    """Return whether a node writes some elements of a state, and leaves the others."""
-    return n.kind == "scatter" and n.id in plan.fused.in_place

@@ -150,6 +150,14 @@ class Plan:
         base = self.allocation(node.inputs[0])
         return Allocation(base.buffer, apply_view(node, base.view))
 
+    def is_over_base(self, n: Node) -> bool:
+        """Return whether a node is a scatter that is written over the value that it updates."""
+        if n.kind != "scatter" or n.id not in self.fused.in_place:
+            return False
+        base = n.inputs[0].owner
+        held = self.allocations.get(base.id)
+        return held is not None and held.buffer is self.allocations[n.id].buffer
+
     def arrays_read(self, kernel: Kernel) -> list[Node]:
         """Return the nodes in memory that a kernel reads, also for scalars that it computes."""
         own = {n.id for n in kernel.nodes}
@@ -221,7 +229,8 @@ def _schedule(low: Lowered, roots: Roots) -> Plan:
     leaves = {**roots.leaves, **strided_leaves(states.values(), roots.strides)}
     order = topological_order(roots.nodes)
     writes = {u.id: states[k] for k, u in updates.items()}
-    fused = fuse(order, [*outputs, *checks], writes, checks)
+    strided = {states[k].id for k in roots.strides if k in states}
+    fused = fuse(order, [*outputs, *checks], writes, checks, strided)
     all_outputs: list[Node | None] = [None] * roots.output_count
     for k, node in zip(roots.outputs, outputs, strict=True):
         all_outputs[k] = node
@@ -291,14 +300,15 @@ class _BufferAssigner:
                 self._allocate(n, n.detail[0], n.detail[1])
             elif n.kind == "result":
                 self._allocate(n, "call", n.id)
-        for k, u in plan.updates.items():
-            if u.id in plan.fused.in_place:
-                state = plan.allocations[self.states[k].id]
-                same = u.shape == state.view.shape
-                plan.allocations[u.id] = (
-                    state if same else Allocation(state.buffer, View.dense(u.shape))
+        for n in plan.fused.order:
+            if n.id in plan.fused.in_place:
+                state = plan.allocations[plan.fused.in_place[n.id].id]
+                same = n.shape == state.view.shape
+                plan.allocations[n.id] = (
+                    state if same else Allocation(state.buffer, View.dense(n.shape))
                 )
-            else:
+        for k, u in plan.updates.items():
+            if u.id not in plan.fused.in_place:
                 plan.state_copies.append((k, u))
         for position, node in enumerate(plan.outputs):
             if node is not None and node.owner.id not in plan.allocations:

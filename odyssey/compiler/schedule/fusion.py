@@ -9,14 +9,24 @@ fusion takes linear time in the size of the graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from odyssey.compiler.ir.nodes import ITEM_SIZES, Node, random_access_inputs, topological_order
 from odyssey.compiler.llvm.types import HALVES
 from odyssey.spec import Shape
 
-__all__ = ["FusedGraph", "Kernel", "fuse", "is_expensive", "loop_levels", "loop_role"]
+__all__ = [
+    "FusedGraph",
+    "Kernel",
+    "ScatterChain",
+    "fuse",
+    "is_expensive",
+    "loop_levels",
+    "loop_role",
+    "scatter_chain",
+]
 
 # LLVM's time grows faster than a function, so a kernel has at most this many nodes.
 _MAX_KERNEL_NODES = 200
@@ -67,7 +77,8 @@ class FusedGraph:
         kernel_of: By number of a node, the kernel that computes it.
         stored: Numbers of the nodes that are written to memory.
         numbers: Numbers of the scalar nodes that are computed wherever they are needed.
-        in_place: By number of the node of an update, the state's leaf that it is written over.
+        in_place: By number of the node of an update, the state's leaf that it is written over;
+            also of the scatters that an update begins with.
     """
 
     order: list[Node]
@@ -131,9 +142,46 @@ def loop_levels(nodes: Sequence[Node], space: Shape) -> dict[int, int]:
     return levels
 
 
-def _scatters_onto(n: Node, state: Node) -> bool:
-    """Return whether a node is a scatter into a state, which leaves most of it as it is."""
-    return n.kind == "scatter" and n.inputs[0] is state
+class ScatterChain(NamedTuple):
+    """Scatters into a state, one after another, of which the last is its update.
+
+    Attributes:
+        state: The state's leaf.
+        scatters: The scatters; the base of each is the one before it, of the first the state.
+    """
+
+    state: Node
+    scatters: tuple[Node, ...]
+
+
+def scatter_chain(
+    update: Node, state: Node, outputs: Container[int] = (), strided: bool = False
+) -> ScatterChain | None:
+    """Return the scatters that lead from a state to its update; None if it is another update.
+
+    Args:
+        update: The new value of the state.
+        state: The state's leaf.
+        outputs: Numbers of nodes that need memory of their own.
+        strided: Whether the state is not contiguous, so that no reshape shows its memory.
+    """
+    scatters: list[Node] = []
+    node = update
+    while node.kind == "scatter" and not (scatters and node.id in outputs):
+        scatters.append(node)
+        base = _skip_reshapes(node.inputs[0])
+        if strided and (base is not node.inputs[0] or node.shape != state.shape):
+            return None
+        if base is state:
+            return ScatterChain(state, tuple(reversed(scatters)))
+        node = base
+    return None
+
+
+def _skip_reshapes(node: Node) -> Node:
+    while node.kind == "view" and node.detail[0] == "reshape":
+        node = node.inputs[0]
+    return node
 
 
 class _Fuser:
@@ -144,6 +192,7 @@ class _Fuser:
         stored: Nodes that must be stored: results.
         updates: By number of a node, the leaf of the state that it updates.
         checks: Numbers of truth values that must hold.
+        chains: By number of a node, the scatters that may be written over the state.
     """
 
     def __init__(
@@ -152,6 +201,7 @@ class _Fuser:
         stored: Sequence[Node],
         updates: Mapping[int, Node],
         checks: set[int],
+        chains: Mapping[int, ScatterChain],
     ) -> None:
         users: dict[int, list[Node]] = {n.id: [] for n in order}
         for n in order:
@@ -163,10 +213,18 @@ class _Fuser:
         self._memory_operands = {
             i.owner.id for n in order if n.kind in _MEMORY_READERS for i in n.inputs
         }
-        self._updates, self._checks = updates, checks
+        self._updates, self._checks, self._chains = updates, checks, chains
+        # By number of a scatter in a chain, the value that it would be written over.
+        self._bases: dict[int, Node] = {}
+        for chain in chains.values():
+            before = (chain.state, *chain.scatters)
+            self._bases |= {n.id: base for n, base in zip(chain.scatters, before, strict=False)}
+        # Values in the memory of a state: leaves, and the scatters of chains.
+        self._in_state = {base.id for base in self._bases.values()}
         # By number of a node, the position of the kernel after which its value is available.
         self._available: dict[int, int] = {}
-        # By number of a leaf, the position of the last kernel that reads it.
+        # By number of a leaf, the position of the last kernel that reads it. Scatters that others
+        # are written over count as leaves here and in ``_leaves``.
         self._last_read: dict[int, int] = {}
         # By number of a node, the leaves that a use of it reads.
         self._leaves: dict[int, frozenset[int]] = {}
@@ -250,7 +308,7 @@ class _Fuser:
 
     def _record_leaves(self, n: Node) -> None:
         """Record which leaves a use of ``n`` reads, if it is not stored."""
-        if n.kind == "leaf":
+        if n.kind == "leaf" or n.id in self._in_state:
             self._leaves[n.id] = frozenset((n.id,))
         elif n.kind in ("view", "join") or n.id in self.fused.numbers or n.id in self._delayed:
             self._leaves[n.id] = frozenset().union(*[self._leaves[i.id] for i in n.inputs])
@@ -284,18 +342,18 @@ class _Fuser:
         space = _loop_space(n)
         self._place_delayed([i for i in needed if loop_role(i, space) is None])
         needed = [i for i in needed if i.id in self._delayed]
-        if n.id in self._updates:
+        before = self._bases.get(n.id, self._updates.get(n.id))  # may be overwritten by n
+        if before is not None:
             own = {i.id for i in needed}
-            state = self._updates[n.id].id
             others = [i for i in self._delayed.values() if i.id not in own]
-            self._place_delayed([i for i in others if state in self._leaves[i.id]])
+            self._place_delayed([i for i in others if before.id in self._leaves[i.id]])
         inputs = [i for m in (n, *needed) for i in m.inputs if i.id not in self._delayed]
         latest = max((self._available[i.id] for i in inputs), default=-1)
-        if n.id in self._updates:
-            state_read = self._last_read.get(self._updates[n.id].id, -1)
-            if _scatters_onto(n, self._updates[n.id]):
-                state_read += 1  # it writes elements that another iteration would still read
-            latest = max(latest, state_read, self._last_fallible + 1)
+        if before is not None:
+            last_read = self._last_read.get(before.id, -1)
+            if n.id in self._bases:
+                last_read += 1  # it writes elements that another iteration would still read
+            latest = max(latest, last_read, self._last_fallible + 1)
         # Casts of half precision that are computed again, see ``passes.half_operands``.
         late = n.is_rematerialized and any(i.type in HALVES for i in inputs)
         kernel = None if late else self._fusable_kernel(n, latest, inputs)
@@ -391,6 +449,11 @@ class _Fuser:
 
     def _update_in_place(self, n: Node, state: Node) -> None:
         """Write an update over its state if nothing reads that later, or at another index."""
+        chain = self._chains.get(n.id)
+        if chain is not None:
+            if all(map(self._may_overwrite_base, chain.scatters)):
+                self.fused.in_place |= dict.fromkeys([m.id for m in chain.scatters], state)
+            return
         kernel = self.fused.kernel_of.get(n.id)
         if kernel is None or kernel.position <= self._last_fallible:
             return
@@ -398,19 +461,16 @@ class _Fuser:
         if last > kernel.position:
             return
         accumulates = kernel.kind == "product" and n.inputs[2:] == (state,)
-        if _scatters_onto(n, state):
-            is_safe = self._is_read_as_base_only(kernel, n, state)
-        else:
-            is_safe = last < kernel.position or accumulates
-            is_safe = is_safe or self._reads_state_elementwise(kernel, n, state)
-        if not is_safe:
-            return
-        self.fused.in_place[n.id] = state
+        if last < kernel.position or accumulates or self._reads_state_elementwise(kernel, n, state):
+            self.fused.in_place[n.id] = state
 
-    def _is_read_as_base_only(self, kernel: Kernel, n: Node, state: Node) -> bool:
-        """Return whether a kernel reads a state only as the array that a scatter updates."""
+    def _may_overwrite_base(self, n: Node) -> bool:
+        """Return whether a scatter of a chain may be written over the value that it updates."""
+        kernel, base = self.fused.kernel_of[n.id], self._bases[n.id]
+        if kernel.position <= self._last_fallible or self._last_read[base.id] > kernel.position:
+            return False
         rest = [*n.inputs[1:], *[i for m in kernel.nodes if m is not n for i in m.inputs]]
-        return all(state.id not in self._leaves[i.id] for i in rest)
+        return all(base.id not in self._leaves[i.id] for i in rest)
 
     def _reads_state_elementwise(self, kernel: Kernel, n: Node, state: Node) -> bool:
         """Return whether a kernel reads a state only where it writes it, and not afterwards."""
@@ -440,7 +500,11 @@ class _Fuser:
 
 
 def fuse(
-    order: list[Node], stored: Sequence[Node], updates: Mapping[int, Node], checks: Sequence[Node]
+    order: list[Node],
+    stored: Sequence[Node],
+    updates: Mapping[int, Node],
+    checks: Sequence[Node],
+    strided: Container[int] = (),
 ) -> FusedGraph:
     """Fuse nodes into kernels.
 
@@ -450,18 +514,42 @@ def fuse(
         updates: By number of a node, the leaf of the state that it updates; the node is a map, a
             reduction or a product of which nothing else is the owner.
         checks: Truth values, one element each, that must hold; they are listed in their kernels.
+        strided: Numbers of the leaves of states that are not contiguous.
     """
-    if any(_scatters_onto(n, updates[n.id]) for n in order if n.id in updates):
-        order = _with_checks_first(order, checks)
-    return _Fuser(order, stored, updates, {n.id for n in checks}).run()
+    outputs = {n.owner.id for n in stored} | set(updates)
+    chains: dict[int, ScatterChain] = {}
+    for n in order:
+        if n.id in updates and n.kind == "scatter":
+            state = updates[n.id]
+            chain = scatter_chain(n, state, outputs, state.id in strided)
+            if chain is not None:
+                chains[n.id] = chain
+    if chains:
+        order, chains = _with_scatters_last(order, checks, chains)
+    return _Fuser(order, stored, updates, {n.id for n in checks}, chains).run()
 
 
-def _with_checks_first(order: list[Node], checks: Sequence[Node]) -> list[Node]:
-    """Return nodes in an order in which checks, and what they read, come first.
+def _with_scatters_last(
+    order: list[Node], checks: Sequence[Node], chains: Mapping[int, ScatterChain]
+) -> tuple[list[Node], dict[int, ScatterChain]]:
+    """Return nodes in an order in which scatters into states come last, and these scatters.
 
-    A state may be written in place only after everything that can fail. An update of few rows of a
-    large table is worth it: otherwise the program would copy the table.
+    A state may be written in place only after everything that can fail, and after everything that
+    reads its old value. An update of few rows of a large table is worth it: otherwise the program
+    would copy the table. A state whose new value is needed by a check or a host call is copied.
     """
-    first = topological_order(checks)
-    needed = {n.id for n in first}
-    return [*first, *[n for n in order if n.id not in needed]]
+    fallible = topological_order([*checks, *[n for n in order if n.kind == "call"]])
+    first = {n.id for n in fallible}
+    late = {k: c for k, c in chains.items() if not any(n.id in first for n in c.scatters)}
+    dependent = {chain.scatters[0].id for chain in late.values()}
+    before: list[Node] = []
+    after: list[Node] = []
+    for n in order:
+        if n.id in first:
+            continue
+        if n.id in dependent or any(i.id in dependent for i in n.inputs):
+            dependent.add(n.id)
+            after.append(n)
+        else:
+            before.append(n)
+    return [*fallible, *before, *after], late

@@ -55,11 +55,16 @@ def verify(plan: Plan) -> None:
     for number, state in plan.fused.in_place.items():
         kernel = plan.fused.kernel_of[number]
         assert kernel.position > last_fallible, f"{state} is written before all that can fail"
-        if any(n.id == number and n.kind == "scatter" for n in kernel.nodes):
-            rest = [i for n in kernel.nodes for i in n.inputs[n.id == number :]]
-            assert all(i.owner is not state for i in rest), f"{state} is read while it is written"
+        (node,) = [n for n in kernel.nodes if n.id == number]
+        overwritten = [state]
+        if node.kind == "scatter":
+            over = plan.is_over_base(node)
+            overwritten += [node.inputs[0].owner] * over
+            rest = [i.owner for n in kernel.nodes for i in n.inputs[over and n is node :]]
+            assert not any(i in overwritten for i in rest), f"{state} is read while it is written"
         for later in kernels[kernel.position + 1 :]:
-            assert all(n is not state for n in plan.arrays_read(later)), f"{state} is read too late"
+            late = any(n in overwritten for n in plan.arrays_read(later))
+            assert not late, f"{state} is read too late"
 
 
 def _verify_operands(plan: Plan, product: Node) -> None:
