@@ -20,12 +20,12 @@ from functools import partial
 import numpy as np
 
 from odyssey.compiler.codegen.kernel_function import KernelFunction
-from odyssey.compiler.ir.nodes import ITEM_SIZES, Node, random_access_inputs
+from odyssey.compiler.ir.nodes import ITEM_SIZES, Node, is_expensive, random_access_inputs
 from odyssey.compiler.ir.views import View
 from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
 from odyssey.compiler.llvm.types import FLOATING, HALVES, LLVM, SUFFIXES
 from odyssey.compiler.schedule.buffer_assignment import Plan
-from odyssey.compiler.schedule.fusion import Kernel, is_expensive, loop_levels, loop_role
+from odyssey.compiler.schedule.fusion import Kernel, loop_levels, loop_role
 from odyssey.compiler.schedule.work_partition import (
     Tiling,
     estimated_seconds,

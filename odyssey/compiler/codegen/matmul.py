@@ -280,7 +280,7 @@ class Matmul(KernelFunction):
         largest = max(map(int, (m, n, k, *(step for pair in strides for step in pair))))
         if small or k <= 1 or not self._blas or largest > max_blas_size():
             self._emit_product_loops([start(0), start(1), start(2)], (m, n, k), strides)
-        elif self._type in PARTS and min(m, n) == 1:
+        elif min(m, n) == 1:
             self._emit_gemv(start, (m, n, k), strides)
         else:
             self._emit_gemm(start, (m, n, k), strides)
@@ -340,7 +340,7 @@ class Matmul(KernelFunction):
         sizes: tuple[int, int, int],
         strides: list[tuple[int, ...]],
     ) -> None:
-        """Generate a complex product with a vector; OpenBLAS detects real ones by itself."""
+        """Generate a product with a vector; OpenBLAS packs the matrix for one of one row."""
         (a, b, c), (m, n, k), (sa, sb, sc) = (0, 1, 2), sizes, strides
         if n > 1:  # swap: the transpose of a product is the product of the transposes
             a, b, m = b, a, n
@@ -352,7 +352,7 @@ class Matmul(KernelFunction):
             self.code.line(
                 f"call void @ody_{BLAS_PREFIXES[self._type]}gemv(i32 {_ROW_MAJOR}, i32 {how}, "
                 f"i64 {rows}, i64 {columns}, {self._blas_scalar(1.0)}, ptr {start(a)}, "
-                f"i64 {step}, ptr {start(b)}, i64 {sb[0]}, {self._blas_scalar(0.0)}, "
+                f"i64 {step}, ptr {start(b)}, i64 {sb[0]}, {self._blas_scalar(self._beta)}, "
                 f"ptr {start(c)}, i64 {sc[0] if m > 1 else 1})"
             )
 

@@ -41,6 +41,7 @@ __all__ = [
     "LuLayout",
     "Node",
     "ScalarProgram",
+    "is_expensive",
     "is_single_op",
     "lu_layout",
     "owns_memory",
@@ -106,6 +107,12 @@ def is_single_op(program: Program, name: str) -> bool:
     # Compare ids, since comparing Terms records a step.
     ids = [o.id if isinstance(o, Term) else None for o in operands]
     return step == name and ids == [0, 1] and getattr(program.result, "id", None) == 2
+
+
+def is_expensive(node: Node) -> bool:
+    """Return whether a map is better stored than recomputed for a second use."""
+    steps = node.payload.steps if node.kind == "map" else ()
+    return any(name.startswith("math.") or name in ("truediv", "pow") for name, _ in steps)
 
 
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
@@ -260,7 +267,7 @@ class IRBuilder:
                 if other.type == type and other.shape == shape and _is_literal_one(one):
                     return other
         is_copy = program.key == _IDENTITY_OF_FLOAT32 and type == "f4" and inputs[0].shape == shape
-        if is_copy and self._before_widening(inputs[0]) is not None:  # it has memory of its own
+        if is_copy and self.half_source(inputs[0]) is not None:  # it has memory of its own
             return inputs[0]
         longer = _shape_with_unit_axes(inputs, shape)
         if longer is not None:
@@ -285,16 +292,16 @@ class IRBuilder:
             return x
         if x.kind == "number":
             return self.literal(_astype(x.payload, dtype_of_code(type)), type)
-        source = self._before_widening(x) if type in HALVES else None
+        source = self.half_source(x) if type in HALVES else None
         if source is not None and source.type == type:
             return source
         computed = x.type if type == "b1" else type
         return self.map(scalar_program(_identity, 1, (), computed), [x], x.shape, type)
 
-    def _before_widening(self, x: Node) -> Node | None:
+    def half_source(self, x: Node) -> Node | None:
         """Return the node of half precision that a float32 node is cast from, with its views."""
         if x.kind == "view":
-            source = self._before_widening(x.inputs[0])
+            source = self.half_source(x.inputs[0])
             if source is None:
                 return None
             return self.make_node("view", [source], x.shape, source.type, x.detail, x.payload)

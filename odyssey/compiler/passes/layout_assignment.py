@@ -22,6 +22,7 @@ __all__ = [
     "apply_view",
     "legalize_products",
     "assign_layouts",
+    "current_view",
     "find_strided_states",
     "is_lapack_operand",
     "is_readable",
@@ -241,14 +242,14 @@ def legalize_products(roots: Roots) -> None:
         if node.kind == "lapack":
             inputs = [_materialize(roots, i) for i in node.inputs]
             for k, i in enumerate(inputs):
-                view = _current_view(i, layout, leaves)
+                view = current_view(i, layout, leaves)
                 if i.size and not is_lapack_operand(node, k, view):
                     inputs[k] = roots.builder.copy(i, "lapack")
             if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
                 new[node.id] = roots.builder.with_inputs(node, inputs)
         if node.kind != "product":
             continue
-        views = [_current_view(i, layout, leaves) for i in node.inputs[:2]]
+        views = [current_view(i, layout, leaves) for i in node.inputs[:2]]
         inputs = list(node.inputs)
         for k, (i, view) in enumerate(zip(inputs[:2], views, strict=True)):
             axes = product_axes(node)
@@ -271,7 +272,7 @@ def _is_viewable(
     node: Node, layout: Mapping[int, Sequence[int]], leaves: Mapping[int, View]
 ) -> bool:
     try:
-        _current_view(node, layout, leaves)
+        current_view(node, layout, leaves)
     except ValueError:
         return False
     return True
@@ -292,11 +293,18 @@ def is_readable(view: View, sums_batch: bool, operand: int) -> bool:
         return False
 
 
-def _current_view(
+def current_view(
     node: Node, layout: Mapping[int, Sequence[int]], leaves: Mapping[int, View]
 ) -> View:
+    """Return the view of a node in memory; ValueError if it would need a copy.
+
+    Args:
+        node: The node.
+        layout: By number of a node, its axes from the largest to the smallest stride.
+        leaves: By number of the leaf of a strided state, its view.
+    """
     if node.kind == "view":
-        return apply_view(node, _current_view(node.inputs[0], layout, leaves))
+        return apply_view(node, current_view(node.inputs[0], layout, leaves))
     view = leaves.get(node.id)
     return View.dense(node.shape, layout.get(node.id)) if view is None else view
 

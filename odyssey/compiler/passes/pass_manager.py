@@ -22,6 +22,7 @@ from odyssey.compiler.passes.layout_assignment import (
     legalize_products,
 )
 from odyssey.compiler.passes.rewriting import Rewrite, apply_rewrite
+from odyssey.compiler.passes.row_products import fold_row_products
 from odyssey.compiler.passes.simplify import REWRITES, gemm_accumulate
 
 __all__ = ["PASSES", "Pass", "format_ir", "optimize", "run_passes"]
@@ -56,6 +57,11 @@ _UNALIAS = Pass("unalias", "give each result and update memory of its own", Root
 
 PASSES = (
     *map(_rewrite_pass, REWRITES),
+    Pass(
+        "fold_row_products",
+        "one row @ a matrix along whose inner axis memory runs -> sum of products",
+        fold_row_products,
+    ),
     _UNALIAS,
     Pass("gemm_accumulate", "v = m v + a @ b -> one accumulating product", _accumulate_products),
     _UNALIAS,

@@ -13,7 +13,13 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from odyssey.compiler.ir.nodes import ITEM_SIZES, Node, random_access_inputs, topological_order
+from odyssey.compiler.ir.nodes import (
+    ITEM_SIZES,
+    Node,
+    is_expensive,
+    random_access_inputs,
+    topological_order,
+)
 from odyssey.compiler.llvm.types import HALVES
 from odyssey.spec import Shape
 
@@ -22,7 +28,6 @@ __all__ = [
     "Kernel",
     "ScatterChain",
     "fuse",
-    "is_expensive",
     "loop_levels",
     "loop_role",
     "scatter_chain",
@@ -88,12 +93,6 @@ class FusedGraph:
     stored: set[int] = field(default_factory=set)
     numbers: set[int] = field(default_factory=set)
     in_place: dict[int, Node] = field(default_factory=dict)
-
-
-def is_expensive(node: Node) -> bool:
-    """Return whether a map is better stored than recomputed for a second use."""
-    steps = node.payload.steps if node.kind == "map" else ()
-    return any(name.startswith("math.") or name in ("truediv", "pow") for name, _ in steps)
 
 
 def _row_space(space: Shape) -> Shape:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from odyssey.compiler.ir.nodes import Node
+from odyssey.compiler.ir.nodes import Node, is_expensive
 from odyssey.compiler.schedule.buffer_assignment import Plan
-from odyssey.compiler.schedule.fusion import Kernel, is_expensive
+from odyssey.compiler.schedule.fusion import Kernel
 from odyssey.compiler.symbolic.dims import SymbolicDim
 
 __all__ = [

@@ -1,0 +1,119 @@
+"""Products with one row or one column as sums of products along contiguous rows of a matrix.
+
+Called by ``pass_manager``. A product with one row reads each element of the matrix once, so it
+takes the time in which the matrix is read, and a loop that reads it in order is as fast as any
+library. As nodes of loops it shares a kernel with what its elements are computed from and with what
+is computed from them: casts of the matrix from half precision, a bias, a residual. Such a program
+holds no float32 copy of the matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from odyssey.compiler.ir.nodes import (
+    IRBuilder,
+    Node,
+    ScalarProgram,
+    is_expensive,
+    rewrite,
+    scalar_program,
+    topological_order,
+)
+from odyssey.compiler.ir.views import View
+from odyssey.compiler.passes.layout_assignment import Roots, current_view, strided_leaves
+from odyssey.compiler.symbolic.dims import SymbolicDim
+
+__all__ = ["fold_row_products"]
+
+# Shorter sums of fewer elements in all are left to loops.
+_LEAST = 1 << 9
+# Longest sum.
+_LONGEST = 1 << 20
+
+
+def fold_row_products(roots: Roots) -> None:
+    """Replace products with one row, whose matrix lies along the inner axis, by sums."""
+    states = [n for n in topological_order(roots.nodes) if n.kind == "leaf"]
+    states = [n for n in states if n.detail[0] == "state"]
+    leaves = strided_leaves(states, roots.strides)
+    folds: set[int] = set()
+
+    def rule(node: Node, inputs: list[Node]) -> Node | None:
+        if node.kind == "product":
+            fold = _fold(roots.builder, node, inputs, leaves)
+            if fold is not None:
+                folds.add(fold.id)
+            return fold
+        if node.kind == "view" and node.detail[0] == "reshape" and inputs[0].id in folds:
+            view = roots.builder.reshape(inputs[0], node.shape)
+            folds.add(view.id)
+            return view
+        if node.kind == "map" and any(i.id in folds for i in inputs):
+            return _reader(roots.builder, node, inputs, folds)
+        return None
+
+    roots.nodes = rewrite(roots.builder, roots.nodes, rule)
+
+
+def _fold(
+    builder: IRBuilder, node: Node, inputs: list[Node], leaves: Mapping[int, View]
+) -> Node | None:
+    """Return the sums that a product is; None if it is to stay a product."""
+    if node.detail != ("=", 0.0) or node.type not in ("f4", "f8"):
+        return None
+    a, b = inputs
+    if a.shape[-2] == 1:
+        row, matrix = a, _swap_last_axes(builder, builder.half_source(b) or b)
+    elif b.shape[-1] == 1:
+        row, matrix = _swap_last_axes(builder, b), builder.half_source(a) or a
+    else:
+        return None
+    batch, length = node.shape[:-2], matrix.shape[-1]
+    if isinstance(length, SymbolicDim) or not 1 < length <= _LONGEST:
+        return None
+    if math.prod(matrix.shape[:-2]) != math.prod(batch) or node.size * length < _LEAST:
+        return None
+    try:
+        view = current_view(matrix, {}, leaves)
+    except ValueError:
+        return None
+    if view.strides[-1] != 1:
+        return None
+    count = matrix.shape[-2]
+    pad = (1,) * (len(batch) + 2 - len(matrix.shape))
+    matrix = builder.reshape(matrix, (*pad, *matrix.shape[:-2], 1, count, length))
+    row = builder.reshape(row, (*row.shape[:-1], 1, length))
+    outer, builder.op = builder.op, node.op
+    program = scalar_program(_multiply, 2, (), node.type)
+    space = (*batch, 1, count, length)
+    products = builder.map(program, [matrix, row], space, node.type)
+    sums = builder.make_node(
+        "reduce", [products], (*space[:-1], 1), node.type, ("sum", (len(space) - 1,))
+    )
+    builder.op = outer
+    return builder.reshape(sums, node.shape)
+
+
+def _multiply(x: Any, y: Any) -> Any:
+    return x * y
+
+
+def _swap_last_axes(builder: IRBuilder, node: Node) -> Node:
+    n = len(node.shape)
+    return builder.transpose(node, (*range(n - 2), n - 1, n - 2))
+
+
+def _reader(builder: IRBuilder, node: Node, inputs: list[Node], folds: set[int]) -> Node | None:
+    """Return a map of sums in their loops, with the unit axis that they have there."""
+    if is_expensive(node) or not isinstance(node.detail, str):
+        return None
+    program = ScalarProgram(node.payload, node.detail)
+    inputs = [builder.reshape(i, node.shape) if i.size == node.size else i for i in inputs]
+    outer, builder.op = builder.op, node.op
+    copy = builder.map(program, inputs, node.shape, node.type)
+    builder.op = outer
+    folds.add(copy.id)
+    return copy

@@ -1,0 +1,195 @@
+"""Compiled products of one row or column: sums along contiguous rows, or BLAS for vectors."""
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import ops
+from support.executables import run
+
+pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def threads_are_unset():
+    yield
+    od.set_threads(None)
+
+
+def drawn(*shape, dtype="f4"):
+    """Standard normal numbers."""
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def assert_close(got, x, y, factor=16.0):
+    """Raise AssertionError unless a product has the error of sums in about its precision."""
+    wanted = x.astype("f8") @ y.astype("f8")
+    size = np.abs(x).astype("f8") @ np.abs(y).astype("f8")
+    eps = np.finfo(got.dtype).eps
+    assert got.shape == wanted.shape
+    assert np.all(np.abs(got - wanted) <= factor * eps * size)
+
+
+def kinds(made):
+    """The kinds of a program's kernels."""
+    return [kernel.kind for kernel in made.plan.fused.kernels]
+
+
+SHAPES = {
+    "a row": ((1, 40), (30, 40)),
+    "a vector": ((40,), (30, 40)),
+    "a long row": ((1, 1500), (7, 1500)),
+    "rows of a batch": ((3, 1, 40), (3, 30, 40)),
+    "rows of two batches": ((2, 3, 1, 20), (2, 3, 9, 20)),
+    "one row for a batch": ((1, 40), (3, 30, 40)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("kind", SHAPES)
+def test_a_row_times_a_matrix_that_lies_along_the_inner_axis_is_a_loop(kind, dtype):
+    x, w = (drawn(*shape, dtype=dtype) for shape in SHAPES[kind])
+    _, (got,), made = run(lambda x, w: x @ ops.matrix_transpose(w), x, w)
+    assert kinds(made) == ["loops"]
+    assert_close(got, x, np.swapaxes(w, -1, -2))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("shape", [(30, 1), (30,)], ids=str)
+def test_a_matrix_times_a_column_is_a_loop(shape, dtype):
+    w, x = drawn(70, 30, dtype=dtype), drawn(*shape, dtype=dtype)
+    _, (got,), made = run(lambda w, x: w @ x, w, x)
+    assert kinds(made) == ["loops"]
+    assert_close(got, w, x)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_row_times_a_matrix_that_lies_across_calls_blas_for_vectors(dtype):
+    x, w = drawn(1, 60, dtype=dtype), drawn(60, 90, dtype=dtype)
+    _, (got,), made = run(lambda x, w: x @ w, x, w)
+    assert kinds(made) == ["product"]
+    letter = "s" if dtype == "f4" else "d"
+    assert f"call void @ody_{letter}gemv" in made.module.text
+    assert f"call void @ody_{letter}gemm" not in made.module.text
+    assert_close(got, x, w)
+
+
+def test_a_bias_and_a_residual_are_added_in_the_loop_of_the_product():
+    x, w, b = drawn(1, 50), drawn(40, 50), drawn(40)
+
+    def layer(x, w, b, r):
+        return ops.linear(x, w, b) * 2.0 + r
+
+    r = drawn(1, 40)
+    _, (got,), made = run(layer, x, w, b, r)
+    assert kinds(made) == ["loops"]
+    np.testing.assert_allclose(got, (x @ w.T + b) * 2 + r, rtol=1e-4, atol=1e-4)
+
+
+def test_a_function_of_a_product_is_a_loop_of_its_own_which_has_vectors():
+    x, w = drawn(1, 50), drawn(40, 50)
+    _, (got,), made = run(lambda x, w: ops.tanh(x @ w.T), x, w)
+    assert kinds(made) == ["loops", "loops"]
+    np.testing.assert_allclose(got, np.tanh(x @ w.T), rtol=1e-4, atol=1e-5)
+
+
+def test_short_sums_stay_products():
+    _, _, made = run(lambda x, w: x @ w.T, drawn(1, 8), drawn(8, 8))
+    assert kinds(made) == ["product"]
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("turned", [True, False], ids=["along", "across"])
+def test_special_numbers_times_zero_are_not_a_number_as_in_numpy(turned, special):
+    x, w = drawn(1, 40), drawn(40, 30)
+    w[7, 3], x[0, 7], w[11, 20], x[0, 12] = special, 0.0, special, np.inf
+    w[12, 5], w[12, 6] = 0.0, -np.inf
+    given = np.ascontiguousarray(w.T) if turned else w
+    with np.errstate(all="ignore"):
+        _, (got,), _ = run(lambda x, w: x @ (ops.matrix_transpose(w) if turned else w), x, given)
+        wanted = (x[0, :, None].astype("f8") * w).sum(0)[None]
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
+    infinite = np.isinf(wanted)
+    np.testing.assert_array_equal(got[infinite], wanted[infinite])
+
+
+@pytest.mark.parametrize("turned", [True, False], ids=["along", "across"])
+def test_gradients_of_a_row_are_right_to_second_order(turned):
+    x, w, v = drawn(1, 30, dtype="f8"), drawn(30, 25, dtype="f8"), drawn(1, 30, dtype="f8")
+    given = np.ascontiguousarray(w.T) if turned else w
+
+    def loss(x, w):
+        return ops.sum(ops.tanh(x @ (ops.matrix_transpose(w) if turned else w)) ** 2)
+
+    def slopes(x, w):
+        return od.grad(loss, argnums=(0, 1))(x, w)
+
+    def second(x, w):
+        return od.grad(lambda x, w: ops.sum(od.grad(loss)(x, w) * v), argnums=(0, 1))(x, w)
+
+    t = np.tanh(x @ w)
+    outer = 2 * t * (1 - t * t)
+    dw = x.T @ outer
+    _, (gx, gw), _ = run(slopes, x, given)
+    np.testing.assert_allclose(gx, outer @ w.T, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(gw, dw.T if turned else dw, rtol=1e-12, atol=1e-12)
+    # d/dx of sum(v . (2 t (1 - t^2)) w^T) = ((2 - 8 t^2 + 6 t^4) * (v w)) w^T
+    bend = (2 - 8 * t**2 + 6 * t**4) * (v @ w)
+    _, (hx, hw), _ = run(second, x, given)
+    hw_wanted = x.T @ bend + v.T @ outer
+    np.testing.assert_allclose(hx, bend @ w.T, rtol=1e-12, atol=1e-11)
+    np.testing.assert_allclose(hw, hw_wanted.T if turned else hw_wanted, rtol=1e-12, atol=1e-11)
+
+
+@pytest.mark.parametrize("turned", [True, False], ids=["along", "across"])
+def test_any_number_of_threads_gives_the_same_bits(turned):
+    x, w = drawn(1, 300), drawn(300, 2000)
+    given = np.ascontiguousarray(w.T) if turned else w
+    compiled = od.compile(lambda x, w: x @ (ops.matrix_transpose(w) if turned else w), check=True)
+    compiled(x, given)
+    found = []
+    for count in (1, 2, 3):
+        od.set_threads(count)
+        found.append(np.asarray(compiled(x, given)))
+    assert compiled.statistics().native >= 3
+    assert_close(found[0], x, w)
+    assert all(np.array_equal(found[0], other) for other in found[1:])
+
+
+def test_a_state_that_is_stored_turned_is_read_along_its_memory():
+    x, memory = drawn(1, 40), drawn(30, 40)
+    v = od.Variable(memory.T)
+    _, (got,), made = run(lambda x: x @ v, x)
+    assert not v.data.flags.c_contiguous
+    assert kinds(made) == ["loops"]
+    assert_close(got, x, memory.T)
+
+
+def test_one_program_for_all_numbers_of_columns():
+    compiled = od.compile(
+        lambda x, w: x @ ops.matrix_transpose(w), dynamic={"w": {0: od.Dim("rows")}}, check=True
+    )
+    x = drawn(1, 64)
+    for rows in (50, 51, 80, 333, 17):
+        w = drawn(rows, 64)
+        assert_close(np.asarray(compiled(x, w)), x, w.T)
+    assert compiled.statistics().native >= 2
+
+
+@pytest.mark.parametrize("shapes", [((1, 0), (600, 0)), ((1, 600), (0, 600))], ids=str)
+def test_empty_products_are_zeros_or_empty(shapes):
+    x, w = (drawn(*shape) for shape in shapes)
+    _, (got,), _ = run(lambda x, w: x @ ops.matrix_transpose(w), x, w)
+    np.testing.assert_array_equal(got, x @ w.T)
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_a_matrix_of_half_precision_is_read_as_it_lies_and_summed_in_float32(half):
+    pytest.importorskip("ml_dtypes")
+    x, w = drawn(1, 300), ops.astype(drawn(400, 300), half)
+    _, (got,), made = run(lambda x, w: x @ ops.matrix_transpose(ops.astype(w, "float32")), x, w)
+    assert kinds(made) == ["loops"]
+    assert made.plan.arena < 1000
+    assert_close(got, x, w.astype("f4").T)
