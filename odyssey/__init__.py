@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from odyssey import init, optim, testing
     from odyssey.batching import batches
     from odyssey.compiler import Dim, compile, get_threads, set_threads
+    from odyssey.compiler.ways.plans import Plan, plans
     from odyssey.losses import *  # noqa: F403
     from odyssey.ops.random.generator import Generator, seed
     from odyssey.saving import load, save
@@ -55,6 +56,7 @@ __all__ = [
     "Generator",
     "GradientTape",
     "Gradients",
+    "Plan",
     "SparseRows",
     "Spec",
     "TapeNode",
@@ -82,6 +84,7 @@ __all__ = [
     "op",
     "ops",
     "optim",
+    "plans",
     "save",
     "scan",
     "seed",
@@ -102,6 +105,7 @@ __all__ += losses.__all__
 _ROOMS = {
     "batching": "batches",
     "compiler": "Dim compile get_threads set_threads",
+    "compiler.ways.plans": "Plan plans",
     "init": "",
     "objective": "",
     "ops.random.generator": "Generator seed",

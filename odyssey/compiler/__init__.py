@@ -16,12 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from odyssey.compiler.compiled_function import CompiledFunction
 from odyssey.compiler.lowered import Lowered
 from odyssey.compiler.machine.thread_count import check_thread_count, get_threads, set_threads
 from odyssey.compiler.symbolic.dims import Dim
+
+if TYPE_CHECKING:
+    from odyssey.compiler.ways.plans import Plan
 
 __all__ = ["CompiledFunction", "Dim", "Lowered", "compile", "get_threads", "set_threads"]
 
@@ -38,6 +41,7 @@ def compile(
     dynamic: Mapping[str, Mapping[int, Dim]] | None = None,
     fullgraph: bool = False,
     warn: bool = True,
+    plan: Plan | None = None,
 ) -> CompiledFunction: ...
 
 
@@ -52,6 +56,7 @@ def compile(
     dynamic: Mapping[str, Mapping[int, Dim]] | None = None,
     fullgraph: bool = False,
     warn: bool = True,
+    plan: Plan | None = None,
 ) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
 
 
@@ -66,6 +71,7 @@ def compile(
     dynamic: Mapping[str, Mapping[int, Dim]] | None = None,
     fullgraph: bool = False,
     warn: bool = True,
+    plan: Plan | None = None,
 ) -> Any:
     """Compile ``fn`` to a native program with its results and side effects.
 
@@ -114,12 +120,15 @@ def compile(
         fullgraph: Raise CompileError where a call would fall back to ``fn``.
         warn: Warn, once a reason, of a call that falls back to ``fn`` although arguments of its
             shapes and types came before.
+        plan: Ways of works that programs do not compute as guessed; see ``od.plans`` and
+            ``step.plan``. Works that a program does not have are ignored, so one plan may serve
+            programs for several shapes; ``explain`` lists them.
 
     Returns:
         A callable. Its methods: ``precompile(*args)`` compiles the program for such arguments, or
         specs of them, without running ``fn``, ``lower(*args)`` returns the ``graph``,
-        ``explain(*args)`` describes what a call with such arguments does and why, ``statistics()``
-        counts,
+        ``explain(*args)`` describes what a call with such arguments does and why, ``plan(*args)``
+        returns the ways that differ from the guess, ``statistics()`` counts,
         ``estimate_memory_requirements(*args)`` returns bytes, ``clear_cache()`` drops programs.
 
     Raises:
@@ -127,7 +136,9 @@ def compile(
         DeviceMemoryError: a program holds more than ``memory_limit``, or than ``memory_budget`` in
             spite of rematerialization; the message names the largest buffers.
         DTypeError: a static argument is not hashable, or is an array.
-        SettingError: ``static`` names no parameter; ``threads`` is below 1 or above 256.
+        SettingError: ``static`` names no parameter; ``threads`` is below 1 or above 256; ``plan``
+            names a way that a work of a program does not have, before anything of the call that
+            compiles the program is run.
         OutOfRangeError: ``static`` has a position without a parameter.
         TapeError: Python asks for a value of an array argument or a captured Variable, as in
             ``if x > 0``, ``float(loss)`` and ``f"{loss:.3f}"``, or draws from NumPy's or Python's
@@ -136,6 +147,10 @@ def compile(
     settings: dict[str, Any] = {"check": check, "memory_limit": memory_limit, "threads": threads}
     settings |= {"memory_budget": memory_budget, "dynamic": dynamic}
     settings |= {"fullgraph": fullgraph, "warn": warn}
+    if plan is not None:
+        from odyssey.compiler.ways.plans import check_plan
+
+        settings["plan"] = check_plan("compile", plan)
     if threads is not None:
         check_thread_count("compile", threads)
     if static is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import update_wrapper
 from types import MethodType
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -42,12 +42,15 @@ from odyssey.compiler.paused_function import PausedFunction
 from odyssey.compiler.result_aliases import find_aliases
 from odyssey.compiler.runtime.memory_limit import check_memory_limit
 from odyssey.compiler.tracing.attempt import TraceAttempt, try_trace
-from odyssey.errors import OdysseyError
+from odyssey.errors import OdysseyError, SettingError
 from odyssey.table.kernel_selection import without_numba
 from odyssey.table.row import is_profiled, profiled
 from odyssey.table.scope import Pause, is_plainly_paused, run_without_scopes, scopes
 from odyssey.table.store import MEMORY, store
 from odyssey.tree import containers, leaves
+
+if TYPE_CHECKING:
+    from odyssey.compiler.ways.plans import Plan
 
 __all__ = ["CompiledFunction", "Statistics"]
 
@@ -128,6 +131,7 @@ class CompiledFunction(InspectableFunction):
         dynamic: Any = None,
         fullgraph: bool = False,
         warn: bool = True,
+        plan: Plan | None = None,
     ) -> None:
         update_wrapper(self, check_callable("compile", fn))
         self._check = check_flag("compile", "check", check)
@@ -141,6 +145,7 @@ class CompiledFunction(InspectableFunction):
         if memory_budget is not None:
             self._budget = check_int("compile", "memory_budget", memory_budget, 0)
         self._threads = 0 if threads is None else check_thread_count("compile", threads)
+        self._pinned = plan
         self._fn = fn
         self._dynamic, self._declared = None, dynamic
         self._paused: CompiledFunction | None = None
@@ -300,6 +305,7 @@ class CompiledFunction(InspectableFunction):
                 self._threads or None,
                 self._budget,
                 self._declared,
+                plan=self._pinned,
             )
             made._fallback, made._native = self._fallback, self._native
             self._paused = made
@@ -381,7 +387,8 @@ class CompiledFunction(InspectableFunction):
                 self._fallback.report(case.refusal, trial.error)
         else:
             if self._limit is not None or self._budget is not None:
-                check_memory_limit(self._limit, self._budget, trial)
+                check_memory_limit(self._limit, self._budget, trial, self._ways_plan())
+            self._check_plan(trial)
             case = self._insert_entry(key, case)
             self._keep_trace(case, trial, args, named)
             if case.refusal is not None and self._fallback.fullgraph:
@@ -456,6 +463,17 @@ class CompiledFunction(InspectableFunction):
         else:
             case.refusal = why
 
+    def _check_plan(self, trial: TraceAttempt) -> None:
+        """Raise PlanError if the pinned plan does not fit a trace, before anything runs."""
+        if self._pinned is not None and trial.error is None and trial.graph.eager_reason is None:
+            from odyssey.compiler.pipeline import works_of
+            from odyssey.compiler.state_layout import BindingError
+
+            try:
+                works_of(trial.graph, self._pinned, self._budget)
+            except BindingError:  # no program: a state cannot be bound
+                return
+
     def _try_attributes(
         self, trial: TraceAttempt, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
@@ -517,7 +535,8 @@ class CompiledFunction(InspectableFunction):
         if trial.error or trial.effects or compares or reason not in (None, known_reason):
             self._may_have_attributes = False
             return False
-        compiled = CompiledFunction(function, self._check, threads=self._threads or None)
+        threads = self._threads or None
+        compiled = CompiledFunction(function, self._check, threads=threads, plan=self._pinned)
         compiled._fallback, compiled._native = self._fallback, self._native
         compiled._may_have_attributes, compiled._is_of_attributes = False, True
         states = AttributeStates(function, compiled, receiver_arguments(args))
@@ -577,6 +596,7 @@ class CompiledFunction(InspectableFunction):
             result = self._try_attributes(trial, args, named)
             if result is not CACHE_MISS:
                 return result
+            self._check_plan(trial)
             self._keep_trace(case, trial, args, named)
             kept, case.trial = case.trial, None
         if kept is None:
@@ -613,6 +633,7 @@ class CompiledFunction(InspectableFunction):
         from odyssey.compiler.explain import warn_of_widening
         from odyssey.compiler.runtime.compiled_call import CompiledCall, NotCompilableError
         from odyssey.compiler.schedule.verify import verify
+        from odyssey.compiler.ways.choices import PlanError
 
         known, trial, guards = kept
         case.result = None, None
@@ -622,11 +643,17 @@ class CompiledFunction(InspectableFunction):
             own = self._native, self._threads, ahead, self._budget
             take = None if bare else flattener_of_call(trial.scalar_inputs.values(), args, named)
             bare_or_taken = bare or take is not None
-            program = CompiledCall(trial, guards, result, bare_or_taken, *own, aliases=case.aliases)
+            program = CompiledCall(
+                *(trial, guards, result, bare_or_taken, *own),
+                aliases=case.aliases,
+                ways=self._ways_plan(),
+            )
             program.bare = bare
             if self._check:
                 verify(program.executable.plan)
                 warn_of_widening(trial.graph)
+        except PlanError:  # of the user, and not of the compiler
+            raise
         except NotCompilableError as error:
             case.refusal = str(error)
             return None
@@ -699,7 +726,12 @@ class CompiledFunction(InspectableFunction):
         if trial.error is not None:
             raise self._fallback.error(trial.describe_error()) from trial.error
         if self._limit is not None or self._budget is not None:
-            check_memory_limit(self._limit, self._budget, trial)
+            check_memory_limit(self._limit, self._budget, trial, self._ways_plan())
+        try:
+            self._check_plan(trial)
+        except SettingError:
+            self._known.pop(cache_key(args, named), None)  # a call is refused as well
+            raise
         self._keep_trace(case, trial, args, named)
         kept, case.trial = case.trial, None
         if kept is None:

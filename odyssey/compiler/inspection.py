@@ -11,7 +11,10 @@ from odyssey.compiler.lowered import Lowered
 from odyssey.errors import SettingError
 
 if TYPE_CHECKING:
+    from odyssey.compiler.runtime.dry_run import DryRun
     from odyssey.compiler.runtime.profile import Profile
+    from odyssey.compiler.ways.choices import Choice
+    from odyssey.compiler.ways.plans import Plan
 
 __all__ = ["InspectableFunction", "function_name"]
 
@@ -25,7 +28,8 @@ class InspectableFunction:
     """Base of compiled functions that explains, profiles and shows their programs.
 
     Subclasses set ``_fn``, the function; ``_known``, cache entries by signature; ``_budget``, the
-    most bytes that a program should hold; and ``_dynamic``, its symbolic dimensions, or None.
+    most bytes that a program should hold; ``_dynamic``, its symbolic dimensions, or None; and
+    ``_pinned``, the plan of its programs, or None.
     """
 
     __qualname__: str
@@ -33,6 +37,7 @@ class InspectableFunction:
     _known: dict[Any, Any]
     _budget: int | None
     _dynamic: Any
+    _pinned: Plan | None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle a decorated function by its name, as functions are."""
@@ -175,6 +180,62 @@ class InspectableFunction:
         made: Profile = program.profile(program_arguments(program.places, args, named), runs)
         return made
 
+    def plan(self, *args: Any, **named: Any) -> Plan:
+        """Return the plan by which the program for these arguments computes its works.
+
+        Args:
+            args: Arguments as in a call; the function was called with such arguments at least
+                twice; an ``od.Spec`` may stand for an array.
+            named: Keyword arguments as in a call.
+
+        Returns:
+            The ways that differ from the guess; ``to_json()`` keeps them, and ``od.compile(fn,
+            plan=plan)`` pins them.
+
+        Raises:
+            SettingError: there is no program for such arguments.
+
+        >>> import numpy as np
+        >>> import odyssey as od
+        >>> total = od.compile(lambda x: (x * 2.0).sum())
+        >>> total.precompile(od.Spec((3,), np.float64))
+        >>> print(total.plan(np.ones(3)))
+        the guess
+        """
+        from odyssey.compiler.ways.plans import Plan
+
+        args, named = fill_specs((args, named))
+        inner, given = self._with_attributes(args)
+        works = inner._require_program("plan", given, named).executable.works()
+        return Plan([(one.work, one.way) for one in works if one.way != one.ways[0].name])
+
+    def _works(self, plan: Plan, args: tuple[Any, ...], named: dict[str, Any]) -> list[Choice]:
+        """Return the works that a program meets by a plan, each once; see ``ways``."""
+        return self._works_by_plan(args, named)(plan)
+
+    def _works_by_plan(
+        self, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> Callable[[Plan], list[Choice]]:
+        """Return a function from plans to the works of a program, traced once for all of them."""
+        from odyssey.compiler.pipeline import works_of
+
+        args, named = fill_specs((args, named))
+        inner, given = self._with_attributes(args)
+        program, _ = inner._find_program(given, named)
+        if program is None:
+            graph = Lowered(inner._fn, given, named).graph
+        else:
+            graph = program.executable.graph
+        budget = self._budget
+        return lambda plan: works_of(graph, plan, budget)
+
+    def _dry_run(self, plan: Plan, args: tuple[Any, ...], named: dict[str, Any]) -> DryRun:
+        """Return a program by a plan, on copies of the states; see ``ways``."""
+        inner, given = self._with_attributes(args)
+        program = inner._require_program("tune", given, named)
+        made: DryRun = program.dry_run(program_arguments(program.places, given, named), plan)
+        return made
+
     def code(self, *args: Any, assembly: bool = False, **named: Any) -> Text:
         """Return the program for these arguments as LLVM IR.
 
@@ -221,4 +282,11 @@ class InspectableFunction:
         """
         from odyssey.compiler.runtime.executable import memory_requirements
 
-        return {"cpu": memory_requirements(self.lower(*args, **named).graph, self._budget)[0]}
+        graph = self.lower(*args, **named).graph
+        return {"cpu": memory_requirements(graph, self._budget, self._ways_plan())[0]}
+
+    def _ways_plan(self) -> Plan:
+        """Return the plan that is pinned; the guess if there is none."""
+        from odyssey.compiler.ways.plans import NO_PLAN
+
+        return NO_PLAN if self._pinned is None else self._pinned

@@ -3,12 +3,14 @@
 A row with ``scalar`` becomes a map. A row with ``lowering`` builds its nodes with the methods of
 ``Lowering``. A row with ``decomposition`` is lowered as the ops that it equals. All others become
 host calls of their kernels, as do ops on dtypes without native code (complex numbers for more than
-arithmetic, comparison and indexing), and calls for which a kernel is declared to be faster.
+arithmetic, comparison and indexing), and calls for which the row guesses so, or the plan says so;
+see ``ways``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -24,6 +26,8 @@ from odyssey.compiler.ir.nodes import (
 )
 from odyssey.compiler.llvm.scalar_programs import has_native_code
 from odyssey.compiler.llvm.types import HALVES, PARTS, dtype_of_code
+from odyssey.compiler.ways.alternatives import CALLED, kernel_of_way, lowering_names
+from odyssey.compiler.ways.choices import Choices
 from odyssey.devices.half_dtypes import (
     finfo,
     is_bfloat16,
@@ -43,6 +47,7 @@ from odyssey.ops.structure.joining import stack
 from odyssey.spec import Shape, Spec, spec_of
 from odyssey.table.canonical_options import plain_options
 from odyssey.table.half_kernels import moves_elements
+from odyssey.table.kernel_selection import Kernel
 from odyssey.table.row import Row
 from odyssey.table.value import Symbol
 
@@ -50,12 +55,16 @@ __all__ = ["Call", "Lowered", "Lowering", "is_unrolled", "lower"]
 
 
 class Call(NamedTuple):
-    """A host call of a row's kernel; an operand is ``(k,)`` for input ``k``, or a constant."""
+    """A host call of a row's kernel; an operand is ``(k,)`` for input ``k``, or a constant.
+
+    ``kernel`` runs it; None for the kernel that an eager call runs.
+    """
 
     row: Row
     operands: tuple[Any, ...]
     options: tuple[Any, ...]
     specs: tuple[Spec, ...]
+    kernel: Kernel | None = None
 
 
 class Lowered(NamedTuple):
@@ -71,6 +80,7 @@ class Lowered(NamedTuple):
         host_calls: By name of a row that is called on the host, the reason.
         scalar_slots: By expression and type of a scalar input, its slot.
         host_scalars: Expressions of the scalars that host calls take.
+        choices: Ways of the works.
     """
 
     builder: IRBuilder
@@ -81,6 +91,7 @@ class Lowered(NamedTuple):
     host_calls: dict[str, str]
     scalar_slots: dict[tuple[Any, str], int]
     host_scalars: list[Any]
+    choices: Choices | None = None
 
 
 class Lowering:
@@ -89,10 +100,12 @@ class Lowering:
     Args:
         builder: Builder for a graph with symbolic sizes, in which nothing may depend on a size;
             None for a graph with static shapes.
+        choices: Ways of the works; by default as guessed.
     """
 
-    def __init__(self, builder: IRBuilder | None = None) -> None:
+    def __init__(self, builder: IRBuilder | None = None, choices: Choices | None = None) -> None:
         self.builder = IRBuilder() if builder is None else builder
+        self.choices = Choices() if choices is None else choices
         self.static_shapes = builder is None
         self.checks: list[Node] = []
         self.effects: list[Node] = []
@@ -131,11 +144,60 @@ class Lowering:
         results = (results,) if row.pack_results is None else tuple(results)
         if row.canonical is not None:
             options = row.canonical(*specs, *options)
-        nodes = self._lower_natively(row, values, specs, options, results)
+        nodes, kernel = self._lower_by_choice(row, values, specs, options, results)
         if nodes is None:
-            nodes = self._host_call(row, values, options, results)
+            nodes = self._host_call(row, values, options, results, kernel)
         symbols = [self.symbol(node) for node in nodes]
         return symbols[0] if row.pack_results is None else row.pack_results(symbols)
+
+    def _lower_by_choice(
+        self,
+        row: Row,
+        values: Sequence[Any],
+        specs: Sequence[Any],
+        options: tuple[Any, ...],
+        results: tuple[Spec, ...],
+    ) -> tuple[list[Node] | None, Kernel | None]:
+        """Return the nodes of the results; None, and the kernel of the row if not its own one.
+
+        A host call is the only way for what programs do not compute, or what only a kernel does.
+        """
+        reason = self._reason_for_host_call(row, specs, results)
+        if reason is not None:
+            self.host_calls.setdefault(row.name, reason)
+            return None, None
+        known = tuple(map(_without_bfloat16, specs))
+        # Without the nodes of operands, which choices would keep alive.
+        numbers = [None if isinstance(s, Spec) else v for v, s in zip(values, specs, strict=True)]
+        position = self.choices.position()
+        way = self.choices.choose_for_row(
+            row,
+            known,
+            options,
+            self.static_shapes,
+            partial(_can_lower, row, numbers, specs, options, results),
+        )
+        if way in lowering_names(row):
+            nodes = self._lower_natively(row, values, specs, options, results, way)
+            if nodes is None:
+                why = "it may raise" if row.raises else _host_call_reason(row, specs)
+                self.choices.refuse(position, row, why)
+                self.host_calls.setdefault(row.name, why)
+            return nodes, None
+        why = self.choices.reason(position, row, "NumPy's kernel takes less time, or less memory")
+        self.host_calls.setdefault(row.name, why)
+        return None, None if way == CALLED else kernel_of_way(row, known, options, way)
+
+    def _reason_for_host_call(
+        self, row: Row, specs: Sequence[Any], results: tuple[Spec, ...]
+    ) -> str | None:
+        """Return why a call of a row must be a host call; None if it need not."""
+        unsupported = [spec for spec in (*specs, *results) if not _is_native_type(spec)]
+        if unsupported:
+            return f"{unsupported[0]} is not computed natively"
+        if any(is_floating(spec.dtype) and not _can_hold(spec.dtype, specs) for spec in results):
+            return "a number is out of range for its dtype"
+        return "it may raise" if row.raises and row.lowering is None else None
 
     def _lower_natively(
         self,
@@ -144,22 +206,9 @@ class Lowering:
         specs: Sequence[Any],
         options: tuple[Any, ...],
         results: tuple[Spec, ...],
+        way: str,
     ) -> list[Node] | None:
-        """Return the nodes of the results; None if the row must be called on the host."""
-        unsupported = [spec for spec in (*specs, *results) if not _is_native_type(spec)]
-        if unsupported:
-            self.host_calls.setdefault(row.name, f"{unsupported[0]} is not computed natively")
-            return None
-        if any(is_floating(spec.dtype) and not _can_hold(spec.dtype, specs) for spec in results):
-            self.host_calls.setdefault(row.name, "a number is out of range for its dtype")
-            return None
-        static = self.static_shapes
-        may_raise = row.raises and row.lowering is None
-        known = [_without_bfloat16(spec) for spec in specs]
-        if may_raise or (static and any(k.is_left(*known, *options) for k in row.kernels)):
-            why = "it may raise" if may_raise else "NumPy's kernel takes less time, or less memory"
-            self.host_calls.setdefault(row.name, why)
-            return None
+        """Return the nodes of the results; None if there is no code for such a call."""
         if row.requires is not None:
             for truth in row.requires(*values, *options):
                 self.checks.append(self.node(truth))
@@ -172,7 +221,7 @@ class Lowering:
         out: Any = NotImplemented
         takes_inputs = any(isinstance(v, ScalarInput) for v in values)
         if row.lowering is not None and not takes_inputs:
-            out = self._lower_by_row(row, wide_values, wide_options)
+            out = self._lower_by_row(row, wide_values, wide_options, way)
         elif row.scalar is not None and len(results) == 1:
             out = self._lower_scalar(row, values, specs, options, results[0], widens)
         # A decomposition equals a scalar but at special complex numbers.
@@ -189,18 +238,21 @@ class Lowering:
             except (OdysseyError, TypeError, ValueError):  # for dtypes that only the kernel takes
                 out = NotImplemented
         if out is NotImplemented:
-            why = "it may raise" if row.raises else _host_call_reason(row, specs)
-            self.host_calls.setdefault(row.name, why)
             return None
         outs = (out,) if row.pack_results is None else tuple(out)
         pairs = zip(outs, results, strict=True)
         return [self._convert_result(row, self.node(o), spec) for o, spec in pairs]
 
-    def _lower_by_row(self, row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
+    def _lower_by_row(
+        self, row: Row, values: Sequence[Any], options: tuple[Any, ...], way: str
+    ) -> Any:
         """Call the row's ``lowering``; methods raise DTypeError for unsupported dtypes."""
         checks = len(self.checks)
+        lowering: Any = row.lowering
+        if isinstance(lowering, Mapping):
+            lowering = lowering[way]
         try:
-            return row.lowering(self, *values, *options) if row.lowering else NotImplemented
+            return lowering(self, *values, *options)
         except DTypeError:
             del self.checks[checks:]
             return NotImplemented
@@ -311,7 +363,12 @@ class Lowering:
         return self.symbol(self.builder.convert(self.node(value), "f4"))
 
     def _host_call(
-        self, row: Row, values: Sequence[Any], options: tuple[Any, ...], results: tuple[Spec, ...]
+        self,
+        row: Row,
+        values: Sequence[Any],
+        options: tuple[Any, ...],
+        results: tuple[Spec, ...],
+        kernel: Kernel | None = None,
     ) -> list[Node]:
         inputs: list[Node] = []
         operands: list[Any] = []
@@ -323,7 +380,7 @@ class Lowering:
                 inputs.append(self.node(value))
             else:
                 operands.append(value)
-        call = Call(row, tuple(operands), options, results)
+        call = Call(row, tuple(operands), options, results, kernel)
         nodes = self.builder.call(inputs, call, results)
         if row.impure:
             self.effects += nodes[0].inputs
@@ -602,6 +659,25 @@ _FLOAT32 = np.dtype(np.float32)
 _FLOAT16 = np.dtype(np.float16)
 
 
+def _can_lower(
+    row: Row,
+    numbers: Sequence[Any],
+    specs: Sequence[Any],
+    options: tuple[Any, ...],
+    results: tuple[Spec, ...],
+    way: str,
+) -> bool:
+    """Return whether a call of a row can be lowered by one of its lowerings."""
+    low = Lowering()
+    values = [
+        low.symbol(low.builder.leaf("input", k, spec.shape, type_code(spec.dtype)))
+        if isinstance(spec, Spec)
+        else number
+        for k, (number, spec) in enumerate(zip(numbers, specs, strict=True))
+    ]
+    return low._lower_natively(row, values, specs, options, results, way) is not None
+
+
 def _is_half(spec: Any) -> bool:
     return isinstance(spec, Spec) and is_half(spec.dtype)
 
@@ -694,7 +770,7 @@ def _lower_instructions(low: Lowering, graph: Graph, symbols: dict[int, Any]) ->
     for row, operands, options, ids, _ in graph.instructions:
         low.builder.op = row.name
         values = [_resolve(low, symbols, o) for o in operands]
-        if low.static_shapes and isinstance(row, LoopRow) and is_unrolled(row):
+        if low.static_shapes and isinstance(row, LoopRow) and is_unrolled(row, low.choices):
             results = _unroll_scan(low, row.loop, values)
         else:
             result = low.emit(row, values, options)
@@ -702,10 +778,14 @@ def _lower_instructions(low: Lowering, graph: Graph, symbols: dict[int, Any]) ->
         symbols.update(zip(ids, results, strict=True))
 
 
-def is_unrolled(row: Row) -> bool:
+def is_unrolled(row: Row, choices: Choices | None = None) -> bool:
     """Return whether a program contains the steps of a scan, and calls no loop.
 
     The call of a loop takes 10 us before its first step. Steps with host calls stay in a loop.
+
+    Args:
+        row: The row of the scan.
+        choices: Ways of the works of the program.
     """
     if not isinstance(row, LoopRow) or row.loop.kind != "scan":
         return False
@@ -713,7 +793,7 @@ def is_unrolled(row: Row) -> bool:
     size = row.loop.steps * max(len(step.instructions), 1)
     if not 0 < size <= _MAX_UNROLLED:
         return False
-    return not lower(step).host_calls
+    return not lower(step, choices=None if choices is None else Choices(choices.plan)).host_calls
 
 
 def _unroll_scan(low: Lowering, loop: Loop, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -738,9 +818,17 @@ def _unroll_scan(low: Lowering, loop: Loop, values: Sequence[Any]) -> tuple[Any,
     return tuple(map(low.symbol, nodes))
 
 
-def lower(graph: Graph, builder: IRBuilder | None = None) -> Lowered:
-    """Lower a graph to nodes, made by ``builder`` if its sizes are symbolic."""
-    low = Lowering(builder)
+def lower(
+    graph: Graph, builder: IRBuilder | None = None, choices: Choices | None = None
+) -> Lowered:
+    """Lower a graph to nodes, made by ``builder`` if its sizes are symbolic.
+
+    Args:
+        graph: The graph.
+        builder: Builder for symbolic sizes.
+        choices: Ways of the works; by default as guessed.
+    """
+    low = Lowering(builder, choices)
     symbols: dict[int, Symbol] = {}
     leaf = low.builder.leaf
     for k, (id, spec) in enumerate(graph.inputs):
@@ -780,4 +868,5 @@ def lower(graph: Graph, builder: IRBuilder | None = None) -> Lowered:
         low.host_calls,
         low.scalar_slots,
         low.host_scalars,
+        low.choices,
     )

@@ -28,10 +28,14 @@ from odyssey.compiler.passes.pass_manager import optimize
 from odyssey.compiler.schedule.buffer_assignment import Plan, assign_buffers
 from odyssey.compiler.state_layout import noncontiguous_strides
 from odyssey.compiler.symbolic.expressions import Arithmetic
+from odyssey.compiler.ways.choices import Choice, Choices
+from odyssey.compiler.ways.plans import NO_PLAN
+from odyssey.compiler.ways.plans import Plan as WaysPlan
 from odyssey.graph.graph import Graph
+from odyssey.graph.subgraphs import LoopRow
 from odyssey.spec import Shape, Spec
 
-__all__ = ["LoweredProgram", "lower_program", "output_specs", "plan"]
+__all__ = ["LoweredProgram", "lower_program", "output_specs", "plan", "works_of"]
 
 
 class LoweredProgram(NamedTuple):
@@ -47,6 +51,7 @@ class LoweredProgram(NamedTuple):
         numbers: Scalar inputs.
         module: LLVM module.
         seconds: Time of each stage.
+        choices: Ways of its works.
     """
 
     graph: Graph
@@ -57,6 +62,7 @@ class LoweredProgram(NamedTuple):
     numbers: ScalarInputs
     module: Module
     seconds: dict[str, float]
+    choices: Choices
 
 
 def lower_program(
@@ -66,6 +72,7 @@ def lower_program(
     clocks: bool = False,
     varies: bool = False,
     budget: int | None = None,
+    ways: WaysPlan = NO_PLAN,
 ) -> LoweredProgram:
     """Lower a graph to LLVM IR, stage by stage.
 
@@ -75,13 +82,18 @@ def lower_program(
         clocks: Whether to instrument kernels with clocks.
         varies: Whether sizes of nodes may be symbolic dimensions.
         budget: Most bytes that the program should hold, by rematerialization.
+        ways: Ways of works that are not computed as guessed, if the graph was not lowered before.
+
+    Raises:
+        PlanError: ``ways`` names a way that a work does not have.
     """
     begin = perf_counter()
-    low = lower(graph) if low is None else low
+    low = lower(graph, choices=Choices(ways)) if low is None else low
     sources = [_output_source(k, node) for k, node in enumerate(low.outputs)]
     lowered = perf_counter()
     schedule = plan(low, noncontiguous_strides(graph), budget)
     schedule.is_symbolic = varies
+    schedule.choices = choices = low.choices or Choices()
     # Otherwise another thread could take a reference to an exclusive buffer while it is written.
     schedule.holds_gil = any(state.gets_new_array for state in graph.states)
     planned = perf_counter()
@@ -96,8 +108,29 @@ def lower_program(
         "generate": perf_counter() - planned,
     }
     return LoweredProgram(
-        graph, low.host_calls, sources, inputs, schedule, numbers, module, seconds
+        graph, low.host_calls, sources, inputs, schedule, numbers, module, seconds, choices
     )
+
+
+def works_of(graph: Graph, ways: WaysPlan = NO_PLAN, budget: int | None = None) -> list[Choice]:
+    """Return the works of a graph's program and of its subgraphs, each once, as they are met.
+
+    Args:
+        graph: The graph; nothing of it is compiled.
+        ways: Ways of works that are not computed as guessed.
+        budget: Most bytes that the program should hold, by rematerialization.
+
+    Raises:
+        PlanError: ``ways`` names a way that a work does not have.
+    """
+    lowered = lower_program(graph, budget=budget, ways=ways)
+    found = {choice.work: choice for choice in lowered.choices.listing()}
+    for step in lowered.module.steps:
+        row = step.payload.row if isinstance(step, Node) else None
+        for part in row.loop.subgraphs if isinstance(row, LoopRow) else ():
+            for choice in works_of(part, ways):
+                found.setdefault(choice.work, choice)
+    return list(found.values())
 
 
 def plan(low: Lowered, strides: Mapping[int, Sequence[int]], budget: int | None = None) -> Plan:

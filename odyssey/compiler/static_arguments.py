@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from inspect import Parameter, Signature, signature
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from odyssey.devices.arrays import ARRAYS
 from odyssey.errors import DTypeError, OutOfRangeError, SettingError
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import Traced, Value
+
+if TYPE_CHECKING:
+    from odyssey.compiler.ways.plans import Plan
 
 __all__ = ["CompiledByValue", "StaticParameters"]
 
@@ -219,6 +222,19 @@ class CompiledByValue(CompiledFunction):
     def profile(self, *args: Any, runs: int = 20, **named: Any) -> Any:
         """Time each kernel of the program for these arguments; see ``CompiledFunction``."""
         return self._ask("profile", args, named, runs=runs)
+
+    def plan(self, *args: Any, **named: Any) -> Plan:
+        """Return the plan of the program for these arguments; see ``CompiledFunction``."""
+        found: Plan = self._ask("plan", args, named)
+        return found
+
+    def _works_by_plan(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        values, args, named = self._static.split(args, named)
+        return self._of(values)._works_by_plan(args, named)
+
+    def _dry_run(self, plan: Plan, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        values, args, named = self._static.split(args, named)
+        return self._of(values)._dry_run(plan, args, named)
 
     def code(self, *args: Any, assembly: bool = False, **named: Any) -> Text:
         """Return the program for these arguments as LLVM IR; see ``CompiledFunction``."""

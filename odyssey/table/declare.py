@@ -114,7 +114,8 @@ def op(
     scalar: Callable[..., Any] | None = None,
     decomposition: Callable[..., Any] | None = None,
     primitive: str | None = None,
-    lowering: Callable[..., Any] | None = None,
+    lowering: Callable[..., Any] | Mapping[str, Callable[..., Any]] | None = None,
+    guess: Callable[..., str] | None = None,
     requires: Callable[..., Any] | None = None,
     raises: bool = False,
     has_side_effect: bool = False,
@@ -185,7 +186,12 @@ def op(
             ``"product"``, ``"view"``, ``"gather"``, ``"scatter"``, ``"assemble"``, ``"scan"``,
             ``"decompose"``, ``"random"``, ``"call"``.
         lowering: Lowers a primitive to compiled code: a function of a builder and the parameters
-            of the reference, which returns a node, or ``NotImplemented``.
+            of the reference, which returns a node, or ``NotImplemented``. Several ones, by the
+            names of the ways that they are; a program takes the one that ``guess`` names.
+        guess: ``guess(*specs, *options)`` returns the name of the way that a program takes for a
+            call unless a plan says otherwise: ``"compiled"``, or a name in ``lowering``;
+            ``"called"`` for a host call of the row's kernel; or the name of one of ``kernels``.
+            None for always compiled. It reads specs only, and holds all rules by size.
         requires: What the kernel asks of data beside specs, in ops: a function with the parameters
             of the reference that returns a list of truths; where one fails, the kernel raises.
         raises: Its kernel may raise for numbers, and nothing but the kernel can tell for which: it
@@ -491,7 +497,7 @@ def read_selection_rules(
 
 
 _FACTS = (
-    *("scalar", "decomposition", "primitive", "lowering"),
+    *("scalar", "decomposition", "primitive", "lowering", "guess"),
     *("requires", "raises", "has_side_effect", "kernels", "vmap"),
 )
 
@@ -511,9 +517,10 @@ without a scalar does.
 
 def check_meaning(who: str, given: Mapping[str, Any]) -> None:
     """Refuse what is said of a meaning in values that it cannot have."""
-    for name in ("decomposition", "lowering", "requires"):
-        if given[name] is not None:
-            check_callable(f"{who}: {name}", given[name])
+    for name in ("decomposition", "lowering", "guess", "requires"):
+        several = given[name].values() if isinstance(given[name], Mapping) else (given[name],)
+        for one in several if given[name] is not None else ():
+            check_callable(f"{who}: {name}", one)
     for name in ("raises", "has_side_effect"):
         check_flag(who, name, given[name])
     if given["primitive"] is not None and not isinstance(given["primitive"], str):
@@ -535,9 +542,12 @@ def read_meaning(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:
         raise OdysseyError(
             f"op {layout.name}: vmap='along' needs an option named axis; write a batch rule"
         )
-    for what in ("scalar", "decomposition", "lowering", "requires", "vmap"):
-        if callable(given[what]) and not _is_variadic_function(given[what]):
-            found = _parameter_names(given[what])[what in ("lowering", "vmap") :]
+    for what in ("scalar", "decomposition", "lowering", "guess", "requires", "vmap"):
+        several = given[what].values() if isinstance(given[what], Mapping) else (given[what],)
+        for one in several:
+            if not callable(one) or _is_variadic_function(one):
+                continue
+            found = _parameter_names(one)[what in ("lowering", "vmap") :]
             if found != names:
                 raise OdysseyError(
                     f"op {layout.name}: {what} takes ({', '.join(found)}); it must take the row's "

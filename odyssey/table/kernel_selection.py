@@ -48,8 +48,6 @@ class Kernel(NamedTuple):
         with_residual: A variant of ``run`` that returns a residual for the row's rules as well.
         pays: ``pays(*specs, *options) -> bool``: the large calls in which it beats NumPy, if
             that depends on more than size; None for all.
-        within: ``within(*specs, *options) -> bool``: the calls that a compiled function leaves to
-            the row's kernel, although it could compile the decomposition.
         together: For batched host calls: the name of an option in which calls differ that share
             most of their work, and ``together(choices, *arrays, *other_options)``, which returns
             a dictionary of all results.
@@ -62,18 +60,11 @@ class Kernel(NamedTuple):
     error_bound: float | None = None
     with_residual: Callable[..., tuple[Any, Any] | None] | None = None
     pays: Callable[..., bool] | None = None
-    within: Callable[..., bool] | None = None
     together: tuple[str, Callable[..., dict[Any, Any]]] | None = None
 
     def takes(self, *specs_and_options: Any) -> bool:
         """Return whether the kernel supports a call with these specs and options."""
         return self.when is None or self.when(*specs_and_options)
-
-    def is_left(self, *specs_and_options: Any) -> bool:
-        """Return whether a compiled function calls this kernel for such a call."""
-        if self.within is None or not self.takes(*specs_and_options):
-            return False
-        return self.within(*specs_and_options)
 
 
 DEFAULT_SIZE_FACTOR = math.inf if os.environ.get("ODYSSEY_KERNELS", "") == "numpy" else 1.0

@@ -110,6 +110,7 @@ class Row:
         "flags",
         "for_halves",
         "foreign",
+        "guess",
         "has_poles",
         "has_side_effect",
         "impure",
@@ -196,7 +197,8 @@ class Row:
         scalar: Callable[..., Any] | None = None,
         decomposition: Callable[..., Any] | None = None,
         primitive: str | None = None,
-        lowering: Callable[..., Any] | None = None,
+        lowering: Callable[..., Any] | Mapping[str, Callable[..., Any]] | None = None,
+        guess: Callable[..., str] | None = None,
         requires: Callable[..., Any] | None = None,
         raises: bool = False,
         has_side_effect: bool = False,
@@ -238,7 +240,7 @@ class Row:
         self.takes_index = "key" in self.options and not foreign
         self.ufunc = ufunc
         self.scalar, self.decomposition, self.primitive = scalar, decomposition, primitive
-        self.lowering, self.requires = lowering, requires
+        self.lowering, self.guess, self.requires = lowering, guess, requires
         self.has_side_effect, self.kernels = has_side_effect, tuple(kernels)
         self.raises = raises
         # Dead-code elimination keeps impure calls; an op of a user may raise as well.

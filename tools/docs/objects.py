@@ -132,7 +132,9 @@ GROUPS: tuple[Group, ...] = (
         "Compilation",
         "A function, tape and optimizer included, as one native program.",
         (
-            *_of("odyssey", "compile", "Dim", "Spec", "get_threads", "set_threads"),
+            *_of(
+                "odyssey", "compile", "Dim", "Plan", "Spec", "get_threads", "plans", "set_threads"
+            ),
             *_of("odyssey.compiler", "CompiledFunction", "Lowered"),
         ),
     ),

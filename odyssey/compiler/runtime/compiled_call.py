@@ -31,6 +31,8 @@ from odyssey.compiler.runtime.eligibility import refuse_captured_aliases, refuse
 from odyssey.compiler.runtime.executable import BindingError, Executable
 from odyssey.compiler.runtime.results import NotCompilableError, ResultBuilder
 from odyssey.compiler.tracing.attempt import TraceAttempt
+from odyssey.compiler.ways.plans import NO_PLAN
+from odyssey.compiler.ways.plans import Plan as WaysPlan
 from odyssey.devices.commit import Plan, run_all
 from odyssey.devices.write_guard import WAIT, is_inside_program, run_with_locks, wait_for_writers
 from odyssey.graph.graph import Graph, Ref, Splat, State
@@ -53,6 +55,7 @@ from odyssey.tree import leaves
 from odyssey.variable import Variable
 
 if TYPE_CHECKING:
+    from odyssey.compiler.runtime.dry_run import DryRun
     from odyssey.compiler.runtime.profile import Profile
 
 __all__ = [
@@ -92,6 +95,7 @@ class CompiledCall:
         budget: Bytes that the plan aims to stay within.
         text: Lowered program, if the graph was lowered before.
         aliases: Aliases in ``result``; None if they are known only for another size.
+        ways: Ways of works that are not computed as guessed.
 
     Attributes:
         native: Native dispatch of a whole call; None if a call needs Python.
@@ -116,6 +120,7 @@ class CompiledCall:
         budget: int | None = None,
         text: LoweredProgram | None = None,
         aliases: ResultAliases | None = None,
+        ways: WaysPlan = NO_PLAN,
     ) -> None:
         graph, states = trial.graph, trial.graph.states
         self.guards = guards
@@ -129,7 +134,7 @@ class CompiledCall:
             _drop_known_outputs(graph, leaves(trial.full_result), leaves(result), aliases)
         try:
             clocks = is_profiled() and text is None  # a program for all sizes is timed as a whole
-            self.executable = Executable(graph, clocks, threads, budget, text)
+            self.executable = Executable(graph, clocks, threads, budget, text, ways)
         except BindingError as error:
             raise NotCompilableError(str(error)) from error
         self.bare = bare
@@ -296,6 +301,21 @@ class CompiledCall:
         """Time the kernels on such arguments, without side effects; see ``runtime.profile``."""
         from odyssey.compiler.runtime.profile import profile_graph  # its imports take 3 ms
 
+        executable = self.executable
+        own = executable.threads, executable.budget, executable.ways
+        arrays, numbers = self._dry_run_arguments(given)
+        return profile_graph(executable.graph, arrays, runs, numbers, *own)
+
+    def dry_run(self, given: Sequence[Any], ways: WaysPlan) -> DryRun:
+        """Return a program of the same graph by a plan, on copies of the states."""
+        from odyssey.compiler.runtime.dry_run import DryRun
+
+        executable = self.executable
+        own = executable.threads, executable.budget
+        return DryRun(executable.graph, *self._dry_run_arguments(given), *own, ways)
+
+    def _dry_run_arguments(self, given: Sequence[Any]) -> tuple[list[Array], Sequence[Any]]:
+        """Return the arrays of a call, with accumulated gradients, and its completed numbers."""
         found = [np.asarray(array_of(one)) for one in given[: self._array_count]]
         for variable, spec in zip(
             self._accumulated, self.executable.inputs[len(found) :], strict=True
@@ -303,8 +323,7 @@ class CompiledCall:
             gradient = _current_gradient(variable)  # an absent gradient takes as long
             found.append(np.zeros(spec.shape, spec.dtype) if gradient is None else gradient)
         numbers = self.numbers.with_computed(given[self._array_count :])
-        own = self.executable.threads, self.executable.budget
-        return profile_graph(self.executable.graph, found, runs, numbers or (), *own)
+        return found, numbers or ()
 
     def specialization_for(self, arrays: Sequence[Any]) -> ShapeSpecialization:
         """Return the specialization for arguments' shapes; BindingError if none."""

@@ -55,6 +55,9 @@ from odyssey.compiler.state_layout import (
     data_states,
     noncontiguous_strides,
 )
+from odyssey.compiler.ways.choices import Choice, Choices
+from odyssey.compiler.ways.plans import NO_PLAN
+from odyssey.compiler.ways.plans import Plan as WaysPlan
 from odyssey.devices.copy_on_write import BufferLease, is_exclusive, lease_of
 from odyssey.devices.ownership import (
     address_of,
@@ -105,6 +108,8 @@ class Executable:
             its answers are those of ``native_dispatch.entry``.
         rest: Runs the last step, if there are several.
         locks: Locks of the states, as of the last binding; see ``state_locks``.
+        ways: Ways of works that are not computed as guessed.
+        choices: Ways of its own works.
     """
 
     def __init__(
@@ -114,10 +119,14 @@ class Executable:
         threads: int = 0,
         budget: int | None = None,
         text: LoweredProgram | None = None,
+        ways: WaysPlan = NO_PLAN,
     ) -> None:
         self.graph = graph
-        self.threads, self.budget = threads, budget
-        written = lower_program(graph, clocks=clocks, budget=budget) if text is None else text
+        self.threads, self.budget, self.ways = threads, budget, ways
+        if text is None:
+            text = lower_program(graph, clocks=clocks, budget=budget, ways=ways)
+        written = text
+        self.choices = written.choices
         self.seconds = written.seconds
         self.calls = written.calls
         self.sources = written.sources
@@ -236,8 +245,18 @@ class Executable:
     def host_calls_of(self, plan_: Plan, module: Module) -> dict[int, HostCall]:
         """Build the host calls of a plan by number of their node, for any sizes."""
         nodes = [step for step in module.steps if isinstance(step, Node)]
-        make = partial(Executable, clocks=self.counters is not None, threads=self.threads)
+        settings: Any = {"clocks": self.counters is not None, "threads": self.threads}
+        make = partial(Executable, **settings, ways=self.ways)
         return {node.id: HostCall(self, plan_, node, make) for node in nodes}
+
+    def works(self) -> list[Choice]:
+        """Return the works of the program and of its subgraphs, each once."""
+        parts = [part for call in self.host_calls.values() for part in call.parts.values()]
+        found = {choice.work: choice for choice in self.choices.listing()}
+        for part in parts:
+            for choice in part.works():
+                found.setdefault(choice.work, choice)
+        return list(found.values())
 
     # -------------------------------------------------------------- states
 
@@ -384,19 +403,22 @@ class Executable:
                 return answer
         return RAN
 
-    def state_slots(self) -> list[tuple[int, Array]]:
-        """Return the states' arrays with their slots in the table."""
-        slots = self.module.slots
-        pairs = [(slots.get(("state", k)), k) for k, _ in self._states]
-        found = zip(pairs, self._states, strict=True)
-        return [(slot, s.variable._array) for (slot, _), (_, s) in found if slot is not None]
+    def state_slots(self) -> list[tuple[int, Array, bool]]:
+        """Return the states' arrays with their slots in the table, and whether each is written."""
+        slots = [(self.module.slots.get(("state", k)), state) for k, state in self._states]
+        return [
+            (slot, state.variable._array, state.update is not None)
+            for slot, state in slots
+            if slot is not None
+        ]
 
 
 def memory_requirements(
-    graph: Graph, budget: int | None = None
+    graph: Graph, budget: int | None = None, ways: WaysPlan = NO_PLAN
 ) -> tuple[int, list[tuple[int, str]]]:
     """Return the bytes that a graph's program holds, and a description of its largest buffers."""
-    made = plan(lower(graph), noncontiguous_strides(graph), budget)
+    choices = Choices(ways)
+    made = plan(lower(graph, choices=choices), noncontiguous_strides(graph), budget)
     found: dict[int, tuple[int, str]] = {}
     for number, home in made.allocations.items():
         buffer = home.buffer
@@ -405,10 +427,10 @@ def memory_requirements(
             found[id(buffer)] = (buffer.bytes, text)
     total = held_bytes(made)
     for one in graph.instructions:
-        if not isinstance(one.row, LoopRow) or is_unrolled(one.row):
+        if not isinstance(one.row, LoopRow) or is_unrolled(one.row, choices):
             continue
         for part in one.row.loop.subgraphs:
-            inside, _ = memory_requirements(part)
+            inside, _ = memory_requirements(part, None, ways)
             total += inside
             found[id(part)] = (inside, f"{inside:,} bytes in a {one.row.name}")
     return total, sorted(found.values(), reverse=True)

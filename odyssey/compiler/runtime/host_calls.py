@@ -21,6 +21,7 @@ from odyssey.errors import ShapeError
 from odyssey.graph.graph import Graph, ScalarInput
 from odyssey.graph.subgraphs import LoopRow
 from odyssey.spec import Array, Spec, spec_of
+from odyssey.table.kernel_selection import first_applicable
 
 __all__ = ["HostCall"]
 
@@ -49,12 +50,15 @@ class HostCall:
         row = self._call.row
         self._fresh = isinstance(row, LoopRow)  # results never alias operands
         self._kernel = host_call_kernel(row, make)
+        if self._call.kernel is not None:
+            self._kernel = first_applicable([self._call.kernel], row.kernel)
         self.parts = subprograms_of(self._kernel)
         self._views = [_NumpyView(executable, plan_, i) for i in node.inputs]
         slots = executable.module.slots
         self._table = executable.table
         users = plan_.fused.users.get(node.id, [])
-        self._common = _BatchedCalls.find(node, plan_)
+        own = self._call.kernel
+        self._common = _BatchedCalls.find(node, plan_) if own is None else None
         self._parts = [(u.detail, slots.get(("call", u.id)), u.id) for u in users]
 
     def run(self, executable: Any) -> None:
@@ -64,7 +68,7 @@ class HostCall:
         function captured until the garbage collector runs.
         """
         results = executable.host_results
-        row, operands, options, specs = self._call
+        row, operands, options, specs, _ = self._call
         arrays = [view.array(results) for view in self._views]
         if row.foreign:  # a foreign kernel may keep its operands longer than the program does
             arrays = [np.array(array) for array in arrays]
@@ -136,7 +140,9 @@ class _BatchedCalls(NamedTuple):
         alike = [
             one
             for one in calls
-            if one.payload.row is row and all(map(_same_operand, rest(one), own))
+            if one.payload.row is row
+            and one.payload.kernel is None
+            and all(map(_same_operand, rest(one), own))
         ]
         choices = tuple([one.payload.options[place] for one in alike])
         return cls(alike[0].id, place, choices, answer_all) if len(alike) > 1 else None

@@ -5,18 +5,25 @@ Called by ``compiled_function`` after a trace, before anything is compiled.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.errors import DeviceMemoryError
+
+if TYPE_CHECKING:
+    from odyssey.compiler.ways.plans import Plan
 
 __all__ = ["check_memory_limit"]
 
 
-def check_memory_limit(limit: int | None, budget: int | None, trial: TraceAttempt) -> None:
+def check_memory_limit(
+    limit: int | None, budget: int | None, trial: TraceAttempt, ways: Plan
+) -> None:
     """Raise DeviceMemoryError if a program would hold more bytes than its limit."""
     from odyssey.compiler.runtime.executable import BindingError, memory_requirements
 
     try:
-        total, buffers = memory_requirements(trial.graph, budget)
+        total, buffers = memory_requirements(trial.graph, budget, ways)
     except BindingError:  # no program: a state cannot be bound
         return
     most = min(bytes for bytes in (limit, budget) if bytes is not None)

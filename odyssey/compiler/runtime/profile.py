@@ -15,19 +15,14 @@ from statistics import median
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from odyssey.compiler.native_dispatch.entry import RAN
+from odyssey.compiler.runtime.dry_run import DryRun
 from odyssey.compiler.runtime.executable import Executable
 from odyssey.compiler.runtime.kernel_work import format_count, kernel_work
-from odyssey.compiler.schedule.buffer_assignment import ALIGNMENT, Plan, is_fully_covered
+from odyssey.compiler.schedule.buffer_assignment import Plan, is_fully_covered
 from odyssey.compiler.schedule.fusion import Kernel
-from odyssey.compiler.state_layout import BindingError
-from odyssey.devices.ownership import address_of, memory_span
-from odyssey.devices.write_guard import wait_for_programs, write_lock
-from odyssey.errors import OdysseyError
+from odyssey.compiler.ways.plans import NO_PLAN
+from odyssey.compiler.ways.plans import Plan as WaysPlan
 from odyssey.graph.graph import Graph
-from odyssey.spec import Array
 
 __all__ = ["KernelTime", "Profile", "profile_graph", "profile_kernels_of"]
 
@@ -110,6 +105,7 @@ def profile_graph(
     numbers: Sequence[Any] = (),
     threads: int = 0,
     budget: int | None = None,
+    ways: WaysPlan = NO_PLAN,
 ) -> Profile:
     """Run a program on copies of its states and time its kernels.
 
@@ -120,30 +116,19 @@ def profile_graph(
         numbers: Completed scalar inputs.
         threads: Number of threads; 0 for the process-wide setting.
         budget: Bytes that the plan aims to stay within.
+        ways: Ways of works that are not computed as guessed.
 
     Raises:
         BindingError: an argument has another spec.
         OdysseyError: a runtime check refuses an argument's data.
     """
-    executable = Executable(graph, True, threads, budget)
-    given = executable.canonical_args(arrays)
-    if not executable.numbers.store(executable.numbers.for_entry_point(numbers) or ()):
-        raise BindingError(
-            "a number is of another type, or out of range for the dtype of the other operand"
-        )
-    with write_lock():  # no state may be half written
-        wait_for_programs()
-        copies = [(slot, *_copy_allocation(array)) for slot, array in executable.state_slots()]
-    for slot, _, start in copies:
-        executable.table[slot] = start
-    outs = [np.empty(shape, dtype) for shape, dtype in executable.outputs]
-    executable.place_arguments([*given, *outs])
-    counts = _KernelCounters(executable)
+    dry = DryRun(graph, arrays, numbers, threads, budget, ways, clocks=True)
+    counts = _KernelCounters(dry.executable)
     found = []
     for _ in range(runs + 1):
         counts.clear()
         begun = perf_counter_ns()
-        _run_all_steps(executable)
+        dry.run()
         found.append([perf_counter_ns() - begun, *counts.read()])
     medians = iter([median(column) for column in zip(*found[1:], strict=True)])
     whole = next(medians)
@@ -247,24 +232,3 @@ def _kernel_time(plan: Plan, kernel: Kernel, spent: float, runs: int, parts: Any
     work = kernel_work(plan, kernel)
     flops = None if work.flops is None else runs * work.flops
     return KernelTime(*work[:3], 1e-3 * spent, runs * work.bytes, flops, parts)
-
-
-def _copy_allocation(array: Array) -> tuple[Array, int]:
-    """Copy the memory of an array; return the copy and the address of its first element."""
-    start, end = memory_span(array)
-    room = np.empty(end - start + 2 * ALIGNMENT, np.uint8)
-    first = address_of(room)
-    first += (start - first) % ALIGNMENT  # same offset within a cache line, which affects speed
-    ctypes.memmove(first, start, end - start)
-    return room, first + address_of(array) - start
-
-
-def _run_all_steps(executable: Executable) -> None:
-    """Run all steps; raise if a runtime check refuses the data."""
-    executable.host_results = {}
-    for step in executable.module.steps:
-        if executable.run_step(step) != RAN:
-            raise OdysseyError(
-                "profile: the program refuses the values of the arguments; call the function with "
-                "them to see why"
-            )

@@ -27,6 +27,7 @@ from odyssey.compiler.passes.layout_assignment import (
 )
 from odyssey.compiler.passes.rematerialization import rematerialize
 from odyssey.compiler.schedule.fusion import FusedGraph, Kernel, fuse, loop_levels, loop_role
+from odyssey.compiler.ways.choices import Choices
 from odyssey.errors import OdysseyError
 
 __all__ = [
@@ -127,6 +128,7 @@ class Plan:
         arena: Size of the arena in bytes.
         is_symbolic: Whether sizes are symbolic.
         holds_gil: Whether no other Python thread may run meanwhile.
+        choices: Ways of the works.
     """
 
     outputs: list[Node | None]
@@ -138,6 +140,7 @@ class Plan:
     arena: int = 0
     is_symbolic: bool = False
     holds_gil: bool = False
+    choices: Choices = field(default_factory=Choices)
 
     def written_outputs(self) -> list[int]:
         """Return the positions of outputs that the program writes; host calls return the others."""

@@ -23,6 +23,7 @@ from odyssey.compiler.runtime.compiled_call import (
     ShapeSpecialization,
     specialize_to_shape,
 )
+from odyssey.compiler.runtime.dry_run import DryRun
 from odyssey.compiler.runtime.executable import ArgumentTable, BindingError
 from odyssey.compiler.runtime.host_calls import HostCall
 from odyssey.compiler.runtime.profile import Profile
@@ -36,6 +37,7 @@ from odyssey.compiler.symbolic_shapes.templates import (
 )
 from odyssey.compiler.symbolic_shapes.trace_alignment import TraceAlignment
 from odyssey.compiler.tracing.attempt import TraceAttempt
+from odyssey.compiler.ways.plans import Plan
 from odyssey.devices.ownership import address_of, same_bits
 from odyssey.errors import SettingError
 from odyssey.graph.graph import Graph
@@ -267,6 +269,13 @@ class SizedProgram(CompiledCall):
     def _sizes_in(self, trial: TraceAttempt) -> tuple[int, ...]:
         specs = [spec for _, spec in trial.graph.inputs]
         return tuple([specs[k].shape[axis] for k, axis in self._sources])
+
+    def dry_run(self, given: Sequence[Any], ways: Plan) -> DryRun:
+        """Refuse: its works are those of all sizes."""
+        raise SettingError(
+            "a program with symbolic sizes is not run by other plans; compile the function without "
+            "dynamic= for this"
+        )
 
     def profile(self, given: Sequence[Any], runs: int) -> Profile:
         """Time the kernels, at the first size only."""

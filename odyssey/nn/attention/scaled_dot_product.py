@@ -729,10 +729,17 @@ def _fits_kernel(q: Any, k: Any, v: Any, mask: Any, *options: Any) -> bool:
 _LARGE = 1 << 28
 
 
-def _is_large(q: Any, k: Any, v: Any, mask: Any, causal: bool, *rest: Any) -> bool:
+def _guess_attention(q: Any, k: Any, v: Any, mask: Any, causal: bool, *rest: Any) -> str:
+    """Return the guessed way: tiles of a host call if all scores would take much memory."""
     out = _infer_attention(q, k, v, mask, causal, None)
     count = math.prod(out.shape[:-1]) * k.shape[-2]
-    return count * out.dtype.itemsize >= _LARGE
+    is_large = count * out.dtype.itemsize >= _LARGE
+    return "called" if is_large and _fits_kernel(q, k, v, mask) else "compiled"
+
+
+def _guess_attention_pullback(cotangent: Any, *given: Any) -> str:
+    fits = _fits_kernel(cotangent, *given[1:])
+    return _guess_attention(*given) if fits else "compiled"
 
 
 _KERNEL = Kernel(
@@ -740,13 +747,11 @@ _KERNEL = Kernel(
     lambda *given: _forward_with_residual(_compiled_passes(), *given)[0],
     when=_fits_kernel,
     with_residual=lambda *given: _forward_with_residual(_compiled_passes(), *given),
-    within=_is_large,
 )
 _KERNEL_BACK = Kernel(
     "compiled passes over tiles",
     lambda g, *given: _pullback_arrays(_compiled_passes(), given[-1:], g, given[:-1])[given[-1]],
     when=lambda cotangent, *given: _fits_kernel(*given) and _fits_kernel(cotangent, *given[1:]),
-    within=lambda cotangent, *given: _is_large(*given),
     together=(
         "operand",
         lambda operands, g, *given: _pullback_arrays(_fastest_passes(), operands, g, given),
@@ -773,6 +778,7 @@ _REJECTS = (
     infer=_infer_attention,
     vmap=_batch_attention,
     decomposition=compute_in_float32(attention_decomposition, 3),
+    guess=_guess_attention,
     canonical=lambda q, k, v, mask, causal, scale: (causal, score_scale(q, scale)),
     with_residual=lambda *given: _forward_with_residual(PASSES, *given),
     kernels=[_KERNEL],
@@ -870,6 +876,7 @@ def _infer_attention_pullback(
     infer=_infer_attention_pullback,
     vmap=_batch_attention_pullback,
     decomposition=compute_in_float32(attention_pullback_decomposition, 4),
+    guess=_guess_attention_pullback,
     canonical=lambda cotangent, q, k, v, mask, causal, scale, operand: (
         causal,
         score_scale(q, scale),

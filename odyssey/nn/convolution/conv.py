@@ -231,11 +231,15 @@ def conv_decomposition(x: Any, weight: Any, bias: Any, *options: Any) -> Any:
 
 
 def lower_conv(build: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
-    """Lower a convolution to its decomposition, unless its kernel runs Winograd."""
-    grid, groups = conv_grid("convolution", x, weight, bias, options)
-    if _runs_winograd(grid, x.shape[0], weight.shape, groups, x, weight):
-        return NotImplemented
+    """Lower a convolution to its decomposition."""
     return conv_decomposition(x, weight, bias, *options)
+
+
+def guess_conv(x: Any, weight: Any, bias: Any, *options: Any) -> str:
+    """Return the guessed way of a convolution."""
+    grid, groups = conv_grid("convolution", x, weight, bias, options)
+    winograd = _runs_winograd(grid, x.shape[0], weight.shape, groups, x, weight)
+    return "called" if winograd else "compiled"
 
 
 def _runs_winograd(
@@ -247,7 +251,9 @@ def _runs_winograd(
     weight_vjp: bool = False,
 ) -> bool:
     """Return whether a host call computes Winograd tiles, faster than the loops of a program."""
-    if {operand.dtype.char for operand in operands} not in ({"f"}, {"d"}):
+    # Compiled or called, halves are computed in single precision.
+    dtypes = {operand.dtype.char.replace("e", "f") for operand in operands}
+    if dtypes not in ({"f"}, {"d"}):
         return False
     grid, in_channels, out_channels = grid.to_3d(), weight[1], weight[0] // groups
     return (
@@ -287,15 +293,22 @@ def input_decomposition(y: Any, weight: Any, size: Any, *options: Any) -> Any:
     )
 
 
-def lower_input(build: Any, y: Any, weight: Any, size: Any, *options: Any) -> Any:
-    """Lower the transpose in the images, if fast as a convolution of the dilated cotangent."""
+def guess_input(y: Any, weight: Any, size: Any, *options: Any) -> str:
+    """Return the guessed way of the transpose in the images."""
     grid, groups, shape = input_grid("convolution_input", y, weight, size, options)
     if _runs_winograd(grid, shape[0], weight.shape, groups, y, weight):
-        return NotImplemented
+        return "called"
     few = weight.shape[0] // groups * math.prod(grid.window) <= _FEW
-    back = grid.transposed() if few or set(grid.stride) == {1} else None
+    dilated = (few or set(grid.stride) == {1}) and grid.transposed() is not None
+    return "windows" if dilated else "columns"
+
+
+def _lower_input_to_windows(build: Any, y: Any, weight: Any, size: Any, *options: Any) -> Any:
+    """Lower the transpose in the images to a convolution of the dilated cotangent."""
+    grid, groups, shape = input_grid("convolution_input", y, weight, size, options)
+    back = grid.transposed()
     if back is None:
-        return input_decomposition(y, weight, size, *options)
+        return NotImplemented
     # An infinite weight times the zeros around and between results would be NaN.
     build.add_check(isfinite(weight))
     return _conv_with_flipped_weight(_dilate_cotangent(y, grid.stride), weight, back, groups, shape)
@@ -331,12 +344,21 @@ def weight_decomposition(y: Any, x: Any, window: Any, *options: Any) -> Any:
     return reshape(sum(matmul(parts, columns), 0), shape)
 
 
+def _lower_input_to_columns(build: Any, y: Any, weight: Any, size: Any, *options: Any) -> Any:
+    """Lower the transpose in the images to columns, which are folded."""
+    return input_decomposition(y, weight, size, *options)
+
+
 def lower_weight(build: Any, y: Any, x: Any, window: Any, *options: Any) -> Any:
-    """Lower the transpose in the weight to its decomposition, unless its kernel runs Winograd."""
-    grid, groups, shape = weight_grid("convolution_weight", y, x, window, options)
-    if _runs_winograd(grid, x.shape[0], shape, groups, y, x, weight_vjp=True):
-        return NotImplemented
+    """Lower the transpose in the weight to its decomposition."""
     return weight_decomposition(y, x, window, *options)
+
+
+def guess_weight(y: Any, x: Any, window: Any, *options: Any) -> str:
+    """Return the guessed way of the transpose in the weight."""
+    grid, groups, shape = weight_grid("convolution_weight", y, x, window, options)
+    winograd = _runs_winograd(grid, x.shape[0], shape, groups, y, x, weight_vjp=True)
+    return "called" if winograd else "compiled"
 
 
 def bias_rule(g: Any) -> Any:
@@ -461,6 +483,7 @@ def _declare_conv(n: int, samples: list[Sample], example: str) -> Any:
         canonical=canonical,
         decomposition=conv_decomposition,
         lowering=lower_conv,
+        guess=guess_conv,
         vjp={"x": x_rule, "weight": weight_rule, "bias": bias_rule},
         jvp={
             "x": lambda t, weight, stride, padding, dilation, groups: _conv_without_bias(
@@ -622,7 +645,8 @@ def _batch_weight(
     infer=_infer_input,
     vmap=_batch_input,
     decomposition=input_decomposition,
-    lowering=lower_input,
+    lowering={"windows": _lower_input_to_windows, "columns": _lower_input_to_columns},
+    guess=guess_input,
     canonical=_canonical_input_options,
     vjp={
         "y": lambda g, weight, stride, padding, dilation, groups: _conv_without_bias(
@@ -691,6 +715,7 @@ def convolution_input(
     vmap=_batch_weight,
     decomposition=weight_decomposition,
     lowering=lower_weight,
+    guess=guess_weight,
     canonical=_canonical_weight_options,
     vjp={
         "y": lambda g, x, stride, padding, dilation, groups: _conv_without_bias(

@@ -85,16 +85,12 @@ def _product_of_others_over_axes(x: Any, axis: Any) -> Any:
 _LOOP_MINIMUM = 64
 
 
-def _lower_prod_others(build: Any, x: Any, axis: Any) -> Any:
+def _guess_prod_others(x: Any, axis: Any) -> str:
     length = reduction_size(x, axis)
     large = (
         min(length, x.size // max(length, 1)) >= _LOOP_MINIMUM and x.size >= SIZES["prod_others"]
     )
-    return (
-        NotImplemented
-        if large and are_kernels_compiled()
-        else _product_of_others_over_axes(x, axis)
-    )
+    return "called" if large and are_kernels_compiled() else "compiled"
 
 
 def _reduces_contiguous_axes(x: Spec, axis: Any, *rest: Any) -> bool:
@@ -159,7 +155,8 @@ def _prod_others_spec(x: Spec, axis: Any) -> Spec:
     ],
     kernels=[Kernel("eight lanes", _prod_others_loop, when=_reduces_contiguous_axes)],
     decomposition=_product_of_others_over_axes,
-    lowering=_lower_prod_others,
+    lowering=lambda build, x, axis: _product_of_others_over_axes(x, axis),
+    guess=_guess_prod_others,
     canonical=canonical_axes,
     infer=_prod_others_spec,
     **derive_rules(lambda x, /, axis: _product_of_others_over_axes(x, axis)),

@@ -35,6 +35,13 @@ from odyssey.table.shape_rules import reduced_shape, reduction_rule, result_dtyp
 _NUMPY_MINIMUM = 256
 
 
+def guess_argextreme(x: Spec, axis: int | None, keepdims: bool) -> str:
+    """Return the guessed way of ``argmax`` and ``argmin``."""
+    length = x.size if axis is None or not x.ndim else x.shape[axis]
+    along_last = axis is None or axis == x.ndim - 1
+    return "called" if along_last and length >= _NUMPY_MINIMUM else "compiled"
+
+
 def lower_argextreme(how: str) -> Any:
     """Return the lowering of ``argmax`` or ``argmin``.
 
@@ -46,8 +53,6 @@ def lower_argextreme(how: str) -> Any:
         ndim, line = x.ndim, x
         if axis is None:
             line, axis = build.reshape(x, (x.size,)), 0
-        if axis == line.ndim - 1 and line.shape[axis] >= _NUMPY_MINIMUM:
-            return NotImplemented
         found = equal(line, build.reduce(how, line, (axis,), True))
         if x.dtype.kind == "f":  # NaN is the extreme, if there is one
             found = logical_or(found, not_equal(line, line))
@@ -264,6 +269,7 @@ _ARG_SAMPLES = (
     kernel=lambda x, axis, keepdims: np.argmax(x, axis, keepdims=keepdims),
     primitive="reduce",
     lowering=lower_argextreme("max"),
+    guess=guess_argextreme,
     numpy=[np.argmax],
     canonical=_canonical_axis_option,
     infer=_argextreme_infer("argmax"),
@@ -284,6 +290,7 @@ def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
     kernel=lambda x, axis, keepdims: np.argmin(x, axis, keepdims=keepdims),
     primitive="reduce",
     lowering=lower_argextreme("min"),
+    guess=guess_argextreme,
     numpy=[np.argmin],
     canonical=_canonical_axis_option,
     infer=_argextreme_infer("argmin"),

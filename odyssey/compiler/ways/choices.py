@@ -1,0 +1,167 @@
+"""Choices: the way of each work of one program, as lowering and code generation ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from odyssey.compiler.ways.alternatives import (
+    Way,
+    guessed_name,
+    has_alternatives,
+    kernel_of_way,
+    lowering_names,
+    ways,
+)
+from odyssey.compiler.ways.plans import NO_PLAN, Plan
+from odyssey.compiler.ways.works import Work, row_work
+from odyssey.errors import SettingError
+from odyssey.table.row import Row
+
+__all__ = ["Choice", "Choices", "PlanError"]
+
+
+class PlanError(SettingError):
+    """A plan names a way that a work does not have."""
+
+
+class Choice(NamedTuple):
+    """The way of a work in a program.
+
+    Attributes:
+        work: The work.
+        ways: Its ways, the guess first.
+        way: The name of the way that the program takes.
+        origin: ``guessed`` or ``pinned``.
+    """
+
+    work: Work
+    ways: tuple[Way, ...]
+    way: str
+    origin: str
+
+
+class _Note(NamedTuple):
+    """A choice before it is formatted, which takes longer than lowering."""
+
+    describe: Callable[[], Work]
+    list_ways: Callable[[], tuple[Way, ...]]
+    way: str
+    origin: str
+
+
+class Choices:
+    """The choices of one program.
+
+    Args:
+        plan: Plan of the program.
+    """
+
+    def __init__(self, plan: Plan = NO_PLAN) -> None:
+        self.plan = plan
+        self._notes: list[_Note] = []
+
+    def choose_for_row(
+        self,
+        row: Row,
+        specs: Sequence[Any],
+        options: tuple[Any, ...],
+        fixed: bool,
+        can_lower: Callable[[str], bool],
+    ) -> str:
+        """Return the name of the way to lower a call of a row.
+
+        Args:
+            row: The row.
+            specs: Specs of the operands.
+            options: Canonical options.
+            fixed: Whether sizes are fixed. Else a row that is decomposed is guessed to be
+                compiled, for all sizes alike.
+            can_lower: Returns whether the row's lowering of this name takes the call.
+
+        Raises:
+            PlanError: the plan names another way than the work has.
+        """
+        if fixed or row.lowering is not None:
+            guess = guessed_name(row, specs, options)
+        else:
+            guess = lowering_names(row)[0]
+        if not has_alternatives(row):
+            return guess
+        name = None
+        if self.plan:
+            name = self.plan.get(row_work(row, specs, options))
+        if name is not None and name != guess:
+            known = [way.name for way in ways(row, specs, options, guess)]
+            if name not in known and kernel_of_way(row, specs, options, name) is None:
+                raise unknown_way(row_work(row, specs, options), name, known)
+        way = guess if name is None else name
+        compiled = lowering_names(row)
+
+        def list_ways() -> tuple[Way, ...]:
+            found = ways(row, specs, options, guess)
+            return tuple([w for w in found if w.name not in compiled or can_lower(w.name)])
+
+        origin = "guessed" if name is None else "pinned"
+        self._notes.append(_Note(lambda: row_work(row, specs, options), list_ways, way, origin))
+        return way
+
+    def choose(self, ways: tuple[Way, ...], describe: Callable[[], Work]) -> str:
+        """Return the name of the way of a work.
+
+        Args:
+            ways: Its ways, the guess first.
+            describe: Returns the work.
+
+        Raises:
+            PlanError: the plan names another way than the work has.
+        """
+        name = self.plan.get(describe()) if self.plan else None
+        known = [way.name for way in ways]
+        if name is not None and name not in known:
+            raise unknown_way(describe(), name, known)
+        origin = "guessed" if name is None else "pinned"
+        self._notes.append(_Note(describe, lambda: ways, name or known[0], origin))
+        return name or known[0]
+
+    def position(self) -> int:
+        """Return the number of choices so far."""
+        return len(self._notes)
+
+    def reason(self, position: int, row: Row, guessed: str) -> str:
+        """Return why a call of a row is a host call: as guessed, or by the plan."""
+        pinned = has_alternatives(row) and self._notes[position].origin == "pinned"
+        return "the plan says so" if pinned else guessed
+
+    def refuse(self, position: int, row: Row, reason: str) -> None:
+        """Note that a call of a row cannot be compiled in the way that was chosen.
+
+        It has no other way than a host call. What its lowering chose meanwhile is forgotten.
+
+        Raises:
+            PlanError: the plan names the way.
+        """
+        note = self._notes[position] if has_alternatives(row) else None
+        if note is not None and note.origin == "pinned":
+            raise PlanError(
+                f"compile: the plan says {note.way!r} for {note.describe()}, which cannot be "
+                f"compiled so: {reason}; leave it out"
+            )
+        del self._notes[position:]
+
+    def listing(self) -> list[Choice]:
+        """Return the choices of all works, each once, in the order in which they were met."""
+        found: dict[Work, Choice] = {}
+        for note in self._notes:
+            work = note.describe()
+            if work not in found:
+                found[work] = Choice(work, note.list_ways(), note.way, note.origin)
+        return list(found.values())
+
+
+def unknown_way(work: Work, name: str, known: Sequence[str]) -> PlanError:
+    """Return the error for a way that a work does not have."""
+    return PlanError(
+        f"compile: the plan says {name!r} for {work}, which has no such way here; choose "
+        f"{' or '.join(map(repr, known))}, or leave it out for the guess, {known[0]!r}"
+    )

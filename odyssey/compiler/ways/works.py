@@ -1,0 +1,90 @@
+"""Works: a call of a row, or a matrix product, as text that is equal in every process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from odyssey.compiler.symbolic.dims import SymbolicDim
+from odyssey.spec import Shape, Spec
+from odyssey.table.row import Row
+
+__all__ = ["Work", "format_spec", "row_work"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Work:
+    """A call of a row, or a matrix product.
+
+    A program may have it several times, and so may other programs.
+
+    Attributes:
+        row: Name of the row; ``product`` and ``window product`` for matrix products of the IR.
+        specs: Specs of the operands. A length that varies from call to call is ``*``.
+        options: Canonical options, by name.
+
+    >>> print(Work("sum", ("float32[2, 3]",), "axis=(0,), keepdims=False"))
+    sum(float32[2, 3]; axis=(0,), keepdims=False)
+    """
+
+    row: str
+    specs: tuple[str, ...]
+    options: str = ""
+
+    def __str__(self) -> str:
+        options = f"; {self.options}" if self.options else ""
+        return f"{self.row}({', '.join(self.specs)}{options})"
+
+    @property
+    def key(self) -> str:
+        """A hash of the text, equal in every process."""
+        return sha256(str(self).encode()).hexdigest()[:24]
+
+
+def row_work(row: Row, specs: Sequence[Any], options: tuple[Any, ...]) -> Work:
+    """Return the work of a call of a row with canonical options."""
+    pairs = zip(row.options, options, strict=False)
+    texts = [f"{name}={_format_option(option)}" for name, option in pairs]
+    return Work(row.name, tuple(map(_format_operand, specs)), ", ".join(texts))
+
+
+def format_spec(shape: Shape, dtype: Any) -> str:
+    """Format a spec; lengths that vary are ``*``."""
+    lengths = ["*" if isinstance(n, SymbolicDim) else str(n) for n in shape]
+    return f"{dtype}[{', '.join(lengths)}]"
+
+
+def _format_operand(spec: Any) -> str:
+    # The value of a number is no part of a work: it may be another one in each call.
+    return format_spec(spec.shape, spec.dtype) if isinstance(spec, Spec) else type(spec).__name__
+
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
+
+
+def _format_option(option: Any) -> str:
+    """Format an option without addresses, and arrays by their contents."""
+    if isinstance(option, SymbolicDim):
+        return "*"
+    if type(option) in _PLAIN:
+        return repr(option)
+    if isinstance(option, (tuple, list)):
+        comma = "," if len(option) == 1 else ""
+        return f"({', '.join(map(_format_option, option))}{comma})"
+    if isinstance(option, slice):
+        parts = [_format_option(part) for part in (option.start, option.stop, option.step)]
+        return f"slice({', '.join(parts)})"
+    if isinstance(option, Spec):
+        return format_spec(option.shape, option.dtype)
+    if isinstance(option, (np.ndarray, np.generic)):
+        array = np.ascontiguousarray(option)
+        digest = sha256(array.tobytes()).hexdigest()[:12]
+        return f"{format_spec(array.shape, array.dtype)}:{digest}"
+    if isinstance(option, np.dtype):
+        return str(option)
+    named = option if hasattr(option, "__qualname__") else type(option)
+    return f"{named.__module__}.{named.__qualname__}"
