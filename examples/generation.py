@@ -1,0 +1,265 @@
+"""Sampling of tokens, generation, and text as it grows, for decoders.py
+======================================================================
+
+``sample`` draws a token from logits, ``generate`` is an iterator over the tokens that a decoder
+continues a prompt with, and ``stream_text`` turns tokens into pieces of text. They work on NumPy
+arrays outside of the compiled step, where a draw is no slower than a compiled
+``ops.random_categorical``.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+
+import odyssey as od
+from odyssey.errors import DTypeError, NonFiniteError, OutOfRangeError, SettingError, ShapeError
+
+# ------------------------------------------------------------------ sampling
+
+
+def sample(
+    logits: Any,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    rng: od.Generator | None = None,
+) -> int:
+    """Draw a token by the softmax of its logit.
+
+    Each draw takes one number from ``rng``, and tokens lie on the unit interval in their order, so
+    a seed gives the same tokens in every run.
+
+    Args:
+        logits: One number for each token, (vocabulary,); ``-inf`` excludes a token.
+        temperature: What logits are divided by; 0 takes the largest, and the first of equal ones.
+        top_k: Draw from so many of the likeliest tokens; all by default.
+        top_p: Draw from the fewest of the likeliest tokens, of those that ``top_k`` left, whose
+            probabilities add up to at least this, in (0, 1].
+        rng: Where the number comes from; by default the generator of the process.
+
+    Returns:
+        The index of the token.
+
+    Raises:
+        NonFiniteError: if a logit is NaN or infinite, or all are ``-inf``.
+        SettingError: if an option is out of its range.
+
+    >>> logits = np.log([0.1, 0.2, 0.7])
+    >>> rng = od.Generator(0)
+    >>> [sample(logits, rng=rng) for _ in range(8)]
+    [0, 0, 2, 1, 2, 1, 1, 2]
+    >>> sample(logits, temperature=0)
+    2
+    """
+    scores = _check_scores(logits)
+    temperature = _check_options(temperature, top_k, top_p)
+    if temperature == 0:
+        return int(scores.argmax())
+    tokens, probabilities = _kept(scores, temperature, top_k, top_p)
+    sums = np.cumsum(probabilities, dtype=np.float64)
+    drawn = float(od.ops.random_uniform((), dtype=np.float64, rng=rng)) * sums[-1]
+    # A product that rounds up to the whole sum would lie behind the last token.
+    drawn = min(drawn, np.nextafter(sums[-1], 0.0))
+    return int(tokens[np.searchsorted(sums, drawn, side="right")])
+
+
+def distribution(
+    logits: Any,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+) -> np.ndarray:
+    """Return the probability with which ``sample`` draws each token, (vocabulary,).
+
+    >>> distribution(np.log([0.1, 0.2, 0.7]), top_k=2).round(3)
+    array([0.   , 0.222, 0.778])
+    """
+    scores = _check_scores(logits)
+    temperature = _check_options(temperature, top_k, top_p)
+    result = np.zeros(len(scores))
+    if temperature == 0:
+        result[scores.argmax()] = 1.0
+    else:
+        tokens, probabilities = _kept(scores, temperature, top_k, top_p)
+        result[tokens] = probabilities / probabilities.sum(dtype=np.float64)
+    return result
+
+
+def _check_scores(logits: Any) -> np.ndarray:
+    scores = np.asarray(logits)
+    if scores.ndim != 1 or not scores.size:
+        raise ShapeError(
+            f"sample: logits have the shape {scores.shape}; pass one number for each token"
+        )
+    if scores.dtype.kind in "biu":
+        scores = scores.astype(np.float64)
+    elif scores.dtype.itemsize < 4:
+        scores = scores.astype(np.float32)  # halves, bfloat16 among them
+    if scores.dtype.kind != "f":
+        raise DTypeError(f"sample: logits are {scores.dtype}; pass real numbers")
+    largest = scores.max()  # NaN if there is one
+    if not np.isfinite(largest):
+        found = "NaN" if np.isnan(largest) else "+inf" if largest > 0 else "-inf alone"
+        raise NonFiniteError(
+            f"sample: logits hold {found}; the model has diverged, or all tokens are excluded"
+        )
+    return scores
+
+
+def _check_options(temperature: Any, top_k: Any, top_p: Any) -> float:
+    if not _is_number(temperature) or not 0 <= temperature < np.inf:
+        raise SettingError(f"sample: temperature={temperature!r}; it is a number from 0 on, finite")
+    if top_k is not None and (
+        isinstance(top_k, bool) or not isinstance(top_k, int | np.integer) or top_k < 1
+    ):
+        raise SettingError(f"sample: top_k={top_k!r}; it is a positive integer, or None for all")
+    if top_p is not None and (not _is_number(top_p) or not 0 < top_p <= 1):
+        raise SettingError(f"sample: top_p={top_p!r}; it lies in (0, 1], or is None for all")
+    return float(temperature)
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, int | float | np.integer | np.floating) and not isinstance(x, bool)
+
+
+def _kept(
+    scores: np.ndarray, temperature: float, top_k: int | None, top_p: float | None
+) -> tuple[Any, np.ndarray]:
+    """Return the tokens to draw from, ascending, and numbers in proportion to their chances."""
+    tokens = np.arange(len(scores))
+    if top_k is not None and top_k < len(scores):
+        tokens = _largest(scores, top_k)
+        scores = scores[tokens]
+    if not 1e-30 < temperature < 1e30:
+        scores = scores.astype(np.float64)  # float32 has no such number
+    with np.errstate(over="ignore", under="ignore"):
+        weights = np.exp((scores - scores.max()) / temperature)
+    if top_p is not None and top_p < 1:
+        # Less by the rounding of the sums, so that p = 0.7 keeps one token of chance 0.7 alone.
+        wanted = top_p * weights.sum(dtype=np.float64) * (1 - 4 * np.finfo(weights.dtype).eps)
+        count = 256
+        while True:  # more and more of the likeliest, since a sort of all takes 3 ms
+            count = min(count, len(weights))
+            likeliest = np.sort(np.partition(weights, len(weights) - count)[-count:])[::-1]
+            sums = np.cumsum(likeliest, dtype=np.float64)
+            if sums[-1] >= wanted or count == len(weights):
+                break
+            count *= 16
+        inside = _largest(weights, min(count, int(np.searchsorted(sums, wanted)) + 1))
+        tokens, weights = tokens[inside], weights[inside]
+    return tokens, weights
+
+
+def _largest(x: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices of the largest elements, ascending; of equal ones the first."""
+    least = np.partition(x, len(x) - count)[len(x) - count]
+    found = np.flatnonzero(x >= least)
+    if len(found) > count:  # equal ones
+        spare = np.flatnonzero(x[found] == least)[count - len(found) :]
+        found = np.delete(found, spare)
+    return found
+
+
+# ------------------------------------------------------------------ generation
+
+
+def generate(
+    decoder: Any,
+    tokens: Any,
+    count: int | None = None,
+    *,
+    stop: Collection[int] = (),
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    rng: od.Generator | None = None,
+) -> Iterator[int]:
+    """Iterate over the tokens that a decoder continues its cache and a prompt with.
+
+    The cache holds the prompt and all tokens that were yielded but the last, whenever the iterator
+    rests, whatever ended it: a loop that stops, Ctrl-C or ``count``. Go on with
+    ``generate(decoder, [last], ...)``.
+
+    Args:
+        decoder: A Decoder. Its cache may hold earlier tokens; the prompt comes behind them.
+        tokens: The prompt, at least one token.
+        count: How many tokens to yield at most; by default until a stop token, or until the cache
+            is full.
+        stop: Tokens that end the iteration; the one that did is the last to be yielded.
+        temperature: As in ``sample``, with ``top_k``, ``top_p`` and ``rng``.
+
+    Raises:
+        OutOfRangeError: if the cache has no room for prompt and ``count`` tokens; the cache is
+            unchanged.
+    """
+    prompt = np.asarray(tokens)
+    if prompt.ndim != 1 or not prompt.size:
+        raise ShapeError(
+            f"generate: tokens have the shape {prompt.shape}; pass a list of one or more"
+        )
+    temperature = _check_options(temperature, top_k, top_p)
+    room = decoder.cache.capacity - len(decoder.cache) - len(prompt) + 1
+    if count is None:
+        count = room
+    elif isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
+        raise SettingError(f"generate: count={count!r}; it is an integer from 0 on, or None")
+    if room < max(count, 1):
+        raise OutOfRangeError(
+            f"generate: {len(prompt)} tokens of a prompt and {count} more do not fit behind the "
+            f"{len(decoder.cache)} of a cache of {decoder.cache.capacity}; make a decoder with a "
+            "larger capacity, or clear or truncate the cache"
+        )
+    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "rng": rng}
+    return _generate(decoder, prompt, int(count), frozenset(int(t) for t in stop), options)
+
+
+def _generate(
+    decoder: Any, prompt: np.ndarray, count: int, stop: frozenset[int], options: dict[str, Any]
+) -> Iterator[int]:
+    if not count:
+        return
+    token = sample(decoder.prefill(prompt), **options)
+    yield token
+    for _ in range(count - 1):
+        if token in stop:
+            return
+        token = sample(decoder.step(token), **options)
+        yield token
+
+
+# ------------------------------------------------------------------ text
+
+
+def stream_text(tokenizer: Any, tokens: Any, *, after: Any = ()) -> Iterator[str]:
+    """Yield pieces of text, which together are the text of all tokens, as they become certain.
+
+    A character of several bytes may be spread over tokens. It is held back until its last byte is
+    there; what is left at the end is shown as U+FFFD.
+
+    Args:
+        tokenizer: One of the library tokenizers, or any object with ``decode(tokens)``.
+        tokens: An iterable of tokens.
+        after: Tokens before the first, whose text is not yielded, such as those of a prompt.
+
+    >>> class Utf8:
+    ...     def decode(self, tokens):
+    ...         return bytes(tokens).decode("utf-8", "replace")
+    >>> list(stream_text(Utf8(), "né".encode()))
+    ['n', 'é']
+    """
+    held = list(after)  # those shown last, and those that are not shown yet
+    shown = len(held)
+    before = text = tokenizer.decode(held)
+    for token in tokens:
+        held.append(token)
+        # Decoded behind the tokens before it, since decoders drop the space at the start of a text.
+        text = tokenizer.decode(held)
+        if len(text) > len(before) and not text.endswith("\ufffd"):
+            yield text[len(before) :]
+            held, shown = held[shown:], len(held) - shown
+            before = text = tokenizer.decode(held)
+    if len(text) > len(before):
+        yield text[len(before) :]
