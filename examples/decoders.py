@@ -1219,3 +1219,23 @@ class _Cache:
 
     def advance(self, count: Any) -> None:
         self.length.assign(self.length + count)
+
+
+# %%
+# Command line
+# ------------
+# ``python examples/decoders.py FOLDER --prompt TEXT`` continues a text, and
+# ``python examples/decoders.py --random gpt2`` tells how fast a model of this size is.
+
+PRESETS: dict[str, Callable[[], Config]] = {
+    "gpt2": gpt2,
+    "gemma3_270m": gemma3_270m,
+    "llama": llama,
+    "llama32_1b": llama32_1b,
+    "tiny": lambda: llama(vocabulary=1000, width=96, layers=4, heads=4, key_heads=2),
+}
+
+if __name__ == "__main__":
+    import generation  # examples/generation.py
+
+    generation.main(Decoder, PRESETS)

@@ -1,5 +1,5 @@
-"""Sampling of tokens, generation, and text as it grows, for decoders.py
-======================================================================
+"""Sampling, generation and streamed text for decoders.py
+=======================================================
 
 ``sample`` draws a token from logits, ``generate`` is an iterator over the tokens that a decoder
 continues a prompt with, and ``stream_text`` turns tokens into pieces of text. They work on NumPy
@@ -7,13 +7,26 @@ arrays outside of the compiled step, where a draw is no slower than a compiled
 ``ops.random_categorical``.
 """
 
-from collections.abc import Collection, Iterator
+import argparse
+import collections
+import json
+import statistics
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import odyssey as od
-from odyssey.errors import DTypeError, NonFiniteError, OutOfRangeError, SettingError, ShapeError
+from odyssey.errors import (
+    DTypeError,
+    MissingFileError,
+    NonFiniteError,
+    OutOfRangeError,
+    SettingError,
+    ShapeError,
+)
 
 # ------------------------------------------------------------------ sampling
 
@@ -201,7 +214,7 @@ def generate(
             f"generate: tokens have the shape {prompt.shape}; pass a list of one or more"
         )
     temperature = _check_options(temperature, top_k, top_p)
-    room = decoder.cache.capacity - len(decoder.cache) - len(prompt) + 1
+    room = decoder.capacity - len(decoder) - len(prompt) + 1
     if count is None:
         count = room
     elif isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
@@ -209,7 +222,7 @@ def generate(
     if room < max(count, 1):
         raise OutOfRangeError(
             f"generate: {len(prompt)} tokens of a prompt and {count} more do not fit behind the "
-            f"{len(decoder.cache)} of a cache of {decoder.cache.capacity}; make a decoder with a "
+            f"{len(decoder)} of a cache of {decoder.capacity}; make a decoder with a "
             "larger capacity, or clear or truncate the cache"
         )
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "rng": rng}
@@ -263,3 +276,157 @@ def stream_text(tokenizer: Any, tokens: Any, *, after: Any = ()) -> Iterator[str
             before = text = tokenizer.decode(held)
     if len(text) > len(before):
         yield text[len(before) :]
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer of a folder, which the library tokenizers reads.
+
+    Raises:
+        MissingFileError: if the folder has no tokenizer.json.
+        SystemExit: if the library is not installed.
+    """
+    try:
+        from tokenizers import Tokenizer
+    except ModuleNotFoundError:
+        raise SystemExit(
+            'tokenizers is not installed; pip install -e ".[examples]" installs it'
+        ) from None
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise MissingFileError(f"{path}: no such file; text needs the tokenizer of the model")
+    return Tokenizer.from_file(str(path))
+
+
+def stop_tokens(folder: Path) -> set[int]:
+    """Return the tokens that end a text, by the configuration files of a folder."""
+    for name in ("generation_config.json", "config.json"):
+        path = folder / name
+        settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        found = settings.get("eos_token_id")
+        if found is not None:
+            return set(found) if isinstance(found, list) else {found}
+    return set()
+
+
+# ------------------------------------------------------------------ speed
+
+
+def weights_read(decoder: Any) -> list[np.ndarray]:
+    """Return the weights of which a token reads all bytes: not tables of which it takes a row."""
+    tables = (
+        {"positions.weight"} if decoder.config.tied else {"positions.weight", "embedding.weight"}
+    )
+    return [v.data for path, v in decoder.variables.items() if path not in tables]
+
+
+class Speed:
+    """Times of tokens, beside the time in which ``np.sum`` reads as many bytes.
+
+    Args:
+        decoder: Its weights are what is read, where they lie; as integers, since a sum of
+            float16 does not wait for memory.
+        clock: ``time.perf_counter``, or ``time.thread_time`` on a busy machine.
+    """
+
+    def __init__(self, decoder: Any, clock: Callable[[], float] = time.perf_counter) -> None:
+        arrays = [np.ravel(a, order="K").view(np.uint8) for a in weights_read(decoder)]
+        self.bytes = sum(a.nbytes for a in arrays)
+        self.words = [a[: a.size // 8 * 8].view(np.int64) for a in arrays]
+        self.clock = clock
+        self.tokens: list[float] = []
+        self.sums: list[float] = []
+
+    def time_tokens(self, tokens: Iterator[int], sums: int = 8) -> Iterator[int]:
+        """Pass tokens on, time each, and read the weights behind some of them."""
+        while True:
+            begin = self.clock()
+            try:
+                token = next(tokens)
+            except StopIteration:
+                return
+            self.tokens.append(self.clock() - begin)
+            if len(self.sums) < sums:
+                begin = self.clock()
+                for words in self.words:
+                    words.sum()
+                self.sums.append(self.clock() - begin)
+            yield token
+
+    def __str__(self) -> str:
+        first, *later = self.tokens
+        text = f"first token after {first:.2f} s"
+        if later:
+            # The median leaves out tokens that made a program for a longer cache.
+            each, bound = statistics.median(later), statistics.median(self.sums)
+            text += (
+                f", then {1e3 * each:.2f} ms a token, {1 / each:.1f} tokens a second\n"
+                f"a token reads {self.bytes / 1e6:.1f} MB at {self.bytes / each / 1e9:.1f} GB/s; "
+                f"np.sum reads it at {self.bytes / bound / 1e9:.1f} GB/s, in {1e3 * bound:.2f} ms, "
+                f"{bound / each:.2f} of the token's time"
+            )
+        return text
+
+
+# ------------------------------------------------------------------ command line
+
+
+def main(
+    decoder_class: Any, presets: Mapping[str, Callable[[], Any]], arguments: list[str] | None = None
+) -> None:
+    """Continue a prompt by the model of a folder, or time one of random weights."""
+    parser = argparse.ArgumentParser(prog="decoders.py", description="Continue a text by a model.")
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument("folder", nargs="?", type=Path, help="a folder in Hugging Face's layout")
+    model.add_argument("--random", choices=sorted(presets), help="random weights: no text, speed")
+    parser.add_argument("--prompt", default="", help="text to continue")
+    parser.add_argument("--length", type=int, default=64, help="tokens of a random prompt")
+    parser.add_argument("--count", type=int, default=64, help="most tokens to generate")
+    parser.add_argument("--capacity", type=int, help="tokens that the cache holds")
+    parser.add_argument("--temperature", type=float, default=0.8, help="0 takes the likeliest")
+    parser.add_argument("--top-k", type=int, help="of so many of the likeliest tokens")
+    parser.add_argument("--top-p", type=float, help="of the likeliest of this probability")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--dtype",
+        choices=("float64", "float32", "float16", "bfloat16"),
+        help="of the weights; by default that of the file",
+    )
+    given = parser.parse_args(arguments)
+
+    try:
+        if given.random is not None:
+            tokenizer, dtype = None, given.dtype or "float32"
+            decoder = decoder_class.random(
+                presets[given.random](), given.seed, dtype, capacity=given.capacity, trainable=False
+            )
+            rng = np.random.default_rng(given.seed)
+            prompt, stop = rng.integers(decoder.config.vocabulary, size=given.length).tolist(), ()
+        else:
+            tokenizer, stop = load_tokenizer(given.folder), stop_tokens(given.folder)
+            decoder = decoder_class.load(given.folder, given.dtype, capacity=given.capacity)
+            prompt = tokenizer.encode(given.prompt).ids or sorted(stop)[:1]
+        tokens = generate(
+            decoder,
+            prompt,
+            given.count,
+            stop=stop,
+            temperature=given.temperature,
+            top_k=given.top_k,
+            top_p=given.top_p,
+            rng=od.Generator(given.seed),
+        )
+        speed = Speed(decoder)
+        timed = speed.time_tokens(tokens)
+        try:
+            if tokenizer is None:
+                collections.deque(timed, maxlen=0)
+            else:
+                print(given.prompt, end="", flush=True)
+                for piece in stream_text(tokenizer, timed, after=prompt):
+                    print(piece, end="", flush=True)
+        except KeyboardInterrupt:
+            pass
+    except od.errors.OdysseyError as error:
+        raise SystemExit(f"decoders.py: {error}") from None
+    if speed.tokens:
+        print(f"\n\n{len(speed.tokens)} tokens, the {speed}")

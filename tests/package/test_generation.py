@@ -104,7 +104,7 @@ def test_excluded_tokens_are_never_drawn():
     ],
 )
 def test_tokens_are_drawn_as_often_as_they_are_likely(options):
-    count = 800
+    count = 600
     wanted = by_sorting(np.log(CHANCES), **options)
     rng = od.Generator(12)
     drawn = [sample(np.log(CHANCES), rng=rng, **options) for _ in range(count)]
@@ -169,11 +169,13 @@ def test_bad_logits_and_options_are_refused_by_name(logits, options, error, mess
 class Counting:
     """A decoder whose next token is the sum of all before, modulo 11; its cache is a list."""
 
-    class Cache(list):
-        capacity = 16
+    capacity = 16
 
     def __init__(self):
-        self.cache = self.Cache()
+        self.cache = []
+
+    def __len__(self):
+        return len(self.cache)
 
     def prefill(self, tokens):
         self.cache.extend(int(t) for t in tokens)
@@ -301,3 +303,57 @@ def test_streamed_text_of_a_tokenizer_keeps_spaces_and_split_characters():
     assert list(stream_text(pieces, [0, 1, 2, 3, 4, 0])) == ["a", " b", "€", " a"]
     assert list(stream_text(pieces, [1, 0], after=[0])) == [" b", " a"]
     assert "".join(stream_text(pieces, [0, 2, 3])) == pieces.decode([0, 2, 3])
+
+
+# ------------------------------------------------------------------ command line
+
+
+@pytest.mark.slow
+def test_the_command_continues_a_prompt_by_the_model_of_a_folder(tmp_path, capsys):
+    for library in ("tokenizers", "safetensors"):
+        pytest.importorskip(library)
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    from examples.decoders import Decoder, llama
+
+    byte_level = Tokenizer(
+        models.BPE(
+            vocab={c: k for k, c in enumerate(pre_tokenizers.ByteLevel.alphabet())}, merges=[]
+        )
+    )
+    byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    byte_level.decoder = decoders.ByteLevel()
+    byte_level.save(str(tmp_path / "tokenizer.json"))
+    config = llama(vocabulary=256, width=16, layers=1, heads=2, key_heads=1, inner=16)
+    decoder = Decoder.random(config, seed=3, capacity=64)
+    decoder.save(tmp_path)
+    prompt = byte_level.encode("déjà").ids
+    expected = byte_level.decode([*prompt, *generate(decoder, prompt, 9, temperature=0)])
+    options = ["--prompt", "déjà", "--count", "9", "--temperature", "0"]
+    generation.main(Decoder, {}, [str(tmp_path), *options])
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{expected}\n")
+    assert "9 tokens, the first token after" in printed
+    with pytest.raises(SystemExit, match="9000 more do not fit"):
+        generation.main(Decoder, {}, [str(tmp_path), "--prompt", "x", "--count", "9000"])
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(SystemExit, match=r"tokenizer\.json: no such file"):
+        generation.main(Decoder, {}, [str(tmp_path), "--prompt", "x"])
+
+
+@pytest.mark.slow
+def test_the_command_times_random_weights_beside_their_sum(capsys):
+    from examples.decoders import PRESETS, Decoder
+
+    generation.main(Decoder, PRESETS, ["--random", "tiny", "--count", "4", "--dtype", "float16"])
+    printed = capsys.readouterr().out
+    # 4 layers of 2 * 96 * 96 + 2 * 48 * 96 + 3 * 96 * 384 weights, a table of 96,000, and 9 norms.
+    assert f"a token reads {2 * (4 * 138240 + 96000 + 9 * 96) / 1e6:.1f} MB" in printed
+
+
+def test_stop_tokens_are_those_of_the_configuration(tmp_path):
+    assert generation.stop_tokens(tmp_path) == set()
+    (tmp_path / "config.json").write_text('{"eos_token_id": 7}')
+    assert generation.stop_tokens(tmp_path) == {7}
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [1, 106]}')
+    assert generation.stop_tokens(tmp_path) == {1, 106}
