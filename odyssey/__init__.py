@@ -20,6 +20,7 @@ from odyssey.variable import Variable
 if TYPE_CHECKING:
     from odyssey import init, optim, testing
     from odyssey.batching import batches
+    from odyssey.cache import Cache
     from odyssey.compiler import Dim, compile, get_threads, set_threads
     from odyssey.compiler.ways.plans import Plan, plans
     from odyssey.losses import *  # noqa: F403
@@ -52,6 +53,7 @@ keep_freed_memory()
 del keep_freed_memory
 
 __all__ = [
+    "Cache",
     "Dim",
     "Generator",
     "GradientTape",
@@ -104,6 +106,7 @@ __all__ += losses.__all__
 # Rooms that load when they, or what is taken from them, are first asked for: half of the import.
 _ROOMS = {
     "batching": "batches",
+    "cache": "Cache",
     "compiler": "Dim compile get_threads set_threads",
     "compiler.ways.plans": "Plan plans",
     "init": "",

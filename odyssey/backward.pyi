@@ -940,6 +940,17 @@ def unfold(
     *,
     x: ArrayLike = ...,
 ) -> _Array: ...
+def update_rows(
+    g: ArrayLike,
+    start: ArrayLike,
+    rows_spec: Spec = ...,
+    axis: int = -2,
+    wrap: bool = False,
+    *,
+    buffer: ArrayLike = ...,
+    rows: ArrayLike = ...,
+) -> tuple[_Array, _Array]:
+    """The gradients in buffer and rows."""
 def var(
     g: ArrayLike,
     x: ArrayLike,

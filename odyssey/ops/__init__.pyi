@@ -8,6 +8,7 @@ from typing import Any, overload
 
 from numpy.typing import DTypeLike
 
+from odyssey.errors import OdysseyError
 from odyssey.fft import *
 from odyssey.linalg import *
 from odyssey.nn import *
@@ -538,12 +539,30 @@ def delete(
 ) -> ArrayOrScalar: ...
 
 @overload
-def demanded(x: V, holds: Operand, /, message: str, *, tape: Tape | None = None) -> V:
-    """Return ``x`` if a condition holds everywhere; else raise SettingError with a message."""
+def demanded(
+    x: V,
+    holds: Operand,
+    /,
+    message: str,
+    kind: type[OdysseyError] = ...,
+    *,
+    tape: Tape | None = None,
+) -> V:
+    """Return ``x`` if a condition holds everywhere; else raise ``kind`` with a message."""
 @overload
-def demanded(x: Plain, holds: V, /, message: str, *, tape: Tape | None = None) -> V: ...
+def demanded(
+    x: Plain, holds: V, /, message: str, kind: type[OdysseyError] = ..., *, tape: Tape | None = None
+) -> V: ...
 @overload
-def demanded(x: Plain, holds: Plain, /, message: str, *, tape: Tape | None = None) -> Array: ...
+def demanded(
+    x: Plain,
+    holds: Plain,
+    /,
+    message: str,
+    kind: type[OdysseyError] = ...,
+    *,
+    tape: Tape | None = None,
+) -> Array: ...
 
 @overload
 def diag(v: V, k: int = 0, *, tape: Tape | None = None) -> V:
@@ -2367,6 +2386,52 @@ def unwrap(
     period: float = 6.283185307179586,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
+@overload
+def update_rows(
+    buffer: V,
+    rows: Operand,
+    start: Operand,
+    /,
+    *,
+    axis: int = -2,
+    wrap: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Copy of ``buffer`` with ``rows`` written from position ``start`` on along ``axis``."""
+@overload
+def update_rows(
+    buffer: Plain,
+    rows: V,
+    start: Operand,
+    /,
+    *,
+    axis: int = -2,
+    wrap: bool = False,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def update_rows(
+    buffer: Plain,
+    rows: Plain,
+    start: V,
+    /,
+    *,
+    axis: int = -2,
+    wrap: bool = False,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def update_rows(
+    buffer: Plain,
+    rows: Plain,
+    start: Plain,
+    /,
+    *,
+    axis: int = -2,
+    wrap: bool = False,
+    tape: Tape | None = None,
+) -> Array: ...
 
 @overload
 def vander(x: V, N: int | None = None, increasing: bool = False, *, tape: Tape | None = None) -> V:

@@ -49,7 +49,8 @@ _FEW = 32
 _MOVES = frozenset(
     {
         *("astype", "conj", "dynamic_update_slice", "imag", "keep_where", "matrix_transpose"),
-        *("nan_to_num", "put_along_axis", "real", "roll", "setitem", "where"),
+        *("nan_to_num", "put_along_axis", "real", "roll", "setitem", "update_rows"),
+        "where",
     }
 )
 # Rows of several steps in which float16 is rounded at each, as in NumPy and in compiled code.

@@ -90,7 +90,7 @@ ROWS = {
     "odyssey.ops.reductions.reduce": "sum mean max min argmax argmin any all sum_to",
     "odyssey.ops.reductions.variance": "var over_length std",
     "odyssey.ops.structure.arrangement": "roll",
-    "odyssey.ops.structure.dynamic": "dynamic_slice dynamic_update_slice",
+    "odyssey.ops.structure.dynamic": "dynamic_slice dynamic_update_slice update_rows",
     "odyssey.ops.structure.gathering": "take add_taken take_along_axis add_along_axis",
     "odyssey.ops.structure.indexing": "getitem add_at setitem",
     "odyssey.ops.structure.joining": "concatenate",

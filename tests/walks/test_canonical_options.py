@@ -239,6 +239,9 @@ SPELLINGS["put_along_axis"] = [
 SPELLINGS["dynamic_slice"] = [
     ([(2, 3), ROWS], [{"slice_sizes": s} for s in ((1, 2), [1, WHOLE(2)], np.array([1, 2]))]),
 ]
+SPELLINGS["update_rows"] = [
+    ([(2, 4, 3), (2, 2, 3), np.array(1)], [{}, *axes(1, -2, WHOLE(1)), {"wrap": 0}]),
+]
 SPELLINGS["prod_others"] = [FOLDS[k] for k in (0, 1, 3, 4)]
 SPELLINGS["argtopk"] = [([(2, 3)], [{"k": 2, "axis": a} for a in (1, -1, WHOLE(1))])]
 SPELLINGS["median"] = FOLDS[:-1]

@@ -379,7 +379,8 @@ def test_functions_of_arrays_have_their_derivatives_at_the_corners(name, dtype):
 # ------------------------------------------------------------------ what only moves numbers
 
 MOVING = {"take", "add_taken", "take_along_axis", "add_along_axis", "setitem", "concatenate"}
-MOVING |= {"put_along_axis", "dynamic_slice", "dynamic_update_slice", "demanded"}
+MOVING |= {"put_along_axis", "dynamic_slice", "dynamic_update_slice", "update_rows"}
+MOVING |= {"demanded"}
 MOVING |= {"dft", "real_dft", "inverse_real_dft"}  # which multiply by numbers of their own
 CORNERS = np.array([0.0, -0.0, INF, -INF, NAN, 5e-324, 1.7e308, 1.0])
 MOVED = {k: case for k, case in SMOOTH.items() if case[0].linear or case[0].name in MOVING}

@@ -25,7 +25,7 @@ from support.cases import (
 from support.together import together
 
 # What writes into an array keeps its dtype.
-WRITING = {"setitem", "put_along_axis", "dynamic_update_slice"}
+WRITING = {"setitem", "put_along_axis", "dynamic_update_slice", "update_rows"}
 PARTNERED = {name: case for name, case in SMOOTH.items() if len(tracked(*case)) > 1}
 # What takes a number in place of an array.
 WEAK = {

@@ -1,7 +1,8 @@
 """Dynamic slices: slices of a static size at start indices that are operands, as in JAX.
 
 A graph is traced once for all start indices. A negative start index counts from the end; one for
-which the slice would exceed the array is clamped.
+which the slice would exceed the array is clamped. ``update_rows`` clamps nothing: it refuses rows
+that do not fit, or wraps them around.
 """
 
 from __future__ import annotations
@@ -13,22 +14,26 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import format_value
+from odyssey.checks import check_flag, check_int, format_value
 from odyssey.devices.half_dtypes import can_cast
-from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.elementwise.arithmetic import add, maximum, minimum, mul
-from odyssey.ops.elementwise.choice import less, where
+from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
+from odyssey.ops.elementwise.arithmetic import add, maximum, minimum, mul, subtract
+from odyssey.ops.elementwise.choice import greater_equal, less, less_equal, where
+from odyssey.ops.elementwise.rounding import mod
 from odyssey.ops.structure.batching import example_specs, flatten_examples, spread
 from odyssey.ops.structure.gathering import check_indices, take, take_along_axis
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.placing import check_castable, put_along_axis
+from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.ops.structure.scatter import zeros_of_spec
 from odyssey.ops.structure.shape import astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec, spec_of
 from odyssey.table.batch import Batch
+from odyssey.table.canonical_options import one_axis
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes
 from odyssey.table.value import NUMBERS
 
 
@@ -262,6 +267,193 @@ def dynamic_update_slice(x: Any, update: Any, start_indices: Any, /) -> Any:
     array([0, 0, 7, 8])
     """
     return _dynamic_update(x, update, start_indices)
+
+
+# ------------------------------------------------------------------ rows
+
+
+def _rows_options(axis: Any, wrap: Any) -> tuple[int, bool]:
+    return check_int("update_rows", "axis", axis), check_flag("update_rows", "wrap", wrap)
+
+
+def _rows_spec(buffer: Spec, rows: Any, start: Any, axis: int, wrap: bool) -> Spec:
+    (k,) = normalize_axes("update_rows", axis, buffer.ndim)
+    check_indices("update_rows", start)
+    if getattr(start, "shape", ()) != ():
+        raise ShapeError(
+            f"update_rows: start has shape {start.shape}; pass one integer, the position of the "
+            "first row"
+        )
+    shape, others = getattr(rows, "shape", ()), list(buffer.shape)
+    if len(shape) == buffer.ndim:
+        others[k] = shape[k]
+    if shape != tuple(others):
+        raise ShapeError(
+            f"update_rows: rows {shape} for buffer {buffer.shape}, axis={axis}; their shapes may "
+            "differ along that axis alone"
+        )
+    if shape[k] > buffer.shape[k]:
+        raise OutOfRangeError(
+            f"update_rows: {shape[k]} rows came for a buffer of {buffer.shape[k]}; pass fewer at "
+            "once, or a larger buffer"
+        )
+    return buffer
+
+
+def _update_rows(buffer: Any, rows: Any, start: Any, axis: int, wrap: bool) -> Any:
+    buffer, start = np.asarray(buffer), np.asarray(start)
+    check_castable("update_rows", "rows", rows, buffer.dtype)
+    _rows_spec(spec_of(buffer), spec_of(np.asarray(rows)), spec_of(start), axis, wrap)
+    axis %= buffer.ndim
+    count, capacity, first = np.shape(rows)[axis], buffer.shape[axis], int(start)
+    if wrap:
+        first %= capacity or 1
+    elif not 0 <= first <= capacity - count:
+        raise OutOfRangeError(
+            f"update_rows: {count} rows from position {first} on do not fit into a buffer of "
+            f"{capacity}; pass a start from 0 to {capacity - count}, or wrap=True"
+        )
+    out = np.array(buffer, order="C")
+    ahead = (slice(None),) * axis
+    inside = min(count, capacity - first)
+    out[(*ahead, slice(first, first + inside))] = rows[(*ahead, slice(inside))]
+    if inside < count:
+        out[(*ahead, slice(count - inside))] = rows[(*ahead, slice(inside, None))]
+    return out
+
+
+def _row_positions(capacity: int, count: int, start: Any, wrap: bool) -> Any:
+    """Return the positions of ``count`` rows along the axis of the buffer."""
+    start = astype(mod(start, capacity or 1), np.intp) if wrap else astype(start, np.intp)
+    places = add(start, np.arange(count))
+    return mod(places, capacity or 1) if wrap else places
+
+
+def _rows_fit(buffer: Any, rows: Any, start: Any, axis: int, wrap: bool) -> list[Any]:
+    if wrap:
+        return []
+    last = buffer.shape[axis] - rows.shape[axis]
+    return [greater_equal(start, 0), less_equal(start, last)]
+
+
+def _lower_update_rows(
+    build: Any, buffer: Any, rows: Any, start: Any, axis: int, wrap: bool
+) -> Any:
+    if not can_cast(rows.dtype, buffer.dtype):
+        return NotImplemented
+    rows, axis = build.cast(rows, buffer.dtype), axis % buffer.ndim
+    capacity, count = buffer.shape[axis], rows.shape[axis]
+    if wrap:
+        first = build.cast(mod(start, capacity or 1), np.int64)
+    else:
+        first = minimum(maximum(build.cast(start, np.int64), 0), capacity - count)
+    places = [build.index(rows.shape, k) for k in range(buffer.ndim)]
+    place = add(places[axis], first)
+    if wrap:  # one subtraction, since both terms are below the capacity
+        place = where(less(place, capacity), place, subtract(place, capacity))
+    places[axis] = place
+    return build.scatter("set", buffer, rows, places)
+
+
+def _taken_rows(g: Any, rows: Spec, start: Any, axis: int, wrap: bool) -> Any:
+    """Return the rows of ``g`` at the positions that ``update_rows`` writes."""
+    places = _row_positions(g.shape[axis], rows.shape[axis], start, wrap)
+    return take(g, places, axis)
+
+
+def _update_rows_batch(
+    batch: Batch, buffer: Any, rows: Any, start: Any, axis: int, wrap: bool
+) -> Any:
+    specs = example_specs(batch, [buffer, rows, start])
+    _rows_spec(*specs, axis, wrap)
+    check_castable("update_rows", "rows", rows, buffer.dtype)
+    axis = axis % specs[0].ndim - specs[0].ndim
+    buffer, rows = spread(batch, 0, buffer), spread(batch, 1, rows)
+    if not batch.mapped[2]:
+        return update_rows(buffer, rows, start, axis=axis, wrap=wrap)
+    capacity, count = specs[0].shape[axis], specs[1].shape[axis]
+    for holds in _rows_fit(buffer, rows, start, axis, wrap):
+        message = f"update_rows: rows do not fit into a buffer of {capacity}"
+        start = demanded(start, holds, message, OutOfRangeError)
+    places = _row_positions(capacity, count, reshape(start, (batch.size, 1)), wrap)
+    shape = [batch.size, *(1,) * specs[0].ndim]
+    shape[axis] = count
+    return put_along_axis(buffer, reshape(places, tuple(shape)), rows, axis)
+
+
+@op(
+    primitive="scatter",
+    lowering=_lower_update_rows,
+    requires=_rows_fit,
+    rearranges=True,
+    kernel=_update_rows,
+    prepare=_rows_options,
+    canonical=lambda buffer, rows, start, axis, wrap: (one_axis(axis, buffer.ndim), wrap),
+    infer=_rows_spec,
+    vjp={
+        "buffer": lambda g, start, rows_spec, axis, wrap: update_rows(
+            g, zeros_of_spec(rows_spec, g), start, axis=axis, wrap=wrap
+        ),
+        "rows": lambda g, start, rows_spec, axis, wrap: _taken_rows(
+            g, rows_spec, start, axis, wrap
+        ),
+    },
+    jvp={
+        "buffer": lambda t, start, rows_spec, axis, wrap: update_rows(
+            t, zeros_of_spec(rows_spec, t), start, axis=axis, wrap=wrap
+        ),
+        "rows": lambda t, start, buffer_spec, axis, wrap: update_rows(
+            zeros_of_spec(buffer_spec, t), t, start, axis=axis, wrap=wrap
+        ),
+    },
+    vmap=_update_rows_batch,
+    samples=[
+        sample((4, 3), (2, 3), np.array(1)),
+        sample((2, 4, 3), (2, 3, 3), np.array(3, np.uint8), wrap=True),
+        sample((4, 3), (4, 2), np.array(-5), axis=1, wrap=True),
+        sample((3,), (3,), np.array(0), axis=0),
+        sample((2, 0, 3), (2, 0, 3), np.array(0)),
+    ],
+    rejects=[
+        reject(
+            *((4, 3), (2, 3), np.array(3)),
+            error=OutOfRangeError,
+            match="2 rows from position 3 on do not fit into a buffer of 4",
+        ),
+        reject((4, 3), (2, 3), np.array(-1), error=OutOfRangeError, match="a start from 0 to 2"),
+        reject((4, 3), (5, 3), np.array(0), wrap=True, error=OutOfRangeError, match="pass fewer"),
+        reject((4, 3), (2, 2), np.array(0), match="along that axis alone"),
+        reject((4, 3), (3,), np.array(0), match="along that axis alone"),
+        reject((4, 3), (2, 3), np.array([0]), match="pass one integer"),
+        reject((4, 3), (2, 3), np.array(0.0), error=DTypeError, match="pass integers"),
+        reject((4, 3), (2, 3), np.array(0), axis=2, match="does not fit"),
+        reject(np.arange(3), (1,), np.array(0), axis=0, error=DTypeError, match="without loss"),
+    ],
+)
+def update_rows(
+    buffer: Any, rows: Any, start: Any, /, *, axis: int = -2, wrap: bool = False
+) -> Any:
+    """Copy of ``buffer`` with ``rows`` written from position ``start`` on along ``axis``.
+
+    Inside a compiled function that assigns the result to the Variable that was ``buffer``, only the
+    rows are written.
+
+    Args:
+        buffer: An array (..., capacity, dim).
+        rows: The rows (..., n, dim), of the buffer's shape but for ``axis``, and of a dtype that
+            casts to the buffer's without loss.
+        start: The position of the first row, an integer or an integer array without axes.
+        axis: The axis of the rows.
+        wrap: Whether positions are taken modulo the capacity, as in a ring. Otherwise rows that do
+            not fit are refused; ``dynamic_update_slice`` would move them.
+
+    Raises:
+        OutOfRangeError: ``start`` is negative, or ``start`` + n is above the capacity.
+
+    >>> update_rows(np.zeros((4, 1), int), np.array([[7], [8]]), 3, wrap=True).tolist()
+    [[8], [0], [0], [7]]
+    """
+    return _update_rows(buffer, rows, start, axis, wrap)
 
 
 publish(globals())
