@@ -215,7 +215,7 @@ class Cache(Stateful):
         else:
             reach = self._check_room(count)
             found, start = self._put_rows(layer, rows, count, reach, pending)
-        seen = self._seen(start, count, reach, self._windows[layer])
+        seen = self._visible_rows(start, count, reach, self._windows[layer])
         return (*found, seen)
 
     def _put_traced(
@@ -254,7 +254,9 @@ class Cache(Stateful):
             plan: Plan = []
             for name, value in rows.items():
                 array = value._array if isinstance(value, Value) else value
-                plan += self._write_plan("put", buffers[name], pieces, _split(array, pieces))
+                plan += self._write_plan(
+                    "put", buffers[name], pieces, _rows_by_piece(array, pieces)
+                )
             commit(
                 [
                     *plan,
@@ -348,7 +350,7 @@ class Cache(Stateful):
         message = "Cache.put: rows of a put that was not committed are in the way"
         return demanded(start, fits, message, OutOfRangeError), reach
 
-    def _seen(self, start: Any, count: int, reach: int, window: int | None) -> Any:
+    def _visible_rows(self, start: Any, count: int, reach: int, window: int | None) -> Any:
         """Return which rows each query may attend to."""
         positions = ops.add(start, np.arange(count)[:, None])
         if not self._is_ring:
@@ -665,7 +667,7 @@ def _check_windows(window: Any, layers: int, capacity: int) -> tuple[int | None,
 
 def _check_length(n: Any) -> int:
     """Return a length; an integer, or an integer array without axes."""
-    if isinstance(n, Value) and not n.shape:
+    if isinstance(n, Variable) and not n.shape:
         n = n.item()
     return check_int("Cache.truncate", "n", n)
 
@@ -677,7 +679,7 @@ def _rows_of(name: str, value: Any) -> Any:
     return as_array("Cache.put", name, value)
 
 
-def _split(rows: Any, pieces: list[slice]) -> list[Any]:
+def _rows_by_piece(rows: Any, pieces: list[slice]) -> list[Any]:
     """Return the rows that go into each piece of a buffer."""
     parts, begin = [], 0
     for piece in pieces:
@@ -692,3 +694,7 @@ def _with_gradient(held: Any, rows: Any, start: Any, wrap: bool) -> Any:
     if not isinstance(rows, Value) or is_constant(rows):
         return held
     return ops.update_rows(held, rows, start, wrap=wrap)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -35,9 +35,7 @@ class Attention:
         if window is not None:
             seen &= at > at[:, None] - window
         for w_q, w_k, w_v in self.weights:
-            q, k, v = (
-                (x @ w).reshape(-1, HEADS, DIM).transpose(1, 0, 2) for w in (w_q, w_k, w_v)
-            )
+            q, k, v = ((x @ w).reshape(-1, HEADS, DIM).transpose(1, 0, 2) for w in (w_q, w_k, w_v))
             scores = np.where(seen, q @ k.transpose(0, 2, 1), -np.inf)
             weights = np.exp(scores - scores.max(-1, keepdims=True))
             y = weights / weights.sum(-1, keepdims=True) @ v
@@ -204,13 +202,15 @@ def test_rows_are_held_in_the_dtype_of_the_cache(dtype):
 
     @od.compile
     def put(given):
-        found, seen = cache[0].put(k=given)
+        found, _seen = cache[0].put(k=given)
         return found
 
     for _ in range(2):
         found = put(given)
         assert found.dtype == cache.dtype == given.dtype
-        np.testing.assert_array_equal(ops.astype(found, "float64")[:3], np.arange(6.0).reshape(3, 2))
+        np.testing.assert_array_equal(
+            ops.astype(found, "float64")[:3], np.arange(6.0).reshape(3, 2)
+        )
 
 
 def test_gradients_flow_to_the_rows_that_are_put():
@@ -236,7 +236,7 @@ def test_there_is_a_program_for_each_reach_and_none_for_each_length():
 
     @od.compile(check=True)
     def step(k):
-        keys, values, seen = cache[0].put(k=k, v=k)
+        keys, _values, seen = cache[0].put(k=k, v=k)
         cache.advance(1)
         return keys[0, :, 0] * seen[0]
 
@@ -330,18 +330,22 @@ def test_a_file_has_the_committed_rows_alone_and_fits_another_capacity(tmp_path)
 # ------------------------------------------------------------------ faults
 
 FAULTS = {
-    "the row after the last": (dict(k=rows(15), v=rows(15)), OutOfRangeError, "15 rows came for a"),
-    "no rows": (dict(k=rows(0), v=rows(0)), OutOfRangeError, "0 rows came"),
-    "dtype": (dict(k=rows(dtype=np.float32), v=rows()), DTypeError, "k has dtype float32"),
-    "numbers": (dict(k=rows(), v=[["a"]]), DTypeError, "v"),
-    "width": (dict(k=rows(), v=rows()[..., :2]), ShapeError, r"v has shape \(2, 1, 2\)"),
-    "heads": (dict(k=rows()[:1], v=rows()), ShapeError, r"pass \(2, n, 3\)"),
-    "axes": (dict(k=rows()[0], v=rows()), ShapeError, r"k has shape \(1, 3\)"),
-    "counts": (dict(k=rows(2), v=rows(1)), ShapeError, "2 of k, 1 of v came"),
-    "missing": (dict(k=rows()), SettingError, "rows of k came; pass those of k and v"),
-    "unknown": (dict(k=rows(), v=rows(), w=rows()), SettingError, "rows of k and v and w"),
+    "the row after the last": (
+        {"k": rows(15), "v": rows(15)},
+        OutOfRangeError,
+        "15 rows came for a",
+    ),
+    "no rows": ({"k": rows(0), "v": rows(0)}, OutOfRangeError, "0 rows came"),
+    "dtype": ({"k": rows(dtype=np.float32), "v": rows()}, DTypeError, "k has dtype float32"),
+    "numbers": ({"k": rows(), "v": [["a"]]}, DTypeError, "v"),
+    "width": ({"k": rows(), "v": rows()[..., :2]}, ShapeError, r"v has shape \(2, 1, 2\)"),
+    "heads": ({"k": rows()[:1], "v": rows()}, ShapeError, r"pass \(2, n, 3\)"),
+    "axes": ({"k": rows()[0], "v": rows()}, ShapeError, r"k has shape \(1, 3\)"),
+    "counts": ({"k": rows(2), "v": rows(1)}, ShapeError, "2 of k, 1 of v came"),
+    "missing": ({"k": rows()}, SettingError, "rows of k came; pass those of k and v"),
+    "unknown": ({"k": rows(), "v": rows(), "w": rows()}, SettingError, "rows of k and v and w"),
     "none": ({}, SettingError, "rows of none came"),
-    "disagreeing": (dict(k=rows(1), v=rows(1)), ShapeError, "layer 1 gets 1 row.*layer 0 got 2"),
+    "disagreeing": ({"k": rows(1), "v": rows(1)}, ShapeError, "layer 1 gets 1 row.*layer 0 got 2"),
 }
 
 

@@ -35,6 +35,7 @@ COMMON = {
     "gradient": "public names of a tape's method and of NumPy's function; interface of stores",
     "state_dict": "PyTorch's name, an interface of objects whose state is saved",
     "state_plan": "interface of Stateful, the objects whose state is a leaf of saved trees",
+    "clear": "Python's name for emptying a container, public of tapes and caches",
     "emit": "interface of graphs, traces and batches, which a call of an op on a Symbol reaches",
     "bind": "as inspect.Signature.bind: arguments, or the arrays of a program",
 }

@@ -197,6 +197,12 @@ GROUPS: tuple[Group, ...] = (
         _of("odyssey", "save", "load"),
     ),
     Group(
+        "caches",
+        "Caches",
+        "Rows by position that decoders attend to.",
+        _of("odyssey", "Cache"),
+    ),
+    Group(
         "batches",
         "Batches of data",
         "Minibatches of arrays.",

@@ -365,7 +365,7 @@ def _update_rows_batch(
     batch: Batch, buffer: Any, rows: Any, start: Any, axis: int, wrap: bool
 ) -> Any:
     specs = example_specs(batch, [buffer, rows, start])
-    _rows_spec(*specs, axis, wrap)
+    _rows_spec(specs[0], specs[1], specs[2], axis, wrap)
     check_castable("update_rows", "rows", rows, buffer.dtype)
     axis = axis % specs[0].ndim - specs[0].ndim
     buffer, rows = spread(batch, 0, buffer), spread(batch, 1, rows)
