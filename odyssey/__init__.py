@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     from odyssey.compiler.ways.plans import Plan, plans
     from odyssey.losses import *  # noqa: F403
     from odyssey.ops.random.generator import Generator, seed
-    from odyssey.saving import load, save
+    from odyssey.saving import (
+        TensorSource,
+        list_tensors,
+        load,
+        load_tensors,
+        save,
+        save_tensors,
+    )
     from odyssey.sparse_rows import SparseRows
     from odyssey.spec import Spec
     from odyssey.tape.report import TapeNode
@@ -62,6 +69,7 @@ __all__ = [
     "SparseRows",
     "Spec",
     "TapeNode",
+    "TensorSource",
     "Variable",
     "backward",
     "batches",
@@ -79,7 +87,9 @@ __all__ = [
     "jacobian",
     "jvp",
     "linalg",
+    "list_tensors",
     "load",
+    "load_tensors",
     "losses",
     "nn",
     "no_grad",
@@ -88,6 +98,7 @@ __all__ = [
     "optim",
     "plans",
     "save",
+    "save_tensors",
     "scan",
     "seed",
     "set_threads",
@@ -113,7 +124,7 @@ _ROOMS = {
     "objective": "",
     "ops.random.generator": "Generator seed",
     "optim": "",
-    "saving": "load save",
+    "saving": "TensorSource list_tensors load load_tensors save save_tensors",
     "sparse_rows": "SparseRows",
     "spec": "Spec",
     "tape.report": "TapeNode",

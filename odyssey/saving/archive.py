@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,18 +10,11 @@ from operator import gt
 from typing import Any, BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from odyssey.atomic_replace import replace_file
 from odyssey.checks import STUMBLES, format_value
-from odyssey.errors import (
-    DTypeError,
-    FileError,
-    FormatError,
-    MissingFileError,
-    OdysseyError,
-    SettingError,
-)
+from odyssey.errors import FormatError, OdysseyError
+from odyssey.saving.paths import file_error, regular_file_mode, write_atomically
 
-__all__ = ["Archive", "validate_path", "open_archive", "write_archive"]
+__all__ = ["Archive", "open_archive", "write_archive"]
 
 Members = dict[str, Any]
 """Contents of a file: bytes, or a memoryview of them, by name of the member."""
@@ -36,29 +27,6 @@ _LOCAL_HEADER_BYTES = 30
 """Bytes before a member, at least; its name follows them."""
 
 
-def validate_path(who: str, path: Any) -> str:
-    """Return the path of a file as text; raise DTypeError or SettingError if it is not valid."""
-    if not isinstance(path, (str, bytes, os.PathLike)):
-        raise DTypeError(
-            f"{who}: path={format_value(path)} is not a path; pass a str or pathlib.Path"
-        )
-    try:
-        text = os.fsdecode(path)
-        os.fsencode(text)
-    except UnicodeError as error:
-        raise SettingError(
-            f"{who}: path={format_value(path)} cannot be a file's name: {error}"
-        ) from None
-    if "\0" in text:
-        raise SettingError(f"{who}: path={format_value(text)} has a null character; leave it out")
-    if not text.endswith(".npz"):
-        raise SettingError(
-            f"{who}: path={format_value(text)} does not end in .npz; pass "
-            f"{format_value(text + '.npz')}"
-        )
-    return text
-
-
 # ------------------------------------------------------------------ writing
 
 
@@ -68,13 +36,7 @@ def write_archive(path: str, members: Members) -> None:
     Raises:
         FileError: if the system refuses; the old file is unchanged.
     """
-    target = os.path.realpath(path)  # a link stays a link
-    folder = os.path.dirname(target)
-    try:
-        replace_file(target, lambda file: _write_members(file, members), _permissions(target))
-    except OSError as error:
-        raise _file_error("save", path, error) from error
-    _flush_folder(folder)
+    write_atomically("save", path, lambda file: _write_members(file, members))
 
 
 def _write_members(file: BinaryIO, members: Members) -> None:
@@ -87,59 +49,6 @@ def _write_members(file: BinaryIO, members: Members) -> None:
     except BaseException:
         archive.fp = None  # else it would write a directory of an incomplete file
         raise
-
-
-def _permissions(target: str) -> int | None:
-    """Return the permissions of the existing file, or None; raise OSError if it is not regular."""
-    try:
-        mode = os.stat(target).st_mode
-    except FileNotFoundError:
-        return None
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "Not a regular file")
-    return stat.S_IMODE(mode)
-
-
-def _flush_folder(folder: str) -> None:
-    """Flush the directory entries of ``folder`` to the disk, if the system can."""
-    handle = -1
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-        os.fsync(handle)
-    except OSError:
-        return
-    finally:
-        if handle >= 0:
-            os.close(handle)
-
-
-_ADVICE = {
-    errno.ENOSPC: "make room on the disk, or save elsewhere",
-    errno.EDQUOT: "make room on the disk, or save elsewhere",
-    errno.EFBIG: "save less in one file, or elsewhere",
-    errno.EISDIR: "pass the path of a file in it",
-    errno.ENOENT: "make its folder first",
-    errno.ENOTDIR: "pass a path whose folders are folders",
-    errno.EACCES: "choose one that you have permission for",
-    errno.EPERM: "choose one that you have permission for",
-    errno.EROFS: "choose one that you have permission for",
-}
-
-
-def _file_error(who: str, path: str, error: OSError) -> FileError:
-    """Return the FileError for an OSError, with advice."""
-    missing = isinstance(error, FileNotFoundError)
-    advice = _ADVICE.get(error.errno or 0, "choose another path")
-    if who == "save":
-        advice += "; an existing file is unchanged"
-    elif missing:
-        advice = "pass the path of one that od.save wrote"
-    kind = MissingFileError if missing else FileError
-    file_error = kind(f"{who}: {path!r}: {error.strerror or error}; {advice}")
-    file_error.errno = error.errno
-    return file_error
 
 
 # ------------------------------------------------------------------ reading
@@ -219,14 +128,14 @@ def open_archive(path: str) -> Iterator[Archive]:
     """Open an archive for reading; errors in the block become FileError or FormatError."""
     archive = None
     try:
-        _permissions(path)  # opening a pipe would wait for a writer
+        regular_file_mode(path)  # opening a pipe would wait for a writer
         with open(path, "rb") as file:
             archive = Archive(path, file)
             yield archive
     except OdysseyError:
         raise
     except OSError as error:
-        raise _file_error("load", path, error) from error
+        raise file_error("load", path, error) from error
     except (BadZipFile, EOFError, struct.error, *STUMBLES) as error:
         reason = f"{type(error).__name__}: {error}"
         if archive is not None:

@@ -13,7 +13,7 @@ import math
 import re
 import struct
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,14 @@ from odyssey.saving.leaf_kinds import class_of, format_few, leaf_kind, short_pat
 from odyssey.spec import Array
 from odyssey.variable import Variable
 
-__all__ = ["SavedTree", "node_kind", "encode_tree"]
+__all__ = [
+    "SavedTree",
+    "build_nest",
+    "encode_tree",
+    "node_kind",
+    "path_keys",
+    "tree_mismatch",
+]
 
 _NODES_MEMBER = "odyssey.json"
 _FORMAT = 1
@@ -185,7 +192,7 @@ class _Branch(dict[Any, Any]):
 _STEP = re.compile(r"""\[(-?\d+)\]|\[('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]|\[([^]]*)\]|\.(\w+)""")
 
 
-def _path_keys(path: str) -> list[Any]:
+def path_keys(path: str) -> list[Any]:
     """Return the keys of a path: ints for indices, else texts."""
     keys: list[Any] = []
     position = 0
@@ -218,6 +225,53 @@ def _as_containers(node: Any) -> Any:
         return node
     values = {key: _as_containers(value) for key, value in node.items()}
     return list(values.values()) if list(values) == list(range(len(values))) else values
+
+
+def build_nest(
+    error: Callable[[str], Exception],
+    entries: Iterable[tuple[str, list[Any]]],
+    read: Callable[[str], Any],
+) -> Any:
+    """Return lists and dictionaries of the leaves that a file has below some path.
+
+    Args:
+        error: Returns the error for entries that no nest can hold.
+        entries: The path of each leaf in the file, and its keys from the root of the nest on.
+        read: Returns the leaf at a path.
+    """
+    nest: dict[Any, Any] = {}
+    for entry, keys in entries:
+        node = nest
+        *above, last = keys
+        for key in above:
+            node = node.setdefault(key, _Branch())
+            if type(node) is not _Branch:
+                raise error(f"{format_value(entry)} lies in a leaf")
+        if last in node:
+            raise error(f"{format_value(entry)} is there twice")
+        node[last] = read(entry)
+    return _as_containers(nest)
+
+
+def tree_mismatch(path: str, missing: list[str], extra: list[str], keep: bool) -> ShapeError:
+    """Return the error for a file that holds another tree than ``like``.
+
+    Args:
+        path: The file.
+        missing: Paths that it lacks.
+        extra: Paths that only the file has.
+        keep: Whether it was enough that one path is in both.
+    """
+    differences = []
+    if missing:
+        differences.append(f"it has no {format_few(missing)}, which like has")
+    if extra:
+        differences.append(f"it has {format_few(extra)}, which like lacks")
+    hint = "" if keep else ", or missing='keep' to load what both have"
+    return ShapeError(
+        f"load: {path!r} holds another tree than like: {'; '.join(differences)}; pass a tree like "
+        f"the one that was saved, or none, and take what you need{hint}"
+    )
 
 
 class SavedTree:
@@ -276,18 +330,8 @@ class SavedTree:
         extra = [path for path in self.entries if path not in named and path not in opened]
         if keep and (len(extra) < len(self.entries) or not self.entries):
             return
-        differences = []
-        if missing:
-            differences.append(f"it has no {format_few(missing)}, which like has")
-        if extra:
-            differences.append(f"it has {format_few(extra)}, which like lacks")
-        if differences:
-            hint = "" if keep else ", or missing='keep' to load what both have"
-            raise ShapeError(
-                f"load: {self._archive.path!r} holds another tree than like: "
-                f"{'; '.join(differences)}; pass a tree like the one that was saved, or none, and "
-                f"take what you need{hint}"
-            )
+        if missing or extra:
+            raise tree_mismatch(self._archive.path, missing, extra, keep)
 
     def _below(self, path: str) -> list[str]:
         return [entry for entry in self.entries if _is_below(entry, path)]
@@ -308,18 +352,11 @@ class SavedTree:
             return self._shared_leaf(path)
         if not found:
             return default
-        nest: dict[Any, Any] = {}
-        for entry in found:
-            node = nest
-            *above, last = _path_keys(entry[len(path) :])
-            for key in above:
-                node = node.setdefault(key, _Branch())
-                if type(node) is not _Branch:
-                    raise self._archive.damage(f"{format_value(entry)} lies in a leaf")
-            if last in node:
-                raise self._archive.damage(f"{format_value(entry)} is there twice")
-            node[last] = self._shared_leaf(entry)
-        return _as_containers(nest)
+        return build_nest(
+            self._archive.damage,
+            ((entry, path_keys(entry[len(path) :])) for entry in found),
+            self._shared_leaf,
+        )
 
     def _shared_leaf(self, path: str) -> Any:
         """Return a leaf; one object at several paths is read once."""
@@ -336,7 +373,7 @@ class SavedTree:
         """Return the array, number or state of a leaf."""
         kind = node_kind(node)
         if kind == "Variable":
-            return self.array(node[kind])
+            return self.read_array(node[kind])
         if kind in STATE_KINDS:
             return self.state(node)[1]
         return self.value(node)
@@ -368,7 +405,7 @@ class SavedTree:
             pairs = {self.value(key): self.value(item) for key, item in body}
             return pairs if kind == "dict" else Counter(pairs)
         if kind in ("array", "scalar"):
-            return self.array(body) if kind == "array" else self.array(body)[()]
+            return self.read_array(body) if kind == "array" else self.read_array(body)[()]
         raise self._archive.damage(f"{format_value(kind)} is not a kind of entry")
 
     def spec(self, body: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
@@ -390,7 +427,7 @@ class SavedTree:
         except DTypeError as error:  # ml_dtypes is missing
             raise DTypeError(f"load: {self._archive.path!r} has arrays of it: {error}") from None
 
-    def array(self, body: Any) -> Array:
+    def read_array(self, body: Any) -> Array:
         """Read an array into new memory."""
         if self._bodies.setdefault(body["member"], id(body)) != id(body):
             raise self._archive.damage(f"two entries are {format_value(body['member'])}")

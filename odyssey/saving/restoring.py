@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
@@ -15,6 +16,7 @@ from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, FormatError, OdysseyError, ShapeError, TapeError
 from odyssey.floating_point_errors import isolate_errstate
 from odyssey.ops.random.generator import Generator
+from odyssey.saving.archive import open_archive
 from odyssey.saving.leaf_kinds import (
     EmptyList,
     class_of,
@@ -24,13 +26,15 @@ from odyssey.saving.leaf_kinds import (
     state_of,
 )
 from odyssey.saving.node_format import STATE_KINDS, SavedTree, node_kind
+from odyssey.saving.tensor_files import open_tensor_files
+from odyssey.saving.tensor_saving import TensorTree
 from odyssey.spec import Array, native_form
 from odyssey.table.store import refuse_locked
 from odyssey.table.value import assign_plan, is_untracked
 from odyssey.tree import leaves, replace_containers
 from odyssey.variable import Variable
 
-__all__ = ["Restorer", "open_empty_lists"]
+__all__ = ["Restorer", "open_empty_lists", "open_tree"]
 
 _RESTORED = ("Variable", *STATE_KINDS)
 
@@ -51,6 +55,22 @@ def open_empty_lists(like: Any) -> Any:
     )
 
 
+@contextmanager
+def open_tree(path: str, wanted: dict[str, Any]) -> Iterator[SavedTree | TensorTree]:
+    """Open a file of ``save`` for reading: an archive, or by its ending a file of tensors.
+
+    Args:
+        path: The file.
+        wanted: The leaves of ``like`` by path.
+    """
+    if path.endswith(".npz"):
+        with open_archive(path) as archive:
+            yield SavedTree(archive)
+    else:
+        with open_tensor_files("load", path) as files:
+            yield TensorTree(files, wanted)
+
+
 class Restorer:
     """Values to be written into the leaves of a tree."""
 
@@ -61,7 +81,9 @@ class Restorer:
 
     # -------------------------------------------------------------- reading
 
-    def read(self, tree: SavedTree, wanted: dict[str, Any], keep: bool = False) -> list[Any]:
+    def read(
+        self, tree: SavedTree | TensorTree, wanted: dict[str, Any], keep: bool = False
+    ) -> list[Any]:
         """Read the values of ``wanted``; return the leaves of the tree that ``load`` returns.
 
         Args:
@@ -93,7 +115,9 @@ class Restorer:
             values.append(by_key[key])
         return values
 
-    def _read(self, tree: SavedTree, path: str, kind: str, leaf: Any, node: Any) -> Any:
+    def _read(
+        self, tree: SavedTree | TensorTree, path: str, kind: str, leaf: Any, node: Any
+    ) -> Any:
         if kind == "Variable":
             if not leaf.is_leaf or is_untracked(leaf):
                 raise TapeError(
@@ -106,6 +130,7 @@ class Restorer:
             array = _read_array(tree, path, leaf, node[kind])
             array = array.astype(leaf.dtype, copy=False)  # to the leaf's byte order
             return array if kind == "array" else array[()]
+        assert isinstance(tree, SavedTree)  # the other has arrays only
         if kind not in STATE_KINDS:
             return tree.value(node)
         name, state = tree.state(node)
@@ -198,10 +223,10 @@ def _refuse_merged(path: str, leaf: Any, owner: tuple[str, str], first: str) -> 
         )
 
 
-def _read_array(tree: SavedTree, path: str, leaf: Any, body: Any) -> Array:
+def _read_array(tree: SavedTree | TensorTree, path: str, leaf: Any, body: Any) -> Array:
     """Read an array; raise ShapeError or DTypeError if it does not fit ``leaf``."""
     _refuse_other_spec(path, leaf, *tree.spec(body))
-    array = tree.array(body)
+    array = tree.read_array(body)
     return array.astype(native_form(array.dtype), copy=False)
 
 

@@ -194,7 +194,10 @@ GROUPS: tuple[Group, ...] = (
         "saving",
         "Saving and loading",
         "One file for all of a training, written atomically and read without pickle.",
-        _of("odyssey", "save", "load"),
+        (
+            *_of("odyssey", "save", "load", "save_tensors", "load_tensors", "list_tensors"),
+            *_of("odyssey", "TensorSource"),
+        ),
     ),
     Group(
         "caches",
