@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import setitem
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from odyssey.errors import (
     OutOfRangeError,
     SettingError,
     ShapeError,
+    TapeError,
 )
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.table.store import MEMORY, refuse_in_vmap, store
@@ -115,8 +116,7 @@ class Cache(Stateful):
         self._written = Variable(np.array(0), name="written")
         self._lost = Variable(np.array(0), name="lost")
         # By layer, the rows of its put since the last ``advance``; 0 for none.
-        self._none_pending = (0,) * len(self._windows)
-        self._pending = self._none_pending
+        self._pending = Variable(np.zeros(len(self._windows), int), name="pending")
         self._reach = self._reach_of(1)
 
     # -------------------------------------------------------------- sizes
@@ -159,7 +159,11 @@ class Cache(Stateful):
 
     def __len__(self) -> int:
         """The number of positions so far; in a compiled function ask ``length``."""
-        store().require_known("len() asks for the value of", self._length)
+        if store().traces:
+            raise TapeError(
+                "Cache: len() asks for a number, which a graph that is traced does not have; ask "
+                "cache.length, which is an array, or ask outside of the compiled function"
+            )
         length = int(self._length._array)
         if store() is MEMORY:
             self._refresh_reach(length + 1)
@@ -208,13 +212,11 @@ class Cache(Stateful):
         refuse_in_vmap("Cache.put")
         rows = {name: _rows_of(name, given[name]) for name in self._check_names(given)}
         count = self._check_rows(layer, rows)
-        pending = self._pending_after(layer, count)
         if store() is not MEMORY:
             found, start, reach = self._put_traced(layer, rows, count)
-            self._pending = pending
         else:
             reach = self._check_room(count)
-            found, start = self._put_rows(layer, rows, count, reach, pending)
+            found, start = self._put_rows(layer, rows, count, reach)
         seen = self._visible_rows(start, count, reach, self._windows[layer])
         return (*found, seen)
 
@@ -223,6 +225,12 @@ class Cache(Stateful):
     ) -> tuple[list[Any], Any, int]:
         """Write the rows of a put in a program; return all rows, the start, and the reach."""
         start, reach = self._check_traced_room(count)
+        pending = store().read(self._pending)
+        if isinstance(pending, Symbol):  # the first put of the function
+            message = "Cache.put: rows of an earlier put were not committed"
+            start = demanded(start, ops.equal(pending, 0), message, OutOfRangeError)
+            pending = np.zeros(self.layers, int)
+        self._pending.assign(self._pending_after(layer, count, pending))
         found = []
         for name, value in rows.items():
             buffer = self._buffers[layer][name]
@@ -241,13 +249,13 @@ class Cache(Stateful):
         rows: dict[str, Any],
         count: int,
         reach: int,
-        pending: tuple[int, ...],
     ) -> tuple[list[Any], Any]:
         """Write the rows of a put in place; return all rows, and the start."""
         with write_lock():
             wait_for_programs()
             start, written = int(self._length._array), int(self._written._array)
             end, buffers = start + count, self._buffers[layer]
+            pending = self._pending_after(layer, count, self._pending._array)
             pieces = self._pieces(start, end)
             if written > end:  # an attempt that failed put more
                 commit(self._clear_plan("put", end, written))
@@ -262,7 +270,7 @@ class Cache(Stateful):
                     *plan,
                     *assign_plan(self._written, np.array(end)),
                     *assign_plan(self._lost, np.maximum(self._lost._array, end - self._capacity)),
-                    (setattr, self, "_pending", pending),
+                    *assign_plan(self._pending, pending),
                 ]
             )
         given = Variable(np.array(start))
@@ -310,18 +318,19 @@ class Cache(Stateful):
             )
         return int(count)
 
-    def _pending_after(self, layer: int, count: int) -> tuple[int, ...]:
-        """Return the rows that layers wait to commit after a put; those of one attempt agree."""
+    def _pending_after(self, layer: int, count: int, pending: Any) -> Any:
+        """Return the rows that each layer has to commit after a put; those of one attempt agree."""
         # A layer that is put again begins a new attempt.
-        before = self._pending if not self._pending[layer] else self._none_pending
-        for k, other in enumerate(before):
+        pending = np.zeros_like(pending) if pending[layer] else np.array(pending)
+        for k, other in enumerate(pending.tolist()):
             if other not in (0, count):
                 raise ShapeError(
-                    f"Cache.put: layer {layer} gets {count} rows, and layer {k} got {other} since "
-                    "the last advance; put as many into each, or begin again with "
-                    "cache.truncate(len(cache))"
+                    f"Cache.put: layer {layer} gets {count} row{'s' * (count > 1)}, and layer {k} "
+                    f"got {other} since the last advance; put as many into each, or begin again "
+                    "with cache.truncate(len(cache))"
                 )
-        return (*before[:layer], count, *before[layer + 1 :])
+        pending[layer] = count
+        return pending
 
     def _check_room(self, count: int) -> int:
         """Return the reach of a put; raise OutOfRangeError if it does not fit."""
@@ -418,27 +427,37 @@ class Cache(Stateful):
         """
         refuse_in_vmap("Cache.advance")
         n = check_int("Cache.advance", "n", n, 1)
-        for layer, count in enumerate(self._pending):
+        if store() is not MEMORY:
+            pending = store().read(self._pending)
+            length: Any = self._length
+            if isinstance(pending, Symbol):
+                message = f"Cache.advance: n={n}, and layers got another number of rows"
+                length = demanded(length, ops.equal(pending, n), message, ShapeError)
+            else:
+                self._check_pending(n, pending)
+            self._pending.assign(np.zeros(self.layers, int))
+            self._length.assign(ops.add(length, n))
+            return
+        with write_lock():
+            wait_for_programs()
+            self._check_pending(n, self._pending._array)
+            new = int(self._length._array) + n
+            commit(
+                [
+                    (setattr, self, "_reach", self._reach_of(new + 1)),
+                    *assign_plan(self._pending, np.zeros(self.layers, int)),
+                    *assign_plan(self._length, np.array(new)),
+                ]
+            )
+
+    def _check_pending(self, n: int, pending: Any) -> None:
+        for layer, count in enumerate(pending.tolist()):
             if count != n:
-                got = f"{count} rows" if count else "no rows"
+                got = f"{count} row{'s' * (count > 1)}" if count else "no rows"
                 raise ShapeError(
                     f"Cache.advance: n={n}, and layer {layer} of {self.layers} got {got} since the "
                     "last advance; put n rows into each layer first"
                 )
-        if store() is not MEMORY:
-            self._pending = self._none_pending
-            self._length.assign(ops.add(self._length, n))
-            return
-        with write_lock():
-            wait_for_programs()
-            length = int(self._length._array) + n
-            commit(
-                [
-                    (setattr, self, "_reach", self._reach_of(length + 1)),
-                    (setattr, self, "_pending", self._none_pending),
-                    *assign_plan(self._length, np.array(length)),
-                ]
-            )
 
     def truncate(self, n: int) -> None:
         """Keep the first ``n`` positions, and drop those behind, committed or not.
@@ -476,7 +495,7 @@ class Cache(Stateful):
                 [
                     *plan,
                     (setattr, self, "_reach", self._reach_of(n + 1)),
-                    (setattr, self, "_pending", self._none_pending),
+                    *assign_plan(self._pending, np.zeros(self.layers, int)),
                     *assign_plan(self._lost, np.array(lost if n else 0)),
                     *assign_plan(self._written, np.array(n)),
                     *assign_plan(self._length, np.array(n)),
@@ -504,7 +523,7 @@ class Cache(Stateful):
         for buffers in self._buffers:
             for buffer in buffers.values():
                 buffer.assign(ops.where(kept, buffer, self._dtype.type(0)))
-        self._pending = self._none_pending
+        self._pending.assign(np.zeros(self.layers, int))
         if self._is_ring:
             self._lost.assign(ops.where(ops.equal(n, 0), 0, self._lost))
         self._written.assign(n)
@@ -518,6 +537,13 @@ class Cache(Stateful):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the committed rows by name and layer, and the numbers that belong to them."""
+        return self._state_of(range(self.layers))
+
+    def _state_plan(self, saved: Any) -> Plan:
+        return self._state_plan_of(saved, range(self.layers))
+
+    def _state_of(self, layers: Sequence[int]) -> dict[str, Any]:
+        """Return the state of some layers."""
         store().refuse_effect("Cache.state_dict: called", "call it outside of the function")
         refuse_in_vmap("Cache.state_dict")
         with write_lock():
@@ -525,31 +551,33 @@ class Cache(Stateful):
             length, lost = int(self._length._array), int(self._lost._array)
             count = min(length, self._capacity)
             rows = {
-                name: [np.array(layer[name]._array[..., :count, :]) for layer in self._buffers]
+                name: [np.array(self._buffers[k][name]._array[..., :count, :]) for k in layers]
                 for name in self._shapes
             }
         return {
             "length": length,
             "lost": lost,
             "ring": self._capacity if self._is_ring and length > self._capacity else 0,
-            "windows": list(self._windows),
+            "windows": [self._windows[k] for k in layers],
             "rows": rows,
         }
 
-    def _state_plan(self, saved: Any) -> Plan:
+    def _state_plan_of(self, saved: Any, layers: Sequence[int]) -> Plan:
+        """Return the calls that take over the state of some layers."""
         who = "Cache.load_state_dict"
-        if not isinstance(saved, dict) or saved.keys() != {
-            *("length", "lost", "ring", "windows", "rows")
-        }:
+        names = {"length", "lost", "ring", "windows", "rows"}
+        if not isinstance(saved, dict) or saved.keys() != names:
             raise OdysseyError(
                 f"{who}: {format_value(saved)} came; pass what state_dict() returned"
             )
         length = check_int(who, "length", saved["length"], 0)
         lost = check_int(who, "lost", saved["lost"], 0)
-        if list(saved["windows"]) != list(self._windows):
+        windows = [self._windows[k] for k in layers]
+        if saved["windows"] != windows:
             raise ShapeError(
-                f"{who}: rows of windows {format_value(saved['windows'])} came for a cache of "
-                f"{format_value(list(self._windows))}; make it with the same windows"
+                f"{who}: the state is of windows {format_value(saved['windows'])}, and those of "
+                f"the cache are {format_value(windows)}; make it with as many layers and the same "
+                "windows"
             )
         ring = check_int(who, "ring", saved["ring"], 0)
         if ring not in (0, self._capacity) or (length > self._capacity and not ring):
@@ -558,18 +586,27 @@ class Cache(Stateful):
                 f"came for a cache of capacity {self._capacity}; make it "
                 + ("of the same capacity" if ring else "of a larger capacity")
             )
-        rows, count = saved["rows"], min(length, self._capacity)
+        plan: Plan = [(setattr, self, "_reach", self._reach_of(length + 1))]
+        plan += self._rows_plan(who, saved["rows"], layers, min(length, self._capacity))
+        plan += assign_plan(self._pending, np.zeros(self.layers, int))
+        numbers = (self._lost, lost), (self._written, length), (self._length, length)
+        return plan + [call for v, n in numbers for call in assign_plan(v, np.array(n))]
+
+    def _rows_plan(self, who: str, rows: Any, layers: Sequence[int], count: int) -> Plan:
+        """Return the calls that take over the saved rows of some layers."""
         if not isinstance(rows, dict) or rows.keys() != self._shapes.keys():
             raise SettingError(
-                f"{who}: rows of {format_value(list(rows))} came for a cache of "
-                f"{format_value(list(self._shapes))}"
+                f"{who}: rows of {format_value(rows)} came; those of "
+                f"{' and '.join(self._shapes)} are wanted"
             )
-        plan: Plan = [(setattr, self, "_reach", self._reach_of(length + 1))]
-        plan += [(setattr, self, "_pending", self._none_pending)]
+        plan: Plan = []
         for name, arrays in rows.items():
-            if len(arrays) != self.layers:
-                raise ShapeError(f"{who}: {len(arrays)} layers came for {self.layers}")
-            for k, given in enumerate(arrays):
+            if not isinstance(arrays, list) or len(arrays) != len(layers):
+                raise ShapeError(
+                    f"{who}: {format_value(arrays)} came for {name}; a list of {len(layers)} "
+                    "arrays is wanted"
+                )
+            for k, given in zip(layers, arrays, strict=True):
                 array = as_array(who, f"{name} of layer {k}", given)
                 buffer = self._buffers[k][name]
                 wanted = (*buffer.shape[:-2], count, buffer.shape[-1])
@@ -581,20 +618,20 @@ class Cache(Stateful):
                 full = np.zeros(buffer.shape, self._dtype)
                 full[..., :count, :] = array
                 plan += assign_plan(buffer, full)
-        numbers = (self._lost, lost), (self._written, length), (self._length, length)
-        return plan + [call for v, n in numbers for call in assign_plan(v, np.array(n))]
+        return plan
 
 
-class _CacheLayer(NamedTuple):
-    """A layer of a cache.
+class _CacheLayer(Stateful):
+    """A layer of a cache; ``od.save`` keeps its rows.
 
-    Attributes:
+    Args:
         cache: The cache.
         layer: The number of the layer.
     """
 
-    cache: Cache
-    layer: int
+    def __init__(self, cache: Cache, layer: int) -> None:
+        self._cache = cache
+        self._layer = layer
 
     def put(self, **rows: Any) -> tuple[Any, ...]:
         """Write the rows of the next positions, and return those of all positions so far.
@@ -616,7 +653,17 @@ class _CacheLayer(NamedTuple):
             SettingError: a name is missing or unknown.
             MutationError: a tape needs a buffer unchanged.
         """
-        return self.cache._put(self.layer, rows)
+        return self._cache._put(self._layer, rows)
+
+    def __repr__(self) -> str:
+        return f"{self._cache!r}[{self._layer}]"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the committed rows of the layer, and the numbers that belong to them."""
+        return self._cache._state_of([self._layer])
+
+    def _state_plan(self, saved: Any) -> Plan:
+        return self._cache._state_plan_of(saved, [self._layer])
 
 
 def _check_shapes(shapes: Any) -> dict[str, tuple[int, ...]]:

@@ -78,7 +78,13 @@ def fed(step, x, pieces):
 def numbers(cache):
     """All that a cache holds, rows beyond its length included."""
     arrays = [v.data.copy() for layer in cache._buffers for v in layer.values()]
-    return [*arrays, len(cache), cache._written.item(), cache._lost.item(), cache._pending]
+    return [
+        *arrays,
+        len(cache),
+        cache._written.item(),
+        cache._lost.item(),
+        cache._pending.data.copy(),
+    ]
 
 
 def assert_equal(found, wanted):
