@@ -18,13 +18,10 @@ KNOWN = {
 }
 
 
-def trees():
-    return [(path.name, ast.parse(path.read_text(encoding="utf-8"))) for path in FILES]
-
-
-@pytest.mark.parametrize(("name", "tree"), trees(), ids=[path.name for path in FILES])
-def test_no_file_imports_rows_or_asks_for_the_name_of_one(name, tree):
-    for node in ast.walk(tree):
+@pytest.mark.parametrize("path", FILES, ids=[path.name for path in FILES])
+def test_no_file_imports_rows_or_asks_for_the_name_of_one(path):
+    name = path.name
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             home, _, rest = node.module.partition(".")
             rows = home == "odyssey" and rest.partition(".")[0] in ROOMS

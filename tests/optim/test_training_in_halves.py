@@ -8,8 +8,6 @@ import pytest
 import odyssey as od
 from odyssey import ops
 
-datasets = pytest.importorskip("sklearn.datasets")
-
 SEEDS = range(5)
 EPOCHS = {"mlp": 12, "lenet": 4}
 BATCH = 32
@@ -40,7 +38,7 @@ WEIGHTS = {
 
 
 def _data(rng):
-    digits = datasets.load_digits()
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
     order = rng.permutation(len(digits.target))
     x, y = digits.images[order][:, None].astype(np.float32) / 16, digits.target[order]
     return (x[:-360], y[:-360]), (x[-360:], y[-360:])
