@@ -387,7 +387,7 @@ class CompiledFunction(InspectableFunction):
                 self._fallback.report(case.refusal, trial.error)
         else:
             if self._limit is not None or self._budget is not None:
-                check_memory_limit(self._limit, self._budget, trial, self._ways_plan())
+                check_memory_limit(self._limit, self._budget, trial, self._pinned_plan())
             self._check_plan(trial)
             case = self._insert_entry(key, case)
             self._keep_trace(case, trial, args, named)
@@ -643,11 +643,11 @@ class CompiledFunction(InspectableFunction):
             own = self._native, self._threads, ahead, self._budget
             take = None if bare else flattener_of_call(trial.scalar_inputs.values(), args, named)
             bare_or_taken = bare or take is not None
+            ways, reasons = self._chosen_plan(trial.graph)
             program = CompiledCall(
-                *(trial, guards, result, bare_or_taken, *own),
-                aliases=case.aliases,
-                ways=self._ways_plan(),
+                *(trial, guards, result, bare_or_taken, *own), aliases=case.aliases, ways=ways
             )
+            program.reasons = reasons
             program.bare = bare
             if self._check:
                 verify(program.executable.plan)
@@ -726,7 +726,7 @@ class CompiledFunction(InspectableFunction):
         if trial.error is not None:
             raise self._fallback.error(trial.describe_error()) from trial.error
         if self._limit is not None or self._budget is not None:
-            check_memory_limit(self._limit, self._budget, trial, self._ways_plan())
+            check_memory_limit(self._limit, self._budget, trial, self._pinned_plan())
         try:
             self._check_plan(trial)
         except SettingError:

@@ -14,6 +14,7 @@ from odyssey.compiler.machine.blas import thread_setters
 from odyssey.compiler.machine.thread_count import requested_threads
 from odyssey.compiler.runtime.kernel_work import format_count, kernel_work
 from odyssey.compiler.runtime.thread_pool import why_single_threaded
+from odyssey.compiler.ways.works import Work
 from odyssey.errors import WideningWarning
 from odyssey.graph.graph import Graph, Ref, Splat
 from odyssey.spec import Spec, spec_of
@@ -44,6 +45,7 @@ def explain_program(program: Any) -> str:
         lines.append(f"not lowered: {row}, since {why}")
     for schedule in executable.graph.deferred_steps:
         lines.append(f"steps after the program: {schedule!r}")
+    lines += _way_lines(executable, program.reasons)
     if executable.shares:
         lines.append(
             _thread_line(executable.threads or requested_threads(), executable.module.text)
@@ -107,6 +109,23 @@ def _kernel_lines(executable: Any, inside: str) -> list[str]:
         for title, part in parts.items():
             lines.append(f"  {'':70}{inside}  {title}:")
             lines += _kernel_lines(part, f"{inside}    ")
+    return lines
+
+
+def _way_lines(executable: Any, reasons: Mapping[Work, str]) -> list[str]:
+    """Return a line for each work that has several ways, and for those that only a plan has."""
+    works = executable.works()
+    lines = []
+    for one in works:
+        if len(one.ways) > 1:
+            others = ", ".join(way.name for way in one.ways if way.name != one.way)
+            why = reasons.get(one.work, one.origin)
+            lines.append(f"  {one.work}: {one.way}, {why}; or {others}")
+    if lines:
+        lines.insert(0, "ways, equal works once:")
+    known = {one.work for one in works}
+    unused = [work for work in executable.ways.differences if work not in known]
+    lines += [f"of the plan, not in this program: {work}" for work in unused]
     return lines
 
 

@@ -9,12 +9,14 @@ from odyssey.checks import Text, check_flag, check_int, is_importable
 from odyssey.compiler.arguments import cache_key, fill_specs, program_arguments, static_values
 from odyssey.compiler.lowered import Lowered
 from odyssey.errors import SettingError
+from odyssey.graph.graph import Graph
 
 if TYPE_CHECKING:
     from odyssey.compiler.runtime.dry_run import DryRun
     from odyssey.compiler.runtime.profile import Profile
     from odyssey.compiler.ways.choices import Choice
     from odyssey.compiler.ways.plans import Plan
+    from odyssey.compiler.ways.works import Work
 
 __all__ = ["InspectableFunction", "function_name"]
 
@@ -222,11 +224,10 @@ class InspectableFunction:
         args, named = fill_specs((args, named))
         inner, given = self._with_attributes(args)
         program, _ = inner._find_program(given, named)
-        if program is None:
-            graph = Lowered(inner._fn, given, named).graph
-        else:
-            graph = program.executable.graph
-        budget = self._budget
+        if program is not None:
+            found: Callable[[Plan], list[Choice]] = program.works_of
+            return found
+        graph, budget = Lowered(inner._fn, given, named).graph, self._budget
         return lambda plan: works_of(graph, plan, budget)
 
     def _dry_run(self, plan: Plan, args: tuple[Any, ...], named: dict[str, Any]) -> DryRun:
@@ -283,10 +284,15 @@ class InspectableFunction:
         from odyssey.compiler.runtime.executable import memory_requirements
 
         graph = self.lower(*args, **named).graph
-        return {"cpu": memory_requirements(graph, self._budget, self._ways_plan())[0]}
+        return {"cpu": memory_requirements(graph, self._budget, self._pinned_plan())[0]}
 
-    def _ways_plan(self) -> Plan:
+    def _pinned_plan(self) -> Plan:
         """Return the plan that is pinned; the guess if there is none."""
         from odyssey.compiler.ways.plans import NO_PLAN
 
         return NO_PLAN if self._pinned is None else self._pinned
+
+    def _chosen_plan(self, graph: Graph) -> tuple[Plan, Mapping[Work, str]]:
+        """Return the plan of a new program for a graph, and why, by work, for ``explain``."""
+        plan = self._pinned_plan()
+        return plan, dict.fromkeys(plan.differences, "pinned")

@@ -91,7 +91,7 @@ class Lowered(NamedTuple):
     host_calls: dict[str, str]
     scalar_slots: dict[tuple[Any, str], int]
     host_scalars: list[Any]
-    choices: Choices | None = None
+    choices: Choices
 
 
 class Lowering:

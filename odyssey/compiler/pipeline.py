@@ -93,7 +93,7 @@ def lower_program(
     lowered = perf_counter()
     schedule = plan(low, noncontiguous_strides(graph), budget)
     schedule.is_symbolic = varies
-    schedule.choices = choices = low.choices or Choices()
+    schedule.choices = choices = low.choices
     # Otherwise another thread could take a reference to an exclusive buffer while it is written.
     schedule.holds_gil = any(state.gets_new_array for state in graph.states)
     planned = perf_counter()

@@ -25,6 +25,7 @@ from odyssey.compiler.passes.pass_manager import PASSES, format_ir
 from odyssey.compiler.passes.rewriting import apply_rewrite
 from odyssey.compiler.passes.simplify import REWRITES, gemm_accumulate
 from odyssey.compiler.pipeline import plan
+from odyssey.compiler.ways.choices import Choices
 from support.node_graphs import CALM, TWO, alike, arrays, graphs, nodes_of, same
 from support.node_values import evaluated
 
@@ -387,7 +388,7 @@ def test_ones_and_negations_of_numbers_are_nothing_to_compute():
 
 
 def _lowered(nodes, outputs):
-    return Lowered(nodes, outputs, {}, [], [], {}, {}, [])
+    return Lowered(nodes, outputs, {}, [], [], {}, {}, [], Choices())
 
 
 # ------------------------------------------------------------------ the tables
@@ -402,7 +403,7 @@ def test_passes_and_rewrites_have_names_and_summaries_and_each_rewrite_is_a_pass
 
 def _product_and_update():
     nodes, roots, _, _ = momentum(0.5)
-    return Lowered(nodes, [], {0: roots[0]}, [], [], {}, {}, [])
+    return Lowered(nodes, [], {0: roots[0]}, [], [], {}, {}, [], Choices())
 
 
 @pytest.mark.parametrize("printed", ["1", "assign_layouts", ""])

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from odyssey.compiler.ir.nodes import IRBuilder, scalar_program
 from odyssey.compiler.lowering import Lowered
+from odyssey.compiler.ways.choices import Choices
 from odyssey.kernels import T, select
 from support.node_values import dtype_of
 from support.seeds import DERANDOMIZE
@@ -89,7 +90,7 @@ class Graph:
 
     def lowered(self, outputs, updates):
         """What a lowering would give."""
-        return Lowered(self.nodes, list(outputs), dict(updates), [], [], {}, {}, [])
+        return Lowered(self.nodes, list(outputs), dict(updates), [], [], {}, {}, [], Choices())
 
 
 def one(g):

@@ -60,6 +60,7 @@ class Roots:
     Attributes:
         nodes: The roots: outputs, then updates, checks and effects.
         builder: Builder of new nodes.
+        choices: Ways of the works of the program.
         outputs: Positions in the result of the outputs.
         output_count: Length of the result.
         states: Numbers of the states that are updated.
@@ -72,6 +73,7 @@ class Roots:
     def __init__(self, low: Lowered, strides: Mapping[int, Sequence[int]]) -> None:
         self.strides = strides
         self.builder = low.builder
+        self.choices = low.choices
         self.outputs = [k for k, node in enumerate(low.outputs) if node is not None]
         self.output_count = len(low.outputs)
         self.states = list(low.updates)

@@ -44,7 +44,7 @@ class Pass(NamedTuple):
 
 def _rewrite_pass(row: Rewrite) -> Pass:
     def apply(roots: Roots) -> None:
-        roots.nodes = apply_rewrite(row, roots.builder, roots.nodes)
+        roots.nodes = apply_rewrite(row, roots.builder, roots.nodes, roots.choices)
 
     return Pass(row.name, f"{row.pattern} -> {row.replacement}", apply)
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from odyssey.compiler.ir.nodes import IRBuilder, Node, rewrite, topological_order
+from odyssey.compiler.ways.choices import Choices
 
 __all__ = ["Context", "Rewrite", "apply_rewrite", "users_of"]
 
@@ -21,10 +22,14 @@ class Context:
     Args:
         builder: Builder of new nodes.
         roots: Roots of the graph before the rewrite.
+        choices: Ways of the works of the program.
     """
 
-    def __init__(self, builder: IRBuilder, roots: Sequence[Node]) -> None:
+    def __init__(
+        self, builder: IRBuilder, roots: Sequence[Node], choices: Choices | None = None
+    ) -> None:
         self.builder = builder
+        self.choices = Choices() if choices is None else choices
         self._roots = roots
         self._users: dict[int, list[Node]] | None = None
         self._products: list[int] | None = None
@@ -61,9 +66,12 @@ class Rewrite(NamedTuple):
     function: Callable[..., Node | None]
 
 
-def apply_rewrite(row: Rewrite, builder: IRBuilder, roots: Sequence[Node]) -> list[Node]:
+def apply_rewrite(
+    row: Rewrite, builder: IRBuilder, roots: Sequence[Node], choices: Choices | None = None
+) -> list[Node]:
     """Apply a rewrite to all nodes of a graph, inputs first; return the new roots."""
-    return rewrite(builder, roots, partial(row.function, context=Context(builder, roots)))
+    context = Context(builder, roots, choices)
+    return rewrite(builder, roots, partial(row.function, context=context))
 
 
 def users_of(roots: Sequence[Node]) -> dict[int, list[Node]]:

@@ -23,8 +23,11 @@ from odyssey.compiler.ir.nodes import (
     topological_order,
 )
 from odyssey.compiler.ir.views import View
+from odyssey.compiler.llvm.types import dtype_of_code
 from odyssey.compiler.passes.layout_assignment import Roots, current_view, strided_leaves
 from odyssey.compiler.symbolic.dims import SymbolicDim
+from odyssey.compiler.ways.products import row_product_ways
+from odyssey.compiler.ways.works import Work, format_spec
 
 __all__ = ["fold_row_products"]
 
@@ -43,7 +46,7 @@ def fold_row_products(roots: Roots) -> None:
 
     def rule(node: Node, inputs: list[Node]) -> Node | None:
         if node.kind == "product":
-            fold = _fold(roots.builder, node, inputs, leaves)
+            fold = _fold(roots, node, inputs, leaves)
             if fold is not None:
                 folds.add(fold.id)
             return fold
@@ -58,10 +61,9 @@ def fold_row_products(roots: Roots) -> None:
     roots.nodes = rewrite(roots.builder, roots.nodes, rule)
 
 
-def _fold(
-    builder: IRBuilder, node: Node, inputs: list[Node], leaves: Mapping[int, View]
-) -> Node | None:
+def _fold(roots: Roots, node: Node, inputs: list[Node], leaves: Mapping[int, View]) -> Node | None:
     """Return the sums that a product is; None if it is to stay a product."""
+    builder = roots.builder
     if node.detail != ("=", 0.0) or node.type not in ("f4", "f8"):
         return None
     a, b = inputs
@@ -74,13 +76,21 @@ def _fold(
     batch, length = node.shape[:-2], matrix.shape[-1]
     if isinstance(length, SymbolicDim) or not 1 < length <= _LONGEST:
         return None
-    if math.prod(matrix.shape[:-2]) != math.prod(batch) or node.size * length < _LEAST:
+    if math.prod(matrix.shape[:-2]) != math.prod(batch):
         return None
     try:
         view = current_view(matrix, {}, leaves)
     except ValueError:
         return None
     if view.strides[-1] != 1:
+        return None
+    ways = row_product_ways("product" if node.size * length < _LEAST else "sum")
+
+    def describe() -> Work:
+        specs = [format_spec(x.shape, dtype_of_code(x.type)) for x in (row, matrix)]
+        return Work("row product", tuple(specs))
+
+    if roots.choices.choose(ways, describe) == "product":
         return None
     count = matrix.shape[-2]
     pad = (1,) * (len(batch) + 2 - len(matrix.shape))

@@ -8,11 +8,12 @@ cannot be undone is committed in one C call, so an interrupt finds all of it or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import starmap
 from operator import call, is_, itemgetter, setitem
 from threading import RLock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from odyssey.compiler.guards.guards import GuardSet
 from odyssey.compiler.machine.state_locks import PROGRAM_LOCKS
 from odyssey.compiler.native_dispatch.entry import GUARD_FAILED, RAN
 from odyssey.compiler.native_dispatch.object_layout import object_layout
-from odyssey.compiler.pipeline import LoweredProgram, output_specs
+from odyssey.compiler.pipeline import LoweredProgram, output_specs, works_of
 from odyssey.compiler.result_aliases import ResultAliases
 from odyssey.compiler.runtime.buffer_leases import ensure_exclusive
 from odyssey.compiler.runtime.dispatch_tables import native_dispatch_of
@@ -31,8 +32,10 @@ from odyssey.compiler.runtime.eligibility import refuse_captured_aliases, refuse
 from odyssey.compiler.runtime.executable import BindingError, Executable
 from odyssey.compiler.runtime.results import NotCompilableError, ResultBuilder
 from odyssey.compiler.tracing.attempt import TraceAttempt
+from odyssey.compiler.ways.choices import Choice
 from odyssey.compiler.ways.plans import NO_PLAN
 from odyssey.compiler.ways.plans import Plan as WaysPlan
+from odyssey.compiler.ways.works import Work
 from odyssey.devices.commit import Plan, run_all
 from odyssey.devices.write_guard import WAIT, is_inside_program, run_with_locks, wait_for_writers
 from odyssey.graph.graph import Graph, Ref, Splat, State
@@ -104,6 +107,8 @@ class CompiledCall:
         NotCompilableError: no program can do what the function does.
     """
 
+    # Why works have other ways than the guess, for ``explain``.
+    reasons: Mapping[Work, str] = MappingProxyType({})
     # Flattener of arguments that are containers; see ``dispatch.fast_path``. The entry made of it
     # refers to the program, which must not hold it: a cycle would wait for the garbage collector.
     flatten: Callable[[tuple[Any, ...]], Any] | None = None
@@ -305,6 +310,10 @@ class CompiledCall:
         own = executable.threads, executable.budget, executable.ways
         arrays, numbers = self._dry_run_arguments(given)
         return profile_graph(executable.graph, arrays, runs, numbers, *own)
+
+    def works_of(self, ways: WaysPlan) -> list[Choice]:
+        """Return the works of a program of the same graph by a plan, each once."""
+        return works_of(self.executable.graph, ways, self.executable.budget)
 
     def dry_run(self, given: Sequence[Any], ways: WaysPlan) -> DryRun:
         """Return a program of the same graph by a plan, on copies of the states."""

@@ -37,7 +37,8 @@ from odyssey.compiler.symbolic_shapes.templates import (
 )
 from odyssey.compiler.symbolic_shapes.trace_alignment import TraceAlignment
 from odyssey.compiler.tracing.attempt import TraceAttempt
-from odyssey.compiler.ways.plans import Plan
+from odyssey.compiler.ways.choices import Choice
+from odyssey.compiler.ways.plans import NO_PLAN, Plan
 from odyssey.devices.ownership import address_of, same_bits
 from odyssey.errors import SettingError
 from odyssey.graph.graph import Graph
@@ -80,6 +81,7 @@ class ProgramTemplate:
     Args:
         trials: Traces at the probe sizes.
         check: Whether to verify each plan.
+        ways: Ways of works that are not computed as guessed.
 
     Attributes:
         graph: Graph at the first probe size.
@@ -88,15 +90,16 @@ class ProgramTemplate:
 
     Raises:
         TemplateMismatchError: the programs differ in more than numbers.
+        PlanError: ``ways`` names a way that a work does not have.
     """
 
-    def __init__(self, trials: Sequence[TraceAttempt], check: bool) -> None:
-        self._check = check
+    def __init__(self, trials: Sequence[TraceAttempt], check: bool, ways: Plan = NO_PLAN) -> None:
+        self._check, self.ways = check, ways
         self._scalar_inputs = trials[0].scalar_inputs
         self.graph: Graph = trials[0].graph
         for trial in trials[1:]:
             self._compare_traces(trial)
-        self._alignment = TraceAlignment([trial.graph for trial in trials])
+        self._alignment = TraceAlignment([trial.graph for trial in trials], ways)
         self.lowered = [
             lower_program(trial.graph, low, varies=True)
             for trial, low in zip(trials, self._alignment.lows, strict=True)
@@ -117,6 +120,12 @@ class ProgramTemplate:
             verify(lowered.plan)
         self._compare_plans(lowered)
         return lowered, self.template.numbers(lowered.module.text)
+
+    def works_of(self, ways: Plan) -> list[Choice]:
+        """Return the works of the programs by a plan, each once; nothing is compiled."""
+        graph = self.graph
+        low = TraceAlignment([lowered.graph for lowered in self.lowered], ways).lows[0]
+        return lower_program(graph, low, varies=True).choices.listing()
 
     def _compare_traces(self, trial: TraceAttempt) -> None:
         if trial.scalar_inputs != self._scalar_inputs:
@@ -194,7 +203,9 @@ class SizedProgram(CompiledCall):
         module = lowered.module._replace(text=template.template.text)
         assert trial.guards is not None
         text = lowered._replace(module=module)
-        super().__init__(trial, trial.guards, result, flat, calls, threads, text=text)
+        super().__init__(
+            trial, trial.guards, result, flat, calls, threads, text=text, ways=template.ways
+        )
         self._lock = self._lock or PROGRAM_LOCKS.new()
         self._template = template
         self._sources = list(sources)
@@ -269,6 +280,10 @@ class SizedProgram(CompiledCall):
     def _sizes_in(self, trial: TraceAttempt) -> tuple[int, ...]:
         specs = [spec for _, spec in trial.graph.inputs]
         return tuple([specs[k].shape[axis] for k, axis in self._sources])
+
+    def works_of(self, ways: Plan) -> list[Choice]:
+        """Return the works of programs of the same function by a plan, each once."""
+        return self._template.works_of(ways)
 
     def dry_run(self, given: Sequence[Any], ways: Plan) -> DryRun:
         """Refuse: its works are those of all sizes."""

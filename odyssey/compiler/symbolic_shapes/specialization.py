@@ -31,12 +31,14 @@ from odyssey.compiler.tracing.attempt import (
     describe_trace_error,
     try_trace,
 )
+from odyssey.compiler.ways.choices import PlanError
 from odyssey.errors import OdysseyError
 from odyssey.spec import Array
 from odyssey.table.scope import scopes
 
 if TYPE_CHECKING:
     from odyssey.compiler.symbolic_shapes.sized_program import ProgramTemplate, SizedProgram
+    from odyssey.compiler.ways.plans import Plan
 
 __all__ = ["DynamicShapes", "Host"]
 
@@ -71,6 +73,7 @@ class Host(Protocol):
     _native: Array
     _threads: int
 
+    def _pinned_plan(self) -> Plan: ...
     def _looked(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]: ...
     def _run_eagerly(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any: ...
     def _fall_back(self, reason: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any: ...
@@ -197,6 +200,8 @@ class DynamicShapes:
             except (_UnknownResultError, _TraceFailedError) as error:
                 clear_traceback(error)
                 failure = error
+            except PlanError:
+                raise
             except Exception as error:
                 if compiled._check and not isinstance(error, _MISMATCHES):
                     raise
@@ -336,6 +341,8 @@ class DynamicShapes:
             return (
                 specialization.lock.call_if_free(self._add_size, count, *context) is not CACHE_MISS
             )
+        except PlanError:
+            raise
         except _MISMATCHES as error:
             clear_traceback(error)
             sizes = tuple(found.sizes.values())
@@ -380,6 +387,8 @@ class DynamicShapes:
         for entry in fitting:
             try:
                 return entry.add_size(compiled, trial, result, flat, sources)
+            except PlanError:
+                raise
             except _MISMATCHES as error:
                 failed = failed or error
         # A program of this signature did not fit: use probe sizes near the sizes of this call.
@@ -396,6 +405,8 @@ class DynamicShapes:
                 entry = _SizedProgramEntry(static, template)
                 specialization.programs.append(entry)
                 return entry.add_size(compiled, trial, result, flat, sources)
+            except PlanError:
+                raise
             except _MISMATCHES as error:
                 failed = failed or error
         assert failed is not None
@@ -441,7 +452,9 @@ class DynamicShapes:
                 probes = choose_probe_sizes(dims, near, used_sizes, step, spread)
                 arguments = [found.resized_arguments(probe, args, named) for probe in probes]
                 trials = [self._trace(specialization, *one) for one in arguments]
-                return ProgramTemplate(trials, compiled._check)
+                return ProgramTemplate(trials, compiled._check, compiled._pinned_plan())
+            except PlanError:
+                raise
             except _MISMATCHES as error:
                 clear_traceback(error)
                 failed = failed or error

@@ -15,6 +15,9 @@ from odyssey.compiler.ir.nodes import IRBuilder, Node
 from odyssey.compiler.lowering import Lowered, lower
 from odyssey.compiler.symbolic.dims import SymbolicDim
 from odyssey.compiler.symbolic_shapes.templates import TemplateMismatchError
+from odyssey.compiler.ways.choices import Choices
+from odyssey.compiler.ways.plans import NO_PLAN, Plan
+from odyssey.compiler.ways.works import Work, varying_work
 from odyssey.graph.graph import Graph
 
 __all__ = ["TraceAlignment"]
@@ -83,17 +86,40 @@ class TraceAlignment:
 
     Args:
         graphs: Graphs of the function at the probe sizes.
+        plan: Ways of works that are not computed as guessed. Lengths that vary are ``*`` in them.
 
     Attributes:
         lows: The lowered graphs, with symbolic dimensions.
 
     Raises:
         TemplateMismatchError: the graphs differ in more than sizes.
+        PlanError: the plan names a way that a work does not have.
     """
 
-    def __init__(self, graphs: Sequence[Graph]) -> None:
+    def __init__(self, graphs: Sequence[Graph], plan: Plan = NO_PLAN) -> None:
+        self._plan = plan
+        # By position among the choices for rows, the work at all sizes, and its way by the plan.
+        self._works: dict[int, Work] = {}
+        self._pinned: dict[int, tuple[Work, str]] = {}
+        while True:
+            self._align(graphs)
+            notes = zip(*[low.choices.works_by_position() for low in self.lows], strict=True)
+            self._works = {k: varying_work(works) for k, *works in map(_same_position, notes)}
+            if not plan:
+                break
+            # The works behind one depend on its way, so one is pinned at a time.
+            left = [(k, work) for k, work in self._works.items() if k not in self._pinned]
+            found = [(k, (work, name)) for k, work in left if (name := plan.get(work)) is not None]
+            if not found:
+                break
+            self._pinned = dict([*self._pinned.items(), found[0]])
+        for low in self.lows:
+            low.choices.rename(self._works)
+
+    def _align(self, graphs: Sequence[Graph]) -> None:
+        """Lower the graphs with the choices so far."""
         first = _AlignedBuilder()
-        self.lows = [lower(graphs[0], first)]
+        self.lows = [lower(graphs[0], first, self._choices())]
         self._order = list(first.order)
         self._outlines = list(map(_node_outline, first.nodes))
         self._shapes = [node.shape for node in first.nodes]
@@ -118,10 +144,14 @@ class TraceAlignment:
             if any(p is None and m != n for m, n, p in pairs):
                 raise TemplateMismatchError(f"{node} is of shape {shape} at another size")
         self._make_symbolic(low)
+        low.choices.rename(self._works)
         return low
 
+    def _choices(self) -> Choices:
+        return Choices(self._plan, self._pinned)
+
     def _follow(self, graph: Graph) -> Lowered:
-        low = lower(graph, _AlignedBuilder(self._order))
+        low = lower(graph, _AlignedBuilder(self._order), self._choices())
         for node, outline in zip(low.builder.nodes, self._outlines, strict=False):
             if _node_outline(node) != outline:
                 raise TemplateMismatchError(f"{node} differs at another size")
@@ -132,6 +162,10 @@ class TraceAlignment:
     def _make_symbolic(self, low: Lowered) -> None:
         assert isinstance(low.builder, _AlignedBuilder)
         low.builder.make_symbolic(self._lengths)
+
+
+def _same_position(notes: tuple[tuple[int, Work], ...]) -> tuple[Any, ...]:
+    return (notes[0][0], *[work for _, work in notes])
 
 
 def _node_outline(node: Node) -> tuple[Any, ...]:

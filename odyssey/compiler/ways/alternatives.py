@@ -23,10 +23,12 @@ from odyssey.table.row import Row
 __all__ = [
     "CALLED",
     "COMPILED",
+    "GENERATOR",
     "Way",
     "guessed_name",
     "has_alternatives",
     "kernel_of_way",
+    "lowering_names",
     "ways",
 ]
 
@@ -53,9 +55,19 @@ class Way(NamedTuple):
         return _version(self.modules)
 
 
-_GENERATOR = "odyssey.compiler"
+GENERATOR = "odyssey.compiler"
+"""Stands for the code generator among the modules of a way."""
 # Rooms of the compiler that decide what the text of a program is.
-_ROOMS = ("lowering.py", "codegen", "ir", "llvm", "passes", "schedule", "ways")
+_ROOMS = (
+    "lowering.py",
+    "codegen",
+    "ir",
+    "llvm",
+    "passes",
+    "schedule",
+    "ways/alternatives.py",
+    "ways/products.py",
+)
 
 
 @cache
@@ -68,7 +80,7 @@ def _version(modules: tuple[str, ...]) -> str:
             continue
         path = Path(spec.origin)
         paths = [path]
-        if name == _GENERATOR:
+        if name == GENERATOR:
             rooms = [path.parent / room for room in _ROOMS]
             paths = [p for room in rooms for p in (room, *sorted(room.glob("*.py")))]
         for one in paths:
@@ -117,7 +129,7 @@ def ways(
     """
     guess = guessed_name(row, specs, options) if guess is None else guess
     own = row.module
-    compiled = [Way(name, None, (_GENERATOR, own)) for name in lowering_names(row)]
+    compiled = [Way(name, None, (GENERATOR, own)) for name in lowering_names(row)]
     if not has_alternatives(row):
         return tuple(compiled[:1])
     found = [*compiled, Way(CALLED, None, (own,))]

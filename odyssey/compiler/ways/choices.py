@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from odyssey.compiler.ways.alternatives import (
@@ -42,12 +43,16 @@ class Choice(NamedTuple):
 
 
 class _Note(NamedTuple):
-    """A choice before it is formatted, which takes longer than lowering."""
+    """A choice before it is formatted, which takes longer than lowering.
+
+    ``row`` tells whether it is one for a call of a row, and not for a product.
+    """
 
     describe: Callable[[], Work]
     list_ways: Callable[[], tuple[Way, ...]]
     way: str
     origin: str
+    row: bool = False
 
 
 class Choices:
@@ -55,10 +60,14 @@ class Choices:
 
     Args:
         plan: Plan of the program.
+        pinned: For symbolic sizes, which are not known as such while a row is lowered: by position
+            among the choices, a work and its way by the plan.
     """
 
-    def __init__(self, plan: Plan = NO_PLAN) -> None:
-        self.plan = plan
+    def __init__(
+        self, plan: Plan = NO_PLAN, pinned: Mapping[int, tuple[Work, str]] | None = None
+    ) -> None:
+        self.plan, self._pinned = plan, pinned
         self._notes: list[_Note] = []
 
     def choose_for_row(
@@ -88,13 +97,16 @@ class Choices:
             guess = lowering_names(row)[0]
         if not has_alternatives(row):
             return guess
-        name = None
-        if self.plan:
-            name = self.plan.get(row_work(row, specs, options))
-        if name is not None and name != guess:
+        work, name = None, None
+        if self._pinned is not None:
+            work, name = self._pinned.get(len(self._notes), (None, None))
+        elif self.plan:
+            work = row_work(row, specs, options)
+            name = self.plan.get(work)
+        if work is not None and name is not None and name != guess:
             known = [way.name for way in ways(row, specs, options, guess)]
             if name not in known and kernel_of_way(row, specs, options, name) is None:
-                raise unknown_way(row_work(row, specs, options), name, known)
+                raise unknown_way(work, name, known)
         way = guess if name is None else name
         compiled = lowering_names(row)
 
@@ -103,7 +115,8 @@ class Choices:
             return tuple([w for w in found if w.name not in compiled or can_lower(w.name)])
 
         origin = "guessed" if name is None else "pinned"
-        self._notes.append(_Note(lambda: row_work(row, specs, options), list_ways, way, origin))
+        describe = partial(row_work, row, specs, options)
+        self._notes.append(_Note(describe, list_ways, way, origin, True))
         return way
 
     def choose(self, ways: tuple[Way, ...], describe: Callable[[], Work]) -> str:
@@ -149,6 +162,15 @@ class Choices:
             )
         del self._notes[position:]
 
+    def works_by_position(self) -> list[tuple[int, Work]]:
+        """Return the works of rows with their positions among the choices."""
+        return [(k, note.describe()) for k, note in enumerate(self._notes) if note.row]
+
+    def rename(self, works: Mapping[int, Work]) -> None:
+        """Describe choices for rows, by position, as works with lengths that vary."""
+        for k, work in works.items():
+            self._notes[k] = self._notes[k]._replace(describe=partial(_identity, work))
+
     def listing(self) -> list[Choice]:
         """Return the choices of all works, each once, in the order in which they were met."""
         found: dict[Work, Choice] = {}
@@ -157,6 +179,10 @@ class Choices:
             if work not in found:
                 found[work] = Choice(work, note.list_ways(), note.way, note.origin)
         return list(found.values())
+
+
+def _identity(work: Work) -> Work:
+    return work
 
 
 def unknown_way(work: Work, name: str, known: Sequence[str]) -> PlanError:

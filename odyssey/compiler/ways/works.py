@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -13,7 +14,7 @@ from odyssey.compiler.symbolic.dims import SymbolicDim
 from odyssey.spec import Shape, Spec
 from odyssey.table.row import Row
 
-__all__ = ["Work", "format_spec", "row_work"]
+__all__ = ["Work", "format_spec", "row_work", "varying_work"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,6 +51,21 @@ def row_work(row: Row, specs: Sequence[Any], options: tuple[Any, ...]) -> Work:
     pairs = zip(row.options, options, strict=False)
     texts = [f"{name}={_format_option(option)}" for name, option in pairs]
     return Work(row.name, tuple(map(_format_operand, specs)), ", ".join(texts))
+
+
+def varying_work(works: Sequence[Work]) -> Work:
+    """Return the work of calls that differ in lengths, which are ``*`` in it."""
+    texts = zip(*[(*work.specs, work.options) for work in works], strict=True)
+    *specs, options = map(_with_stars, texts)
+    return Work(works[0].row, tuple(specs), options)
+
+
+def _with_stars(texts: tuple[str, ...]) -> str:
+    """Return a text with ``*`` for each number in which several texts differ."""
+    if len(set(texts)) == 1:
+        return texts[0]
+    columns = zip(*[re.split(r"(\d+)", text) for text in texts], strict=True)
+    return "".join([parts[0] if len(set(parts)) == 1 else "*" for parts in columns])
 
 
 def format_spec(shape: Shape, dtype: Any) -> str:
