@@ -99,7 +99,10 @@ class MissingGradientError(OdysseyError):
 
 
 class CompileError(OdysseyError, RuntimeError):
-    """A function that ``compile(fn, fullgraph=True)`` cannot make a program of."""
+    """A function that ``compile(fn, fullgraph=True)`` cannot make a program of.
+
+    With ``copies="error"``: a function whose program would copy a captured Variable.
+    """
 
 
 class CompileWarning(UserWarning):

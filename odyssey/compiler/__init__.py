@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from odyssey.compiler.compiled_function import CompiledFunction
 from odyssey.compiler.lowered import Lowered
@@ -42,6 +42,7 @@ def compile(
     fullgraph: bool = False,
     warn: bool = True,
     plan: Plan | None = None,
+    copies: Literal["allow", "error"] = "allow",
 ) -> CompiledFunction: ...
 
 
@@ -57,6 +58,7 @@ def compile(
     fullgraph: bool = False,
     warn: bool = True,
     plan: Plan | None = None,
+    copies: Literal["allow", "error"] = "allow",
 ) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
 
 
@@ -72,6 +74,7 @@ def compile(
     fullgraph: bool = False,
     warn: bool = True,
     plan: Plan | None = None,
+    copies: Literal["allow", "error"] = "allow",
 ) -> Any:
     """Compile ``fn`` to a native program with its results and side effects.
 
@@ -123,6 +126,10 @@ def compile(
         plan: Ways of works that programs do not compute as guessed; see ``od.plans`` and
             ``step.plan``. Works that a program does not have are ignored, so one plan may serve
             programs for several shapes; ``explain`` lists them.
+        copies: ``"error"`` raises CompileError, before anything runs, if the program would copy a
+            Variable that it captures: the message has the names, the bytes and the reasons. Rows
+            that are written by an index, or by ``dynamic_update_slice``, need no copy of the
+            others. ``"allow"`` copies; ``explain`` lists the copies.
 
     Returns:
         A callable. Its methods: ``precompile(*args)`` compiles the program for such arguments, or
@@ -132,13 +139,14 @@ def compile(
         ``estimate_memory_requirements(*args)`` returns bytes, ``clear_cache()`` drops programs.
 
     Raises:
-        CompileError: ``fullgraph`` is set, and a call falls back to ``fn``.
+        CompileError: ``fullgraph`` is set, and a call falls back to ``fn``; ``copies="error"`` is
+            set, and a program would copy a captured Variable.
         DeviceMemoryError: a program holds more than ``memory_limit``, or than ``memory_budget`` in
             spite of rematerialization; the message names the largest buffers.
         DTypeError: a static argument is not hashable, or is an array.
-        SettingError: ``static`` names no parameter; ``threads`` is below 1 or above 256; ``plan``
-            names a way that a work of a program does not have, before anything of the call that
-            compiles the program is run.
+        SettingError: ``static`` names no parameter; ``threads`` is below 1 or above 256;
+            ``copies`` is neither ``"allow"`` nor ``"error"``; ``plan`` names a way that a work of a
+            program does not have, before anything of the call that compiles the program is run.
         OutOfRangeError: ``static`` has a position without a parameter.
         TapeError: Python asks for a value of an array argument or a captured Variable, as in
             ``if x > 0``, ``float(loss)`` and ``f"{loss:.3f}"``, or draws from NumPy's or Python's
@@ -146,7 +154,7 @@ def compile(
     """
     settings: dict[str, Any] = {"check": check, "memory_limit": memory_limit, "threads": threads}
     settings |= {"memory_budget": memory_budget, "dynamic": dynamic}
-    settings |= {"fullgraph": fullgraph, "warn": warn}
+    settings |= {"fullgraph": fullgraph, "warn": warn, "copies": copies}
     if plan is not None:
         from odyssey.compiler.ways.plans import check_plan
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import check_callable, check_flag, check_int, hides_frame
+from odyssey.checks import check_callable, check_choice, check_flag, check_int, hides_frame
 from odyssey.compiler.arguments import (
     alias_refusal,
     cache_key,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompiledFunction", "Statistics"]
 
+_COPIES = ("allow", "error")
 # Cache entries of a compiled function, one a signature.
 _MOST_SIGNATURES = 256
 # How often other attributes may become arguments, as objects are replaced; and for how many
@@ -132,11 +133,13 @@ class CompiledFunction(InspectableFunction):
         fullgraph: bool = False,
         warn: bool = True,
         plan: Plan | None = None,
+        copies: str = "allow",
     ) -> None:
         update_wrapper(self, check_callable("compile", fn))
         self._check = check_flag("compile", "check", check)
         fullgraph = check_flag("compile", "fullgraph", fullgraph)
         warn = check_flag("compile", "warn", warn) or self._check
+        self._copies = check_choice("compile", "copies", copies, _COPIES)
         self._fallback = FallbackReporter(fn, fullgraph, warn)
         self._backoff = Backoff()
         self._limit, self._budget = memory_limit, memory_budget
@@ -306,6 +309,7 @@ class CompiledFunction(InspectableFunction):
                 self._budget,
                 self._declared,
                 plan=self._pinned,
+                copies=self._copies,
             )
             made._fallback, made._native = self._fallback, self._native
             self._paused = made
@@ -389,6 +393,7 @@ class CompiledFunction(InspectableFunction):
             if self._limit is not None or self._budget is not None:
                 check_memory_limit(self._limit, self._budget, trial, self._pinned_plan())
             self._check_plan(trial)
+            self._refuse_copies_of_trace(trial)
             case = self._insert_entry(key, case)
             self._keep_trace(case, trial, args, named)
             if case.refusal is not None and self._fallback.fullgraph:
@@ -535,8 +540,13 @@ class CompiledFunction(InspectableFunction):
         if trial.error or trial.effects or compares or reason not in (None, known_reason):
             self._may_have_attributes = False
             return False
-        threads = self._threads or None
-        compiled = CompiledFunction(function, self._check, threads=threads, plan=self._pinned)
+        compiled = CompiledFunction(
+            function,
+            self._check,
+            threads=self._threads or None,
+            plan=self._pinned,
+            copies=self._copies,
+        )
         compiled._fallback, compiled._native = self._fallback, self._native
         compiled._may_have_attributes, compiled._is_of_attributes = False, True
         states = AttributeStates(function, compiled, receiver_arguments(args))
@@ -601,6 +611,8 @@ class CompiledFunction(InspectableFunction):
             kept, case.trial = case.trial, None
         if kept is None:
             return self._run_refused(case, args, named)
+        if retraced:
+            self._refuse_copies_of_trace(kept[1])
         # The kinds of results may depend on all that the trace is specialized to.
         seen_for, seen = case.result
         same = seen_for is not None and kept[0].items() <= seen_for.items()
@@ -667,12 +679,28 @@ class CompiledFunction(InspectableFunction):
                 raise
             case.refusal = f"the compiler fails, {type(error).__name__}: {error}"
             return None
+        self._refuse_copies(program.executable.plan, trial.graph)
         self._backoff.reset()
         self._note_compiled(program, program.executable)
         program.flatten = take
         case.programs.insert(0, (known, program))
         case.attempts = 0
         return program
+
+    def _refuse_copies_of_trace(self, trial: TraceAttempt) -> None:
+        """Raise CompileError if the program of a trace would copy states, before anything runs."""
+        if self._copies == "error" and trial.graph.eager_reason is None:
+            from odyssey.compiler.runtime.compiled_call import plan_of_trace
+
+            made = plan_of_trace(trial, self._budget, self._pinned_plan())
+            self._refuse_copies(made, trial.graph)
+
+    def _refuse_copies(self, plan: Any, graph: Any) -> None:
+        """Raise CompileError if a plan copies states, and ``copies="error"`` is set."""
+        if plan is not None and self._copies == "error":
+            from odyssey.compiler.schedule.state_copies import refuse_copies
+
+            refuse_copies(function_name(self._fn), plan, graph)
 
     def precompile(self, *args: Any, **named: Any) -> None:
         """Compile the program for such arguments, without running the function.
@@ -687,7 +715,8 @@ class CompiledFunction(InspectableFunction):
             named: Keyword arguments as in a call.
 
         Raises:
-            CompileError: no program can be compiled; the message says why.
+            CompileError: no program can be compiled, or it copies a captured Variable, and
+                ``copies="error"`` is set; the message says why.
 
         >>> import numpy as np
         >>> import odyssey as od

@@ -14,6 +14,7 @@ from odyssey.compiler.machine.blas import thread_setters
 from odyssey.compiler.machine.thread_count import requested_threads
 from odyssey.compiler.runtime.kernel_work import format_count, kernel_work
 from odyssey.compiler.runtime.thread_pool import why_single_threaded
+from odyssey.compiler.schedule.state_copies import describe_copies
 from odyssey.compiler.ways.works import Work
 from odyssey.errors import WideningWarning
 from odyssey.graph.graph import Graph, Ref, Splat
@@ -38,6 +39,7 @@ def explain_program(program: Any) -> str:
     lines += _kernel_lines(executable, "")
     outputs = sum(node.size for node in plan.outputs if node is not None)
     lines.append(f"arena: {plan.arena:,} bytes; results: {outputs:,} elements")
+    lines += [f"copies {line}" for line in describe_copies(plan, executable.graph)]
     widening = first_widening(executable.graph)
     if widening is not None:
         lines.append(f"widens: {widening}")

@@ -9,6 +9,7 @@ cannot be undone is committed in one C call, so an interrupt finds all of it or 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import partial
 from itertools import starmap
 from operator import call, is_, itemgetter, setitem
@@ -29,14 +30,16 @@ from odyssey.compiler.result_aliases import ResultAliases
 from odyssey.compiler.runtime.buffer_leases import ensure_exclusive
 from odyssey.compiler.runtime.dispatch_tables import native_dispatch_of
 from odyssey.compiler.runtime.eligibility import refuse_captured_aliases, refuse_states_on_tapes
-from odyssey.compiler.runtime.executable import BindingError, Executable
+from odyssey.compiler.runtime.executable import BindingError, Executable, plan_of_graph
 from odyssey.compiler.runtime.results import NotCompilableError, ResultBuilder
+from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.compiler.ways.choices import Choice
 from odyssey.compiler.ways.plans import NO_PLAN
 from odyssey.compiler.ways.plans import Plan as WaysPlan
 from odyssey.compiler.ways.works import Work
-from odyssey.devices.commit import Plan, run_all
+from odyssey.devices.commit import Plan as CommitPlan
+from odyssey.devices.commit import run_all
 from odyssey.devices.write_guard import WAIT, is_inside_program, run_with_locks, wait_for_writers
 from odyssey.graph.graph import Graph, Ref, Splat, State
 from odyssey.optim.step_runner import StepRunner
@@ -66,6 +69,7 @@ __all__ = [
     "CompiledCall",
     "NotCompilableError",
     "ShapeSpecialization",
+    "plan_of_trace",
     "specialize_to_shape",
 ]
 
@@ -356,7 +360,7 @@ class CompiledCall:
             arrays = [*arrays, *[_current_gradient(v) for v in self._accumulated]]
             if any(array is None for array in arrays):
                 return CACHE_MISS
-        behind: Plan = []
+        behind: CommitPlan = []
         try:
             for schedule in self._deferred:
                 behind += schedule.step_calls()
@@ -420,7 +424,7 @@ class CompiledCall:
                 self._numbers.append((setitem, shared, 0))
             else:
                 self._numbers += [(setattr, info, "own") for info in infos]
-        self._begin: Plan = self.executable.exclusivity_checks()
+        self._begin: CommitPlan = self.executable.exclusivity_checks()
         self._begin += [(*number, BEING_WRITTEN) for number in self._numbers]
         if self._numbers:
             self._begin.append((next_ticket,))
@@ -430,7 +434,7 @@ class CompiledCall:
             left = [state.variable for state in self._delivered]
             self.native.bind(self._trained, self._numbers, left, able)
 
-    def _commit(self, outs: list[Any], behind: Plan) -> None:
+    def _commit(self, outs: list[Any], behind: CommitPlan) -> None:
         """Run the last step and publish all side effects in one C call, deferred effects last."""
         for leaf in self._trained:
             leaf._placed = (
@@ -464,6 +468,16 @@ def _left_gradients(states: Sequence[State], outs: Sequence[Any]) -> Iterator[tu
             indices, variable = rows.get(id(state.variable)), state.variable
             is_dense = indices is None
             yield variable, out if is_dense else assemble_rows(indices, out, variable.shape)
+
+
+def plan_of_trace(trial: TraceAttempt, budget: int | None, ways: WaysPlan = NO_PLAN) -> Plan | None:
+    """Return the buffers and kernels of the program of a trace; None if a state cannot be bound."""
+    graph = copy(trial.graph)
+    returned = zip(graph.outputs, leaves(trial.full_result), strict=False)
+    # Captured arrays and Variables, which are returned themselves.
+    kept = [None if isinstance(array_of(leaf), ndarray) else out for out, leaf in returned]
+    graph.outputs = [*kept, *graph.outputs[len(kept) :]]
+    return plan_of_graph(graph, budget, ways)
 
 
 def _drop_known_outputs(

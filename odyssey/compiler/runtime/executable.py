@@ -71,7 +71,16 @@ from odyssey.graph.graph import Graph, State
 from odyssey.graph.subgraphs import LoopRow
 from odyssey.spec import Array, Spec
 
-__all__ = ["CHECK_FAILED", "GUARD_FAILED", "RAN", "Executable", "ArgumentTable", "BindingError"]
+__all__ = [
+    "CHECK_FAILED",
+    "GUARD_FAILED",
+    "RAN",
+    "ArgumentTable",
+    "BindingError",
+    "Executable",
+    "memory_requirements",
+    "plan_of_graph",
+]
 
 
 class ArgumentTable(NamedTuple):
@@ -411,6 +420,14 @@ class Executable:
             for slot, state in slots
             if slot is not None
         ]
+
+
+def plan_of_graph(graph: Graph, budget: int | None, ways: WaysPlan = NO_PLAN) -> Plan | None:
+    """Return the buffers and kernels of a graph's program; None if a state cannot be bound."""
+    try:
+        return plan(lower(graph, choices=Choices(ways)), noncontiguous_strides(graph), budget)
+    except BindingError:
+        return None
 
 
 def memory_requirements(

@@ -79,6 +79,7 @@ class Host(Protocol):
     def _fall_back(self, reason: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any: ...
     def _prefer(self, program: Any, result: Any) -> Any: ...
     def _note_compiled(self, program: Any) -> None: ...
+    def _refuse_copies(self, plan: Any, graph: Any) -> None: ...
 
 
 class _SizedProgramEntry:
@@ -452,7 +453,10 @@ class DynamicShapes:
                 probes = choose_probe_sizes(dims, near, used_sizes, step, spread)
                 arguments = [found.resized_arguments(probe, args, named) for probe in probes]
                 trials = [self._trace(specialization, *one) for one in arguments]
-                return ProgramTemplate(trials, compiled._check, compiled._pinned_plan())
+                template = ProgramTemplate(trials, compiled._check, compiled._pinned_plan())
+                # What it raises is raised again by the program of these sizes alone.
+                compiled._refuse_copies(template.lowered[0].plan, trials[0].graph)
+                return template
             except PlanError:
                 raise
             except _MISMATCHES as error:
