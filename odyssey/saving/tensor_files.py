@@ -59,7 +59,7 @@ class TensorFile:
         self.path = path
         self.name = os.path.basename(path)
         self.header: TensorHeader = read_tensor_header(who, path, file)
-        validate_with_library(who, path)
+        validate_with_library(who, path, self.header)
         self._who = who
         self._file = file
         self._map: mmap.mmap | None = None

@@ -242,6 +242,8 @@ def _read_bytes(file: FileIO, count: int) -> bytes:
 
 def _parse_tensor(name: str, node: Any, data_start: int, file_bytes: int) -> StoredTensor:
     """Return a tensor of the header; raise ValueError that says what is wrong."""
+    if any("\ud800" <= c <= "\udfff" for c in name):
+        raise ValueError("its name has a surrogate, which is no text of Unicode")
     if type(node) is not JSONObject:
         raise ValueError(f"it is {format_value(node)}, no object")
     if node.repeated:
@@ -296,15 +298,17 @@ def _check_coverage(
         raise damage(f"{file_bytes - position} bytes at its end{last} belong to no tensor")
 
 
-def validate_with_library(who: str, path: str) -> None:
-    """Raise FormatError if the library refuses the header of a file."""
+def validate_with_library(who: str, path: str, header: TensorHeader) -> None:
+    """Raise FormatError if the library refuses the header of a file, which was read."""
     library = require_safetensors(who)
     try:
         with library.safe_open(path, framework="numpy"):
             pass
     except library.SafetensorError as error:
+        unknown = next((t for t in header.tensors.values() if t.code not in _BITS), None)
+        about = "" if unknown is None else f", of which tensor {format_value(unknown.name)} is"
         raise FormatError(
-            f"{who}: {path!r}: the package safetensors refuses it: {error}; {RELOAD}"
+            f"{who}: {path!r}: the package safetensors refuses it: {error}{about}; {RELOAD}"
         ) from error
 
 

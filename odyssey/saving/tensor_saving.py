@@ -191,17 +191,17 @@ class TensorTree:
     def __init__(self, files: TensorFiles, wanted: Mapping[str, Any]) -> None:
         self._files = files
         self._names = {path: name for name, (path, _) in _paths_by_name("load", wanted).items()}
-        self._kinds = {
-            path: leaf_kind("load", path, leaf)
+        self._wanted = wanted
+        paths = {
+            self._names[path]: path
             for path, leaf in wanted.items()
             if leaf is not ... and not isinstance(leaf, EmptyList)
         }
-        paths = {self._names[path]: path for path in self._kinds}
         self.entries = {paths.get(name, name): name for name in files.tensors}
 
     def node(self, path: str) -> tuple[str, Any]:
         """Return the first path of the tensor at ``path``, and its node."""
-        kind = self._kinds[path]
+        kind = leaf_kind("load", path, self._wanted[path])
         return path, {kind if kind in _ARRAY_KINDS else "array": self._names[path]}
 
     def refuse_others(
