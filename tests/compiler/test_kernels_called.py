@@ -95,15 +95,27 @@ def test_a_training_step_with_such_kernels_is_the_eager_one():
 PLACES = {"argmax": ops.argmax, "argmin": ops.argmin}
 
 
-@pytest.mark.parametrize("length", [255, 256, 1000])
+@pytest.mark.parametrize("shape", [(5, 255), (5, 1000), (5, 120_000), (3000, 255)], ids=str)
 @pytest.mark.parametrize("axis", [-1, 0, None])
 @pytest.mark.parametrize("name", PLACES)
-def test_places_in_long_lines_are_called_and_are_those_of_numpy(name, axis, length):
-    x = RNG.integers(-20, 20, (5, length)).astype("f4")
+def test_places_in_long_lines_are_called_and_are_those_of_numpy(name, axis, shape):
+    x = RNG.integers(-20, 20, shape).astype("f4")
     x[1, 17] = x[2, 30] = x[2, -1] = np.nan
     got, names = called(lambda x: PLACES[name](x, axis), x)
     np.testing.assert_array_equal(got, getattr(np, name)(x, axis))
-    assert names == ({name} if axis is None or (axis == -1 and length > 255) else set())
+    long = axis is None or (axis == -1 and shape[1] > 255)
+    assert names == ({name} if long and x.nbytes > 1 << 21 else set())
+
+
+def test_places_in_halves_and_in_lines_of_a_vocabulary_are_compiled():
+    for dtype in ("f2", "f4"):
+        x = RNG.normal(size=(1, 1 << 18)).astype(dtype)
+        got, names = called(lambda x: ops.argmax(x, -1), x)
+        assert (int(got[0]), names) == (int(x.argmax()), set())
+    x = RNG.normal(size=(2, 1 << 20)).astype("f2")
+    got, names = called(lambda x: ops.argmax(x, -1), x)
+    np.testing.assert_array_equal(got, x.argmax(-1))
+    assert names == set()
 
 
 @pytest.mark.parametrize("shape", [(100, 100), (10_000, 4), (20_000,)], ids=str)
@@ -134,7 +146,7 @@ def test_a_kernel_is_given_what_numpy_need_not_copy(monkeypatch):
         return kernel(x, *options)
 
     monkeypatch.setattr(row, "kernel", looking)
-    assert called(lambda x: ops.argmax(x * 2.0), np.arange(1000.0)) == (999, {"argmax"})
+    assert called(lambda x: ops.argmax(x * 2.0), np.arange(3e5)) == (299_999, {"argmax"})
     assert seen == [(True, True, True)]
 
 

@@ -28,7 +28,7 @@ they are called in Python, with the same results and in the time of an eager cal
 plain arithmetic of float16 is rounded at each step, as in NumPy.
 
 Some calls are host calls because these are faster: convolutions with 3 by 3 windows and 32 channels
-or more, argmax and argmin along 256 elements or more, products of all other elements (64 or more,
+or more, argmax and argmin of more than 2 MB, products of all other elements (64 or more,
 of 64 elements or more), and attention whose scores would take 256 MB or more.
 """
 
