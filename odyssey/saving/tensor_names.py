@@ -119,10 +119,11 @@ class TensorSource:
             self._apply_steps(who, name, source, array)
             for source, array in zip(self.names, arrays, strict=True)
         ]
-        if self.apply is None:
+        fn = self.apply
+        if fn is None:
             return steps[0]
         try:
-            found = self.apply(*steps)
+            found = fn(*steps)
         except Exception as error:
             error.add_note(f"{who}: in apply= of {name!r}, from {', '.join(self.names)}")
             raise

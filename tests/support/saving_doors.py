@@ -21,7 +21,7 @@ def _tree(rng):
 
 def _saving(path, tree):
     od.save(path, tree)
-    assert os.listdir(FOLDER.name) == ["saved.npz"]
+    assert set(os.listdir(FOLDER.name)) <= {"saved.npz", "saved.safetensors"}
     od.load(path, tree)
     od.load(path)
 
@@ -29,6 +29,34 @@ def _saving(path, tree):
 def _loading(path, *like, **named):
     od.save(os.path.join(FOLDER.name, "saved.npz"), {"n": 1, "w": Variable([1.0, 2.0, 3.0])})
     od.load(path, *like, **named)
+
+
+def _tensors(rng):
+    arrays = {"w": np.ones((2, 4), np.float32), "h.0": np.arange(3), "h.1": np.ones(2, bool)}
+    return arrays | {"x": hostile(rng)} if rng.random() < 0.3 else arrays
+
+
+def _writing(path, *args, **named):
+    try:
+        od.save_tensors(path, *args, **named)
+        od.load_tensors(path)
+        od.list_tensors(path)
+    finally:
+        assert set(os.listdir(FOLDER.name)) <= {"saved.npz", "saved.safetensors"}
+
+
+def _reading(path, **named):
+    od.save_tensors(os.path.join(FOLDER.name, "saved.safetensors"), {"w": np.ones((2, 4)), "n": W})
+    od.load_tensors(path, **named)
+
+
+W = Variable([1.0, 2.0])
+
+
+def _names(rng):
+    source = od.TensorSource("w", split=(0, 2), transpose=True)
+    trees = ["w"], {"a": "w", "b": ...}, {"a": source, None: ["n"]}, {"x": [{"y": "w"}], "z": "n"}
+    return trees[rng.integers(len(trees))]
 
 
 def saving_doors():
@@ -44,4 +72,36 @@ def saving_doors():
         args, named = mixed(rng, [path, like if rng.random() < 0.5 else _tree(rng)], {})
         return _loading, args, named, False
 
-    return {"od.save": save, "od.load": load}
+    tensors = os.path.join(FOLDER.name, "saved.safetensors")
+
+    def save_tensors(rng):
+        args, named = mixed(rng, [tensors, _tensors(rng), {"format": "np"}], {})
+        return _writing, args, named, False
+
+    def load_tensors(rng):
+        named = {"mmap": rng.random() < 0.5, "names": _names(rng), "dtype": "float16"}
+        args, named = mixed(rng, [tensors], named)
+        return _reading, args, named, False
+
+    def list_tensors(rng):
+        args, named = mixed(rng, [FOLDER.name], {})
+        return od.list_tensors, args, named, False
+
+    def source(rng):
+        options = {"split": (0, 2), "transpose": True, "reshape": (2, -1), "apply": np.sum}
+        args, named = mixed(rng, ["w"], options)
+        return (
+            (lambda *a, **n: _reading(tensors, names={"x": od.TensorSource(*a, **n), "r": ...})),
+            (args),
+            named,
+            False,
+        )
+
+    return {
+        "od.save": save,
+        "od.load": load,
+        "od.save_tensors": save_tensors,
+        "od.load_tensors": load_tensors,
+        "od.list_tensors": list_tensors,
+        "od.TensorSource": source,
+    }
