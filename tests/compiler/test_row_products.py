@@ -1,4 +1,4 @@
-"""Compiled products of one row or column: sums along contiguous rows, or BLAS for vectors."""
+"""Compiled products of few rows: sums along rows, BLAS for vectors, or tiles that read once."""
 
 import numpy as np
 import pytest
@@ -193,3 +193,137 @@ def test_a_matrix_of_half_precision_is_read_as_it_lies_and_summed_in_float32(hal
     assert kinds(made) == ["loops"]
     assert made.plan.arena < 1000
     assert_close(got, x, w.astype("f4").T)
+
+
+# ------------------------------------------------------------------ few rows
+
+VIEWS = {
+    "across": lambda w: w,
+    "along": lambda w: ops.matrix_transpose(w),
+}
+
+
+def viewed(way, w):
+    """A matrix in memory, of which the way shows the values of w."""
+    return w if way == "across" else np.ascontiguousarray(np.swapaxes(w, -1, -2))
+
+
+@pytest.mark.parametrize("way", VIEWS)
+@pytest.mark.parametrize("rows", [2, 3, 5, 8])
+def test_few_rows_read_the_matrix_once_and_call_no_library(rows, way):
+    for inner, columns, dtype in ((70, 90, "f4"), (67, 5003, "f4"), (4500, 9, "f8")):
+        x, w = drawn(rows, inner, dtype=dtype), drawn(inner, columns, dtype=dtype)
+        _, (got,), made = run(lambda x, w: x @ VIEWS[way](w), x, viewed(way, w))
+        assert kinds(made) == ["product"]
+        assert "gemm(" not in made.module.text
+        assert_close(got, x, w)
+
+
+@pytest.mark.parametrize("way", VIEWS)
+def test_few_columns_are_few_rows_of_the_transpose(way):
+    w, x = drawn(120, 60), drawn(60, 5)
+    _, (got,), made = run(lambda w, x: VIEWS[way](w) @ x, viewed(way, w), x)
+    assert "gemm(" not in made.module.text
+    assert_close(got, w, x)
+
+
+@pytest.mark.parametrize("way", VIEWS)
+def test_batches_of_few_rows_and_products_written_in_any_order_of_axes(way):
+    x, w = drawn(3, 4, 80), drawn(3, 80, 70)
+
+    def turned(x, w):
+        return ops.matrix_transpose(x @ VIEWS[way](w)) * 1.0
+
+    _, (got,), _ = run(lambda x, w: x @ VIEWS[way](w), x, viewed(way, w))
+    assert_close(got, x, w)
+    _, (got,), _ = run(turned, x, viewed(way, w))
+    assert_close(np.swapaxes(got, -1, -2), x, w)
+
+
+@pytest.mark.parametrize("way", VIEWS)
+def test_few_rows_have_the_same_bits_in_any_number_of_threads(way):
+    x, w = drawn(3, 300), drawn(300, 2011)
+    given = viewed(way, w)
+    compiled = od.compile(lambda x, w: x @ VIEWS[way](w), check=True)
+    compiled(x, given)
+    found = []
+    for count in (None, 1, 2, 3):
+        od.set_threads(count)
+        found.append(np.asarray(compiled(x, given)))
+    assert compiled.statistics().native >= 4
+    assert_close(found[0], x, w)
+    assert all(np.array_equal(found[0], other) for other in found[1:])
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_product_of_few_rows_is_added_to_a_state_in_place(rows):
+    x, w, before = drawn(rows, 90, dtype="f8"), drawn(90, 80, dtype="f8"), drawn(rows, 80)
+    v = od.Variable(before.astype("f8"))
+    step = od.compile(lambda x, w: v.assign(v * 0.5 + x @ w), check=True)
+    wanted = before.astype("f8")
+    for _ in range(3):
+        step(x, w)
+        wanted = wanted * 0.5 + x @ w
+    assert step.statistics().native >= 1
+    np.testing.assert_allclose(v.numpy(), wanted, rtol=1e-12, atol=1e-12)
+
+
+# ------------------------------------------------------------------ half precision
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+@pytest.mark.parametrize("way", VIEWS)
+@pytest.mark.parametrize("rows", [1, 2, 3, 8])
+def test_few_rows_read_a_matrix_of_half_precision_as_it_lies(rows, way, half):
+    pytest.importorskip("ml_dtypes")
+    x, w = drawn(rows, 75), ops.astype(drawn(75, 530), half)
+    _, (got,), made = run(lambda x, w: x @ VIEWS[way](ops.astype(w, "float32")), x, viewed(way, w))
+    assert made.plan.arena < 75 * 530
+    assert_close(got, x, w.astype("f4"))
+    _, (again,), made = run(
+        lambda x, w: x @ ops.astype(VIEWS[way](w), "float32"), x, viewed(way, w)
+    )
+    assert made.plan.arena < 75 * 530
+    np.testing.assert_array_equal(again, got)
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+@pytest.mark.parametrize("way", VIEWS)
+def test_few_columns_read_a_matrix_of_half_precision_as_it_lies(way, half):
+    pytest.importorskip("ml_dtypes")
+    w, x = ops.astype(drawn(530, 75), half), drawn(75, 3)
+    _, (got,), made = run(lambda w, x: ops.astype(VIEWS[way](w), "float32") @ x, viewed(way, w), x)
+    assert made.plan.arena < 75 * 530
+    assert_close(got, w.astype("f4"), x)
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_halves_times_halves_are_summed_in_float32_and_rounded_once(half):
+    pytest.importorskip("ml_dtypes")
+    x, w = ops.astype(drawn(2, 75), half), ops.astype(drawn(75, 530), half)
+    _, (got,), made = run(lambda x, w: x @ w, x, w)
+    assert got.dtype == x.dtype
+    assert made.plan.arena < 75 * 530
+    wanted = x.astype("f8") @ w.astype("f8")
+    eps = 2.0**-11 if half == "float16" else 2.0**-8
+    bound = np.abs(wanted) * eps + 1e-5 * (np.abs(x).astype("f8") @ np.abs(w).astype("f8"))
+    assert np.all(np.abs(got.astype("f8") - wanted) <= bound)
+
+
+def test_gradients_of_a_product_with_a_half_matrix_are_right_both_ways():
+    w = ops.astype(drawn(60, 90), "float16")
+    x, v = drawn(2, 60), drawn(2, 90)
+
+    def slopes(x, w):
+        return od.grad(lambda x, w: ops.sum(x @ ops.astype(w, "float32") * v), argnums=(0, 1))(x, w)
+
+    _, (gx, gw), _ = run(slopes, x, w)
+    assert_close(gx, v, w.astype("f4").T)
+    assert gw.dtype == np.float16
+    np.testing.assert_allclose(gw.astype("f8"), x.T.astype("f8") @ v, rtol=2e-3, atol=1e-3)
+
+    def change(x, w):
+        return od.jvp(lambda x: x @ ops.astype(w, "float32"), [x], [x * 2.0])[1]
+
+    _, (t,), _ = run(change, x, w)
+    assert_close(t, 2 * x, w.astype("f4"))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from odyssey.compiler.codegen.few_rows import FewRows, Strided
 from odyssey.compiler.codegen.kernel_function import KernelFunction
 from odyssey.compiler.codegen.register_tiles import Operand, RegisterTiles, Result, Sizes
 from odyssey.compiler.ir.views import View
 from odyssey.compiler.llvm.builder import LLVMValue
-from odyssey.compiler.llvm.types import LLVM, PARTS
+from odyssey.compiler.llvm.types import HALVES, LLVM, PARTS
 from odyssey.compiler.machine.blas import max_blas_size
+from odyssey.compiler.passes.row_products import MAX_ROWS
 from odyssey.compiler.passes.windows import VECTOR_STRIDES, ProductAxes, product_axes
 from odyssey.compiler.schedule.buffer_assignment import Allocation, Plan
 from odyssey.compiler.schedule.fusion import Kernel
@@ -20,6 +22,7 @@ from odyssey.compiler.schedule.work_partition import (
     gemm_block_size,
     partition_loop,
 )
+from odyssey.compiler.symbolic.dims import SymbolicDim
 
 __all__ = ["BLAS_PREFIXES", "Matmul"]
 
@@ -27,6 +30,8 @@ __all__ = ["BLAS_PREFIXES", "Matmul"]
 SMALL = 4096
 # Loops with longer sums would be less accurate than BLAS.
 LONGEST = 32
+# From so large a matrix on a product of few rows is faster in loops that do not pack it.
+_LEAST_FEW_ROWS = 1 << 12
 # From this many multiplications on BLAS libraries use their own threads.
 _BLAS_THREADS_WORK = 1 << 17
 _ROW_MAJOR, _NO_TRANSPOSE, _TRANSPOSE = 101, 111, 112
@@ -50,6 +55,7 @@ class Matmul(KernelFunction):
         super().__init__(plan, kernel, single_threaded)
         node = kernel.nodes[0]
         self._type, self._blas = node.type, blas
+        self._types = (*[i.type for i in node.inputs[:2]], node.type)
         self._beta = node.detail[1]
         # Whether the node is one product, not a batch of products.
         self._is_single = False
@@ -269,12 +275,16 @@ class Matmul(KernelFunction):
         def start(operand: int) -> str:
             pointer, view = operands[operand]
             terms = [(i, view.strides[k]) for k, i in enumerate(indices)]
-            return self.element_pointer(self._type, pointer, terms, view.offset)
+            return self.element_pointer(self._types[operand], pointer, terms, view.offset)
 
         a, b, c = (view for _, view in operands)
         (m, k), n = a.shape[-2:], b.shape[-1]
         strides = [view.strides[-2:] for view in (a, b, c)]
         if not m * n:
+            return
+        way = self._few_rows_way((m, n, k), strides)
+        if way is not None:
+            self._emit_few_rows(way, start, (m, n, k), strides)
             return
         small = m * n * k <= SMALL and k <= LONGEST
         largest = max(map(int, (m, n, k, *(step for pair in strides for step in pair))))
@@ -284,6 +294,52 @@ class Matmul(KernelFunction):
             self._emit_gemv(start, (m, n, k), strides)
         else:
             self._emit_gemm(start, (m, n, k), strides)
+
+    def _few_rows_way(
+        self, sizes: tuple[int, int, int], strides: list[tuple[int, ...]]
+    ) -> str | None:
+        """Return how a product of few rows or columns reads its matrix; None for other products."""
+        (m, n, k), (sa, sb, _) = sizes, strides
+        numbers = (*sizes, *[step for pair in strides for step in pair])
+        if self._type not in ("f4", "f8") or any(isinstance(x, SymbolicDim) for x in numbers):
+            return None
+        if self._types[0] in HALVES or (self._types[1] not in HALVES and n < m):
+            m, n, sb = n, m, sa[::-1]
+        half = self._types[0] != self._types[1]
+        if m > MAX_ROWS or k <= 1 or (not half and (m == 1 or k * n < _LEAST_FEW_ROWS)):
+            return None
+        return "dots" if sb[0] == 1 else "stream"
+
+    def _emit_few_rows(
+        self,
+        way: str,
+        start: Callable[[int], str],
+        sizes: tuple[int, int, int],
+        strides: list[tuple[int, ...]],
+    ) -> None:
+        """Generate a product of few rows or columns with a matrix that is read as it lies."""
+        (m, n, k), (sa, sb, sc) = sizes, strides
+        order = [0, 1, 2]
+        if self._types[0] in HALVES or (self._types[1] not in HALVES and n < m):
+            order, m, n = [1, 0, 2], n, m
+            sa, sb, sc = sb[::-1], sa[::-1], sc[::-1]
+
+        def emit(first: LLVMValue | None, count: int | LLVMValue) -> None:
+            left, right, out = [
+                Strided(self._types[o], start(o), *steps)
+                for o, steps in zip(order, (sa, sb, sc), strict=True)
+            ]
+            rows = FewRows(self, left, right, out, (m, n, k), self._beta)
+            (rows.emit_dots if way == "dots" else rows.emit_stream)(first, count)
+
+        tiling = None
+        if self._is_single and not self.single_threaded:
+            tiling = partition_loop([n], [True], estimated_seconds(self.kernel), 1, outside=True)
+        if tiling is None:
+            emit(None, n)
+        else:
+            # LLVM adds up single columns in another order than tiles, so blocks are fixed.
+            self.emit_blocks(n, tiling.length, lambda k, first, count: emit(first, count), False)
 
     def _emit_gemm(
         self,

@@ -29,10 +29,12 @@ from odyssey.compiler.symbolic.dims import SymbolicDim
 from odyssey.compiler.ways.products import row_product_ways
 from odyssey.compiler.ways.works import Work, format_spec
 
-__all__ = ["fold_row_products"]
+__all__ = ["MAX_ROWS", "fold_row_products"]
 
 # Shorter sums of fewer elements in all are left to loops.
 _LEAST = 1 << 9
+MAX_ROWS = 8
+"""Most rows, or columns, of a product that reads its matrix as it lies."""
 # Longest sum.
 _LONGEST = 1 << 20
 
@@ -49,7 +51,8 @@ def fold_row_products(roots: Roots) -> None:
             fold = _fold(roots, node, inputs, leaves)
             if fold is not None:
                 folds.add(fold.id)
-            return fold
+                return fold
+            return _with_half(roots.builder, node, inputs)
         if node.kind == "view" and node.detail[0] == "reshape" and inputs[0].id in folds:
             view = roots.builder.reshape(inputs[0], node.shape)
             folds.add(view.id)
@@ -105,6 +108,23 @@ def _fold(roots: Roots, node: Node, inputs: list[Node], leaves: Mapping[int, Vie
     )
     builder.op = outer
     return builder.reshape(sums, node.shape)
+
+
+def _with_half(builder: IRBuilder, node: Node, inputs: list[Node]) -> Node | None:
+    """Return a product of few rows that reads its matrix in half precision."""
+    if node.type != "f4" or len(node.detail) > 2 or node.detail[0] != "=":
+        return None
+    a, b = inputs[:2]
+    rows, columns = a.shape[-2], b.shape[-1]
+    sources = [None, builder.half_source(b)] if rows <= columns else [builder.half_source(a), None]
+    sizes = [n for i in (node, a, a.owner, b, b.owner) for n in i.shape]
+    if sources == [None, None] or any(isinstance(n, SymbolicDim) for n in sizes):
+        return None
+    if min(rows, columns) > MAX_ROWS or a.shape[-1] <= 1:
+        return None
+    pairs = zip(sources, inputs, strict=False)
+    halves = [i if half is None else half for half, i in pairs]
+    return builder.with_inputs(node, [*halves, *inputs[2:]])
 
 
 def _multiply(x: Any, y: Any) -> Any:
