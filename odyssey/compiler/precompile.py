@@ -76,8 +76,8 @@ class _StandIns:
         self._inputs = dict(zip(ids, inputs, strict=True))
         self._values: dict[int, Any] = {id: array_of(one) for id, one in self._inputs.items()}
         self._values |= graph.constants
-        states = [state for state in graph.states if state.id >= 0]
-        self._values |= {s.id: np.zeros_like(array_of(s.variable)) for s in states}
+        # Only few states matter to the result, and all of them may take gigabytes.
+        self._states = {s.id: s.variable for s in graph.states if s.id >= 0}
         self._leaves: dict[int, Any] = {}
         for one in self._instructions_of_outputs():
             self._evaluate(one)
@@ -154,6 +154,9 @@ class _StandIns:
 
     def _stand_in(self, operand: Any) -> Any:
         if isinstance(operand, Ref):
+            if operand.id in self._states and operand.id not in self._values:
+                held = array_of(self._states[operand.id])
+                self._values[operand.id] = np.zeros_like(held)
             if operand.id not in self._values:
                 spec = self._specs[operand.id]
                 self._values[operand.id] = np.zeros(spec.shape, spec.dtype)

@@ -1,5 +1,7 @@
 """Precompilation: the program that a second call would compile, before the first."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -306,3 +308,16 @@ def test_a_spec_stands_for_an_array_wherever_a_program_is_shown():
     compiled.precompile(SPEC)
     assert str(compiled.explain(SPEC)) == str(compiled.explain(X))
     assert str(compiled.code(SPEC)) == str(compiled.code(X))
+
+
+@pytest.mark.slow
+def test_precompiling_makes_no_copies_of_large_states():
+    w = Variable(np.ones((4096, 1024)))
+    compiled = od.compile(lambda x: (x @ w)[0])
+    tracemalloc.start()
+    try:
+        compiled.precompile(od.Spec((1, 4096), np.float64))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < w.data.nbytes / 2
