@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from odyssey.batching import batches
     from odyssey.cache import Cache
     from odyssey.compiler import Dim, compile, get_threads, set_threads
+    from odyssey.compiler.tuning import tune
     from odyssey.compiler.ways.plans import Plan, plans
     from odyssey.losses import *  # noqa: F403
     from odyssey.ops.random.generator import Generator, seed
@@ -107,6 +108,7 @@ __all__ = [
     "summary",
     "testing",
     "tree",
+    "tune",
     "value_and_grad",
     "vjp",
     "vmap",
@@ -119,6 +121,7 @@ _ROOMS = {
     "batching": "batches",
     "cache": "Cache",
     "compiler": "Dim compile get_threads set_threads",
+    "compiler.tuning": "tune",
     "compiler.ways.plans": "Plan plans",
     "init": "",
     "objective": "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import update_wrapper
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -42,7 +43,7 @@ from odyssey.compiler.paused_function import PausedFunction
 from odyssey.compiler.result_aliases import find_aliases
 from odyssey.compiler.runtime.memory_limit import check_memory_limit
 from odyssey.compiler.tracing.attempt import TraceAttempt, try_trace
-from odyssey.errors import OdysseyError, SettingError
+from odyssey.errors import CompileError, OdysseyError, SettingError
 from odyssey.table.kernel_selection import without_numba
 from odyssey.table.row import is_profiled, profiled
 from odyssey.table.scope import Pause, is_plainly_paused, run_without_scopes, scopes
@@ -134,6 +135,7 @@ class CompiledFunction(InspectableFunction):
         warn: bool = True,
         plan: Plan | None = None,
         copies: str = "allow",
+        tolerance: str | float = 0.0,
     ) -> None:
         update_wrapper(self, check_callable("compile", fn))
         self._check = check_flag("compile", "check", check)
@@ -149,6 +151,11 @@ class CompiledFunction(InspectableFunction):
             self._budget = check_int("compile", "memory_budget", memory_budget, 0)
         self._threads = 0 if threads is None else check_thread_count("compile", threads)
         self._pinned = plan
+        self._tolerance: str | float = tolerance
+        if tolerance != 0.0 or type(tolerance) is not float:
+            from odyssey.compiler.ways.choosing import check_tolerance
+
+            self._tolerance = check_tolerance("compile", tolerance)
         self._fn = fn
         self._dynamic, self._declared = None, dynamic
         self._paused: CompiledFunction | None = None
@@ -310,6 +317,7 @@ class CompiledFunction(InspectableFunction):
                 self._declared,
                 plan=self._pinned,
                 copies=self._copies,
+                tolerance=self._tolerance,
             )
             made._fallback, made._native = self._fallback, self._native
             self._paused = made
@@ -546,6 +554,7 @@ class CompiledFunction(InspectableFunction):
             threads=self._threads or None,
             plan=self._pinned,
             copies=self._copies,
+            tolerance=self._tolerance,
         )
         compiled._fallback, compiled._native = self._fallback, self._native
         compiled._may_have_attributes, compiled._is_of_attributes = False, True
@@ -657,7 +666,10 @@ class CompiledFunction(InspectableFunction):
             bare_or_taken = bare or take is not None
             ways, reasons = self._chosen_plan(trial.graph)
             program = CompiledCall(
-                *(trial, guards, result, bare_or_taken, *own), aliases=case.aliases, ways=ways
+                *(trial, guards, result, bare_or_taken, *own),
+                aliases=case.aliases,
+                ways=ways,
+                tolerance=self._measured_tolerance(),
             )
             program.reasons = reasons
             program.bare = bare
@@ -701,6 +713,18 @@ class CompiledFunction(InspectableFunction):
             from odyssey.compiler.schedule.state_copies import refuse_copies
 
             refuse_copies(function_name(self._fn), plan, graph)
+
+    def _measured_tolerance(self) -> str | float | None:
+        """Return the tolerance of measured ways; None if there is nothing measured to choose by."""
+        from odyssey.compiler.ways.store import is_present
+
+        return self._tolerance if self._pinned is None and is_present() else None
+
+    def _use_measurements(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Compile the programs anew, by what is measured now; that of these arguments at once."""
+        self.clear_cache()
+        with suppress(CompileError):  # then the second call compiles it
+            self.precompile(*args, **named)
 
     def precompile(self, *args: Any, **named: Any) -> None:
         """Compile the program for such arguments, without running the function.

@@ -11,7 +11,7 @@ import numpy as np
 
 from odyssey.checks import user_stacklevel
 from odyssey.compiler.machine.blas import thread_setters
-from odyssey.compiler.machine.thread_count import requested_threads
+from odyssey.compiler.machine.thread_count import get_threads, requested_threads
 from odyssey.compiler.runtime.kernel_work import format_count, kernel_work
 from odyssey.compiler.runtime.thread_pool import why_single_threaded
 from odyssey.compiler.schedule.state_copies import describe_copies
@@ -45,6 +45,7 @@ def explain_program(program: Any) -> str:
         lines.append(f"widens: {widening}")
     for row, why in executable.calls.items():
         lines.append(f"not lowered: {row}, since {why}")
+    lines += _quarantine_lines(executable)
     for schedule in executable.graph.deferred_steps:
         lines.append(f"steps after the program: {schedule!r}")
     lines += _way_lines(executable, program.reasons)
@@ -62,6 +63,18 @@ def explain_program(program: Any) -> str:
     times = ", ".join(f"{stage} {1e3 * s:.1f}" for stage, s in seconds.items())
     lines.append(f"milliseconds: {times}")
     return "\n".join(lines)
+
+
+def _quarantine_lines(executable: Any) -> list[str]:
+    """Return a line for each way of the works that failed a check on this machine."""
+    from odyssey.compiler.ways.choosing import quarantined
+    from odyssey.compiler.ways.store import default_store, is_present
+
+    if not is_present():
+        return []
+    works = [(one.work, one.ways) for one in executable.works()]
+    found = quarantined(default_store(executable.threads or get_threads()), works)
+    return [f"in quarantine: {work}: {way}, since {reason}" for work, way, reason in found]
 
 
 def first_widening(graph: Graph) -> str | None:

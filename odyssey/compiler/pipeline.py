@@ -35,7 +35,14 @@ from odyssey.graph.graph import Graph
 from odyssey.graph.subgraphs import LoopRow
 from odyssey.spec import Shape, Spec
 
-__all__ = ["LoweredProgram", "lower_program", "output_specs", "plan", "works_of"]
+__all__ = [
+    "LoweredProgram",
+    "lower_measured",
+    "lower_program",
+    "output_specs",
+    "plan",
+    "works_of",
+]
 
 
 class LoweredProgram(NamedTuple):
@@ -123,7 +130,10 @@ def works_of(graph: Graph, ways: WaysPlan = NO_PLAN, budget: int | None = None) 
     Raises:
         PlanError: ``ways`` names a way that a work does not have.
     """
-    lowered = lower_program(graph, budget=budget, ways=ways)
+    return _works_of_program(lower_program(graph, budget=budget, ways=ways), ways)
+
+
+def _works_of_program(lowered: LoweredProgram, ways: WaysPlan) -> list[Choice]:
     found = {choice.work: choice for choice in lowered.choices.listing()}
     for step in lowered.module.steps:
         row = step.payload.row if isinstance(step, Node) else None
@@ -131,6 +141,50 @@ def works_of(graph: Graph, ways: WaysPlan = NO_PLAN, budget: int | None = None) 
             for choice in works_of(part, ways):
                 found.setdefault(choice.work, choice)
     return list(found.values())
+
+
+def lower_measured(
+    graph: Graph, tolerance: Any, threads: int, *, clocks: bool = False, budget: int | None = None
+) -> tuple[LoweredProgram, WaysPlan, dict[Any, Any]]:
+    """Lower a graph by the plan that was measured to be the fastest on this machine.
+
+    Whatever fails with the measurements or by their plan, the program is that of the guess.
+
+    Args:
+        graph: The graph.
+        tolerance: What ``choosing.check_tolerance`` returned.
+        threads: Number of threads; 0 for the process-wide setting.
+        clocks: Whether to instrument kernels with clocks.
+        budget: Most bytes that the program should hold, by rematerialization.
+
+    Returns:
+        The program, its plan, and by work the measurement that the plan rests on.
+    """
+    from odyssey.compiler.machine.thread_count import get_threads
+    from odyssey.compiler.ways.choosing import choose_from, graph_key
+    from odyssey.compiler.ways.store import default_store
+
+    guessed = lowered = lower_program(graph, clocks=clocks, budget=budget)
+    found: dict[Any, Any] = {}
+    ways = NO_PLAN
+    try:
+        store = default_store(threads or get_threads())
+        for _ in range(_MOST_CHOICES):  # a way may have works of its own
+            works = _works_of_program(lowered, ways)
+            pairs = [(one.work, one.ways) for one in works if one.work not in found]
+            more = choose_from(store, pairs, lambda: graph_key(graph), tolerance)
+            if not more:
+                break
+            found |= more
+            ways = WaysPlan({work: choice.way for work, choice in found.items()})
+            lowered = lower_program(graph, clocks=clocks, budget=budget, ways=ways)
+    except Exception:
+        return guessed, NO_PLAN, {}
+    return lowered, ways, found
+
+
+# Times that a program is lowered again, for works that it has only by the plan so far.
+_MOST_CHOICES = 3
 
 
 def plan(low: Lowered, strides: Mapping[int, Sequence[int]], budget: int | None = None) -> Plan:

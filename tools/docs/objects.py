@@ -133,7 +133,15 @@ GROUPS: tuple[Group, ...] = (
         "A function, tape and optimizer included, as one native program.",
         (
             *_of(
-                "odyssey", "compile", "Dim", "Plan", "Spec", "get_threads", "plans", "set_threads"
+                "odyssey",
+                "compile",
+                "Dim",
+                "Plan",
+                "Spec",
+                "get_threads",
+                "plans",
+                "set_threads",
+                "tune",
             ),
             *_of("odyssey.compiler", "CompiledFunction", "Lowered"),
         ),

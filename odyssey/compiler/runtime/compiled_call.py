@@ -103,6 +103,7 @@ class CompiledCall:
         text: Lowered program, if the graph was lowered before.
         aliases: Aliases in ``result``; None if they are known only for another size.
         ways: Ways of works that are not computed as guessed.
+        tolerance: Tolerance of the ways that measurements choose; None to choose none.
 
     Attributes:
         native: Native dispatch of a whole call; None if a call needs Python.
@@ -130,6 +131,7 @@ class CompiledCall:
         text: LoweredProgram | None = None,
         aliases: ResultAliases | None = None,
         ways: WaysPlan = NO_PLAN,
+        tolerance: Any = None,
     ) -> None:
         graph, states = trial.graph, trial.graph.states
         self.guards = guards
@@ -143,7 +145,7 @@ class CompiledCall:
             _drop_known_outputs(graph, leaves(trial.full_result), leaves(result), aliases)
         try:
             clocks = is_profiled() and text is None  # a program for all sizes is timed as a whole
-            self.executable = Executable(graph, clocks, threads, budget, text, ways)
+            self.executable = Executable(graph, clocks, threads, budget, text, ways, tolerance)
         except BindingError as error:
             raise NotCompilableError(str(error)) from error
         self.bare = bare

@@ -30,7 +30,13 @@ from odyssey.compiler.native_dispatch.loader import load_entry_points, native_di
 from odyssey.compiler.native_dispatch.object_layout import object_layout
 from odyssey.compiler.native_dispatch.scalar_inputs import ScalarInputs
 from odyssey.compiler.native_dispatch.tables import BLOCK_FIELDS, PROGRAM_BLOCK_SIZE, row_width
-from odyssey.compiler.pipeline import LoweredProgram, lower_program, output_specs, plan
+from odyssey.compiler.pipeline import (
+    LoweredProgram,
+    lower_measured,
+    lower_program,
+    output_specs,
+    plan,
+)
 from odyssey.compiler.runtime.binding import (
     absent_gradient_words,
     planned_strides,
@@ -119,6 +125,7 @@ class Executable:
         locks: Locks of the states, as of the last binding; see ``state_locks``.
         ways: Ways of works that are not computed as guessed.
         choices: Ways of its own works.
+        measured: By work the measurement that its way in the plan rests on.
     """
 
     def __init__(
@@ -129,9 +136,15 @@ class Executable:
         budget: int | None = None,
         text: LoweredProgram | None = None,
         ways: WaysPlan = NO_PLAN,
+        tolerance: Any = None,
     ) -> None:
         self.graph = graph
+        self.measured: dict[Any, Any] = {}
         self.threads, self.budget, self.ways = threads, budget, ways
+        if text is None and tolerance is not None:
+            settings: Any = {"clocks": clocks, "budget": budget}
+            text, ways, self.measured = lower_measured(graph, tolerance, threads, **settings)
+            self.ways = ways
         if text is None:
             text = lower_program(graph, clocks=clocks, budget=budget, ways=ways)
         written = text
@@ -265,6 +278,9 @@ class Executable:
         for part in parts:
             for choice in part.works():
                 found.setdefault(choice.work, choice)
+        for work, measured in self.measured.items():
+            if work in found:
+                found[work] = found[work]._replace(origin=str(measured))
         return list(found.values())
 
     # -------------------------------------------------------------- states

@@ -33,13 +33,15 @@ class Choice(NamedTuple):
         work: The work.
         ways: Its ways, the guess first.
         way: The name of the way that the program takes.
-        origin: ``guessed`` or ``pinned``.
+        origin: ``guessed``, ``pinned``, or ``measured`` with the ratio to the guess.
+        call: Row, specs and options of a call of a row; None for a product.
     """
 
     work: Work
     ways: tuple[Way, ...]
     way: str
     origin: str
+    call: tuple[Row, tuple[Any, ...], tuple[Any, ...]] | None = None
 
 
 class _Note(NamedTuple):
@@ -53,6 +55,7 @@ class _Note(NamedTuple):
     way: str
     origin: str
     row: bool = False
+    call: tuple[Row, tuple[Any, ...], tuple[Any, ...]] | None = None
 
 
 class Choices:
@@ -115,8 +118,9 @@ class Choices:
             return tuple([w for w in found if w.name not in compiled or can_lower(w.name)])
 
         origin = "guessed" if name is None else "pinned"
-        describe = partial(row_work, row, specs, options)
-        self._notes.append(_Note(describe, list_ways, way, origin, True))
+        call = row, tuple(specs), options
+        describe = partial(row_work, *call)
+        self._notes.append(_Note(describe, list_ways, way, origin, True, call))
         return way
 
     def choose(self, ways: tuple[Way, ...], describe: Callable[[], Work]) -> str:
@@ -177,7 +181,7 @@ class Choices:
         for note in self._notes:
             work = note.describe()
             if work not in found:
-                found[work] = Choice(work, note.list_ways(), note.way, note.origin)
+                found[work] = Choice(work, note.list_ways(), note.way, note.origin, note.call)
         return list(found.values())
 
 

@@ -13,7 +13,9 @@ guess is taken if
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from odyssey.checks import check_number, format_value
@@ -27,9 +29,11 @@ __all__ = [
     "check_tolerance",
     "choose",
     "choose_from",
+    "graph_key",
     "is_within",
     "latest_timing",
     "outcome_text",
+    "quarantined",
     "version_of",
 ]
 
@@ -74,6 +78,12 @@ def check_tolerance(who: str, value: Any) -> str | float:
             )
         return BITS
     return check_number(who, "tolerance", value, "[0, inf)")
+
+
+def graph_key(graph: Any) -> str:
+    """Return a hash of the text of a graph, equal in every process."""
+    text = re.sub(r"0x[0-9a-fA-F]+", "", str(graph))  # addresses in the text of an option
+    return sha256(text.encode()).hexdigest()[:24]
 
 
 def version_of(way: Any, guess: Any) -> str:
@@ -129,7 +139,7 @@ def choose(
         guess, *others = ways
         candidates = []
         for way in others:
-            rows = by_way.get((work.key, way.name))
+            rows = by_way.get((str(work), way.name))
             if rows is None:
                 continue
             version = version_of(way, guess)
@@ -137,7 +147,7 @@ def choose(
             checks = [row for row in known if row.error is not None or row.reason]
             if not checks or not is_within(tolerance, way.error_bound, checks[-1]):
                 continue
-            if ended is not None and ended.get(work.key) != [way.name, version]:
+            if ended is not None and ended.get(str(work)) != [way.name, version]:
                 continue
             timed = latest_timing(known, graph)
             if timed is not None and timed.bound is not None and timed.bound < WINS_BELOW:
@@ -165,20 +175,42 @@ def choose_from(
     open_works = [(work, ways) for work, ways in works if len(ways) > 1]
     if store is None or not open_works:
         return {}
-    verdicts = store.verdicts([work.key for work, _ in open_works])
+    verdicts = store.verdicts([str(work) for work, _ in open_works])
     if not verdicts:
         return {}
     graph = graph_key()
     return choose(open_works, verdicts, store.outcomes(graph), graph, tolerance)
 
 
+def quarantined(
+    store: Store | None, works: Sequence[tuple[Any, Sequence[Any]]]
+) -> list[tuple[Any, str, str]]:
+    """Return the ways of works that are in quarantine: work, way and reason."""
+    if store is None:
+        return []
+    versions = {
+        (str(work), way.name, version_of(way, ways[0])): work
+        for work, ways in works
+        for way in ways[1:]
+    }
+    reasons: dict[tuple[str, str, str], str] = {}
+    for row in store.verdicts([str(work) for work, _ in works]):
+        if row.reason or row.error is not None:
+            reasons[row.work, row.way, row.version] = row.reason
+    return [
+        (versions[key], key[1], reason)
+        for key, reason in reasons.items()
+        if reason and key in versions
+    ]
+
+
 def outcome_text(choices: Mapping[Any, str], works: Sequence[tuple[Any, Sequence[Any]]]) -> str:
-    """Return a plan as the text that ``Outcome`` has: ways and versions by key of the work."""
+    """Return a plan as the text that ``Outcome`` has: ways and versions by work."""
     found = {}
     for work, ways in works:
         if work in choices:
             way = next(one for one in ways if one.name == choices[work])
-            found[work.key] = [way.name, version_of(way, ways[0])]
+            found[str(work)] = [way.name, version_of(way, ways[0])]
     return json.dumps(found, sort_keys=True)
 
 

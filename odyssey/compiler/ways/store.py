@@ -107,7 +107,7 @@ class Verdict(NamedTuple):
     """Measured exactness and speed of a way of a work.
 
     Attributes:
-        work: Key of the work.
+        work: Text of the work.
         way: Name of the way.
         version: Version of the way.
         graph: Key of the graph in whose program it was timed; empty if it was only checked.
@@ -354,7 +354,15 @@ class Store:
         with self._lock:
             try:
                 connection = self._open(create=False)
-                return [] if connection is None else query(connection)
+                if connection is None:
+                    return []
+                try:
+                    return query(connection)
+                except _sqlite().OperationalError as error:
+                    if "decode" not in str(error):
+                        raise
+                    connection.text_factory = _decode  # five times as slow as SQLite's own
+                    return query(connection)
             except Exception as error:
                 self._give_up(error)
                 return []
@@ -412,7 +420,6 @@ class Store:
 
     def _connect(self) -> Any:
         connection = _sqlite().connect(self.path, isolation_level=None, check_same_thread=False)
-        connection.text_factory = _decode
         self._process = os.getpid()
         try:
             status = self._status()
@@ -587,14 +594,17 @@ def _is_measure(value: Any, zero: bool = False) -> bool:
 def _verdict_of(row: Sequence[Any]) -> Verdict | None:
     """Return a row as a verdict; None if it makes no sense."""
     work, way, version, graph, ratio, bound, error, guess_error, equal, reason = row
-    if not all(map(_is_text, (work, way, version, graph, reason))) or equal not in (None, 0, 1):
+    texts = work, way, version, graph, reason
+    if not all(map(_is_text, texts)) or equal not in (None, 0, 1):
         return None
-    timed, checked = (ratio, bound), (error, guess_error)
-    if timed != (None, None) and not all(map(_is_measure, timed)):
+    is_timed, is_checked = ratio is not None or bound is not None, error is not None
+    if is_timed and not (_is_measure(ratio) and _is_measure(bound)):
         return None
-    if checked != (None, None) and not all(_is_measure(e, zero=True) for e in checked):
+    if (is_checked or guess_error is not None) and not (
+        _is_measure(error, zero=True) and _is_measure(guess_error, zero=True)
+    ):
         return None
-    return Verdict(*row[:8], bool(equal), reason)
+    return Verdict(*row[:8], equal == 1, reason)
 
 
 def _outcome_of(row: Sequence[Any]) -> Outcome | None:
