@@ -26,6 +26,7 @@ from odyssey.compiler.machine.blas import blas_addresses
 from odyssey.compiler.native_dispatch.scalar_inputs import ScalarInputs
 from odyssey.compiler.passes.pass_manager import optimize
 from odyssey.compiler.schedule.buffer_assignment import Plan, assign_buffers
+from odyssey.compiler.schedule.state_copies import find_state_copies
 from odyssey.compiler.state_layout import noncontiguous_strides
 from odyssey.compiler.symbolic.expressions import Arithmetic
 from odyssey.compiler.ways.choices import Choice, Choices
@@ -178,6 +179,9 @@ def lower_measured(
             found |= more
             ways = WaysPlan({work: choice.way for work, choice in found.items()})
             lowered = lower_program(graph, clocks=clocks, budget=budget, ways=ways)
+        # A copy of a state that the guess does not make may be refused, by copies="error".
+        if found and len(find_state_copies(lowered.plan)) > len(find_state_copies(guessed.plan)):
+            return guessed, NO_PLAN, {}
     except Exception:
         return guessed, NO_PLAN, {}
     return lowered, ways, found
