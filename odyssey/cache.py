@@ -23,7 +23,6 @@ from odyssey.errors import (
     OutOfRangeError,
     SettingError,
     ShapeError,
-    TapeError,
 )
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.table.store import MEMORY, refuse_in_vmap, store
@@ -103,7 +102,7 @@ class Cache(Stateful):
         self._buffers = tuple(
             {
                 name: Variable(
-                    np.zeros((*shape[:-1], self._capacity, shape[-1]), self._dtype),
+                    _empty_buffer(name, shape, self._capacity, self._dtype),
                     name=f"{name}[{k}]",
                 )
                 for name, shape in self._shapes.items()
@@ -159,11 +158,8 @@ class Cache(Stateful):
 
     def __len__(self) -> int:
         """The number of positions so far; in a compiled function ask ``length``."""
-        if store().traces:
-            raise TapeError(
-                "Cache: len() asks for a number, which a graph that is traced does not have; ask "
-                "cache.length, which is an array, or ask outside of the compiled function"
-            )
+        who = "len() of a cache, where cache.length would be an array, asks for the value of"
+        store().require_known(who, self._length)
         length = int(self._length._array)
         if store() is MEMORY:
             self._refresh_reach(length + 1)
@@ -176,10 +172,11 @@ class Cache(Stateful):
     def __repr__(self) -> str:
         store().only_eagerly("it formats a cache as text")
         rows = ", ".join(f"{name}: {shape}" for name, shape in self._shapes.items())
-        windows = sorted({w for w in self._windows if w is not None})
+        windows = list(self._windows)
+        window = windows[0] if len(set(windows)) == 1 else windows
         return (
             f"Cache({{{rows}}}, capacity={self._capacity}, dtype={self._dtype}, "
-            f"layers={self.layers}, window={windows or None}, length={len(self)})"
+            f"layers={self.layers}, window={window}, length={len(self)})"
         )
 
     def _reach_of(self, total: int) -> int:
@@ -307,12 +304,14 @@ class Cache(Stateful):
             came = ", ".join(f"{value.shape[-2]} of {name}" for name, value in rows.items())
             raise ShapeError(f"Cache.put: {came} came; pass as many rows of each name")
         (count,) = counts
-        if not 0 < count <= self._most_rows:
-            why = f", as each query of layer {layer} needs its window" if self._is_ring else ""
+        if not count:
+            raise OutOfRangeError("Cache.put: 0 rows came; pass those of one position or more")
+        if count > self._most_rows:
             raise OutOfRangeError(
-                f"Cache.put: {count} rows came; pass 1 to {self._most_rows} at once{why}, a longer "
+                f"Cache.put: {count} rows came for a ring of {self._capacity}; pass at most "
+                f"{self._most_rows} at once, so that each query has its window, and a longer "
                 "prompt in pieces"
-                if self._is_ring or not count
+                if self._is_ring
                 else f"Cache.put: {count} rows came for a cache of capacity {self._capacity}; make "
                 "one of a larger capacity"
             )
@@ -633,7 +632,7 @@ class _CacheLayer(Stateful):
         self._cache = cache
         self._layer = layer
 
-    def put(self, **rows: Any) -> tuple[Any, ...]:
+    def put(self, /, **rows: Any) -> tuple[Any, ...]:
         """Write the rows of the next positions, and return those of all positions so far.
 
         A second put before ``advance`` replaces the first.
@@ -695,6 +694,15 @@ def _check_dtype(dtype: Any) -> np.dtype[Any]:
         raise DTypeError(
             f"Cache: dtype={format_value(dtype)} is not one of numbers: {error}"
         ) from (None)
+
+
+def _empty_buffer(name: str, shape: tuple[int, ...], capacity: int, dtype: Any) -> Any:
+    try:
+        return np.zeros((*shape[:-1], capacity, shape[-1]), dtype)
+    except ValueError as error:
+        raise SettingError(
+            f"Cache: {name} of shape {shape} at {capacity} positions does not fit an array: {error}"
+        ) from None
 
 
 def _check_windows(window: Any, layers: int, capacity: int) -> tuple[int | None, ...]:

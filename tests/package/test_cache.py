@@ -1,5 +1,9 @@
 """od.Cache: rows by position, that decoders attend to."""
 
+import os
+import signal
+import time
+
 import numpy as np
 import pytest
 
@@ -139,6 +143,24 @@ def test_a_window_is_attention_under_a_mask_also_where_the_ring_wraps(capacity, 
     found = fed(step, x, [most] * (24 // most))
     np.testing.assert_allclose(found, model.full(x, window=4), rtol=1e-12, atol=1e-12)
     assert len(cache) == 24
+
+
+def test_the_reach_of_a_ring_grows_up_to_its_capacity():
+    cache = od.Cache({"k": (2,)}, 70, "float64", window=60)
+
+    @od.compile(check=True)
+    def step(k):
+        found, seen = cache[0].put(k=k)
+        cache.advance(1)
+        return ops.sum(ops.where(seen[0], found[:, 0], 0.0)), found[:, 0]
+
+    for t in range(150):
+        total, found = step(np.full((1, 2), float(t)))
+        assert float(total) == sum(range(max(0, t - 59), t + 1))
+        assert len(found) == (64 if t < 64 else 70)
+    assert step.statistics().programs == 2
+    with pytest.raises(OutOfRangeError, match="12 rows came for a ring of 70; pass at most 11"):
+        cache[0].put(k=np.ones((12, 2)))
 
 
 def test_layers_have_windows_of_their_own_where_none_is_a_ring():
@@ -284,6 +306,32 @@ def test_reach_is_that_of_the_next_row_and_length_works_in_programs():
     for t in range(32):
         np.testing.assert_array_equal(step(np.ones((2, 1), np.float32)), [2 * t, 2 * t + 1])
     assert cache.reach == 128
+
+
+def test_a_step_reads_weights_and_rows_where_they_lie():
+    cache = od.Cache({"k": (256,)}, 1024)
+    weight = Variable(np.ones((1024, 256), np.float32))
+    held, buffer = weight.data.ctypes.data, cache._buffers[0]["k"]
+
+    @od.compile
+    def step(x):
+        found, seen = cache[0].put(k=x @ weight)
+        cache.advance(1)
+        return ops.sum(ops.where(seen[0][:, None], found, 0), axis=0)
+
+    x = np.ones((1, 1024), np.float32)
+    for _ in range(3):
+        found = step(x)
+    lies = buffer.data.ctypes.data
+    np.testing.assert_array_equal(found, np.full(256, 3 * 1024))
+    # Both take 1 MB. The program has memory of its own for a row, and for what it returns.
+    (arena,) = (line for line in str(step.explain(x)).splitlines() if line.startswith("arena"))
+    assert int(arena.split()[1].replace(",", "")) < 8192
+    for _ in range(3):
+        step(x)
+    assert (weight.data.ctypes.data, buffer.data.ctypes.data) == (held, lies)
+    weight.assign(np.full((1024, 256), 2.0, np.float32))  # what was bound is not a copy
+    assert step(x)[0] == 6 * 1024 + 2048
 
 
 def test_a_compiled_function_may_put_and_the_caller_advance():
@@ -503,6 +551,73 @@ def test_rows_that_were_read_are_copies():
     assert np.asarray(keys)[0, :2, 0].tolist() == [1.0, 0.0]
 
 
+def test_any_identifier_is_a_name_and_a_cache_says_what_it_is():
+    cache = od.Cache({"self": (2,), "class": (3, 4)}, 8, layers=2, window=[None, 4])
+    given = {"self": np.ones((1, 2), np.float32), "class": np.ones((3, 1, 4), np.float32)}
+    assert [one.shape for one in cache[0].put(**given)] == [(8, 2), (3, 8, 4), (1, 8)]
+    text = "Cache({self: (2,), class: (3, 4)}, capacity=8, dtype=float32, layers=2, "
+    assert repr(cache) == text + "window=[None, 4], length=0)"
+    assert repr(cache[1]) == repr(cache) + "[1]"
+    assert cache
+
+
+def test_layers_that_an_object_holds_are_saved_one_by_one(tmp_path):
+    class Block:
+        def __init__(self, layer):
+            self.layer, self.weight = layer, Variable(np.ones(2), requires_grad=True)
+
+    cache, other = cache_of(8), cache_of(16)
+    for k, layer in enumerate(cache):
+        layer.put(k=rows(2, k + 1.0), v=rows(2, k + 5.0))
+    cache.advance(2)
+    od.save(tmp_path / "model.npz", [Block(layer) for layer in cache])
+    od.load(tmp_path / "model.npz", like=[Block(layer) for layer in other])
+    assert len(other) == 2
+    for one, two in zip(cache._buffers, other._buffers, strict=True):
+        for name in one:
+            np.testing.assert_array_equal(one[name].data[:, :2], two[name].data[:, :2])
+
+
+def broken(**changes):
+    cache = cache_of(4)
+    for layer in cache:
+        layer.put(k=rows(2), v=rows(2))
+    cache.advance(2)
+    return {**cache.state_dict(), **changes}
+
+
+STATES = {
+    "nothing": (None, OdysseyError, "pass what state_dict"),
+    "keys": ({}, OdysseyError, "pass what state_dict"),
+    "length": (broken(length=-1), SettingError, "length=-1"),
+    "another length": (broken(length=3), ShapeError, r"wanted is float64 \(2, 3, 3\)"),
+    "windows": (broken(windows=3), ShapeError, "of windows 3, and those of the cache"),
+    "ring": (broken(ring=7), ShapeError, "ring of 7 rows came for a cache of capacity 64"),
+    "rows": (broken(rows={"k": []}), SettingError, "those of k and v are wanted"),
+    "layers": (broken(rows={"k": [], "v": []}), ShapeError, "a list of 2 arrays is wanted"),
+    "a number": (broken(rows={"k": 5, "v": 5}), ShapeError, "5 came for k"),
+    "an array": (broken(rows={"k": [1, 2], "v": [1, 2]}), ShapeError, r"int64 \(\); wanted is"),
+}
+
+
+@pytest.mark.parametrize(("state", "error", "match"), STATES.values(), ids=STATES)
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(state, error, match):
+    cache = cache_of()
+    for layer in cache:
+        layer.put(k=rows(3), v=rows(3))
+    cache.advance(3)
+    before = numbers(cache)
+    with pytest.raises(error, match=match):
+        cache.load_state_dict(state)
+    assert_equal(numbers(cache), before)
+
+
+def test_a_compiled_function_asks_for_the_length_as_an_array():
+    cache = cache_of()
+    with pytest.raises(TapeError, match=r"where cache\.length would be an array"):
+        od.compile(lambda: len(cache))()
+
+
 def test_a_cache_is_not_written_to_inside_vmap():
     cache = cache_of(layers=1)
     with pytest.raises(TapeError, match=r"Cache\.put: in a function that vmap runs"):
@@ -520,6 +635,7 @@ SETTINGS = {
     "a number": (({"k": 2}, 4), {}, ShapeError, "the rows of one position"),
     "a size": (({"k": (0,)}, 4), {}, SettingError, "a size of k"),
     "capacity": (({"k": (2,)}, 0), {}, SettingError, "capacity=0"),
+    "a huge capacity": (({"k": (2,)}, 1 << 60), {}, SettingError, "does not fit an array"),
     "layers": (({"k": (2,)}, 4), {"layers": 0}, SettingError, "layers=0"),
     "dtype": (({"k": (2,)}, 4, "text"), {}, DTypeError, "Cache: dtype='text'"),
     "objects": (({"k": (2,)}, 4, object), {}, DTypeError, "Cache: dtype="),
@@ -538,3 +654,113 @@ def test_settings_are_refused_by_name(args, named, error, match):
 def test_a_layer_that_is_not_there_is_refused_by_name(layer):
     with pytest.raises(OutOfRangeError, match="of 2; pass an int from 0 to 1"):
         cache_of(layers=2)[layer]
+
+
+# ------------------------------------------------------------------ signals
+
+
+class StopError(KeyboardInterrupt):
+    """Raised by the handler of a signal."""
+
+
+def counting(cache):
+    """A step whose rows are the number of the token."""
+
+    def step(k):
+        for layer in cache:
+            layer.put(k=k, v=-k)
+        cache.advance(1)
+
+    return step
+
+
+def assert_whole(cache):
+    """Assert that a cache holds the tokens 0, 1, 2 and so on, in all layers."""
+    wanted = np.broadcast_to(np.arange(len(cache))[:, None], (HEADS, len(cache), DIM))
+    for layer in cache._buffers:
+        for name, sign in (("k", 1), ("v", -1)):
+            held = layer[name].data[:, : len(cache)]
+            np.testing.assert_array_equal(held, sign * wanted)
+
+
+def interrupt(step, cache, count, longest):
+    """Interrupt steps at random moments; return how many were stopped."""
+    rng, stopped, armed = np.random.default_rng(0), 0, []
+
+    def stop(signum, frame):
+        if armed:  # a signal may come late
+            armed.clear()
+            raise StopError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        for _ in range(count):
+            try:
+                armed.append(True)
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, longest))
+                while armed:
+                    if len(cache) > cache.capacity // 2:
+                        cache.clear()
+                    length = len(cache)
+                    step(rows(1, length))
+                    assert len(cache) == length + 1
+            except StopError:
+                stopped += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            assert_whole(cache)
+            # What the handler left may be gone on from, or dropped.
+            if stopped % 2:
+                cache.truncate(len(cache))
+            step(rows(1, len(cache)))
+            assert_whole(cache)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return stopped
+
+
+needs_timers = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+
+
+@pytest.mark.slow
+@needs_timers
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_an_interrupt_at_any_moment_leaves_whole_tokens(compiled):
+    cache = cache_of(256)
+    step = counting(cache)
+    if compiled:
+        step = od.compile(step)
+        for k in range(3):
+            step(rows(1, k))
+    assert interrupt(step, cache, 100, 1e-3) == 100
+    if compiled:
+        assert step.statistics().native > 100
+
+
+@pytest.mark.slow
+@needs_fork
+def test_a_kill_at_any_moment_leaves_a_file_of_whole_tokens(tmp_path):
+    rng, path, lengths = np.random.default_rng(0), tmp_path / "cache.npz", set()
+    cache = cache_of(256)
+    step = od.compile(counting(cache))
+    for k in range(4):
+        step(rows(1, k))
+    od.save(path, cache)
+    for _ in range(100):
+        child = os.fork()
+        if not child:
+            while True:
+                if len(cache) == cache.capacity:
+                    cache.clear()
+                step(rows(1, len(cache)))
+                od.save(path, cache)
+        time.sleep(rng.uniform(0, 0.05))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        found = cache_of(256)
+        od.load(path, like=found)
+        assert_whole(found)
+        lengths.add(len(found))
+    assert len(lengths) > 2
