@@ -417,7 +417,7 @@ class Decoder:
 
     def _run(self, tokens: np.ndarray, last: int) -> np.ndarray:
         arguments = tokens, np.array(last)
-        shape = len(tokens), self.cache.reach
+        shape = len(tokens), self.cache.prepare(len(tokens))
         if shape not in self._compiled:
             # Else a first call would run op by op, with weights of half precision cast as a whole.
             self._advance.precompile(*arguments)

@@ -141,10 +141,32 @@ class Cache(Stateful):
 
         The next power of two of the length to come, from 64 or a 64th of the capacity on. A
         compiled function has a program for each. Inside of one this is the reach of its program;
-        when the length exceeds that, the function runs as it was written, and then has the next.
+        when the length exceeds that, the function runs as it was written, and then has the next;
+        see ``prepare``.
         """
         if store() is MEMORY:
             self._refresh_reach(len(self) + 1)
+        return self._reach
+
+    def prepare(self, n: int) -> int:
+        """Return the reach of a ``put`` of ``n`` rows, and let the next compiled call have it.
+
+        Call it before a compiled function, or its ``precompile``, that puts more than one row.
+        Without it, a put of many rows whose positions lie beyond ``reach`` runs as it was written.
+
+        Args:
+            n: The number of rows to come.
+
+        Raises:
+            SettingError: ``n`` is below 1.
+
+        >>> cache = od.Cache({"k": (4,)}, capacity=512)
+        >>> cache.reach, cache.prepare(200)
+        (64, 256)
+        """
+        store().refuse_effect("Cache.prepare: called", "call it outside of the function")
+        n = check_int("Cache.prepare", "n", n, 1)
+        self._refresh_reach(len(self) + n)
         return self._reach
 
     @property

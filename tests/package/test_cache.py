@@ -334,6 +334,34 @@ def test_a_step_reads_weights_and_rows_where_they_lie():
     assert step(x)[0] == 6 * 1024 + 2048
 
 
+def test_a_prepared_put_of_many_rows_beyond_the_reach_runs_its_program():
+    cache = od.Cache({"k": (1,)}, 256)
+
+    @od.compile
+    def step(k):
+        keys, seen = cache[0].put(k=k)
+        cache.advance(k.shape[0])
+        return keys[:, 0] * seen[-1]
+
+    for t, n in enumerate((60, 16, 100)):
+        before = len(cache)
+        assert cache.prepare(n) == (64, 128, 256)[t]
+        step.precompile(od.Spec((n, 1), np.float32))
+        new = np.arange(before + 1.0, before + n + 1, dtype=np.float32)[:, None]
+        found = np.asarray(step(new))
+        assert len(found) == (64, 128, 256)[t]
+        np.testing.assert_array_equal(found[: before + n], np.arange(1, before + n + 1))
+    assert step.statistics() == (3, 3, 0)
+    with pytest.raises(SettingError, match=r"Cache\.prepare: n=0"):
+        cache.prepare(0)
+
+
+def test_prepare_is_refused_in_a_compiled_function():
+    cache = od.Cache({"k": (1,)}, 256)
+    with pytest.raises(OdysseyError, match=r"Cache\.prepare: called"):
+        od.compile(lambda x: x * cache.prepare(2)).precompile(od.Spec((3,), np.float64))
+
+
 def test_a_compiled_function_may_put_and_the_caller_advance():
     cache = cache_of(layers=2)
 

@@ -221,6 +221,16 @@ def test_compiled_decoding_equals_plain_numpy_with_a_program_for_each_size(name,
     assert statistics.written == 0
 
 
+@pytest.mark.slow
+def test_prompts_beyond_the_rows_of_earlier_programs_run_programs_of_their_own():
+    decoder = Decoder.random(replace(TINY, positions=256))
+    tokens = np.arange(190) % 11
+    wanted = decoder.logits(tokens).numpy()
+    found, ends = by_pieces(decoder, tokens, [60, 16, 1, 100, 13])
+    assert distance(found, wanted[ends]) < 1e-5
+    assert decoder._advance.statistics() == (5, 5, 0)  # one for each size and reach
+
+
 @each_model
 def test_greedy_tokens_equal_those_of_plain_numpy(name, folders, uncompiled):
     reference = REFERENCES[name]
