@@ -42,3 +42,7 @@ def replace_file(
     finally:  # also after an error or Ctrl-C
         with suppress(FileNotFoundError):
             os.unlink(temporary)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -49,10 +49,10 @@ CODES = {
 }
 """Dtypes by their codes in a file, in the order in which the package safetensors writes them."""
 
+_DTYPES = {code: np.dtype(name) for code, name in CODES.items() if code != "BF16"}
 _BITS = {
-    **{
-        code: 8 * (2 if code == "BF16" else np.dtype(name).itemsize) for code, name in CODES.items()
-    },
+    "BF16": 16,
+    **{code: 8 * dtype.itemsize for code, dtype in _DTYPES.items()},
     **dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
     "F4": 4,
@@ -132,7 +132,7 @@ class StoredTensor:
                 "neither NumPy nor odyssey holds; name the tensors that you need in names=, or "
                 "convert the file"
             )
-        return np.dtype(CODES[self.code])
+        return _DTYPES[self.code]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,12 +285,13 @@ def _check_coverage(
     """Raise unless each byte of the data belongs to exactly one tensor."""
     position, previous = data_start, None
     for tensor in sorted(tensors.values(), key=lambda t: (t.start, t.stop)):
-        name = format_value(tensor.name)
         if tensor.start < position and previous is not None:
-            raise damage(f"tensors {format_value(previous.name)} and {name} share bytes")
+            names = f"{format_value(previous.name)} and {format_value(tensor.name)}"
+            raise damage(f"tensors {names} share bytes")
         if tensor.start > position:
             raise damage(
-                f"tensor {name}: {tensor.start - position} bytes before its data belong to none"
+                f"tensor {format_value(tensor.name)}: {tensor.start - position} bytes before its "
+                "data belong to none"
             )
         position, previous = tensor.stop, tensor
     if position != file_bytes:
