@@ -34,10 +34,18 @@ python_display_short_literal_types = True
 add_module_names = True
 
 # ------------------------------------------------------------------ examples
+
+
+def example_arguments(gallery_conf, script):
+    """Return the arguments of an example: fewer steps, where it trains for minutes."""
+    return ["300"] if Path(script["src_file"]).stem == "22_language_model" else []
+
+
 sphinx_gallery_conf = {
     "examples_dirs": str(HERE.parent / "examples"),
     "gallery_dirs": "gallery",
     "filename_pattern": r"/\d\d_",
+    "reset_argv": example_arguments,
     "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,
     "remove_config_comments": True,

@@ -9,6 +9,7 @@ arrays outside of the compiled step, where a draw is no slower than a compiled
 
 import argparse
 import collections
+import itertools
 import json
 import statistics
 import time
@@ -109,8 +110,8 @@ def _check_scores(logits: Any) -> np.ndarray:
         )
     if scores.dtype.kind in "biu":
         scores = scores.astype(np.float64)
-    elif scores.dtype.itemsize < 4:
-        scores = scores.astype(np.float32)  # halves, bfloat16 among them
+    elif scores.dtype.name in ("float16", "bfloat16"):
+        scores = scores.astype(np.float32)
     if scores.dtype.kind != "f":
         raise DTypeError(f"sample: logits are {scores.dtype}; pass real numbers")
     largest = scores.max()  # NaN if there is one
@@ -200,7 +201,7 @@ def generate(
         decoder: A Decoder. Its cache may hold earlier tokens; the prompt comes behind them.
         tokens: The prompt, at least one token.
         count: How many tokens to yield at most; by default until a stop token, or until the cache
-            is full.
+            is full, which it never is if all layers have windows.
         stop: Tokens that end the iteration; the one that did is the last to be yielded.
         temperature: As in ``sample``, with ``top_k``, ``top_p`` and ``rng``.
 
@@ -214,33 +215,36 @@ def generate(
             f"generate: tokens have the shape {prompt.shape}; pass a list of one or more"
         )
     temperature = _check_options(temperature, top_k, top_p)
-    room = decoder.capacity - len(decoder) - len(prompt) + 1
-    if count is None:
-        count = room
-    elif isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
+    if (
+        isinstance(count, bool)
+        or not isinstance(count, int | np.integer | None)
+        or (count or 0) < 0
+    ):
         raise SettingError(f"generate: count={count!r}; it is an integer from 0 on, or None")
-    if room < max(count, 1):
-        raise OutOfRangeError(
-            f"generate: {len(prompt)} tokens of a prompt and {count} more do not fit behind the "
-            f"{len(decoder)} of a cache of {decoder.capacity}; make a decoder with a "
-            "larger capacity, or clear or truncate the cache"
-        )
+    if None in decoder.config.windows:
+        room = decoder.capacity - len(decoder) - len(prompt) + 1
+        count = room if count is None else count
+        if room < max(count, 1):
+            raise OutOfRangeError(
+                f"generate: {len(prompt)} tokens of a prompt and {count} more do not fit behind "
+                f"the {len(decoder)} of a cache of {decoder.capacity}; make a decoder with a "
+                "larger capacity, or clear or truncate the cache"
+            )
+    steps = itertools.count() if count is None else range(int(count))
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "rng": rng}
-    return _generate(decoder, prompt, int(count), frozenset(int(t) for t in stop), options)
+    return _generate(decoder, prompt, steps, frozenset(int(t) for t in stop), options)
 
 
 def _generate(
-    decoder: Any, prompt: np.ndarray, count: int, stop: frozenset[int], options: dict[str, Any]
+    decoder: Any, prompt: np.ndarray, steps: Any, stop: frozenset[int], options: dict[str, Any]
 ) -> Iterator[int]:
-    if not count:
-        return
-    token = sample(decoder.prefill(prompt), **options)
-    yield token
-    for _ in range(count - 1):
+    token = None
+    for _ in steps:
+        logits = decoder.prefill(prompt) if token is None else decoder.step(token)
+        token = sample(logits, **options)
+        yield token
         if token in stop:
             return
-        token = sample(decoder.step(token), **options)
-        yield token
 
 
 # ------------------------------------------------------------------ text

@@ -47,6 +47,7 @@ def test_there_are_examples():
 
 
 # These take about a second each, half of which is the import of matplotlib.
+ARGUMENTS = {"22_language_model.py": ("40",)}  # training steps
 LIGHT = ("01_xor.py", "02_linear_regression.py", "04_explicit_tape.py", "10_gaussian_process.py")
 
 
@@ -59,9 +60,13 @@ LIGHT = ("01_xor.py", "02_linear_regression.py", "04_explicit_tape.py", "10_gaus
     ],
 )
 def test_example_reaches_what_it_asserts(path, tmp_path):
-    if "Needs scikit-learn" in path.read_text(encoding="utf-8") and "sklearn" in missing:
+    text = path.read_text(encoding="utf-8")
+    if "Needs scikit-learn" in text and "sklearn" in missing:
         pytest.skip("needs scikit-learn, which is not installed")
-    assert run_python(str(path), cwd=tmp_path)
+    if "Needs tokenizers" in text:
+        for library in ("tokenizers", "safetensors"):
+            pytest.importorskip(library)
+    assert run_python(str(path), *ARGUMENTS.get(path.name, ()), cwd=tmp_path)
     assert not list(tmp_path.iterdir()), "an example leaves no files"
 
 

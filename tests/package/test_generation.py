@@ -170,6 +170,7 @@ class Counting:
     """A decoder whose next token is the sum of all before, modulo 11; its cache is a list."""
 
     capacity = 16
+    config = SimpleNamespace(windows=(4, None))
 
     def __init__(self):
         self.cache = []
@@ -230,6 +231,13 @@ def test_without_a_count_tokens_come_until_the_cache_is_full():
     assert len(decoder.cache) == 16
     with pytest.raises(OutOfRangeError, match=r"1 tokens of a prompt and 0 more .* of 16"):
         generate(decoder, [3], 0)
+
+
+def test_a_decoder_whose_layers_all_have_windows_goes_on_without_end():
+    decoder = Counting()
+    decoder.config = SimpleNamespace(windows=(4, 8))
+    tokens = generate(decoder, [1, 2])
+    assert [next(tokens) for _ in range(40)] == continued([1, 2], 40)
 
 
 @pytest.mark.parametrize(
