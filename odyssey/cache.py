@@ -41,6 +41,8 @@ __all__ = ["Cache"]
 _LEAST_REACH = 64
 # A compiled function has up to 8 programs for one signature, so there are fewer reaches.
 _MOST_REACHES = 7
+_MOST_LAYERS = 1 << 16
+_MOST_POSITIONS = 1 << 40
 
 
 class Cache(Stateful):
@@ -90,10 +92,13 @@ class Cache(Stateful):
     ) -> None:
         self._shapes = _check_shapes(shapes)
         self._capacity = check_int("Cache", "capacity", capacity, 1)
+        if self._capacity > _MOST_POSITIONS:
+            raise SettingError(f"Cache: capacity is above {_MOST_POSITIONS}; pass a smaller one")
         self._dtype = _check_dtype(dtype)
-        self._windows = _check_windows(
-            window, check_int("Cache", "layers", layers, 1), self._capacity
-        )
+        layers = check_int("Cache", "layers", layers, 1)
+        if layers > _MOST_LAYERS:
+            raise SettingError(f"Cache: layers is above {_MOST_LAYERS}; pass fewer")
+        self._windows = _check_windows(window, layers, self._capacity)
         # A ring takes so many rows at once that no query of theirs loses a row of its window.
         self._is_ring = None not in self._windows
         wide = max([w for w in self._windows if w is not None], default=1)
@@ -145,7 +150,7 @@ class Cache(Stateful):
         see ``prepare``.
         """
         if store() is MEMORY:
-            self._refresh_reach(len(self) + 1)
+            self._refresh_reach(int(self._length._array) + 1)
         return self._reach
 
     def prepare(self, n: int) -> int:
@@ -166,7 +171,7 @@ class Cache(Stateful):
         """
         store().refuse_effect("Cache.prepare: called", "call it outside of the function")
         n = check_int("Cache.prepare", "n", n, 1)
-        self._refresh_reach(len(self) + n)
+        self._refresh_reach(int(self._length._array) + n)
         return self._reach
 
     @property
@@ -183,8 +188,8 @@ class Cache(Stateful):
         who = "len() of a cache, where cache.length would be an array, asks for the value of"
         store().require_known(who, self._length)
         length = int(self._length._array)
-        if store() is MEMORY:
-            self._refresh_reach(length + 1)
+        if store() is MEMORY and length + 1 > self._reach < self._capacity:
+            self._refresh_reach(length + 1)  # and never back, after ``prepare``
         return length
 
     def __bool__(self) -> bool:
@@ -452,7 +457,9 @@ class Cache(Stateful):
             pending = store().read(self._pending)
             length: Any = self._length
             if isinstance(pending, Symbol):
-                message = f"Cache.advance: n={n}, and layers got another number of rows"
+                message = (
+                    f"Cache.advance: n={format_value(n)}, and layers got another number of rows"
+                )
                 length = demanded(length, ops.equal(pending, n), message, ShapeError)
             else:
                 self._check_pending(n, pending)
@@ -476,8 +483,8 @@ class Cache(Stateful):
             if count != n:
                 got = f"{count} row{'s' * (count > 1)}" if count else "no rows"
                 raise ShapeError(
-                    f"Cache.advance: n={n}, and layer {layer} of {self.layers} got {got} since the "
-                    "last advance; put n rows into each layer first"
+                    f"Cache.advance: n={format_value(n)}, and layer {layer} of {self.layers} got "
+                    f"{got} since the last advance; put n rows into each layer first"
                 )
 
     def truncate(self, n: int) -> None:
@@ -502,7 +509,8 @@ class Cache(Stateful):
             length, written = int(self._length._array), int(self._written._array)
             if not 0 <= n <= length:
                 raise OutOfRangeError(
-                    f"Cache.truncate: n={n} for a cache of {length} positions; pass 0 to {length}"
+                    f"Cache.truncate: n={format_value(n)} for a cache of {length} positions; pass "
+                    f"0 to {length}"
                 )
             lost = int(self._lost._array)
             if n and lost > max(0, n - self._overlap):
@@ -603,8 +611,9 @@ class Cache(Stateful):
         ring = check_int(who, "ring", saved["ring"], 0)
         if ring not in (0, self._capacity) or (length > self._capacity and not ring):
             raise ShapeError(
-                f"{who}: {length} positions of a {f'ring of {ring} rows' if ring else 'cache'} "
-                f"came for a cache of capacity {self._capacity}; make it "
+                f"{who}: {format_value(length)} positions of a "
+                f"{f'ring of {format_value(ring)} rows' if ring else 'cache'} came for a cache of "
+                f"capacity {self._capacity}; make it "
                 + ("of the same capacity" if ring else "of a larger capacity")
             )
         plan: Plan = [(setattr, self, "_reach", self._reach_of(length + 1))]
@@ -723,7 +732,8 @@ def _empty_buffer(name: str, shape: tuple[int, ...], capacity: int, dtype: Any) 
         return np.zeros((*shape[:-1], capacity, shape[-1]), dtype)
     except ValueError as error:
         raise SettingError(
-            f"Cache: {name} of shape {shape} at {capacity} positions does not fit an array: {error}"
+            f"Cache: {name} of shape {format_value(shape)} at {capacity} positions does not fit "
+            f"an array: {error}"
         ) from None
 
 
@@ -736,8 +746,8 @@ def _check_windows(window: Any, layers: int, capacity: int) -> tuple[int | None,
     for w in found:
         if w is not None and w > capacity:
             raise SettingError(
-                f"Cache: window={w} is above capacity={capacity}; pass a capacity of the window "
-                "and of the rows of one put less 1, or more"
+                f"Cache: window={format_value(w)} is above capacity={capacity}; pass a capacity of "
+                "the window and of the rows of one put less 1, or more"
             )
     return tuple(found)
 

@@ -50,6 +50,16 @@ def _reading(path, **named):
     od.load_tensors(path, **named)
 
 
+def _caching(shapes, capacity, n, k, v, **options):
+    cache = od.Cache(shapes, capacity, **options)
+    for layer in cache:
+        layer.put(k=k, v=v)
+    cache.prepare(n)
+    cache.advance(n)
+    cache.truncate(n)
+    cache.load_state_dict(cache.state_dict())
+
+
 W = Variable([1.0, 2.0])
 
 
@@ -97,7 +107,13 @@ def saving_doors():
             False,
         )
 
+    def cache(rng):
+        rows, options = np.ones((2, 3)), {"dtype": "float64", "layers": 2, "window": [None, 3]}
+        args, options = mixed(rng, [{"k": (3,), "v": (3,)}, 4, 2, rows, rows], options)
+        return _caching, args, options, False
+
     return {
+        "od.Cache": cache,
         "od.save": save,
         "od.load": load,
         "od.save_tensors": save_tensors,
