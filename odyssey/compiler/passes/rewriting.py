@@ -11,9 +11,11 @@ from functools import partial
 from typing import NamedTuple
 
 from odyssey.compiler.ir.nodes import IRBuilder, Node, rewrite, topological_order
+from odyssey.compiler.llvm.types import dtype_of_code
 from odyssey.compiler.ways.choices import Choices
+from odyssey.compiler.ways.works import Work, format_spec
 
-__all__ = ["Context", "Rewrite", "apply_rewrite", "users_of"]
+__all__ = ["Context", "Rewrite", "apply_rewrite", "product_work", "users_of"]
 
 
 class Context:
@@ -72,6 +74,23 @@ def apply_rewrite(
     """Apply a rewrite to all nodes of a graph, inputs first; return the new roots."""
     context = Context(builder, roots, choices)
     return rewrite(builder, roots, partial(row.function, context=context))
+
+
+def product_work(kind: str, operands: Sequence[Node], options: str = "") -> Callable[[], Work]:
+    """Return a function that returns the work of a product, and holds no node.
+
+    Args:
+        kind: Kind of the product.
+        operands: Its operands.
+        options: What else tells it from others.
+    """
+    specs = [(node.shape, node.type) for node in operands]
+
+    def describe() -> Work:
+        texts = [format_spec(shape, dtype_of_code(type)) for shape, type in specs]
+        return Work(kind, tuple(texts), options)
+
+    return describe
 
 
 def users_of(roots: Sequence[Node]) -> dict[int, list[Node]]:

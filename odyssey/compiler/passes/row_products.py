@@ -23,11 +23,10 @@ from odyssey.compiler.ir.nodes import (
     topological_order,
 )
 from odyssey.compiler.ir.views import View
-from odyssey.compiler.llvm.types import dtype_of_code
 from odyssey.compiler.passes.layout_assignment import Roots, current_view, strided_leaves
+from odyssey.compiler.passes.rewriting import product_work
 from odyssey.compiler.symbolic.dims import SymbolicDim
 from odyssey.compiler.ways.products import row_product_ways
-from odyssey.compiler.ways.works import Work, format_spec
 
 __all__ = ["MAX_ROWS", "fold_row_products"]
 
@@ -87,13 +86,9 @@ def _fold(roots: Roots, node: Node, inputs: list[Node], leaves: Mapping[int, Vie
         return None
     if view.strides[-1] != 1:
         return None
-    ways = row_product_ways("product" if node.size * length < _LEAST else "sum")
-
-    def describe() -> Work:
-        specs = [format_spec(x.shape, dtype_of_code(x.type)) for x in (row, matrix)]
-        return Work("row product", tuple(specs))
-
-    if roots.choices.choose(ways, describe) == "product":
+    guess = "product" if node.size * length < _LEAST else "sum"
+    describe = product_work("row product", (row, matrix))
+    if roots.choices.choose(row_product_ways(guess), describe) == "product":
         return None
     count = matrix.shape[-2]
     pad = (1,) * (len(batch) + 2 - len(matrix.shape))

@@ -10,10 +10,8 @@ from typing import NamedTuple
 
 from odyssey.compiler.ir.nodes import IRBuilder, Node
 from odyssey.compiler.ir.views import View
-from odyssey.compiler.llvm.types import dtype_of_code
-from odyssey.compiler.passes.rewriting import Context
+from odyssey.compiler.passes.rewriting import Context, product_work
 from odyssey.compiler.ways.products import window_product_ways
-from odyssey.compiler.ways.works import Work, format_spec
 
 __all__ = [
     "MAX_SUM_LENGTH",
@@ -66,7 +64,6 @@ def window_product(node: Node, inputs: list[Node], context: Context) -> Node | N
     windows = _window_columns(builder, transposed or b)
     if windows is None:
         return None
-    columns_spec = b.shape
     b, head, tail, step = windows
     dims = len(b.shape)
     inner, columns = b.shape[head : dims - tail], b.shape[dims - tail :]
@@ -79,14 +76,11 @@ def window_product(node: Node, inputs: list[Node], context: Context) -> Node | N
         return None
     guess = "tiles" if weight <= (_MAX_WEIGHT if step == 1 else _MAX_WEIGHT_STRIDED) else "columns"
 
-    def describe() -> Work:
-        specs = [format_spec(shape, dtype_of_code(node.type)) for shape in (a.shape, columns_spec)]
-        window, stride, dilation = (transposed or inputs[1]).inputs[0].detail[1]
-        options = f"window={window}, stride={stride}, dilation={dilation}"
-        if node.detail[0] == "sum":
-            options += ", sum of the batch"
-        return Work("window product", tuple(specs), options)
-
+    window, stride, dilation = (transposed or inputs[1]).inputs[0].detail[1]
+    options = f"window={window}, stride={stride}, dilation={dilation}"
+    if node.detail[0] == "sum":
+        options += ", sum of the batch"
+    describe = product_work("window product", (a, inputs[1]), options)
     if context.choices.choose(window_product_ways(guess), describe) == "columns":
         return None
     a = builder.reshape(a, (*a.shape[:-1], *inner))
