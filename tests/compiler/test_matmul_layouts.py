@@ -13,6 +13,7 @@ import odyssey as od
 from odyssey import ops
 from odyssey.compiler.codegen import matmul
 from odyssey.compiler.runtime.executable import RAN, Executable
+from odyssey.compiler.ways import products
 from odyssey.devices.copy_on_write import StateMemory, packed_view
 from support.bounded import within_bounds
 from support.compiled_programs import run
@@ -218,7 +219,7 @@ def test_a_product_and_a_view_read_what_became_a_state_wherever_that_lies(kind):
 @pytest.mark.parametrize("seed", range(8))
 def test_random_steps_whose_products_all_are_the_librarys(seed, monkeypatch):
     # Those of small matrices are loops else, which write anywhere.
-    monkeypatch.setattr(matmul, "SMALL", -1)
+    monkeypatch.setattr(products, "SMALL", -1)
     with within_bounds():
         run(seeded(1000 + seed, 100), seed)
 

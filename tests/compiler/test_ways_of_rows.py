@@ -47,7 +47,7 @@ def test_each_way_of_every_sample_gives_its_gradients(row):
 
 
 @pytest.mark.parametrize(
-    "name, least", [("conv2d-0", 2), ("softmax-0", 3), ("cumsum-0", 2), ("sort-0", 1)]
+    ("name", "least"), [("conv2d-0", 2), ("softmax-0", 3), ("cumsum-0", 2), ("sort-0", 1)]
 )
 def test_rows_have_the_ways_that_they_declare(name, least):
     assert check_forward(name, "float32") >= least

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from odyssey.compiler.codegen.few_rows import FewRows, Strided
 from odyssey.compiler.codegen.kernel_function import KernelFunction
 from odyssey.compiler.codegen.register_tiles import Operand, RegisterTiles, Result, Sizes
 from odyssey.compiler.ir.views import View
 from odyssey.compiler.llvm.builder import LLVMValue
-from odyssey.compiler.llvm.types import HALVES, LLVM, PARTS
+from odyssey.compiler.llvm.types import HALVES, LLVM, PARTS, dtype_of_code
 from odyssey.compiler.machine.blas import max_blas_size
 from odyssey.compiler.passes.row_products import MAX_ROWS
 from odyssey.compiler.passes.windows import VECTOR_STRIDES, ProductAxes, product_axes
@@ -23,15 +24,10 @@ from odyssey.compiler.schedule.work_partition import (
     partition_loop,
 )
 from odyssey.compiler.symbolic.dims import SymbolicDim
+from odyssey.compiler.ways.products import matrix_product_work, product_ways
 
 __all__ = ["BLAS_PREFIXES", "Matmul"]
 
-# Below this many multiplications loops are faster than a BLAS call.
-SMALL = 4096
-# Loops with longer sums would be less accurate than BLAS.
-LONGEST = 32
-# From so large a matrix on a product of few rows is faster in loops that do not pack it.
-_LEAST_FEW_ROWS = 1 << 12
 # From this many multiplications on BLAS libraries use their own threads.
 _BLAS_THREADS_WORK = 1 << 17
 _ROW_MAJOR, _NO_TRANSPOSE, _TRANSPOSE = 101, 111, 112
@@ -282,37 +278,46 @@ class Matmul(KernelFunction):
         strides = [view.strides[-2:] for view in (a, b, c)]
         if not m * n:
             return
-        way = self._few_rows_way((m, n, k), strides)
-        if way is not None:
-            self._emit_few_rows(way, start, (m, n, k), strides)
-            return
-        small = m * n * k <= SMALL and k <= LONGEST
-        largest = max(map(int, (m, n, k, *(step for pair in strides for step in pair))))
-        if small or k <= 1 or not self._blas or largest > max_blas_size():
+        way = self._choose_way((m, n, k), strides, math.prod(batch))
+        if way == "rows":
+            self._emit_few_rows(start, (m, n, k), strides)
+        elif way == "loops":
             self._emit_product_loops([start(0), start(1), start(2)], (m, n, k), strides)
-        elif min(m, n) == 1:
+        elif way == "vector":
             self._emit_gemv(start, (m, n, k), strides)
         else:
             self._emit_gemm(start, (m, n, k), strides)
 
-    def _few_rows_way(
+    def _choose_way(
+        self, sizes: tuple[int, int, int], strides: list[tuple[int, ...]], count: int
+    ) -> str:
+        """Return the name of the way of a product of matrices, one of so many."""
+        m, n, k = sizes
+        largest = max(map(int, (*sizes, *(step for pair in strides for step in pair))))
+        has_blas = self._blas and largest <= max_blas_size()
+        has_half = self._types[0] != self._types[1]
+        ways = product_ways(m, n, k, has_blas, self._can_emit_few_rows(sizes, strides), has_half)
+        dtypes = [dtype_of_code(type) for type in self._types[:2]]
+        operands = list(zip(dtypes, ((m, k), (k, n)), strides, strict=False))
+        describe = partial(matrix_product_work, operands, count, bool(self._beta))
+        return self.plan.choices.choose(ways, describe)
+
+    def _can_emit_few_rows(
         self, sizes: tuple[int, int, int], strides: list[tuple[int, ...]]
-    ) -> str | None:
-        """Return how a product of few rows or columns reads its matrix; None for other products."""
-        (m, n, k), (sa, sb, _) = sizes, strides
+    ) -> bool:
+        """Return whether a product has few rows or columns, and its matrix can be read in place."""
+        m, n, k = sizes
         numbers = (*sizes, *[step for pair in strides for step in pair])
         if self._type not in ("f4", "f8") or any(isinstance(x, SymbolicDim) for x in numbers):
-            return None
-        if self._types[0] in HALVES or (self._types[1] not in HALVES and n < m):
-            m, n, sb = n, m, sa[::-1]
-        half = self._types[0] != self._types[1]
-        if m > MAX_ROWS or k <= 1 or (not half and (m == 1 or k * n < _LEAST_FEW_ROWS)):
-            return None
-        return "dots" if sb[0] == 1 else "stream"
+            return False
+        return k > 1 and (n if self._swaps_operands(m, n) else m) <= MAX_ROWS
+
+    def _swaps_operands(self, m: int, n: int) -> bool:
+        """Return whether the left operand is the matrix that a product of few columns reads."""
+        return self._types[0] in HALVES or (self._types[1] not in HALVES and n < m)
 
     def _emit_few_rows(
         self,
-        way: str,
         start: Callable[[int], str],
         sizes: tuple[int, int, int],
         strides: list[tuple[int, ...]],
@@ -320,7 +325,7 @@ class Matmul(KernelFunction):
         """Generate a product of few rows or columns with a matrix that is read as it lies."""
         (m, n, k), (sa, sb, sc) = sizes, strides
         order = [0, 1, 2]
-        if self._types[0] in HALVES or (self._types[1] not in HALVES and n < m):
+        if self._swaps_operands(m, n):
             order, m, n = [1, 0, 2], n, m
             sa, sb, sc = sb[::-1], sa[::-1], sc[::-1]
 
@@ -330,7 +335,7 @@ class Matmul(KernelFunction):
                 for o, steps in zip(order, (sa, sb, sc), strict=True)
             ]
             rows = FewRows(self, left, right, out, (m, n, k), self._beta)
-            (rows.emit_dots if way == "dots" else rows.emit_stream)(first, count)
+            (rows.emit_dots if sb[0] == 1 else rows.emit_stream)(first, count)
 
         tiling = None
         if self._is_single and not self.single_threaded:

@@ -14,7 +14,7 @@ from odyssey.compiler.symbolic.dims import SymbolicDim
 from odyssey.spec import Shape, Spec
 from odyssey.table.row import Row
 
-__all__ = ["Work", "format_spec", "row_work", "varying_work"]
+__all__ = ["Work", "format_lengths", "format_spec", "row_work", "varying_work"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -70,8 +70,12 @@ def _with_stars(texts: tuple[str, ...]) -> str:
 
 def format_spec(shape: Shape, dtype: Any) -> str:
     """Format a spec; lengths that vary are ``*``."""
-    lengths = ["*" if isinstance(n, SymbolicDim) else str(n) for n in shape]
-    return f"{dtype}[{', '.join(lengths)}]"
+    return f"{dtype}[{format_lengths(shape)}]"
+
+
+def format_lengths(lengths: Sequence[int]) -> str:
+    """Format lengths; those that vary are ``*``."""
+    return ", ".join(["*" if isinstance(n, SymbolicDim) else str(n) for n in lengths])
 
 
 def _format_operand(spec: Any) -> str:
