@@ -58,7 +58,10 @@ FUNCTIONS = {
     "a pooled convolution": (_pooled, (_normal(2, 2, 6, 6), _normal(3, 2, 3, 3))),
     "running sums and products": (_running, (_normal(3, 5),)),
     "sorted rows": (_sorted, (_normal(3, 7),)),
-    "attention": (_attention, (_normal(2, 4, 3), _normal(2, 4, 3, seed=1), _normal(2, 4, 3, seed=2))),
+    "attention": (
+        _attention,
+        (_normal(2, 4, 3), _normal(2, 4, 3, seed=1), _normal(2, 4, 3, seed=2)),
+    ),
     "a long scan": (_scanned, (_normal(3, 3), _normal(70, 3))),
     "a branch": (_branched, (_normal(3, 3), _normal(3, 3, seed=1))),
 }
