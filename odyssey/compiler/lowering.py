@@ -27,7 +27,7 @@ from odyssey.compiler.ir.nodes import (
 from odyssey.compiler.llvm.scalar_programs import has_native_code
 from odyssey.compiler.llvm.types import HALVES, PARTS, dtype_of_code
 from odyssey.compiler.ways.alternatives import CALLED, kernel_of_way, lowering_names
-from odyssey.compiler.ways.choices import Choices
+from odyssey.compiler.ways.choices import Choices, PlanError
 from odyssey.devices.half_dtypes import (
     finfo,
     is_bfloat16,
@@ -235,6 +235,8 @@ class Lowering:
             try:
                 operands = self._integers_to_float(row, wide_values, specs, results)
                 out = row.decomposition(*operands, *wide_options)
+            except PlanError:
+                raise
             except (OdysseyError, TypeError, ValueError):  # for dtypes that only the kernel takes
                 out = NotImplemented
         if out is NotImplemented:
