@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import re
@@ -16,6 +17,7 @@ import numpy as np
 from odyssey.checks import format_value
 from odyssey.devices.half_dtypes import is_bfloat16, is_half, is_inexact
 from odyssey.errors import (
+    DeviceMemoryError,
     FileError,
     FormatError,
     MissingFileError,
@@ -85,6 +87,7 @@ class TensorFile:
         bits = np.dtype("<u2") if is_bfloat16(source) else source.newbyteorder("<")
         if target == source and sys.byteorder == "little":
             self._read_into(tensor, 0, out.reshape(-1).view(np.uint8))
+            self._check_booleans(tensor, out)
         else:
             cast = cast_function(source, target)
             flat = out.reshape(-1)
@@ -93,6 +96,7 @@ class TensorFile:
             for start in range(0, flat.size, step):
                 block = scratch[: flat.size - start]
                 self._read_into(tensor, start * source.itemsize, block.view(np.uint8))
+                self._check_booleans(tensor, block)
                 native = block.astype(block.dtype.newbyteorder("="), copy=False).view(source)
                 try:
                     cast(native, flat[start : start + step])
@@ -101,8 +105,6 @@ class TensorFile:
                         f"{self._who}: tensor {format_value(tensor.name)} of {self.path!r} "
                         f"has {error}; choose a dtype that holds its numbers"
                     ) from None
-        if source.kind == "b":
-            self._check_booleans(tensor, out)
         return out
 
     def map_tensor(self, tensor: StoredTensor) -> Array:
@@ -121,8 +123,7 @@ class TensorFile:
         if len(self._map) < tensor.stop:
             raise self.damage(tensor, "was cut off while the file was read")
         mapped: Array = np.ndarray(tensor.shape, source, self._map, tensor.start)
-        if source.kind == "b":
-            self._check_booleans(tensor, mapped)
+        self._check_booleans(tensor, mapped)
         return mapped
 
     def _empty(self, tensor: StoredTensor, dtype: np.dtype[Any]) -> Array:
@@ -130,9 +131,15 @@ class TensorFile:
             return np.empty(tensor.shape, dtype)
         except ValueError as error:  # a shape with a 0 and sizes that NumPy does not have
             raise self.damage(tensor, f"is of shape {tensor.shape}: {error}") from None
+        except MemoryError:
+            raise DeviceMemoryError(
+                f"{self._who}: tensor {format_value(tensor.name)} of {self.path!r} takes "
+                f"{math.prod(tensor.shape) * dtype.itemsize} bytes of memory, and there are fewer; "
+                "pass mmap=True, or name the tensors that you need"
+            ) from None
 
     def _check_booleans(self, tensor: StoredTensor, array: Array) -> None:
-        if array.size and array.view(np.uint8).max() > 1:
+        if array.dtype.kind == "b" and array.size and array.view(np.uint8).max() > 1:
             raise self.damage(tensor, "is of bool, and has bytes that are neither 0 nor 1")
 
     def _read_into(self, tensor: StoredTensor, offset: int, buffer: Array) -> None:

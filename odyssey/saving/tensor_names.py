@@ -20,6 +20,7 @@ from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.spec import Array
 from odyssey.suggestions import did_you_mean
 from odyssey.tree import children_of, leaves, rebuild
+from odyssey.variable import Variable
 
 __all__ = ["TensorSource", "Selection", "WantedTensor", "select_tensors"]
 
@@ -127,6 +128,7 @@ class TensorSource:
         except Exception as error:
             error.add_note(f"{who}: in apply= of {name!r}, from {', '.join(self.names)}")
             raise
+        found = found.numpy() if isinstance(found, Variable) else found
         array = np.asarray(found)
         if not isinstance(found, (np.ndarray, np.generic)) or array.dtype == object:
             raise DTypeError(
@@ -299,7 +301,7 @@ class _Matching:
 
     def selection(self, names: Any) -> Selection:
         leaves(names)  # raises for a tree that holds itself
-        ignored: list[str] = []
+        ignored: set[str] = set()
         if isinstance(names, dict) and None in names:
             ignored = self._ignored(names[None])
             names = {key: value for key, value in names.items() if key is not None}
@@ -312,7 +314,7 @@ class _Matching:
             tree = self._with_rest(tree, rest)
         return Selection(tree, self._wanted)
 
-    def _ignored(self, patterns: Any) -> list[str]:
+    def _ignored(self, patterns: Any) -> set[str]:
         if isinstance(patterns, str):
             patterns = [patterns]
         if not isinstance(patterns, (list, tuple, set, frozenset)):
@@ -322,11 +324,11 @@ class _Matching:
             )
         texts = [_check_tensor_name(self._who, pattern) for pattern in patterns]
         found = [_pattern(text) for text in texts]
-        return [
+        return {
             name
             for name in self._in_file
             if name in texts or any(pattern.fullmatch(name) for pattern in found)
-        ]
+        }
 
     # -------------------------------------------------------------- holes
 

