@@ -1,5 +1,5 @@
 """Configurations of decoders: GPT-2, Gemma 3 and LLaMA, and the layout of their files
-==================================================================================
+====================================================================================
 
 ``Config`` lists in what these models differ, and ``gpt2()``, ``gemma3()`` and ``llama()`` are
 published sizes. ``Config.from_folder`` reads a ``config.json`` in Hugging Face's layout, and
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import odyssey as od
-from odyssey.errors import FormatError, MissingFileError, SettingError, ShapeError
+from odyssey.errors import DTypeError, FormatError, MissingFileError, SettingError, ShapeError
 
 # %%
 # Configurations
@@ -114,6 +114,21 @@ class Config:
     attention_bias: bool = False
     inner_bias: bool = False
     logit_cap: float | None = None
+
+    def __post_init__(self) -> None:
+        sizes = "vocabulary width inner layers heads key_heads head_size positions score_size"
+        for name in sizes.split():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise SettingError(f"{name} is {value!r}; wanted a positive whole number")
+        if self.heads % self.key_heads:
+            raise SettingError(f"{self.heads} heads are no multiple of {self.key_heads} key heads")
+        if self.ropes and self.head_size % 2:
+            raise SettingError(f"heads of {self.head_size} elements; rope wants an even number")
+        if len(self.windows) != self.layers or len(self.ropes) not in (0, self.layers):
+            raise SettingError(
+                f"{len(self.windows)} windows and {len(self.ropes)} ropes for {self.layers} layers"
+            )
 
     @staticmethod
     def from_folder(folder: str | Path) -> Config:
@@ -393,14 +408,11 @@ def read_config(values: Any, source: str = "config.json") -> Config:
         known = ", ".join(readers)
         raise FormatError(f"{source}: model_type {family!r} is not supported; known: {known}")
     settings = Settings(values, source)
-    config = readers[family](settings)
+    try:
+        config = readers[family](settings)
+    except SettingError as error:
+        raise FormatError(f"{source}: {error}") from None
     settings.refuse_rest()
-    if config.heads % config.key_heads:
-        raise FormatError(
-            f"{source}: {config.heads} heads are no multiple of {config.key_heads} key heads"
-        )
-    if config.ropes and config.head_size % 2:
-        raise FormatError(f"{source}: heads of {config.head_size} elements; wanted an even number")
     return config
 
 
@@ -411,8 +423,6 @@ def _read_gpt2(settings: Settings) -> Config:
     positions = settings.count("n_positions", 1024)
     settings.demand("n_ctx", positions)
     width, heads = settings.count("n_embd", 768), settings.count("n_head", 12)
-    if width % heads:
-        raise FormatError(f"{settings.source}: n_embd {width} is no multiple of n_head {heads}")
     return gpt2(
         vocabulary=settings.count("vocab_size", 50257),
         width=width,
@@ -721,7 +731,7 @@ def read_weights(config: Config, folder: Path, dtype: Any, mmap: bool) -> dict[s
         mmap: Whether weights that need no change stay in the file.
 
     Raises:
-        ShapeError: Tensors are missing, unknown or of another shape; the message lists them.
+        ShapeError: Tensors are missing or unknown; the message lists them.
     """
     weights = weights_of(config)
     index = folder / "model.safetensors.index.json"
@@ -742,17 +752,28 @@ def read_weights(config: Config, folder: Path, dtype: Any, mmap: bool) -> dict[s
         raise FormatError(
             f"{folder}: lm_head.weight differs from the embedding, to which config.json ties it"
         )
-    faults = [
-        f"{weight.name} makes a {key} of shape {found[key].shape}, not {weight.shape}"
-        for key, weight in weights.items()
-        if found[key].shape != weight.shape
-    ]
-    if faults:
-        more = f"; and {len(faults) - 8} more" if len(faults) > 8 else ""
-        raise ShapeError(f"{folder}: weights do not fit config.json: {'; '.join(faults[:8])}{more}")
     return {key: np.ascontiguousarray(array) for key, array in found.items()}
 
 
+def check_weights(config: Config, values: dict[str, np.ndarray]) -> None:
+    """Raise if arrays, given by path, are not the weights of a configuration."""
+    wanted = weights_of(config)
+    faults = [f"{key} is unknown" for key in values.keys() - wanted.keys()]
+    for key, weight in wanted.items():
+        if key not in values:
+            faults.append(f"{key} is missing")
+        elif values[key].shape != weight.shape:
+            came = values[key].shape
+            faults.append(f"{key} has shape {came}, wanted {weight.shape} ({weight.name})")
+    if faults:
+        more = f"; and {len(faults) - 8} more" if len(faults) > 8 else ""
+        raise ShapeError(f"weights do not fit the configuration: {'; '.join(faults[:8])}{more}")
+    names = {array.dtype.name for array in values.values()}
+    if not names <= FLOATS:
+        raise DTypeError(f"weights of {', '.join(sorted(names))}; wanted {', '.join(FLOATS)}")
+
+
+FLOATS = dict.fromkeys(("float64", "float32", "float16", "bfloat16")).keys()
 BUFFERS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")  # of old files
 
 

@@ -34,8 +34,10 @@ from typing import Any
 
 import numpy as np
 from decoder_configs import (
+    FLOATS,
     Config,
     Rope,
+    check_weights,
     config_settings,
     gemma3,
     gemma3_270m,
@@ -50,7 +52,7 @@ from decoder_configs import (
 
 import odyssey as od
 from odyssey import Variable, ops
-from odyssey.errors import OutOfRangeError, SettingError
+from odyssey.errors import DTypeError, OutOfRangeError, SettingError
 
 __all__ = [
     "Config",
@@ -232,11 +234,12 @@ class Decoder:
         capacity: int | None = None,
         trainable: bool = False,
     ) -> None:
+        check_weights(config, weights)
         if capacity is None:
             capacity = min(config.positions, 1024)
-        if not 1 <= capacity <= config.positions:
+        if not isinstance(capacity, int | np.integer) or not 1 <= capacity <= config.positions:
             raise SettingError(
-                f"Decoder: a capacity of {capacity} tokens; wanted 1 to {config.positions}, "
+                f"Decoder: a capacity of {capacity!r} tokens; wanted 1 to {config.positions}, "
                 f"the most positions of this {config.family}"
             )
         self.config = config
@@ -290,6 +293,8 @@ class Decoder:
         """
         rng = np.random.default_rng(seed)
         dtype = od.Spec((), dtype).dtype
+        if dtype.name not in FLOATS:
+            raise DTypeError(f"Decoder: dtype {dtype}; wanted {', '.join(FLOATS)}")
         weights = {}
         for path, weight in weights_of(config).items():
             if len(weight.shape) == 1:
@@ -383,7 +388,7 @@ class Decoder:
 
     def step(self, token: Any) -> np.ndarray:
         """Put one token behind those before; return the logits of the next one, (vocabulary,)."""
-        return self._run(self._checked(np.reshape(token, (1,))), 0)
+        return self._run(self._checked(np.reshape(token, -1), count=1), 0)
 
     def _piece(self, count: int) -> int:
         """Return how many tokens go through the network at once, of so many."""
@@ -397,12 +402,11 @@ class Decoder:
             size //= 2
         return size
 
-    def _checked(self, tokens: Any) -> np.ndarray:
-        tokens, vocabulary = np.asarray(tokens), self.config.vocabulary
-        if tokens.ndim != 1 or not len(tokens) or tokens.dtype.kind not in "iu":
+    def _checked(self, tokens: Any, count: int | None = None) -> np.ndarray:
+        tokens, vocabulary = token_array(tokens), self.config.vocabulary
+        if tokens.ndim != 1 or (count and len(tokens) != count):
             raise SettingError(
-                f"Decoder: tokens of shape {tokens.shape} and dtype {tokens.dtype}; "
-                "wanted whole numbers, (length,), at least one"
+                f"Decoder: tokens of shape {tokens.shape}; wanted {count or 'a vector of them'}"
             )
         if tokens.min() < 0 or tokens.max() >= vocabulary:
             wrong = tokens[(tokens < 0) | (tokens >= vocabulary)][0]
@@ -434,6 +438,7 @@ class Decoder:
             parameters: A tree in the place of ``self.parameters``.
         """
         parameters = self.parameters if parameters is None else parameters
+        tokens = token_array(tokens)
         positions = np.arange(tokens.shape[-1])
 
         def attend(k: int, q: Any, keys: Any, values: Any) -> Any:
@@ -450,9 +455,25 @@ class Decoder:
 
     def loss(self, tokens: Any, parameters: Any = None) -> Any:
         """Return the mean cross entropy of each token after the first, in nats."""
+        tokens = token_array(tokens, least=2)
         logits = self.logits(tokens[..., :-1], parameters)
         rows = ops.reshape(logits, (-1, self.config.vocabulary))
-        return od.losses.cross_entropy(rows, tokens[..., 1:].reshape(-1))
+        return od.losses.cross_entropy(rows, ops.reshape(tokens[..., 1:], -1))
+
+
+def token_array(tokens: Any, least: int = 1) -> Any:
+    """Return tokens as an array of whole numbers, (..., length), or raise SettingError."""
+    if not hasattr(tokens, "shape"):
+        try:
+            tokens = np.asarray(tokens)
+        except (ValueError, OverflowError) as error:
+            raise SettingError(f"Decoder: tokens are no array: {error}") from None
+    if tokens.dtype.kind not in "iu" or not tokens.shape or tokens.shape[-1] < least:
+        raise SettingError(
+            f"Decoder: tokens of shape {tokens.shape} and dtype {tokens.dtype}; "
+            f"wanted whole numbers, (..., length), of length {least} or more"
+        )
+    return tokens
 
 
 # %%

@@ -16,6 +16,7 @@ from ml_dtypes import bfloat16
 import odyssey as od
 from odyssey import ops
 from odyssey.errors import (
+    DTypeError,
     FormatError,
     MissingFileError,
     OutOfRangeError,
@@ -313,7 +314,7 @@ def test_missing_and_unknown_tensors_are_listed_in_one_error(tmp_path):
 def test_tensors_of_other_shapes_than_the_settings_say_are_refused(tmp_path):
     reference = REFERENCES["llama"]
     write_model(tmp_path, reference.settings | {"intermediate_size": 29}, reference.weights)
-    with pytest.raises(ShapeError, match=r"makes a layers\.0\.gate\.weight .*28, 20\), not \(29"):
+    with pytest.raises(ShapeError, match=r"layers\.0\.gate\.weight has .*28, 20\), wanted \(29"):
         Decoder.load(tmp_path)
 
 
@@ -347,7 +348,7 @@ REFUSED = [
     ("gpt2", {"add_cross_attention": True}, "add_cross_attention is True"),
     ("gpt2", {"activation_function": "mish"}, "activation_function 'mish'.*known: gelu"),
     ("gpt2", {"activation_function": ["gelu"]}, "activation_function"),
-    ("gpt2", {"n_embd": 30, "n_head": 4}, "n_embd 30 is no multiple of n_head 4"),
+    ("gpt2", {"n_embd": 30, "n_head": 4}, "width 30 is not a multiple of 4 heads"),
     ("gpt2", {"n_layer": 0}, "n_layer is 0; wanted a positive whole number"),
     ("gpt2", {"n_layer": True}, "n_layer is True"),
     ("gpt2", {"vocab_size": "many"}, "vocab_size is 'many'"),
@@ -355,7 +356,7 @@ REFUSED = [
     ("gpt2", {"layer_norm_epsilon": -1.0}, "layer_norm_epsilon is -1.0; wanted a positive"),
     ("gpt2", {"layer_norm_epsilon": math.nan}, "layer_norm_epsilon is nan"),
     ("llama", {"num_attention_heads": 6, "num_key_value_heads": 4}, "no multiple of 4 key heads"),
-    ("llama", {"head_dim": 7}, "heads of 7 elements; wanted an even number"),
+    ("llama", {"head_dim": 7}, "heads of 7 elements; rope wants an even number"),
     ("llama", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_type 'yarn'.*llama3"),
     ("llama", {"rope_scaling": {"type": "dynamic"}}, "rope_type 'dynamic'"),
     ("llama", {"rope_scaling": "double"}, "rope_scaling is 'double'; wanted an object"),
@@ -474,7 +475,11 @@ def test_random_weights_follow_the_seed_and_give_even_chances():
     [
         pytest.param([3, 11], OutOfRangeError, "token 11 is not in a vocabulary of 11", id="above"),
         pytest.param([3, -1], OutOfRangeError, "token -1", id="below"),
-        pytest.param([], SettingError, "at least one", id="none"),
+        pytest.param([], SettingError, "of length 1 or more", id="none"),
+        pytest.param(3, SettingError, r"shape \(\) .*wanted", id="number"),
+        pytest.param([[1], [2, 3]], SettingError, "tokens are no array", id="ragged"),
+        pytest.param([2**70], SettingError, "wanted whole numbers", id="huge"),
+        pytest.param([True], SettingError, "dtype bool", id="truth values"),
         pytest.param([1.0], SettingError, "dtype float64; wanted whole numbers", id="reals"),
         pytest.param([[1, 2]], SettingError, r"shape \(1, 2\)", id="matrix"),
         pytest.param(["a"], SettingError, "wanted whole numbers", id="text"),
@@ -524,10 +529,56 @@ def test_an_interrupted_prompt_leaves_the_cache_as_it_was(uncompiled, monkeypatc
     assert distance(decoder.step(4), wanted) < 1e-5
 
 
-@pytest.mark.parametrize("capacity", [0, -1, 17])
+@pytest.mark.parametrize("capacity", [0, -1, 17, 3.0, "4"])
 def test_a_capacity_out_of_range_is_refused(capacity):
-    with pytest.raises(SettingError, match=f"a capacity of {capacity} tokens; wanted 1 to 16"):
+    with pytest.raises(SettingError, match=f"a capacity of {capacity!r} tokens; wanted 1 to 16"):
         Decoder.random(TINY, capacity=capacity)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        pytest.param(lambda d: d.step([1, 2]), SettingError, r"shape \(2,\); wanted 1", id="two"),
+        pytest.param(lambda d: d.step(1.5), SettingError, "dtype float64", id="real step"),
+        pytest.param(lambda d: d.logits(3), SettingError, r"shape \(\)", id="number"),
+        pytest.param(lambda d: d.logits([]), SettingError, "length 1 or more", id="no tokens"),
+        pytest.param(lambda d: d.loss([3]), SettingError, "length 2 or more", id="no next one"),
+        pytest.param(lambda d: d.logits([11]), OutOfRangeError, "index 11", id="vocabulary"),
+        pytest.param(
+            lambda d: Decoder(d.config, {}), ShapeError, "embedding.weight is missing", id="none"
+        ),
+        pytest.param(
+            lambda d: Decoder(d.config, d.variables | {"x": np.ones(1)}),
+            *(ShapeError, "x is unknown"),
+            id="more",
+        ),
+        pytest.param(
+            lambda d: Decoder(d.config, {p: np.ones(v.shape, int) for p, v in d.variables.items()}),
+            *(DTypeError, "weights of int64; wanted float64"),
+            id="whole",
+        ),
+        pytest.param(
+            lambda d: Decoder.random(d.config, dtype="complex64"), DTypeError, "complex64", id="z"
+        ),
+        pytest.param(lambda d: llama(width=10, heads=3), SettingError, "no.* multiple", id="heads"),
+        pytest.param(
+            lambda d: replace(TINY, heads=3, key_heads=2), SettingError, "3 heads", id="k"
+        ),
+        pytest.param(lambda d: replace(TINY, layers=2), SettingError, "1 windows and 1", id="l"),
+        pytest.param(lambda d: replace(TINY, inner=0), SettingError, "inner is 0", id="inner"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call, error, message, uncompiled):
+    with pytest.raises(error, match=message):
+        call(Decoder.random(TINY))
+
+
+def test_lists_of_tokens_are_taken(uncompiled):
+    decoder = Decoder.random(TINY)
+    wanted = decoder.logits(np.array([[1, 2, 3]])).numpy()[0]
+    np.testing.assert_array_equal(decoder.logits([1, 2, 3]), wanted)
+    assert float(decoder.loss([1, 2, 3])) > 0
+    assert distance(decoder.prefill([1, 2, 3]), wanted[-1]) < 1e-5
 
 
 @pytest.mark.parametrize("module", [decoders, decoder_configs])
