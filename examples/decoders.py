@@ -28,11 +28,19 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+import odyssey as od
+from odyssey import Variable, ops
+from odyssey.errors import DTypeError, OutOfRangeError, SettingError
+
+if __package__:  # imported as examples.decoders, and its neighbour is no module of the path
+    sys.path.append(str(Path(__file__).parent))
 from decoder_configs import (
     FLOATS,
     Config,
@@ -49,10 +57,6 @@ from decoder_configs import (
     weights_of,
     write_weights,
 )
-
-import odyssey as od
-from odyssey import Variable, ops
-from odyssey.errors import DTypeError, OutOfRangeError, SettingError
 
 __all__ = [
     "Config",
