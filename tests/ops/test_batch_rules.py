@@ -221,6 +221,7 @@ NESTED = {
     "put_along_axis": lambda x, i: ops.put_along_axis(x, i[:, None], 1.0, 0),
     "dynamic_slice": lambda x, i: ops.dynamic_slice(x, i, (2, 3)),
     "dynamic_update_slice": lambda x, i: ops.dynamic_update_slice(x, x[1:, 2:] ** 2, i),
+    "update_rows": lambda x, i: ops.update_rows(x, x[1:] ** 2, i[0], wrap=True),
     "segment_max": lambda x, i: ops.segment_max(x[:2], i, 3),
     "searchsorted": lambda x, i: ops.searchsorted(ops.sort(x[0]), i),
     "convolve": lambda x, i: ops.convolve(x[0], i * 0.5),

@@ -362,6 +362,18 @@ def test_prepare_is_refused_in_a_compiled_function():
         od.compile(lambda x: x * cache.prepare(2)).precompile(od.Spec((3,), np.float64))
 
 
+@pytest.mark.parametrize("window", [None, 60], ids=["full", "window"])
+@pytest.mark.parametrize("n", [1, 5])
+def test_a_program_copies_no_buffer(window, n):
+    cache = cache_of(128, window=window)
+    model = Attention()
+    step = od.compile(lambda x: model.step(x, cache), copies="error")
+    for _ in range(4):
+        step(inputs(n))
+    assert len(cache) == 4 * n
+    assert step.statistics().native > 0
+
+
 def test_a_compiled_function_may_put_and_the_caller_advance():
     cache = cache_of(layers=2)
 
