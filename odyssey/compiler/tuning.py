@@ -366,7 +366,9 @@ class _Tuner:
         self._runs = {plan: run for plan, run in self._runs.items() if plan == champion}
 
     def _works(self, plan: Plan) -> list[Choice]:
-        return self._target.step._works(plan, self._target.args, self._target.named)
+        step, args, named = self._target
+        found: list[Choice] = step._works(plan, args, named)
+        return found
 
     def _known(self, works: Sequence[Choice]) -> list[Verdict]:
         keys = {str(one.work) for one in works}
@@ -386,8 +388,8 @@ class _Tuner:
         self._is_stored = self._is_stored and stored
 
     def _note(self, choice: Choice, name: str, contest: Contest | None, note: str) -> None:
-        times = (None, None) if contest is None else (contest.ratio, contest.bound)
-        self._tried.append(WayTried(str(choice.work), name, *times, note))
+        ratio, bound = (None, None) if contest is None else (contest.ratio, contest.bound)
+        self._tried.append(WayTried(str(choice.work), name, ratio, bound, note))
 
     def _ratio_of(self, champion: Plan, choice: Choice) -> float:
         """Return the ratio to the guess of the champion's way of a work."""

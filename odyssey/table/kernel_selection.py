@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 from odyssey.errors import DeviceError
 from odyssey.kernels import has_numba
 from odyssey.kernels.sizes import SIZES
+from odyssey.kernels.tuned_sizes import sizes_in_use, wait_for_sizes
 from odyssey.spec import Spec, spec_of
 
 __all__ = [
@@ -104,8 +105,9 @@ def select_by_size(
 ) -> tuple[Run, Run | None]:
     """Return the default kernel of an op, and its variant that leaves a residual.
 
-    Calls with at least as many elements as ``kernels.sizes`` says run a compiled kernel. Size and
-    dtype decide, never timing, so that every step of a program computes the same bits.
+    Calls with at least as many elements as ``kernels.sizes`` says run a compiled kernel; after the
+    first of them, as ``kernels.tuned_sizes`` of this machine says. Size and dtype decide, never
+    timing, so that every step of a program computes the same bits.
 
     Args:
         name: The name of the op.
@@ -115,10 +117,23 @@ def select_by_size(
         leaving: Its ``with_residual``, or None.
     """
     own = [_restrict_to_winning(kernel) for kernel in kernels if kernel.device == "cpu"]
-    least = SIZES.get(name)
-    if not own or least is None:
+    if not own or name not in SIZES:
         return usual, leaving
-    large = first_applicable(own, usual)
+    least = SIZES[name]
+    compiled = large = first_applicable(own, usual)
+    compiled_leaving = large_leaving = first_with_residual(own, leaving)
+
+    def use_sizes(sizes: Mapping[str, int]) -> None:
+        nonlocal least, large, large_leaving
+        least, large, large_leaving = sizes.get(name, least), compiled, compiled_leaving
+
+    def run_first(*values: Any) -> Any:
+        use_sizes(sizes_in_use())
+        return chosen(*values)
+
+    def forward_first(*values: Any) -> Any:
+        use_sizes(sizes_in_use())
+        return forward(*values)
 
     def all_small(*values: Any) -> bool:
         bound = least * SIZE_FACTOR[0]
@@ -136,8 +151,10 @@ def select_by_size(
         )
 
     chosen = run_one if count == 1 else run
-    large_leaving = first_with_residual(own, leaving)
-    if large_leaving is None:
+    if wait_for_sizes(use_sizes):
+        large = run_first
+        large_leaving = forward_first if compiled_leaving is not None else None
+    if compiled_leaving is None:
         return chosen, None
 
     def forward(*values: Any) -> Any:

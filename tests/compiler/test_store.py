@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from odyssey.compiler.ways import store as module
-from odyssey.compiler.ways.machine_facts import machine_facts
+from odyssey.kernels.machine_facts import machine_facts
 from odyssey.compiler.ways.store import Outcome, Ran, Store, Verdict, default_store
 
 FACTS = {"processor": "a"}
@@ -339,12 +339,12 @@ def test_prune_deletes_other_machines_versions_and_replaced_rows(path):
     store = filled(path, 3)
     assert store.add(verdicts=[verdict("w0", bound=0.7), verdict("w0", way="gone")])
 
-    def versions(work, way):
-        return None if work == "w2" else {"fast": "2" if work == "w1" else "1"}.get(way, "-")
+    def is_stale(work, way, version):
+        return work == "w1" or way == "gone"
 
     # Of the other machine a row of each table and its facts; the replaced one, and those of w1 and
     # of the way that is gone.
-    assert store.prune(versions) == 4 + 3
+    assert store.prune(is_stale) == 4 + 3
     kept = [(row.work, row.way, row.bound) for row in store.all_verdicts()]
     assert kept == [("w2", "fast", 0.6), ("w0", "fast", 0.7)]
     assert list(store.machines()) == [store.machine]

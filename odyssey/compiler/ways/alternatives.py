@@ -28,6 +28,7 @@ __all__ = [
     "guessed_name",
     "has_alternatives",
     "kernel_of_way",
+    "version_by_name",
     "lowering_names",
     "ways",
 ]
@@ -138,6 +139,26 @@ def ways(
         if kernel is not usual and kernel.takes(*specs, *options):
             found.append(Way(kernel.name, kernel.error_bound, (own, kernel.run.__module__)))
     return tuple(sorted(found, key=lambda way: way.name != guess))
+
+
+def version_by_name(row: str, name: str) -> str | None:
+    """Return the version of a way by the names of its row and its own; None if there is none.
+
+    Args:
+        row: Name of a row of the table, or the name that works of products have.
+        name: Name of the way.
+    """
+    from odyssey.ops import OPS
+
+    if row not in OPS:
+        return Way(name, None, (GENERATOR,)).version if row.endswith("product") else None
+    entry = OPS[row]
+    if name in lowering_names(entry):
+        return Way(name, None, (GENERATOR, entry.module)).version
+    if name == CALLED:
+        return Way(name, None, (entry.module,)).version
+    modules = [one.run.__module__ for one in entry.kernels if one.name == name]
+    return Way(name, None, (entry.module, modules[0])).version if modules else None
 
 
 def kernel_of_way(

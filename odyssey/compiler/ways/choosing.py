@@ -19,6 +19,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from odyssey.checks import check_number, format_value
+from odyssey.compiler.ways.alternatives import version_by_name
 from odyssey.compiler.ways.contest import WINS_BELOW
 from odyssey.compiler.ways.store import Outcome, Store, Verdict
 from odyssey.errors import SettingError
@@ -30,6 +31,7 @@ __all__ = [
     "choose",
     "choose_from",
     "graph_key",
+    "is_stale",
     "is_within",
     "latest_timing",
     "outcome_text",
@@ -92,6 +94,19 @@ def version_of(way: Any, guess: Any) -> str:
     Ratios and errors are compared with the guess, so another guess makes them void.
     """
     return f"{way.version}/{guess.name}/{guess.version}"
+
+
+def is_stale(work: str, way: str, version: str) -> bool:
+    """Return whether a verdict is on other code than that of now, and so will not be used again.
+
+    Args:
+        work: Text of a work.
+        way: Name of a way of it.
+        version: What ``version_of`` returned.
+    """
+    own, guess, guess_version = [*version.split("/"), "", ""][:3]
+    pairs = (way, own), (guess, guess_version)
+    return any(version_by_name(work.partition("(")[0], name) != known for name, known in pairs)
 
 
 def is_within(tolerance: str | float, error_bound: float | None, verdict: Verdict) -> bool:

@@ -274,15 +274,14 @@ class Store:
                 found[id] = (known if isinstance(known, dict) else {}, count)
         return found
 
-    def prune(self, versions: Callable[[str, str], str | None]) -> int:
+    def prune(self, is_stale: Callable[[str, str, str], bool]) -> int:
         """Delete rows that can no longer be used, and return their number.
 
         These are the rows of other machines, and verdicts on ways of another version or that are
         replaced by a later one.
 
         Args:
-            versions: ``versions(work, way)`` returns the version of a way now; None if it is not
-                known, which keeps the row.
+            is_stale: ``is_stale(work, way, version)`` returns whether a version is another now.
         """
 
         def delete(connection: Any) -> int:
@@ -296,7 +295,7 @@ class Store:
             )
             rows = connection.execute("SELECT rowid, work, way, version FROM verdict").fetchall()
             for rowid, work, way, version in rows:
-                if versions(work, way) not in (None, version):
+                if is_stale(work, way, version):
                     connection.execute("DELETE FROM verdict WHERE rowid=?", (rowid,))
             return int(connection.total_changes - before)
 
@@ -502,7 +501,7 @@ def default_store(threads: int = 1) -> Store | None:
         return None
     key = folder / FILE_NAME, threads
     if key not in _STORES:
-        from odyssey.compiler.ways.machine_facts import machine_facts
+        from odyssey.kernels.machine_facts import machine_facts
 
         _STORES[key] = Store(key[0], {**machine_facts(), "threads": threads})
     return _STORES[key]
@@ -604,7 +603,7 @@ def _verdict_of(row: Sequence[Any]) -> Verdict | None:
         _is_measure(error, zero=True) and _is_measure(guess_error, zero=True)
     ):
         return None
-    return Verdict(*row[:8], equal == 1, reason)
+    return Verdict(*texts[:4], ratio, bound, error, guess_error, equal == 1, reason)
 
 
 def _outcome_of(row: Sequence[Any]) -> Outcome | None:

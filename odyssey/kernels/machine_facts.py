@@ -1,13 +1,16 @@
 """Facts of the machine that decide which way of a work is the fastest.
 
-Called by ``store``: measurements of one set of facts say nothing about another.
+Called by ``compiler.ways.store`` and ``tuned_sizes``: measurements of one set of facts say nothing
+about another.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import platform
+from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
@@ -18,7 +21,7 @@ import numpy as np
 
 from odyssey.kernels.lapack_library import numpy_libraries, symbol_address
 
-__all__ = ["machine_facts"]
+__all__ = ["machine_facts", "machine_identifier"]
 
 _CPUINFO_FIELDS = ("model name", "cpu family", "model", "stepping")
 
@@ -44,6 +47,12 @@ def machine_facts() -> dict[str, Any]:
         "blas": f"{_blas_name()} {_blas_kernels()}".strip(),
         "versions": _versions(),
     }
+
+
+def machine_identifier(facts: Mapping[str, Any]) -> str:
+    """Return a hash of facts."""
+    text = json.dumps(facts, sort_keys=True, default=str)
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 def _digest(text: str) -> str:
