@@ -15,8 +15,8 @@ from random import Random
 import pytest
 
 from odyssey.compiler.ways import store as module
-from odyssey.kernels.machine_facts import machine_facts
 from odyssey.compiler.ways.store import Outcome, Ran, Store, Verdict, default_store
+from odyssey.kernels.machine_facts import machine_facts
 
 FACTS = {"processor": "a"}
 ROUNDS = [(10.0, 11.0), (12.5, 9.0)]
