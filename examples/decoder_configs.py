@@ -115,21 +115,6 @@ class Config:
     inner_bias: bool = False
     logit_cap: float | None = None
 
-    def __post_init__(self) -> None:
-        sizes = "vocabulary width inner layers heads key_heads head_size positions score_size"
-        for name in sizes.split():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise SettingError(f"{name} is {value!r}; wanted a positive whole number")
-        if self.heads % self.key_heads:
-            raise SettingError(f"{self.heads} heads are no multiple of {self.key_heads} key heads")
-        if self.ropes and self.head_size % 2:
-            raise SettingError(f"heads of {self.head_size} elements; rope wants an even number")
-        if len(self.windows) != self.layers or len(self.ropes) not in (0, self.layers):
-            raise SettingError(
-                f"{len(self.windows)} windows and {len(self.ropes)} ropes for {self.layers} layers"
-            )
-
     @staticmethod
     def from_folder(folder: str | Path) -> Config:
         """Return the configuration of the ``config.json`` in a folder.
@@ -148,6 +133,29 @@ class Config:
         except ValueError as error:
             raise FormatError(f"{path}: not JSON, {error}") from error
         return read_config(settings, str(path))
+
+
+def check_config(config: Config) -> None:
+    """Raise SettingError if sizes are no positive whole numbers, or do not fit together."""
+    for name in SIZES:
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise SettingError(f"{name} is {value!r}; wanted a positive whole number")
+    if config.heads % config.key_heads:
+        raise SettingError(f"{config.heads} heads are no multiple of {config.key_heads} key heads")
+    if config.ropes and config.head_size % 2:
+        raise SettingError(f"heads of {config.head_size} elements; rope wants an even number")
+    if len(config.windows) != config.layers or len(config.ropes) not in (0, config.layers):
+        raise SettingError(
+            f"{len(config.windows)} windows and {len(config.ropes)} ropes "
+            f"for {config.layers} layers"
+        )
+
+
+SIZES = (
+    *("vocabulary", "width", "inner", "layers", "heads", "key_heads", "head_size"),
+    *("positions", "score_size"),
+)
 
 
 def gpt2(
@@ -410,6 +418,7 @@ def read_config(values: Any, source: str = "config.json") -> Config:
     settings = Settings(values, source)
     try:
         config = readers[family](settings)
+        check_config(config)
     except SettingError as error:
         raise FormatError(f"{source}: {error}") from None
     settings.refuse_rest()
@@ -757,6 +766,7 @@ def read_weights(config: Config, folder: Path, dtype: Any, mmap: bool) -> dict[s
 
 def check_weights(config: Config, values: dict[str, np.ndarray]) -> None:
     """Raise if arrays, given by path, are not the weights of a configuration."""
+    check_config(config)
     wanted = weights_of(config)
     faults = [f"{key} is unknown" for key in values.keys() - wanted.keys()]
     for key, weight in wanted.items():
