@@ -5,6 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
+from odyssey.compiler.passes import row_products
 from support.executables import run
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
@@ -211,7 +212,7 @@ def viewed(way, w):
 @pytest.mark.parametrize("way", VIEWS)
 @pytest.mark.parametrize("rows", [2, 3, 5, 8])
 def test_few_rows_read_the_matrix_once_and_call_no_library(rows, way):
-    for inner, columns, dtype in ((70, 90, "f4"), (67, 5003, "f4"), (4500, 9, "f8")):
+    for inner, columns, dtype in ((70, 90, "f4"), (67, 5003, "f4"), (4500, 70, "f8")):
         x, w = drawn(rows, inner, dtype=dtype), drawn(inner, columns, dtype=dtype)
         _, (got,), made = run(lambda x, w: x @ VIEWS[way](w), x, viewed(way, w))
         assert kinds(made) == ["product"]
@@ -221,7 +222,7 @@ def test_few_rows_read_the_matrix_once_and_call_no_library(rows, way):
 
 @pytest.mark.parametrize("way", VIEWS)
 def test_few_columns_are_few_rows_of_the_transpose(way):
-    w, x = drawn(120, 60), drawn(60, 5)
+    w, x = drawn(120, 70), drawn(70, 5)
     _, (got,), made = run(lambda w, x: VIEWS[way](w) @ x, viewed(way, w), x)
     assert "gemm(" not in made.module.text
     assert_close(got, w, x)
@@ -327,3 +328,80 @@ def test_gradients_of_a_product_with_a_half_matrix_are_right_both_ways():
 
     _, (t,), _ = run(change, x, w)
     assert_close(t, 2 * x, w.astype("f4"))
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+@pytest.mark.parametrize("way", VIEWS)
+def test_many_rows_cast_a_large_matrix_of_half_precision_in_blocks(way, half, monkeypatch):
+    pytest.importorskip("ml_dtypes")
+    monkeypatch.setattr(row_products, "_BLOCK", 1 << 12)
+    x, w = drawn(2, 9, 100), ops.astype(drawn(100, 530), half)
+    _, (got,), made = run(lambda x, w: x @ VIEWS[way](ops.astype(w, "float32")), x, viewed(way, w))
+    blocks = kinds(made).count("product")
+    assert blocks > 5
+    assert made.plan.arena <= 2 * 4 * 100 * 530 / blocks
+    assert_close(got, x, w.astype("f4"))
+    left, right = viewed(way, w), drawn(530, 9)
+    _, (got,), made = run(lambda w, x: ops.astype(VIEWS[way](w), "float32") @ x, left, right)
+    assert kinds(made).count("product") > 3
+    assert_close(got, w.astype("f4"), right)
+
+
+def test_gradients_through_blocks_of_a_half_matrix_are_right(monkeypatch):
+    monkeypatch.setattr(row_products, "_BLOCK", 1 << 12)
+    x, v, w = drawn(9, 100), drawn(9, 90), ops.astype(drawn(90, 100), "float16")
+
+    def slopes(x, w):
+        return od.grad(lambda x, w: ops.sum(ops.linear(x, w) * v), argnums=(0, 1))(x, w)
+
+    _, (gx, gw), made = run(slopes, x, w)
+    assert_close(gx, v, w.astype("f4"))
+    np.testing.assert_allclose(gw.astype("f8"), v.T.astype("f8") @ x, rtol=2e-3, atol=1e-3)
+    assert kinds(made).count("product") == 3  # two blocks of w, and the gradient of w
+
+
+# ------------------------------------------------------------------ short sums
+
+THIN = {
+    "tall": ((500, 4), (4, 16)),
+    "tall, few columns": ((900, 8), (8, 3)),
+    "wide": ((16, 5), (5, 700)),
+    "a batch": ((3, 300, 6), (3, 6, 12)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("way", VIEWS)
+@pytest.mark.parametrize("kind", THIN)
+def test_products_with_short_sums_are_loops_without_a_call(kind, way, dtype):
+    x, w = (drawn(*shape, dtype=dtype) for shape in THIN[kind])
+    _, (got,), made = run(lambda x, w: x @ VIEWS[way](w), x, viewed(way, w))
+    called = "gemm(" in made.module.text
+    assert called == (kind == "wide" and way == "along")  # the long operand lies across
+    assert_close(got, x, w)
+
+
+def test_short_sums_have_the_same_bits_in_any_number_of_threads():
+    x, w = drawn(20011, 8), drawn(16, 8)
+    compiled = od.compile(lambda x, w: x @ w.T, check=True)
+    compiled(x, w)
+    found = []
+    for count in (None, 1, 2, 3):
+        od.set_threads(count)
+        found.append(np.asarray(compiled(x, w)))
+    assert_close(found[0], x, w.T)
+    assert all(np.array_equal(found[0], other) for other in found[1:])
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf])
+def test_special_numbers_in_short_sums_and_few_rows_are_as_in_numpy(special):
+    for shapes in (((300, 4), (4, 16)), ((3, 70), (70, 90)), ((9, 4), (4, 1000))):
+        x, w = (drawn(*shape) for shape in shapes)
+        x[1, 2], w[2, 3], w[1, 5] = 0.0, special, -special
+        with np.errstate(all="ignore"):
+            for way in VIEWS:
+                _, (got,), _ = run(lambda x, w, way=way: x @ VIEWS[way](w), x, viewed(way, w))
+                wanted = (x[:, :, None].astype("f8") * w).sum(1)
+                np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
+                infinite = np.isinf(wanted)
+                np.testing.assert_array_equal(got[infinite], wanted[infinite])

@@ -17,7 +17,7 @@ from odyssey.compiler.ir.nodes import ITEM_SIZES
 from odyssey.compiler.llvm.builder import LLVMValue
 from odyssey.compiler.llvm.types import LLVM
 
-__all__ = ["FewRows", "Strided"]
+__all__ = ["FewRows", "Strided", "fits_stack"]
 
 # Rows of a tile, and columns by rows: 12 sums, 3 vectors of the matrix and one of a row fill the 16
 # vector registers of AVX2.
@@ -27,8 +27,8 @@ _TILE_COLUMNS = {1: 4, 2: 4, 3: 4, 4: 3}
 _PARTIAL = 2048
 # Rows of the matrix that are added at a time, by rows of a tile.
 _DEPTHS = {1: 8, 2: 4, 3: 4, 4: 4}
-# Bytes of sums on the stack, which stay in the nearest cache.
-_SUM_BYTES = 1 << 15
+# Bytes on the stack of sums, or of a copy of the rows, which stay in the nearest cache.
+_STACK_BYTES = 1 << 15
 
 
 class Strided(NamedTuple):
@@ -68,6 +68,7 @@ class FewRows:
 
     def emit_dots(self, first: LLVMValue | None, count: int | LLVMValue) -> None:
         """Generate the columns from ``first`` on, for a matrix whose inner axis is contiguous."""
+        self._pack_rows()
         groups = _groups(self._m, _TILE_ROWS)
         width = _TILE_COLUMNS[max(size for _, size in groups)]
 
@@ -76,6 +77,22 @@ class FewRows:
                 self._emit_tile(row, rows, j, columns)
 
         self._emit_slices(first, count, width, emit_columns)
+
+    def _pack_rows(self) -> None:
+        """Copy the few rows to the stack if their inner axis is not contiguous, to read vectors."""
+        a, shape = self._a, (self._m, self._k)
+        if a.columns == 1 or not fits_stack((a.rows, a.columns), shape):
+            return
+        function, code = self._function, self._function.code
+        packed = function.alloca(a.type, self._m * self._k)
+
+        def copy(r: LLVMValue, x: LLVMValue) -> None:
+            source = self._pointer(a, [(r, a.rows), (x, a.columns)], 0, 0)
+            target = function.element_pointer(a.type, packed, [(r, self._k), (x, 1)], 0)
+            code.store(code.load(a.type, source), target)
+
+        function.emit_loop(self._m, lambda r: function.emit_loop(self._k, lambda x: copy(r, x)))
+        self._a = Strided(a.type, packed, self._k, 1)
 
     def _emit_tile(self, row: int, rows: int, j: LLVMValue, columns: int) -> None:
         code, kind = self._function.code, self._c.type
@@ -122,7 +139,7 @@ class FewRows:
 
     def emit_stream(self, first: LLVMValue | None, count: int | LLVMValue) -> None:
         """Generate the columns from ``first`` on, for a matrix whose columns are contiguous."""
-        length = _SUM_BYTES // (ITEM_SIZES[self._c.type] * self._m) // 64 * 64
+        length = _STACK_BYTES // (ITEM_SIZES[self._c.type] * self._m) // 64 * 64
         self._sums = [self._function.alloca(self._c.type, length) for _ in range(self._m)]
         if isinstance(count, int):
             full, rest = divmod(count, length)
@@ -257,6 +274,11 @@ class FewRows:
         if self._beta:
             total = code.load(self._c.type, at) * self._beta + total
         code.store(total, at)
+
+
+def fits_stack(strides: tuple[int, ...], shape: tuple[int, int]) -> bool:
+    """Return whether rows are contiguous, or are few enough to be copied to the stack."""
+    return strides[1] == 1 or shape[0] * shape[1] * 8 <= _STACK_BYTES
 
 
 def _groups(length: int, most: int) -> list[tuple[int, int]]:

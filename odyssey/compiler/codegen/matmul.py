@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from odyssey.compiler.codegen.few_rows import FewRows, Strided
+from odyssey.compiler.codegen.few_rows import FewRows, Strided, fits_stack
 from odyssey.compiler.codegen.kernel_function import KernelFunction
 from odyssey.compiler.codegen.register_tiles import Operand, RegisterTiles, Result, Sizes
 from odyssey.compiler.ir.views import View
@@ -24,7 +24,13 @@ from odyssey.compiler.schedule.work_partition import (
     partition_loop,
 )
 from odyssey.compiler.symbolic.dims import SymbolicDim
-from odyssey.compiler.ways.products import matrix_product_work, product_ways
+from odyssey.compiler.ways.products import (
+    MAX_SHORT_LINE,
+    MAX_SHORT_SUM,
+    FewRowsShape,
+    matrix_product_work,
+    product_ways,
+)
 
 __all__ = ["BLAS_PREFIXES", "Matmul"]
 
@@ -281,6 +287,11 @@ class Matmul(KernelFunction):
         way = self._choose_way((m, n, k), strides, math.prod(batch))
         if way == "rows":
             self._emit_few_rows(start, (m, n, k), strides)
+        elif way == "short":
+            self._emit_own_blocks(
+                max(m, n),
+                lambda first, count: self._emit_short_sums(start, (m, n, k), strides, first, count),
+            )
         elif way == "loops":
             self._emit_product_loops([start(0), start(1), start(2)], (m, n, k), strides)
         elif way == "vector":
@@ -296,21 +307,113 @@ class Matmul(KernelFunction):
         largest = max(map(int, (*sizes, *(step for pair in strides for step in pair))))
         has_blas = self._blas and largest <= max_blas_size()
         has_half = self._types[0] != self._types[1]
-        ways = product_ways(m, n, k, has_blas, self._can_emit_few_rows(sizes, strides), has_half)
+        loops = self._can_emit_tiles(sizes, strides)
+        few = self._few_rows(sizes, strides) if loops else None
+        short = loops and not has_half and 1 < k <= MAX_SHORT_SUM and min(m, n) <= MAX_SHORT_LINE
+        is_along = n <= MAX_SHORT_LINE or strides[1][1] == 1
+        ways = product_ways((m, n, k), count, has_blas, has_half, few, (short, is_along))
         dtypes = [dtype_of_code(type) for type in self._types[:2]]
         operands = list(zip(dtypes, ((m, k), (k, n)), strides, strict=False))
         describe = partial(matrix_product_work, operands, count, bool(self._beta))
         return self.plan.choices.choose(ways, describe)
 
-    def _can_emit_few_rows(
-        self, sizes: tuple[int, int, int], strides: list[tuple[int, ...]]
-    ) -> bool:
-        """Return whether a product has few rows or columns, and its matrix can be read in place."""
-        m, n, k = sizes
+    def _emit_own_blocks(
+        self, length: int, emit: Callable[[LLVMValue | None, int | LLVMValue | None], None]
+    ) -> None:
+        """Generate loops over an axis of a product, in blocks for the thread pool if it pays.
+
+        LLVM adds up single columns in another order than tiles of them, so blocks are fixed.
+
+        Args:
+            length: Length of the axis.
+            emit: Generates indices from a first one on; with None, all of them.
+        """
+        tiling = None
+        if self._is_single and not self.single_threaded:
+            seconds = estimated_seconds(self.kernel)
+            tiling = partition_loop([length], [True], seconds, 1, outside=True)
+        if tiling is None:
+            emit(None, None)
+        else:
+            self.emit_blocks(length, tiling.length, lambda k, *range: emit(*range), False)
+
+    def _emit_short_sums(
+        self,
+        start: Callable[[int], str],
+        sizes: tuple[int, int, int],
+        strides: list[tuple[int, ...]],
+        first: LLVMValue | None,
+        count: int | LLVMValue | None,
+    ) -> None:
+        """Generate loops with short sums in registers; a small operand is copied to the stack.
+
+        Indices from ``first`` on are of the longer axis of the result.
+        """
+        (a, b, c), (m, n, k) = [start(operand) for operand in range(3)], sizes
+        sa, sb, sc = strides
+        if sc[1] != 1:
+            a, b, m, n = b, a, n, m
+            sa, sb, sc = sb[::-1], sa[::-1], sc[::-1]
+        code, kind = self.code, self._type
+        if sb[1] != 1 and n <= MAX_SHORT_LINE:
+            packed = self.alloca(kind, k * n)
+
+            def pack(x: LLVMValue, j: LLVMValue) -> None:
+                source = self.element_pointer(kind, b, [(x, sb[0]), (j, sb[1])], 0)
+                target = self.element_pointer(kind, packed, [(x, n), (j, 1)], 0)
+                code.store(code.load(kind, source), target)
+
+            self.emit_loop(k, lambda x: self.emit_loop(n, lambda j: pack(x, j)))
+            b, sb = packed, (n, 1)
+
+        def emit_row(i: LLVMValue, first: LLVMValue | None, count: int | LLVMValue) -> None:
+            left = [
+                code.load(kind, self.element_pointer(kind, a, [(i, sa[0])], x * sa[1]))
+                for x in range(k)
+            ]
+
+            def emit_element(j: LLVMValue) -> None:
+                j = j if first is None else first + j
+                right = [
+                    code.load(kind, self.element_pointer(kind, b, [(j, sb[1])], x * sb[0]))
+                    for x in range(k)
+                ]
+                total = left[0] * right[0]
+                for x in range(1, k):
+                    total = code.intrinsic("fma", left[x], right[x], total)
+                out = self.element_pointer(kind, c, [(i, sc[0]), (j, sc[1])], 0)
+                if self._beta:
+                    total = code.load(kind, out) * self._beta + total
+                code.store(total, out)
+
+            self.emit_loop(count, emit_element)
+
+        if m < n:
+            self.emit_loop(m, lambda i: emit_row(i, first, n if count is None else count))
+        else:
+            begin = first
+
+            def emit_rows(i: LLVMValue) -> None:
+                emit_row(i if begin is None else begin + i, None, n)
+
+            self.emit_loop(m if count is None else count, emit_rows)
+
+    def _can_emit_tiles(self, sizes: tuple[int, int, int], strides: list[tuple[int, ...]]) -> bool:
+        """Return whether loops of our own take a product: of real numbers, and of fixed sizes."""
         numbers = (*sizes, *[step for pair in strides for step in pair])
-        if self._type not in ("f4", "f8") or any(isinstance(x, SymbolicDim) for x in numbers):
-            return False
-        return k > 1 and (n if self._swaps_operands(m, n) else m) <= MAX_ROWS
+        fixed = not any(isinstance(x, SymbolicDim) for x in numbers)
+        return fixed and self._type in ("f4", "f8") and sizes[2] > 1
+
+    def _few_rows(
+        self, sizes: tuple[int, int, int], strides: list[tuple[int, ...]]
+    ) -> FewRowsShape | None:
+        """Return the shape of a product with few rows or columns; None for another."""
+        (m, n, k), (sa, sb, _) = sizes, strides
+        if self._swaps_operands(m, n):
+            m, n, sa, sb = n, m, sb[::-1], sa[::-1]
+        if m > MAX_ROWS:
+            return None
+        return FewRowsShape(m, n, k, sb[0] == 1, fits_stack(sa, (m, k)))
 
     def _swaps_operands(self, m: int, n: int) -> bool:
         """Return whether the left operand is the matrix that a product of few columns reads."""
@@ -329,22 +432,16 @@ class Matmul(KernelFunction):
             order, m, n = [1, 0, 2], n, m
             sa, sb, sc = sb[::-1], sa[::-1], sc[::-1]
 
-        def emit(first: LLVMValue | None, count: int | LLVMValue) -> None:
+        def emit(first: LLVMValue | None, count: int | LLVMValue | None) -> None:
             left, right, out = [
                 Strided(self._types[o], start(o), *steps)
                 for o, steps in zip(order, (sa, sb, sc), strict=True)
             ]
             rows = FewRows(self, left, right, out, (m, n, k), self._beta)
-            (rows.emit_dots if sb[0] == 1 else rows.emit_stream)(first, count)
+            emit_columns = rows.emit_dots if sb[0] == 1 else rows.emit_stream
+            emit_columns(first, n if count is None else count)
 
-        tiling = None
-        if self._is_single and not self.single_threaded:
-            tiling = partition_loop([n], [True], estimated_seconds(self.kernel), 1, outside=True)
-        if tiling is None:
-            emit(None, n)
-        else:
-            # LLVM adds up single columns in another order than tiles, so blocks are fixed.
-            self.emit_blocks(n, tiling.length, lambda k, first, count: emit(first, count), False)
+        self._emit_own_blocks(n, emit)
 
     def _emit_gemm(
         self,

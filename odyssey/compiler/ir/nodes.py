@@ -307,7 +307,8 @@ class IRBuilder:
             return self.make_node("view", [source], x.shape, source.type, x.detail, x.payload)
         if x.kind != "map" or x.type != "f4" or x.inputs[0].type not in HALVES:
             return None
-        is_cast = x.detail == _IDENTITY_OF_FLOAT32 and x.inputs[0].shape == x.shape
+        key = x.detail if isinstance(x.detail, str) else x.detail[0]  # of a cast for one reader
+        is_cast = key == _IDENTITY_OF_FLOAT32 and x.inputs[0].shape == x.shape
         return x.inputs[0] if is_cast else None
 
     def copy(self, x: Node, owner: Any = None) -> Node:

@@ -34,6 +34,9 @@ __all__ = ["MAX_ROWS", "fold_row_products"]
 _LEAST = 1 << 9
 MAX_ROWS = 8
 """Most rows, or columns, of a product that reads its matrix as it lies."""
+# Elements of a block of a matrix of half precision, which is 4 MB of float32; its rows or columns
+# are a multiple of what the innermost loops of BLAS process at once.
+_BLOCK, _BLOCK_LINES = 1 << 20, 32
 # Longest sum.
 _LONGEST = 1 << 20
 
@@ -113,13 +116,49 @@ def _with_half(builder: IRBuilder, node: Node, inputs: list[Node]) -> Node | Non
     rows, columns = a.shape[-2], b.shape[-1]
     sources = [None, builder.half_source(b)] if rows <= columns else [builder.half_source(a), None]
     sizes = [n for i in (node, a, a.owner, b, b.owner) for n in i.shape]
-    if sources == [None, None] or any(isinstance(n, SymbolicDim) for n in sizes):
+    if any(isinstance(n, SymbolicDim) for n in sizes) or a.shape[-1] <= 1:
         return None
-    if min(rows, columns) > MAX_ROWS or a.shape[-1] <= 1:
+    if min(rows, columns) > MAX_ROWS:
+        return _in_blocks(builder, node, inputs)
+    if sources == [None, None]:
         return None
     pairs = zip(sources, inputs, strict=False)
     halves = [i if half is None else half for half, i in pairs]
     return builder.with_inputs(node, [*halves, *inputs[2:]])
+
+
+def _in_blocks(builder: IRBuilder, node: Node, inputs: list[Node]) -> Node | None:
+    """Return products with blocks of a large matrix of half precision, each cast by itself."""
+    half, turned = builder.half_source(inputs[1]), False
+    if half is None or len(half.shape) > 2 or half.size <= _BLOCK:
+        half, turned = builder.half_source(inputs[0]), True
+    if half is None or len(half.shape) > 2 or half.size <= _BLOCK or node.detail[1]:
+        return None
+    # Lines of the matrix, each of which gives a column of the result, or a row if it is the left.
+    lines = half if turned else _swap_last_axes(builder, half)
+    along = lines.kind != "view" or lines.detail[0] != "transpose"
+    count = lines.shape[0]
+    blocks = -(-half.size // _BLOCK)
+    size = -(-count // (blocks * _BLOCK_LINES)) * _BLOCK_LINES
+    axes = len(node.shape)
+    outer, builder.op = builder.op, node.op
+    members = []
+    for start in range(0, count, size):
+        own = slice(start, min(start + size, count))
+        if along:
+            block = cast = builder.convert(builder.slice(lines, (own,)), "f4")
+        else:  # cast in the order of memory
+            columns = builder.slice(_swap_last_axes(builder, lines), (slice(None), own))
+            cast = builder.convert(columns, "f4")
+            block = _swap_last_axes(builder, cast)
+        cast.is_rematerialized = True  # not in a loop with the other blocks
+        operands = [block, inputs[1]] if turned else [inputs[0], _swap_last_axes(builder, block)]
+        member = builder.matmul(*operands)
+        key = (own, slice(None)) if turned else (slice(None), own)
+        members.append((member, (*[slice(None)] * (axes - 2), *key)))
+    joined = builder.join(members, node.shape, node.type)
+    builder.op = outer
+    return joined
 
 
 def _multiply(x: Any, y: Any) -> Any:

@@ -3,21 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from odyssey.compiler.symbolic.dims import SymbolicDim
 from odyssey.compiler.ways.alternatives import GENERATOR, Way
 from odyssey.compiler.ways.works import Work, format_lengths, format_spec
 from odyssey.spec import Shape
 
-__all__ = ["matrix_product_work", "product_ways", "row_product_ways", "window_product_ways"]
+__all__ = [
+    "MAX_SHORT_LINE",
+    "MAX_SHORT_SUM",
+    "FewRowsShape",
+    "matrix_product_work",
+    "product_ways",
+    "row_product_ways",
+    "window_product_ways",
+]
 
 # Below this many multiplications loops are faster than a BLAS call.
 SMALL = 4096
 # Loops with longer sums would be less accurate than BLAS.
 LONGEST = 32
-# From so large a matrix on a product of few rows is faster in loops that do not pack it.
-_LEAST_FEW_ROWS = 1 << 12
+
+MAX_SHORT_SUM, MAX_SHORT_LINE = 8, 64
+"""Longest sums, and longest rows or columns, of products in loops that hold a sum in a register:
+4096 rows of 4 elements times 16 columns take 11 us, and 37 us in a BLAS call."""
+
+# From so large a matrix on, a product of few rows takes less time in loops that do not pack it, if
+# its sums are long enough, or the rows of the matrix where its columns are contiguous. With more
+# rows than `_FEW` they must be four times as long.
+_LEAST_FEW_ROWS, _LEAST_SUM, _LEAST_LINE, _FEW = 1 << 12, 16, 16, 4
+# Largest matrix of each single row of a batch: 12 times (1, 64) @ (64, 64) take 4.0 us, and 6.5 us
+# in calls for vectors.
+_MOST_OF_ROW = 1 << 14
+
+
+class FewRowsShape(NamedTuple):
+    """A product of few rows and a matrix, or of the transpose of a matrix and few columns.
+
+    Attributes:
+        rows: Few rows.
+        columns: Columns of the matrix.
+        inner: Length of the sums.
+        is_along: Whether the inner axis of the matrix is contiguous.
+        fits: Whether that of the rows is, or they fit on the stack.
+    """
+
+    rows: int
+    columns: int
+    inner: int
+    is_along: bool
+    fits: bool
+
+    def pays(self, count: int) -> bool:
+        """Return whether loops that read the matrix once should take less time than BLAS."""
+        size, factor = self.inner * self.columns, 1 if self.rows <= _FEW else 4
+        if self.rows == 1:  # other single rows are sums or calls for vectors
+            small = count > 1 and not self.is_along and size <= _MOST_OF_ROW
+            return small and self.columns >= _LEAST_LINE
+        if size < _LEAST_FEW_ROWS:
+            return False
+        if self.is_along:
+            return self.fits and self.inner >= factor * _LEAST_SUM
+        return self.columns >= factor * _LEAST_LINE
 
 
 def _with_guess(names: tuple[str, ...], guess: str) -> tuple[Way, ...]:
@@ -35,19 +83,24 @@ def row_product_ways(guess: str) -> tuple[Way, ...]:
 
 
 def product_ways(
-    m: int, n: int, k: int, has_blas: bool, is_few_rows: bool, has_half: bool
+    sizes: tuple[int, int, int],
+    count: int,
+    has_blas: bool,
+    has_half: bool,
+    few: FewRowsShape | None,
+    short: tuple[bool, bool],
 ) -> tuple[Way, ...]:
     """Return the ways of a product (m, k) @ (k, n): loops, or a function of the BLAS library.
 
     Args:
-        m: Rows of the left matrix.
-        n: Columns of the right one.
-        k: Length of the sums.
+        sizes: m, n and k.
+        count: Number of products.
         has_blas: Whether the library takes such matrices.
-        is_few_rows: Whether it has so few rows or columns that loops may read the matrix in place.
         has_half: Whether the matrix is of half precision, and can only be read so.
+        few: Its shape if it has so few rows or columns that loops may read the matrix in place.
+        short: Whether sums may be held in registers, and whether they read along vectors.
     """
-    names: list[str] = []
+    (m, n, k), names = sizes, list[str]()
     if has_half:
         names = ["rows"]
     elif has_blas and k > 1:
@@ -56,9 +109,11 @@ def product_ways(
         names = ["loops"]
     elif not (has_half or isinstance(k, SymbolicDim)) and k <= LONGEST:
         names.insert(0 if m * n * k <= SMALL else len(names), "loops")
-    if is_few_rows and not has_half:
-        is_large = min(m, n) > 1 and k * max(m, n) >= _LEAST_FEW_ROWS
-        names.insert(0 if is_large else len(names), "rows")
+    if few is not None and not has_half:
+        names.insert(0 if few.pays(count) else len(names), "rows")
+    if short[0]:
+        is_guess = short[1] and min(m, n) > 1 and m * n * k > SMALL
+        names.insert(0 if is_guess else len(names), "short")
     return tuple([Way(name, None, (GENERATOR,)) for name in names])
 
 
