@@ -1,5 +1,6 @@
 """od.Cache: rows by position, that decoders attend to."""
 
+import itertools
 import os
 import signal
 import time
@@ -18,6 +19,7 @@ from odyssey.errors import (
     ShapeError,
     TapeError,
 )
+from support.faults import FAULTS, RAISED
 
 HEADS, DIM, WIDTH = 2, 3, 6
 
@@ -423,7 +425,7 @@ def test_a_file_has_the_committed_rows_alone_and_fits_another_capacity(tmp_path)
 
 # ------------------------------------------------------------------ faults
 
-FAULTS = {
+REFUSED = {
     "the row after the last": (
         {"k": rows(15), "v": rows(15)},
         OutOfRangeError,
@@ -444,7 +446,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize(("given", "error", "match"), FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize(("given", "error", "match"), REFUSED.values(), ids=REFUSED)
 def test_what_does_not_fit_is_refused_by_name_and_changes_nothing(given, error, match, compiled):
     cache = cache_of(16)
     for layer in cache:
@@ -711,7 +713,7 @@ def counting(cache):
     def step(k):
         for layer in cache:
             layer.put(k=k, v=-k)
-        cache.advance(1)
+        cache.advance(k.shape[-2])
 
     return step
 
@@ -806,3 +808,36 @@ def test_a_kill_at_any_moment_leaves_a_file_of_whole_tokens(tmp_path):
         assert_whole(found)
         lengths.add(len(found))
     assert len(lengths) > 2
+
+
+ACTS = {
+    "step": (lambda cache: counting(cache)(rows(1, 4.0)), 5),
+    "two": (lambda cache: counting(cache)(rows(2, 4.0) + np.arange(2.0)[:, None]), 6),
+    "truncate": (lambda cache: cache.truncate(2), 2),
+    "clear": (lambda cache: cache.clear(), 0),
+    "load": (lambda cache: cache.load_state_dict(broken(length=0, rows=EMPTY)), 0),
+}
+EMPTY = {name: [np.zeros((HEADS, 0, DIM))] * 2 for name in "kv"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["line", "kernel", "allocation"])
+@pytest.mark.parametrize(("act", "length"), ACTS.values(), ids=ACTS)
+def test_an_exception_anywhere_leaves_whole_tokens_and_the_next_step_goes_on(act, length, kind):
+    for n in itertools.count(1, 11 if kind == "line" else 1):
+        cache = cache_of(8)
+        for k in range(4):
+            counting(cache)(rows(1, k))
+        fired = []
+        try:
+            with FAULTS[kind](n) as fired:
+                act(cache)
+        except RAISED:
+            assert len(cache) in (4, length)
+        else:
+            assert len(cache) == length
+        assert_whole(cache)
+        counting(cache)(rows(1, len(cache)))
+        assert_whole(cache)
+        if not fired:
+            return
