@@ -194,8 +194,8 @@ def generate(
     """Iterate over the tokens that a decoder continues its cache and a prompt with.
 
     The cache holds the prompt and all tokens that were yielded but the last, whenever the iterator
-    rests, whatever ended it: a loop that stops, Ctrl-C or ``count``. Go on with
-    ``generate(decoder, [last], ...)``.
+    rests, whatever ended it: a loop that stops, Ctrl-C, an error or ``count``. Go on with
+    ``generate(decoder, [last], ...)``. If no token was yielded, the prompt is not in the cache.
 
     Args:
         decoder: A Decoder. Its cache may hold earlier tokens; the prompt comes behind them.
@@ -240,8 +240,13 @@ def _generate(
 ) -> Iterator[int]:
     token = None
     for _ in steps:
-        logits = decoder.prefill(prompt) if token is None else decoder.step(token)
-        token = sample(logits, **options)
+        before = len(decoder)
+        try:
+            logits = decoder.prefill(prompt) if token is None else decoder.step(token)
+            token = sample(logits, **options)
+        except BaseException:
+            decoder.cache.truncate(before)  # its last token was never yielded
+            raise
         yield token
         if token in stop:
             return

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib.util
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -75,6 +76,12 @@ def test_options_select_and_sharpen(options, wanted, dtype):
     if dtype == "float16" and options.get("top_p") == 0.4:
         pytest.skip("0.4 of rounded logits is on either side")
     np.testing.assert_allclose(distribution(logits, **options), wanted, atol=tolerance)
+
+
+def test_logits_of_bfloat16_are_widened():
+    logits = np.log(CHANCES).astype(pytest.importorskip("ml_dtypes").bfloat16)
+    wanted = by_sorting(logits.astype(np.float64), temperature=0.7)
+    np.testing.assert_allclose(distribution(logits, temperature=0.7), wanted, rtol=1e-6)
 
 
 def test_of_equal_logits_the_first_tokens_are_kept():
@@ -169,17 +176,24 @@ def test_bad_logits_and_options_are_refused_by_name(logits, options, error, mess
 class Counting:
     """A decoder whose next token is the sum of all before, modulo 11; its cache is a list."""
 
+    class Cache(list):
+        def truncate(self, length):
+            del self[length:]
+
     capacity = 16
     config = SimpleNamespace(windows=(4, None))
+    fails_at = None  # of so many tokens the logits are NaN
 
     def __init__(self):
-        self.cache = []
+        self.cache = self.Cache()
 
     def __len__(self):
         return len(self.cache)
 
     def prefill(self, tokens):
         self.cache.extend(int(t) for t in tokens)
+        if len(self) == self.fails_at:
+            return np.full(11, np.nan)
         return np.eye(11)[sum(self.cache) % 11] * 50
 
     def step(self, token):
@@ -214,6 +228,17 @@ def test_the_cache_holds_all_tokens_but_the_last_wherever_the_iterator_rests():
     rest = list(generate(decoder, yielded[-1:], 5))
     assert yielded + rest == continued([1, 2], 9)
     assert decoder.cache == [1, 2, *yielded, *rest[:-1]]
+
+
+@pytest.mark.parametrize("fails_at", [2, 3, 7])
+def test_a_token_that_cannot_be_drawn_is_not_in_the_cache(fails_at):
+    decoder = Counting()
+    decoder.fails_at = fails_at
+    tokens = generate(decoder, [1, 2], 9)
+    yielded = list(itertools.islice(tokens, fails_at - 2))
+    with pytest.raises(NonFiniteError):
+        next(tokens)
+    assert decoder.cache == ([1, 2, *yielded][:-1] if yielded else [])
 
 
 def test_a_stop_token_is_the_last_and_is_not_in_the_cache():
