@@ -814,9 +814,14 @@ def _unroll_scan(low: Lowering, loop: Loop, values: Sequence[Any]) -> tuple[Any,
         carry, rows[k] = outs[: loop.carries], outs[loop.carries :]
     stacked = zip(*[rows[k] for k in range(loop.steps)], strict=True)
     results = [*carry, *[stack(list(parts)) for parts in stacked]]
-    # As a loop's, they are arrays of their own, also where the steps pass an operand on.
+    # As a loop's, they are arrays of their own, also where the steps pass an operand on. Without a
+    # copy a scatter may be written over the state that it updates.
     owner = "scan", len(low.builder.nodes)
-    nodes = [low.builder.copy(low.node(one), (*owner, k)) for k, one in enumerate(results)]
+    nodes = list(map(low.node, results))
+    nodes = [
+        node if node.kind == "scatter" else low.builder.copy(node, (*owner, k))
+        for k, node in enumerate(nodes)
+    ]
     return tuple(map(low.symbol, nodes))
 
 

@@ -81,6 +81,7 @@ def lower_program(
     varies: bool = False,
     budget: int | None = None,
     ways: WaysPlan = NO_PLAN,
+    carries: int = 0,
 ) -> LoweredProgram:
     """Lower a graph to LLVM IR, stage by stage.
 
@@ -91,6 +92,7 @@ def lower_program(
         varies: Whether sizes of nodes may be symbolic dimensions.
         budget: Most bytes that the program should hold, by rematerialization.
         ways: Ways of works that are not computed as guessed, if the graph was not lowered before.
+        carries: Number of the first inputs that the first outputs may be written over.
 
     Raises:
         PlanError: ``ways`` names a way that a work does not have.
@@ -99,7 +101,7 @@ def lower_program(
     low = lower(graph, choices=Choices(ways)) if low is None else low
     sources = [_output_source(k, node) for k, node in enumerate(low.outputs)]
     lowered = perf_counter()
-    schedule = plan(low, noncontiguous_strides(graph), budget)
+    schedule = plan(low, noncontiguous_strides(graph), budget, carries)
     schedule.is_symbolic = varies
     schedule.choices = choices = low.choices
     # Otherwise another thread could take a reference to an exclusive buffer while it is written.
@@ -191,15 +193,21 @@ def lower_measured(
 _MOST_CHOICES = 3
 
 
-def plan(low: Lowered, strides: Mapping[int, Sequence[int]], budget: int | None = None) -> Plan:
+def plan(
+    low: Lowered,
+    strides: Mapping[int, Sequence[int]],
+    budget: int | None = None,
+    carries: int = 0,
+) -> Plan:
     """Optimize a lowered graph, and assign buffers to its values.
 
     Args:
         low: The lowered graph.
         strides: By number of a state that is not contiguous, its strides in elements.
         budget: Most bytes that the program should hold, by rematerialization.
+        carries: Number of the first inputs that the first outputs may be written over.
     """
-    return assign_buffers(low, optimize(low, strides), budget)
+    return assign_buffers(low, optimize(low, strides), budget, carries)
 
 
 def output_specs(plan_: Plan) -> list[tuple[Shape, np.dtype[Any]]]:

@@ -10,6 +10,7 @@ import numpy as np
 from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.graph.graph import Graph, Instruction, Ref, ScalarInput, Splat
+from odyssey.graph.subgraphs import LoopRow
 from odyssey.table.value import Symbol, Value, array_of, free_id, make_value
 from odyssey.tree import leaves, map_tree, unflatten
 from odyssey.tree_objects import no_attributes
@@ -144,13 +145,16 @@ class _StandIns:
     @ignore_fp_errors()
     def _evaluate(self, instruction: Instruction) -> None:
         row, operands, options, ids, specs = instruction
-        try:
-            made = row.kernel(*map(self._stand_in, operands), *options)
-        except Exception:  # zeros may be no operands for it
-            made = tuple(np.zeros(spec.shape, spec.dtype)[()] for spec in specs)
-            self._values.update(zip(ids, made, strict=True))
-            return
-        self._values.update(zip(ids, (made,) if row.pack_results is None else made, strict=True))
+        made: Any = tuple(np.zeros(spec.shape, spec.dtype)[()] for spec in specs)
+        # On zeros a loop might never end, or make no step and return an operand. A loop that runs
+        # returns new arrays, and NumPy scalars.
+        if not isinstance(row, LoopRow):
+            try:
+                found = row.kernel(*map(self._stand_in, operands), *options)
+                made = (found,) if row.pack_results is None else found
+            except Exception:  # zeros may be no operands for it
+                pass
+        self._values.update(zip(ids, made, strict=True))
 
     def _stand_in(self, operand: Any) -> Any:
         if isinstance(operand, Ref):

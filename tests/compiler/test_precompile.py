@@ -321,3 +321,26 @@ def test_precompiling_makes_no_copies_of_large_states():
     finally:
         tracemalloc.stop()
     assert peak < w.data.nbytes / 2
+
+
+def test_a_loop_is_not_run_on_stand_ins_whose_steps_would_be_none_or_never_end():
+    x = np.arange(6.0)
+
+    def times(x, n):
+        return od.while_loop(lambda c: c[1] < n, lambda c: (c[0] * 2.0, c[1] + 1), (x, n * 0))
+
+    compiled = od.compile(times)
+    compiled.precompile(x, np.array(0))  # of no steps, which would return x itself
+    for n in (0, 3, 1):
+        got, steps = compiled(x, np.array(n))
+        np.testing.assert_array_equal(got, x * 2.0**n)
+        assert (steps, type(steps)) == (n, np.int64)
+        assert not np.shares_memory(got, x)
+    assert compiled.statistics().written == 0
+
+    @od.compile
+    def halvings(x):  # of zeros it would never end
+        return od.while_loop(lambda c: c[0] < 1.0, lambda c: (c[0] * 2.0, c[1] + 1), (x, 0))[1]
+
+    halvings.precompile(od.Spec((), np.float64))
+    assert halvings(np.array(0.125)) == 3

@@ -68,6 +68,13 @@ def written_in_scan(x, row, at):
     return od.scan(step, x, np.arange(LONG))
 
 
+def written_in_short_scan(x, row, at):
+    def step(carry, k):
+        return write_slice(carry, row * 0.5, (k * 3 + at) % 8), row_slice(carry, k)
+
+    return od.scan(step, x, np.arange(3))
+
+
 def written_in_while(x, row, at):
     def body(carry):
         y, k = carry
@@ -157,6 +164,10 @@ WRITES = {
         made := written_in_scan(s, row * 0.1, at),
         s.assign(made[0] * 0.1),
     )[0][1],
+    "short scan": lambda w, s, t, row, at: (
+        made := written_in_short_scan(s, row * 0.1, at),
+        s.assign(made[0]),
+    )[0][1][0],
     "while": lambda w, s, t, row, at: s.assign(written_in_while(s, row, at)),
     "branch": lambda w, s, t, row, at: s.assign(
         od.cond(at > 3, lambda x: write_slice(x, row, at), lambda x: x, s)
@@ -178,6 +189,7 @@ NAMED = {
     "a host call after the write": [("item", 1, False), ("sorted all", 1, True)],
     "a loop over what was written": [("counted", 0, False), ("blocks", 0, True)],
     "a carry of a scan": [("scan", 0, True), ("item", 0, False)],
+    "a carry of a short scan": [("short scan", 0, True), ("item", 0, False)],
     "a carry of a while_loop": [("while", 1, False), ("row", 1, True)],
     "a branch": [("branch", 0, False), ("slice", 0, False)],
     "a gradient": [("gradient through", 0, True), ("slice", 0, False), ("gradient", 0, True)],
@@ -265,8 +277,8 @@ def test_400_random_programs_of_two_states_leave_compiled_what_they_leave_eagerl
 
 
 def test_a_scatter_that_is_written_over_a_value_read_later_is_found(monkeypatch):
-    def unverified(low, strides, budget=None):
-        return assign_buffers(low, optimize(low, strides), budget)
+    def unverified(low, strides, *rest):
+        return assign_buffers(low, optimize(low, strides), *rest)
 
     monkeypatch.setattr(pipeline, "plan", unverified)
     monkeypatch.setattr(fusion._Fuser, "_may_overwrite_base", lambda self, n: True)

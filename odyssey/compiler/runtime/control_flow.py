@@ -1,8 +1,10 @@
 """Control flow in programs: scan, while_loop and cond run compiled subgraphs.
 
 Called by ``host_calls``, for a host call whose row is a loop or a branch.
-Carries alternate between two sets of buffers. If a step is one native segment, a native loop runs
-all steps and moves the addresses in the step's table; otherwise Python runs one native call a step.
+Carries alternate between two sets of buffers, but for those into which a step only writes some
+elements: they are updated where they lie, in a copy that the loop returns. If a step is one native
+segment, a native loop runs all steps and moves the addresses in the step's table; otherwise Python
+runs one native call a step.
 """
 
 from __future__ import annotations
@@ -133,9 +135,13 @@ class _Subprogram:
     """
 
     def __init__(
-        self, graph: Graph, numbers: Sequence[ScalarInput], make: Callable[[Graph], Any]
+        self,
+        graph: Graph,
+        numbers: Sequence[ScalarInput],
+        make: Callable[..., Any],
+        carries: int = 0,
     ) -> None:
-        self.program = program = make(_lift_scalar_inputs(graph, numbers))
+        self.program = program = make(_lift_scalar_inputs(graph, numbers), carries=carries)
         self.slots, self.table = program.module.slots, program.table
         steps, written = program.module.steps, program.plan.written_outputs()
         self._written = {k: n for n, k in enumerate(written)}
@@ -235,12 +241,18 @@ class NativeLoop:
 
     def __init__(self, loop: Loop, make: Callable[[Graph], Any]) -> None:
         self._loop = loop
-        self._parts = [_Subprogram(graph, loop.numbers, make) for graph in loop.subgraphs]
+        updates = loop.carries if loop.kind != "cond" else 0
+        *conditions, step = loop.subgraphs
+        self._parts = [_Subprogram(graph, loop.numbers, make) for graph in conditions]
+        self._parts.append(_Subprogram(step, loop.numbers, make, updates))
         whole = loop.kind != "cond" and all(part.is_one_segment for part in self._parts)
         if loop.kind == "while_loop":
             (truth,) = output_specs(loop.subgraphs[0])
             whole = whole and truth.dtype == np.bool_
         self._driven = _NativeLoopState(loop, self._parts) if whole else None
+        if not whole and self._parts[-1].program.plan.overwritten_inputs():
+            # Python passes operands to the first step, and these must not be written to.
+            self._parts[-1] = _Subprogram(step, loop.numbers, make)
 
     def programs(self) -> dict[str, Any]:
         """Return the compiled subgraphs by title."""
@@ -273,11 +285,17 @@ class _NativeLoopState:
         self._loop, self._parts = loop, parts
         last = parts[-1]
         # Double buffering: a step reads one set and writes the other.
-        specs = output_specs(loop.subgraphs[-1])[: loop.carries]
-        self._here = [np.empty(spec.shape, spec.dtype) for spec in specs]
-        self._there = [np.empty(spec.shape, spec.dtype) for spec in specs]
+        self._specs = output_specs(loop.subgraphs[-1])[: loop.carries]
+        # Carries that a step updates where they lie, in a new array for each run.
+        self._updated = last.program.plan.overwritten_inputs()
+        shapes = [(0,) if k in self._updated else s.shape for k, s in enumerate(self._specs)]
+        specs = list(zip(shapes, [spec.dtype for spec in self._specs], strict=True))
+        self._here = [np.empty(*spec) for spec in specs]
+        self._there = [np.empty(*spec) for spec in specs]
         moves: list[tuple[int | None, int, int, int]] = []
         for k, (a, b) in enumerate(zip(self._here, self._there, strict=True)):
+            if k in self._updated:
+                continue
             first, apart = address_of(a), address_of(b) - address_of(a)
             moves += [(part.slot_address("input", k), first, apart, 1) for part in parts]
             moves.append((last.slot_address("output", k), first + apart, -apart, 1))
@@ -306,8 +324,13 @@ class _NativeLoopState:
     def run(self, given: Sequence[Array]) -> tuple[Array, ...]:
         """Run the loop on contiguous operands and return its results."""
         loop = self._loop
-        for buffer, array in zip(self._here, given, strict=False):
-            buffer[...] = array
+        updated = {k: np.array(given[k], self._specs[k].dtype) for k in self._updated}
+        for k, array in updated.items():
+            for part in self._parts:
+                part.set_address("input", k, array)
+        for k, buffer in enumerate(self._here):
+            if k not in updated:
+                buffer[...] = given[k]
         rows = [np.empty(spec.shape, spec.dtype) for spec in self._rows]
         columns = given[loop.carries : loop.carries + loop.columns]
         for (k, first), array in zip(self._along, [*columns, *rows], strict=True):
@@ -317,7 +340,9 @@ class _NativeLoopState:
             for part in self._parts:
                 part.set_address("input", loop.carries + loop.columns + k, array)
         done = self._drive()
-        return (*[array.copy() for array in (self._there if done % 2 else self._here)], *rows)
+        last = self._there if done % 2 else self._here
+        carries = [updated[k] if k in updated else array.copy() for k, array in enumerate(last)]
+        return (*carries, *rows)
 
     def _drive(self) -> int:
         """Run all steps and return their number."""

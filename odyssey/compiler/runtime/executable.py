@@ -137,6 +137,7 @@ class Executable:
         text: LoweredProgram | None = None,
         ways: WaysPlan = NO_PLAN,
         tolerance: Any = None,
+        carries: int = 0,
     ) -> None:
         self.graph = graph
         self.measured: dict[Any, Any] = {}
@@ -146,7 +147,7 @@ class Executable:
             text, ways, self.measured = lower_measured(graph, tolerance, threads, **settings)
             self.ways = ways
         if text is None:
-            text = lower_program(graph, clocks=clocks, budget=budget, ways=ways)
+            text = lower_program(graph, clocks=clocks, budget=budget, ways=ways, carries=carries)
         written = text
         self.choices = written.choices
         self.seconds = written.seconds

@@ -26,7 +26,15 @@ from odyssey.compiler.passes.layout_assignment import (
     strided_leaves,
 )
 from odyssey.compiler.passes.rematerialization import rematerialize
-from odyssey.compiler.schedule.fusion import FusedGraph, Kernel, fuse, loop_levels, loop_role
+from odyssey.compiler.schedule.fusion import (
+    FusedGraph,
+    Kernel,
+    fuse,
+    loop_levels,
+    loop_role,
+    scatter_chain,
+    skip_reshapes,
+)
 from odyssey.compiler.ways.choices import Choices
 from odyssey.errors import OdysseyError
 
@@ -146,6 +154,12 @@ class Plan:
         """Return the positions of outputs that the program writes; host calls return the others."""
         return [k for k, n in enumerate(self.outputs) if n is not None and n.kind != "result"]
 
+    def overwritten_inputs(self) -> set[int]:
+        """Return the numbers of the inputs that outputs at the same positions are written over."""
+        homes = [(k, self.allocations.get(n.owner.id)) for k, n in enumerate(self.outputs) if n]
+        own = {k: home.buffer for k, home in homes if home is not None}
+        return {k for k, buffer in own.items() if (buffer.kind, buffer.index) == ("input", k)}
+
     def allocation(self, node: Node) -> Allocation:
         """Return the location of a node, which may be a view."""
         if node.kind != "view":
@@ -191,7 +205,7 @@ def held_bytes(plan: Plan) -> int:
 # ------------------------------------------------------------------ assignment
 
 
-def assign_buffers(low: Lowered, roots: Roots, budget: int | None = None) -> Plan:
+def assign_buffers(low: Lowered, roots: Roots, budget: int | None = None, carries: int = 0) -> Plan:
     """Fuse optimized nodes into kernels, and assign a buffer to each stored value.
 
     Args:
@@ -199,15 +213,17 @@ def assign_buffers(low: Lowered, roots: Roots, budget: int | None = None) -> Pla
         roots: Its roots after all passes.
         budget: Most bytes that the program should hold: values are rematerialized until it does, or
             until nothing more can be done.
+        carries: Number of the first inputs that the first outputs may be written over: the carries
+            of a loop, which its steps update where they lie.
     """
-    best, tried = _schedule(low, roots), set[int]()
+    best, tried = _schedule(low, roots, carries), set[int]()
     while budget is not None and held_bytes(best) > budget:
         new = rematerialize(best, roots.builder, tried, roots.builder.with_inputs)
         if not new:
             break
         nodes, layout = list(roots.nodes), dict(roots.layout)
         roots.replace(new)
-        candidate = _schedule(low, roots)
+        candidate = _schedule(low, roots, carries)
         if held_bytes(candidate) < held_bytes(best):
             best = candidate
         else:
@@ -215,7 +231,7 @@ def assign_buffers(low: Lowered, roots: Roots, budget: int | None = None) -> Pla
     return best
 
 
-def _schedule(low: Lowered, roots: Roots) -> Plan:
+def _schedule(low: Lowered, roots: Roots, carries: int = 0) -> Plan:
     """Fuse nodes into kernels and assign buffers, after all passes."""
     ends = len(roots.outputs) + len(roots.states)
     outputs, updates, checks = (
@@ -232,6 +248,7 @@ def _schedule(low: Lowered, roots: Roots) -> Plan:
     leaves = {**roots.leaves, **strided_leaves(states.values(), roots.strides)}
     order = topological_order(roots.nodes)
     writes = {u.id: states[k] for k, u in updates.items()}
+    writes |= _carried_updates(order, roots, outputs, carries)
     strided = {states[k].id for k in roots.strides if k in states}
     fused = fuse(order, [*outputs, *checks], writes, checks, strided)
     all_outputs: list[Node | None] = [None] * roots.output_count
@@ -244,6 +261,27 @@ def _schedule(low: Lowered, roots: Roots) -> Plan:
             _append_state_copy(fused, updates[k], states[k])
     _BufferAssigner(plan, states, roots.layout, leaves).run()
     return plan
+
+
+def _carried_updates(
+    order: Sequence[Node], roots: Roots, outputs: Sequence[Node], carries: int
+) -> dict[int, Node]:
+    """Return the input that each output which begins with scatters into it may be written over.
+
+    Args:
+        order: Live nodes.
+        roots: Roots of the graph.
+        outputs: Its outputs, at the positions ``roots.outputs``.
+        carries: Number of the inputs that may be overwritten.
+    """
+    inputs = {n.detail[1]: n for n in order if n.kind == "leaf" and n.detail[0] == "input"}
+    found: dict[int, Node] = {}
+    for position, node in zip(roots.outputs, outputs, strict=True):
+        carry = inputs.get(position) if position < carries else None
+        base = skip_reshapes(node)
+        if carry is not None and base.id not in found and scatter_chain(base, carry) is not None:
+            found[base.id] = carry
+    return found
 
 
 def _append_state_copy(fused: FusedGraph, copy: Node, state: Node) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "loop_levels",
     "loop_role",
     "scatter_chain",
+    "skip_reshapes",
 ]
 
 # LLVM's time grows faster than a function, so a kernel has at most this many nodes.
@@ -168,7 +169,7 @@ def scatter_chain(
     node = update
     while node.kind == "scatter" and not (scatters and node.id in outputs):
         scatters.append(node)
-        base = _skip_reshapes(node.inputs[0])
+        base = skip_reshapes(node.inputs[0])
         if strided and (base is not node.inputs[0] or node.shape != state.shape):
             return None
         if base is state:
@@ -177,7 +178,8 @@ def scatter_chain(
     return None
 
 
-def _skip_reshapes(node: Node) -> Node:
+def skip_reshapes(node: Node) -> Node:
+    """Return the node that reshapes show."""
     while node.kind == "view" and node.detail[0] == "reshape":
         node = node.inputs[0]
     return node
@@ -511,7 +513,8 @@ def fuse(
         order: Live nodes, inputs first.
         stored: Nodes that must be stored: results.
         updates: By number of a node, the leaf of the state that it updates; the node is a map, a
-            reduction or a product of which nothing else is the owner.
+            reduction or a product of which nothing else is the owner. Or the leaf of an input that
+            it may be written over, which it begins with.
         checks: Truth values, one element each, that must hold; they are listed in their kernels.
         strided: Numbers of the leaves of states that are not contiguous.
     """
