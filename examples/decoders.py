@@ -415,11 +415,17 @@ class Decoder:
         return size
 
     def _checked(self, tokens: Any, count: int | None = None) -> np.ndarray:
-        tokens, vocabulary = token_array(tokens), self.config.vocabulary
-        if tokens.ndim != 1 or (count and len(tokens) != count):
+        try:
+            tokens, vocabulary = np.asarray(tokens), self.config.vocabulary
+        except ValueError as error:
+            raise SettingError(f"Decoder: tokens are no array: {error}") from None
+        if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or len(tokens) < 1:
             raise SettingError(
-                f"Decoder: tokens of shape {tokens.shape}; wanted {count or 'a vector of them'}"
+                f"Decoder: tokens of shape {tokens.shape} and dtype {tokens.dtype}; "
+                "wanted whole numbers, (length,), at least one"
             )
+        if count and len(tokens) != count:
+            raise SettingError(f"Decoder: {len(tokens)} tokens came for a step; wanted one")
         if tokens.min() < 0 or tokens.max() >= vocabulary:
             wrong = tokens[(tokens < 0) | (tokens >= vocabulary)][0]
             raise OutOfRangeError(f"Decoder: token {wrong} is not in a vocabulary of {vocabulary}")
@@ -474,17 +480,16 @@ class Decoder:
 
 
 def token_array(tokens: Any, least: int = 1) -> Any:
-    """Return tokens as an array of whole numbers, (..., length), or raise SettingError."""
+    """Return tokens as an array of whole numbers, (..., length), or raise SettingError.
+
+    Messages have no values: programs cannot depend on the text of what they compute.
+    """
     if not hasattr(tokens, "shape"):
-        try:
-            tokens = np.asarray(tokens)
-        except (ValueError, OverflowError) as error:
-            raise SettingError(f"Decoder: tokens are no array: {error}") from None
-    if tokens.dtype.kind not in "iu" or not tokens.shape or tokens.shape[-1] < least:
-        raise SettingError(
-            f"Decoder: tokens of shape {tokens.shape} and dtype {tokens.dtype}; "
-            f"wanted whole numbers, (..., length), of length {least} or more"
-        )
+        tokens = np.asarray(tokens)
+    if not tokens.shape or tokens.dtype.kind not in "iu":
+        raise SettingError("Decoder: wanted tokens as whole numbers, (..., length)")
+    if tokens.shape[-1] < least:
+        raise SettingError("Decoder: no tokens came; a loss needs two")
     return tokens
 
 

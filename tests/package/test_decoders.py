@@ -222,6 +222,16 @@ def test_compiled_decoding_equals_plain_numpy_with_a_program_for_each_size(name,
     assert statistics.written == 0
 
 
+def test_a_step_and_a_loss_of_a_small_decoder_are_compiled():
+    decoder = Decoder.random(TINY, capacity=12)
+    wanted = decoder.logits([1]).numpy()[-1]
+    assert distance(decoder.step(1), wanted) < 1e-5
+    assert decoder._advance.statistics() == (1, 1, 0)
+    loss_of = od.compile(decoder.loss, fullgraph=True)
+    loss_of.precompile(np.arange(5))
+    assert float(loss_of(np.arange(5))) == pytest.approx(float(decoder.loss(np.arange(5))))
+
+
 @pytest.mark.slow
 def test_prompts_beyond_the_rows_of_earlier_programs_run_programs_of_their_own():
     decoder = Decoder.random(replace(TINY, positions=256))
@@ -479,7 +489,7 @@ def test_random_weights_follow_the_seed_and_give_even_chances():
     [
         pytest.param([3, 11], OutOfRangeError, "token 11 is not in a vocabulary of 11", id="above"),
         pytest.param([3, -1], OutOfRangeError, "token -1", id="below"),
-        pytest.param([], SettingError, "of length 1 or more", id="none"),
+        pytest.param([], SettingError, "at least one", id="none"),
         pytest.param(3, SettingError, r"shape \(\) .*wanted", id="number"),
         pytest.param([[1], [2, 3]], SettingError, "tokens are no array", id="ragged"),
         pytest.param([2**70], SettingError, "wanted whole numbers", id="huge"),
@@ -542,11 +552,13 @@ def test_a_capacity_out_of_range_is_refused(capacity):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        pytest.param(lambda d: d.step([1, 2]), SettingError, r"shape \(2,\); wanted 1", id="two"),
+        pytest.param(lambda d: d.step([1, 2]), SettingError, "2 tokens came for a step", id="two"),
         pytest.param(lambda d: d.step(1.5), SettingError, "dtype float64", id="real step"),
-        pytest.param(lambda d: d.logits(3), SettingError, r"shape \(\)", id="number"),
-        pytest.param(lambda d: d.logits([]), SettingError, "length 1 or more", id="no tokens"),
-        pytest.param(lambda d: d.loss([3]), SettingError, "length 2 or more", id="no next one"),
+        pytest.param(lambda d: d.logits(np.array(3)), SettingError, "whole numbers", id="number"),
+        pytest.param(
+            lambda d: d.logits([]), SettingError, "wanted tokens as whole", id="no tokens"
+        ),
+        pytest.param(lambda d: d.loss([3]), SettingError, "a loss needs two", id="no next one"),
         pytest.param(lambda d: d.logits([11]), OutOfRangeError, "index 11", id="vocabulary"),
         pytest.param(
             lambda d: Decoder(d.config, {}), ShapeError, "embedding.weight is missing", id="none"
