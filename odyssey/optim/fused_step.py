@@ -115,16 +115,16 @@ class FusedUpdate:
         like = arrays["p"] if self._fixed_gradient is None else self._fixed_gradient
         self._entry = self._loop.entry(like, *self._fixed_operands)
         self._step_calls = [bind_call(call, numbers) for call in program.step_calls]
-        self.plan = self._plan()
+        self.plan = self._commit_plan()
 
-    def _plan(self) -> Plan:
+    def _commit_plan(self) -> Plan:
         g = self._fixed_gradient
         return self._step_calls if g is None else self._calls_with(g)
 
     def move_parameter(self, p: Array) -> None:
         """Update the parameter in other memory, an aligned array like the one before."""
         self._fixed_operands[self._position] = p
-        self.plan = self._plan()
+        self.plan = self._commit_plan()
 
     def _calls_with(self, g: Array) -> Plan:
         return [*self._step_calls, (self._entry, g, *self._fixed_operands)]

@@ -7,7 +7,6 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.nn.attention import scaled_dot_product
 from odyssey.ops import OPS
-from odyssey.table.kernel_selection import Kernel
 from support.cases import draw
 
 RNG = np.random.default_rng(31)
@@ -184,7 +183,18 @@ def test_calls_that_share_work_give_what_each_gives(row, kernel):
         assert_near([found[own]], [row.reference(*arrays, *options)])
 
 
-def test_only_what_a_kernel_can_run_is_left_to_it():
-    left = Kernel("it", np.sin, when=lambda x: x > 1, within=lambda x: x < 5)
-    assert [left.is_left(x) for x in (0, 2, 6)] == [False, True, False]
-    assert not Kernel("it", np.sin).is_left(2)
+@pytest.mark.parametrize(
+    ("queries", "keys", "dtype", "guess"),
+    [
+        (8192, 8192, "f", "called"),
+        (512, 512, "f", "compiled"),  # its scores are small
+        (8192, 16384, np.float16, "compiled"),  # no kernel takes halves
+        (1, 1 << 27, "f", "compiled"),  # or a single query
+    ],
+)
+def test_only_what_a_kernel_can_run_is_left_to_it(queries, keys, dtype, guess):
+    q, k, v = (od.Spec((2, n, 8), dtype) for n in (queries, keys, keys))
+    assert OPS["scaled_dot_product_attention"].guess(q, k, v, None, False, None) == guess
+    cotangent = od.Spec((2, queries, 8), dtype)
+    given = cotangent, q, k, v, None, False, None, "q"
+    assert OPS["attention_pullback"].guess(*given) == guess

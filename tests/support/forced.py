@@ -14,6 +14,7 @@ from odyssey.compiler.codegen import kernel_function, loops, matmul, module, reg
 from odyssey.compiler.passes import simplify, windows
 from odyssey.compiler.runtime import control_flow
 from odyssey.compiler.schedule import fusion, work_partition
+from odyssey.compiler.ways import products
 from odyssey.nn import sliding_windows
 from odyssey.nn.convolution import conv
 from odyssey.ops.reductions import reduce
@@ -43,7 +44,9 @@ CHOICES = {
         (1e-15, 1e-13, 1, 5, 3, 1, 1), (1e-15, 1e-13, 1, 64, 8, 1, 1), (1e-15, 1e-13, 4, 7, 7, 1, 2)
     ),
     "short sums": _set(loops, "BLOCK")((1,), (3,)),
-    "products": _set(matmul, "SMALL", "LONGEST")((-1, 32), (1 << 40, 1 << 20)),
+    "products": _set(products, "SMALL", "LONGEST", "_LEAST_FEW_ROWS")(
+        (-1, 32, 0), (1 << 40, 1 << 20, 1 << 40)
+    ),
     "lone products": _set(matmul, "_BLAS_THREADS_WORK")((0,)),
     "steps written in": _set(lowering, "_MAX_UNROLLED")((0,), (10**4,)),
     "lines": _set(scan, "_LINES")((1,), (3,)),
@@ -78,7 +81,9 @@ CHOICES = {
         "_FEW_PAIRS",
         "_PROGRAM_TILES",
     )((1, 1, 1, 1, 0, 1)),
-    "extremes": _set(reduce, "_NUMPY_MINIMUM")((1,), (1 << 40,)),
+    "extremes": _set(reduce, "_NUMPY_MINIMUM_BYTES", "_NUMPY_MINIMUM_LENGTH")(
+        (0, 1), (1 << 40, 1 << 40)
+    ),
     "steps": _set(control_flow, "_STEPS_PER_CALL")((2,)),
 }
 
