@@ -233,3 +233,28 @@ def test_copies_are_refused_inside_no_grad_and_of_methods():
     with pytest.raises(CompileError, match="sort reads its new value"):
         Decoder().step(ROWS)
     assert cache.length.numpy() == 0
+
+
+@pytest.mark.parametrize("window", [None, 5], ids=["all rows", "a ring"])
+def test_a_cache_is_not_copied_and_its_program_takes_as_much_memory_at_any_capacity(window):
+    arenas = []
+    for capacity in (16, 5000):
+        rows = {"keys": (2, 8), "values": (2, 8)}
+        cache = od.Cache(rows, capacity, layers=3, window=window)
+
+        def step(row, cache=cache):
+            for layer in range(3):
+                keys, values, seen = cache[layer].put(keys=row * 2.0, values=row)
+                row = row + ops.where(seen[:, : row.shape[1]], 1.0, 0.0).sum() * values[:, :1] * 0.1
+            cache.advance(1)
+            return ops.argmax(row), row.sum()
+
+        compiled = od.compile(step, copies="error", fullgraph=True, check=True)
+        compiled.precompile(ROWS)
+        for _ in range(9):
+            compiled(ROWS)
+        assert (len(cache), compiled.statistics().written) == (9, 0)
+        arenas.append(
+            int(re.search(r"arena: ([0-9,]+) bytes", compiled.explain(ROWS))[1].replace(",", ""))
+        )
+    assert max(arenas) < 4096
