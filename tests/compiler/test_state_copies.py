@@ -244,8 +244,8 @@ def test_a_cache_is_not_copied_and_its_program_takes_as_much_memory_at_any_capac
 
         def step(row, cache=cache):
             for layer in range(3):
-                keys, values, seen = cache[layer].put(keys=row * 2.0, values=row)
-                row = row + ops.where(seen[:, : row.shape[1]], 1.0, 0.0).sum() * values[:, :1] * 0.1
+                _, values, seen = cache[layer].put(keys=row * 2.0, values=row)
+                row = row + ops.astype(seen[:, :1], np.float32) * values[:, :1] * 0.1
             cache.advance(1)
             return ops.argmax(row), row.sum()
 
