@@ -30,6 +30,7 @@ from odyssey.kernels.half_casts import (
     widen,
     widener,
 )
+from odyssey.kernels.half_products import product_in_blocks
 from odyssey.spec import HALF_LISTENERS, HALVES, Spec, intern, is_bfloat16
 from odyssey.table.kernel_selection import are_kernels_compiled, is_numba_avoided
 
@@ -55,6 +56,9 @@ _MOVES = frozenset(
 )
 # Rows of several steps in which float16 is rounded at each, as in NumPy and in compiled code.
 _STEPWISE = frozenset({"round"})
+
+# Products, which cast a large matrix in blocks.
+_PRODUCTS = frozenset({"matmul", "linear"})
 
 # NumPy's extremes of float16 return the first of two zeros, unlike those of float32.
 _FIRST_OF_EQUALS: dict[str, Callable[..., Any]] = {
@@ -273,6 +277,10 @@ def half_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
             blocks = _in_blocks(row, chosen, operands, options, dtypes[0])
             if blocks is not None:
                 return blocks
+        if row.name in _PRODUCTS and wide == _FLOAT32 and dtypes[0].itemsize <= 4:
+            product = product_in_blocks(row.name, operands, dtypes[0], loops)
+            if product is not None:
+                return product
         widened = [
             _widened(v, wide, loops) if getattr(v, "dtype", None) in HALVES else v for v in operands
         ]
