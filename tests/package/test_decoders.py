@@ -222,6 +222,7 @@ def test_compiled_decoding_equals_plain_numpy_with_a_program_for_each_size(name,
     assert statistics.written == 0
 
 
+@pytest.mark.slow
 def test_a_step_and_a_loss_of_a_small_decoder_are_compiled():
     decoder = Decoder.random(TINY, capacity=12)
     wanted = decoder.logits([1]).numpy()[-1]
