@@ -22,6 +22,7 @@ import numpy as np
 import odyssey as od
 from odyssey.errors import (
     DTypeError,
+    FormatError,
     MissingFileError,
     NonFiniteError,
     OutOfRangeError,
@@ -292,6 +293,7 @@ def load_tokenizer(folder: Path) -> Any:
 
     Raises:
         MissingFileError: if the folder has no tokenizer.json.
+        FormatError: if that is not one.
         SystemExit: if the library is not installed.
     """
     try:
@@ -303,17 +305,32 @@ def load_tokenizer(folder: Path) -> Any:
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; text needs the tokenizer of the model")
-    return Tokenizer.from_file(str(path))
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library has no class of its own
+        raise FormatError(f"{path}: not a tokenizer, {error}") from error
 
 
 def stop_tokens(folder: Path) -> set[int]:
-    """Return the tokens that end a text, by the configuration files of a folder."""
+    """Return the tokens that end a text, by the configuration files of a folder.
+
+    Raises:
+        FormatError: if a file is not JSON, or has no numbers there.
+    """
     for name in ("generation_config.json", "config.json"):
         path = folder / name
-        settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        found = settings.get("eos_token_id")
+        try:
+            settings = json.loads(path.read_text(encoding="utf-8"))
+            found = settings.get("eos_token_id")
+        except FileNotFoundError:
+            continue
+        except (ValueError, AttributeError) as error:
+            raise FormatError(f"{path}: not a JSON object, {error}") from error
         if found is not None:
-            return set(found) if isinstance(found, list) else {found}
+            tokens = found if isinstance(found, list) else [found]
+            if not all(type(token) is int for token in tokens):
+                raise FormatError(f"{path}: eos_token_id is {found!r}; wanted numbers of tokens")
+            return set(tokens)
     return set()
 
 
@@ -414,6 +431,8 @@ def main(
             tokenizer, stop = load_tokenizer(given.folder), stop_tokens(given.folder)
             decoder = decoder_class.load(given.folder, given.dtype, capacity=given.capacity)
             prompt = tokenizer.encode(given.prompt).ids or sorted(stop)[:1]
+            if not prompt:
+                raise SettingError("an empty prompt, and no token that ends a text; pass --prompt")
         tokens = generate(
             decoder,
             prompt,

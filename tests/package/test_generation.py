@@ -11,7 +11,14 @@ import pytest
 import odyssey as od
 from examples import generation
 from examples.generation import distribution, generate, sample, stream_text
-from odyssey.errors import DTypeError, NonFiniteError, OutOfRangeError, SettingError, ShapeError
+from odyssey.errors import (
+    DTypeError,
+    FormatError,
+    NonFiniteError,
+    OutOfRangeError,
+    SettingError,
+    ShapeError,
+)
 
 CHANCES = np.array([0.05, 0.4, 0.1, 0.25, 0.2])
 
@@ -390,3 +397,14 @@ def test_stop_tokens_are_those_of_the_configuration(tmp_path):
     assert generation.stop_tokens(tmp_path) == {7}
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [1, 106]}')
     assert generation.stop_tokens(tmp_path) == {1, 106}
+    for text in ("{", "[]", '{"eos_token_id": "</s>"}', '{"eos_token_id": [true]}'):
+        (tmp_path / "generation_config.json").write_text(text)
+        with pytest.raises(FormatError, match="generation_config"):
+            generation.stop_tokens(tmp_path)
+
+
+def test_a_tokenizer_that_cannot_be_read_is_named(tmp_path):
+    pytest.importorskip("tokenizers")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(FormatError, match=r"tokenizer\.json: not a tokenizer, "):
+        generation.load_tokenizer(tmp_path)
