@@ -20,6 +20,7 @@ from odyssey.compiler.compiled_function import CompiledFunction
 from odyssey.compiler.inspection import function_name
 from odyssey.compiler.machine.blas import thread_setters
 from odyssey.compiler.machine.thread_count import requested_threads
+from odyssey.compiler.state_layout import BindingError
 from odyssey.compiler.static_arguments import CompiledByValue
 from odyssey.compiler.way_checks import check_ways
 from odyssey.compiler.ways.choices import Choice
@@ -34,7 +35,7 @@ from odyssey.compiler.ways.choosing import (
 from odyssey.compiler.ways.contest import ROUNDS, Contest, contest_of, hold_contest
 from odyssey.compiler.ways.plans import NO_PLAN, Plan
 from odyssey.compiler.ways.store import Outcome, Ran, Store, Verdict, default_store
-from odyssey.errors import SettingError
+from odyssey.errors import OdysseyError, SettingError
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
 from odyssey.tree import leaves
@@ -131,8 +132,8 @@ def tune(step: Any, /, *args: Any, seconds: float = 60.0, **named: Any) -> Tunin
 
     Raises:
         CompileError: there is no program for such arguments.
-        SettingError: ``step`` is not compiled, has a pinned plan or symbolic sizes; or it is called
-            inside an open tape.
+        SettingError: ``step`` is not compiled, has a pinned plan or symbolic sizes; it is called
+            inside an open tape; or its program refuses the values of the arguments.
 
     >>> import numpy as np
     >>> import odyssey as od
@@ -194,6 +195,7 @@ class _Tuner:
         self._end = self._begin + seconds
         self._rng = Random()
         step = target.step
+        self._name = function_name(step._fn)
         self._threads = step._threads or requested_threads()
         self._clock = _clock(self._threads)
         self._tolerance = step._tolerance
@@ -211,6 +213,7 @@ class _Tuner:
 
     def run(self) -> TuningReport:
         """Try the ways that are left, then the plan against the guess."""
+        self._run_guess()
         champion = self._known_plan()
         left = 0
         while True:
@@ -225,13 +228,24 @@ class _Tuner:
             self._forget_all_but(champion)
         plan, final = self._finish(champion)
         seconds = time.monotonic() - self._begin
-        if plan != self._current_plan():
+        if self._is_stored and plan != self._current_plan():
             self._target.step._use_measurements(self._target.args, self._target.named)
-        name = function_name(self._target.step._fn)
         tried = tuple(self._tried)
         return TuningReport(
-            name, plan, final.ratio, final.bound, tried, left, seconds, self._is_stored
+            self._name, plan, final.ratio, final.bound, tried, left, seconds, self._is_stored
         )
+
+    def _run_guess(self) -> None:
+        """Run the guess once; what fails here is no fault of another way."""
+        try:
+            self._runner(NO_PLAN).block(1)
+        except BindingError as error:
+            raise SettingError(f"tune: {self._name} cannot run on copies: {error}") from None
+        except OdysseyError:
+            raise SettingError(
+                f"tune: the program of {self._name} refuses the values of these arguments; call it "
+                "with them to see why"
+            ) from None
 
     def _current_plan(self) -> Plan:
         step, args, named = self._target
@@ -273,7 +287,7 @@ class _Tuner:
         try:
             challenger = self._runner(plan)
             contest = self._contest(self._runner(champion), challenger, self._has_time_or_first())
-        except KeyboardInterrupt:
+        except MemoryError:
             raise
         except Exception as error:
             reason = f"it raised {type(error).__name__}: {error}"

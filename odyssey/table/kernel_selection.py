@@ -121,7 +121,8 @@ def select_by_size(
         return usual, leaving
     least = SIZES[name]
     compiled = large = first_applicable(own, usual)
-    compiled_leaving = large_leaving = first_with_residual(own, leaving)
+    compiled_leaving = first_with_residual(own, leaving)
+    large_leaving: Any = compiled_leaving
 
     def use_sizes(sizes: Mapping[str, int]) -> None:
         nonlocal least, large, large_leaving

@@ -40,6 +40,7 @@ def contests(monkeypatch):
     def contest(self, champion, challenger, goes_on):
         plans = {run: plan for plan, run in self._runs.items()}
         base, own = plans[champion], plans[challenger]
+        challenger.block(1)
         held.append((base, own))
         ratio = 1.0
         for plan, power in ((base, -1), (own, 1)):
@@ -444,6 +445,24 @@ def test_what_cannot_be_tuned_is_refused_by_name():
     with pytest.raises(od.errors.CompileError):
         od.tune(od.compile(lambda x: print(x)), x)
     assert default_store().all_verdicts() == []
+
+
+def test_values_that_the_program_refuses_are_no_fault_of_a_way(contests, passes):
+    step = od.compile(lambda x, k: ops.cumsum(x, axis=0)[k])
+    x = rows(4, 8)
+    with pytest.raises(SettingError, match="refuses the values of these arguments"):
+        od.tune(step, x, np.array([1, 9]))
+    assert default_store().all_verdicts() == []
+
+
+def test_a_way_that_fails_in_the_program_goes_into_quarantine(contests, passes, monkeypatch):
+    contests.winners["planted"] = 0.5
+    monkeypatch.setattr(OPS["softmax"], "kernels", (Kernel("planted", raises),))
+    step = od.compile(lambda x: ops.softmax(x))
+    report = od.tune(step, rows(3, 5))
+    (row,) = [row for row in default_store().all_verdicts() if row.reason]
+    assert (row.way, row.reason) == ("planted", "it raised ValueError: no such call")
+    assert "planted" not in report.plan.differences.values()
 
 
 # ------------------------------------------------------------------ checks of ways
