@@ -103,7 +103,7 @@ class Choices:
         work, name = None, None
         if self._pinned is not None:
             work, name = self._pinned.get(len(self._notes), (None, None))
-        elif self.plan:
+        elif row.name in self.plan.rows:
             work = row_work(row, specs, options)
             name = self.plan.get(work)
         if work is not None and name is not None and name != guess:

@@ -27,6 +27,9 @@ class Plan:
     Args:
         ways: The name of a way for each work.
 
+    Attributes:
+        rows: The rows of its works.
+
     Raises:
         SettingError: a key is no ``Work``, or a value is no name.
 
@@ -40,8 +43,9 @@ class Plan:
     True
     """
 
-    __slots__ = ("_ways",)
+    __slots__ = ("_ways", "rows")
     _ways: Mapping[Work, str]
+    rows: frozenset[str]
 
     def __init__(self, ways: Mapping[Work, str] | Iterable[tuple[Work, str]] = ()) -> None:
         pairs = list(ways.items() if isinstance(ways, Mapping) else ways)
@@ -52,6 +56,7 @@ class Plan:
                     "Work, as od.plans and Plan.from_json give them"
                 )
         object.__setattr__(self, "_ways", MappingProxyType(dict(sorted(pairs))))
+        object.__setattr__(self, "rows", frozenset([work.row for work, _ in pairs]))
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"Plan: {name} cannot be set; with_way returns another plan")

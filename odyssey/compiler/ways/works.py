@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,7 @@ from odyssey.table.row import Row
 __all__ = ["Work", "format_lengths", "format_spec", "row_work", "varying_work"]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Work:
+class Work(NamedTuple):
     """A call of a row, or a matrix product.
 
     A program may have it several times, and so may other programs.
@@ -48,9 +47,18 @@ class Work:
 
 def row_work(row: Row, specs: Sequence[Any], options: tuple[Any, ...]) -> Work:
     """Return the work of a call of a row with canonical options."""
-    pairs = zip(row.options, options, strict=False)
-    texts = [f"{name}={_format_option(option)}" for name, option in pairs]
-    return Work(row.name, tuple(map(_format_operand, specs)), ", ".join(texts))
+    # The value of a number is no part of a work: it may be another one in each call.
+    texts = [
+        format_spec(spec.shape, spec.dtype) if isinstance(spec, Spec) else type(spec).__name__
+        for spec in specs
+    ]
+    if not options:
+        return Work(row.name, tuple(texts))
+    named = [
+        f"{name}={option!r}" if type(option) in _PLAIN else f"{name}={_format_option(option)}"
+        for name, option in zip(row.options, options, strict=False)
+    ]
+    return Work(row.name, tuple(texts), ", ".join(named))
 
 
 def varying_work(works: Sequence[Work]) -> Work:
@@ -70,7 +78,12 @@ def _with_stars(texts: tuple[str, ...]) -> str:
 
 def format_spec(shape: Shape, dtype: Any) -> str:
     """Format a spec; lengths that vary are ``*``."""
-    return f"{dtype}[{format_lengths(shape)}]"
+    return f"{_dtype_name(dtype)}[{format_lengths(shape)}]"
+
+
+@lru_cache(64)
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    return str(dtype)  # takes 3 us
 
 
 def format_lengths(lengths: Sequence[int]) -> str:
@@ -78,12 +91,7 @@ def format_lengths(lengths: Sequence[int]) -> str:
     return ", ".join(["*" if isinstance(n, SymbolicDim) else str(n) for n in lengths])
 
 
-def _format_operand(spec: Any) -> str:
-    # The value of a number is no part of a work: it may be another one in each call.
-    return format_spec(spec.shape, spec.dtype) if isinstance(spec, Spec) else type(spec).__name__
-
-
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), type(...)})
 
 
 def _format_option(option: Any) -> str:
