@@ -150,12 +150,14 @@ class Operators:
     def __getitem__(self, key: Any) -> Any:
         try:
             return indexing.getitem(self, key)
-        except indexing.UnknownIndexError:
+        except indexing.UnknownIndexError as error:
             # Loaded when a trace needs it: its ops take a tenth of the import time.
             found = load_module("odyssey.ops.structure.traced_indexing").read_at(self, key)
-            if found is NotImplemented:
+            if found is not NotImplemented:
+                return found
+            if not isinstance(error, indexing.CapturedIndexError):
                 raise
-            return found
+        return indexing.getitem(self, indexing.known_positions(key))
 
     # -------------------------------------------------------------- NumPy's methods
 

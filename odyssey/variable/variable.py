@@ -33,7 +33,12 @@ from odyssey.errors import (
     UntrackedError,
 )
 from odyssey.floating_point_errors import isolate_errstate
-from odyssey.ops.structure.indexing import UnknownIndexError, setitem
+from odyssey.ops.structure.indexing import (
+    CapturedIndexError,
+    UnknownIndexError,
+    known_positions,
+    setitem,
+)
 from odyssey.ops.structure.shape import astype
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Array, fits_kind, spec_of
@@ -748,8 +753,10 @@ def _with_assigned(x: Any, value: Any, key: Any) -> Any:
     """Return ``x`` with ``value`` at ``key``; the key may be known only at run time in a graph."""
     try:
         return setitem(x, value, key)
-    except UnknownIndexError:
+    except UnknownIndexError as error:
         found = load_module("odyssey.ops.structure.traced_indexing").write_at(x, value, key)
-        if found is NotImplemented:
+        if found is not NotImplemented:
+            return found
+        if not isinstance(error, CapturedIndexError):
             raise
-        return found
+    return setitem(x, value, known_positions(key))

@@ -316,6 +316,52 @@ def test_what_looks_at_numbers_runs_as_it_was_written_and_says_so():
     assert "an index reads the values of places" in compiled.explain(START)
 
 
+def test_a_position_in_a_captured_variable_is_read_anew_by_each_run():
+    table, number = Variable(np.arange(24.0).reshape(2, 4, 3)), Variable(np.array(0), name="number")
+    plain = table.numpy().copy()
+
+    @od.compile(fullgraph=True, copies="error", check=True)
+    def step(x, y):
+        before = table[:, number]
+        table[:, number] = x
+        table[1, number, 2] = 7.0
+        after = table[..., number, 1] * 1.0
+        number.assign((number + 1) % 4)
+        return before, after, y[number]
+
+    y = np.arange(4.0)
+    for k in range(6):
+        x, at = np.full((2, 3), -k - 1.0), k % 4
+        wanted = plain[:, at].copy()
+        plain[:, at] = x
+        plain[1, at, 2] = 7.0
+        before, after, following = step(x, y)
+        np.testing.assert_array_equal(before, wanted)
+        np.testing.assert_array_equal(after, x[:, 1])
+        np.testing.assert_array_equal(table.numpy(), plain)
+        assert following == (at + 1) % 4
+    assert step.statistics().native >= 4
+
+
+OTHER_POSITIONS = {
+    "a list": lambda x, n: x[[n, 2]],
+    "deleted": lambda x, n: np.delete(x, n),
+    "repeated": lambda x, n: ops.repeat(x, n),
+    "getitem": lambda x, n: ops.getitem(x, (n,)),
+    "with a mask": lambda x, n: x[np.arange(4) > 1][n],
+}
+
+
+@pytest.mark.parametrize("name", OTHER_POSITIONS)
+def test_other_uses_of_captured_positions_are_right_as_before(name):
+    number = Variable(np.array(1), name="number")
+    compiled = od.compile(lambda x: OTHER_POSITIONS[name](x, number), warn=False)
+    x = np.arange(4.0)
+    for at in (1, 1, 0, 1):
+        number.assign(np.array(at))
+        np.testing.assert_array_equal(compiled(x), OTHER_POSITIONS[name](x, at))
+
+
 def test_ops_ask_for_what_a_variable_holds():
     package = Path(od.__file__).parent
     rooms = ("ops", "linalg", "nn", "losses", "fft", "special")

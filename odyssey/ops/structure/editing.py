@@ -12,7 +12,7 @@ from odyssey.devices.ownership import copy_if_shared
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.structure.creation import refuse_imaginary_parts, zeros_like
 from odyssey.ops.structure.gathering import take
-from odyssey.ops.structure.indexing import normalize_key
+from odyssey.ops.structure.indexing import known_positions, normalize_key
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import (
     as_operand,
@@ -76,7 +76,9 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
     array([1, 3])
     """
     line, k = _operand_and_axis("delete", arr, axis)
-    left = _edit_indices("delete", np.delete, np.arange(line.shape[k]), normalize_key(obj))
+    left = _edit_indices(
+        "delete", np.delete, np.arange(line.shape[k]), normalize_key(known_positions(obj))
+    )
     return take(line, left, k)
 
 
@@ -116,7 +118,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     line, k = _operand_and_axis("insert", arr, axis)
     values = as_operand("insert", "values", values)
     refuse_imaginary_parts("insert", "values are", values.dtype, line.dtype)
-    places = normalize_key(obj)
+    places = normalize_key(known_positions(obj))
     n, ndim = line.shape[k], len(line.shape)
     if isinstance(places, slice):
         places = np.arange(n)[places]

@@ -35,7 +35,7 @@ from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.row import Row
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import spec_option_rule
-from odyssey.table.store import numbers_of
+from odyssey.table.store import MEMORY, numbers_of, store
 from odyssey.table.value import NUMBERS, Symbol, Traced, Value
 
 _MASK = np.array([[True, False, True], [False, True, True]])
@@ -59,6 +59,30 @@ class UnknownIndexError(DTypeError):
     """Raised for an index whose value is known only at run time."""
 
 
+class CapturedIndexError(UnknownIndexError):
+    """Raised for a position in a Variable that a graph captures: each run reads its value anew."""
+
+
+def _refuse_captured_position(key: Any) -> None:
+    """Raise CapturedIndexError for an integer without axes in a Variable that a graph captures."""
+    here = store()
+    if here is MEMORY or here.outer is not None or here.is_own(key):
+        return
+    if not key.shape and key.dtype.kind in "iu":
+        raise CapturedIndexError(
+            f"getitem: the index {format_value(key)} is a captured Variable, whose value each run "
+            "reads anew; use ops.take or ops.dynamic_slice"
+        )
+
+
+def known_positions(key: Any) -> Any:
+    """Return a key with the values of its Variables, which the run depends on from now on."""
+    if isinstance(key, (tuple, list)):
+        parts = map(known_positions, key)
+        return tuple(parts) if isinstance(key, tuple) else list(parts)
+    return numbers_of("an index", key) if isinstance(key, Value) else key
+
+
 def normalize_key(key: Any) -> Any:
     """Replace constant Variables in a key by arrays; raise for anything that cannot index."""
     if type(key) is np.ndarray and (key.dtype is _PLACES or key.dtype is _TRUTHS):
@@ -74,7 +98,9 @@ def normalize_key(key: Any) -> Any:
         raise UnknownIndexError(
             f"getitem: the index {format_value(key)} has no value {key.graph.phase}; use {instead}"
         )
-    key = normalize_key(numbers_of("an index", key)) if isinstance(key, Value) else key
+    if isinstance(key, Value):
+        _refuse_captured_position(key)
+        key = normalize_key(numbers_of("an index", key))
     if isinstance(key, slice):
         return slice(_slice_bound(key.start), _slice_bound(key.stop), _slice_bound(key.step))
     if isinstance(key, _INDICES):

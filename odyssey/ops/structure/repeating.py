@@ -10,7 +10,7 @@ import numpy as np
 from odyssey.checks import format_value
 from odyssey.devices.ownership import copy_if_shared
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.structure.indexing import getitem, normalize_key
+from odyssey.ops.structure.indexing import getitem, known_positions, normalize_key
 from odyssey.ops.structure.shape import broadcast_to, reshape, shape_of
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
@@ -55,7 +55,10 @@ def tile(A: Any, reps: Any) -> Any:
 
 def _repeat_counts(who: str, numbers: Any) -> tuple[int, ...]:
     try:
-        counts = tuple(operator.index(n) for n in np.atleast_1d(normalize_key(numbers)).tolist())
+        counts = tuple(
+            operator.index(n)
+            for n in np.atleast_1d(normalize_key(known_positions(numbers))).tolist()
+        )
     except TypeError:
         raise DTypeError(f"{who}: {format_value(numbers)} came where ints were wanted") from None
     if any(n < 0 for n in counts):
