@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from math import inf
 from random import Random
+from types import MethodType
 from typing import Any, NamedTuple
 
 from odyssey.checks import check_number, format_value
@@ -122,7 +123,7 @@ def tune(step: Any, /, *args: Any, seconds: float = 60.0, **named: Any) -> Tunin
     from there. Run it while nothing else runs; a busy machine takes longer, and finds less.
 
     Args:
-        step: A function that ``od.compile`` returned. Its ``tolerance`` holds.
+        step: A function that ``od.compile`` returned, or a method. Its ``tolerance`` holds.
         args: Arguments as in a call: arrays like those of the real calls.
         seconds: Seconds after which no more ways are tried.
         named: Keyword arguments as in a call; one called ``seconds`` must be passed by position.
@@ -157,6 +158,8 @@ class _Target(NamedTuple):
     @classmethod
     def of(cls, step: Any, args: tuple[Any, ...], named: dict[str, Any]) -> _Target:
         """Check what a user passed, and compile the program."""
+        if isinstance(step, MethodType):
+            step, args = step.__func__, (step.__self__, *args)
         if not isinstance(step, CompiledFunction):
             raise SettingError(
                 f"tune: {format_value(step)} came, which is not compiled; pass what od.compile "

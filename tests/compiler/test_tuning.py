@@ -338,6 +338,35 @@ def test_static_arguments_select_the_program_that_is_tuned(contests, passes):
     assert len(report.plan) == 1
 
 
+class Smoother:
+    """An object whose method keeps an array in an attribute."""
+
+    def __init__(self):
+        self.h = rows(4, 8) * 0
+
+    @od.compile
+    def step(self, x):
+        self.h = self.h * 0.5 + ops.cumsum(x, axis=1)
+        return self.h.sum()
+
+
+@pytest.mark.slow
+def test_a_method_is_tuned_and_its_object_stays_as_it_is(contests, passes):
+    contests.winners["called"] = 0.5
+    one, twin, x = Smoother(), Smoother(), rows(4, 8)
+    for _ in range(4):
+        one.step(x)
+    before = np.array(one.h)
+    report = od.tune(one.step, x)
+    assert np.array_equal(one.h, before)
+    assert "cumsum" in {work.row for work in report.plan.differences}
+    assert Smoother.step.plan(one, x) == report.plan
+    for _ in range(4):
+        Smoother.step._fn(twin, x)
+    for _ in range(3):
+        np.testing.assert_allclose(one.step(x), Smoother.step._fn(twin, x), rtol=1e-5)
+
+
 def training():
     rng = np.random.default_rng(0)
     w = od.Variable(rng.normal(size=(6, 5)), requires_grad=True)
