@@ -189,8 +189,10 @@ def test_after_truncation_a_cache_goes_on_as_if_the_rows_were_never_put(compiled
     step = od.compile(step) if compiled else step
     fed(step, x[:12], [3, 1, 1, 1, 1, 1, 1, 1, 1, 1])
     wild = np.full((1, WIDTH), np.nan)
-    fed(step, np.concatenate([wild, wild]), [1, 1])
-    cache.truncate(12)
+    truncate = od.compile(lambda n: cache.truncate(n)) if compiled else cache.truncate
+    for _ in range(3):
+        fed(step, np.concatenate([wild, wild]), [1, 1])
+        truncate(np.array(12))
     found = fed(step, x[12:], [1] * 8)
     wanted = model.full(x, window)[12:]
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
@@ -529,16 +531,80 @@ def test_truncate_refuses_what_is_beyond_the_length(n, compiled):
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_a_ring_refuses_to_go_back_to_rows_that_it_overwrote(compiled):
     model, cache, x = Attention(), cache_of(6, window=4), inputs(20)
-    fed(lambda x: model.step(x, cache), x[:12], [1] * 12)
+
+    def step(x):
+        return model.step(x, cache)
+
+    truncate = cache.truncate
+    if compiled:
+        step, truncate = od.compile(step), od.compile(lambda n: cache.truncate(n))
+        for _ in range(3):  # so that there are programs
+            step(x[:1])
+            truncate(np.array(0))
+    fed(step, x[:12], [1] * 12)
     before = numbers(cache)
-    truncate = od.compile(lambda n: cache.truncate(n)) if compiled else cache.truncate
     for _ in range(2):
         with pytest.raises(OutOfRangeError, match="keep 9 or more, or clear it"):
             truncate(np.array(8))
         assert_equal(numbers(cache), before)
     truncate(np.array(9))
-    found = fed(lambda x: model.step(x, cache), x[9:], [1] * 11)
+    found = fed(step, x[9:], [1] * 11)
     np.testing.assert_allclose(found, model.full(x, 4)[9:], rtol=1e-12, atol=1e-12)
+    # A ring that was cleared has lost nothing.
+    truncate(np.array(0))
+    fed(step, x[:4], [1] * 4)
+    truncate(np.array(2))
+    found = fed(step, x[2:], [1] * 18)
+    np.testing.assert_allclose(found, model.full(x, 4)[2:], rtol=1e-12, atol=1e-12)
+
+
+def test_a_program_sees_what_was_put_and_not_committed_elsewhere():
+    cache = cache_of()
+
+    @od.compile
+    def put(k):
+        cache[1].put(k=k, v=k)
+
+    @od.compile
+    def advance():
+        cache.advance(1)
+
+    for _ in range(3):
+        put(rows())
+        cache[0].put(k=rows(), v=rows())
+        advance()
+    for _ in range(3):
+        put(rows(2))
+        cache.truncate(3)
+    cache[0].put(k=rows(1), v=rows(1))
+    with pytest.raises(ShapeError, match="layer 1 gets 2 rows, and layer 0 got 1"):
+        put(rows(2))
+    cache.truncate(3)
+    cache[0].put(k=rows(2), v=rows(2))
+    before = numbers(cache)
+    with pytest.raises(ShapeError, match="layer 1 gets 1 row, and layer 0 got 2"):
+        put(rows())
+    with pytest.raises(ShapeError, match="n=1, and layer 0 of 2 got 2 rows"):
+        advance()
+    assert_equal(numbers(cache), before)
+    cache.truncate(3)
+    put(rows())
+    assert len(cache) == 3
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_a_second_put_with_fewer_rows_leaves_none_of_the_first(compiled):
+    cache = cache_of(16, layers=1)
+
+    def step(k):
+        cache[0].put(k=np.full((HEADS, 3, DIM), np.nan), v=np.full((HEADS, 3, DIM), np.nan))
+        _, values, seen = cache[0].put(k=k, v=k)
+        cache.advance(1)
+        return seen.astype(float) @ values
+
+    step = od.compile(step) if compiled else step
+    for t in range(4):
+        np.testing.assert_array_equal(step(rows()), np.full((HEADS, 1, DIM), t + 1.0))
 
 
 def test_an_attempt_that_fails_between_put_and_advance_leaves_nothing_behind():
