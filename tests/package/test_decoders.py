@@ -3,6 +3,7 @@
 import doctest
 import json
 import math
+import signal
 from dataclasses import replace
 
 import decoder_configs
@@ -542,6 +543,51 @@ def test_an_interrupted_prompt_leaves_the_cache_as_it_was(uncompiled, monkeypatc
     assert len(decoder) == 3
     wanted = decoder.logits(np.array([1, 2, 3, 4])).numpy()[-1]
     assert distance(decoder.step(4), wanted) < 1e-5
+
+
+class _Alarm(Exception):
+    pass
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers of Unix")
+def test_interrupts_at_random_moments_leave_whole_tokens_and_whole_prompts(monkeypatch):
+    decoder = Decoder.random(replace(TINY, positions=64))
+    tokens = np.arange(60) % 11
+    wanted = decoder.logits(tokens).numpy()
+    decoder.prefill(tokens[:5])
+    decoder.step(5)
+    rng, interrupts = np.random.default_rng(0), 0
+
+    def interrupt(*_):
+        raise _Alarm
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for k in range(400):
+            length = len(decoder)
+            if length > 50:
+                decoder.cache.truncate(3 + k % 5)
+                length = len(decoder)
+            count = 1 if k % 3 else 7
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 4e-4))
+                try:
+                    piece = tokens[length : length + count]
+                    found = decoder.step(int(piece[0])) if count == 1 else decoder.prefill(piece)
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except _Alarm:
+                interrupts += 1
+                assert len(decoder) in (length, length + count)
+            else:
+                assert len(decoder) == length + count
+                assert distance(found, wanted[length + count - 1]) < 1e-5
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interrupts > 20
+    length = len(decoder)
+    assert distance(decoder.step(int(tokens[length])), wanted[length]) < 1e-5
 
 
 @pytest.mark.parametrize("capacity", [0, -1, 17, 3.0, "4"])
