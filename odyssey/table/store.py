@@ -89,6 +89,9 @@ class Store(Protocol):
     def set_gradient(self, leaf: Any, grad: Any) -> None:
         """Set the gradient of a leaf to ``grad``, which has its shape and dtype, or None."""
 
+    def is_own(self, variable: Any) -> bool:
+        """Return whether the run that the store serves made a Variable; else it captures it."""
+
     def require_known(self, who: str, value: Any) -> None:
         """Raise if ``who`` needs the value of a Variable that is known only at run time."""
 
@@ -244,6 +247,10 @@ class Memory:
         with write_lock():  # else another thread's sum could overwrite it
             wait_for_programs()
             info.grad, info.loan = grad, None
+
+    def is_own(self, variable: Any) -> bool:
+        """Return True: eager execution captures nothing."""
+        return True
 
     def require_known(self, who: str, value: Any) -> None:
         """Do nothing: the values are known."""

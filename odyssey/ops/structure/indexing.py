@@ -35,7 +35,7 @@ from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.row import Row
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import spec_option_rule
-from odyssey.table.store import MEMORY, numbers_of, store
+from odyssey.table.store import numbers_of, store
 from odyssey.table.value import NUMBERS, Symbol, Traced, Value
 
 _MASK = np.array([[True, False, True], [False, True, True]])
@@ -66,7 +66,7 @@ class CapturedIndexError(UnknownIndexError):
 def _refuse_captured_position(key: Any) -> None:
     """Raise CapturedIndexError for an integer without axes in a Variable that a graph captures."""
     here = store()
-    if here is MEMORY or here.outer is not None or here.is_own(key):
+    if not here.traces or here.outer is not None or here.is_own(key):
         return
     if not key.shape and key.dtype.kind in "iu":
         raise CapturedIndexError(
