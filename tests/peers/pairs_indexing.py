@@ -160,6 +160,14 @@ PAIRS = [
         np.array([-9, 2]),
         theirs=lambda j, x, v, s: j.lax.dynamic_update_slice(x, v, s),
     ),
+    pair(
+        "jax.lax.dynamic_update_slice_in_dim",
+        "update_rows",
+        (2, 4, 3),
+        (2, 3, 3),
+        np.array(1),
+        theirs=lambda j, x, v, s: j.lax.dynamic_update_slice_in_dim(x, v, s, 1),
+    ),
     pair("torch.searchsorted", "searchsorted", SORTED, np.array([[0.1, -3.0], [0.5, 7.0]])),
     pair(
         "torch.bucketize",

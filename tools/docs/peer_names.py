@@ -190,6 +190,7 @@ PEER_OBJECTS: Mapping[str, str] = {
     "od.save_tensors": "``safetensors.numpy.save_file``",
     "od.load_tensors": "``safetensors.numpy.load_file``",
     "od.list_tensors": "``safetensors.safe_open``",
+    "od.Cache": "``transformers.StaticCache``",
     "od.batches": _T % "utils.data.DataLoader",
     "od.op": _T % "library.custom_op",
     "od.testing.check_gradients": f"{_T % 'autograd.gradcheck'}, {_J % 'test_util.check_grads'}",
