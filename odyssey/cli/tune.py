@@ -189,6 +189,8 @@ def _require_store() -> Any:
 
 
 def _list() -> int:
+    from odyssey.compiler.ways.contest import format_ratio
+
     store = _require_store()
     machines = store.machines()
     if not machines:
@@ -203,7 +205,7 @@ def _list() -> int:
         if row.reason:
             print(f"  {row.work}: {row.way}: in quarantine, since {row.reason}")
         elif row.ratio is not None:
-            print(f"  {row.work}: {row.way}: x{row.ratio:.2f} (<{row.bound:.2f})")
+            print(f"  {row.work}: {row.way}: {format_ratio(row.ratio, row.bound).rstrip()}")
         else:
             print(f"  {row.work}: {row.way}: checked, not timed")
     return 0

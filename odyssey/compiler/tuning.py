@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from math import inf
 from random import Random
 from types import MethodType
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from odyssey.compiler.machine.blas import thread_setters
 from odyssey.compiler.machine.thread_count import requested_threads
 from odyssey.compiler.state_layout import BindingError
 from odyssey.compiler.static_arguments import CompiledByValue
-from odyssey.compiler.way_checks import check_ways
+from odyssey.compiler.way_checks import check_in_program, check_ways
 from odyssey.compiler.ways.choices import Choice
 from odyssey.compiler.ways.choosing import (
     choose,
@@ -33,7 +32,14 @@ from odyssey.compiler.ways.choosing import (
     outcome_text,
     version_of,
 )
-from odyssey.compiler.ways.contest import ROUNDS, Contest, contest_of, hold_contest
+from odyssey.compiler.ways.contest import (
+    NO_BOUND,
+    ROUNDS,
+    Contest,
+    contest_of,
+    format_ratio,
+    hold_contest,
+)
 from odyssey.compiler.ways.plans import NO_PLAN, Plan
 from odyssey.compiler.ways.store import Outcome, Ran, Store, Verdict, default_store
 from odyssey.errors import OdysseyError, SettingError
@@ -102,13 +108,6 @@ class TuningReport(NamedTuple):
         others = [one for one in self.tried if chosen.get(one.work) != one.way]
         lines += [f"  not {one}" for one in others]
         return "\n".join(lines)
-
-
-def format_ratio(ratio: float | None, bound: float | None) -> str:
-    """Format a ratio with its bound, if there is one, in front of other words."""
-    if ratio is None:
-        return ""
-    return f"x{ratio:.2f} " if bound is None or bound == inf else f"x{ratio:.2f} (<{bound:.2f}) "
 
 
 def tune(step: Any, /, *args: Any, seconds: float = 60.0, **named: Any) -> TuningReport:
@@ -300,7 +299,7 @@ class _Tuner:
         base = self._ratio_of(champion, choice)
         way = next(one for one in choice.ways if one.name == name)
         verdict = check._replace(
-            graph=self._graph, ratio=base * contest.ratio, bound=min(base * contest.bound, 1e9)
+            graph=self._graph, ratio=base * contest.ratio, bound=min(base * contest.bound, NO_BOUND)
         )
         self._add(
             [
@@ -354,12 +353,29 @@ class _Tuner:
             if same and (row.reason or row.error is not None):
                 return row._replace(graph="", ratio=None, bound=None)
         names = [one.name for one in choice.ways[1:]]
-        made = check_ways(choice, names)
+        made = [
+            one if one.reason or one.error is not None else self._check_in_program(choice, one.way)
+            for one in check_ways(choice, names)
+        ]
         self._add(verdicts=made)
         for one in made:
             if one.reason:
                 self._note(choice, one.way, None, one.reason)
         return next(one for one in made if one.way == name)
+
+    def _check_in_program(self, choice: Choice, name: str) -> Verdict:
+        step, args, named = self._target
+        plans = NO_PLAN, NO_PLAN.with_way(choice.work, name)
+        try:
+            runs = [step._dry_run(plan, args, named) for plan in plans]
+            return check_in_program(choice, name, *runs)
+        except MemoryError:
+            raise
+        except Exception as error:
+            way = next(one for one in choice.ways if one.name == name)
+            reason = f"it raised {type(error).__name__}: {error}"
+            version = version_of(way, choice.ways[0])
+            return Verdict(str(choice.work), name, version, reason=reason)
 
     def _contest(self, champion: Any, challenger: Any, goes_on: Callable[[], bool]) -> Contest:
         resets = champion.reset, challenger.reset

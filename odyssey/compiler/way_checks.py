@@ -24,7 +24,7 @@ from odyssey.devices.half_dtypes import finfo, is_floating, is_inexact
 from odyssey.floating_point_errors import isolate_errstate
 from odyssey.spec import Array, Spec
 
-__all__ = ["check_ways"]
+__all__ = ["check_in_program", "check_ways"]
 
 SCALES = (1.0, 30.0, 1e-20)
 
@@ -77,20 +77,52 @@ def _check_ways(choice: Choice, names: Sequence[str]) -> list[Verdict]:
     with np.errstate(all="ignore"):
         for case in _cases(choice):
             _check_case(choice, case, records)
-    by_name = {way.name: way for way in choice.ways}
-    found = []
-    for name, record in records.items():
-        known = record.runs > 0
-        found.append(
-            Verdict(
-                *(str(choice.work), name, version_of(by_name[name], choice.ways[0])),
-                error=record.error if known else None,
-                guess_error=record.guess_error if known else None,
-                equal=known and record.equal,
-                reason=record.reason or ("" if known else "it could not be checked"),
-            )
-        )
-    return found
+    return [_verdict(choice, name, record) for name, record in records.items()]
+
+
+def check_in_program(choice: Choice, name: str, guess: Any, run: Any) -> Verdict:
+    """Return a verdict on a way that is checked in a program, since no call of a row has its work.
+
+    These are products within convolutions. There is no reference, so the results of the program are
+    compared with those of the guess, for the arguments that it is tuned for.
+
+    Args:
+        choice: The work with its ways.
+        name: Name of the way.
+        guess: Dry run of the program as guessed.
+        run: Dry run of the program with the way.
+    """
+    record = _Record()
+    results = []
+    for one in (guess, run):
+        one.reset()
+        one.run()
+        results.append(one.results())
+        one.reset()
+    for usual, own in zip(*results, strict=True):
+        _compare(record, own, usual, _widened(usual), False)
+        if is_inexact(own.dtype):
+            rounding = _MOST_ROUNDINGS * float(finfo(own.dtype).eps)
+            record.guess_error = max(record.guess_error, rounding)
+    record.runs = 1
+    return _verdict(choice, name, record)
+
+
+# Error of results that only the order of sums changes, in units of the dtype's epsilon.
+_MOST_ROUNDINGS = 16
+
+
+def _verdict(choice: Choice, name: str, record: _Record) -> Verdict:
+    """Return the verdict of a record; without an error if nothing was run."""
+    way = next(one for one in choice.ways if one.name == name)
+    known = record.runs > 0
+    return Verdict(
+        *(str(choice.work), name, version_of(way, choice.ways[0])),
+        error=record.error if known else None,
+        guess_error=record.guess_error if known else None,
+        equal=known and record.equal,
+        reason=record.reason,
+    )
 
 
 # ------------------------------------------------------------------ operands

@@ -12,7 +12,7 @@ import pytest
 
 import odyssey as od
 from odyssey.compiler import tuning
-from odyssey.compiler.way_checks import check_ways
+from odyssey.compiler.way_checks import check_in_program, check_ways
 from odyssey.compiler.ways.choosing import graph_key, version_of
 from odyssey.compiler.ways.contest import contest_of, hold_contest
 from odyssey.compiler.ways.plans import NO_PLAN, Plan
@@ -575,6 +575,43 @@ def test_a_way_with_other_integers_goes_into_quarantine(monkeypatch):
         fn=lambda x: ops.argmax(x, axis=1),
     )
     assert verdict.reason == "its integers differ from those of the guess"
+
+
+def test_a_product_within_a_convolution_is_checked_in_the_program(contests):
+    x, w = rows(1, 4, 9, 9), rows(4, 4, 3, 3)
+    step = od.compile(lambda x: ops.conv2d(x, w, padding=1))
+    works = works_of(step, x)
+    (choice,) = [one for work, one in works.items() if work.row == "window product"]
+    step.precompile(x)
+    tuner = tuning._Tuner(tuning._Target.of(step, (x,), {}), 1.0)
+    check = tuner._checked(choice, choice.ways[1].name)
+    assert check.reason == ""
+    assert 0 <= check.error <= 4 * check.guess_error < 1e-4
+    assert tuner._checked(choice, choice.ways[1].name) == check
+
+
+def test_results_of_a_program_that_differ_are_no_rounding():
+    choice = works_of(od.compile(running_sum), rows(4, 8)).popitem()[1]
+
+    class Run:
+        def __init__(self, value):
+            self.value = value
+
+        def reset(self):
+            self.value = np.array(self.value)
+
+        def run(self):
+            self.reset()
+
+        def results(self):
+            return [self.value]
+
+    guess = Run(rows(4, 8))
+    for factor, is_exact in ((1 + 1e-6, True), (1 + 1e-3, False)):
+        check = check_in_program(choice, "called", guess, Run(guess.value * np.float32(factor)))
+        assert (check.error <= 4 * check.guess_error) is is_exact
+    check = check_in_program(choice, "called", guess, Run(guess.value * np.nan))
+    assert check.reason == "its NaN and infinite elements are others"
 
 
 def test_a_quarantine_is_stored_explained_and_kept(monkeypatch, contests):

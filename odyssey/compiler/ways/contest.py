@@ -15,7 +15,17 @@ from random import Random
 from statistics import median
 from typing import NamedTuple
 
-__all__ = ["FIRST_ROUNDS", "ROUNDS", "WINS_BELOW", "Contest", "hold_contest", "upper_bound"]
+__all__ = [
+    "FIRST_ROUNDS",
+    "NO_BOUND",
+    "ROUNDS",
+    "WINS_BELOW",
+    "Contest",
+    "contest_of",
+    "format_ratio",
+    "hold_contest",
+    "upper_bound",
+]
 
 FIRST_ROUNDS = 5
 """Rounds after which a challenger that clearly loses is sent home."""
@@ -25,6 +35,9 @@ ROUNDS = 25
 
 WINS_BELOW = 0.98
 """A challenger wins if the upper bound of the median ratio is below this."""
+
+NO_BOUND = 1e9
+"""A bound that is stored where there is none, after few rounds."""
 
 _LOSES_ABOVE = 1.05
 
@@ -54,7 +67,16 @@ class Contest(NamedTuple):
         return self.bound < WINS_BELOW
 
     def __str__(self) -> str:
-        return f"x{self.ratio:.2f} (<{self.bound:.2f})"
+        return format_ratio(self.ratio, self.bound).rstrip()
+
+
+def format_ratio(ratio: float | None, bound: float | None) -> str:
+    """Format a ratio with its bound, as far as they are known, in front of other words."""
+    if ratio is None:
+        return ""
+    return (
+        f"x{ratio:.2f} " if bound is None or bound >= NO_BOUND else f"x{ratio:.2f} (<{bound:.2f}) "
+    )
 
 
 def hold_contest(
