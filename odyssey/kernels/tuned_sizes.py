@@ -7,17 +7,15 @@ another machine, changes nothing.
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from odyssey.atomic_replace import replace_file
 from odyssey.kernels.cache_folders import (
     is_private_folder,
     is_regular_and_owned,
     machine_code_folder,
 )
-from odyssey.kernels.machine_facts import machine_facts, machine_identifier
 from odyssey.kernels.sizes import SIZES
 
 __all__ = ["read_sizes", "sizes_in_use", "wait_for_sizes", "write_sizes"]
@@ -36,8 +34,14 @@ def sizes_path() -> Path | None:
 def read_sizes() -> dict[str, int]:
     """Return the measured sizes of this machine by op; empty if there are none."""
     path = sizes_path()
+    if path is None or not os.path.exists(path):
+        return {}
+    import json
+
+    from odyssey.kernels.machine_facts import machine_facts, machine_identifier
+
     try:
-        if path is None or not is_private_folder(path.parent, "sizes of kernels"):
+        if not is_private_folder(path.parent, "sizes of kernels"):
             return {}
         with open(path, "rb") as file:
             if not is_regular_and_owned(path.lstat()):
@@ -59,6 +63,11 @@ def read_sizes() -> dict[str, int]:
 
 def write_sizes(sizes: Mapping[str, int]) -> bool:
     """Write measured sizes of this machine; return whether the file could be written."""
+    import json
+
+    from odyssey.atomic_replace import replace_file
+    from odyssey.kernels.machine_facts import machine_facts, machine_identifier
+
     path = sizes_path()
     machine = machine_identifier(machine_facts())
     text = json.dumps({"format": _FORMAT, "machine": machine, "sizes": dict(sizes)}, indent=1)
