@@ -11,8 +11,8 @@ Loss is shown in bits for each byte of a text that training has not seen, which 
 the tokenizer, and can be compared with what gzip and LZMA need.
 
 To be seen: fewer bits than gzip needs, and cached tokens that take the same time however long the
-text is. Needs tokenizers and safetensors. Runs in some two minutes on two idle cores. An argument
-is the number of training steps, and a second one a folder that keeps the model, for
+text is. Needs tokenizers and safetensors. Takes some four minutes of processor time. An argument is
+the number of training steps, and a second one a folder that keeps the model, for
 ``python examples/decoders.py FOLDER --prompt "class Reader"``; fewer than 500 steps read less text.
 """
 
@@ -274,7 +274,7 @@ assert tuned[0] < general[0]
 # Picture
 # -------
 # Without the cache the whole text goes through the network for each token. Time is that of the
-# processor, since other programs may run.
+# processor, since other programs may run. Tokens above the others made a program for a longer text.
 
 
 def draw():
