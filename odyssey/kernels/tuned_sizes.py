@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from odyssey.kernels.cache_folders import (
-    is_private_folder,
-    is_regular_and_owned,
-    machine_code_folder,
-)
 from odyssey.kernels.sizes import SIZES
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["read_sizes", "sizes_in_use", "wait_for_sizes", "write_sizes"]
 
@@ -27,6 +25,8 @@ _MOST = 1 << 40
 
 def sizes_path() -> Path | None:
     """Return the path of the file; None if the disk cache is off."""
+    from odyssey.kernels.cache_folders import machine_code_folder  # pathlib takes 3 ms
+
     folder = machine_code_folder()
     return None if folder is None else folder / "sizes.json"
 
@@ -38,6 +38,7 @@ def read_sizes() -> dict[str, int]:
         return {}
     import json
 
+    from odyssey.kernels.cache_folders import is_private_folder, is_regular_and_owned
     from odyssey.kernels.machine_facts import machine_facts, machine_identifier
 
     try:
@@ -66,6 +67,7 @@ def write_sizes(sizes: Mapping[str, int]) -> bool:
     import json
 
     from odyssey.atomic_replace import replace_file
+    from odyssey.kernels.cache_folders import is_private_folder
     from odyssey.kernels.machine_facts import machine_facts, machine_identifier
 
     path = sizes_path()
