@@ -8,13 +8,16 @@ guess is what its column ``guess`` says, else ``compiled``.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from odyssey.checks import format_value
+from odyssey.errors import SettingError
 from odyssey.graph.subgraphs import LoopRow
 from odyssey.kernels.sizes import SIZES
 from odyssey.table.kernel_selection import SIZE_FACTOR, Kernel, are_kernels_compiled
@@ -75,17 +78,14 @@ _ROOMS = (
 def _version(modules: tuple[str, ...]) -> str:
     digest = sha256()
     for name in modules:
-        spec = find_spec(name)
-        if spec is None or spec.origin is None:
-            digest.update(name.encode())
-            continue
-        path = Path(spec.origin)
+        digest.update(str(name).encode())
+        path = Path(getattr(sys.modules.get(name), "__file__", None) or str(name))
         paths = [path]
         if name == GENERATOR:
             rooms = [path.parent / room for room in _ROOMS]
             paths = [p for room in rooms for p in (room, *sorted(room.glob("*.py")))]
         for one in paths:
-            if one.is_file():
+            with suppress(OSError):  # a folder, or code that is in no file
                 digest.update(one.name.encode() + one.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -110,8 +110,24 @@ def lowering_names(row: Row) -> tuple[str, ...]:
 
 
 def guessed_name(row: Row, specs: Sequence[Any], options: tuple[Any, ...]) -> str:
-    """Return the name of the way that a program takes for a call unless told otherwise."""
-    return COMPILED if row.guess is None else row.guess(*specs, *options)
+    """Return the name of the way that a program takes for a call unless told otherwise.
+
+    Raises:
+        SettingError: the row guesses a way that it does not have.
+    """
+    known = lowering_names(row)
+    if row.guess is None:
+        return known[0]
+    name = row.guess(*specs, *options)
+    if name in known or name == CALLED:
+        return str(name)
+    kernels = [kernel.name for kernel in row.kernels]
+    if name in kernels:  # without numba, or for such a call, it may not run
+        return CALLED if kernel_of_way(row, specs, options, name) is None else str(name)
+    raise SettingError(
+        f"op {row.name}: its guess is {format_value(name)}; return "
+        f"{' or '.join(map(repr, (*known, CALLED, *kernels)))}"
+    )
 
 
 def ways(
@@ -136,7 +152,8 @@ def ways(
     found = [*compiled, Way(CALLED, None, (own,))]
     usual = _kernel_of_eager_call(row, specs, options)
     for kernel in _own_kernels(row):
-        if kernel is not usual and kernel.takes(*specs, *options):
+        is_own = kernel is not usual or kernel.name == guess
+        if is_own and kernel.takes(*specs, *options):
             found.append(Way(kernel.name, kernel.error_bound, (own, kernel.run.__module__)))
     return tuple(sorted(found, key=lambda way: way.name != guess))
 
