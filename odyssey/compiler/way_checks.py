@@ -21,7 +21,7 @@ from odyssey.compiler.ways.choosing import version_of
 from odyssey.compiler.ways.plans import NO_PLAN, Plan
 from odyssey.compiler.ways.store import Verdict
 from odyssey.devices.half_dtypes import finfo, is_floating, is_inexact
-from odyssey.floating_point_errors import isolate_errstate
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.spec import Array, Spec
 
 __all__ = ["check_in_program", "check_ways"]
@@ -62,6 +62,7 @@ class _Record:
         self.reason = self.reason or reason
 
 
+@ignore_fp_errors()
 def check_ways(choice: Choice, names: Sequence[str]) -> list[Verdict]:
     """Return a verdict on each of some ways of a work.
 
@@ -69,14 +70,9 @@ def check_ways(choice: Choice, names: Sequence[str]) -> list[Verdict]:
         choice: The work with its ways.
         names: Names of the ways, none of them the guess.
     """
-    return isolate_errstate(_check_ways)(choice, names)
-
-
-def _check_ways(choice: Choice, names: Sequence[str]) -> list[Verdict]:
     records = {name: _Record() for name in names}
-    with np.errstate(all="ignore"):
-        for case in _cases(choice):
-            _check_case(choice, case, records)
+    for case in _cases(choice):
+        _check_case(choice, case, records)
     return [_verdict(choice, name, record) for name, record in records.items()]
 
 
