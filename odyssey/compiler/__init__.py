@@ -136,7 +136,8 @@ def compile(
         tolerance: Ways that programs may be computed in, of those that ``od.tune`` measured to be
             faster on this machine: ``"bits"`` for those that gave equal results to the bit; 0 for
             those whose error against float64 was at most four times that of the guess; a number
-            also for those whose error, relative to the largest element, is at most that.
+            also for those whose error, relative to the largest element, is at most that. With a
+            memory limit, programs are computed as guessed, or by ``plan``.
 
     Returns:
         A callable. Its methods: ``precompile(*args)`` compiles the program for such arguments, or

@@ -718,7 +718,9 @@ class CompiledFunction(InspectableFunction):
         """Return the tolerance of measured ways; None if there is nothing measured to choose by."""
         from odyssey.compiler.ways.store import is_present
 
-        return self._tolerance if self._pinned is None and is_present() else None
+        # Another plan may hold more memory than the one whose memory was checked.
+        is_limited = self._limit is not None or self._budget is not None
+        return self._tolerance if self._pinned is None and not is_limited and is_present() else None
 
     def _use_measurements(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Compile the programs anew, by what is measured now; that of these arguments at once."""

@@ -462,6 +462,8 @@ def test_what_cannot_be_tuned_is_refused_by_name():
         od.tune(running_sum, x)
     with pytest.raises(SettingError, match="running_sum has a pinned plan"):
         od.tune(od.compile(running_sum, plan=NO_PLAN), x)
+    with pytest.raises(SettingError, match="running_sum has a memory limit"):
+        od.tune(od.compile(running_sum, memory_limit=10**6), x)
     sized = od.compile(running_sum, dynamic={"x": {0: od.Dim("rows", 1, 64)}})
     with pytest.raises(SettingError, match="running_sum has symbolic sizes"):
         od.tune(sized, x)
