@@ -132,8 +132,9 @@ def tune(step: Any, /, *args: Any, seconds: float = 60.0, **named: Any) -> Tunin
 
     Raises:
         CompileError: there is no program for such arguments.
-        SettingError: ``step`` is not compiled, has a pinned plan, a memory limit or symbolic sizes; it is
-            called inside an open tape; or its program refuses the values of the arguments.
+        SettingError: ``step`` is not compiled, has a pinned plan, a memory limit or symbolic
+            sizes; it is called inside an open tape; or its program refuses the values of the
+            arguments.
 
     >>> import numpy as np
     >>> import odyssey as od
@@ -178,8 +179,8 @@ class _Target(NamedTuple):
             )
         if step._limit is not None or step._budget is not None:
             raise SettingError(
-                f"tune: {name} has a memory limit, and other plans may hold more; tune the function "
-                "compiled without one, and pin the plan of the report by plan="
+                f"tune: {name} has a memory limit, and other plans may hold more; tune the "
+                "function compiled without one, and pin the plan of the report by plan="
             )
         if step._dynamic is not None:
             raise SettingError(

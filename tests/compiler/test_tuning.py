@@ -132,6 +132,16 @@ def test_the_tolerance_of_a_compiled_function_is_kept(tolerance, more, taken):
     assert bool(len(step.plan(x))) is taken
 
 
+@pytest.mark.parametrize("limit", ["memory_limit", "memory_budget"])
+def test_with_a_memory_limit_programs_are_as_guessed(limit):
+    x = rows(4, 8)
+    (choice,) = works_of(od.compile(running_sum), x).values()
+    assert default_store().add(verdicts=[verdict_on(choice, "called", "g")])
+    step = od.compile(running_sum, **{limit: 10**6})
+    step.precompile(x)
+    assert step.plan(x) == NO_PLAN
+
+
 @pytest.mark.parametrize(
     ("wrong", "error"), [("exact", SettingError), (-1, SettingError), (None, DTypeError)]
 )
