@@ -10,6 +10,7 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError
 from odyssey.ops import OPS
 from support.compiled_rows import check
+from support.half_programs import is_native
 
 pytestmark = pytest.mark.share(14)
 
@@ -55,11 +56,6 @@ PLACES = {"exp": 8, "absolute": 2, "sign": 3, "angle": 4, "angle in degrees": 4}
 def normal(*shape, dtype="complex128", seed=0):
     rng = np.random.default_rng(seed)
     return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype)
-
-
-def is_native(compiled, *args):
-    text = compiled.explain(*args)
-    return "called" not in text and "calls" not in text and "as it was written" not in text
 
 
 def same_parts(got, wanted, places):
