@@ -10,7 +10,8 @@ the thread. ``share`` is the time of the sum divided by that of the token: 1 is 
 memory. ``draw`` is what sampling the token takes, with ``top_k=40``. ``ratio`` is our time divided
 by that of transformers. Halves are float16 here, and bfloat16 there.
 ``prefill`` puts a prompt of 256 tokens. Compilation and the peak of memory are measured in
-processes of their own, which begin with an empty folder of compiled programs.
+processes of their own, which begin with an empty folder of compiled programs and have loaded the
+compiler.
 """
 
 from __future__ import annotations
@@ -214,10 +215,14 @@ CHILD = """
 import json, sys, time
 import numpy as np
 import decoders
+import odyssey as od
 name, dtype = sys.argv[1:]
 decoder = decoders.Decoder.random(getattr(decoders, name)(), dtype=dtype, capacity=256,
                                   trainable=False)
 weights = sum(v.data.nbytes for v in decoder.variables.values())
+double = od.compile(lambda x: x * 2)  # loads the compiler
+for _ in range(3):
+    double(np.ones(8))
 cache = 2 * decoder.config.layers * decoder.config.key_heads * 256 * decoder.config.head_size * 4
 # What has been resident until here; the peak is reset where the system can do that.
 try:
