@@ -86,12 +86,14 @@ class FewRows:
         function, code = self._function, self._function.code
         packed = function.alloca(a.type, self._m * self._k)
 
-        def copy(r: LLVMValue, x: LLVMValue) -> None:
+        def pack_element(r: LLVMValue, x: LLVMValue) -> None:
             source = self._pointer(a, [(r, a.rows), (x, a.columns)], 0, 0)
             target = function.element_pointer(a.type, packed, [(r, self._k), (x, 1)], 0)
             code.store(code.load(a.type, source), target)
 
-        function.emit_loop(self._m, lambda r: function.emit_loop(self._k, lambda x: copy(r, x)))
+        function.emit_loop(
+            self._m, lambda r: function.emit_loop(self._k, lambda x: pack_element(r, x))
+        )
         self._a = Strided(a.type, packed, self._k, 1)
 
     def _emit_tile(self, row: int, rows: int, j: LLVMValue, columns: int) -> None:
@@ -108,9 +110,9 @@ class FewRows:
         right = [self._pointer(self._b, [(j, self._b.columns)], 0, q) for q in range(columns)]
 
         def emit_step(x: LLVMValue) -> None:
-            matrix = [self._load(self._b.type, p, [(x, self._b.rows)]) for p in right]
+            matrix = [self._load_wide(self._b.type, p, [(x, self._b.rows)]) for p in right]
             for r in range(rows):
-                factor = self._load(self._a.type, left[r], [(x, self._a.columns)])
+                factor = self._load_wide(self._a.type, left[r], [(x, self._a.columns)])
                 for q in range(columns):
                     self._add_product(factor, matrix[q], sums[r, q])
 
@@ -185,7 +187,7 @@ class FewRows:
             for row, rows in groups:
                 factors = [
                     [
-                        self._load(
+                        self._load_wide(
                             self._a.type,
                             self._pointer(self._a, [], row + r, d),
                             [(x, self._a.columns)],
@@ -198,7 +200,7 @@ class FewRows:
                 def emit_column(
                     i: LLVMValue, row: int = row, factors: list[list[LLVMValue]] = factors
                 ) -> None:
-                    matrix = [self._load(self._b.type, p, [(i, 1)]) for p in lines]
+                    matrix = [self._load_wide(self._b.type, p, [(i, 1)]) for p in lines]
                     values = []
                     for r, own in enumerate(factors):
                         at = function.element_pointer(kind, self._sums[row + r], [(i, 1)], 0)
@@ -255,7 +257,7 @@ class FewRows:
         start = row * array.rows + column * array.columns
         return self._function.element_pointer(array.type, array.at, terms, start)
 
-    def _load(self, type: str, at: str, terms: list[tuple[LLVMValue, int]]) -> LLVMValue:
+    def _load_wide(self, type: str, at: str, terms: list[tuple[LLVMValue, int]]) -> LLVMValue:
         code = self._function.code
         value = code.load(type, self._function.element_pointer(type, at, terms, 0))
         return code.cast(value, self._c.type)

@@ -318,15 +318,17 @@ class Matmul(KernelFunction):
         return self.plan.choices.choose(ways, describe)
 
     def _emit_own_blocks(
-        self, length: int, emit: Callable[[LLVMValue | None, int | LLVMValue | None], None]
+        self,
+        length: int,
+        emit: Callable[[LLVMValue | None, int | LLVMValue | None], None],
+        mergeable: bool = True,
     ) -> None:
         """Generate loops over an axis of a product, in blocks for the thread pool if it pays.
-
-        LLVM adds up single columns in another order than tiles of them, so blocks are fixed.
 
         Args:
             length: Length of the axis.
             emit: Generates indices from a first one on; with None, all of them.
+            mergeable: Whether an element has the same bits in blocks of any length.
         """
         tiling = None
         if self._is_single and not self.single_threaded:
@@ -335,7 +337,7 @@ class Matmul(KernelFunction):
         if tiling is None:
             emit(None, None)
         else:
-            self.emit_blocks(length, tiling.length, lambda k, *range: emit(*range), False)
+            self.emit_blocks(length, tiling.length, lambda k, *range: emit(*range), mergeable)
 
     def _emit_short_sums(
         self,
@@ -441,7 +443,8 @@ class Matmul(KernelFunction):
             emit_columns = rows.emit_dots if sb[0] == 1 else rows.emit_stream
             emit_columns(first, n if count is None else count)
 
-        self._emit_own_blocks(n, emit)
+        # LLVM adds up the dots of single columns in another order than those of a tile.
+        self._emit_own_blocks(n, emit, mergeable=sb[0] != 1)
 
     def _emit_gemm(
         self,
