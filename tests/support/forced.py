@@ -63,7 +63,7 @@ CHOICES = {
     "windows summed": [
         {(m, "MAX_SUM_LENGTH"): n for m in (windows, register_tiles)} for n in (1, 3)
     ],
-    "windows": _set(windows, "_MAX_WEIGHT", "_MAX_WEIGHT_STRIDED")((0, 0), (1 << 40, 1 << 40)),
+    "windows": _set(products, "_MAX_WEIGHT", "_MAX_WEIGHT_STRIDED")((0, 0), (1 << 40, 1 << 40)),
     "tiles": _set(register_tiles, "_TILE_VECTORS", "_TILE_ROWS", "_DOT_COLUMNS")(
         (2, 1, 1), (4, 3, 1)
     ),

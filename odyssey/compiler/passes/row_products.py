@@ -30,8 +30,6 @@ from odyssey.compiler.ways.products import row_product_ways
 
 __all__ = ["MAX_ROWS", "fold_row_products"]
 
-# Shorter sums of fewer elements in all are left to loops.
-_LEAST = 1 << 9
 MAX_ROWS = 8
 """Most rows, or columns, of a product that reads its matrix as it lies."""
 # Elements of a block of a matrix of half precision, which is 4 MB of float32; its rows or columns
@@ -89,9 +87,8 @@ def _fold(roots: Roots, node: Node, inputs: list[Node], leaves: Mapping[int, Vie
         return None
     if view.strides[-1] != 1:
         return None
-    guess = "product" if node.size * length < _LEAST else "sum"
     describe = product_work("row product", (row, matrix))
-    if roots.choices.choose(row_product_ways(guess), describe) == "product":
+    if roots.choices.choose(row_product_ways(node.size * length), describe) == "product":
         return None
     count = matrix.shape[-2]
     pad = (1,) * (len(batch) + 2 - len(matrix.shape))

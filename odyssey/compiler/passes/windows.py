@@ -31,14 +31,6 @@ VECTOR_STRIDES = (1, 2)
 # Longer sums, of this many partial sums, would be less accurate than BLAS.
 _MAX_TERMS = MAX_SUM_LENGTH**2
 
-# Each tile reads the full weight, and a larger one does not fit into a near cache: 512 channels of
-# 7 by 7 with 3 by 3 windows take 24 ms in tiles and 8 ms as columns with BLAS; 128 channels of
-# 16 by 16 take 38 ms and 57 ms.
-_MAX_WEIGHT = 160_000
-# With stride 2 a vector takes two loads: 64 to 128 channels take 6.1 ms in tiles and 4.2 ms as
-# columns.
-_MAX_WEIGHT_STRIDED = 16_000
-
 
 class ProductAxes(NamedTuple):
     """Numbers of inner axes and of column axes of a tensor product."""
@@ -74,14 +66,13 @@ def window_product(node: Node, inputs: list[Node], context: Context) -> Node | N
     weight = a.shape[-2] * math.prod(columns if transposed is not None else inner)
     if length > _MAX_TERMS or (transposed is None and max(inner) > MAX_SUM_LENGTH):
         return None
-    guess = "tiles" if weight <= (_MAX_WEIGHT if step == 1 else _MAX_WEIGHT_STRIDED) else "columns"
 
     window, stride, dilation = (transposed or inputs[1]).inputs[0].detail[1]
     options = f"window={window}, stride={stride}, dilation={dilation}"
     if node.detail[0] == "sum":
         options += ", sum of the batch"
     describe = product_work("window product", (a, inputs[1]), options)
-    if context.choices.choose(window_product_ways(guess), describe) == "columns":
+    if context.choices.choose(window_product_ways(weight, step), describe) == "columns":
         return None
     a = builder.reshape(a, (*a.shape[:-1], *inner))
     detail = (*node.detail, len(inner), len(columns))

@@ -2,6 +2,7 @@
 
 * ``works``: ``Work``, one call of a row or one matrix product, by specs and options.
 * ``alternatives``: ``Way``, and the rules that list the ways of a work, the guess first.
+* ``products``: the ways of matrix products, and all rules by size for them.
 * ``plans``: ``Plan``, the ways that differ from the guess, and the iterator over all valid plans.
 * ``choices``: ``Choices``, which lowering, passes and code generation ask for the way of a work.
 * ``store``, ``contest``, ``choosing``: what was measured, how, and the plan that follows from it.
