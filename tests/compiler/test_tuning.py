@@ -406,21 +406,20 @@ def state_of(parts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("calls", [0, 3])
-def test_a_training_step_that_is_tuned_trains_nothing(calls, contests, passes, monkeypatch):
+def test_a_training_step_that_is_tuned_trains_nothing(contests, passes, monkeypatch):
     monkeypatch.setattr(tuning._Tuner, "_has_time", lambda self: len(self._tried) < 2)
     fn, parts = training()
     twin, others = training()
     step, x = od.compile(fn), rows(7, 6, dtype=np.float64)
     step.precompile(x)  # gives the optimizer its first state
-    for _ in range(calls):
+    for _ in range(3):
         step(x)
     before = state_of(parts)
     contests.winners["called"] = 0.5
     report = od.tune(step, x)
     assert state_of(parts) == before
     assert report.plan == step.plan(x) != NO_PLAN
-    for _ in range(calls):
+    for _ in range(3):
         twin(x)
     for _ in range(2):
         np.testing.assert_allclose(step(x).numpy(), twin(x).numpy(), rtol=1e-9)
