@@ -62,7 +62,7 @@ ATTENTIONS = (
 # Why a guess is known to be beaten, by the beginning of the name of a program.
 _GRADIENT = "the rule of this gradient, by stride and channels, is too coarse; tune finds the way"
 REASONS = {
-    "product (1, ": "alone, gemv is faster for some rows; the sum fuses casts, biases and residuals",
+    "product (1, ": "alone, gemv is faster for some; the sum fuses casts, biases and residuals",
     "product (1000, 2)": "a product of some microseconds",
     "conv resnet 64 to 128": _GRADIENT,
     "conv resnet 512 at 7": _GRADIENT,
