@@ -57,6 +57,7 @@ def interrupt(n, event="line", within=PACKAGE):
         # A tracer can raise between the body of a ``with`` and the call of ``__exit__``, where no
         # handler of a signal runs: there, and nowhere else, the lock is left held.
         known = "with write_lock():", "with GUARD:", "with lock:", "try:"
+        known += "with self._binding:", "with self._lock:"
         for lock in [*_all_locks(), *PROGRAM_LOCKS.living()]:
             while lock._is_owned():
                 lock.release()

@@ -414,7 +414,17 @@ class CompiledCall:
 
     def _rebind(self) -> None:
         """Bind to the states' arrays of now, and prepare the commit of their versions."""
-        self.executable.bind()
+        try:
+            self.executable.bind()
+            self._bind_versions()
+        except BindingError:
+            raise
+        except BaseException:  # of a signal handler: the next call binds again
+            self.executable.invalidate()
+            raise
+
+    def _bind_versions(self) -> None:
+        """Prepare the commit of version counters and gradients."""
         together: dict[int, list[Info]] = {}
         for leaf in self._written:
             together.setdefault(id(leaf._info.shared), []).append(leaf._info)

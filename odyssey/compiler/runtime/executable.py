@@ -173,6 +173,8 @@ class Executable:
         self.block = np.zeros(PROGRAM_BLOCK_SIZE, np.int64)
         self.words = np.zeros(3, np.int64)
         self._spans = np.zeros(0, np.int64)
+        self._arrays: list[tuple[State, BufferLease]] = []
+        self._retired: list[Any] = []  # what an interrupted binding has replaced
         self._prepare()
         self.bind()
 
@@ -326,8 +328,12 @@ class Executable:
         had, self.locks = self.locks, state_locks(involved, self.locks)
         if had and not {*had}.issuperset(self.locks):  # the next run takes them all
             raise BindingError("states lie in memory that other programs may be writing to")
-        # Up to here nothing was changed: a refused binding keeps the words and the table.
-        self._arrays: list[tuple[State, BufferLease]] = arrays
+        # Up to here nothing was changed: a refused binding keeps the words and the table. A signal
+        # handler may raise anywhere below. Until the next binding is complete no call passes, and
+        # the entry still reads what it has the addresses of.
+        self._retired.append((self.words, self._spans, self._arrays))
+        self.invalidate()
+        self._arrays = arrays
         for k, state in self._states:
             slot = self.module.slots.get(("state", k))
             if slot is not None:
@@ -336,14 +342,17 @@ class Executable:
             words += absent_gradient_words(variable)
         self._written = [(start, end) for start, end, written in spans if written and end > start]
         if object_layout() is not None:
-            # Until all words are written no call may pass: no word equals 1 under a mask of 0.
-            before = self.words, self._spans
-            before[0][1:3] = 0, 1
             self.words = np.array(words or [0, 0, 0], np.int64)
             self._spans = np.array([word for span in self._written for word in span], np.int64)
             self.set_fields(spans=address_of(self._spans), span_count=len(self._written))
             self.set_fields(guard_count=len(words) // row_width("guards"))
             self.set_fields(guards=address_of(self.words))
+        self._retired.clear()
+
+    def invalidate(self) -> None:
+        """Let no call pass until the program is bound again."""
+        if len(self.words) > 2:
+            self.words[1:3] = 0, 1  # no word equals 1 under a mask of 0
 
     def exclusivity_checks(self) -> list[tuple[Any, ...]]:
         """Return calls that raise BindingError if a written state's array has another holder."""
