@@ -9,7 +9,7 @@ see ``ways``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple
@@ -107,6 +107,8 @@ class Lowering:
         self.builder = IRBuilder() if builder is None else builder
         self.choices = Choices() if choices is None else choices
         self.static_shapes = builder is None
+        # Whether a row is lowered that writes some elements of a state, whose update is the result.
+        self.writes_state = False
         self.checks: list[Node] = []
         self.effects: list[Node] = []
         self.host_calls: dict[str, str] = {}
@@ -750,6 +752,8 @@ def _is_native_type(spec: Any) -> bool:
     return not isinstance(spec, Spec) or type_code(spec.dtype) in ITEM_SIZES
 
 
+# Kinds of rows that write some elements of their first operand, or show it in another shape.
+_WRITES = ("scatter", "view")
 # Calls of ops that the steps of a scan may become in a program.
 _MAX_UNROLLED = 64
 
@@ -767,10 +771,20 @@ def _resolve(low: Lowering, symbols: Mapping[int, Any], operand: Any) -> Any:
     return operand
 
 
-def _lower_instructions(low: Lowering, graph: Graph, symbols: dict[int, Any]) -> None:
-    """Lower the instructions of a graph, and add their results to ``symbols``."""
+def _lower_instructions(
+    low: Lowering, graph: Graph, symbols: dict[int, Any], writes: Container[int] = ()
+) -> None:
+    """Lower the instructions of a graph, and add their results to ``symbols``.
+
+    Args:
+        low: Lowering in progress.
+        graph: The graph.
+        symbols: By number of a value its Symbol.
+        writes: Values that are states with some elements written; see ``_partial_writes``.
+    """
     for row, operands, options, ids, _ in graph.instructions:
         low.builder.op = row.name
+        low.writes_state = ids[0] in writes
         values = [_resolve(low, symbols, o) for o in operands]
         if low.static_shapes and isinstance(row, LoopRow) and is_unrolled(row, low.choices):
             results = _unroll_scan(low, row.loop, values)
@@ -778,6 +792,21 @@ def _lower_instructions(low: Lowering, graph: Graph, symbols: dict[int, Any]) ->
             result = low.emit(row, values, options)
             results = (result,) if row.pack_results is None else tuple(result)
         symbols.update(zip(ids, results, strict=True))
+
+
+def _partial_writes(graph: Graph) -> set[int]:
+    """Return the values that lead from a state to its update by writes of some elements each."""
+    made = {one.ids[0]: one for one in graph.instructions if one.row.primitive in _WRITES}
+    found: set[int] = set()
+    for state in graph.states:
+        chain: list[int] = []
+        value = state.update
+        while isinstance(value, Ref) and value.id in made and value.id != state.id:
+            chain.append(value.id)
+            value = made[value.id].operands[0]
+        if isinstance(value, Ref) and value.id == state.id and state.field == "data":
+            found.update(chain)
+    return found
 
 
 def is_unrolled(row: Row, choices: Choices | None = None) -> bool:
@@ -852,7 +881,7 @@ def lower(
         array = np.asarray(array)
         symbols[id] = low.symbol(leaf("constant", k, array.shape, type_code(array.dtype), array))
 
-    _lower_instructions(low, graph, symbols)
+    _lower_instructions(low, graph, symbols, _partial_writes(graph))
     low.builder.op = ""
     outputs: list[Node | None] = [
         low.node(_resolve(low, symbols, o)) if isinstance(o, (Ref, Splat)) else None

@@ -67,12 +67,22 @@ def first_of_two(c, r):
     return new
 
 
+def add_to_row(keys, row):
+    keys[:, 3] += row
+
+
 NOT_COPIED = {
     "rows are put": lambda c, r: c.put(r) @ ops.swapaxes(r, 1, 2),
     "rows are put twice": lambda c, r: (c.put(r), c.put(r * 2.0))[1].sum(),
     "an item is set": lambda c, r: c.keys.__setitem__((slice(None), c.length + 0), r[:, 0]),
     "the Variable is returned": lambda c, r: c.put(r),
     "what is computed of it is returned": lambda c, r: c.put(r) + 1.0,
+    "a row of a number": lambda c, r: c.keys.__setitem__((slice(None), 3), r[:, 0]),
+    "a row is added to": lambda c, r: add_to_row(c.keys, r[:, 0]),
+    "a slice of rows": lambda c, r: (
+        c.keys.__setitem__((slice(None), slice(2, 4)), r),
+        c.keys.__setitem__((1, ..., -1), 2.0),
+    )[0],
     "it is scaled": lambda c, r: [c.keys.assign(c.keys * 0.5 + r)][1:],
     "a host call that does not read it": lambda c, r: (c.put(r), ops.sort(r))[1],
     "a check that does not read it": lambda c, r: (

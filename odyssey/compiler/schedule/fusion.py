@@ -331,7 +331,7 @@ class _Fuser:
 
     def _record_reads(self, kernel: Kernel, n: Node) -> None:
         for i in n.inputs:
-            for leaf in self._leaves[i.id]:
+            for leaf in self._leaves[i.owner.id]:
                 self._last_read[leaf] = max(self._last_read.get(leaf, -1), kernel.position)
             kernel.reads.add(i.owner.id)
 
@@ -362,6 +362,7 @@ class _Fuser:
             kernel = self._new_loop_kernel(n)
         for m in (*needed, n):
             self._delayed.pop(m.id, None)
+            self._record_leaves(m)  # its readers read memory from now on, and no leaves
             self._add_node(kernel, m)
             self._record_reads(kernel, m)
         if n.id in self._checks:
@@ -471,7 +472,7 @@ class _Fuser:
         if kernel.position <= self._last_fallible or self._last_read[base.id] > kernel.position:
             return False
         rest = [*n.inputs[1:], *[i for m in kernel.nodes if m is not n for i in m.inputs]]
-        return all(base.id not in self._leaves[i.id] for i in rest)
+        return all(base.id not in self._leaves[i.owner.id] for i in rest)
 
     def _reads_state_elementwise(self, kernel: Kernel, n: Node, state: Node) -> bool:
         """Return whether a kernel reads a state only where it writes it, and not afterwards."""

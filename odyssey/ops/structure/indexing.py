@@ -17,6 +17,7 @@ from odyssey.devices.half_dtypes import can_cast
 from odyssey.devices.ownership import copy_if_shared
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.kernels.scatter import has_float_dtype
+from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.elementwise.choice import keep_where
 from odyssey.ops.structure import index_lowering
 from odyssey.ops.structure.batching import align, example_specs, spread
@@ -426,25 +427,36 @@ def _value_cotangent(g: Any, x_spec: Spec, v_spec: Spec, key: Any) -> Any:
 
 
 def _lower_setitem(build: Any, x: Any, v: Any, key: Any) -> Any:
-    """Lower to slices around a box and the value in it; else to a scatter."""
+    """Lower to slices around a box and the value in it; else to a scatter.
+
+    A scatter may be written over a state, of which the slices around a box would be copied.
+    """
     if type(v) not in NUMBERS and not can_cast(v.dtype, x.dtype):
         return NotImplemented
     picked = _getitem_spec(Spec(x.shape, x.dtype), key, "setitem").shape
-    boxes = _surrounding_slices(x.shape, key) if _is_basic_key(key) and x.ndim else None
+    found = _surrounding_slices(x.shape, key) if _is_basic_key(key) and x.ndim else None
     value = build.cast(v, x.dtype)
     while value.ndim > len(picked):  # as in NumPy, leading axes of length 1 are dropped
         value = build.reshape(value, value.shape[1:])
-    if boxes is None:
+    if found is None:
         numbers = index_lowering.flat_indices(x.shape, key)
         value, line = build.broadcast(value, numbers.shape), reshape(x, (x.size,))
         places = [build.normalize_index(numbers, x.size)]
         return reshape(build.scatter("set", line, value, places), x.shape)
+    boxes, inside = found
+    if build.writes_state and 2 * math.prod(picked) <= x.size:
+        sizes = tuple(box.stop - box.start for box in inside)
+        places = [add(build.index(sizes, k), box.start) for k, box in enumerate(inside)]
+        value = build.reshape(build.broadcast(value, picked), sizes)
+        return build.scatter("set", x, value, places)
     parts = [(build.slice(x, box), box) for box in boxes]
     return build.join([*parts, (build.broadcast(value, picked), key)], x.shape, x.dtype)
 
 
-def _surrounding_slices(shape: tuple[int, ...], key: Any) -> list[tuple[Any, ...]] | None:
-    """Return slices that make up the complement of a box; None if the key is no box."""
+def _surrounding_slices(
+    shape: tuple[int, ...], key: Any
+) -> tuple[list[tuple[Any, ...]], tuple[slice, ...]] | None:
+    """Return slices that make up the complement of a box, and its own; None if the key is none."""
     parts = list(key) if isinstance(key, tuple) else [key]
     parts = [part for part in parts if part is not None]
     if Ellipsis not in parts:
@@ -452,7 +464,7 @@ def _surrounding_slices(shape: tuple[int, ...], key: Any) -> list[tuple[Any, ...
     dots = parts.index(Ellipsis)
     whole = [slice(None)] * (len(shape) - len(parts) + 1)
     boxes: list[tuple[Any, ...]] = []
-    inside: list[Any] = []
+    inside: list[slice] = []
     for n, part in zip(shape, [*parts[:dots], *whole, *parts[dots + 1 :]], strict=True):
         places = range(n)[part] if isinstance(part, slice) else range(n)[part : part + 1 or None]
         if len(places) > 1 and places.step != 1:
@@ -461,7 +473,7 @@ def _surrounding_slices(shape: tuple[int, ...], key: Any) -> list[tuple[Any, ...
         rest = [box for box in (slice(0, start), slice(stop, n)) if box.start < box.stop]
         boxes += [(*inside, box) for box in rest]
         inside.append(slice(start, stop))
-    return boxes
+    return boxes, tuple(inside)
 
 
 def _setitem_batch(batch: Batch, x: Any, v: Any, key: Any) -> Any:
