@@ -679,6 +679,8 @@ def test_a_tuned_program_is_never_slower_than_the_guess():
 
     step = od.compile(fn)
     report = od.tune(step, x, w, seconds=6.0)
+    if report.plan == NO_PLAN:
+        return  # it is the guess
     runs = [step._dry_run(plan, (x, w), {}) for plan in (NO_PLAN, report.plan)]
     blocks = [tuning._Runner(run).block for run in runs]
     ratios = [
