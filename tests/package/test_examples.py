@@ -47,7 +47,7 @@ def test_there_are_examples():
 
 
 # These take about a second each, half of which is the import of matplotlib.
-ARGUMENTS = {"22_language_model.py": ("40",)}  # training steps
+ARGUMENTS = {"22_language_model.py": ("100",)}  # training steps
 LIGHT = ("01_xor.py", "02_linear_regression.py", "04_explicit_tape.py", "10_gaussian_process.py")
 
 
