@@ -38,7 +38,7 @@ class Plan:
     >>> step = od.compile(lambda x: od.ops.softmax(x))
     >>> plan = list(od.plans(step, np.ones((2, 3))))[1]
     >>> print(plan)
-    softmax(float64[2, 3]; axis=-1): called
+    sum(float64[2, 3]; axis=(1,), keepdims=True): called
     >>> Plan.from_json(plan.to_json()) == plan
     True
     """
