@@ -175,6 +175,7 @@ class Lowering:
         way = self.choices.choose_for_row(
             row,
             known,
+            specs,
             options,
             self.static_shapes,
             partial(_can_lower, row, numbers, specs, options, results),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey import GradientTape, Variable, ops
+from odyssey import GradientTape, Spec, Variable, ops
 from odyssey.compiler.pipeline import lower_program, works_of
 from odyssey.compiler.ways.plans import NO_PLAN, Plan, all_plans
 from odyssey.compiler.ways.works import Work
@@ -510,3 +510,18 @@ def test_a_dry_run_changes_no_state_and_begins_anew_when_it_is_reset():
     assert np.array_equal(w.numpy(), before)
     assert np.array_equal(rng.state, drawn)
     np.testing.assert_allclose(first[0], compiled(X).numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_works_name_the_half_and_plans_of_them_are_pinned(dtype):
+    x = np.arange(6, dtype=np.float32).reshape(2, 3).astype(Spec((), dtype).dtype)
+    step = od.compile(lambda x: ops.cumsum(x, axis=1))
+    guess, plan, *_ = od.plans(step, x)
+    assert not guess
+    assert [work.specs for work in plan.differences] == [(f"{dtype}[2, 3]",)]
+    pinned = od.compile(lambda x: ops.cumsum(x, axis=1), plan=plan)
+    pinned.precompile(x)
+    assert pinned.plan(x) == plan
+    np.testing.assert_array_equal(
+        np.asarray(pinned(x)).astype(np.float32), np.cumsum(x.astype(np.float32), axis=1)
+    )

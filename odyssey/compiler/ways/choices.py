@@ -77,6 +77,7 @@ class Choices:
         self,
         row: Row,
         specs: Sequence[Any],
+        actual: Sequence[Any],
         options: tuple[Any, ...],
         fixed: bool,
         can_lower: Callable[[str], bool],
@@ -85,7 +86,8 @@ class Choices:
 
         Args:
             row: The row.
-            specs: Specs of the operands.
+            specs: Specs of the operands, with float16 instead of bfloat16.
+            actual: Specs of the operands, as the work has them.
             options: Canonical options.
             fixed: Whether sizes are fixed. Else a row that is decomposed is guessed to be
                 compiled, for all sizes alike.
@@ -104,7 +106,7 @@ class Choices:
         if self._pinned is not None:
             work, name = self._pinned.get(len(self._notes), (None, None))
         elif row.name in self.plan.rows:
-            work = row_work(row, specs, options)
+            work = row_work(row, actual, options)
             name = self.plan.get(work)
         if work is not None and name is not None and name != guess:
             known = [way.name for way in ways(row, specs, options, guess)]
@@ -118,7 +120,7 @@ class Choices:
             return tuple([w for w in found if w.name not in compiled or can_lower(w.name)])
 
         origin = "guessed" if name is None else "pinned"
-        call = row, tuple(specs), options
+        call = row, tuple(actual), options
         describe = partial(row_work, *call)
         self._notes.append(_Note(describe, list_ways, way, origin, True, call))
         return way
