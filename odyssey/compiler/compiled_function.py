@@ -196,7 +196,7 @@ class CompiledFunction(InspectableFunction):
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Run a program, or the function. Inside another trace, become part of it."""
         if not named:
             result = self._fast_path(*args)
@@ -728,7 +728,7 @@ class CompiledFunction(InspectableFunction):
         with suppress(CompileError):  # then the second call compiles it
             self.precompile(*args, **named)
 
-    def precompile(self, *args: Any, **named: Any) -> None:
+    def precompile(self, /, *args: Any, **named: Any) -> None:
         """Compile the program for such arguments, without running the function.
 
         The function is traced. Optimizers that it steps get their first state, as by a first step;

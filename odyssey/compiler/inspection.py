@@ -47,7 +47,7 @@ class InspectableFunction:
             return self.__qualname__
         return super().__reduce_ex__(protocol)
 
-    def explain(self, *args: Any, **named: Any) -> Text:
+    def explain(self, /, *args: Any, **named: Any) -> Text:
         """Describe what a call with such arguments does: the program, or why there is none.
 
         Args:
@@ -144,7 +144,7 @@ class InspectableFunction:
             )
         return program
 
-    def profile(self, *args: Any, runs: int = 20, **named: Any) -> Profile:
+    def profile(self, /, *args: Any, runs: int = 20, **named: Any) -> Profile:
         """Time each kernel of the program for these arguments.
 
         The program is compiled once more with a clock around each kernel, and runs on copies of its
@@ -182,7 +182,7 @@ class InspectableFunction:
         made: Profile = program.profile(program_arguments(program.places, args, named), runs)
         return made
 
-    def plan(self, *args: Any, **named: Any) -> Plan:
+    def plan(self, /, *args: Any, **named: Any) -> Plan:
         """Return the plan by which the program for these arguments computes its works.
 
         Args:
@@ -237,7 +237,7 @@ class InspectableFunction:
         made: DryRun = program.dry_run(program_arguments(program.places, given, named), plan)
         return made
 
-    def code(self, *args: Any, assembly: bool = False, **named: Any) -> Text:
+    def code(self, /, *args: Any, assembly: bool = False, **named: Any) -> Text:
         """Return the program for these arguments as LLVM IR.
 
         Args:
@@ -255,7 +255,7 @@ class InspectableFunction:
         loaded = inner._require_program("code", given, named).executable.loaded
         return Text(loaded.assembly() if check_flag("code", "assembly", assembly) else loaded.text)
 
-    def lower(self, *args: Any, **named: Any) -> Lowered:
+    def lower(self, /, *args: Any, **named: Any) -> Lowered:
         """Trace for such arguments; nothing is computed, and no Variable changes.
 
         Args:
@@ -274,7 +274,7 @@ class InspectableFunction:
         args, named = fill_specs((args, named))
         return Lowered(self._fn, args, named)
 
-    def estimate_memory_requirements(self, *args: Any, **named: Any) -> dict[str, int]:
+    def estimate_memory_requirements(self, /, *args: Any, **named: Any) -> dict[str, int]:
         """Return the bytes of a program beside arguments and states, by device, without running it.
 
         Returns:

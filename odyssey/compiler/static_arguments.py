@@ -179,7 +179,7 @@ class CompiledByValue(CompiledFunction):
         """Return the state of a copy, which begins without programs."""
         return {**super().__getstate__(), "_compiled": {}}
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Run the compiled function for these values."""
         if store() is not MEMORY:
             return self._fn(*args, **named)
@@ -206,24 +206,24 @@ class CompiledByValue(CompiledFunction):
 
     # -------------------------------------------------------------- to be looked at
 
-    def lower(self, *args: Any, **named: Any) -> Lowered:
+    def lower(self, /, *args: Any, **named: Any) -> Lowered:
         """Trace for such arguments; nothing is computed, and no Variable changes."""
         found: Lowered = self._ask("lower", args, named)
         return found
 
-    def precompile(self, *args: Any, **named: Any) -> None:
+    def precompile(self, /, *args: Any, **named: Any) -> None:
         """Compile the program for such arguments; see ``CompiledFunction``."""
         self._ask("precompile", args, named)
 
-    def explain(self, *args: Any, **named: Any) -> Text:
+    def explain(self, /, *args: Any, **named: Any) -> Text:
         """Describe what a call with such arguments does; see ``CompiledFunction``."""
         return Text(self._ask("explain", args, named))
 
-    def profile(self, *args: Any, runs: int = 20, **named: Any) -> Any:
+    def profile(self, /, *args: Any, runs: int = 20, **named: Any) -> Any:
         """Time each kernel of the program for these arguments; see ``CompiledFunction``."""
         return self._ask("profile", args, named, runs=runs)
 
-    def plan(self, *args: Any, **named: Any) -> Plan:
+    def plan(self, /, *args: Any, **named: Any) -> Plan:
         """Return the plan of the program for these arguments; see ``CompiledFunction``."""
         found: Plan = self._ask("plan", args, named)
         return found
@@ -236,7 +236,7 @@ class CompiledByValue(CompiledFunction):
         values, args, named = self._static.split(args, named)
         return self._of(values)._dry_run(plan, args, named)
 
-    def code(self, *args: Any, assembly: bool = False, **named: Any) -> Text:
+    def code(self, /, *args: Any, assembly: bool = False, **named: Any) -> Text:
         """Return the program for these arguments as LLVM IR; see ``CompiledFunction``."""
         return Text(self._ask("code", args, named, assembly=assembly))
 

@@ -23,6 +23,7 @@ from odyssey.compiler.ways.store import Verdict
 from odyssey.devices.half_dtypes import finfo, is_floating, is_inexact
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.spec import Array, Spec
+from odyssey.table.registry import OPS
 
 __all__ = ["check_in_program", "check_ways"]
 
@@ -146,8 +147,6 @@ def _cases(choice: Choice) -> Iterator[_Case]:
 
 def _product_call(choice: Choice) -> tuple[Any, list[Spec], tuple[Any, ...]] | None:
     """Return the call of ``matmul`` that is a product of such operands."""
-    from odyssey.ops import OPS
-
     specs = []
     for text in choice.work.specs:
         match = _SPEC.fullmatch(text)

@@ -47,6 +47,7 @@ NOT_HELD = {
     "compiler/dispatch/cache.py: self._lock, self._process = (RLock(), getpid())": (
         "made anew in a child"
     ),
+    "compiler/ways/store.py: self._lock = RLock()": "a child makes a store of its own",
     "table/profiling.py: self.lock = threading.RLock()": (
         "nobody acquires it without ODYSSEY_PROFILE, and with it forks hold it"
     ),

@@ -3,6 +3,7 @@
 import copy
 import operator
 import pickle
+from itertools import islice
 
 import numpy as np
 
@@ -71,6 +72,15 @@ def compiled(rng):
     return od.compile(lambda *given: row.call(*given, **options)), args, {}, False
 
 
+def compiled_step(rng):
+    return od.compile(fn(rng)) if rng.random() < 0.7 else hostile(rng)
+
+
+def tuned(step, x, **named):
+    """Tune for no time, since each way takes a program."""
+    return od.tune(step, x, **{"seconds": 0.0} | named)
+
+
 def custom(fn, forward, backward, *args):
     made = od.custom_vjp(fn)
     made.defvjp(forward, backward)
@@ -110,6 +120,13 @@ def transform_doors():
     doors |= loop_doors(fn)
     doors["stop_gradient"] = simple(od.stop_gradient, either)
     doors["compile"] = simple(applied(od.compile), fn, either)
+    doors["plans"] = simple(lambda f, *a: list(islice(od.plans(f, *a), 3)), compiled_step, either)
+    doors["tune"] = simple(tuned, compiled_step, either, extra=["seconds"])
+    doors["Plan"] = simple(
+        lambda ways, text: (od.Plan(ways), od.Plan.from_json(text)),
+        lambda rng: {} if rng.random() < 0.5 else hostile(rng),
+        lambda rng: od.Plan().to_json() if rng.random() < 0.3 else hostile(rng),
+    )
     doors["Dim"] = simple(od.Dim, lambda rng: ("n", 1, hostile(rng))[rng.integers(3)])
     doors["Spec"] = simple(
         od.Spec, lambda rng: (2, 3), lambda rng: (float, hostile(rng))[rng.integers(2)]

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from odyssey.compiler.ir.nodes import (
+    ITEM_SIZES,
     IRBuilder,
     Node,
     ScalarProgram,
@@ -88,7 +89,9 @@ def _fold(roots: Roots, node: Node, inputs: list[Node], leaves: Mapping[int, Vie
     if view.strides[-1] != 1:
         return None
     describe = product_work("row product", (row, matrix))
-    if roots.choices.choose(row_product_ways(node.size * length), describe) == "product":
+    is_single = math.prod(batch) == 1 and not isinstance(node.size, SymbolicDim)
+    line = length * ITEM_SIZES[matrix.type] if is_single else None
+    if roots.choices.choose(row_product_ways(node.size * length, line), describe) == "product":
         return None
     count = matrix.shape[-2]
     pad = (1,) * (len(batch) + 2 - len(matrix.shape))

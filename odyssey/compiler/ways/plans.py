@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from odyssey.checks import format_value
+from odyssey.checks import STUMBLES, format_value
 from odyssey.compiler.ways.works import Work
 from odyssey.errors import FormatError, SettingError
 
@@ -48,7 +48,12 @@ class Plan:
     rows: frozenset[str]
 
     def __init__(self, ways: Mapping[Work, str] | Iterable[tuple[Work, str]] = ()) -> None:
-        pairs = list(ways.items() if isinstance(ways, Mapping) else ways)
+        try:
+            pairs = [(k, n) for k, n in (ways.items() if isinstance(ways, Mapping) else ways)]
+        except STUMBLES:
+            raise SettingError(
+                f"Plan: {format_value(ways)} came; pass a dict of names of ways by Work"
+            ) from None
         for work, name in pairs:
             if not isinstance(work, Work) or not isinstance(name, str) or not name:
                 raise SettingError(

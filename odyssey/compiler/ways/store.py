@@ -499,7 +499,7 @@ def default_store(threads: int = 1) -> Store | None:
     folder = machine_code_folder()
     if folder is None:
         return None
-    key = folder / FILE_NAME, threads
+    key = folder / FILE_NAME, threads, os.getpid()  # a lock may be held while a process forks
     if key not in _STORES:
         from odyssey.kernels.machine_facts import machine_facts
 
@@ -507,7 +507,7 @@ def default_store(threads: int = 1) -> Store | None:
     return _STORES[key]
 
 
-_STORES: dict[tuple[Path, int], Store] = {}
+_STORES: dict[tuple[Path, int, int], Store] = {}
 
 
 def is_present() -> bool:
