@@ -83,6 +83,7 @@ def test_extremes_of_what_a_mask_leaves_take_several_elements_at_a_time(name, dt
         assert f"{name}{packed}" in assembly
 
 
+@pytest.mark.slow
 def test_what_is_masked_by_position_takes_as_much_work_as_what_is_not():
     q, k, v = np.random.default_rng(0).normal(size=(3, 2, 40, 8))
 

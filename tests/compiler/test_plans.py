@@ -420,6 +420,7 @@ def dynamic(**settings):
     return od.compile(softmax_rows, dynamic={"x": {0: od.Dim("n", 1, 4096)}}, **settings)
 
 
+@pytest.mark.slow
 def test_plans_for_all_sizes_hold_for_all_sizes():
     step = dynamic()
     for n in (5, 7, 9):

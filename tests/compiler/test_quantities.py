@@ -61,6 +61,7 @@ def _run(lines: list[tuple[str, int, int]], numbers: list[Any]) -> list[Any]:
     return known[len(numbers) :]
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.sampled_from([*_BINARY, "neg", "pos", "abs"]), *[st.integers(0, 99)] * 2),

@@ -209,6 +209,7 @@ def viewed(way, w):
     return w if way == "across" else np.ascontiguousarray(np.swapaxes(w, -1, -2))
 
 
+@pytest.mark.share(8, rest="slow")
 @pytest.mark.parametrize("way", VIEWS)
 @pytest.mark.parametrize("rows", [2, 3, 5, 8])
 def test_few_rows_read_the_matrix_once_and_call_no_library(rows, way):

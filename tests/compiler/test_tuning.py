@@ -211,6 +211,7 @@ def test_a_look_up_takes_at_most_30_us_a_work():
 # ------------------------------------------------------------------ the tuner
 
 
+@pytest.mark.slow
 def test_a_way_that_wins_is_taken_stored_and_used_at_once(contests):
     contests.winners["called"] = 0.5
     x = rows(4, 8)

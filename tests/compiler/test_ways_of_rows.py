@@ -18,12 +18,13 @@ def check_pullback(name, dtype):
     return check_single_plans(fn, args, (name, dtype))
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(12)
 @every_row
 def test_each_way_of_a_row_gives_its_result(row):
     check_forward(ONE[row.name], picked(ONE[row.name], FLOATS))
 
 
+@pytest.mark.slow
 @pytest.mark.share(4)
 @some_rows
 def test_each_way_of_a_row_and_its_rules_gives_its_gradients(row):

@@ -48,6 +48,7 @@ def arguments(name, dtype, count):
     return x[x > -1] if name == "log1p" else x
 
 
+@pytest.mark.slow
 @pytest.mark.share(10)
 @both
 @every_function
@@ -87,6 +88,7 @@ WANTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.share(10)
 @both
 @every_function
@@ -98,6 +100,7 @@ def test_special_values_are_those_of_ieee(name, dtype):
     np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(wanted)[numbers])
 
 
+@pytest.mark.slow
 @pytest.mark.share(2, rest="slow")
 @both
 def test_logarithms_of_what_they_have_no_value_for(dtype):

@@ -123,6 +123,7 @@ def views(draw):
     return np.transpose(view, draw(st.permutations(range(len(shape)))))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(arrays=st.lists(views(), max_size=4), aliased=st.booleans())
 def test_views_of_any_layout_come_back(tmp_path_factory, arrays, aliased):

@@ -19,6 +19,7 @@ FAR = -(10 ** RNG.uniform(1, 15, 15))
 every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
 
 
+@pytest.mark.slow
 @pytest.mark.share(2, rest="slow")
 @every_dtype
 def test_values_err_by_a_few_units_in_the_last_place(dtype):

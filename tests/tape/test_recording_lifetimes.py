@@ -401,6 +401,7 @@ def hook():
         assert list(gradients)
 
 
+@pytest.mark.share(4, rest="slow")
 @pytest.mark.parametrize("work", [train, nest, fail, hook])
 def test_no_reference_cycles_are_left(work):
     work()

@@ -46,6 +46,7 @@ def test_dead_branches_are_pruned_from_a_long_recording(check, steps):
     np.testing.assert_allclose(tape.gradient(y, w), np.full(8, 2 * np.exp(2.0)))
 
 
+@pytest.mark.slow
 @pytest.mark.share(4, rest="slow")
 @pytest.mark.parametrize("cut", ["detach", "no_grad", "watch", "constant"])
 def test_a_state_that_is_cut_at_every_step_does_not_grow_the_recording(cut):
@@ -168,6 +169,7 @@ def test_a_deep_chain_neither_recurses_nor_leaks(depth):
     assert alive() is None
 
 
+@pytest.mark.slow
 def test_a_deep_chain_that_is_dropped_unswept_is_freed():
     x = leaf()
     with GradientTape() as tape:

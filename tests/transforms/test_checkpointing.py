@@ -345,6 +345,7 @@ def test_second_order_holds_inputs_only_too():
     assert large >= (3 * LAYERS - 1) * SIZE * 8
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind_with_the_collector_off():
     x = leaf(np.full(100_000, 0.1))
 

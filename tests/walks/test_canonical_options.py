@@ -308,6 +308,7 @@ def test_every_row_with_options_says_how_they_are_written(name):
     assert name in SPELLINGS or name in OF_WORDS, f"add {name} to SPELLINGS or OF_WORDS here"
 
 
+@pytest.mark.slow
 def test_what_means_another_thing_is_written_otherwise():
     by_row = {}
     for row, sample in CASES.values():
@@ -434,6 +435,7 @@ def random_key(rng, shape):
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
+@pytest.mark.slow
 def test_an_index_reads_the_same_in_its_one_spelling_which_is_its_own():
     rng = np.random.default_rng(0)
     shapes = [(), (4,), (3, 4), (2, 0, 3), (2, 3, 1, 4)]
