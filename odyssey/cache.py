@@ -14,6 +14,7 @@ from odyssey.devices.array_locks import is_locked
 from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.copy_on_write import has_exclusive_array
+from odyssey.devices.ownership import is_writable
 from odyssey.devices.stateful import Stateful
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
@@ -421,7 +422,7 @@ class Cache(Stateful):
                 f"Cache.{who}: a tape that is not swept needs the buffer {buffer.name} of shape "
                 f"{buffer.shape} unchanged; sweep or clear that tape first"
             )
-        if not has_exclusive_array(buffer) or not buffer._array.flags.writeable:
+        if not has_exclusive_array(buffer) or not is_writable(buffer._array):
             new = np.array(buffer._array)
             for piece, part in zip(pieces, parts, strict=True):
                 new[..., piece, :] = part
@@ -706,8 +707,8 @@ def _check_shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
     for name, shape in shapes.items():
         if not isinstance(name, str) or not name.isidentifier():
             raise SettingError(
-                f"Cache: the name {format_value(name)} is no identifier of Python, and put takes "
-                "rows by name"
+                f"Cache: the name {format_value(name)} is not an identifier of Python, and put "
+                "takes rows by name"
             )
         if not isinstance(shape, (tuple, list)) or not shape:
             raise ShapeError(

@@ -114,7 +114,7 @@ def _tune(target: str, seconds: float) -> int:
     if not script or not name.isidentifier():
         raise _stopped(f"{target!r} is not SCRIPT:FUNCTION, such as train.py:step")
     if not Path(script).is_file():
-        raise _stopped(f"there is no script {script!r}")
+        raise _stopped(f"no such script: {script!r}")
     step, args, named = record_first_call(script, name)
     if "seconds" in named:
         raise _stopped(f"{name} has a keyword argument seconds; tune it by od.tune in the script")
@@ -235,7 +235,7 @@ def _import(path: Path) -> int:
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(read, dict) or read.get("format") != _FORMAT:
-            raise ValueError("it is no file that --export wrote")
+            raise ValueError("it is not a file that --export wrote")
         rows = read.get("rows")
         if not isinstance(rows, list):
             raise ValueError("it has no rows")

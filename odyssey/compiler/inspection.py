@@ -14,7 +14,7 @@ from odyssey.graph.graph import Graph
 if TYPE_CHECKING:
     from odyssey.compiler.runtime.dry_run import DryRun
     from odyssey.compiler.runtime.profile import Profile
-    from odyssey.compiler.ways.choices import Choice
+    from odyssey.compiler.ways.alternatives import Choice
     from odyssey.compiler.ways.plans import Plan
     from odyssey.compiler.ways.works import Work
 

@@ -29,7 +29,8 @@ from odyssey.compiler.schedule.buffer_assignment import Plan, assign_buffers
 from odyssey.compiler.schedule.state_copies import find_state_copies
 from odyssey.compiler.state_layout import noncontiguous_strides
 from odyssey.compiler.symbolic.expressions import Arithmetic
-from odyssey.compiler.ways.choices import Choice, Choices
+from odyssey.compiler.ways.alternatives import Choice
+from odyssey.compiler.ways.choices import Choices
 from odyssey.compiler.ways.plans import NO_PLAN
 from odyssey.compiler.ways.plans import Plan as WaysPlan
 from odyssey.graph.graph import Graph

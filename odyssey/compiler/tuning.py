@@ -23,7 +23,7 @@ from odyssey.compiler.machine.thread_count import requested_threads
 from odyssey.compiler.state_layout import BindingError
 from odyssey.compiler.static_arguments import CompiledByValue
 from odyssey.compiler.way_checks import check_in_program, check_ways
-from odyssey.compiler.ways.choices import Choice
+from odyssey.compiler.ways.alternatives import Choice
 from odyssey.compiler.ways.choosing import (
     choose,
     graph_key,
@@ -467,12 +467,13 @@ class _Runner:
         try:
             for done in range(count):  # noqa: B007
                 run()
+            return
         except Exception:
             if not done:
                 raise
-            for _ in range(count - done):
-                self.reset()
-                run()
+        for _ in range(count - done):
+            self.reset()
+            run()
 
 
 def program_times(step: CompiledFunction, target: _Target) -> dict[str, float]:

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.compiler.compiled_function import CompiledFunction
-from odyssey.compiler.ways.alternatives import CALLED, kernel_of_way
-from odyssey.compiler.ways.choices import Choice
+from odyssey.compiler.ways.alternatives import CALLED, Choice, kernel_of_way
 from odyssey.compiler.ways.choosing import version_of
 from odyssey.compiler.ways.plans import NO_PLAN, Plan
 from odyssey.compiler.ways.store import Verdict

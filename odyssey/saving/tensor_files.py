@@ -325,7 +325,7 @@ def _read_index(who: str, path: str) -> dict[str, str]:
     """Return the shard of each tensor of an index."""
 
     def damage(why: str) -> FormatError:
-        return FormatError(f"{who}: {path!r} is no index of safetensors files: {why}; {RELOAD}")
+        return FormatError(f"{who}: {path!r} is not an index of safetensors files: {why}; {RELOAD}")
 
     if regular_file_mode(path) is None:
         raise FileNotFoundError(2, os.strerror(2))
@@ -364,7 +364,7 @@ def _open_shards(who: str, path: str, stack: ExitStack) -> list[TensorFile]:
             first = next(tensor for tensor, shard in shards.items() if shard == name)
             raise MissingFileError(
                 f"{who}: {path!r} names {name!r}, the file of tensor {format_value(first)} and "
-                "others, and there is no such file beside it; fetch all files of the index"
+                "others, and no such file lies beside it; fetch all files of the index"
             ) from None
     owners: dict[str, str] = {}
     for name, file in files.items():

@@ -178,7 +178,9 @@ def parse_json_object(who: str, path: str, what: str, text: bytes) -> Any:
             reason = "it is nested too deep"
         raise FormatError(f"{who}: {path!r}: {what} is not JSON ({reason}); {RELOAD}") from None
     if type(found) is not JSONObject:
-        raise FormatError(f"{who}: {path!r}: {what} is {format_value(found)}, no object; {RELOAD}")
+        raise FormatError(
+            f"{who}: {path!r}: {what} is {format_value(found)}, not an object; {RELOAD}"
+        )
     return found
 
 
@@ -189,12 +191,12 @@ def read_tensor_header(who: str, path: str, file: FileIO) -> TensorHeader:
     """Read and check the header of an open file.
 
     Raises:
-        FormatError: it is no safetensors file, or was damaged.
+        FormatError: it is not a safetensors file, or was damaged.
     """
 
     def damage(why: str) -> FormatError:
         return FormatError(
-            f"{who}: {path!r} is no safetensors file, or was cut off or damaged: {why}; {RELOAD}"
+            f"{who}: {path!r} is not a safetensors file, or was cut off or damaged: {why}; {RELOAD}"
         )
 
     file_bytes = os.fstat(file.fileno()).st_size
@@ -243,9 +245,9 @@ def _read_bytes(file: FileIO, count: int) -> bytes:
 def _parse_tensor(name: str, node: Any, data_start: int, file_bytes: int) -> StoredTensor:
     """Return a tensor of the header; raise ValueError that says what is wrong."""
     if any("\ud800" <= c <= "\udfff" for c in name):
-        raise ValueError("its name has a surrogate, which is no text of Unicode")
+        raise ValueError("its name has a surrogate, which is not text of Unicode")
     if type(node) is not JSONObject:
-        raise ValueError(f"it is {format_value(node)}, no object")
+        raise ValueError(f"it is {format_value(node)}, not an object")
     if node.repeated:
         raise ValueError(f"it has {format_value(node.repeated[0])} twice")
     for key in ("dtype", "shape", "data_offsets"):

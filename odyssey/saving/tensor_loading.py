@@ -11,6 +11,7 @@ import numpy as np
 from odyssey.checks import format_value
 from odyssey.devices.arrays import native_dtype
 from odyssey.devices.half_dtypes import can_cast, is_floating, is_number_dtype
+from odyssey.devices.ownership import is_writable, owns_memory, read_only_view
 from odyssey.errors import DTypeError, SettingError
 from odyssey.saving.tensor_files import TensorFile, TensorFiles
 from odyssey.saving.tensor_header import StoredTensor
@@ -155,15 +156,12 @@ def _build(who: str, wanted: WantedTensor, arrays: list[Array]) -> Array:
 
 def _read_only(array: Array) -> Array:
     """Return a view of an array that cannot be written to."""
-    if array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
-    return array
+    return read_only_view(array) if is_writable(array) else array
 
 
 def _owned(array: Array, wanted: WantedTensor, last: bool) -> Array:
     """Return an array that owns its data, in C order, and that no other leaf shares."""
     if wanted.source.is_plain and last:
         return array
-    own = array.flags.owndata and array.flags.c_contiguous and array.flags.writeable
+    own = owns_memory(array) and array.flags.c_contiguous
     return array if own and not wanted.source.is_plain else np.array(array, order="C")

@@ -16,6 +16,7 @@ from odyssey.checks import (
     describe_type,
     format_value,
 )
+from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.spec import Array
 from odyssey.suggestions import did_you_mean
@@ -130,7 +131,7 @@ class TensorSource:
             raise
         found = found.numpy() if isinstance(found, Variable) else found
         array = np.asarray(found)
-        if not isinstance(found, (np.ndarray, np.generic)) or array.dtype == object:
+        if not isinstance(found, ARRAY_LIKE) or array.dtype == object:
             raise DTypeError(
                 f"{who}: apply= of {name!r} returned {describe_type(found)}; return an array"
             )
@@ -142,7 +143,9 @@ class TensorSource:
             if self.split is not None:
                 k, count, axis = self.split
                 if array.shape[axis] % count:
-                    raise ValueError(f"{array.shape[axis]} rows are no {count} equal slices")
+                    raise ValueError(
+                        f"{array.shape[axis]} rows are not divisible into {count} equal slices"
+                    )
                 size = array.shape[axis] // count
                 index = [slice(None)] * array.ndim
                 index[axis] = slice(k * size, (k + 1) * size)

@@ -112,7 +112,7 @@ def _refuse_surrogates(who: str, what: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise SettingError(
-            f"{who}: {what} {format_value(text)}, which is no text of Unicode; leave out its "
+            f"{who}: {what} {format_value(text)}, which is not text of Unicode; leave out its "
             "surrogates"
         ) from None
 

@@ -351,7 +351,7 @@ def test_a_training_step_with_a_bad_plan_leaves_its_parameters():
 
 @pytest.mark.parametrize("plan", ["called", {}, 3, [("a", "b")]])
 def test_what_is_no_plan_is_refused(plan):
-    with pytest.raises(SettingError, match=r"plan=.* is no plan"):
+    with pytest.raises(SettingError, match=r"plan=.* is not a plan"):
         od.compile(softmax_rows, plan=plan)
 
 

@@ -213,7 +213,7 @@ def test_a_locked_file_is_read_as_empty_and_is_whole_afterwards(path, monkeypatc
 def test_a_folder_in_place_of_the_file_is_left_alone(path):
     path.mkdir(parents=True, mode=0o700)
     store = Store(path, FACTS)
-    with pytest.warns(RuntimeWarning, match="is no file of this user alone"):
+    with pytest.warns(RuntimeWarning, match="is not a file of this user alone"):
         assert store.verdicts(["w"]) == []
     assert not store.add(verdicts=[verdict()])
     assert path.is_dir()
@@ -237,7 +237,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(path):
 def test_a_link_is_not_followed(path, tmp_path):
     filled(path).close()
     (tmp_path / "link").symlink_to(path)
-    with pytest.warns(RuntimeWarning, match="is no file of this user alone"):
+    with pytest.warns(RuntimeWarning, match="is not a file of this user alone"):
         assert Store(tmp_path / "link", FACTS).verdicts(["w0"]) == []
 
 
@@ -379,7 +379,7 @@ def test_rows_that_make_no_sense_are_not_imported(path, tmp_path, change):
     rows = list(filled(path).export_rows())
     (row,) = [row for row in rows if row["table"] == "verdict"]
     other = Store(tmp_path / "other" / "m", FACTS)
-    with pytest.raises(ValueError, match=r"is no row of|make no sense"):
+    with pytest.raises(ValueError, match=r"is not a row of|make no sense"):
         other.import_rows([*rows, row | change])
     assert other.all_verdicts() == []
 

@@ -59,6 +59,8 @@ ELSEWHERE = {
     "optim/fused_step.py": 2,  # a gradient that a loop reads
     "optim/flat_parameters.py": 2,  # how a gradient came, and what memory is packed
     "saving/node_format.py": 3,  # files hold arrays of the host
+    "saving/tensor_files.py": 2,  # maps of files are arrays of the host
+    "saving/tensor_loading.py": 1,  # arrays of the host, made by the user's function
     "table/kernel_selection.py": 1,  # which operands are arrays, where rows have other kernels
     "table/fused_rules.py": 1,  # which operands a loop reads, where rules have one
     "table/row.py": 1,  # forward rules of linear rows, which run the kernel on plain arrays

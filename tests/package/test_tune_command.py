@@ -79,7 +79,7 @@ def test_the_function_of_a_script_is_tuned(script, capsys):
         ([], "pass one of SCRIPT:FUNCTION, --ops, --list"),
         (["--list", "--prune"], "pass one of"),
         (["train.py"], "'train.py' is not SCRIPT:FUNCTION"),
-        (["no/train.py:step"], "there is no script 'no/train.py'"),
+        (["no/train.py:step"], "no such script: 'no/train.py'"),
         (["--ops", "softmax,birds"], "birds; the ops with compiled loops are"),
         (["--import", "no/file"], "'no/file' was not imported"),
         (["--export", "no/file"], "'no/file' was not written"),

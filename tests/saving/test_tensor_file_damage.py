@@ -76,7 +76,7 @@ LIES = {
     "no shape": ({"w": {"dtype": "F32", "data_offsets": [0, 8]}}, 8, "'w': it has no shape"),
     "no offsets": ({"w": {"dtype": "F32", "shape": [2]}}, 8, "'w': it has no data_offsets"),
     "a number for a dtype": ({"w": entry(5)}, 8, "tensor 'w': 5 is not a dtype"),
-    "a number for a tensor": ({"w": 5}, 0, "tensor 'w': it is 5, no object"),
+    "a number for a tensor": ({"w": 5}, 0, "tensor 'w': it is 5, not an object"),
     "metadata of numbers": ({"__metadata__": {"a": 1}}, 0, "__metadata__ is .* texts by name"),
     "a list of metadata": ({"__metadata__": []}, 0, "__metadata__ is .* texts by name"),
     "a name twice": (
@@ -366,7 +366,7 @@ SHARDS = {
     "a number": (_damage(lambda f, m: m.update(x=3)), FormatError, "tensor 'x' is in 3, which is"),
     "no map": (_raw(b"{}"), FormatError, "it has no weight_map"),
     "a list for a map": (_raw(b'{"weight_map": []}'), FormatError, "it has no weight_map"),
-    "a list": (_raw(b"[]"), FormatError, r"the index is \[\], no object"),
+    "a list": (_raw(b"[]"), FormatError, r"the index is \[\], not an object"),
     "no JSON": (_raw(b"{"), FormatError, "the index is not JSON"),
     "a name twice": (
         _raw(b'{"weight_map": {"n": "a.safetensors", "n": "b.safetensors"}}'),

@@ -178,7 +178,7 @@ def test_names_are_in_the_order_of_their_numbers(path):
         ({"a.b": np.ones(1), "a": {"b": np.ones(1)}}, SettingError, "both be called 'a.b'"),
         ({0: np.ones(1), "0": np.ones(1)}, SettingError, "both be called '0'"),
         ({"__metadata__": np.ones(1)}, SettingError, "can be called __metadata__"),
-        ({"\ud800": np.ones(1)}, SettingError, "no text of Unicode"),
+        ({"\ud800": np.ones(1)}, SettingError, "not text of Unicode"),
     ],
 )
 def test_what_no_file_can_hold_is_refused_and_nothing_is_written(path, tensors, kind, match):
@@ -202,7 +202,7 @@ def test_a_result_that_is_recorded_is_refused(path):
 def test_metadata_are_texts(path, metadata):
     with pytest.raises(DTypeError, match="save_tensors: metadata="):
         od.save_tensors(path, {}, metadata)
-    with pytest.raises(SettingError, match="no text of Unicode"):
+    with pytest.raises(SettingError, match="not text of Unicode"):
         od.save_tensors(path, {}, {"a": "\ud800"})
     assert not path.exists()
 

@@ -99,7 +99,7 @@ def test_an_error_is_one_line_and_the_others_are_listed(path, capsys):
     assert len(lines) == 2
     assert lines[0].startswith("python -m odyssey files: '/")
     assert "no.safetensors': No such file or directory; pass the path of one" in lines[0]
-    assert "bad\\n.safetensors' is no safetensors file" in lines[1]
+    assert "bad\\n.safetensors' is not a safetensors file" in lines[1]
     assert "\x1b" not in captured.err
 
 

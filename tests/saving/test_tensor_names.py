@@ -237,7 +237,7 @@ def test_an_error_of_a_function_says_where_it_was(path):
     ("options", "kind", "match"),
     [
         ({"reshape": (5, 5)}, ShapeError, r"'w' cannot be made from 'wte' of shape \(5, 4\) by"),
-        ({"split": (0, 3)}, ShapeError, r"5 rows are no 3 equal slices"),
+        ({"split": (0, 3)}, ShapeError, r"5 rows are not divisible into 3"),
         ({"split": (0, 2, 7)}, ShapeError, "cannot be made from 'wte'"),
         ({"transpose": (0, 0)}, ShapeError, "cannot be made from 'wte'"),
         ({"transpose": (0, 1, 2)}, ShapeError, "cannot be made from 'wte'"),

@@ -34,7 +34,7 @@ from odyssey.compiler.runtime.executable import BindingError, Executable, plan_o
 from odyssey.compiler.runtime.results import NotCompilableError, ResultBuilder
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.compiler.tracing.attempt import TraceAttempt
-from odyssey.compiler.ways.choices import Choice
+from odyssey.compiler.ways.alternatives import Choice
 from odyssey.compiler.ways.plans import NO_PLAN
 from odyssey.compiler.ways.plans import Plan as WaysPlan
 from odyssey.compiler.ways.works import Work

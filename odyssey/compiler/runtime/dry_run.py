@@ -16,7 +16,7 @@ from odyssey.compiler.native_dispatch.entry import RAN
 from odyssey.compiler.runtime.executable import Executable
 from odyssey.compiler.schedule.buffer_assignment import ALIGNMENT
 from odyssey.compiler.state_layout import BindingError
-from odyssey.compiler.ways.choices import Choice
+from odyssey.compiler.ways.alternatives import Choice
 from odyssey.compiler.ways.plans import NO_PLAN, Plan
 from odyssey.devices.ownership import address_of, memory_span
 from odyssey.devices.write_guard import wait_for_programs, write_lock

@@ -61,7 +61,8 @@ from odyssey.compiler.state_layout import (
     data_states,
     noncontiguous_strides,
 )
-from odyssey.compiler.ways.choices import Choice, Choices
+from odyssey.compiler.ways.alternatives import Choice
+from odyssey.compiler.ways.choices import Choices
 from odyssey.compiler.ways.plans import NO_PLAN
 from odyssey.compiler.ways.plans import Plan as WaysPlan
 from odyssey.devices.copy_on_write import BufferLease, is_exclusive, lease_of

@@ -37,7 +37,7 @@ from odyssey.compiler.symbolic_shapes.templates import (
 )
 from odyssey.compiler.symbolic_shapes.trace_alignment import TraceAlignment
 from odyssey.compiler.tracing.attempt import TraceAttempt
-from odyssey.compiler.ways.choices import Choice
+from odyssey.compiler.ways.alternatives import Choice
 from odyssey.compiler.ways.plans import NO_PLAN, Plan
 from odyssey.devices.ownership import address_of, same_bits
 from odyssey.errors import SettingError

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odyssey.checks import format_value
+from odyssey.compiler.ways.works import Work
 from odyssey.errors import SettingError
 from odyssey.graph.subgraphs import LoopRow
 from odyssey.kernels.sizes import SIZES
@@ -27,6 +28,7 @@ __all__ = [
     "CALLED",
     "COMPILED",
     "GENERATOR",
+    "Choice",
     "Way",
     "guessed_name",
     "has_alternatives",
@@ -57,6 +59,24 @@ class Way(NamedTuple):
     def version(self) -> str:
         """A hash of the code that it runs and that generates it, without addresses."""
         return _version(self.modules)
+
+
+class Choice(NamedTuple):
+    """The way of a work in a program.
+
+    Attributes:
+        work: The work.
+        ways: Its ways, the guess first.
+        way: The name of the way that the program takes.
+        origin: ``guessed``, ``pinned``, or ``measured`` with the ratio to the guess.
+        call: Row, specs and options of a call of a row; None for a product.
+    """
+
+    work: Work
+    ways: tuple[Way, ...]
+    way: str
+    origin: str
+    call: tuple[Row, tuple[Any, ...], tuple[Any, ...]] | None = None
 
 
 GENERATOR = "odyssey.compiler"
@@ -165,7 +185,7 @@ def version_by_name(row: str, name: str) -> str | None:
         row: Name of a row of the table, or the name that works of products have.
         name: Name of the way.
     """
-    from odyssey.ops import OPS
+    from odyssey.table.registry import OPS
 
     if row not in OPS:
         return Way(name, None, (GENERATOR,)).version if row.endswith("product") else None

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from odyssey.compiler.ways.alternatives import (
+    Choice,
     Way,
     guessed_name,
     has_alternatives,
@@ -19,29 +20,11 @@ from odyssey.compiler.ways.works import Work, row_work
 from odyssey.errors import SettingError
 from odyssey.table.row import Row
 
-__all__ = ["Choice", "Choices", "PlanError"]
+__all__ = ["Choices", "PlanError"]
 
 
 class PlanError(SettingError):
     """A plan names a way that a work does not have."""
-
-
-class Choice(NamedTuple):
-    """The way of a work in a program.
-
-    Attributes:
-        work: The work.
-        ways: Its ways, the guess first.
-        way: The name of the way that the program takes.
-        origin: ``guessed``, ``pinned``, or ``measured`` with the ratio to the guess.
-        call: Row, specs and options of a call of a row; None for a product.
-    """
-
-    work: Work
-    ways: tuple[Way, ...]
-    way: str
-    origin: str
-    call: tuple[Row, tuple[Any, ...], tuple[Any, ...]] | None = None
 
 
 class _Note(NamedTuple):

@@ -11,7 +11,7 @@ from odyssey.compiler.ways.works import Work
 from odyssey.errors import FormatError, SettingError
 
 if TYPE_CHECKING:
-    from odyssey.compiler.ways.choices import Choice
+    from odyssey.compiler.ways.alternatives import Choice
 
 __all__ = ["NO_PLAN", "Plan", "all_plans", "check_plan", "plans"]
 
@@ -155,8 +155,8 @@ def check_plan(who: str, plan: Any) -> Plan:
     """
     if not isinstance(plan, Plan):
         raise SettingError(
-            f"{who}: plan={format_value(plan)} is no plan; pass what step.plan(*args), od.plans or "
-            "Plan.from_json returned"
+            f"{who}: plan={format_value(plan)} is not a plan; pass what step.plan(*args), od.plans "
+            "or Plan.from_json returned"
         )
     return plan
 

@@ -404,7 +404,7 @@ class Store:
                 return None
             if status is not None and not is_regular_and_owned(status):
                 warn_once(
-                    f"tune: {str(self.path)!r} is no file of this user alone, and so nothing that "
+                    f"tune: {str(self.path)!r} is not a file of this user alone, so nothing that "
                     "was measured is kept; delete it, or name another folder in ODYSSEY_CACHE"
                 )
                 return None
@@ -630,7 +630,7 @@ def _imported(row: Any) -> tuple[str, list[Any]]:
     table = row.get("table") if isinstance(row, dict) else None
     names = _COLUMNS.get(table) if isinstance(table, str) else None
     if names is None or set(row) != {"table", *names}:
-        raise ValueError(f"{str(row)[:80]!r} is no row of a file of measurements")
+        raise ValueError(f"{str(row)[:80]!r} is not a row of a file of measurements")
     of = row.get
     if table == "machine":
         sound = isinstance(_json(row["facts"]), dict) and row["id"] == _digest(row["facts"])
