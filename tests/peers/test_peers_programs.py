@@ -11,7 +11,7 @@ from support.programs import seeded
 pytestmark = pytest.mark.peers
 FIXTURES = (jax, report)  # imported for pytest to find
 
-CHUNK = 100
+CHUNK, CHUNKS = 10, 100
 KINDS = ("outputs", "gradients", "tangents", "Hessian products")
 # Sixty steps that each round to within 16 units of 2**-53 err by 1e-13 of the largest number. What
 # a steep step amplifies it amplifies with its error; a digit more is left for cancellation.
@@ -113,7 +113,8 @@ def assert_near(got, wanted, message):
         np.testing.assert_allclose(a / scale, b / scale, rtol=0, atol=TOLERANCE, err_msg=message)
 
 
-@pytest.mark.parametrize("chunk", range(10), ids=lambda k: f"programs from {k * CHUNK}")
+@pytest.mark.share(20)  # JAX compiles each program, in some two seconds
+@pytest.mark.parametrize("chunk", range(CHUNKS), ids=lambda k: f"programs from {k * CHUNK}")
 def test_programs_have_jaxs_values_gradients_tangents_and_hessian_products(jax, chunk):
     table = type("JaxOps", (), {k: staticmethod(v) for k, v in table_of(jax).items()})
     for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
