@@ -26,7 +26,7 @@ from odyssey.errors import SettingError
 
 __all__ = [
     "BITS",
-    "Choice",
+    "MeasuredWay",
     "check_tolerance",
     "choose",
     "choose_from",
@@ -46,7 +46,7 @@ BITS = "bits"
 _MOST_ERRORS = 4.0
 
 
-class Choice(NamedTuple):
+class MeasuredWay(NamedTuple):
     """The way of a work in a plan, and the measurement that it rests on.
 
     Attributes:
@@ -135,7 +135,7 @@ def choose(
     outcomes: Iterable[Outcome] = (),
     graph: str = "",
     tolerance: str | float = 0.0,
-) -> dict[Any, Choice]:
+) -> dict[Any, MeasuredWay]:
     """Return the works whose way is not the guess, with the way.
 
     Args:
@@ -149,7 +149,7 @@ def choose(
     for verdict in verdicts:
         by_way.setdefault((verdict.work, verdict.way), []).append(verdict)
     ended = _outcome_plan(outcomes, tolerance)
-    found: dict[Any, Choice] = {}
+    found: dict[Any, MeasuredWay] = {}
     for work, ways in works:
         guess, *others = ways
         candidates = []
@@ -167,7 +167,7 @@ def choose(
             timed = latest_timing(known, graph)
             if timed is not None and timed.bound is not None and timed.bound < WINS_BELOW:
                 own = timed.graph == graph
-                candidates.append(Choice(way.name, timed.ratio or 1.0, timed.bound, own))
+                candidates.append(MeasuredWay(way.name, timed.ratio or 1.0, timed.bound, own))
         if candidates:
             found[work] = min(candidates, key=lambda choice: choice.ratio)
     return found
@@ -178,7 +178,7 @@ def choose_from(
     works: Sequence[tuple[Any, Sequence[Any]]],
     graph_key: Callable[[], str],
     tolerance: str | float,
-) -> dict[Any, Choice]:
+) -> dict[Any, MeasuredWay]:
     """Return ``choose`` of what a store knows; nothing if there is none, or it knows nothing.
 
     Args:

@@ -24,7 +24,6 @@ contest is one transaction: a killed process leaves all of it or nothing.
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import time
@@ -583,27 +582,34 @@ def _is_time(value: Any) -> bool:
     return type(value) in (int, float) and 0 < value < _MOST_TIME
 
 
-def _is_measure(value: Any, zero: bool = False) -> bool:
-    """Return whether a value is a positive number; with ``zero`` it may be 0."""
-    if type(value) not in (int, float) or math.isnan(value):
-        return False
-    return value > 0 or (zero and value == 0)
+_NUMBERS = (int, float)
+
+
+def _is_measure(value: Any) -> bool:
+    """Return whether a value is a positive number, and not NaN."""
+    return type(value) in _NUMBERS and value > 0
 
 
 def _verdict_of(row: Sequence[Any]) -> Verdict | None:
-    """Return a row as a verdict; None if it makes no sense."""
+    """Return a row as a verdict; None if it makes no sense.
+
+    It is called for each row of a look-up, and so without calls of its own.
+    """
     work, way, version, graph, ratio, bound, error, guess_error, equal, reason = row
-    texts = work, way, version, graph, reason
-    if not all(map(_is_text, texts)) or equal not in (None, 0, 1):
+    for text in (work, way, version, graph, reason):
+        if type(text) is not str or len(text) > _MOST_TEXT:
+            return None
+    if equal not in (None, 0, 1):
         return None
-    is_timed, is_checked = ratio is not None or bound is not None, error is not None
-    if is_timed and not (_is_measure(ratio) and _is_measure(bound)):
-        return None
-    if (is_checked or guess_error is not None) and not (
-        _is_measure(error, zero=True) and _is_measure(guess_error, zero=True)
-    ):
-        return None
-    return Verdict(*texts[:4], ratio, bound, error, guess_error, equal == 1, reason)
+    if ratio is not None or bound is not None:
+        for value in (ratio, bound):
+            if type(value) not in _NUMBERS or not value > 0:
+                return None
+    if error is not None or guess_error is not None:
+        for value in (error, guess_error):
+            if type(value) not in _NUMBERS or not value >= 0:
+                return None
+    return Verdict(work, way, version, graph, ratio, bound, error, guess_error, equal == 1, reason)
 
 
 def _outcome_of(row: Sequence[Any]) -> Outcome | None:
