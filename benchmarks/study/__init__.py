@@ -1,0 +1,1 @@
+"""The study: what dynamic graphs cost beside static ones."""
