@@ -18,7 +18,7 @@ from odyssey.tape import Gradients, GradientTape
 from odyssey.variable import Variable
 
 if TYPE_CHECKING:
-    from odyssey import init, optim, testing
+    from odyssey import distributed, init, optim, testing
     from odyssey.batching import batches
     from odyssey.cache import Cache
     from odyssey.compiler import Dim, compile, get_threads, set_threads
@@ -78,6 +78,7 @@ __all__ = [
     "compile",
     "cond",
     "custom_vjp",
+    "distributed",
     "errors",
     "fft",
     "get_threads",
@@ -123,6 +124,7 @@ _ROOMS = {
     "compiler": "Dim compile get_threads set_threads",
     "compiler.tuning": "tune",
     "compiler.ways.plans": "Plan plans",
+    "distributed": "",
     "init": "",
     "objective": "",
     "ops.random.generator": "Generator seed",

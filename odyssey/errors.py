@@ -8,6 +8,7 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "DeviceMemoryError",
+    "DistributedError",
     "FileError",
     "FormatError",
     "IndependentWarning",
@@ -127,6 +128,10 @@ class DeviceError(OdysseyError, RuntimeError):
 
 class DeviceMemoryError(OdysseyError, MemoryError):
     """The device has less free memory than was asked for."""
+
+
+class DistributedError(OdysseyError, RuntimeError):
+    """A collective of several processes did not complete; the processes can only end."""
 
 
 class FileError(OdysseyError, OSError):

@@ -1,0 +1,85 @@
+"""Status board: a mapped file in which each process of a run writes its last collective."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+import zlib
+from typing import NamedTuple
+
+__all__ = ["COMPUTING", "FINISHED", "WAITING", "Board", "BoardLine"]
+
+COMPUTING, WAITING, FINISHED = range(3)
+
+TEXT = 120
+"""Bytes of a line for the text of a call."""
+
+_LINE = struct.Struct(f"IIqqdd{TEXT}s")
+
+
+class BoardLine(NamedTuple):
+    """The last entry of one process.
+
+    Args:
+        group: The number of the group of the collective.
+        number: How many collectives this process began in that group.
+        state: ``COMPUTING``, ``WAITING`` in the collective, or ``FINISHED``.
+        since: ``time.monotonic()`` of the machine when this was written.
+        waited: Seconds that the process spent in collectives, in all.
+        call: The collective in words, as messages show it.
+    """
+
+    group: int
+    number: int
+    state: int
+    since: float
+    waited: float
+    call: str
+
+
+class Board:
+    """A line for each rank of a run, in memory that the processes of one machine share.
+
+    Without a folder there is no file, and ``read`` returns None.
+
+    Args:
+        folder: The folder of the run, or None.
+        size: The number of ranks.
+        rank: The rank of this process, whose line ``post`` changes.
+    """
+
+    def __init__(self, folder: str | None, size: int, rank: int) -> None:
+        self.host = zlib.crc32(os.uname().nodename.encode()) or 1
+        self._offset = rank * _LINE.size
+        self._map: mmap.mmap | None = None
+        if folder is not None and os.path.isdir(folder):
+            length = size * _LINE.size
+            file = os.open(os.path.join(folder, "board"), os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                os.ftruncate(file, length)  # of zeros, and equal for all who come
+                self._map = mmap.mmap(file, length)
+            finally:
+                os.close(file)
+
+    def post(self, group: int, number: int, state: int, waited: float, call: bytes) -> float:
+        """Write this process's line and return the time in it."""
+        now = time.monotonic()
+        if self._map is not None:
+            _LINE.pack_into(
+                self._map, self._offset, self.host, group, number, state, now, waited, call
+            )
+        return now
+
+    def read(self, rank: int) -> BoardLine | None:
+        """Return the line of a rank of this machine, or None."""
+        if self._map is None:
+            return None
+        host, *numbers, call = _LINE.unpack_from(self._map, rank * _LINE.size)
+        if host != self.host:
+            return None  # never written, or by another machine, whose clock is another
+        group, number, state, since, waited = numbers
+        return BoardLine(
+            group, number, state, since, waited, call.rstrip(b"\0").decode(errors="replace")
+        )
