@@ -11,12 +11,14 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 # Not what a benchmark starts in processes of its own.
-NAMES = sorted(p.stem for p in HERE.glob("*.py") if not p.stem.endswith(("_", "worker")))
+FILES = [p for p in HERE.glob("*.py") if not p.stem.endswith(("_", "worker"))]
+BY_NAME = {p.stem: p for p in FILES} | {p.parent.name: p for p in HERE.glob("*/__main__.py")}
+NAMES = sorted(BY_NAME)
 
 
 def _said(name: str) -> str:
     """What a benchmark is, in a line."""
-    tree = ast.parse((HERE / f"{name}.py").read_text(encoding="utf-8"))
+    tree = ast.parse(BY_NAME[name].read_text(encoding="utf-8"))
     return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
@@ -28,7 +30,7 @@ def main() -> None:
     name = sys.argv[1]
     if name not in NAMES:
         raise SystemExit(f"no benchmark is called {name!r}; there are {', '.join(NAMES)}")
-    path = HERE / f"{name}.py"
+    path = BY_NAME[name]
     sys.argv[:] = [str(path), *sys.argv[2:]]
     sys.path[0] = str(HERE)  # as Python does for a file
     runpy.run_path(str(path), run_name="__main__")

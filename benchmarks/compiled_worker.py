@@ -15,8 +15,7 @@ from itertools import cycle
 from typing import Any
 
 from harness.compiled_cases import CASES, batches_of, parameters_of
-from harness.machine import PeakMemory, pin_to_one_cpu
-from worker import private_stdout
+from harness.machine import PeakMemory, pin_to_one_cpu, private_stdout
 
 BLOCK_SECONDS = 0.15
 FIRST = 5

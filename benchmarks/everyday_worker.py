@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from harness.everyday_cases import everyday_inputs
-from harness.machine import pin_to_one_cpu
-from worker import private_stdout
+from harness.machine import pin_to_one_cpu, private_stdout
 
 BLOCK_SECONDS = 0.03
 

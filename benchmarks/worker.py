@@ -8,14 +8,13 @@ import argparse
 import importlib
 import importlib.metadata
 import json
-import os
 import platform
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
-from harness.machine import PeakMemory, pin_to_one_cpu
+from harness.machine import PeakMemory, pin_to_one_cpu, private_stdout
 from harness.workloads import CHAIN_LENGTH, WORKLOADS, TrainingSpec
 from peers import MODULES
 from peers.contract import Chain, DeepChain, Training
@@ -153,13 +152,6 @@ def _versions(library: str) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             versions[name] = getattr(sys.modules[name], "__version__", "unknown")
     return versions
-
-
-def private_stdout() -> TextIO:
-    """Standard output for the answers alone; what a library prints goes to standard error."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return answers
 
 
 def _say(stream: TextIO, message: dict[str, Any]) -> None:

@@ -3,8 +3,10 @@
 import contextlib
 import os
 import platform
+import signal
 import sys
 from pathlib import Path
+from typing import TextIO
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -35,6 +37,41 @@ def pin_to_one_cpu() -> None:
     """Keep this process on the highest CPU that it may use, where the system can pin."""
     if sys.platform == "linux":
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+def end_with_parent() -> None:
+    """Let this process end as its parent does, however that ends, where the system can do it."""
+    if sys.platform == "linux":
+        import ctypes
+
+        parent = os.getppid()
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:  # it ended before the call
+            raise SystemExit("the process that started this one has ended")
+
+
+def private_stdout() -> TextIO:
+    """Standard output for the answers alone; what a library prints goes to standard error."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return answers
+
+
+def memory_bytes() -> int | None:
+    """Memory of this machine, or None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def resident_bytes(process: int) -> int | None:
+    """Memory of a process that is resident, or None where the system does not tell."""
+    try:
+        pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class PeakMemory:

@@ -76,8 +76,9 @@ def test_tests_lie_in_folders_named_after_rooms_and_no_two_files_share_a_name():
     files = [path for path in tests.rglob("test_*.py") if "__pycache__" not in path.parts]
     assert {path.parent.parent for path in files} == {tests}
     rooms = {path.name for path in (ROOT / "odyssey").iterdir() if path.is_dir()}
-    # The whole of it, the documentation site, other libraries, and walks over the table.
-    others = {"package", "docs", "peers", "walks"}
+    # The whole of it, the documentation site, other libraries, the study among the benchmarks, and
+    # walks over the table.
+    others = {"package", "docs", "peers", "study", "walks"}
     assert {path.parent.name for path in files} <= rooms | others
     assert len({path.name for path in files}) == len(files)
 
@@ -90,7 +91,8 @@ def test_benchmarks_are_listed_and_run_by_name():
     listed = [line.split()[0] for line in run().stdout.splitlines()]
     text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     assert {"kernels", "run"} <= set(listed)
-    assert [name for name in listed if f"{name}.py" not in text] == []
+    lines = [f"{name}.py" for name in listed if name != "study"] + ["python -m benchmarks study"]
+    assert [line for line in lines if line not in text] == []
     helped = run("kernels", "--help")
     assert (helped.returncode, "--rounds" in helped.stdout) == (0, True)
     unknown = run("kernel")
