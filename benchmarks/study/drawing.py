@@ -4,8 +4,7 @@ An experiment returns pictures, and the report draws them. A picture has one cla
 are named at their ends, in their colour; bands and bars of error are 95 % intervals; hollow markers
 are noisy estimates. Colours differ under colour blindness, and dashes and markers in grey print.
 
-An estimate has ``median``, ``low``, ``high``, ``rounds`` and ``noisy``; `benchmarks.study.contract`
-has the class. matplotlib is imported when a picture is drawn.
+Estimates are those of `study.contract`. matplotlib is imported when a picture is drawn.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from study.records import MissingRecords
 
 __all__ = [
     "Bars",
@@ -39,7 +40,7 @@ SYSTEMS: dict[str, tuple[str, str, Any, str]] = {
     "compiled": ("odyssey compiled", "#0b5fa5", (0, (4, 2)), "D"),
     "torch": ("PyTorch eager", "#c8500a", "-", "^"),
     "torch.compile": ("torch.compile", "#c8500a", (0, (4, 2)), "v"),
-    "jax": ("JAX jit", "#8c3b82", (0, (6, 2, 1, 2)), "s"),
+    "jax": ("JAX jit", "#8a2be2", (0, (6, 2, 1, 2)), "s"),
     "autograd": ("HIPS autograd", "#1e1e1e", (0, (2, 2)), "x"),
 }
 # What is no system (a dtype, a rule of the tape) takes these in turn.
@@ -47,7 +48,7 @@ OTHERS = (
     ("#0b5fa5", "-", "o"),
     ("#c8500a", (0, (4, 2)), "^"),
     ("#757575", (0, (1, 1.5)), "s"),
-    ("#8c3b82", (0, (6, 2, 1, 2)), "D"),
+    ("#8a2be2", (0, (6, 2, 1, 2)), "D"),
     ("#1e1e1e", (0, (2, 2)), "v"),
     ("#4fa3a5", "-", "P"),
     ("#e0a100", (0, (4, 2)), "X"),
@@ -89,7 +90,8 @@ def number_text(value: float, unit: str = "") -> str:
             unit is appended.
     """
     scale, suffix = _prefix(float(value), unit)
-    return f"{_digits(float(value) / scale)} {suffix}".rstrip()
+    whole = suffix == unit and unit not in ("s", "%")
+    return f"{_digits(float(value) / scale, whole)} {suffix}".rstrip()
 
 
 def _prefix(value: float, unit: str) -> tuple[float, str]:
@@ -103,17 +105,16 @@ def _prefix(value: float, unit: str) -> tuple[float, str]:
     return next((one for one in chosen if abs(value) >= 0.9995 * one[0]), chosen[-1])
 
 
-def _digits(value: float) -> str:
+def _digits(value: float, whole: bool) -> str:
+    """Return a number with three significant digits; a whole one without zeros, if asked for."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
-    if value == 0:
-        return "0"
     rounded = float(f"{value:.3g}")
-    if 1e-4 <= abs(rounded) < 1e6:
+    if value == 0 or (whole and value == rounded and value.is_integer() and abs(value) < 1e4):
+        text = f"{int(value)}"
+    elif 1e-4 <= abs(rounded) < 1e6:
         places = max(0, 2 - math.floor(math.log10(abs(rounded))))
         text = f"{rounded:,.{places}f}" if abs(rounded) >= 1e4 else f"{rounded:.{places}f}"
-        if float(value).is_integer() and abs(value) < 1e6:
-            text = text.rstrip("0").rstrip(".") if "." in text else text
     else:
         mantissa, _, exponent = f"{rounded:.2e}".partition("e")
         mantissa = mantissa.rstrip("0").rstrip(".")
@@ -577,10 +578,9 @@ def _lines_table(x_label: str, series: Mapping[str, Any], unit: str) -> str:
 def _estimate_or_none(estimate: Any, *args: Any, **config: Any) -> Any:
     """Return an estimate, or None where records have no sample for it."""
     try:
-        found = estimate(*args, **config)
-    except (LookupError, ValueError):
+        return estimate(*args, **config)
+    except MissingRecords:
         return None
-    return found if found is not None and found.rounds else None
 
 
 def _is_finite(estimate: Any) -> bool:
