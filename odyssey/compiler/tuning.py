@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from odyssey.checks import check_number, format_value
 from odyssey.compiler.compiled_function import CompiledFunction
 from odyssey.compiler.inspection import function_name
-from odyssey.compiler.machine.blas import thread_setters
 from odyssey.compiler.machine.thread_count import requested_threads
 from odyssey.compiler.state_layout import BindingError
 from odyssey.compiler.static_arguments import CompiledByValue
@@ -43,6 +42,7 @@ from odyssey.compiler.ways.contest import (
 from odyssey.compiler.ways.plans import NO_PLAN, Plan
 from odyssey.compiler.ways.store import Outcome, Ran, Store, Verdict, default_store
 from odyssey.errors import OdysseyError, SettingError
+from odyssey.kernels.machine_facts import blas_thread_count
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
 from odyssey.tree import leaves
@@ -512,14 +512,6 @@ def _elements(choice: Choice) -> int:
 
 def _clock(threads: int) -> Callable[[], int]:
     """Return the clock of contests: processor time of one thread, else the wall clock."""
-    if threads > 1 or (threads == 0 and _blas_threads() > 1):
+    if threads > 1 or (threads == 0 and blas_thread_count() > 1):
         return time.perf_counter_ns
     return time.thread_time_ns
-
-
-def _blas_threads() -> int:
-    """Return the number of threads of the BLAS library; 1 if it is not known."""
-    import ctypes
-
-    getter, _ = thread_setters()
-    return int(ctypes.CFUNCTYPE(ctypes.c_int)(getter)()) if getter else 1

@@ -21,7 +21,7 @@ import numpy as np
 
 from odyssey.kernels.lapack_library import numpy_libraries, symbol_address
 
-__all__ = ["machine_facts", "machine_identifier"]
+__all__ = ["blas_thread_count", "machine_facts", "machine_identifier"]
 
 _CPUINFO_FIELDS = ("model name", "cpu family", "model", "stepping")
 
@@ -30,6 +30,8 @@ _CORE_NAMES = (
     "openblas_get_corename64_",
     "openblas_get_corename",
 )
+
+_THREAD_COUNTS = tuple(name.replace("get_corename", "get_num_threads") for name in _CORE_NAMES)
 
 
 @cache
@@ -107,6 +109,16 @@ def _blas_kernels() -> str:
                 found: bytes | None = ctypes.CFUNCTYPE(ctypes.c_char_p)(address)()
                 return "" if found is None else found.decode("ascii", "replace")
     return ""
+
+
+def blas_thread_count() -> int:
+    """Return the number of threads that OpenBLAS uses now; 0 for other libraries."""
+    for library in numpy_libraries():
+        for name in _THREAD_COUNTS:
+            address = symbol_address(library, name)
+            if address:
+                return int(ctypes.CFUNCTYPE(ctypes.c_int)(address)())
+    return 0
 
 
 def _versions() -> str:

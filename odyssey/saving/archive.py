@@ -6,6 +6,7 @@ import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from operator import gt
 from typing import Any, BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
@@ -14,7 +15,7 @@ from odyssey.checks import STUMBLES, format_value
 from odyssey.errors import FormatError, OdysseyError
 from odyssey.saving.paths import file_error, regular_file_mode, write_atomically
 
-__all__ = ["Archive", "open_archive", "write_archive"]
+__all__ = ["Archive", "open_archive", "read_file", "write_archive"]
 
 Members = dict[str, Any]
 """Contents of a file: bytes, or a memoryview of them, by name of the member."""
@@ -64,7 +65,7 @@ class Archive:
 
     def __init__(self, path: str, file: BinaryIO) -> None:
         self.path = path
-        self._bytes = os.fstat(file.fileno()).st_size
+        self._bytes = file.seek(0, os.SEEK_END)
         if not self._bytes:
             raise self.error("is empty; save it again")
         self._zip = ZipFile(file)
@@ -123,13 +124,33 @@ class Archive:
             source.read(1)  # zipfile verifies the checksum at the end of a member
 
 
-@contextmanager
-def open_archive(path: str) -> Iterator[Archive]:
-    """Open an archive for reading; errors in the block become FileError or FormatError."""
-    archive = None
+def read_file(path: str) -> BytesIO:
+    """Return the bytes of a file, for ``open_archive`` in this process or in another one.
+
+    Raises:
+        FileError: if the system refuses; ``MissingFileError`` if there is no such file.
+    """
     try:
         regular_file_mode(path)  # opening a pipe would wait for a writer
         with open(path, "rb") as file:
+            return BytesIO(file.read())
+    except OSError as error:
+        raise file_error("load", path, error) from error
+
+
+@contextmanager
+def open_archive(path: str, contents: BinaryIO | None = None) -> Iterator[Archive]:
+    """Open an archive for reading; errors in the block become FileError or FormatError.
+
+    Args:
+        path: The file; for messages only, if there are ``contents``.
+        contents: The bytes of the file, if they are in memory already.
+    """
+    archive = None
+    try:
+        if contents is None:
+            regular_file_mode(path)
+        with open(path, "rb") if contents is None else contents as file:
             archive = Archive(path, file)
             yield archive
     except OdysseyError:

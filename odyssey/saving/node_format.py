@@ -13,7 +13,9 @@ import math
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,7 @@ __all__ = [
     "SavedTree",
     "build_nest",
     "encode_tree",
+    "leaf_digests",
     "node_kind",
     "path_keys",
     "tree_mismatch",
@@ -42,6 +45,7 @@ STATE_KINDS = ("optimizer", "schedule", "generator", "stateful")
 """Kinds of leaves with a state: they are saved with the name of their class."""
 
 _SHARED = {"Variable", "array", *STATE_KINDS}
+_NO_STATES: Mapping[int, Any] = MappingProxyType({})
 _MAX_NAME_BYTES = 200  # many file systems limit names to 255 bytes
 
 
@@ -107,18 +111,45 @@ def _percent_encoded(c: str) -> str:
 # ------------------------------------------------------------------ saving
 
 
-def encode_tree(leaves: dict[str, Any]) -> Members:
-    """Return the members of a file: a consistent snapshot of the leaves."""
+def encode_tree(leaves: dict[str, Any], states: Mapping[int, Any] = _NO_STATES) -> Members:
+    """Return the members of a file: a consistent snapshot of the leaves.
+
+    Args:
+        leaves: The leaves by path.
+        states: States by id of a leaf, for objects that do not have all of their state themselves.
+    """
     members: Members = {}
     # No step of another thread may run in between.
     with write_lock():
         wait_for_programs()
-        entries = _encode_entries(leaves, members)
+        entries = _encode_entries(leaves, members, states)
     text = {"format": _FORMAT, "arrays": len(members), "entries": entries}
     return {_NODES_MEMBER: json.dumps(text, allow_nan=False).encode(), **members}
 
 
-def _encode_entries(leaves: dict[str, Any], members: Members) -> dict[str, Any]:
+def leaf_digests(leaves: dict[str, Any], states: Mapping[int, Any] = _NO_STATES) -> dict[str, str]:
+    """Return a hash of each leaf by path, equal for leaves that a file holds as equal bytes.
+
+    Args:
+        leaves: The leaves by path.
+        states: States by id of a leaf, as for ``encode_tree``.
+    """
+    digests = {}
+    with write_lock():
+        wait_for_programs()
+        for path, leaf in leaves.items():
+            members: Members = {}
+            entries = _encode_entries({path: leaf}, members, states)
+            digest = blake2b(json.dumps(entries).encode(), digest_size=16)
+            for data in members.values():
+                digest.update(data)
+            digests[path] = digest.hexdigest()
+    return digests
+
+
+def _encode_entries(
+    leaves: dict[str, Any], members: Members, states: Mapping[int, Any]
+) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     first: dict[int, str] = {}  # by id of an object, its first path
     for path, leaf in leaves.items():
@@ -127,16 +158,19 @@ def _encode_entries(leaves: dict[str, Any], members: Members) -> dict[str, Any]:
             entries[path] = {"same": first[id(leaf)]}
             continue
         first[id(leaf)] = path
-        entries[path] = _encode_leaf(kind, path, leaf, members)
+        entries[path] = _encode_leaf(kind, path, leaf, members, states)
     return entries
 
 
-def _encode_leaf(kind: str, path: str, leaf: Any, members: Members) -> Any:
+def _encode_leaf(
+    kind: str, path: str, leaf: Any, members: Members, states: Mapping[int, Any]
+) -> Any:
     if isinstance(leaf, Variable):
         leaf._refuse_unless_leaf(f"save: {short_path(path)}")
         return {kind: _encode_value(path, np.asarray(leaf._array), members)["array"]}
     if kind in STATE_KINDS:
-        return {kind: [class_of(leaf), _encode_value(path, state_of(leaf), members)]}
+        state = states[id(leaf)] if id(leaf) in states else state_of(leaf)
+        return {kind: [class_of(leaf), _encode_value(path, state, members)]}
     return _encode_value(path, leaf, members)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
@@ -72,9 +72,14 @@ def open_tree(path: str, wanted: dict[str, Any]) -> Iterator[SavedTree | TensorT
 
 
 class Restorer:
-    """Values to be written into the leaves of a tree."""
+    """Values to be written into the leaves of a tree.
 
-    def __init__(self) -> None:
+    Args:
+        readers: By id of an optimizer, what reads its state instead of its ``_read_state``.
+    """
+
+    def __init__(self, readers: Mapping[int, Callable[..., Any]] | None = None) -> None:
+        self._readers = readers or {}
         self._variables: list[tuple[str, Variable, Array]] = []
         # Optimizers, schedules and generators: path, kind, object and state.
         self._others: list[tuple[str, str, Any, Any]] = []
@@ -150,6 +155,12 @@ class Restorer:
             wait_for_programs()
             commit(self._plan())
 
+    def check(self) -> None:
+        """Raise an error if ``commit`` would; nothing is written."""
+        with write_lock():
+            wait_for_programs()
+            self._plan()
+
     def _plan(self) -> Plan:
         plan: Plan = []
         changes: dict[int, tuple[Any, list[Any]]] = {}  # by id of an optimizer, all its settings
@@ -159,7 +170,8 @@ class Restorer:
             elif kind == "stateful":
                 plan += _call_with_path(path, leaf._state_plan, state)
             elif kind == "optimizer":
-                settings, calls = _call_with_path(path, leaf._read_state, state, np.asarray)
+                reader = self._readers.get(id(leaf), leaf._read_state)
+                settings, calls = _call_with_path(path, reader, state, np.asarray)
                 changes[id(leaf)] = (leaf, settings)
                 plan += calls
         for path, kind, leaf, state in self._others:
