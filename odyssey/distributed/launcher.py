@@ -1,0 +1,611 @@
+"""Launcher: start the ranks of a run by mpiexec, watch them, and end all when one has failed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from secrets import token_hex
+from types import FrameType
+
+from odyssey.distributed import run_processes
+from odyssey.distributed.board import WAITING, Board, BoardLine
+from odyssey.distributed.run_processes import (
+    end_processes,
+    end_ranks,
+    rank_processes,
+    remove_run_folder,
+)
+from odyssey.errors import DistributedError
+
+__all__ = ["LaunchOptions", "choose_rank_count", "find_mpiexec", "launch"]
+
+FAILED_TOGETHER = 0.3
+"""Seconds in which other ranks may report their failures, after the first one."""
+
+SIGNAL_GRACE = 10.0
+"""Seconds in which ranks may end after a signal."""
+
+START_LIMIT = 120.0
+"""Seconds in which all ranks must have started and met."""
+
+OVERDUE = 1.0
+"""Seconds after its deadline at which a rank that did not raise is ended."""
+
+MPIEXEC_GRACE = 1.0
+"""Seconds in which mpiexec may end after its ranks."""
+
+MPIEXEC_BYTES, LONGEST_LINE, WRITTEN_AT_ONCE = 1 << 16, 1 << 16, 4096
+
+_OF_A_RANK = re.compile("PMI_|PMIX_(RANK|NAMESPACE|SERVER_|KEEPALIVE)|OMPI_COMM_WORLD_|PRTE_LAUNCHED")
+"""Variables by which another mpiexec has told this process that it is one of its ranks."""
+
+BLAS_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+STATUS_DISTRIBUTED = 75  # a rank waited for others: EX_TEMPFAIL of sysexits.h
+STATUS_UNEXPLAINED = 70  # EX_SOFTWARE
+STATUS_OUTPUT = 74  # EX_IOERR
+
+
+@dataclasses.dataclass(frozen=True)
+class LaunchOptions:
+    """What to start, and how.
+
+    Args:
+        target: Path of a script, or name of a module.
+        arguments: Its arguments.
+        module: Whether ``target`` is a module.
+        low: The smallest number of ranks.
+        high: The largest.
+        timeout: Seconds that a collective waits for other ranks.
+        restarts: How often to start again after a failure.
+        resume: The value of ``ODYSSEY_RESUME`` for the first start, "" or "auto".
+        blas_threads: Threads of NumPy's BLAS library in each rank.
+    """
+
+    target: str
+    arguments: Sequence[str] = ()
+    module: bool = False
+    low: int = 1
+    high: int = 1
+    timeout: float = 60.0
+    restarts: int = 0
+    resume: str = ""
+    blas_threads: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class _Failure:
+    """The end of a rank before the end of its script."""
+
+    when: float
+    rank: int
+    status: int  # negative for a signal
+    error: str
+
+    def describe(self) -> str:
+        if self.status < 0:
+            name = _signal_name(-self.status)
+            text = f"was killed by signal {-self.status} ({name})"
+            if name == "SIGKILL":
+                text += "; the system does so to processes when memory is used up"
+            return text
+        reason = f": {self.error}" if self.error else ""
+        if not self.status:
+            return f"ended with status 0 before the end of the script{reason}"
+        return f"ended with status {self.status}{reason}"
+
+
+@dataclasses.dataclass
+class _Outcome:
+    status: int
+    lost: int = 0  # ranks that were killed, or vanished
+
+
+def launch(options: LaunchOptions) -> int:
+    """Run a script on several ranks, and return the exit status.
+
+    Returns:
+        0 only if every rank reached the end of the script; else the status of the rank that failed
+        first, 128 + number if a signal ended it or the launcher, 75 for a ``DistributedError``, 70
+        without an explanation.
+
+    Raises:
+        DistributedError: there is no mpiexec, no mpi4py, or no place for the run folder.
+    """
+    cores = _core_count()
+    count = choose_rank_count(options.low, options.high, cores, options.high)
+    with _Signals() as signals, _Guardian() as guardian:
+        for attempt in range(1, options.restarts + 2):
+            if count > cores and attempt == 1:
+                _say(f"note: {count} ranks share {cores} core{'s' * (cores > 1)}")
+            outcome = _Run(options, count, attempt, signals, guardian).run()
+            if not outcome.status or signals.number or attempt > options.restarts:
+                break
+            count = choose_rank_count(options.low, options.high, cores, count - outcome.lost)
+            _say(f"start {attempt + 1} of {options.restarts + 1}, on {count} ranks")
+    return outcome.status
+
+
+def choose_rank_count(low: int, high: int, cores: int, left: int) -> int:
+    """Return how many ranks to start.
+
+    Args:
+        low: The smallest number that is allowed.
+        high: The largest.
+        cores: Cores of this machine.
+        left: Ranks of the last attempt that were not lost.
+
+    Returns:
+        The largest power of two that the cores and the range allow; without one the largest number.
+
+    >>> choose_rank_count(1, 8, 6, 8), choose_rank_count(1, 8, 6, 3), choose_rank_count(3, 3, 2, 3)
+    (4, 2, 3)
+    """
+    largest = max(low, min(high, cores, left))
+    power: int = 1 << (largest.bit_length() - 1)
+    return power if power >= low else largest
+
+
+def find_mpiexec() -> str:
+    """Return the path of mpiexec: the one beside the interpreter, or the first on PATH.
+
+    Raises:
+        DistributedError: there is none.
+    """
+    beside = shutil.which("mpiexec", path=os.path.dirname(sys.executable))
+    found = beside or shutil.which("mpiexec")
+    if found is None:
+        raise DistributedError(
+            "there is no mpiexec beside the interpreter or on PATH, which starts ranks; "
+            "pip install 'odyssey[dist]'"
+        )
+    return found
+
+
+def _mpiexec_command(ranks: int) -> tuple[list[str], dict[str, str]]:
+    """Return mpiexec with its options, and the environment that it needs."""
+    mpiexec = find_mpiexec()
+    try:
+        version = subprocess.run(
+            [mpiexec, "--version"], capture_output=True, text=True, errors="replace", timeout=30
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise DistributedError(f"{mpiexec} does not run: {error}") from None
+    command, environment = [mpiexec], {}
+    if "Open MPI" in version or "OpenRTE" in version:
+        # It binds ranks to single cores, and refuses more ranks than cores, or root.
+        command += ["--oversubscribe", "--bind-to", "none"]
+        if os.geteuid() == 0:
+            for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+                environment[name] = "1"
+    return [*command, "-n", str(ranks)], environment
+
+
+def _core_count() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        print(f"odyssey launch: {text}", file=sys.stderr, flush=True)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+# ------------------------------------------------------------------ one start of all ranks
+
+
+class _Run:
+    """One start of all ranks: their processes, and the run folder.
+
+    The folder has, for rank R: ``pid.R``; ``ready.R`` when it met the others; ``failed.R`` with the
+    error in one line; ``done.R`` when it reached the end; ``ended.R`` with its status when it ended
+    without; the pipes ``out.R`` and ``err.R``; ``shared.R``, names of shared memory; and for all
+    ranks ``board``.
+    """
+
+    def __init__(
+        self,
+        options: LaunchOptions,
+        ranks: int,
+        attempt: int,
+        signals: _Signals,
+        guardian: _Guardian,
+    ) -> None:
+        self.options, self.ranks, self.attempt = options, ranks, attempt
+        self.signals, self.guardian = signals, guardian
+        self.folder = os.path.join(
+            os.path.realpath(tempfile.gettempdir()), f"odyssey-run-{token_hex(8)}"
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+        self.output: _Output | None = None
+        self.board: Board | None = None
+        self.marks: set[str] = set()
+        self.reason = ""  # why the launcher ended all, if no rank had failed by itself
+
+    def run(self) -> _Outcome:
+        command, environment = self._command()
+        self.guardian.tell(f"run {self.folder}")
+        try:
+            try:
+                os.mkdir(self.folder, 0o700)
+                self.output = output = _Output(self.folder, self.ranks)
+                self.process = subprocess.Popen(
+                    command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output.mpiexec_end,
+                    stderr=output.mpiexec_end,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise DistributedError(
+                    f"the ranks cannot be started: {error}; the run folder is made in "
+                    f"{os.path.dirname(self.folder)}, and TMPDIR names another place"
+                ) from None
+            self.guardian.tell(f"group {self.process.pid}")
+            self._watch(self.process, output)
+            failures, lines = self._failures(), dict(self._board_lines())
+            status = self._end()
+            output.drain()
+            return self._outcome(output, status, failures, lines)
+        finally:
+            self._end()
+            if self.output is not None:
+                self.output.close()
+            remove_run_folder(self.folder)
+            self.guardian.tell("over")
+
+    def _command(self) -> tuple[list[str], dict[str, str]]:
+        """Return the command of all ranks and its environment."""
+        options = self.options
+        threads = str(options.blas_threads)
+        given = options.resume or os.environ.get("ODYSSEY_RESUME", "")
+        environment = {
+            **{k: v for k, v in os.environ.items() if not _OF_A_RANK.match(k)},
+            **dict.fromkeys(BLAS_VARIABLES, threads),
+            "ODYSSEY_BLAS_THREADS": threads,
+            "ODYSSEY_RUN": self.folder,
+            "ODYSSEY_SIZE": str(self.ranks),
+            "ODYSSEY_TIMEOUT": repr(options.timeout),
+            "ODYSSEY_ATTEMPT": str(self.attempt),
+            "ODYSSEY_RESUME": given if self.attempt == 1 else "auto",
+        }
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        rank = [
+            *(sys.executable, "-I", "-S", run_processes.__file__, "supervise"),
+            *(sys.executable, *flags, "-m", "odyssey.distributed"),
+            *(["-m"] if options.module else []),
+            *(options.target, *options.arguments),
+        ]
+        if self.ranks == 1:
+            return rank, environment
+        mpiexec, needed = _mpiexec_command(self.ranks)
+        return mpiexec + rank, environment | needed
+
+    # ------------------------------------------------------------------ while it runs
+
+    def _watch(self, process: subprocess.Popen[bytes], output: _Output) -> None:
+        """Pass on output until all ranks have ended, or until all must be ended."""
+        begin, limit, done_at, forwarded = time.monotonic(), math.inf, math.inf, 0
+        start_limit = max(START_LIMIT, self.options.timeout)
+        overrun = self.options.timeout + OVERDUE
+        while process.poll() is None and time.monotonic() < limit and not output.status:
+            output.wait(0.02)
+            self.marks = set(os.listdir(self.folder))
+            now = time.monotonic()
+            if self.signals.count > forwarded:
+                self._forward(process, self.signals.number)
+                limit = min(limit, now + (0.0 if forwarded else SIGNAL_GRACE))
+                forwarded = self.signals.count
+            if self._with("failed", "ended"):
+                limit = min(limit, now + FAILED_TOGETHER)
+            elif now - begin > start_limit and len(self._with("ready")) < self.ranks:
+                late = sorted(set(range(self.ranks)) - set(self._with("ready")))
+                self.reason = f"{_ranks(late)} did not start within {start_limit:g} s"
+                return
+            elif self._with("done"):
+                done_at = min(done_at, now)
+                if now - done_at > overrun:
+                    self.reason = f"the script ended, but not mpiexec, for {overrun:g} s"
+                    return
+            else:
+                for rank, line in self._board_lines():
+                    if line.state == WAITING and now - line.since > overrun:
+                        self.reason = f"rank {rank} passed its deadline in {_last_call(line)}"
+                        return
+
+    def _with(self, *kinds: str) -> list[int]:
+        """Return the ranks that have left one of these marks."""
+        return [r for r in range(self.ranks) if any(f"{k}.{r}" in self.marks for k in kinds)]
+
+    def _board_lines(self) -> Iterator[tuple[int, BoardLine]]:
+        if self.ranks > 1 and self.board is None and len(self._with("ready")) == self.ranks:
+            self.board = Board(self.folder, self.ranks, 0)
+        for rank in range(self.ranks if self.board is not None else 0):
+            line = self.board.read(rank) if self.board is not None else None
+            if line is not None:
+                yield rank, line
+
+    def _forward(self, process: subprocess.Popen[bytes], number: int) -> None:
+        """Send a signal to all ranks; to mpiexec's group if some have not started."""
+        pids, _ = rank_processes(self.folder)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+        if len(pids) < self.ranks:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGTERM)
+
+    # ------------------------------------------------------------------ when it has ended
+
+    def _end(self) -> int:
+        """End all processes of the run, and return mpiexec's status."""
+        if self.process is None:
+            return 0
+        if self.process.poll() is None and self.ranks > 1:
+            end_ranks(self.folder, self.process.pid)  # mpiexec removes its files, and ends
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(MPIEXEC_GRACE)
+        end_processes(self.folder, self.process.pid if self.process.poll() is None else None)
+        return self.process.wait()
+
+    def _failures(self) -> list[_Failure]:
+        """Return the failures of ranks, the first one first."""
+        self.marks = set(os.listdir(self.folder))
+        failures = []
+        for rank in self._with("failed", "ended"):
+            when, status = math.inf, 1
+            with contextlib.suppress(OSError, ValueError):
+                words = self._read(f"ended.{rank}").split()
+                when, status = float(words[0]), int(words[1])
+            failures.append(_Failure(when, rank, status, self._read(f"failed.{rank}")))
+        return sorted(failures, key=lambda failure: failure.when)
+
+    def _read(self, name: str) -> str:
+        try:
+            with open(os.path.join(self.folder, name), errors="replace") as file:
+                return file.read().strip()
+        except OSError:
+            return ""
+
+    def _outcome(
+        self,
+        output: _Output,
+        mpiexec_status: int,
+        failures: list[_Failure],
+        lines: Mapping[int, BoardLine],
+    ) -> _Outcome:
+        """Say what has failed, and return the status of the run."""
+        if len(self._with("done")) == self.ranks and not failures and not mpiexec_status:
+            return _Outcome(0)
+        # A rank that waited for another is less of a reason than any other error.
+        first = min(failures, key=lambda f: (f.status == STATUS_DISTRIBUTED, f.when), default=None)
+        if self.signals.number:
+            number = self.signals.number
+            _say(f"ended by signal {number} ({_signal_name(number)})")
+            return _Outcome(128 + number)
+        if output.status:
+            if output.error:
+                _say(f"the output of ranks cannot be written: {output.error}; all were ended")
+            return _Outcome(output.status)
+        told = [f for f in failures if f is first or f.error]
+        for failure in told:
+            last = "" if failure.error else _last_call(lines.get(failure.rank))
+            _say(f"rank {failure.rank} {failure.describe()}{last and '; it '}{last}")
+        if self.reason:
+            _say(f"{self.reason}; all ranks were ended")
+        elif first is None:
+            # mpiexec has not started ranks, or was ended itself, or a rank failed at its very end.
+            if text := output.mpiexec_text():
+                sys.stderr.write(text)
+            reached = "every rank reached the end of the script, but " * (
+                len(self._with("done")) == self.ranks
+            )
+            _say(f"{reached}mpiexec ended with status {mpiexec_status}")
+        ended = set(range(self.ranks)) - {f.rank for f in told} - set(self._with("done"))
+        if told and ended:
+            _say(f"{_ranks(ended)} {'was' if len(ended) == 1 else 'were'} ended, since a rank failed")
+        for rank in sorted(ended):
+            if last := _last_call(lines.get(rank)):
+                _say(f"rank {rank} {last}")
+        if first is None:
+            unexplained = STATUS_DISTRIBUTED if self.reason else STATUS_UNEXPLAINED
+            return _Outcome(unexplained)
+        lost = sum(f.status <= 0 for f in told)
+        status = 128 - first.status if first.status < 0 else first.status or STATUS_UNEXPLAINED
+        return _Outcome(status, lost)
+
+
+def _ranks(numbers: Iterable[int]) -> str:
+    """Return "rank 1", or "ranks 0, 2 and 3"."""
+    *most, last = map(str, sorted(numbers))
+    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
+
+
+def _last_call(line: BoardLine | None) -> str:
+    """Return what a rank did last, in words."""
+    if line is None or not line.number:
+        return ""
+    call = f"{line.call} (collective {line.number})"
+    return f"waited in {call}" if line.state == WAITING else f"computed after {call}"
+
+
+# ------------------------------------------------------------------ output of ranks
+
+
+class _Output:
+    """Output of all ranks, by named pipes: a tag before each line of ranks other than 0.
+
+    A group of one rank writes to the launcher's own output.
+    """
+
+    def __init__(self, folder: str, ranks: int) -> None:
+        self.status, self.error = 0, ""  # of a write that failed
+        self.mpiexec_end: int | None = None
+        self._sources: dict[int, tuple[int, int]] = {}  # pipe: descriptor written to, rank
+        self._unfinished: dict[int, bytes] = {}
+        self._within_line = {1: False, 2: False}
+        self._mpiexec, self._poll = bytearray(), select.poll()
+        if ranks == 1:
+            return
+        for rank in range(ranks):
+            for target, name in ((1, "out"), (2, "err")):
+                path = os.path.join(folder, f"{name}.{rank}")
+                os.mkfifo(path, 0o600)
+                # Opened for writing too, so that it does not end when a rank closes it.
+                pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+                self._sources[pipe] = target, rank
+                self._poll.register(pipe, select.POLLIN)
+        pipe, self.mpiexec_end = os.pipe()
+        os.set_blocking(pipe, False)
+        self._sources[pipe] = 0, 0
+        self._poll.register(pipe, select.POLLIN)
+
+    def wait(self, seconds: float) -> bool:
+        """Pass on what has come; if nothing has, wait. Return whether something came."""
+        ready = self._poll.poll(seconds * 1000)
+        for pipe, _ in ready:
+            with contextlib.suppress(BlockingIOError):
+                self._take(pipe, os.read(pipe, 65536))
+        return bool(ready)
+
+    def drain(self) -> None:
+        """Pass on what is left after all ranks have ended."""
+        while not self.status and self.wait(0):
+            pass
+        for pipe, rest in self._unfinished.items():
+            if rest:
+                target, rank = self._sources[pipe]
+                self._write_lines(target, rank, rest + b"\n")
+        self._unfinished.clear()
+
+    def mpiexec_text(self) -> str:
+        """Return what mpiexec itself has written."""
+        return self._mpiexec.decode(errors="replace")
+
+    def close(self) -> None:
+        for pipe in [*self._sources, *([self.mpiexec_end] if self.mpiexec_end else [])]:
+            os.close(pipe)
+        self._sources.clear()
+        self.mpiexec_end = None
+
+    def _take(self, pipe: int, data: bytes) -> None:
+        target, rank = self._sources[pipe]
+        if not target:
+            self._mpiexec = (self._mpiexec + data)[-MPIEXEC_BYTES:]
+        elif not rank:
+            self._write(target, data)
+            self._within_line[target] = not data.endswith(b"\n")
+        else:
+            data = self._unfinished.get(pipe, b"") + data
+            lines, newline, rest = data.rpartition(b"\n")
+            if len(rest) > LONGEST_LINE:
+                lines, newline, rest = data, b"\n", b""
+            self._unfinished[pipe] = rest
+            if newline:
+                self._write_lines(target, rank, lines + newline)
+
+    def _write_lines(self, target: int, rank: int, lines: bytes) -> None:
+        tag = b"rank %d: " % rank
+        if rank == 0:
+            tag = b""
+        elif self._within_line[target]:
+            self._write(target, b"\n")  # below the unfinished line of rank 0
+            self._within_line[target] = False
+        self._write(target, b"".join(tag + line for line in lines.splitlines(keepends=True)))
+
+    def _write(self, target: int, data: bytes) -> None:
+        """Write to the launcher's own output, in pieces that wait only in ``poll``."""
+        poll, left = select.poll(), memoryview(data)
+        poll.register(target, select.POLLOUT)
+        while left and not self.status:
+            try:
+                if poll.poll(100):
+                    left = left[os.write(target, left[:WRITTEN_AT_ONCE]) :]
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                closed = isinstance(error, BrokenPipeError)
+                self.status = 128 + signal.SIGPIPE if closed else STATUS_OUTPUT
+                self.error = "" if closed else str(error)
+
+
+# ------------------------------------------------------------------ signals, and the guardian
+
+
+class _Signals:
+    """Signals that came to the launcher while ranks run."""
+
+    def __init__(self) -> None:
+        self.number, self.count = 0, 0
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> _Signals:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets
+                    self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.number = self.number or number
+        self.count += 1
+
+
+class _Guardian:
+    """A process that ends the ranks if the launcher is killed."""
+
+    def __enter__(self) -> _Guardian:
+        environment = {k: v for k, v in os.environ.items() if k != "ODYSSEY_RUN"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", run_processes.__file__, "guard"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+        return self
+
+    def tell(self, line: str) -> None:
+        """Send a line; see ``run_processes.guard``."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+    def __exit__(self, *error: object) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.wait()
