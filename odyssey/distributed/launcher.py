@@ -48,7 +48,9 @@ MPIEXEC_GRACE = 1.0
 
 MPIEXEC_BYTES, LONGEST_LINE, WRITTEN_AT_ONCE = 1 << 16, 1 << 16, 4096
 
-_OF_A_RANK = re.compile("PMI_|PMIX_(RANK|NAMESPACE|SERVER_|KEEPALIVE)|OMPI_COMM_WORLD_|PRTE_LAUNCHED")
+_OF_A_RANK = re.compile(
+    "PMI_|PMIX_(RANK|NAMESPACE|SERVER_|KEEPALIVE)|OMPI_COMM_WORLD_|PRTE_LAUNCHED"
+)
 """Variables by which another mpiexec has told this process that it is one of its ranks."""
 
 BLAS_VARIABLES = (
@@ -106,6 +108,8 @@ class _Failure:
             if name == "SIGKILL":
                 text += "; the system does so to processes when memory is used up"
             return text
+        if self.status == STATUS_DISTRIBUTED:
+            return f"ended with status {self.status}: {self.error.partition(':')[0]}, as said above"
         reason = f": {self.error}" if self.error else ""
         if not self.status:
             return f"ended with status 0 before the end of the script{reason}"
@@ -429,11 +433,9 @@ class _Run:
             )
             _say(f"{reached}mpiexec ended with status {mpiexec_status}")
         ended = set(range(self.ranks)) - {f.rank for f in told} - set(self._with("done"))
-        if told and ended:
-            _say(f"{_ranks(ended)} {'was' if len(ended) == 1 else 'were'} ended, since a rank failed")
-        for rank in sorted(ended):
-            if last := _last_call(lines.get(rank)):
-                _say(f"rank {rank} {last}")
+        for rank in sorted(ended) if told else ():
+            last = _last_call(lines.get(rank))
+            _say(f"rank {rank} was ended, since another rank failed{last and '; it '}{last}")
         if first is None:
             unexplained = STATUS_DISTRIBUTED if self.reason else STATUS_UNEXPLAINED
             return _Outcome(unexplained)
@@ -489,10 +491,14 @@ class _Output:
 
     def wait(self, seconds: float) -> bool:
         """Pass on what has come; if nothing has, wait. Return whether something came."""
-        ready = self._poll.poll(seconds * 1000)
-        for pipe, _ in ready:
+        ready = [pipe for pipe, _ in self._poll.poll(seconds * 1000)]
+        for pipe in ready:
             with contextlib.suppress(BlockingIOError):
                 self._take(pipe, os.read(pipe, 65536))
+        for pipe in [p for p in self._unfinished if p not in ready and not self._sources[p][1]]:
+            target, rest = self._sources[pipe][0], self._unfinished.pop(pipe)
+            self._write(target, rest)  # of rank 0, such as a prompt or a progress bar
+            self._within_line[target] = bool(rest) or self._within_line[target]
         return bool(ready)
 
     def drain(self) -> None:
@@ -501,8 +507,7 @@ class _Output:
             pass
         for pipe, rest in self._unfinished.items():
             if rest:
-                target, rank = self._sources[pipe]
-                self._write_lines(target, rank, rest + b"\n")
+                self._write_lines(*self._sources[pipe], rest + b"\n")
         self._unfinished.clear()
 
     def mpiexec_text(self) -> str:
@@ -519,26 +524,23 @@ class _Output:
         target, rank = self._sources[pipe]
         if not target:
             self._mpiexec = (self._mpiexec + data)[-MPIEXEC_BYTES:]
-        elif not rank:
-            self._write(target, data)
-            self._within_line[target] = not data.endswith(b"\n")
-        else:
-            data = self._unfinished.get(pipe, b"") + data
-            lines, newline, rest = data.rpartition(b"\n")
-            if len(rest) > LONGEST_LINE:
-                lines, newline, rest = data, b"\n", b""
-            self._unfinished[pipe] = rest
-            if newline:
-                self._write_lines(target, rank, lines + newline)
+            return
+        data = self._unfinished.get(pipe, b"") + data
+        lines, newline, rest = data.rpartition(b"\n")
+        if len(rest) > LONGEST_LINE:
+            lines, newline, rest = data, b"\n" if rank else b"", b""
+        self._unfinished[pipe] = rest
+        if lines or newline:
+            self._write_lines(target, rank, lines + newline)
 
     def _write_lines(self, target: int, rank: int, lines: bytes) -> None:
-        tag = b"rank %d: " % rank
-        if rank == 0:
-            tag = b""
-        elif self._within_line[target]:
-            self._write(target, b"\n")  # below the unfinished line of rank 0
-            self._within_line[target] = False
-        self._write(target, b"".join(tag + line for line in lines.splitlines(keepends=True)))
+        if rank:
+            tag = b"rank %d: " % rank
+            lines = b"".join(tag + line + b"\n" for line in lines[:-1].split(b"\n"))
+            if self._within_line[target]:
+                lines = b"\n" + lines  # below the unfinished line of rank 0
+        self._within_line[target] = False
+        self._write(target, lines)
 
     def _write(self, target: int, data: bytes) -> None:
         """Write to the launcher's own output, in pieces that wait only in ``poll``."""

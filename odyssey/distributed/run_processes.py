@@ -92,7 +92,7 @@ def _write_mark(folder: str, name: str, text: str) -> bool:
 
 
 def rank_processes(folder: str) -> tuple[set[int], set[int]]:
-    """Return the processes of ranks, and their process groups, that left ``pid.R`` in the folder."""
+    """Return the processes of ranks and their process groups, as ``pid.R`` in the folder says."""
     pids, groups = set(), set()
     for name in _list(folder):
         if name.startswith("pid.") and not name.endswith("~"):

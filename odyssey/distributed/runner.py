@@ -26,6 +26,8 @@ STATUS_USAGE = 2
 ABORT_LIMIT = 5.0
 """Seconds after which a rank ends although MPI's Abort has not returned."""
 
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _USAGE = "usage: python -m odyssey.distributed [-m] SCRIPT [ARGUMENT ...]"
 
 
@@ -236,11 +238,16 @@ def _format_error(error: BaseException) -> str:
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next
-    error = error.with_traceback(frames)
     if isinstance(error, KeyboardInterrupt):
         where = traceback.extract_tb(frames)[-1:]
         return "".join(f"interrupted in {f.filename}, line {f.lineno}\n" for f in where)
-    return "".join(traceback.format_exception(error))
+    if not isinstance(error, DistributedError):
+        return "".join(traceback.format_exception(error.with_traceback(frames)))
+    # Where a collective failed inside of the library says nothing.
+    calls = [f for f in traceback.extract_tb(frames) if not f.filename.startswith(_PACKAGE)]
+    head = ["Traceback (most recent call last):\n", *traceback.format_list(calls)]
+    name = type(error).__name__
+    return "".join(head if calls else ["At the end of the script:\n"]) + f"{name}: {error}\n"
 
 
 def _abort(status: int) -> None:
