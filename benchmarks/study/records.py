@@ -48,6 +48,8 @@ class Records:
         self.lines = list(lines)
         self.headers = list(headers)
         self._cache: dict[Any, Any] = {}
+        failed = {_point(line) for line in self.lines if line["status"] != "ok"}
+        self._measured = [line for line in self.lines if _point(line) not in failed]
 
     # ------------------------------------------------------------------ the run
 
@@ -89,14 +91,18 @@ class Records:
         found: Records = self._cache[key]
         return found
 
+    def measured(self) -> list[dict[str, Any]]:
+        """Records of samples; none of a system at a config where it has failed."""
+        return self._measured
+
     def systems(self, **config: Any) -> list[str]:
         """Systems that were measured there, in the order in which they are shown."""
-        found = {line["system"] for line in self.where(**config) if line["status"] == "ok"}
+        found = {line["system"] for line in self.where(**config).measured()}
         return sorted(found, key=_system_order)
 
     def has(self, system: str, **config: Any) -> bool:
         """Return whether a system was measured there."""
-        return any(line["status"] == "ok" for line in self.where(system, **config))
+        return bool(self.where(system, **config).measured())
 
     def axis(self, key: str, **config: Any) -> list[Any]:
         """Return the values of one entry of the config that were measured, sorted.
@@ -105,7 +111,7 @@ class Records:
             key: The entry.
             config: Other entries, which restrict it; ``system`` may be one.
         """
-        lines = [line for line in self.where(**config) if line["status"] == "ok"]
+        lines = self.where(**config).measured()
         values = {json.dumps(line["config"][key]): line["config"][key] for line in lines}
         return sorted(values.values(), key=lambda v: (isinstance(v, str), v))
 
@@ -115,7 +121,7 @@ class Records:
 
     def configs(self, system: str | None = None, **config: Any) -> list[dict[str, Any]]:
         """Configs that were measured there, in the order in which they were."""
-        lines = [line for line in self.where(system, **config) if line["status"] == "ok"]
+        lines = self.where(system, **config).measured()
         return list({json.dumps(line["config"]): line["config"] for line in lines}.values())
 
     # ------------------------------------------------------------------ estimates
@@ -247,8 +253,8 @@ class Records:
     ) -> list[dict[str, Any]]:
         lines = [
             line
-            for line in self.where(system, **config)
-            if line["status"] == "ok" and (metric is None or metric in line["metrics"])
+            for line in self.where(system, **config).measured()
+            if metric is None or metric in line["metrics"]
         ]
         what = f"{metric or 'counts'} of {system} at {dict(config)}"
         if not lines:
@@ -316,6 +322,10 @@ def judged(hypotheses: Iterable[Hypothesis], records: Records) -> dict[str, Verd
         else:
             verdicts[name] = Verdict(verdict.outcome, verdict.numbers, p, verdict.note)
     return verdicts
+
+
+def _point(line: Mapping[str, Any]) -> tuple[str, str, str]:
+    return line["experiment"], line["system"], json.dumps(line["config"], sort_keys=True)
 
 
 def _system_order(system: str) -> tuple[int, str]:

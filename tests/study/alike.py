@@ -1,4 +1,4 @@
-"""An experiment whose systems do the same work: nobody differs from anybody."""
+"""An experiment whose systems do the same work, but for a tenth more where it is planted."""
 
 import numpy as np
 
@@ -10,20 +10,27 @@ SYSTEMS = ("numpy", "taped")
 HYPOTHESES = ()
 FRESH = False
 ROUNDS = 15
+QUICK_ROUNDS = 15
 TOLERANCE = 1e-12
 
 
 def configs(quick):
-    return [{"size": size} for size in ((100, 200) if quick else (100, 200, 400, 800))]
+    return [{"number": number, "planted": 0} for number in range(2 if quick else 20)]
 
 
 def build(system, config):
-    x = np.linspace(0, 1, config["size"])
-    return Case(lambda: np.sort(x), lambda: {"square": x * x}, {"elements": x.size})
+    x = np.random.default_rng(config["number"]).standard_normal(200)
+    work = range(100 + (config["planted"] if system == "taped" else 0))
+
+    def step():
+        for _ in work:
+            np.sort(x)
+
+    return Case(step, lambda: {"square": x * x}, {"elements": x.size})
 
 
 def reference(config):
-    return {"square": np.linspace(0, 1, config["size"]) ** 2}
+    return {"square": np.random.default_rng(config["number"]).standard_normal(200) ** 2}
 
 
 def pictures(records):
