@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import hashlib
-import itertools
 import math
 import os
 import threading
@@ -13,11 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odyssey import tree
+from odyssey import ops, tree
 from odyssey.checks import check_choice, check_int, describe_type, format_value
+from odyssey.devices.arrays import as_array
+from odyssey.distributed import collectives
+from odyssey.distributed.ordered_sums import (
+    gather_from_slices,
+    gather_rows,
+    slices_of,
+    sum_own_slice,
+)
 from odyssey.errors import DistributedError, DTypeError, SettingError, ShapeError
-from odyssey.floating_point_errors import ignore_fp_errors
-from odyssey.variable import Variable
+from odyssey.table.value import Symbol, Value
 
 if TYPE_CHECKING:
     from odyssey.distributed.transport import Transport
@@ -29,28 +35,6 @@ _SIZES = ["ODYSSEY_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SI
 
 _RANKS = ("PMIX_RANK", "PMI_RANK")
 """Variables of launchers that tell the rank, but not always how many there are."""
-
-_CACHE_LINE = 16
-"""Elements of which slices are multiples: 64 bytes of float32."""
-
-_GATHERED = 8192
-"""Bytes up to which every rank sums complete arrays: one exchange instead of two."""
-
-
-@ignore_fp_errors()
-def _add_in_tree_order(parts: list[Any], own: int) -> Any:
-    """Sum arrays as a balanced tree, in place of all but the one at ``own``.
-
-    A number of arrays that is no power of two gives a tree that leans to the left.
-    """
-    sums = [(part, k != own) for k, part in enumerate(parts)]
-    while len(sums) > 1:
-        level = []
-        for k in range(0, len(sums) - 1, 2):
-            (left, writable), (right, _) = sums[k], sums[k + 1]
-            level.append((np.add(left, right, left if writable else right), True))
-        sums = level + sums[len(level) * 2 :]
-    return sums[0][0]
 
 
 class Group:
@@ -135,13 +119,13 @@ class Group:
             return
         names, digests = [], []
         for path, leaf in tree.paths(values):
-            array = np.asarray(leaf._array if isinstance(leaf, Variable) else leaf)
+            array = np.asarray(leaf._array if isinstance(leaf, Value) else leaf)
             names.append(f"value{path}")
             hashed = hashlib.blake2b(repr((array.dtype.str, array.shape)).encode(), digest_size=8)
             hashed.update(np.ascontiguousarray(array).view(np.uint8).data)
             digests.append(hashed.digest())
         own = np.frombuffer(b"".join(digests), np.uint8)
-        table = self._exchange("agree", own).reshape(self.size, len(names), 8)
+        table = gather_rows(self._transport, "agree", own).reshape(self.size, len(names), 8)
         different = (table != table[0]).any(2)
         if different.any():
             first = int(different.any(0).argmax())
@@ -173,12 +157,7 @@ class Group:
         >>> od.distributed.world().slices(10)
         [slice(0, 10, None)]
         """
-        length = check_int("Group.slices", "length", length, 0)
-        step = math.ceil(length / self.size)
-        if length >= _CACHE_LINE * self.size:
-            step = math.ceil(step / _CACHE_LINE) * _CACHE_LINE
-        edges = [min(length, rank * step) for rank in range(self.size)] + [length]
-        return [slice(a, b) for a, b in itertools.pairwise(edges)]
+        return slices_of(check_int("Group.slices", "length", length, 0), self.size)
 
     def sum_slices(self, flat: Any, parts: Any = None) -> Any:
         """Return this rank's slice of the sum over ranks of a flat array.
@@ -193,86 +172,181 @@ class Group:
 
         Returns:
             The array of the slice ``slices(len(flat))[rank]``; ``flat`` itself in a group of one.
+
+        Raises:
+            DistributedError: See ``Group``.
+            ShapeError: The array is not flat, or ``parts`` has another shape.
+            DTypeError: The dtype does not travel, or has no sum: halves and bools.
         """
         flat = _check_flat("sum_slices", flat, sums=True)
         if self._transport is None:
             return flat
-        own = self.slices(len(flat))
-        mine = flat[own[self.rank]]
-        if parts is None:
-            parts = np.empty((self.size, len(mine)), flat.dtype)
-        elif parts.shape != (self.size, len(mine)) or parts.dtype != flat.dtype:
-            raise ShapeError(
-                f"sum_slices: parts has shape {parts.shape} and dtype {parts.dtype}; it must have "
-                f"shape {(self.size, len(mine))} and dtype {flat.dtype}"
-            )
-        others = [r for r in range(self.size) if r != self.rank]
-        self._transport.exchange(
-            "sum_slices",
-            flat,
-            sends=[(r, flat[own[r]]) for r in others],
-            receives=[(r, parts[r]) for r in others],
-        )
-        return _add_in_tree_order([*parts[: self.rank], mine, *parts[self.rank + 1 :]], self.rank)
+        if parts is not None:
+            own = self.slices(len(flat))[self.rank]
+            shape = self.size, own.stop - own.start
+            if parts.shape != shape or parts.dtype != flat.dtype:
+                raise ShapeError(
+                    f"sum_slices: parts has shape {parts.shape} and dtype {parts.dtype}; it must "
+                    f"have shape {shape} and dtype {flat.dtype}"
+                )
+        return sum_own_slice(self._transport, "sum_slices", flat, parts)
 
     def gather_slices(self, flat: Any) -> None:
-        """Fill a flat array on every rank with the slices that the ranks own, in place."""
+        """Fill a flat array on every rank with the slices that the ranks own, in place.
+
+        Args:
+            flat: A contiguous array of one dimension, as long on every rank; each rank has filled
+                its slice, ``slices(len(flat))[rank]``.
+
+        Raises:
+            DistributedError: See ``Group``.
+        """
         flat = _check_flat("gather_slices", flat, written=True)
-        if self._transport is None:
-            return
-        own = self.slices(len(flat))
-        others = [r for r in range(self.size) if r != self.rank]
-        self._transport.exchange(
-            "gather_slices",
-            flat,
-            sends=[(r, flat[own[self.rank]]) for r in others],
-            receives=[(r, flat[own[r]]) for r in others],
-        )
+        if self._transport is not None:
+            gather_from_slices(self._transport, "gather_slices", flat)
 
     # ------------------------------------------------------------------ collectives on arrays
 
     def all_reduce(self, x: Any, reduction: str = "ordered") -> Any:
-        """Return the sum of an array over the ranks."""
+        """Return the sum of an array over the ranks, on every rank.
+
+        Its transpose, and so its gradient, is ``all_reduce``: gradients are those of the sum of the
+        losses of all ranks. If each rank computes the same loss from the sum, that is ``size``
+        times the gradient of one of them.
+
+        Args:
+            x: An array or a Variable of any shape, equal on all ranks. Halves are summed in
+                float32 and rounded once; bools are counted.
+            reduction: ``"ordered"`` adds as a balanced tree over the ranks, with bits that depend
+                on nothing else; ``"fast"`` leaves the order to the MPI library.
+
+        Returns:
+            The sum, a new array, or a Variable where a tape records.
+
+        Raises:
+            DistributedError: See ``Group``.
+
+        >>> import odyssey as od
+        >>> od.distributed.world().all_reduce([1.0, 2.0])
+        array([1., 2.])
+        """
         check_choice("all_reduce", "reduction", reduction, ("ordered", "fast"))
-        x = np.asarray(x)
+        x = _operand("all_reduce", x)
         if self._transport is None:
-            return x.copy()
-        flat = np.array(x, order="C").reshape(-1)
-        if reduction == "fast":
-            self._transport.reduce_in_place(flat)
-        elif flat.nbytes <= _GATHERED:
-            table = self._exchange("all_reduce", flat)
-            flat = _add_in_tree_order(list(table), -1)
-        else:
-            flat[self.slices(len(flat))[self.rank]] = self.sum_slices(flat)
-            self.gather_slices(flat)
-        return flat.reshape(x.shape)
+            return x.astype(np.int64) if x.dtype == np.bool_ else _copy(x)
+        return collectives.all_reduce(x, group=self, reduction=reduction)
+
+    def all_gather(self, x: Any) -> Any:
+        """Return the arrays of all ranks, stacked along a new axis 0, on every rank.
+
+        Its transpose, and so its gradient, is ``reduce_scatter``.
+
+        Args:
+            x: An array or a Variable of any shape, equal on all ranks.
+
+        Returns:
+            An array of shape (size, *x.shape), or a Variable where a tape records.
+
+        Raises:
+            DistributedError: See ``Group``.
+
+        >>> import odyssey as od
+        >>> od.distributed.world().all_gather([1.0, 2.0])
+        array([[1., 2.]])
+        """
+        x = _operand("all_gather", x)
+        if self._transport is None:
+            return _copy(x)[None]
+        return collectives.all_gather(x, group=self)
+
+    def reduce_scatter(self, x: Any) -> Any:
+        """Return the sum over ranks of row ``rank`` of an array: each rank gets its own row.
+
+        Its transpose, and so its gradient, is ``all_gather``. The sum is a balanced tree over the
+        ranks, see ``sum_slices``.
+
+        Args:
+            x: An array or a Variable of shape (size, ...), equal on all ranks.
+
+        Returns:
+            An array of shape ``x.shape[1:]``, or a Variable where a tape records.
+
+        Raises:
+            DistributedError: See ``Group``.
+            ShapeError: Axis 0 has another length than ``size``.
+
+        >>> import odyssey as od
+        >>> od.distributed.world().reduce_scatter([[1.0, 2.0]])
+        array([1., 2.])
+        """
+        x = _operand("reduce_scatter", x)
+        collectives.check_rows(x, self)
+        if self._transport is None:
+            x = x.astype(np.int64) if x.dtype == np.bool_ else _copy(x)
+            return x[0, ...]
+        return collectives.reduce_scatter(x, group=self)
 
     def broadcast(self, x: Any, root: int = 0) -> Any:
-        """Return the array of rank ``root`` on every rank."""
+        """Return the array of rank ``root``, on every rank.
+
+        Its transpose, and so its gradient, is the sum over the ranks on rank ``root``, and 0 on the
+        others.
+
+        Args:
+            x: An array or a Variable of any shape, equal on all ranks; only the root's values
+                count.
+            root: The rank whose values are sent.
+
+        Returns:
+            A new array, or a Variable where a tape records.
+
+        Raises:
+            DistributedError: See ``Group``.
+        """
         root = check_int("broadcast", "root", root, 0)
         if root >= self.size:
-            raise SettingError(f"broadcast: root {root}, of {self.size} ranks")
-        x = np.asarray(x)
+            raise SettingError(
+                f"broadcast: root is {root}, in a group of {self.size}; it must be a rank, below "
+                f"{self.size}"
+            )
+        x = _operand("broadcast", x)
         if self._transport is None:
-            return x.copy()
-        flat = np.array(x, order="C").reshape(-1)
-        self._transport.broadcast_in_place(flat, root)
-        return flat.reshape(x.shape)
+            return _copy(x)
+        return collectives.broadcast(x, group=self, root=root)
 
-    def _exchange(self, name: str, flat: Any) -> Any:
-        """Return the flat arrays of all ranks, as rows of a table."""
-        table = np.empty((self.size, len(flat)), flat.dtype)
-        table[self.rank] = flat
-        others = [r for r in range(self.size) if r != self.rank]
-        assert self._transport is not None
-        self._transport.exchange(
-            name,
-            flat,
-            sends=[(r, flat) for r in others],
-            receives=[(r, table[r]) for r in others],
-        )
-        return table
+    def shift(self, x: Any, by: int = 1) -> Any:
+        """Return the array of the rank that is ``by`` ranks before this one, around a ring.
+
+        Rank r sends to rank (r + by) modulo size. Its transpose, and so its gradient, is the shift
+        by ``-by``.
+
+        Args:
+            x: An array or a Variable of any shape, equal on all ranks.
+            by: How far, of either sign.
+
+        Returns:
+            A new array, or a Variable where a tape records.
+
+        Raises:
+            DistributedError: See ``Group``.
+        """
+        by = check_int("shift", "by", by)
+        x = _operand("shift", x)
+        if self._transport is None:
+            return _copy(x)
+        return collectives.shift(x, group=self, by=by)
+
+
+def _operand(who: str, x: Any) -> Any:
+    """Return a Variable or a Symbol as it is, and anything else as an array."""
+    return x if isinstance(x, Value | Symbol) else as_array(who, "x", x)
+
+
+def _copy(x: Any) -> Any:
+    """Return what a collective of one rank returns: an array of its own, or an op's result."""
+    if isinstance(x, np.ndarray):
+        return np.array(x, order="C")
+    return x if isinstance(x, Symbol) or x.dtype == np.bool_ else ops.positive(x)
 
 
 def _check_flat(who: str, flat: Any, sums: bool = False, written: bool = False) -> Any:

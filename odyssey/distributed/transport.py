@@ -15,6 +15,7 @@ from mpi4py import MPI
 
 from odyssey.distributed.board import COMPUTING, FINISHED, TEXT, WAITING, Board
 from odyssey.errors import DistributedError
+from odyssey.table.store import MEMORY, store
 
 __all__ = ["Transport", "load_world"]
 
@@ -73,6 +74,7 @@ class Transport:
         self.rank, self.size = int(data.rank), int(data.size)
         self.count, self.waited = 0, 0.0
         self.broken: str | None = None
+        self.others = [r for r in range(self.size) if r != self.rank]
         self.process = os.getpid()
         self._lock = threading.Lock()
         self._call = b""
@@ -104,6 +106,8 @@ class Transport:
             DistributedError: A rank did not come, or came for another collective; or the group is
                 broken, or in use by another thread, or was made before a fork.
         """
+        if (here := store()) is not MEMORY:
+            here.refuse_effect(f"{name}: a collective called", "call it outside of the function")
         digest, text = _describe_call(name, shape, dtype, option)
         self._enter(text)
         try:
@@ -211,8 +215,10 @@ class Transport:
 
         self.run(name, flat.shape, flat.dtype, option, start)
 
-    def reduce_in_place(self, flat: Any) -> None:
-        """Sum a flat array over the ranks in the order of the MPI library."""
+    def sum_in_any_order(self, name: str, x: Any) -> Any:
+        """Return the sum of an array over the ranks in an order that the MPI library chooses."""
+        total = x.copy()
+        flat = total.reshape(-1)
         kind = MPI.Datatype.fromcode(flat.dtype.char)
         count = PIECE // flat.itemsize
 
@@ -220,15 +226,17 @@ class Transport:
             pieces = [flat[k : k + count] for k in range(0, len(flat), count)]
             return [self.data.Iallreduce(MPI.IN_PLACE, [p, kind], MPI.SUM) for p in pieces]
 
-        self.run("all_reduce", flat.shape, flat.dtype, "fast", start)
+        self.run(name, x.shape, x.dtype, "fast", start)
+        return total
 
-    def broadcast_in_place(self, flat: Any, root: int) -> None:
-        """Fill a flat array on all ranks with that of the root."""
+    def send_to_all(self, name: str, x: Any, root: int) -> None:
+        """Fill a contiguous array on all ranks with that of the root."""
+        flat = x.reshape(-1)
 
         def start() -> list[Any]:
             return [self.data.Ibcast([p, MPI.BYTE], root) for p in _pieces(flat)]
 
-        self.run("broadcast", flat.shape, flat.dtype, f"root {root}", start)
+        self.run(name, x.shape, x.dtype, f"root {root}", start)
 
     # ------------------------------------------------------------------ messages of errors
 
