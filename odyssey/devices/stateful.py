@@ -1,4 +1,4 @@
-"""Objects with a state that ``od.save`` and ``od.load`` keep."""
+"""Objects with a state that ``od.save`` and ``od.load`` keep, and objects without one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Any
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 
-__all__ = ["Stateful"]
+__all__ = ["Stateful", "TraceConstant"]
+
+
+class TraceConstant:
+    """Base of objects of which nothing changes that a traced function may read."""
 
 
 class Stateful:

@@ -15,6 +15,7 @@ import numpy as np
 from odyssey import ops, tree
 from odyssey.checks import check_choice, check_int, describe_type, format_value
 from odyssey.devices.arrays import as_array
+from odyssey.devices.stateful import TraceConstant
 from odyssey.distributed import collectives
 from odyssey.distributed.ordered_sums import (
     gather_from_slices,
@@ -23,6 +24,7 @@ from odyssey.distributed.ordered_sums import (
     sum_own_slice,
 )
 from odyssey.errors import DistributedError, DTypeError, SettingError, ShapeError
+from odyssey.table.store import store
 from odyssey.table.value import Symbol, Value
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ _RANKS = ("PMIX_RANK", "PMI_RANK")
 """Variables of launchers that tell the rank, but not always how many there are."""
 
 
-class Group:
+class Group(TraceConstant):
     """Processes that compute together, and the collectives by which they exchange arrays.
 
     ``od.distributed.world()`` returns the group of all processes of the launcher, and ``split``
@@ -74,6 +76,7 @@ class Group:
     @property
     def waited(self) -> float:
         """Seconds that this process has spent in collectives of this group."""
+        store().only_eagerly("it reads Group.waited")
         return 0.0 if self._transport is None else self._transport.waited
 
     def __repr__(self) -> str:
@@ -95,7 +98,8 @@ class Group:
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
-        if self._transport is not None:
+        store().only_eagerly("Group.barrier has a side effect")
+        if self._transport is not None and not store().traces:
             self._transport.run("barrier")
 
     def _finish(self) -> None:
@@ -105,7 +109,8 @@ class Group:
 
     def print(self, *args: Any, **options: Any) -> None:
         """Print on rank 0 only, and at once; arguments are those of Python's ``print``."""
-        if self.rank == 0:
+        store().only_eagerly("Group.print prints")
+        if self.rank == 0 and not store().traces:
             builtins.print(*args, **{"flush": True} | options)
 
     def agree(self, *values: Any) -> None:
@@ -115,7 +120,8 @@ class Group:
             DistributedError: A leaf differs; the message names the first one and the ranks. All
                 ranks raise, and the group is not broken.
         """
-        if self._transport is None:
+        store().only_eagerly("Group.agree has a side effect")
+        if self._transport is None or store().traces:
             return
         names, digests = [], []
         for path, leaf in tree.paths(values):
@@ -207,6 +213,16 @@ class Group:
 
     # ------------------------------------------------------------------ collectives on arrays
 
+    def _call(self, row: Any, x: Any, name: str, *options: Any) -> Any:
+        """Call a collective; a trace records it, of arrays too, and no rank waits for others."""
+        options = (self, *options, name)
+        here: Any = store()
+        if here.traces and isinstance(x, np.ndarray):
+            if here.outer is not None:  # a batch in a trace
+                return here.compute_outside(self._call, row, x, name, *options[1:-1])
+            return here.emit(row.row, (x,), options)
+        return row(x, *options)
+
     def all_reduce(self, x: Any, reduction: str = "ordered") -> Any:
         """Return the sum of an array over the ranks, on every rank.
 
@@ -231,10 +247,10 @@ class Group:
         array([1., 2.])
         """
         check_choice("all_reduce", "reduction", reduction, ("ordered", "fast"))
-        x = _operand("all_reduce", x)
+        x = _as_operand("all_reduce", x)
         if self._transport is None:
-            return x.astype(np.int64) if x.dtype == np.bool_ else _copy(x)
-        return collectives.all_reduce(x, group=self, reduction=reduction)
+            return x.astype(np.int64) if x.dtype == np.bool_ else _copy_of_one(x)
+        return self._call(collectives.all_reduce, x, "all_reduce", reduction)
 
     def all_gather(self, x: Any) -> Any:
         """Return the arrays of all ranks, stacked along a new axis 0, on every rank.
@@ -254,10 +270,10 @@ class Group:
         >>> od.distributed.world().all_gather([1.0, 2.0])
         array([[1., 2.]])
         """
-        x = _operand("all_gather", x)
+        x = _as_operand("all_gather", x)
         if self._transport is None:
-            return _copy(x)[None]
-        return collectives.all_gather(x, group=self)
+            return _copy_of_one(x)[None]
+        return self._call(collectives.all_gather, x, "all_gather")
 
     def reduce_scatter(self, x: Any) -> Any:
         """Return the sum over ranks of row ``rank`` of an array: each rank gets its own row.
@@ -279,12 +295,12 @@ class Group:
         >>> od.distributed.world().reduce_scatter([[1.0, 2.0]])
         array([1., 2.])
         """
-        x = _operand("reduce_scatter", x)
+        x = _as_operand("reduce_scatter", x)
         collectives.check_rows(x, self)
         if self._transport is None:
-            x = x.astype(np.int64) if x.dtype == np.bool_ else _copy(x)
+            x = x.astype(np.int64) if x.dtype == np.bool_ else _copy_of_one(x)
             return x[0, ...]
-        return collectives.reduce_scatter(x, group=self)
+        return self._call(collectives.reduce_scatter, x, "reduce_scatter")
 
     def broadcast(self, x: Any, root: int = 0) -> Any:
         """Return the array of rank ``root``, on every rank.
@@ -309,10 +325,10 @@ class Group:
                 f"broadcast: root is {root}, in a group of {self.size}; it must be a rank, below "
                 f"{self.size}"
             )
-        x = _operand("broadcast", x)
+        x = _as_operand("broadcast", x)
         if self._transport is None:
-            return _copy(x)
-        return collectives.broadcast(x, group=self, root=root)
+            return _copy_of_one(x)
+        return self._call(collectives.broadcast, x, "broadcast", root)
 
     def shift(self, x: Any, by: int = 1) -> Any:
         """Return the array of the rank that is ``by`` ranks before this one, around a ring.
@@ -331,18 +347,18 @@ class Group:
             DistributedError: See ``Group``.
         """
         by = check_int("shift", "by", by)
-        x = _operand("shift", x)
+        x = _as_operand("shift", x)
         if self._transport is None:
-            return _copy(x)
-        return collectives.shift(x, group=self, by=by)
+            return _copy_of_one(x)
+        return self._call(collectives.shift, x, "shift", by)
 
 
-def _operand(who: str, x: Any) -> Any:
+def _as_operand(who: str, x: Any) -> Any:
     """Return a Variable or a Symbol as it is, and anything else as an array."""
     return x if isinstance(x, Value | Symbol) else as_array(who, "x", x)
 
 
-def _copy(x: Any) -> Any:
+def _copy_of_one(x: Any) -> Any:
     """Return what a collective of one rank returns: an array of its own, or an op's result."""
     if isinstance(x, np.ndarray):
         return np.array(x, order="C")

@@ -318,7 +318,8 @@ class Trace:
                 "the compiled function, or keep it in a Variable, by assign"
             )
         values, options = concrete_operands(row, values, options, self)
-        if not any(isinstance(v, Traced) for v in values):  # all of them were numbers
+        # All of them may be numbers.
+        if not row.has_side_effect and not any(isinstance(v, Traced) for v in values):
             return run(row, values, options)
         specs = list(map(shape_rule_argument, values))
         options = plain_options(row, options)

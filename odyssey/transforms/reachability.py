@@ -28,6 +28,7 @@ import numpy as np
 
 from odyssey.checks import is_installed
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
+from odyssey.devices.stateful import TraceConstant
 from odyssey.table.scoped_exit import ScopedBlock
 from odyssey.table.value import Symbol, Value
 from odyssey.tape import GradientTape
@@ -126,7 +127,7 @@ def reachable(*roots: Any, but: Callable[[Any], bool] | None = None) -> Iterator
         if but is not None and but(thing):
             continue
         yield thing
-        opaque = (*_LEAF_TYPES, Value, Symbol, GradientTape)
+        opaque = (*_LEAF_TYPES, Value, Symbol, GradientTape, TraceConstant)
         if not (is_generator(thing) or isinstance(thing, opaque)):
             waiting.extend(_referents(thing, enter))
 
