@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import setitem
 from typing import Any
@@ -155,7 +155,9 @@ class FlatParameters:
         dtype = self.dtype if flat.dtype == self.data.dtype else flat.dtype
         return flat.view(dtype).reshape(self.slot_shapes[slot])
 
-    def gather_gradients(self, refuse: Callable[[int], None] | None) -> Array | SparseRows | None:
+    def gather_gradients(
+        self, refuse: Callable[[int], None] | None, given: Sequence[Any] | None = None
+    ) -> Array | SparseRows | None:
         """Return the flat gradients, or sparse rows; None if this object no longer fits its group.
 
         Another optimizer may have moved the parameters since, they may have been frozen, or the
@@ -163,6 +165,7 @@ class FlatParameters:
 
         Args:
             refuse: Called with the index of a parameter that has no gradient.
+            given: The gradients of all parameters of the optimizer; by default ``.grad`` of each.
         """
         if self.names != self.group._rule.slots:
             return None
@@ -174,7 +177,7 @@ class FlatParameters:
                 return None
             if references(p._array) != SLOT_COUNT and not has_exclusive_array(p):
                 is_held = is_held or not is_held_by_recordings_only(p)
-            g = p._info.grad
+            g = p._info.grad if given is None else given[self.indices[j]]
             if type(g) is not ndarray:
                 if g is None:
                     missing.append(j)

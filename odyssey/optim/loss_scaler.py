@@ -198,9 +198,7 @@ class LossScaler(Stateful):
                 unscaled.append(_Unscaled(optimizer, bool(finite)))
         own = [one for one in unscaled if one.optimizer in optimizers]
         finite = all(one.finite for one in own)
-        new = self._adapted(finite)
-        if new[-1] >= _SKIPS_ALLOWED:
-            raise NonFiniteError(_skips_text())
+        adapts = self._adapt_calls(finite)
         # An interrupt between the two commits leaves gradients that are noted as unscaled.
         commit([*plan, (setattr, self, "_unscaled", tuple(unscaled))])
         calls: Plan = []
@@ -209,8 +207,7 @@ class LossScaler(Stateful):
                 optimizer._step_guarded(None, calls)
             else:  # a step of a user's class, which happens at once
                 optimizer.step(**({"allow_missing": True} if allow_missing else {}))
-        for variable, value in zip(self._numbers(), new, strict=True):
-            calls += assign_plan(variable, np.asarray(value))
+        calls += adapts
         for optimizer in optimizers:
             calls += _gradient_calls(_narrowed(optimizer))
         rest = tuple(one for one in unscaled if one not in own)
@@ -273,6 +270,14 @@ class LossScaler(Stateful):
             ops.where(grows, 0, finite_steps),
             ops.where(finite, 0, ops.add(skips, 1)),
         ]
+
+    def _adapt_calls(self, finite: bool) -> Plan:
+        """Return the calls that set the numbers after a step; raise if too many were skipped."""
+        new = self._adapted(finite)
+        if new[-1] >= _SKIPS_ALLOWED:
+            raise NonFiniteError(_skips_text())
+        pairs = zip(self._numbers(), new, strict=True)
+        return [call for v, value in pairs for call in assign_plan(v, np.asarray(value))]
 
     # -------------------------------------------------------------- saving
 

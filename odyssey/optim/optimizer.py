@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import setitem
 from typing import Any, ClassVar, Self
 
@@ -66,6 +66,8 @@ class Optimizer:
     _ranges: ClassVar[dict[str, str]] = {}
     # Attributes derived from the others, which walks over reachable objects skip.
     _derived_state: ClassVar[tuple[str, ...]] = ("_packs", "_resting", "_updates")
+    # Where the state lies if it is not in ``_state``, as text for messages; see ``_for_slices``.
+    _state_elsewhere: str | None = None
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
         """Refuse keywords of other libraries by our words for them."""
@@ -197,12 +199,22 @@ class Optimizer:
             self._step_guarded(refuse)
 
     def _step_guarded(
-        self, refuse: Callable[[int], None] | None, collected: Plan | None = None
+        self,
+        refuse: Callable[[int], None] | None,
+        collected: Plan | None = None,
+        gradients: Sequence[Any] | None = None,
     ) -> None:
-        """Step in memory; or append the calls of the step to ``collected``, for ``_run``."""
+        """Step in memory.
+
+        Args:
+            refuse: Called with the index of a parameter that has no gradient, if not None.
+            collected: To which the calls of the step are appended, for ``_run``, instead.
+            gradients: One for each parameter, an array of its shape and dtype or None; by default
+                ``.grad`` of each.
+        """
         for p in self._resting:
             if is_trainable(p):  # new, or trainable again
-                self._find_missing(refuse)
+                self._find_missing(refuse, gradients)
                 self._flatten_params()
                 break
         updates = self._updates = self._updates or StepRunner()
@@ -210,11 +222,11 @@ class Optimizer:
         # All gradients are read, and all that may fail is computed, before a parameter changes.
         plan: Plan = []
         for pack in self._packs:
-            joined = pack.gather_gradients(refuse)
+            joined = pack.gather_gradients(refuse, gradients)
             if joined is None:
-                self._find_missing(refuse)
+                self._find_missing(refuse, gradients)
                 self._flatten_params()
-                pairs = [(pack, pack.gather_gradients(refuse)) for pack in self._packs]
+                pairs = [(pack, pack.gather_gradients(refuse, gradients)) for pack in self._packs]
                 plan = [
                     one
                     for pack, joined in pairs
@@ -240,11 +252,14 @@ class Optimizer:
             if any(map(is_trainable, self._resting)):
                 self._flatten_params()
 
-    def _find_missing(self, refuse: Callable[[int], None] | None) -> None:
+    def _find_missing(
+        self, refuse: Callable[[int], None] | None, gradients: Sequence[Any] | None = None
+    ) -> None:
         """Call ``refuse`` with the index of a trainable parameter that has no gradient."""
         for k, p in enumerate(self.params):
-            if is_trainable(p) and p._info.grad is None and refuse is not None:
-                refuse(k)
+            if refuse is not None and is_trainable(p):
+                if (p._info.grad if gradients is None else gradients[k]) is None:
+                    refuse(k)
 
     def _refuse_missing(self, k: int) -> None:
         raise MissingGradientError(
@@ -256,6 +271,32 @@ class Optimizer:
     def _param_name(self, k: int) -> str:
         return str(self.params[k].name or self._paths[k])
 
+    def _refuse_state(self, what: str) -> None:
+        """Raise if the state does not lie here."""
+        if self._state_elsewhere is not None:
+            raise OdysseyError(f"{type(self).__name__}.{what}: {self._state_elsewhere}")
+
+    def _for_slices(
+        self, params: Sequence[Sequence[Variable]], paths: Sequence[Sequence[str]]
+    ) -> Self:
+        """Return an optimizer of other parameters, in as many groups of these settings.
+
+        Args:
+            params: For each group its parameters; there may be none.
+            paths: Their names for messages.
+        """
+        made = type(self).__new__(type(self))
+        made._names = self._names
+        made.groups = [
+            Group(list(own), list(names), group._make, group._settings)
+            for group, own, names in zip(self.groups, params, paths, strict=True)
+        ]
+        made.params = [p for group in made.groups for p in group.params]
+        made._paths = [path for group in made.groups for path in group.paths]
+        made._packs, made._resting, made._updates = [], made.params, None
+        made._state = [{} for _ in made.params]
+        return made
+
     def _initialize_state(self) -> None:
         """Give every parameter the initial state of its rule, where it has none."""
         started = self._started()
@@ -263,6 +304,7 @@ class Optimizer:
         self._state = started
 
     def _started(self) -> list[dict[str, Variable]]:
+        self._refuse_state("step")
         states = iter(self._state)
         started = []
         for group in self.groups:
@@ -348,6 +390,15 @@ class Optimizer:
 
     def _saved(self, take: Callable[[Any], Any]) -> dict[str, Any]:
         """Return the state dict, with arrays copied by ``take``."""
+        self._refuse_state("state_dict")
+        groups = self._saved_groups()
+        with write_lock():
+            wait_for_programs()
+            state = _copied_states(self._state, take)
+        return groups | {"state": state}
+
+    def _saved_groups(self) -> dict[str, Any]:
+        """Return the entries of the state dict for settings and groups."""
         shared = self.settings()
         groups = [
             {
@@ -356,10 +407,7 @@ class Optimizer:
             }
             for group in self.groups
         ]
-        with write_lock():
-            wait_for_programs()
-            state = _copied_states(self._state, take)
-        return {"settings": shared, "groups": groups, "state": state}
+        return {"settings": shared, "groups": groups}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Take over what ``state_dict`` returned; the parameters must be as many and as large.
@@ -381,6 +429,12 @@ class Optimizer:
             saved: The result of ``state_dict``.
             take: ``np.array``, or ``np.asarray`` if the arrays of ``saved`` have no other owner.
         """
+        self._refuse_state("load_state_dict")
+        changes, rules = self._read_settings(saved)
+        return changes, self._state_calls(saved["state"], rules, take)
+
+    def _read_settings(self, saved: Any) -> tuple[list[tuple[dict[str, Any], Rule]], list[Rule]]:
+        """Return the settings of a state dict that fits, and the rule of each parameter."""
         check_form(saved)
         self._refuse_other_state(saved["state"])
         counts = [entry["count"] for entry in saved["groups"]]
@@ -397,7 +451,7 @@ class Optimizer:
                 )
         changes = [g.with_settings(**found) for g, found in zip(self.groups, settings, strict=True)]
         rules = [rule for g, (_, rule) in zip(self.groups, changes, strict=True) for _ in g.params]
-        return changes, self._state_calls(saved["state"], rules, take)
+        return changes, rules
 
     def _refuse_other_state(self, state: list[dict[str, Any]]) -> None:
         if len(state) != len(self.params):
