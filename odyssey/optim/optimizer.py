@@ -257,8 +257,9 @@ class Optimizer:
     ) -> None:
         """Call ``refuse`` with the index of a trainable parameter that has no gradient."""
         for k, p in enumerate(self.params):
-            if refuse is not None and is_trainable(p):
-                if (p._info.grad if gradients is None else gradients[k]) is None:
+            if is_trainable(p):
+                g = p._info.grad if gradients is None else gradients[k]
+                if g is None and refuse is not None:
                     refuse(k)
 
     def _refuse_missing(self, k: int) -> None:
