@@ -84,6 +84,7 @@ def main(given: list[str]) -> int:
             raise SystemExit(str(error)) from None
         return 0
     arguments = _parser().parse_args(given)
+    sys.stdout.reconfigure(line_buffering=True)  # progress, into a pipe too
     names = _chosen(arguments.only)
     set_aside = set_blas_choices_aside()
     settings = Settings(arguments.quick, arguments.seed, Interpreters(arguments.peer_python))

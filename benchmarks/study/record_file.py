@@ -49,6 +49,10 @@ def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
+def _point(experiment: str, config: Mapping[str, Any]) -> str:
+    return json.dumps([experiment, config], sort_keys=True)
+
+
 class RecordFile:
     """Records of one run, open for more.
 
@@ -82,6 +86,7 @@ class RecordFile:
         try:
             self._lock()
             self.lines: list[dict[str, Any]] = []
+            self._by_point: dict[str, list[dict[str, Any]]] = {}
             earlier = self._read(notice) if exists else []
             if earlier:
                 self._continue(earlier, header)
@@ -114,7 +119,7 @@ class RecordFile:
             elif record is None:
                 notice(f"{self.path}: line {number} is left out: {fault}")
             elif "experiment" in record:
-                self.lines.append(record)
+                self._keep(record)
             else:
                 headers.append(record)
         if self.lines and not headers:
@@ -171,8 +176,17 @@ class RecordFile:
         """
         head = {"study": VERSION, "run": self.header["run"], "session": self.session}
         written = self._write({**head, **record})
-        self.lines.append(written)
+        self._keep(written)
         return written
+
+    def at(self, experiment: str, config: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the records of an experiment at a config."""
+        return self._by_point.get(_point(experiment, config), [])
+
+    def _keep(self, record: dict[str, Any]) -> None:
+        self.lines.append(record)
+        point = _point(record["experiment"], record["config"])
+        self._by_point.setdefault(point, []).append(record)
 
     def _write(self, record: dict[str, Any]) -> dict[str, Any]:
         if found := record_faults(record):

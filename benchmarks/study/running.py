@@ -173,6 +173,7 @@ class Study:
         random.Random(f"{self.settings.seed} {experiment.NAME}").shuffle(configs)
         with Run(self, experiment, name) as run:
             for number, config in enumerate(configs, 1):
+                _check_config(experiment, config)
                 progress = f"{experiment.NAME} {number}/{len(configs)}"
                 text = " ".join(f"{key}={value}" for key, value in config.items())
                 self.settings.say(f"{progress} {text}: {run.measure(config)}")
@@ -194,6 +195,14 @@ def _check_experiment(experiment: Any) -> None:
         raise TypeError(f"{experiment.__name__}: an experiment needs {', '.join(missing)}")
 
 
+def _check_config(experiment: Any, config: dict[str, Any]) -> None:
+    if {"system", "base", "metric"} & set(config) or json.loads(json.dumps(config)) != config:
+        raise TypeError(
+            f"{experiment.NAME}: the config {config} came; JSON values by names other than system, "
+            "base and metric were wanted (lists, not tuples)"
+        )
+
+
 class Run:
     """One experiment of a study, with its worker processes."""
 
@@ -202,7 +211,7 @@ class Run:
         self._settings, self._file = study.settings, study.file
         self._workers: dict[str, Worker] = {}
         self._built: dict[str, dict[str, Any]] = {}
-        self._reference: str | None = None
+        self._reference: str | _Failure | None = None
         self._rounds = experiment.ROUNDS
         if self._settings.quick:
             fewer = optional(experiment, "QUICK_ROUNDS") or (1 if experiment.FRESH else 3)
@@ -274,6 +283,8 @@ class Run:
     def _build(self, system: str, config: dict[str, Any], check: bool) -> dict[str, Any]:
         if check and self._reference is None:
             self._reference = self._reference_file(config)
+        if isinstance(self._reference, _Failure):
+            raise self._reference
         request = {
             "do": "build",
             "config": config,
@@ -283,11 +294,18 @@ class Run:
         }
         return self._ask(system, request)
 
-    def _reference_file(self, config: dict[str, Any]) -> str:
-        """Return the file of the reference's arrays, or an empty text where there is none."""
+    def _reference_file(self, config: dict[str, Any]) -> "str | _Failure":
+        """Return the file of the reference's arrays, an empty text where there is none.
+
+        Without a reference that was to be there nobody is measured: the failure is everybody's.
+        """
         file = str(self._study.folder / "reference.npz")
         request = {"do": "reference", "config": config, "file": file}
-        return self._ask(REFERENCE, request)["file"] or ""
+        try:
+            return self._ask(REFERENCE, request)["file"] or ""
+        except _Failure as failure:
+            message = f"the reference failed: {failure}"
+            return _Failure(**{**failure.fields, "message": message})
 
     def _known_repeats(self, system: str, config: dict[str, Any]) -> int | None:
         """Repeats of a block that an earlier session has calibrated."""
@@ -341,11 +359,7 @@ class Run:
 
     def _lines(self, config: dict[str, Any] | None = None) -> list[dict[str, Any]]:
         """Records of this experiment at a config; those of no config where none is given."""
-        return [
-            line
-            for line in self._file.lines
-            if line["experiment"] == self._experiment.NAME and line["config"] == (config or {})
-        ]
+        return self._file.at(self._experiment.NAME, config or {})
 
     def _is_there(self, system: str) -> bool:
         """Return whether a system can run; record it as absent where its library is not there."""

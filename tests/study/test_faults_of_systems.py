@@ -53,6 +53,17 @@ def test_the_other_systems_are_measured_beside_each_fault(faulty):
 
 
 @pytest.mark.slow
+def test_nobody_is_measured_where_the_reference_fails(faulty):
+    records = faulty.where(fault="reference").lines
+    assert [(line["system"], line["status"]) for line in records] == [
+        ("numpy", "error"),
+        ("taped", "error"),
+    ]
+    for line in records:
+        assert line["message"].startswith("the reference failed: ValueError: nobody knows (faulty")
+
+
+@pytest.mark.slow
 def test_a_library_that_is_not_installed_is_one_record_with_the_way_to_install_it(faulty):
     (record,) = faulty.where("torch")
     assert record["status"] == "absent"
