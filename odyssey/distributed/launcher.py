@@ -37,8 +37,8 @@ FAILED_TOGETHER = 0.3
 SIGNAL_GRACE = 10.0
 """Seconds in which ranks may end after a signal."""
 
-START_LIMIT = 120.0
-"""Seconds in which all ranks must have started and met."""
+START_LIMIT = 60.0
+"""Seconds in which all ranks must have started and met, beside the timeout."""
 
 OVERDUE = 1.0
 """Seconds after its deadline at which a rank that did not raise is ended."""
@@ -133,6 +133,7 @@ def launch(options: LaunchOptions) -> int:
     Raises:
         DistributedError: there is no mpiexec, no mpi4py, or no place for the run folder.
     """
+    _open_standard_descriptors()
     cores = _core_count()
     count = choose_rank_count(options.low, options.high, cores, options.high)
     with _Signals() as signals, _Guardian() as guardian:
@@ -183,7 +184,7 @@ def find_mpiexec() -> str:
     return found
 
 
-def _mpiexec_command(ranks: int) -> tuple[list[str], dict[str, str]]:
+def _mpiexec_with_options(ranks: int) -> tuple[list[str], dict[str, str]]:
     """Return mpiexec with its options, and the environment that it needs."""
     mpiexec = find_mpiexec()
     try:
@@ -207,6 +208,13 @@ def _core_count() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:
         return os.cpu_count() or 1
+
+
+def _open_standard_descriptors() -> None:
+    """Open what is closed of the descriptors 0, 1 and 2, so that no pipe gets their number."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
 
 
 def _say(text: str) -> None:
@@ -253,16 +261,18 @@ class _Run:
         self.reason = ""  # why the launcher ended all, if no rank had failed by itself
 
     def run(self) -> _Outcome:
-        command, environment = self._command()
+        command, environment = self._mpiexec_command()
         self.guardian.tell(f"run {self.folder}")
         try:
             try:
                 os.mkdir(self.folder, 0o700)
+                with open(os.path.join(self.folder, "command"), "wb") as file:
+                    file.write(b"\0".join(map(os.fsencode, self._rank_command())))
                 self.output = output = _Output(self.folder, self.ranks)
                 self.process = subprocess.Popen(
                     command,
                     env=environment,
-                    stdin=subprocess.DEVNULL,
+                    stdin=None if self.ranks == 1 else subprocess.DEVNULL,
                     stdout=output.mpiexec_end,
                     stderr=output.mpiexec_end,
                     start_new_session=True,
@@ -285,39 +295,40 @@ class _Run:
             remove_run_folder(self.folder)
             self.guardian.tell("over")
 
-    def _command(self) -> tuple[list[str], dict[str, str]]:
-        """Return the command of all ranks and its environment."""
+    def _rank_command(self) -> list[str]:
+        """Return the command of a rank, which its supervisor runs."""
         options = self.options
-        threads = str(options.blas_threads)
-        given = options.resume or os.environ.get("ODYSSEY_RESUME", "")
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        module = ["-m"] if options.module else []
+        runner = [sys.executable, *flags, "-m", "odyssey.distributed"]
+        return [*runner, *module, options.target, *options.arguments]
+
+    def _mpiexec_command(self) -> tuple[list[str], dict[str, str]]:
+        """Return the command that starts a supervisor for each rank, and its environment."""
+        threads = str(self.options.blas_threads)
+        given = self.options.resume or os.environ.get("ODYSSEY_RESUME", "")
         environment = {
             **{k: v for k, v in os.environ.items() if not _OF_A_RANK.match(k)},
             **dict.fromkeys(BLAS_VARIABLES, threads),
             "ODYSSEY_BLAS_THREADS": threads,
             "ODYSSEY_RUN": self.folder,
             "ODYSSEY_SIZE": str(self.ranks),
-            "ODYSSEY_TIMEOUT": repr(options.timeout),
+            "ODYSSEY_TIMEOUT": repr(self.options.timeout),
             "ODYSSEY_ATTEMPT": str(self.attempt),
             "ODYSSEY_RESUME": given if self.attempt == 1 else "auto",
         }
-        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        rank = [
-            *(sys.executable, "-I", "-S", run_processes.__file__, "supervise"),
-            *(sys.executable, *flags, "-m", "odyssey.distributed"),
-            *(["-m"] if options.module else []),
-            *(options.target, *options.arguments),
-        ]
-        if self.ranks == 1:
-            return rank, environment
-        mpiexec, needed = _mpiexec_command(self.ranks)
-        return mpiexec + rank, environment | needed
+        command = [sys.executable, "-I", "-S", run_processes.__file__, "supervise"]
+        if self.ranks > 1:
+            mpiexec, needed = _mpiexec_with_options(self.ranks)
+            command, environment = mpiexec + command, environment | needed
+        return command, environment
 
     # ------------------------------------------------------------------ while it runs
 
     def _watch(self, process: subprocess.Popen[bytes], output: _Output) -> None:
         """Pass on output until all ranks have ended, or until all must be ended."""
         begin, limit, done_at, forwarded = time.monotonic(), math.inf, math.inf, 0
-        start_limit = max(START_LIMIT, self.options.timeout)
+        start_limit = START_LIMIT + self.options.timeout
         overrun = self.options.timeout + OVERDUE
         while process.poll() is None and time.monotonic() < limit and not output.status:
             output.wait(0.02)
@@ -603,7 +614,7 @@ class _Guardian:
         """Send a line; see ``run_processes.guard``."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.write(os.fsencode(line) + b"\n")
             self._process.stdin.flush()
 
     def __exit__(self, *error: object) -> None:

@@ -1,8 +1,8 @@
 """Processes of a run: the supervisor of a rank, the guardian of a launcher, and how all are ended.
 
 Run as a script without the package (``python -I -S run_processes.py``), so that both start in 20
-milliseconds: ``supervise COMMAND ...`` starts one rank and reports how it ended; ``guard`` waits
-until the launcher is gone, and then ends what it left behind.
+milliseconds: ``supervise`` starts one rank and reports how it ended; ``guard`` waits until the
+launcher is gone, and then ends what it left behind.
 """
 
 import contextlib
@@ -37,14 +37,12 @@ def environment_rank() -> int | None:
 # ------------------------------------------------------------------ the supervisor of a rank
 
 
-def supervise(command: list[str]) -> int:
+def supervise() -> int:
     """Run one rank, and write how it ended to ``ended.R`` in the run folder.
 
-    A rank that failed is not reported to mpiexec at once, which would kill the other ranks before
-    they could say what they saw; the launcher ends all.
-
-    Args:
-        command: Program and arguments of the rank.
+    The command lies in the run folder, since mpiexec gives a meaning to some arguments, such as
+    ``:``. A rank that failed is not reported to mpiexec at once, which would kill the other ranks
+    before they could say what they saw; the launcher ends all.
 
     Returns:
         The exit status of the rank; 128 + number if a signal ended it.
@@ -54,8 +52,13 @@ def supervise(command: list[str]) -> int:
     if rank is None:
         print(f"this mpiexec sets none of {', '.join(RANK_VARIABLES)}", file=sys.stderr)
         return 70
+    with open(os.path.join(folder, "command"), "rb") as file:
+        command = file.read().split(b"\0")
     _redirect_output(folder, rank)
-    child = os.posix_spawn(command[0], command, os.environ)
+    # Python ignores these two, and a process inherits that.
+    child = os.posix_spawn(
+        command[0], command, os.environ, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
+    )
     _write_mark(folder, f"pid.{rank}", f"{child} {os.getpgrp()}")
     _, wait_status = os.waitpid(child, 0)
     status = os.waitstatus_to_exitcode(wait_status)
@@ -188,8 +191,8 @@ def guard() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     folder, group = None, None
-    for line in sys.stdin:
-        word, _, rest = line.rstrip("\n").partition(" ")
+    for line in sys.stdin.buffer:
+        word, _, rest = os.fsdecode(line).rstrip("\n").partition(" ")
         if word == "run":
             folder, group = rest, None
         elif word == "group":
@@ -210,5 +213,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "guard":
         guard()
     else:
-        sys.stdout.flush()
-        os._exit(supervise(sys.argv[2:]))
+        os._exit(supervise())

@@ -8,6 +8,7 @@ import faulthandler
 import importlib.util
 import io
 import os
+import re
 import sys
 import threading
 import traceback
@@ -27,7 +28,9 @@ ABORT_LIMIT = 5.0
 """Seconds after which a rank ends although MPI's Abort has not returned."""
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
-_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_SHARED_MEMORY = re.compile(r"/dev/shm/(mpich|ucx|vader_segment|sm_segment)[\w.-]*$")
+"""Shared memory of MPICH and Open MPI that has a name."""
+
 _USAGE = "usage: python -m odyssey.distributed [-m] SCRIPT [ARGUMENT ...]"
 
 
@@ -41,10 +44,9 @@ def main(arguments: Sequence[str]) -> None:
     Args:
         arguments: ``-m``, if a module is meant; the script or module; its arguments.
     """
-    from_launcher = os.environ.get("ODYSSEY_RUN") is not None
-    module = arguments[:1] == ["-m"]
+    module = list(arguments[:1]) == ["-m"]
     target, *rest = arguments[module:] or [""]
-    rank = _Rank(environment_rank() or 0, os.environ.get("ODYSSEY_RUN") if from_launcher else None)
+    rank = _Rank(environment_rank() or 0, os.environ.get("ODYSSEY_RUN"))
     if not faulthandler.is_enabled():
         with contextlib.suppress(Exception):  # standard error may be closed
             faulthandler.enable()
@@ -138,8 +140,7 @@ class _Rank:
     """
 
     def __init__(self, number: int, folder: str | None) -> None:
-        self.number, self.folder = number, folder
-        self.ending = False
+        self.number, self.folder, self.process = number, folder, os.getpid()
         self._lost_handlers: list[str] = []  # exit handlers that raised
 
     def meet(self) -> None:
@@ -154,6 +155,8 @@ class _Rank:
         """Meet the other ranks at the end of the script, and leave the mark."""
         from odyssey.distributed.group import world
 
+        if os.getpid() != self.process:
+            return  # a fork of the rank
         try:
             if self._lost_handlers:
                 error = self._lost_handlers[0]
@@ -192,9 +195,10 @@ class _Rank:
                     stream.flush()
             if shown:
                 self._print(text or summary)
-            self._mark("failed", summary.replace("\n", " ")[:2000])
-            if self.folder is None:
-                _abort(status)
+            if os.getpid() == self.process:  # a fork ends alone
+                self._mark("failed", summary.replace("\n", " ")[:2000])
+                if self.folder is None:
+                    _abort(status)
         finally:
             os._exit(status)
 
@@ -270,4 +274,4 @@ def _shared_memory() -> list[str]:
             paths = {line.split(maxsplit=5)[5].strip() for line in file if "/dev/shm/" in line}
     except (OSError, IndexError):
         return []
-    return sorted(path for path in paths if not path.endswith("(deleted)"))
+    return sorted(path for path in paths if _SHARED_MEMORY.match(path))

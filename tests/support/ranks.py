@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-__all__ = ["OPEN_MPI", "RunResult", "needs_mpi", "processes_marked", "run_ranks"]
+__all__ = ["OPEN_MPI", "RunResult", "needs_mpi", "processes_marked", "run_ranks", "started_ranks"]
 
 MARKER = "ODYSSEY_TEST_RUN"
 CHECKOUT = Path(__file__).parents[2]
@@ -28,12 +28,21 @@ LIMIT = 55.0
 
 @dataclass(frozen=True)
 class RunResult:
-    """What came of a run: exit status, output, and seconds from start to end."""
+    """What came of a run.
+
+    Args:
+        status: Exit status of the launcher.
+        stdout: Its output.
+        stderr: Its error output.
+        seconds: From start to end.
+        ended: ``time.monotonic()`` at the end, which scripts on this machine can compare with.
+    """
 
     status: int
     stdout: str
     stderr: str
     seconds: float
+    ended: float
 
 
 def needs_mpi(mpi="mpich"):
@@ -45,25 +54,6 @@ def needs_mpi(mpi="mpich"):
         shutil.which("mpiexec", path=os.path.dirname(sys.executable))
     ):
         pytest.skip("mpi4py and mpich are missing")
-
-
-def launch_command(n, script, *args, timeout=20, mpi="mpich", options=()):
-    """Return the command of ``run_ranks``."""
-    python = OPEN_MPI if mpi == "openmpi" else sys.executable
-    launch = [python, "-m", "odyssey", "launch", "-n", str(n), "--timeout", str(timeout)]
-    return [*launch, *options, str(script), *map(str, args)]
-
-
-def rank_environment(marker, temporary, env=None):
-    """Return the environment of a run: the checkout, a marker, and a folder of its own."""
-    paths = [str(CHECKOUT), os.environ.get("PYTHONPATH", "")]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        "TMPDIR": str(temporary),
-        MARKER: marker,
-        **(env or {}),
-    }
 
 
 def run_ranks(n, script, *args, timeout=20, mpi="mpich", options=(), env=None, limit=LIMIT):
@@ -79,6 +69,25 @@ def run_ranks(n, script, *args, timeout=20, mpi="mpich", options=(), env=None, l
         env: Further environment variables.
         limit: Seconds after which the run is killed.
     """
+    start = time.monotonic()
+    options = ["--timeout", str(timeout), *options]
+    with started_ranks(n, script, *args, mpi=mpi, options=options, env=env) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # the launcher ends its ranks
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=20)
+            process.kill()
+            stdout, stderr = process.communicate()
+            pytest.fail(f"not ended after {limit} s:\n{stdout}\n{stderr}")
+        ended = time.monotonic()
+    return RunResult(process.returncode, stdout, stderr, ended - start, ended)
+
+
+@contextlib.contextmanager
+def started_ranks(n, script, *args, mpi="mpich", options=(), env=None, stdout=subprocess.PIPE):
+    """Start a run, give the launcher's process, and check in the end that nothing is left."""
     if n != 1:
         needs_mpi(mpi)
     marker = f"{os.getpid()}-{uuid4().hex}"
@@ -90,41 +99,51 @@ def run_ranks(n, script, *args, timeout=20, mpi="mpich", options=(), env=None, l
             script = path
         runs = Path(temporary, "tmp")
         runs.mkdir()
-        command = launch_command(n, script, *args, timeout=timeout, mpi=mpi, options=options)
-        start = time.monotonic()
+        paths = [str(CHECKOUT), os.environ.get("PYTHONPATH", "")]
+        python = OPEN_MPI if mpi == "openmpi" else sys.executable
         with subprocess.Popen(
-            command,
+            [
+                *(python, "-m", "odyssey", "launch", "-n", str(n)),
+                *options,
+                str(script),
+                *map(str, args),
+            ],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
             cwd=temporary,
-            env=rank_environment(marker, runs, env),
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+                "TMPDIR": str(runs),
+                MARKER: marker,
+                **(env or {}),
+            },
         ) as process:
             try:
-                stdout, stderr = process.communicate(timeout=limit)
-            except subprocess.TimeoutExpired:
-                process.terminate()  # the launcher ends its ranks
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.communicate(timeout=20)
+                yield process
+            except BaseException:
                 process.kill()
-                stdout, stderr = process.communicate()
-                pytest.fail(f"not ended after {limit} s:\n{stdout}\n{stderr}")
-        seconds = time.monotonic() - start
-        check_nothing_left(marker, runs, f"{stdout}\n{stderr}")
-    return RunResult(process.returncode, stdout, stderr, seconds)
+                raise
+        check_nothing_left(marker, runs)
 
 
-def check_nothing_left(marker, runs, text=""):
-    """Fail if a run has left a process or a run folder behind."""
-    left = processes_marked(marker)
+def check_nothing_left(marker, runs, wait=0.0):
+    """Fail if a run has left a process or a run folder behind, ``wait`` seconds later."""
+    latest = time.monotonic() + wait
+    while True:
+        left = processes_marked(marker)
+        folders = [path.name for path in runs.glob("odyssey-run-*")]
+        if not (left or folders) or time.monotonic() > latest:
+            break
+        time.sleep(0.05)
     for pid in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    assert not left, f"processes are left: {left}\n{text}"
-    folders = [path.name for path in runs.glob("odyssey-run-*")]
-    assert not folders, f"run folders are left: {folders}\n{text}"
+    assert not left, f"processes are left: {left}"
+    assert not folders, f"run folders are left: {folders}"
 
 
 def processes_marked(marker):
