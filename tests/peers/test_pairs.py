@@ -13,7 +13,7 @@ from support.peers import jax, torch  # noqa: F401
 pytestmark = pytest.mark.peers
 
 FAMILIES = sorted(path.stem for path in Path(__file__).parent.glob("pairs_*.py"))
-PAIRS = [p for family in FAMILIES for p in importlib.import_module(f"peers.{family}").PAIRS]
+PAIRS = [p for family in FAMILIES for p in importlib.import_module(family).PAIRS]
 
 
 def labels():
