@@ -20,6 +20,8 @@ import numpy as np
 
 import odyssey.errors
 from odyssey.checks import format_value
+from odyssey.devices.commit import Plan
+from odyssey.distributed.agreement import texts_of_ranks
 from odyssey.errors import (
     DistributedError,
     DTypeError,
@@ -76,20 +78,14 @@ class Training(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """Return the whole state of the optimizer, as on one process; all ranks call."""
 
-    def _read_state(self, saved: Any, take: Callable[..., Any]) -> tuple[Any, Any]:
-        """Return settings and calls that take over a whole state, as of an optimizer."""
+    def _read_state(self, saved: Any, take: Callable[..., Any]) -> tuple[Any, Plan]:
+        """Return settings, and calls that take over a whole state and forget all gradients."""
+
+    def _has_gradients(self) -> bool:
+        """Return whether gradients were added since the last step."""
 
 
 # ------------------------------------------------------------------ outcomes of all ranks
-
-
-def _gather_texts(who: str, group: Group, text: str) -> list[str]:
-    """Return the ASCII text of each rank."""
-    if group.size == 1:
-        return [text]
-    most = int(group._exchange(who, np.array([len(text)])).max())
-    rows = group._exchange(who, np.frombuffer(text.ljust(most).encode("ascii"), np.uint8))
-    return [row.tobytes().decode("ascii").rstrip() for row in rows]
 
 
 def _run_on_all(
@@ -118,7 +114,9 @@ def _run_on_all(
     except Exception as error:
         failure = error
         report = {"failure": _describe_failure(error)}
-    reports = [json.loads(text) for text in _gather_texts(who, group, json.dumps(report))]
+    text = json.dumps(report)
+    texts = [text] if group.size == 1 else texts_of_ranks(group, who, text)
+    reports = [json.loads(text) for text in texts]
     if failure is not None:
         raise failure
     for rank, other in enumerate(reports):
@@ -160,6 +158,11 @@ def save_checkpoint(parallel: Training, path: Any, more: dict[str, Any]) -> None
 
     def hash_leaves() -> tuple[str, Any]:
         target = validate_path("save", path, ".npz")
+        if parallel._has_gradients():
+            raise SettingError(
+                "save: gradients were added since the last step, and no file has them; call step() "
+                "or zero_grad() first"
+            )
         leaves = named_leaves("save", tree)
         # The state of the optimizer, of which each rank has a slice, is compared by no hash.
         digests = leaf_digests(leaves, {id(optimizer): None}) if group.size > 1 else {}
@@ -321,7 +324,7 @@ def _broadcast_bytes(group: Group, contents: BytesIO | None, size: int) -> Bytes
     with contents.getbuffer() as buffer:
         flat = np.frombuffer(buffer, np.uint8)
         for start in range(0, size, _CHUNK_BYTES):
-            group._transport.broadcast_in_place(flat[start : start + _CHUNK_BYTES], 0)
+            group._transport.send_to_all("load", flat[start : start + _CHUNK_BYTES], 0)
         del flat  # else the memory would stay exported
     return contents
 

@@ -803,45 +803,100 @@ class DataParallel:
 
     # ------------------------------------------------------------------ checkpoints
 
-    def save(self, path: Any, **more: Any) -> None:
+    def save(self, path: Any, /, **more: Any) -> None:
         """Write a checkpoint: parameters, the optimizer's state, and more; all ranks call it.
 
-        Rank 0 writes one file of ``od.save``, complete or not at all, and any number of ranks can
-        load it.
+        Rank 0 writes one file of ``od.save``, complete or not at all, when all ranks have come, and
+        all return when it is written. Any number of ranks can load it, and ``od.load`` on one
+        process: its entries are ``parameters``, ``optimizer``, ``more`` and ``run``, facts that
+        ``load`` compares. Writing counts as waiting for the other ranks, see ``group.timeout``.
 
         Args:
-            path: The path of the file, which ends in ``.npz``.
-            more: Further leaves by name, equal on all ranks: generators, schedules, the number of
-                the next batch.
+            path: The path of the file, which ends in ``.npz``; that of rank 0 counts.
+            more: Further leaves by name, as ``od.save`` takes them, equal on all ranks: schedules,
+                the position in the data, generators, averages, the number of the next step.
+
+        Raises:
+            FileError: the system refuses, as on a full disk; the old file is unchanged.
+            DTypeError, SettingError: the path, or something in ``more``, does not fit.
+            DistributedError: a leaf differs between ranks, which will all go on with one of them.
+
+        All of them are raised on all ranks, and training may go on.
+
+        >>> import tempfile
+        >>> import odyssey as od
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> w = od.Variable([1.0, 2.0], requires_grad=True, name="w")
+        >>> parallel = od.distributed.DataParallel(od.optim.Adam([w]), shards=2)
+        >>> rng = od.Generator(0)
+        >>> parallel.save(f"{folder.name}/run.npz", step=7, rng=rng)
+        >>> _ = w.assign([0.0, 0.0])
+        >>> parallel.load(f"{folder.name}/run.npz", rng=rng)["step"], w.numpy()
+        (7, array([1., 2.]))
+        >>> folder.cleanup()
         """
         from odyssey.distributed.checkpoints import save_checkpoint
 
         save_checkpoint(self, path, more)
 
-    def load(self, path: Any, **more: Any) -> dict[str, Any]:
-        """Load a checkpoint on all ranks, or on none.
+    def load(self, path: Any, /, **more: Any) -> dict[str, Any]:
+        """Load a checkpoint on all ranks, or on none; all ranks call it.
+
+        Rank 0 reads the file and sends it to the others. They may be more or fewer than those that
+        saved it. Gradients that were added since the last step are forgotten.
 
         Args:
-            path: The path of the file, which rank 0 reads.
-            more: Objects to restore in place, and numbers and arrays, by the names that they were
-                saved with.
+            path: The path of the file; that of rank 0 counts.
+            more: Objects to restore in place, by the names that they were saved with.
 
         Returns:
-            What the file has of ``more``; numbers and arrays under other names too.
+            What the file has of ``more``, by name: the objects that were restored, and numbers and
+            arrays, whether they were passed or not.
+
+        Raises:
+            FileError: the system refuses; ``MissingFileError`` if there is no such file.
+            FormatError: the file is cut off, damaged, or no checkpoint.
+            SettingError, ShapeError, DTypeError: it is of another model, optimizer, number of
+                shards, reduction or number of threads of BLAS, whose bits would be others, or of
+                another ``more``; the message lists what differs. ``od.load`` reads parts of it.
+
+        All of them are raised on all ranks, and nothing has changed.
         """
         from odyssey.distributed.checkpoints import load_checkpoint
 
         return load_checkpoint(self, path, more)
 
-    def resume(self, path: Any, **more: Any) -> dict[str, Any] | None:
-        """Load a checkpoint if ``launch --resume auto`` started this run and there is a file.
+    def resume(self, path: Any, /, **more: Any) -> dict[str, Any] | None:
+        """Load a checkpoint if the launcher says so and there is a file; all ranks call it.
+
+        ``launch --resume auto`` says so, and ``launch --restarts`` after a failure, by the
+        environment variable ``ODYSSEY_RESUME=auto``. A file that is damaged or does not fit raises,
+        as for ``load``.
+
+        Args:
+            path: The path of the file; that of rank 0 counts.
+            more: As for ``load``.
 
         Returns:
-            What ``load`` returns, or None.
+            What ``load`` returns; None if there is nothing to resume.
+
+        Raises:
+            OdysseyError: as ``load``; and ``SettingError`` if the variable has another value.
+
+        >>> import odyssey as od
+        >>> w = od.Variable([1.0, 2.0], requires_grad=True)
+        >>> parallel = od.distributed.DataParallel(od.optim.Adam([w]))
+        >>> saved = parallel.resume("no/such/file.npz")
+        >>> first_step = saved["step"] if saved else 0
         """
         from odyssey.distributed.checkpoints import resume_checkpoint
 
         return resume_checkpoint(self, path, more)
+
+    def _has_gradients(self) -> bool:
+        """Return whether gradients were added since the last step."""
+        added = self._batch is not None and bool(self._batch.weights)
+        return added or self._earlier is not None
 
     # ------------------------------------------------------------------ helpers
 

@@ -36,6 +36,8 @@ COMMON = {
     "power": "NumPy's name, by that name an op and its native code",
     "gradient": "public names of a tape's method and of NumPy's function; interface of stores",
     "state_dict": "PyTorch's name, an interface of objects whose state is saved",
+    "read_state": "interface of optimizers, schedules and DataParallel, which loading calls",
+    "load": "public name of od.load and of DataParallel, and LLVM's instruction",
     "state_plan": "interface of Stateful, the objects whose state is a leaf of saved trees",
     "clear": "Python's name for emptying a container, public of tapes and caches",
     "emit": "interface of graphs, traces and batches, which a call of an op on a Symbol reaches",
