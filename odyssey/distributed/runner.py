@@ -9,10 +9,12 @@ import importlib.util
 import io
 import os
 import re
+import signal
 import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
@@ -28,6 +30,8 @@ ABORT_LIMIT = 5.0
 """Seconds after which a rank ends although MPI's Abort has not returned."""
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_ENDING_SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
 _SHARED_MEMORY = re.compile(r"/dev/shm/(mpich|ucx|vader_segment|sm_segment)[\w.-]*$")
 """Shared memory of MPICH and Open MPI that has a name."""
 
@@ -82,16 +86,16 @@ class _Unloadable(Exception):
 
 def _load_script(path: str) -> tuple[CodeType, ModuleType]:
     """Return the code of a script, and a new module for it, with its folder on ``sys.path``."""
+    complete = os.path.abspath(path)
     try:
-        with io.open_code(os.path.abspath(path)) as file:
+        with io.open_code(complete) as file:
             source = file.read()
     except OSError as error:
         raise _Unloadable(f"the script {path!r} cannot be read: {error.strerror}") from None
-    code = compile(source, path, "exec", dont_inherit=True)
+    code = compile(source, complete, "exec", dont_inherit=True)
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(path))  # instead of that of -m
-    module = _new_main_module(path)
-    return code, module
+    return code, _new_main_module(complete)
 
 
 def _load_module(name: str) -> tuple[CodeType, ModuleType]:
@@ -115,9 +119,11 @@ def _load_module(name: str) -> tuple[CodeType, ModuleType]:
 
 
 def _new_main_module(path: str) -> ModuleType:
-    module = ModuleType("__main__")
-    module.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None)
-    del module.__doc__
+    """Return an empty ``__main__`` with the names that this version of Python gives it."""
+    module, present = ModuleType("__main__"), vars(sys.modules["__main__"])
+    names = {"__file__": path, "__builtins__": __builtins__, "__annotations__": {}}
+    names |= {"__cached__": None, "__loader__": SourceFileLoader("__main__", path)}
+    module.__dict__.update((name, value) for name, value in names.items() if name in present)
     return module
 
 
@@ -147,7 +153,10 @@ class _Rank:
         """Make the group of all ranks."""
         from odyssey.distributed.group import world
 
+        usual = [n for n in _ENDING_SIGNALS if signal.getsignal(n) == signal.SIG_DFL]
         self.number = world().rank
+        for number in usual:  # libraries below MPI catch some for debugging, SIGHUP among them
+            signal.signal(number, signal.SIG_DFL)
         self._mark("shared", "\n".join(_shared_memory()))
         self._mark("ready")
 
@@ -155,16 +164,16 @@ class _Rank:
         """Meet the other ranks at the end of the script, and leave the mark."""
         from odyssey.distributed.group import world
 
-        if os.getpid() != self.process:
-            return  # a fork of the rank
+        if os.getpid() != self.process:  # a fork of the rank, where mpi4py would finalize MPI
+            self._flush()
+            os._exit(0)
         try:
             if self._lost_handlers:
                 error = self._lost_handlers[0]
                 self.fail(1, f"an exit handler raised {error}", shown=False)
             world()._finish()
-            for stream in (sys.stdout, sys.stderr):
-                if stream is not None and not stream.closed:
-                    stream.flush()
+            if sys.stdout is not None and not sys.stdout.closed:
+                sys.stdout.flush()
             if not self._mark("done"):
                 self.fail(1, "the mark of the end cannot be written to the run folder")
         except BaseException as error:
@@ -175,8 +184,10 @@ class _Rank:
         if code is None or (isinstance(code, int) and code == 0):
             return
         if isinstance(code, int):
-            self.fail(code & 0xFF or 1, f"sys.exit({code})")
-        self.fail(1, f"sys.exit: {code}")
+            # odyssey launch says it itself, and a process that runs alone is as one of Python.
+            shown = self.folder is None and environment_rank() is not None
+            self.fail(code & 0xFF or 1, f"sys.exit({code})", shown=shown)
+        self.fail(1, f"sys.exit: {code}", f"{code}")
 
     def fail_by(self, error: BaseException) -> NoReturn:
         """End by an exception: print its traceback, from the first line of the script."""
@@ -190,9 +201,7 @@ class _Rank:
     def fail(self, status: int, summary: str, text: str = "", shown: bool = True) -> NoReturn:
         """Print why this rank failed, leave the mark, and end all ranks."""
         try:
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(Exception):
-                    stream.flush()
+            self._flush()
             if shown:
                 self._print(text or summary)
             if os.getpid() == self.process:  # a fork ends alone
@@ -201,6 +210,11 @@ class _Rank:
                     _abort(status)
         finally:
             os._exit(status)
+
+    def _flush(self) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
 
     def note_unraisable(self, usual: Any) -> Any:
         """Return a hook that also notes exceptions of exit handlers, which Python ignores."""
@@ -215,7 +229,7 @@ class _Rank:
     def _print(self, text: str) -> None:
         """Write lines to standard error in one piece, with the rank unless the launcher adds it."""
         tagged = self.folder is not None and self.number > 0
-        alone = os.environ.get("ODYSSEY_SIZE") == "1"
+        alone = environment_rank() is None
         tag = "" if tagged or alone else f"rank {self.number}: "
         lines = "".join(f"{tag}{line}\n" for line in text.splitlines())
         with contextlib.suppress(OSError):

@@ -86,8 +86,13 @@ def run_ranks(n, script, *args, timeout=20, mpi="mpich", options=(), env=None, l
 
 
 @contextlib.contextmanager
-def started_ranks(n, script, *args, mpi="mpich", options=(), env=None, stdout=subprocess.PIPE):
-    """Start a run, give the launcher's process, and check in the end that nothing is left."""
+def started_ranks(
+    n, script, *args, mpi="mpich", options=(), env=None, stdout=subprocess.PIPE, leaving=0.0
+):
+    """Start a run, give the launcher's process, and check in the end that nothing is left.
+
+    What is left may end in ``leaving`` seconds after the launcher.
+    """
     if n != 1:
         needs_mpi(mpi)
     marker = f"{os.getpid()}-{uuid4().hex}"
@@ -127,7 +132,7 @@ def started_ranks(n, script, *args, mpi="mpich", options=(), env=None, stdout=su
             except BaseException:
                 process.kill()
                 raise
-        check_nothing_left(marker, runs)
+        check_nothing_left(marker, runs, leaving)
 
 
 def check_nothing_left(marker, runs, wait=0.0):
