@@ -46,7 +46,10 @@ OVERDUE = 1.0
 MPIEXEC_GRACE = 1.0
 """Seconds in which mpiexec may end after its ranks."""
 
-MPIEXEC_BYTES, LONGEST_LINE, WRITTEN_AT_ONCE = 1 << 16, 1 << 16, 4096
+HELD_BACK = 0.05
+"""Seconds for which an unfinished line of rank 0 waits for its end."""
+
+MPIEXEC_BYTES, LONGEST_LINE, WRITTEN_AT_ONCE = 1 << 16, 1 << 20, 4096
 
 _OF_A_RANK = re.compile(
     "PMI_|PMIX_(RANK|NAMESPACE|SERVER_|KEEPALIVE)|OMPI_COMM_WORLD_|PRTE_LAUNCHED"
@@ -144,7 +147,7 @@ def launch(options: LaunchOptions) -> int:
             if not outcome.status or signals.number or attempt > options.restarts:
                 break
             count = choose_rank_count(options.low, options.high, cores, count - outcome.lost)
-            _say(f"start {attempt + 1} of {options.restarts + 1}, on {count} ranks")
+            _say(f"start {attempt + 1} of {options.restarts + 1}, with -n {count}")
     return outcome.status
 
 
@@ -483,6 +486,7 @@ class _Output:
         self.mpiexec_end: int | None = None
         self._sources: dict[int, tuple[int, int]] = {}  # pipe: descriptor written to, rank
         self._unfinished: dict[int, bytes] = {}
+        self._latest: dict[int, float] = {}  # pipe: when something came
         self._within_line = {1: False, 2: False}
         self._mpiexec, self._poll = bytearray(), select.poll()
         if ranks == 1:
@@ -506,10 +510,14 @@ class _Output:
         for pipe in ready:
             with contextlib.suppress(BlockingIOError):
                 self._take(pipe, os.read(pipe, 65536))
-        for pipe in [p for p in self._unfinished if p not in ready and not self._sources[p][1]]:
-            target, rest = self._sources[pipe][0], self._unfinished.pop(pipe)
-            self._write(target, rest)  # of rank 0, such as a prompt or a progress bar
-            self._within_line[target] = bool(rest) or self._within_line[target]
+        now = time.monotonic()
+        for pipe, (target, rank) in self._sources.items():
+            if pipe in ready:
+                self._latest[pipe] = now
+            elif not rank and self._unfinished.get(pipe) and now - self._latest[pipe] > HELD_BACK:
+                # Such as a prompt or a progress bar.
+                self._write(target, self._unfinished.pop(pipe))
+                self._within_line[target] = True
         return bool(ready)
 
     def drain(self) -> None:
