@@ -9,9 +9,9 @@ import time
 import zlib
 from typing import NamedTuple
 
-__all__ = ["COMPUTING", "FINISHED", "WAITING", "Board", "BoardLine"]
+__all__ = ["BROKEN", "COMPUTING", "FINISHED", "WAITING", "Board", "BoardLine"]
 
-COMPUTING, WAITING, FINISHED = range(3)
+COMPUTING, WAITING, FINISHED, BROKEN = range(4)
 
 TEXT = 120
 """Bytes of a line for the text of a call."""
@@ -25,7 +25,8 @@ class BoardLine(NamedTuple):
     Args:
         group: The number of the group of the collective.
         number: How many collectives this process began in that group.
-        state: ``COMPUTING``, ``WAITING`` in the collective, or ``FINISHED``.
+        state: ``COMPUTING``, ``WAITING`` in the collective, ``FINISHED``, or ``BROKEN``, which left
+            the collective by an exception.
         since: ``time.monotonic()`` of the machine when this was written.
         waited: Seconds that the process spent in collectives, in all.
         call: The collective in words, as messages show it.

@@ -176,7 +176,7 @@ def reduce_to(x: Any, /, group: Any, root: int = 0, name: str = "reduce_to") -> 
         total = add_in_tree_order(list(table)) if here else total
     else:
         own = slices_of(len(flat), transport.size)
-        mine = sum_own_slice(transport, name, flat)
+        mine = sum_own_slice(transport, name, flat, announced=wide)
         if here:
             total[own[root]] = mine
         transport.exchange(

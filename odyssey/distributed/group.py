@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odyssey import ops, tree
-from odyssey.checks import check_choice, check_int, describe_type, format_value
+from odyssey.checks import check_choice, check_int, check_number, describe_type, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.devices.stateful import TraceConstant
 from odyssey.distributed import collectives
@@ -30,7 +30,7 @@ from odyssey.table.value import Symbol, Value
 if TYPE_CHECKING:
     from odyssey.distributed.transport import Transport
 
-__all__ = ["Group", "world"]
+__all__ = ["Group", "make_world", "world"]
 
 _SIZES = ["ODYSSEY_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"]
 """Variables in which launchers tell a process how many there are."""
@@ -56,7 +56,7 @@ class Group(TraceConstant):
 
     def __init__(self, transport: Transport | None = None, timeout: float | None = None) -> None:
         self._transport = transport
-        self._timeout = _default_timeout() if timeout is None else timeout
+        self._timeout = _default_timeout(os.environ) if timeout is None else timeout
 
     @property
     def rank(self) -> int:
@@ -70,8 +70,16 @@ class Group(TraceConstant):
 
     @property
     def timeout(self) -> float:
-        """Seconds for which a collective waits for the other ranks."""
+        """Seconds for which a collective waits for the other ranks; settable, by default 60."""
         return self._timeout if self._transport is None else self._transport.timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        seconds = check_number("Group", "timeout", seconds, "(0, inf)")
+        if self._transport is None:
+            self._timeout = seconds
+        else:
+            self._transport.timeout = seconds
 
     @property
     def waited(self) -> float:
@@ -105,7 +113,9 @@ class Group(TraceConstant):
     def _finish(self) -> None:
         """Meet the other ranks at the end of the script; the last collective of a run."""
         if self._transport is not None:
-            self._transport.run("finish")
+            from odyssey.distributed.transport import FINISH
+
+            self._transport.run(FINISH)
 
     def print(self, *args: Any, **options: Any) -> None:
         """Print on rank 0 only, and at once; arguments are those of Python's ``print``."""
@@ -114,7 +124,10 @@ class Group(TraceConstant):
             builtins.print(*args, **{"flush": True} | options)
 
     def agree(self, *values: Any) -> None:
-        """Raise unless arrays, or trees of arrays, are the same bits on every rank.
+        """Raise unless values are the same bits on every rank.
+
+        Args:
+            values: Arrays, Variables, numbers, texts, and trees of these.
 
         Raises:
             DistributedError: A leaf differs; the message names the first one and the ranks. All
@@ -125,11 +138,8 @@ class Group(TraceConstant):
             return
         names, digests = [], []
         for path, leaf in tree.paths(values):
-            array = np.asarray(leaf._array if isinstance(leaf, Value) else leaf)
             names.append(f"value{path}")
-            hashed = hashlib.blake2b(repr((array.dtype.str, array.shape)).encode(), digest_size=8)
-            hashed.update(np.ascontiguousarray(array).view(np.uint8).data)
-            digests.append(hashed.digest())
+            digests.append(_digest("agree", names[-1], leaf))
         own = np.frombuffer(b"".join(digests), np.uint8)
         table = gather_rows(self._transport, "agree", own).reshape(self.size, len(names), 8)
         different = (table != table[0]).any(2)
@@ -190,6 +200,12 @@ class Group(TraceConstant):
         if parts is not None:
             own = self.slices(len(flat))[self.rank]
             shape = self.size, own.stop - own.start
+            flags = _check_array("sum_slices: parts", parts).flags
+            if not (flags.c_contiguous and flags.writeable) or np.may_share_memory(parts, flat):
+                raise SettingError(
+                    "sum_slices: parts is filled; it must be contiguous, writable, and share no "
+                    "memory with flat"
+                )
             if parts.shape != shape or parts.dtype != flat.dtype:
                 raise ShapeError(
                     f"sum_slices: parts has shape {parts.shape} and dtype {parts.dtype}; it must "
@@ -353,6 +369,19 @@ class Group(TraceConstant):
         return self._call(collectives.shift, x, "shift", by)
 
 
+def _digest(who: str, name: str, leaf: Any) -> bytes:
+    """Return 8 bytes that differ where the name, dtype, shape or bits of a leaf do."""
+    if leaf is None or isinstance(leaf, str | bytes | int | float | complex):
+        key, data = repr((name, leaf)), b""
+    else:
+        array = as_array(who, name, leaf._array if isinstance(leaf, Value) else leaf)
+        key = repr((name, str(array.dtype), array.shape))
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    digest = hashlib.blake2b(key.encode(), digest_size=8)
+    digest.update(data)
+    return digest.digest()
+
+
 def _as_operand(who: str, x: Any) -> Any:
     """Return a Variable or a Symbol as it is, and anything else as an array."""
     return x if isinstance(x, Value | Symbol) else as_array(who, "x", x)
@@ -365,13 +394,19 @@ def _copy_of_one(x: Any) -> Any:
     return x if isinstance(x, Symbol) or x.dtype == np.bool_ else ops.positive(x)
 
 
+def _check_array(who: str, array: Any) -> Any:
+    """Return an array of NumPy, or raise."""
+    if type(array) is not np.ndarray:
+        raise DTypeError(f"{who}: expected an array of NumPy, got {describe_type(array)}")
+    return array
+
+
 def _check_flat(who: str, flat: Any, sums: bool = False, written: bool = False) -> Any:
     """Return a flat array that may travel as it is, or raise."""
-    if type(flat) is not np.ndarray:
-        raise DTypeError(f"{who}: wants an array of NumPy, got {describe_type(flat)}")
+    _check_array(who, flat)
     if flat.ndim != 1 or not flat.flags.c_contiguous:
         raise ShapeError(
-            f"{who}: wants a contiguous array of one dimension, got shape {flat.shape}, strides "
+            f"{who}: expected a contiguous array of one dimension, got shape {flat.shape}, strides "
             f"{flat.strides}; np.ravel makes one"
         )
     if flat.dtype.kind not in "fciub" or not flat.dtype.isnative:
@@ -389,7 +424,7 @@ def _check_flat(who: str, flat: Any, sums: bool = False, written: bool = False) 
 # ------------------------------------------------------------------ the group of all processes
 
 
-def _default_timeout(environment: Mapping[str, str] = os.environ) -> float:
+def _default_timeout(environment: Mapping[str, str]) -> float:
     """Return the seconds of ``ODYSSEY_TIMEOUT``, by default 60."""
     text = environment.get("ODYSSEY_TIMEOUT", "60")
     try:
@@ -401,7 +436,7 @@ def _default_timeout(environment: Mapping[str, str] = os.environ) -> float:
     return seconds
 
 
-def _launched_size(environment: Mapping[str, str] = os.environ) -> int | None:
+def _launched_size(environment: Mapping[str, str]) -> int | None:
     """Return how many processes a launcher says there are, 1 without one, None if unknown."""
     for name in _SIZES:
         if environment.get(name, "").isdigit():
@@ -428,12 +463,13 @@ def world() -> Group:
     """
     with _WORLD_LOCK:
         if not _WORLD:
-            _WORLD.append(_make_world())
+            _WORLD.append(make_world())
         return _WORLD[0]
 
 
-def _make_world() -> Group:
-    timeout, size = _default_timeout(), _launched_size()
+def make_world(environment: Mapping[str, str] = os.environ) -> Group:
+    """Return the group of all processes that a launcher's environment speaks of."""
+    timeout, size = _default_timeout(environment), _launched_size(environment)
     if size == 1:
         return Group(timeout=timeout)
     try:

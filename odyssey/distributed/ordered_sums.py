@@ -69,12 +69,16 @@ def add_in_tree_order(parts: Sequence[Any], own: int | None = None, out: Any = N
 
 
 def sum_own_slice(
-    transport: Transport, name: str, flat: Any, parts: Any = None, out: Any = None
+    transport: Transport,
+    name: str,
+    flat: Any,
+    parts: Any = None,
+    out: Any = None,
+    announced: Any = None,
 ) -> Any:
     """Return this rank's slice of the sum of a flat array; see ``Group.sum_slices``."""
-    own = slices_of(len(flat), transport.size)
-    rows = [flat[one] for one in own]
-    return _sum_own(transport, name, flat, rows, parts, out)
+    rows = [flat[one] for one in slices_of(len(flat), transport.size)]
+    return _sum_own(transport, name, flat if announced is None else announced, rows, parts, out)
 
 
 def sum_own_rows(transport: Transport, name: str, rows: Any) -> Any:
@@ -95,11 +99,14 @@ def _sum_own(
     return add_in_tree_order([*parts[:rank], mine, *parts[rank + 1 :]], rank, out)
 
 
-def gather_from_slices(transport: Transport, name: str, flat: Any) -> None:
+def gather_from_slices(transport: Transport, name: str, flat: Any, announced: Any = None) -> None:
     """Fill a flat array with the slices that the ranks own, in place."""
     own = slices_of(len(flat), transport.size)
     mine, others = flat[own[transport.rank]], transport.others
-    transport.exchange(name, flat, [(r, mine) for r in others], [(r, flat[own[r]]) for r in others])
+    announced = flat if announced is None else announced
+    transport.exchange(
+        name, announced, [(r, mine) for r in others], [(r, flat[own[r]]) for r in others]
+    )
 
 
 def gather_rows(transport: Transport, name: str, flat: Any, announced: Any = None) -> Any:
@@ -123,6 +130,6 @@ def sum_all(transport: Transport, name: str, x: Any) -> Any:
         return add_in_tree_order(list(gather_rows(transport, name, flat, x))).reshape(x.shape)
     total = np.empty_like(flat)
     own = total[slices_of(len(flat), transport.size)[transport.rank]]
-    sum_own_slice(transport, name, flat, out=own)
-    gather_from_slices(transport, f"{name}, second half", total)
+    sum_own_slice(transport, name, flat, out=own, announced=x)
+    gather_from_slices(transport, f"{name}, second half", total, x)
     return total.reshape(x.shape)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from odyssey.distributed.board import COMPUTING, FINISHED, TEXT, WAITING, Board
+from odyssey.distributed.board import BROKEN, COMPUTING, FINISHED, TEXT, WAITING, Board, BoardLine
 from odyssey.errors import DistributedError
 from odyssey.table.store import MEMORY, store
 
@@ -24,8 +26,17 @@ PIECE = 2**30
 
 _ANNOUNCEMENT = 24
 _SPINS, _YIELDING, _NAP = 100, 0.1, 50e-6
-_ANSWER = 0.5
-"""Seconds in which others answer when a rank is missing."""
+ANSWER_LIMIT = 0.5
+"""Seconds in which ranks of other machines answer when one is missing."""
+
+STATUS_BROKEN = 75
+"""The exit status of a process whose group is broken, EX_TEMPFAIL of sysexits.h."""
+
+FINISH = "finish"
+"""The last collective of a run."""
+
+FINISH_TEXT = f"{FINISH}()"
+_GRADIENT = "gradient of "
 
 Start = Callable[[], Sequence[Any]]
 
@@ -41,6 +52,23 @@ def _describe_call(name: str, shape: Any, dtype: Any, option: str) -> tuple[byte
         text = text[: TEXT - 3] + b"..."
     key = repr((name, shape, dtype, option)).encode()
     return hashlib.blake2b(key, digest_size=_ANNOUNCEMENT).digest(), text
+
+
+def _decode_text(row: Any) -> str:
+    """Return the text of a row of bytes."""
+    return bytes(row).rstrip(b"\0").decode(errors="replace")
+
+
+def _advice(calls: Sequence[str]) -> str:
+    """Return what to do where some ranks are in a gradient and others are not, with a point."""
+    count = sum(_GRADIENT in call for call in calls)
+    if count == 0 or (count == len(calls) and len({c.partition("(")[0] for c in calls}) == 1):
+        return ""
+    return (
+        ". A rank whose loss does not depend on the result of a collective, or whose operand needs "
+        "no gradient, takes no part in the gradient: add 0 * result.sum() to its loss, and let all "
+        "ranks differentiate with respect to the operand"
+    )
 
 
 def _pieces(flat: Any) -> list[Any]:
@@ -76,8 +104,8 @@ class Transport:
         self.broken: str | None = None
         self.others = [r for r in range(self.size) if r != self.rank]
         self.process = os.getpid()
-        self._lock = threading.Lock()
-        self._call = b""
+        self._lock = threading.RLock()
+        self._call = b""  # the collective that is under way
         self._in_flight: list[Any] = []  # what MPI may still read or write
         self._sent = np.zeros(_ANNOUNCEMENT, np.uint8)
         self._received = np.zeros((self.size, _ANNOUNCEMENT), np.uint8)
@@ -109,59 +137,64 @@ class Transport:
         if (here := store()) is not MEMORY:
             here.refuse_effect(f"{name}: a collective called", "call it outside of the function")
         digest, text = _describe_call(name, shape, dtype, option)
-        self._enter(text)
-        try:
+        self._refuse_shared_use(text)
+        with self._lock:
+            # The thread that holds the lock may be this one, in a handler of a signal.
+            self._refuse_shared_use(text)
+            if self.broken is not None:
+                raise DistributedError(self.broken)
             self._call = text
-            self.count += 1
-            begin = self.board.post(self.number, self.count, WAITING, self.waited, text)
-            self._sent.data[:] = digest
-            self._in_flight.append(start)
-            self._poll([self.side.Iallgather(*self._spec)], begin)
-            if self._received.tobytes() != digest * self.size:
-                raise DistributedError(self._difference(text, begin))
-            if start is not None:
-                requests = start()
-                self._in_flight.append(requests)
-                self._poll(requests, begin)
-            self._in_flight.clear()
-            self.waited += time.monotonic() - begin
-            state = FINISHED if name == "finish" else COMPUTING
-            self.board.post(self.number, self.count, state, self.waited, text)
-        except BaseException as error:
-            self._break(error)
-            if isinstance(error, MPI.Exception):
-                raise DistributedError(str(self.broken)) from error
-            raise
-        finally:
-            self._lock.release()
+            try:
+                self._run(name, digest, text, start)
+            except BaseException as error:
+                self._break(error)
+                if isinstance(error, MPI.Exception):
+                    raise DistributedError(str(self.broken)) from error
+                raise
+            finally:
+                self._call = b""
 
-    def _enter(self, text: bytes) -> None:
-        """Take the lock, or raise."""
+    def _run(self, name: str, digest: bytes, text: bytes, start: Start | None) -> None:
+        self.count += 1
+        begin = self.board.post(self.number, self.count, WAITING, self.waited, text)
+        self._sent.data[:] = digest
+        self._in_flight.append(start)
+        self._poll([self.side.Iallgather(*self._spec)], begin)
+        if self._received.tobytes() != digest * self.size:
+            raise DistributedError(self._difference(text, begin))
+        if start is not None:
+            requests = start()
+            self._in_flight.append(requests)
+            self._poll(requests, begin)
+        self._in_flight.clear()
+        self.waited += time.monotonic() - begin
+        state = FINISHED if name == FINISH else COMPUTING
+        self.board.post(self.number, self.count, state, self.waited, text)
+
+    def _refuse_shared_use(self, text: bytes) -> None:
+        """Raise in a child of a fork, and while a collective of this process is under way."""
         if self.process != os.getpid():
             raise DistributedError(
                 f"{text.decode()}: this process is a fork of rank {self.rank}, and has no "
-                "connection to the group; call collectives in the process that made the group, or "
-                "start processes by the launcher"
+                "connection to the group; call collectives in the process that made the group"
             )
-        if not self._lock.acquire(blocking=False):
+        if call := self._call:
             raise DistributedError(
-                f"{text.decode()}: rank {self.rank} is still in {self._call.decode()}, which "
-                "another thread, a signal handler or a hook began; give each thread a group of "
-                "its own, group.split(0)"
+                f"{text.decode()}: rank {self.rank} is still in {call.decode()}, which another "
+                "thread began, or what a signal or a hook interrupted; give each thread a group of "
+                "its own: group.split(0), called before the threads start"
             )
-        if self.broken is not None:
-            self._lock.release()
-            raise DistributedError(self.broken)
 
     def _break(self, error: BaseException) -> None:
         """Note why no further collective is possible."""
+        self.board.post(self.number, self.count, BROKEN, self.waited, self._call)
         if isinstance(error, DistributedError):
             self.broken = str(error)
             return
         cause = f"{type(error).__name__}: {error}".rstrip(": ")
         self.broken = (
             f"{self._call.decode()}: rank {self.rank} left collective {self.count} by {cause}; "
-            "its messages may be in flight, so the group is broken: end this process"
+            "messages may still arrive, so the group is broken, and this process can only end"
         )
 
     def _poll(self, requests: Sequence[Any], begin: float) -> None:
@@ -246,36 +279,81 @@ class Transport:
         received = np.zeros((self.size, TEXT), np.uint8)
         self._in_flight.append((sent, received))
         self._poll([self.side.Iallgather([sent, MPI.BYTE], [received, MPI.BYTE])], begin)
-        texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in received]
+        texts = [_decode_text(row) for row in received]
         calls = "; ".join(
-            f"rank {r}{' (this one)' if r == self.rank else ''} calls {t}"
+            f"rank {r}{' (this one)' if r == self.rank else ''} "
+            f"{'has reached the end of its script' if t == FINISH_TEXT else f'calls {t}'}"
             for r, t in enumerate(texts)
         )
-        return f"collective {self.count} differs between ranks: {calls}"
+        return f"collective {self.count} differs between ranks: {calls}{_advice(texts)}"
 
     def _absence(self, waited: float) -> str:
         """Return the message for a collective that not all ranks reached by the deadline."""
-        others = []
-        for rank, world_rank in enumerate(self.ranks):
-            if rank != self.rank:
-                others.append(f"rank {rank} {self._last_seen(world_rank)}")
+        lines = {rank: self.board.read(number) for rank, number in enumerate(self.ranks)}
+        others = [rank for rank in lines if rank != self.rank]
+        # Ranks of other machines, whose clocks and boards are others.
+        answers = self._roll_call([rank for rank in others if lines[rank] is None])
+        call = self._call.decode()
+        reports, calls = [], [call]
+        for rank in others:
+            line = lines[rank]
+            if line is not None:
+                calls.append(line.call)
+                reports.append(f"rank {rank} {self._last_call(line)}")
+            elif rank in answers:
+                calls.append(answers[rank])
+                reports.append(f"rank {rank} waits in {answers[rank]}")
+            else:
+                reports.append(
+                    f"rank {rank} does not answer, since collective {self.count - 1}, which it "
+                    "completed"
+                )
         return (
-            f"{self._call.decode()}: rank {self.rank} waited {waited:.1f} s in collective "
-            f"{self.count}; {'; '.join(others)}"
+            f"{call}: rank {self.rank} waited {waited:.1f} s in collective {self.count}; "
+            f"{'; '.join(reports)}{_advice(calls)}"
         )
 
-    def _last_seen(self, world_rank: int) -> str:
+    def _last_call(self, line: BoardLine) -> str:
         """Return what a rank did last, as its line of the board says."""
-        line = self.board.read(world_rank)
-        if line is None:
-            return f"completed collective {self.count - 1}, and is not on this machine's board"
         ago = f"{time.monotonic() - line.since:.1f} s"
         if line.state == FINISHED:
             return f"reached the end of its script {ago} ago"
-        call = f"{line.call} (collective {line.number})"
+        if not line.number:
+            return f"made the group {ago} ago, and no collective since"
+        other = "" if line.group == self.number else " of another group"
+        call = f"{line.call}, collective {line.number}{other}"
+        if line.state == BROKEN:
+            return f"left {call} by an exception {ago} ago"
         if line.state == WAITING:
-            return f"has been in {call} for {ago}"
-        return f"computes since {ago}, after {call}" if line.number else f"came {ago} ago"
+            return f"has waited for {ago} in {call}"
+        return f"computes since {ago}, after {call}"
+
+    def _roll_call(self, ranks: Sequence[int]) -> dict[int, str]:
+        """Return the calls in which other ranks wait as this one does, by rank.
+
+        They send each other their calls when the deadline passes; a rank that computes, or is gone,
+        sends nothing.
+        """
+        text = f"{self._call.decode()}, collective {self.count}".encode()[:TEXT]
+        sent = np.frombuffer(text.ljust(TEXT, b"\0"), np.uint8).copy()
+        received = np.zeros((len(ranks), TEXT), np.uint8)
+        side = self.side
+        try:
+            arriving = [side.Irecv([received[k], MPI.BYTE], rank) for k, rank in enumerate(ranks)]
+            leaving = [side.Isend([sent, MPI.BYTE], rank) for rank in ranks]
+            self._in_flight.append((sent, received, arriving, leaving))
+            end = time.monotonic() + ANSWER_LIMIT
+            answered = [False] * len(ranks)
+            while time.monotonic() < end and not all(answered):
+                answered = [a or bool(r.Test()) for a, r in zip(answered, arriving, strict=True)]
+                time.sleep(_NAP)
+        except MPI.Exception:  # a rank is gone
+            answered = [False] * len(ranks)
+        return {
+            rank: _decode_text(row)
+            for rank, row, answer in zip(ranks, received, answered, strict=True)
+            if answer
+        }
 
     # ------------------------------------------------------------------ communicators
 
@@ -284,7 +362,7 @@ class Transport:
         own = np.array([color, key], np.int64)
         table = np.empty((self.size, 2), np.int64)
         self.run(
-            "split",
+            "Group.split",
             start=lambda: [self.side.Iallgather([own, MPI.BYTE], [table, MPI.BYTE])],
         )
         order = sorted(range(self.size), key=lambda r: (table[r, 1], r))
@@ -322,4 +400,16 @@ def load_world(communicator: Any, timeout: float) -> Transport:
     board = Board(os.environ.get("ODYSSEY_RUN"), communicator.size, communicator.rank)
     board.post(0, 0, COMPUTING, 0.0, b"world")
     data, side = copies
-    return Transport(data, side, board, 0, range(communicator.size), timeout)
+    transport = Transport(data, side, board, 0, range(communicator.size), timeout)
+    if "odyssey.distributed.runner" not in sys.modules:  # which ends all ranks by itself
+        atexit.register(_abort_if_broken, transport)
+    return transport
+
+
+def _abort_if_broken(transport: Transport) -> None:
+    """End all ranks at the end of a process whose group is broken: MPI would wait for them."""
+    if transport.broken is not None and transport.process == os.getpid():
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+        transport.data.Abort(STATUS_BROKEN)
