@@ -55,7 +55,7 @@ class Group(TraceConstant):
     """
 
     def __init__(self, transport: Transport | None = None, timeout: float | None = None) -> None:
-        self._transport = transport
+        self._transport: Any = transport
         self._timeout = _default_timeout(os.environ) if timeout is None else timeout
 
     @property
@@ -372,7 +372,7 @@ class Group(TraceConstant):
 def _digest(who: str, name: str, leaf: Any) -> bytes:
     """Return 8 bytes that differ where the name, dtype, shape or bits of a leaf do."""
     if leaf is None or isinstance(leaf, str | bytes | int | float | complex):
-        key, data = repr((name, leaf)), b""
+        key, data = repr((name, leaf)), memoryview(b"")
     else:
         array = as_array(who, name, leaf._array if isinstance(leaf, Value) else leaf)
         key = repr((name, str(array.dtype), array.shape))

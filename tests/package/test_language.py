@@ -32,6 +32,7 @@ COMMON = {
     "reshape": "NumPy's name, by that name an op, a method and a builder of nodes and views",
     "transpose": "NumPy's name, by that name an op, a method and a builder of nodes and views",
     "broadcast": "NumPy's and MPI's name, by that name builders of views and a collective",
+    "finish": "the last step of a trace, a contest, a loop's body and a script of several ranks",
     "split": "NumPy's name, by that name public methods of generators and of groups of processes",
     "power": "NumPy's name, by that name an op and its native code",
     "gradient": "public names of a tape's method and of NumPy's function; interface of stores",
