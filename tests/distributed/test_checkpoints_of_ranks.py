@@ -225,3 +225,56 @@ else:
     assert result.status == 75, result.stderr
     assert "save(" in result.stderr
     assert "DataParallel.step" in result.stderr
+
+
+EACH_OPTIMIZER = """
+import hashlib, sys
+import ml_dtypes
+import numpy as np
+import odyssey as od
+
+world, folder, first = od.distributed.world(), sys.argv[1], int(sys.argv[2])
+NAMES = "SGD Adam AdamW AdaGrad RMSprop Adamax RAdam NAdam Adadelta Adafactor Lion LARS Muon"
+KINDS = {name: getattr(od.optim, name) for name in NAMES.split()}
+SETTINGS = {"SGD": {"momentum": 0.9}}
+for name, kind in KINDS.items():
+    rng = np.random.default_rng(first)
+    shapes = [((7, 5), "f4"), ((400,), "f4"), ((30, 30), "f4"), ((), "f4"), ((9, 2), "f8")]
+    shapes += [((40, 3), "f2"), ((0, 2), "f4"), ((5,), ml_dtypes.bfloat16)]
+    params = [
+        od.Variable(rng.normal(size=shape).astype(dtype), requires_grad=True)
+        for shape, dtype in shapes
+        if name != "Muon" or (len(shape) == 2 and shape[0])
+    ]
+    groups = [{"params": params[:2]}, {"params": params[2:], "learning_rate": 0.02}]
+    optimizer = kind(groups, learning_rate=0.01, **SETTINGS.get(name, {}))
+    params[1].requires_grad = False  # frozen
+    parallel = od.distributed.DataParallel(optimizer, world, shards=4)
+    path = f"{folder}/{name}.npz"
+    if first:
+        assert parallel.load(path) == {"step": 2}
+    for step in range(2 if first else 0, 5):
+        for part in parallel.shards(np.arange(8)):
+            dice = np.random.default_rng([step, int(part[0])])
+            parallel.add([dice.normal(size=p.shape).astype(p.dtype) for p in params])
+        parallel.step(clip_norm=3.0)
+        if step == 1:
+            parallel.save(path, step=2)
+    state = parallel.state_dict()["state"]
+    arrays = [p.numpy() for p in params] + [s[key] for s in state for key in sorted(s)]
+    world.agree(arrays)
+    text = b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)
+    world.print(name, hashlib.sha256(text).hexdigest())
+"""
+
+
+@pytest.mark.soak
+def test_each_optimizer_goes_on_with_its_bits_on_other_numbers_of_ranks(tmp_path):
+    pytest.importorskip("ml_dtypes")
+    printed = {}
+    for ranks, first in ((2, 0), (1, 0), (1, 2), (4, 2), (2, 2)):
+        result = run_ranks(ranks, EACH_OPTIMIZER, tmp_path, first)
+        assert result.status == 0, result.stderr
+        printed[ranks, first] = result.stdout
+    assert printed[2, 0].count("\n") == 13
+    assert len(set(printed.values())) == 1, printed

@@ -36,6 +36,7 @@ MODULES = (
     "odyssey",
     *(f"odyssey.{name}" for name in ("ops", "nn", "linalg", "fft", "special", "losses", "optim")),
     *(f"odyssey.{name}" for name in ("init", "tree", "testing", "errors", "backward")),
+    "odyssey.distributed",
 )
 """The public modules: those in ``odyssey.__all__``, and the package."""
 
@@ -218,6 +219,12 @@ GROUPS: tuple[Group, ...] = (
         "Batches of data",
         "Minibatches of arrays.",
         (*_of("odyssey", "batches"), "odyssey.batching.Batches"),
+    ),
+    Group(
+        "distributed",
+        "Several processes",
+        "Groups of ranks, their collectives, and data-parallel training on MPI.",
+        _all_of("odyssey.distributed"),
     ),
     Group(
         "testing",
