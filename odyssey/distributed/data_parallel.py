@@ -41,7 +41,7 @@ from odyssey.optim.optimizer import Optimizer, _truth_of
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Array
 from odyssey.table.store import MEMORY, refuse_in_vmap, store
-from odyssey.table.value import Value, is_trainable
+from odyssey.table.value import LEAF, Value, is_trainable
 from odyssey.tape import Gradients, GradientTape
 
 if TYPE_CHECKING:
@@ -184,6 +184,7 @@ class DataParallel:
         agree_on_facts(group, who, refusal, facts)
         self.optimizer = optimizer
         self._params = optimizer.params
+        self._specs = [p._spec for p in self._params]
         self._names = [optimizer._param_name(k) for k in range(len(self._params))]
         self._update = ShardedUpdate(optimizer, group)
         self._sums = GradientSums(self._update.layouts, self._params)
@@ -194,7 +195,7 @@ class DataParallel:
         self._batch: _Batch | None = None
         # A group of one with one part a batch: its gradients, which nobody adds to.
         self._alone = group.size == 1 and self.shard_count == 1
-        self._direct: Sequence[Any] | None = None
+        self._direct: tuple[list[Any], float | None] | None = None
         self._earlier: _Sum | None = None
         self._steps = 0
 
@@ -338,14 +339,16 @@ class DataParallel:
             loss: The mean loss over the rows of the part.
             weight: See ``add``.
         """
-        self._refuse_in_trace("DataParallel.backward: called")
+        if store() is not MEMORY:
+            self._refuse_in_trace("DataParallel.backward: called")
         if not isinstance(tape, GradientTape):
             raise DTypeError(
                 f"DataParallel.backward: {format_value(tape)} came; pass the tape and then the "
                 "loss, as in parallel.backward(tape, loss)"
             )
-        self._check_part("DataParallel.backward")
-        self.add(tape.gradient(loss, self._params, unused="none"), weight)
+        batch = self._check_part("DataParallel.backward")
+        gradients = tape.gradient(loss, self._params, unused="none")
+        self._add_part("DataParallel.backward", batch, gradients, weight)
 
     def add(self, gradients: Any, weight: float | None = None) -> None:
         """Add the gradients of one part.
@@ -369,12 +372,24 @@ class DataParallel:
         who = "DataParallel.add"
         if store() is not MEMORY:
             self._refuse_in_trace("DataParallel.add: called")
+        self._add_part(who, self._check_part(who), gradients, weight)
+
+    def _add_part(
+        self, who: str, batch: _Batch | None, gradients: Any, weight: float | None
+    ) -> None:
         arrays = self._arrays_of(who, gradients)
         if weight is not None:
             weight = check_number(who, "weight", weight, "[0, inf)")
-        batch = self._check_part(who)
-        if batch is None:
-            batch = _Batch(None, None, None, None)
+        if self._alone:
+            self._direct = arrays, weight  # one assignment, before or after which a signal may come
+        else:
+            commit_quietly(self._add_calls(who, batch, arrays, weight))
+
+    def _add_calls(
+        self, who: str, batch: _Batch | None, arrays: list[Any], weight: float | None
+    ) -> Plan:
+        """Return the calls that add the gradients of a part to the sums, for one ``commit``."""
+        batch = _Batch(None, None, None, None) if batch is None else batch
         has_weights = weight is not None
         if batch.has_weights is not None and batch.has_weights != has_weights:
             raise SettingError(
@@ -382,28 +397,28 @@ class DataParallel:
                 f"{'without' if has_weights else 'with'} one; pass it for all parts or for none"
             )
         number = self._weight_of_part(batch) if weight is None else weight
-        done: Plan = [
-            (batch.weights.append, number),
-            (setattr, batch, "has_weights", has_weights),
-            (setattr, batch, "present", np.array([g is not None for g in arrays]) | batch.present),
-            (setattr, self, "_batch", batch),
-        ]
-        if self._alone:
-            commit([*done, (setattr, self, "_direct", arrays)])
-            return
+        present = np.array([g is not None for g in arrays]) | batch.present
         if number == 0:
             arrays = [None] * len(arrays)
         is_factor = has_weights or not self._is_even(batch)
-        calls = self._sums.add_calls(arrays, number if is_factor else None)
-        _commit_quietly([*calls, *done])
+        return [
+            *self._sums.add_calls(arrays, number if is_factor else None),
+            (batch.weights.append, number),
+            (setattr, batch, "has_weights", has_weights),
+            (setattr, batch, "present", present),
+            (setattr, self, "_batch", batch),
+        ]
 
     def _check_part(self, who: str) -> _Batch | None:
         """Return the open batch, which has a part without gradients; None if there is none."""
-        self._update.refuse_midway(who)
+        if self._update.midway:
+            self._update.refuse_midway(who)
         batch = self._batch
-        if batch is None:
+        if batch is None and self._direct is None:
             return None
-        added = len(batch.weights)
+        if batch is None:
+            batch = _Batch(None, None, None, None)
+        added = len(batch.weights) + (self._direct is not None)
         if batch.lengths is None:
             most = self.shard_count // self.group.size
             if added >= most:
@@ -435,10 +450,10 @@ class DataParallel:
 
     def _arrays_of(self, who: str, gradients: Any) -> list[Any]:
         """Return gradients as a list of arrays, sparse rows and None, which fit the parameters."""
-        if isinstance(gradients, Gradients):
-            found = [gradients.get(p) for p in self._params]
-        elif type(gradients) in (list, tuple) and len(gradients) == len(self._params):
+        if type(gradients) in (list, tuple) and len(gradients) == len(self._params):
             found = list(gradients)
+        elif isinstance(gradients, Gradients):
+            found = [gradients.get(p) for p in self._params]
         elif isinstance(gradients, Optimizer):
             raise DTypeError(
                 f"{who}: an optimizer came; pass gradients, as a list in the order of its "
@@ -446,11 +461,10 @@ class DataParallel:
             )
         else:
             found = self._leaves_of(who, gradients)
-        for k, (g, p) in enumerate(zip(found, self._params, strict=True)):
-            if type(g) is not np.ndarray or g.dtype != p.dtype or g.shape != p.shape:
+        for k, (g, p, spec) in enumerate(zip(found, self._params, self._specs, strict=True)):
+            usual = type(g) is np.ndarray and g.dtype is spec.dtype and g.shape == spec.shape
+            if not usual or p._recording is not LEAF:
                 found[k] = self._fitting(who, k, g)
-            elif not is_trainable(p):
-                found[k] = None
         return found
 
     def _leaves_of(self, who: str, gradients: Any) -> list[Any]:
@@ -560,16 +574,20 @@ class DataParallel:
             DistributedError: a rank did not come, or failed.
         """
         who = "DataParallel.step"
-        self._refuse_in_trace("DataParallel.step: called")
-        self._update.refuse_midway(who)
+        if store() is not MEMORY:
+            self._refuse_in_trace("DataParallel.step: called")
+        plain = clip_norm is None and clip_value is None and scaler is None
+        if self._update.midway:
+            self._update.refuse_midway(who)
         refusal: OdysseyError | None = None
         try:
-            allow_missing = check_flag(who, "allow_missing", allow_missing)
+            if allow_missing is not False:
+                allow_missing = check_flag(who, "allow_missing", allow_missing)
             where = True if where is True else _truth_of(who, where)
-            self._check_options(who, clip_norm, clip_value, scaler)
+            if not plain:
+                self._check_options(who, clip_norm, clip_value, scaler)
         except OdysseyError as error:
             refusal = error
-        plain = clip_norm is None and clip_value is None and scaler is None
         if refusal is None and plain and self._direct is not None and self._earlier is None:
             self._step_direct(who, allow_missing, where)
             return None
@@ -620,17 +638,17 @@ class DataParallel:
     def _step_direct(self, who: str, allow_missing: bool, where: Any) -> None:
         """Step in a group of one with one shard, as the optimizer itself does."""
         assert self._direct is not None
-        assert self._batch is not None
-        if self._batch.weights == [0.0]:
+        gradients, weight = self._direct
+        if weight == 0:
             raise _no_weight_error(who)
         optimizer, refuse = self.optimizer, None if allow_missing else self._missing_refusal
         plan: Plan = []
         with write_lock():
             wait_for_programs()
             if where:
-                optimizer._step_guarded(refuse, plan, self._direct)
+                optimizer._step_guarded(refuse, plan, gradients)
             else:
-                optimizer._find_missing(refuse, self._direct)
+                optimizer._find_missing(refuse, gradients)
             plan.append((setattr, self, "_batch", None))
             plan.append((setattr, self, "_direct", None))
             plan.append((setattr, self, "_steps", self._steps + 1))
@@ -652,9 +670,8 @@ class DataParallel:
     ) -> tuple[_Sum, bool]:
         """Return the sum of all parts since the last step, and whether to step on all ranks."""
         if self._direct is not None:  # a group of one, whose gradients are to be changed
-            _commit_quietly(
-                [*self._sums.add_calls(self._direct, None), (setattr, self, "_direct", None)]
-            )
+            calls = self._add_calls(who, self._batch, *self._direct)
+            commit_quietly([*calls, (setattr, self, "_direct", None)])
         batch = self._batch
         refusal = refusal or self._update.refusal()
         if refusal is None and (batch is None or len(batch.weights) < self._expected(batch)):
@@ -945,7 +962,7 @@ def _no_weight_error(who: str) -> SettingError:
 
 
 @ignore_fp_errors()
-def _commit_quietly(plan: Plan) -> None:
+def commit_quietly(plan: Plan) -> None:
     commit(plan)
 
 

@@ -38,6 +38,7 @@ class ShardedUpdate:
     Attributes:
         layouts: How the parameters lie in flat arrays.
         group_of: The parameter group of each parameter.
+        midway: Whether a step was interrupted after this rank's slice had moved.
     """
 
     def __init__(self, optimizer: Optimizer, group: Group) -> None:
@@ -50,7 +51,7 @@ class ShardedUpdate:
         self._pieces = sorted(pieces, key=lambda piece: piece.k)
         self._means = {id(layout): np.zeros(layout.step, layout.wide) for layout in self.layouts}
         self._received: dict[int, Array] = {}
-        self._midway = False
+        self.midway = False
         self._inner = optimizer
         self._started = False
         # The versions of the parameters at the end of the last step.
@@ -99,7 +100,7 @@ class ShardedUpdate:
 
     def refuse_midway(self, who: str) -> None:
         """Raise if a step was interrupted after this rank's slice moved."""
-        if self._midway:
+        if self.midway:
             raise DistributedError(
                 f"{who}: an earlier step was interrupted after this rank's slice had moved; the "
                 "parameters are those before it, and the state is not: load a checkpoint"
@@ -189,7 +190,7 @@ class ShardedUpdate:
             if self._group.size == 1:
                 inner._run([*plan, *calls])
                 return
-            plan += [(setattr, self, "_midway", True), (setattr, self, "_started", True)]
+            plan += [(setattr, self, "midway", True), (setattr, self, "_started", True)]
             try:
                 inner._run(plan)
             except Warning as error:  # after the step, where warnings are errors
@@ -197,7 +198,7 @@ class ShardedUpdate:
         self._exchange_parameters(moved)
         with write_lock():
             wait_for_programs()
-            commit([*self._assign_calls(moved), *calls, (setattr, self, "_midway", False)])
+            commit([*self._assign_calls(moved), *calls, (setattr, self, "midway", False)])
             self._versions = self._current_versions()
         if warning is not None:
             raise warning
@@ -366,7 +367,7 @@ class ShardedUpdate:
             *inner._settings_calls(changes),
             *plan,
             (setattr, self, "_started", True),
-            (setattr, self, "_midway", False),
+            (setattr, self, "midway", False),
             (setattr, self, "_versions", [None] * len(self._params)),
         ]
 
