@@ -1,0 +1,302 @@
+"""Attention: memory against the length of the sequence, of all scores at once and of tiles.
+
+``materialized`` computes softmax(q kᵀ / √d) v by ops, with all scores in memory; ``tiled`` is
+`scaled_dot_product_attention`. Each sample is a process of its own, and a step is forward and
+backward. Gradients with masks are checked by tests/nn/test_scaled_dot_product.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from study.contract import Case, Estimate, Hypothesis, NotApplicable, Verdict
+from study.peaks import peak_bytes
+from study.predicates import all_of, at_most, between, power
+from study.records import MissingRecords, Records
+
+NAME = "attention"
+QUESTION = "How does the memory of attention grow with the length of the sequence?"
+SYSTEMS = ("taped", "compiled", "torch")
+FRESH = True
+ROUNDS = 3
+QUICK_ROUNDS = 1
+
+DIM = 64
+LENGTHS = (64, 256, 1024, 2048, 4096)
+CAUSAL_LENGTHS = (1024, 4096)
+LONG = 1024
+"""Lengths from which scores are more than what a process takes and gives in small pieces."""
+
+WARM_LENGTH = 16
+STEPS = 3
+
+
+def configs(quick: bool) -> list[dict[str, Any]]:
+    """Lengths, forms, and whether later keys are masked."""
+    lengths = {False: (512,), True: ()} if quick else {False: LENGTHS, True: CAUSAL_LENGTHS}
+    return [
+        {"length": length, "form": form, "causal": causal}
+        for causal in lengths
+        for length in lengths[causal]
+        for form in ("materialized", "tiled")
+    ]
+
+
+def TOLERANCE(system: str, config: dict[str, Any]) -> float:
+    """Return the largest relative error, in float32."""
+    return 2e-5
+
+
+def operands(length: int) -> list[Any]:
+    """Return queries, keys, values and the cotangent of the result, of one head."""
+    rng = np.random.RandomState(0)
+    return [rng.standard_normal((1, 1, length, DIM)).astype(np.float32) for _ in range(4)]
+
+
+Step = Callable[[], list[Any]]
+"""Returns the result and the gradients of queries, keys and values."""
+
+
+def _odyssey_attention(form: str, causal: bool) -> Callable[..., Any]:
+    from odyssey import ops
+
+    if form == "tiled":
+        return lambda q, k, v: ops.scaled_dot_product_attention(q, k, v, causal=causal)
+
+    def materialized(q: Any, k: Any, v: Any) -> Any:
+        scores = (q @ ops.swapaxes(k, -1, -2)) * DIM**-0.5
+        if causal:
+            keep = np.tri(q.shape[-2], dtype=bool)
+            scores = ops.where(keep, scores, np.float32(-np.inf))
+        return ops.softmax(scores, axis=-1) @ v
+
+    return materialized
+
+
+def _taped(length: int, form: str, causal: bool) -> Step:
+    import odyssey as od
+
+    attend = _odyssey_attention(form, causal)
+    *data, g = operands(length)
+    leaves = [od.Variable(a, requires_grad=True) for a in data]
+
+    def step() -> list[Any]:
+        with od.GradientTape() as tape:
+            out = attend(*leaves)
+        value = out.numpy()
+        return [value, *tape.gradient(out, leaves, g)]
+
+    return step
+
+
+def _compiled(length: int, form: str, causal: bool) -> Step:
+    import odyssey as od
+
+    attend = _odyssey_attention(form, causal)
+    arguments = operands(length)
+
+    @od.compile(fullgraph=True)
+    def program(q: Any, k: Any, v: Any, g: Any) -> Any:
+        out, pull = od.vjp(attend, q, k, v)
+        return out, pull(g)
+
+    program.precompile(*arguments)
+
+    def step() -> list[Any]:
+        out, slopes = program(*arguments)
+        return [out, *slopes]
+
+    return step
+
+
+def _torch(length: int, form: str, causal: bool) -> Step:
+    if length < LONG or causal:
+        raise NotApplicable(f"torch is measured from length {LONG} on, without a mask")
+    import torch
+
+    torch.set_num_threads(1)
+    *data, g = [torch.tensor(a) for a in operands(length)]
+    leaves = [a.requires_grad_() for a in data]
+
+    def step() -> list[Any]:
+        q, k, v = leaves
+        if form == "tiled":
+            out = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        else:
+            out = torch.softmax((q @ k.transpose(-1, -2)) * DIM**-0.5, dim=-1) @ v
+        return [out.detach(), *torch.autograd.grad(out, leaves, g)]
+
+    return step
+
+
+_STEPS = {"taped": _taped, "compiled": _compiled, "torch": _torch}
+_NAMES = ("out", "q", "k", "v")
+
+
+def build(system: str, config: dict[str, Any]) -> Case:
+    """Return a case whose sample has the peak of a first step, and the least time of some."""
+    make = _STEPS[system]
+    step = make(config["length"], config["form"], config["causal"])
+    make(max(WARM_LENGTH, LONG if system == "torch" else 0), config["form"], config["causal"])()
+
+    def answer() -> dict[str, Any]:
+        return {n: np.asarray(a, np.float64) for n, a in zip(_NAMES, step(), strict=True)}
+
+    def sample() -> dict[str, float]:
+        peak = peak_bytes(step)
+        times = []
+        for _ in range(STEPS):
+            wall, cpu = time.perf_counter(), time.process_time()
+            step()
+            times.append((time.perf_counter() - wall, time.process_time() - cpu))
+        return {
+            "peak_bytes": peak,
+            "seconds": min(t[0] for t in times),
+            "cpu_seconds": min(t[1] for t in times),
+        }
+
+    return Case(answer=answer, sample=sample)
+
+
+def reference(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the result and the gradients by hand, in float64."""
+    q, k, v, g = (a[0, 0].astype(np.float64) for a in operands(config["length"]))
+    scores = q @ k.T * DIM**-0.5
+    if config["causal"]:
+        scores[~np.tri(len(q), dtype=bool)] = -np.inf
+    scores -= scores.max(axis=1, keepdims=True)
+    p = np.exp(scores, out=scores)
+    p /= p.sum(axis=1, keepdims=True)
+    out = p @ v
+    slope = g @ v.T
+    slope -= np.sum(g * out, axis=1, keepdims=True)
+    slope *= p
+    slope *= DIM**-0.5
+    found = (out, slope @ k, slope.T @ q, p.T @ g)
+    return {name: a[None, None] for name, a in zip(_NAMES, found, strict=True)}
+
+
+# ------------------------------------------------------------------ hypotheses
+
+SQUARE, LINEAR = (1.8, 2.2), (0.8, 1.2)
+"""Exponents of the length that count as its square, and as proportional to it."""
+
+MOST_TIME = 1.2
+
+
+def _exponents(records: Records, form: str) -> dict[str, Estimate]:
+    found = {}
+    for system in records.systems(form=form):
+        points = [
+            (length, records.estimate(system, "peak_bytes", length=length, form=form, causal=False))
+            for length in records.axis("length", system=system, form=form, causal=False)
+            if length >= LONG
+        ]
+        if len(points) > 1:
+            found[system] = power(points)
+    if not found:
+        raise MissingRecords(f"no two lengths from {LONG} on were measured")
+    return found
+
+
+def _square(records: Records) -> Verdict:
+    found = _exponents(records, "materialized")
+    return Verdict(all_of(between(e, *SQUARE) for e in found.values()), found)
+
+
+def _linear(records: Records) -> Verdict:
+    found = _exponents(records, "tiled")
+    return Verdict(all_of(between(e, *LINEAR) for e in found.values()), found)
+
+
+def _no_slower(records: Records) -> Verdict:
+    found = {}
+    for system in ("taped", "compiled"):
+        for length in records.axis("length", system=system, causal=False):
+            both = [
+                {"length": length, "form": f, "causal": False} for f in ("tiled", "materialized")
+            ]
+            if length >= LONG and all(records.has(system, **c) for c in both):
+                found[f"{system}, length {length}"] = records.between(
+                    (system, both[0]), (system, both[1]), "cpu_seconds"
+                )
+    if not found:
+        raise MissingRecords(f"no length from {LONG} on was measured in both forms")
+    return Verdict(all_of(at_most(e, MOST_TIME) for e in found.values()), found)
+
+
+HYPOTHESES = (
+    Hypothesis(
+        "materialized",
+        "With all scores in memory, the peak grows with the square of the length.",
+        f"An exponent of the length outside of {SQUARE[0]:g} to {SQUARE[1]:g} from {LONG} on.",
+        _square,
+    ),
+    Hypothesis(
+        "tiled",
+        "With tiles of scores, the peak grows in proportion to the length.",
+        f"An exponent of the length outside of {LINEAR[0]:g} to {LINEAR[1]:g} from {LONG} on.",
+        _linear,
+    ),
+    Hypothesis(
+        "time",
+        "Tiles cost odyssey no time: they compute scores twice, and read less memory.",
+        f"A step with tiles that takes more than {MOST_TIME:g} of the other's processor time.",
+        _no_slower,
+    ),
+)
+
+
+# ------------------------------------------------------------------ pictures
+
+
+def pictures(records: Records) -> list[Any]:
+    """Return peaks and times against the length."""
+    from study.drawing import Lines, system_label
+
+    found: list[Any] = []
+    for metric, label, unit in (
+        ("peak_bytes", "peak of a step above what was resident before", "B"),
+        ("cpu_seconds", "processor time of a step, forward and backward", "s"),
+    ):
+        series: dict[str, list[tuple[Any, Estimate]]] = {}
+        for form in ("materialized", "tiled"):
+            for system in records.systems(form=form, causal=False):
+                points = []
+                for length in records.axis("length", system=system, form=form, causal=False):
+                    e = records.estimate(system, metric, length=length, form=form, causal=False)
+                    if e.median > 0:
+                        points.append((length, e))
+                series[f"{system_label(system)}, {form}"] = points
+        if not series:
+            continue
+        title = "Peak memory of attention against the length of the sequence"
+        if metric == "cpu_seconds":
+            title = "Time of attention against the length of the sequence"
+        else:
+            with_exponents = {}
+            for form in ("materialized", "tiled"):
+                try:
+                    with_exponents[form] = _exponents(records, form)["taped"].median
+                except (MissingRecords, KeyError):
+                    break
+            else:
+                title = (
+                    f"Peak memory of taped attention grows with the length to the power "
+                    f"{with_exponents['materialized']:.2f}, in tiles {with_exponents['tiled']:.2f}"
+                )
+        found.append(
+            Lines(
+                f"attention-{metric.replace('_', '-')}",
+                title,
+                "length of the sequence",
+                label,
+                series,
+                unit=unit,
+            )
+        )
+    return found
