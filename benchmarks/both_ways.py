@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
@@ -33,6 +33,7 @@ import pooling  # noqa: E402
 import scans  # noqa: E402
 from harness.compiled_cases import batches_of, parameters_of  # noqa: E402
 from harness.everyday_cases import everyday_inputs  # noqa: E402
+from harness.sampling import block, interleaved, repeated  # noqa: E402
 from harness.workloads import CHAIN_LENGTH  # noqa: E402
 from odyssey import GradientTape, Variable, ops  # noqa: E402
 from peers import compiled_odyssey, everyday_odyssey  # noqa: E402
@@ -155,22 +156,6 @@ def of_the_others(rng: Any) -> Iterator[Workload]:
         yield f"einsum {name}", differentiated(call, arrays), ()
 
 
-def seconds(run: Run, args: tuple[Any, ...], repeats: int) -> float:
-    start = time.process_time()
-    for _ in range(repeats):
-        run(*args)
-    return (time.process_time() - start) / repeats
-
-
-def repeats_of(run: Run, args: tuple[Any, ...]) -> int:
-    repeats = 1
-    while True:
-        taken = seconds(run, args, repeats) * repeats
-        if taken >= BLOCK_SECONDS / 2:
-            return max(1, round(repeats * BLOCK_SECONDS / taken))
-        repeats *= 2
-
-
 def arrays_of(result: Any) -> list[Any]:
     return [
         np.asarray(part.detach().numpy() if isinstance(part, Variable) else part)
@@ -194,16 +179,13 @@ def show(name: str, run: Run, args: tuple[Any, ...], rounds: int, slack: float) 
     """Measure one workload and print its line; return whether all is well."""
     first_result = run(*args)
     compiled = od.compile(run)
-    first = seconds(compiled, args, FIRST) * FIRST
+    call, compiled_call = partial(run, *args), partial(compiled, *args)
+    first = block(repeated(compiled_call), FIRST, time.process_time) * FIRST
     # A step changes what it trains, and so has other results later.
-    agree = name in STEPS or alike(compiled(*args), first_result)
-    repeats = repeats_of(run, args)
-    times: list[list[float]] = [[], []]
-    for k in range(rounds):
-        for which in (0, 1) if k % 2 else (1, 0):
-            times[which].append(seconds((run, compiled)[which], args, repeats))
-    eager, native = map(statistics.median, times)
-    ratio = statistics.median(b / a for a, b in zip(*times, strict=True))
+    agree = name in STEPS or alike(compiled_call(), first_result)
+    samples = interleaved({"compiled": compiled_call, "eager": call}, rounds, BLOCK_SECONDS)
+    eager, native = samples.median("eager"), samples.median("compiled")
+    ratio = samples.ratio("compiled", "eager")
     slower = ratio > 1 + slack
     note = ("  SLOWER" if slower else "") + ("" if agree else "  DISAGREES")
     extra = max(0.0, first - FIRST * native)

@@ -15,6 +15,8 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -23,6 +25,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 import odyssey as od  # noqa: E402
+from harness.sampling import interleaved  # noqa: E402
 
 
 def make_step(cache: Any) -> Callable[[Any], None]:
@@ -44,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     shape = options.heads, options.dim
     rows = np.ones((options.heads, 1, options.dim), np.float32)
-    runs: dict[tuple[str, int], tuple[Any, Callable[[Any], None], list[int]]] = {}
+    caches: dict[tuple[str, int], od.Cache] = {}
+    steps: dict[tuple[str, int], Callable[[], None]] = {}
     for capacity in (16, options.capacity):
         cache = od.Cache({"k": shape, "v": shape}, capacity, layers=options.layers)
         compiled = od.compile(make_step(cache), copies="error")
@@ -54,15 +58,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         size = 2 * options.layers * rows.nbytes * capacity / 1e6
         print(f"capacity {capacity}: buffers of {size:.1f} MB; {arena}")
         for name, step in (("compiled", compiled), ("eager", make_step(cache))):
-            runs[name, capacity] = cache, step, []
-    for _ in range(options.rounds):
-        for cache, step, times in runs.values():
-            cache.truncate(2)
-            begin = time.thread_time_ns()
-            step(rows)
-            times.append(time.thread_time_ns() - begin)
-    for (name, capacity), (_, _, times) in runs.items():
-        middle = np.median(times) / 1e3
+            caches[name, capacity] = cache
+            steps[name, capacity] = partial(step, rows)
+
+    def emptied(name: tuple[str, int]) -> Any:
+        caches[name].truncate(2)
+        return nullcontext()
+
+    samples = interleaved(steps, options.rounds, repeats=1, clock=time.thread_time, around=emptied)
+    for name, capacity in steps:
+        middle = samples.median((name, capacity)) * 1e6
         print(f"{name}, capacity {capacity}: {middle:.1f} us for {options.layers} layers")
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from harness.compiled_cases import CASES, Case
 from harness.machine import ONE_THREAD, hardware, set_blas_choices_aside
 from harness.processes import Interpreters, Worker, WorkerError
+from harness.sampling import take_turns
 
 SCRIPT = "compiled_worker.py"
 KINDS = ("eager", "compiled", "torch", "torch.compile", "jax", "pytensor")
@@ -111,11 +112,8 @@ def measure(
                 found[kind] = Measured(cold, stack.enter_context(again))
             except WorkerError as error:
                 failures[kind] = str(error)
-        order = list(found)
-        for _ in range(arguments.rounds):
-            for kind in order:
-                found[kind].samples.append(found[kind].worker.sample())
-            order.reverse()
+        for _, kind in take_turns(found, arguments.rounds):
+            found[kind].samples.append(found[kind].worker.sample())
     return found, failures
 
 

@@ -7,15 +7,14 @@ take later. Each line read then is answered by the time of a step, from a block 
 import argparse
 import importlib
 import json
-import os
 import sys
 import time
-from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
 from harness.compiled_cases import CASES, batches_of, parameters_of
 from harness.machine import PeakMemory, pin_to_one_cpu, private_stdout
+from harness.sampling import both_clocks, calibrate, processor_seconds
 
 BLOCK_SECONDS = 0.15
 FIRST = 5
@@ -27,29 +26,6 @@ MODULES = {
     "jax": "compiled_jax",
     "pytensor": "compiled_pytensor",
 }
-
-
-def clocks() -> tuple[float, float]:
-    """Elapsed time, and process time with that of the processes that have ended."""
-    times = os.times()
-    return time.perf_counter(), time.process_time() + times.children_user + times.children_system
-
-
-def measured(run: Callable[[int], Any], steps: int) -> dict[str, float]:
-    wall, cpu = clocks()
-    run(steps)
-    after_wall, after_cpu = clocks()
-    return {"wall": (after_wall - wall) / steps, "cpu": (after_cpu - cpu) / steps}
-
-
-def steps_of_a_block(run: Callable[[int], Any], most: int) -> int:
-    """Warm up, and return how many steps fill a block, at most ``most``."""
-    steps = 1
-    while True:
-        elapsed = measured(run, steps)["wall"] * steps
-        if elapsed >= BLOCK_SECONDS / 2 or steps >= most:
-            return min(most, max(1, round(steps * BLOCK_SECONDS / elapsed)))
-        steps *= 2
 
 
 def main() -> None:
@@ -70,7 +46,7 @@ def main() -> None:
     module = importlib.import_module(f"peers.{MODULES[kind]}")
     parameters, batches = parameters_of(name), batches_of(name)
     peak = PeakMemory()
-    wall, cpu = clocks()
+    start = time.perf_counter(), processor_seconds()
     step = module.build(name, kind, parameters, arguments.threads)
     turns = cycle(batches)
     result: Any = None
@@ -82,16 +58,16 @@ def main() -> None:
 
     run(FIRST)
     loss = module.number(result)
-    start_wall, start_cpu = (b - a for a, b in zip((wall, cpu), clocks(), strict=True))
-    steps = steps_of_a_block(run, CASES[name].most)
-    later = [measured(run, steps) for _ in range(3)]
-    start = {
-        "wall": start_wall - FIRST * min(block["wall"] for block in later),
-        "cpu": start_cpu - FIRST * min(block["cpu"] for block in later),
+    first = time.perf_counter() - start[0], processor_seconds() - start[1]
+    steps = calibrate(run, BLOCK_SECONDS, most=CASES[name].most)
+    later = [both_clocks(run, steps) for _ in range(3)]
+    extra = {
+        clock: seconds - FIRST * min(took[clock] for took in later)
+        for clock, seconds in zip(("wall", "cpu"), first, strict=True)
     }
-    say({"loss": loss, "start": start, "steps": steps})
+    say({"loss": loss, "start": extra, "steps": steps})
     for _ in sys.stdin:
-        say({**measured(run, steps), "peak": peak.above_base()})
+        say({**both_clocks(run, steps), "peak": peak.above_base()})
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ process time, each ratio between neighbours in time; the bar is 1.0.
 
 import argparse
 import os
-import statistics
 import sys
-import time
 
 import numpy as np
 
 import odyssey as od
 from harness.machine import ONE_THREAD, pin_to_one_cpu, set_blas_choices_aside
+from harness.sampling import interleaved
 
 try:
     import torch
@@ -60,31 +59,6 @@ def calls(subscripts, arrays):
     }, {"odyssey": our_gradients, "torch": torch_gradients}
 
 
-def repeats_of(run):
-    run()
-    start = time.process_time()
-    run()
-    return max(1, round(BLOCK_SECONDS / max(time.process_time() - start, 1e-5)))
-
-
-def medians(runs, rounds):
-    """The median time of each, and of the ratios of the first to the others."""
-    repeats = {name: repeats_of(run) for name, run in runs.items()}
-    times = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            start = time.process_time()
-            for _ in range(repeats[name]):
-                run()
-            times[name].append((time.process_time() - start) / repeats[name])
-    ratios = {
-        name: statistics.median(a / b for a, b in zip(times["odyssey"], found, strict=True))
-        for name, found in times.items()
-        if name != "odyssey"
-    }
-    return statistics.median(times["odyssey"]), ratios
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
@@ -108,11 +82,13 @@ def main():
         np.testing.assert_allclose(values["odyssey"](), wanted, atol=1e-9 * np.abs(wanted).max())
         for ours, theirs in zip(gradients["odyssey"](), gradients["torch"](), strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-9 * float(theirs.abs().max()))
-        own, ratios = medians(values, settings.rounds)
-        slopes, against = medians(gradients, settings.rounds)
+        times = interleaved(values, settings.rounds, BLOCK_SECONDS)
+        slopes = interleaved(gradients, settings.rounds, BLOCK_SECONDS)
+        own, ours = times.median("odyssey") * 1e6, slopes.median("odyssey") * 1e6
         print(
-            f"{name:14}{own * 1e6:8.0f}us{ratios['numpy']:9.2f}{ratios['torch']:9.2f}"
-            f"{slopes * 1e6:10.0f}us{against['torch']:9.2f}"
+            f"{name:14}{own:8.0f}us{times.ratio('odyssey', 'numpy'):9.2f}"
+            f"{times.ratio('odyssey', 'torch'):9.2f}"
+            f"{ours:10.0f}us{slopes.ratio('odyssey', 'torch'):9.2f}"
         )
 
 

@@ -21,7 +21,6 @@ import math
 import os
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -33,6 +32,7 @@ os.environ.pop("OPENBLAS_CORETYPE", None)
 import numpy as np  # noqa: E402
 
 import odyssey as od  # noqa: E402
+from harness.sampling import interleaved  # noqa: E402
 
 try:
     import torch
@@ -335,17 +335,6 @@ def residual_steps() -> list[Callable[[], Any]]:
     return [lambda: step(*batch), lambda: compiled(*batch), their_residual_step()]
 
 
-def minima(calls: list[Callable[[], Any]], rounds: int) -> list[float]:
-    """Least times of calls that take turns."""
-    for call in calls * 2:
-        call()
-    repeats = max(1, int(1000 / max(microseconds(call, 1) for call in calls)))
-    times = [math.inf] * len(calls)
-    for _ in range(rounds):
-        times = [min(t, microseconds(c, repeats)) for t, c in zip(times, calls, strict=True)]
-    return times
-
-
 def show_small(rounds: int) -> int:
     """Print a table of small images; return 1 if results differ."""
     print(f"{'':<38}{'torch us':>12}{'eager':>12}{'compiled':>12}")
@@ -357,7 +346,8 @@ def show_small(rounds: int) -> int:
     failed = 0
     for name, calls in {**cases, "residual network, a training step": residual_steps()}.items():
         same = agree(calls)
-        eager, compiled, torch_time = minima(calls, rounds)
+        times = interleaved(dict(enumerate(calls)), rounds, 0.001)
+        eager, compiled, torch_time = (1e6 * times.best(k) for k in range(3))
         failed |= not same
         print(f"{name:<38}{torch_time:>12.0f}{eager / torch_time:>12.2f}", end="")
         print(f"{compiled / torch_time:>12.2f}" + ("" if same else "  DISAGREES"), flush=True)
@@ -365,26 +355,6 @@ def show_small(rounds: int) -> int:
 
 
 # ------------------------------------------------------------------ measuring
-
-
-def microseconds(call: Callable[[], Any], repeats: int) -> float:
-    start = time.process_time_ns()
-    for _ in range(repeats):
-        call()
-    return (time.process_time_ns() - start) / repeats / 1000
-
-
-def measure(calls: list[Callable[[], Any]], rounds: int) -> list[float]:
-    """Medians of calls that take turns."""
-    for call in calls:
-        call()
-    slowest = max(microseconds(call, 1) for call in calls)
-    repeats = max(1, int(10_000 / slowest))
-    times: list[list[float]] = [[] for _ in calls]
-    for k in range(rounds):
-        for which in range(len(calls)) if k % 2 else reversed(range(len(calls))):
-            times[which].append(microseconds(calls[which], repeats))
-    return [statistics.median(t) for t in times]
 
 
 def agree(calls: list[Callable[[], Any]]) -> bool:
@@ -428,7 +398,8 @@ def main() -> int:
         for name, makers in cases.items():
             calls = [make() for make in makers[: 1 if torch is None else 2]]
             same = agree(calls)
-            times = measure(calls, arguments.rounds)
+            samples = interleaved(dict(enumerate(calls)), arguments.rounds, 0.01)
+            times = [1e6 * samples.median(k) for k in range(len(calls))]
             ratios.append(times[0] / times[-1])
             sound = sound and same
             print(f"{name:<38}" + "".join(f"{t:>12.0f}" for t in times), end="")

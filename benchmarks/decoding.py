@@ -21,13 +21,13 @@ import gc
 import importlib.util
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ import decoders  # noqa: E402
 from generation import sample, weights_read  # noqa: E402
 
 import odyssey as od  # noqa: E402
+from harness.sampling import Samples, interleaved  # noqa: E402
 
 MODELS: dict[str, tuple[Callable[[], decoders.Config], str]] = {
     "gpt2": (decoders.gpt2, "float32"),
@@ -51,14 +52,6 @@ MODELS: dict[str, tuple[Callable[[], decoders.Config], str]] = {
     "llama": (decoders.llama, "float32"),
     "tiny": (lambda: decoders.llama(vocabulary=1000, width=96, layers=4, heads=4), "float32"),
 }
-
-
-def timed(call: Callable[[], Any], times: list[float]) -> Any:
-    """Call, append the milliseconds of processor time, and return the result."""
-    begin = time.thread_time()
-    result = call()
-    times.append(1e3 * (time.thread_time() - begin))
-    return result
 
 
 # ------------------------------------------------------------------ transformers
@@ -157,28 +150,26 @@ def compare(name: str, given: argparse.Namespace) -> None:
     logits = decoder.prefill(prompt)
     if theirs is not None:
         theirs.put(prompt)
-    ours, sums, others, draws = ([] for _ in range(4))
+    samples = Samples(clock=time.thread_time)
     for step in range(given.count + 2):
-        token = timed(
-            lambda logits=logits: sample(logits, temperature=0.8, top_k=40, rng=drawn), draws
+        token = samples.timed(
+            "draw", lambda logits=logits: sample(logits, temperature=0.8, top_k=40, rng=drawn)
         )
-        logits = timed(lambda token=token: decoder.step(token), ours)
-        timed(beside.sum, sums)
+        logits = samples.timed("ours", lambda token=token: decoder.step(token))
+        samples.timed("sum", beside.sum)
         if theirs is not None:
-            timed(lambda token=token: theirs.put([token]), others)
+            samples.timed("theirs", lambda token=token: theirs.put([token]))
         if step == 1:  # the first make programs and fill caches
-            for times in (ours, sums, others, draws):
-                times.clear()
-    each, bound = statistics.median(ours), statistics.median(sums)
-    share = statistics.median(s / o for s, o in zip(sums, ours, strict=True))
+            samples.clear()
+    each, bound = 1e3 * samples.median("ours"), 1e3 * samples.median("sum")
+    share = samples.ratio("sum", "ours")
     line = (
         f"{name:12}{dtype:9}{size / 1e6:8.1f} MB{each:9.3f} ms{1e3 / each:9.1f}/s"
         f"{size / each / 1e6:7.1f}{size / bound / 1e6:7.1f}{share:7.2f}"
-        f"{statistics.median(draws):8.3f}"
+        f"{1e3 * samples.median('draw'):8.3f}"
     )
-    if others:
-        ratio = statistics.median(o / t for o, t in zip(ours, others, strict=True))
-        line += f"{statistics.median(others):10.2f} ms{ratio:7.3f}"
+    if theirs is not None:
+        line += f"{1e3 * samples.median('theirs'):10.2f} ms{samples.ratio('ours', 'theirs'):7.3f}"
     print(line, flush=True)
 
 
@@ -191,21 +182,24 @@ def prefill(given: argparse.Namespace) -> None:
     if given.peers:
         hand, theirs = TorchByHand(decoder), Transformers(config, half=False)
         calls |= {"torch": lambda: hand.put(tokens), "transformers": lambda: theirs.put(tokens)}
+
+    def cleared(_: str) -> Any:
+        decoder.cache.clear()
+        if given.peers:
+            theirs.clear()
+        return nullcontext()
+
     logits = {}
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(given.rounds):
-        for name, call in calls.items():
-            decoder.cache.clear()
-            if given.peers:
-                theirs.clear()
-            logits[name] = timed(call, times[name])
+    for name, call in calls.items():  # the first make programs
+        with cleared(name):
+            logits[name] = call()
+    samples = interleaved(calls, given.rounds, clock=time.thread_time, repeats=1, around=cleared)
     if "torch" in logits:
         off = np.abs(logits["ours"] - logits["torch"]).max() / np.abs(logits["torch"]).max()
         assert off < 1e-4, f"logits differ from torch's by {off:.1e} of the largest"
-    line = f"prefill of 256, gpt2 float32: {statistics.median(times['ours'][1:]):.0f} ms"
+    line = f"prefill of 256, gpt2 float32: {1e3 * samples.median('ours'):.0f} ms"
     for name in list(calls)[1:]:
-        pairs = zip(times["ours"][1:], times[name][1:], strict=True)
-        line += f", {statistics.median(a / b for a, b in pairs):.2f} of {name}"
+        line += f", {samples.ratio('ours', name):.2f} of {name}"
     print(line, flush=True)
 
 

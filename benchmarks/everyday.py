@@ -17,6 +17,7 @@ from harness.everyday_cases import BASES, CASES
 from harness.interleave import BASE
 from harness.machine import hardware, set_blas_choices_aside
 from harness.processes import Interpreters, Worker, WorkerError
+from harness.sampling import take_turns
 
 
 def _parse_arguments() -> argparse.Namespace:
@@ -64,13 +65,12 @@ def _show(case: str, workers: dict[str, Worker], rounds: int) -> bool:
     asked = [("odyssey", case), (base_peer, base_case)]
     times: list[list[float]] = [[], []]
     digests = [0.0, 0.0]
-    for k in range(rounds + 1):
-        for which in (0, 1) if k % 2 else (1, 0):
-            peer, name = asked[which]
-            answer = workers[peer].sample(name)
-            digests[which] = answer["digest"]
-            if k:  # the first one warms up
-                times[which].append(answer["cpu"])
+    for k, which in take_turns((1, 0), rounds + 1):
+        peer, name = asked[which]
+        answer = workers[peer].sample(name)
+        digests[which] = answer["digest"]
+        if k:  # the first one warms up
+            times[which].append(answer["cpu"])
     ours, theirs = (statistics.median(t) for t in times)
     agrees = abs(digests[0] - digests[1]) <= 1e-9 * (1 + abs(digests[1]))
     note = "" if agrees else f"  DISAGREES: {digests[0]} and {digests[1]}"

@@ -12,21 +12,9 @@ import numpy as np
 
 from harness.everyday_cases import everyday_inputs
 from harness.machine import pin_to_one_cpu, private_stdout
+from harness.sampling import block, calibrate, repeated
 
 BLOCK_SECONDS = 0.03
-
-
-def _calibrated(run: Callable[[], Any]) -> int:
-    run()
-    repeats = 1
-    while True:
-        start = time.process_time()
-        for _ in range(repeats):
-            run()
-        elapsed = time.process_time() - start
-        if elapsed >= BLOCK_SECONDS / 2:
-            return max(1, round(repeats * BLOCK_SECONDS / elapsed))
-        repeats *= 2
 
 
 def _digest(result: Any) -> float:
@@ -45,18 +33,16 @@ def main() -> None:
     answers = private_stdout()
     pin_to_one_cpu()
     cases: dict[str, Callable[[], Any]] = module.cases(everyday_inputs())
-    repeats: dict[str, int] = {}
+    blocks: dict[str, tuple[Callable[[int], Any], int]] = {}
     answers.write("{}\n")
     answers.flush()
     for line in sys.stdin:
         name = line.strip()
-        run = cases[name]
-        if name not in repeats:
-            repeats[name] = _calibrated(run)
-        start = time.process_time()
-        for _ in range(repeats[name]):
-            result = run()
-        cpu = (time.process_time() - start) / repeats[name]
+        if name not in blocks:
+            run = repeated(cases[name])
+            blocks[name] = run, calibrate(run, BLOCK_SECONDS, time.process_time)
+        cpu = block(*blocks[name], time.process_time)
+        result = cases[name]()
         answers.write(json.dumps({"cpu": cpu, "digest": _digest(result)}) + "\n")
         answers.flush()
 

@@ -26,6 +26,7 @@ os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_paralleli
 import numpy as np  # noqa: E402
 
 import odyssey as od  # noqa: E402
+from harness.sampling import interleaved  # noqa: E402
 from odyssey import ops  # noqa: E402
 
 try:
@@ -115,15 +116,13 @@ def main() -> None:
             loss, slope = run()
         if not np.allclose([float(loss), *slope], [float(value), *gradient], rtol=1e-7):
             wrong.append(name)
-    best = dict.fromkeys(runs, np.inf)
-    for _ in range(options.rounds):
-        for name, run in runs.items():
-            begin = time.perf_counter()
-            run()
-            best[name] = min(best[name], time.perf_counter() - begin)
-    for name, seconds in best.items():
+    samples = interleaved(runs, options.rounds, clock=time.perf_counter, repeats=1)
+    for name in runs:
+        seconds = samples.best(name)
         ratios = [
-            f"{seconds / best[peer]:.2f} of {peer}" for peer in ("torch", "jax") if peer in best
+            f"{seconds / samples.best(peer):.2f} of {peer}"
+            for peer in ("torch", "jax")
+            if peer in runs
         ]
         print(f"{name:<16}{seconds * 1e3:9.2f} ms   {', '.join(ratios)}")
     if wrong:

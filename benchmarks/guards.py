@@ -8,13 +8,12 @@ medians of interleaved rounds, against an empty function of Python in the same r
 """
 
 import argparse
-import statistics
-import time
 
 import numpy as np
 
 import odyssey as od
 from harness.machine import pin_to_one_cpu
+from harness.sampling import interleaved
 from odyssey.compiler.guards.guards import discover_guards
 
 CALLS = 50_000
@@ -82,18 +81,11 @@ def natively(program, *args):
     for _ in range(4):
         compiled(*args)
     ((case),) = compiled._known.values()
-    return case.programs[0][1].native._fresh, lambda: compiled(*args)
+    return case.programs[0][1].native._predicate, lambda: compiled(*args)
 
 
 def nothing():
     return True
-
-
-def nanoseconds(call):
-    start = time.process_time_ns()
-    for _ in range(CALLS):
-        call()
-    return (time.process_time_ns() - start) / CALLS
 
 
 def main() -> int:
@@ -113,17 +105,12 @@ def main() -> int:
     for name in ("functions", "object"):
         looks, whole = natively(programs[name], *batch)
         calls |= {f"{name}, natively": looks, f"{name}, a call": whole}
-    times = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            times[name].append(nanoseconds(call))
-    for name, found in times.items():
+    samples = interleaved(calls, rounds, repeats=CALLS)
+    for name in calls:
         places = f", {len(guards[name])} places" if name in guards else ""
-        print(f"{name:20} {statistics.median(found):6.0f} ns{places}")
-    start = time.process_time_ns()
-    for _ in range(100):
-        discover_guards(programs["object"])
-    print(f"to look for them: {(time.process_time_ns() - start) / 1e8:.2f} ms")
+        print(f"{name:20} {1e9 * samples.median(name):6.0f} ns{places}")
+    looking = interleaved({"": lambda: discover_guards(programs["object"])}, 1, repeats=100)
+    print(f"to look for them: {1e3 * looking.median(''):.2f} ms")
     return 0
 
 

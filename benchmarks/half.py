@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -24,6 +22,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 import odyssey as od  # noqa: E402
+from harness.sampling import interleaved  # noqa: E402
 from odyssey import ops  # noqa: E402
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -67,14 +66,6 @@ def cases() -> Iterator[Case]:
     yield Case("sort", (square,), lambda x: ops.sort(x, -1))
     yield Case("transpose", (square,), lambda x: ops.transpose(x))
     yield Case("x * 2, of 8", ((8,),), lambda x: ops.mul(x, 2.0))
-
-
-def timed(call: Callable[[], Any], repeats: int) -> float:
-    """Microseconds of process time that a call takes."""
-    begin = time.process_time()
-    for _ in range(repeats):
-        call()
-    return (time.process_time() - begin) / repeats * 1e6
 
 
 def with_gradients(case: Case, operands: list[Any]) -> Callable[[], Any]:
@@ -122,14 +113,9 @@ def compare(case: Case, rounds: int) -> None:
         calls["compiled", dtype] = compiled(case.call, operands)
         calls["its gradients", dtype] = compiled(slopes(case), operands)
     for what in ("call", "with gradients", "compiled", "its gradients"):
-        repeats = max(1, round(3000 / (timed(calls[what, "float32"], 2) + 1)))
-        for dtype in DTYPES:
-            calls[what, dtype]()
-        found: dict[str, list[float]] = {dtype: [] for dtype in DTYPES}
-        for _ in range(rounds):
-            for dtype in DTYPES:
-                found[dtype].append(timed(calls[what, dtype], repeats))
-        base, *halves = (statistics.median(found[dtype]) for dtype in DTYPES)
+        runs = {dtype: calls[what, dtype] for dtype in DTYPES}
+        samples = interleaved(runs, rounds, 0.003)
+        base, *halves = (1e6 * samples.median(dtype) for dtype in DTYPES)
         ratios = "".join(f"{half:10.1f} {half / base:6.2f}" for half in halves)
         over = "  over the goal" if what == "call" and halves[0] > case.goal * base else ""
         print(f"{case.name:20}{what:15}{base:10.1f}{ratios}{over}", flush=True)

@@ -15,6 +15,7 @@ import tempfile
 
 from harness.machine import pin_to_one_cpu
 from harness.processes import measured_environment
+from harness.sampling import take_turns
 
 BAR_MILLISECONDS = 35.0
 
@@ -58,10 +59,8 @@ def main() -> int:
     times: dict[str, list[float]] = {module: [] for module in modules}
     with tempfile.TemporaryDirectory() as bytecode:
         loads_numba = {module: import_once(module, bytecode)[1] for module in modules}
-        for _ in range(rounds):
-            for module in modules:
-                times[module].append(import_once(module, bytecode)[0])
-            modules.reverse()
+        for _, module in take_turns(modules, rounds):
+            times[module].append(import_once(module, bytecode)[0])
     added = [
         odyssey - numpy for odyssey, numpy in zip(times["odyssey"], times["numpy"], strict=True)
     ]

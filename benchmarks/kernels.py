@@ -12,9 +12,8 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-import statistics
-import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
+from harness.sampling import interleaved  # noqa: E402
 from odyssey import GradientTape, Variable, ops  # noqa: E402
 
 BLOCK_SECONDS = 0.02
@@ -106,13 +106,6 @@ def torchs(case: Case, arrays: Sequence[Any], seed: Any) -> Callable[[], Any]:
     return run
 
 
-def seconds(run: Callable[[], Any], repeats: int) -> float:
-    start = time.process_time()
-    for _ in range(repeats):
-        run()
-    return (time.process_time() - start) / repeats
-
-
 def measure(case: Case, rounds: int, dtype: Any) -> dict[str, float]:
     rng = np.random.default_rng(1)
     arrays = [rng.normal(size=shape).astype(dtype) for shape in case.shapes]
@@ -121,19 +114,13 @@ def measure(case: Case, rounds: int, dtype: Any) -> dict[str, float]:
     runs = {"odyssey": ours(case, arrays, seed), "numpy": ours(case, arrays, seed)}
     if case.torchs is not None:
         runs["torch"] = torchs(case, arrays, seed)
-    repeats = {}
-    for name, run in runs.items():
-        run()
-        repeats[name] = max(1, round(BLOCK_SECONDS / max(seconds(run, 3), 1e-7)))
-    taken: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            if name == "numpy":
-                with ops.use_kernels("numpy"):
-                    taken[name].append(seconds(run, repeats[name]))
-            else:
-                taken[name].append(seconds(run, repeats[name]))
-    return {name: statistics.median(times) for name, times in taken.items()}
+    samples = interleaved(
+        runs,
+        rounds,
+        BLOCK_SECONDS,
+        around=lambda name: ops.use_kernels("numpy") if name == "numpy" else nullcontext(),
+    )
+    return {name: samples.median(name) for name in runs}
 
 
 def main() -> None:

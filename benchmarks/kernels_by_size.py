@@ -14,9 +14,8 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import statistics
-import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
+from harness.sampling import interleaved  # noqa: E402
 from odyssey import GradientTape, Variable, ops  # noqa: E402
 from odyssey.kernels.sizes import OPTIMIZER_STEP, SIZES  # noqa: E402
 
@@ -285,26 +285,15 @@ def calls(case: Case, n: int, dtype: str) -> tuple[Call, Call]:
     return lambda: call(*operands), both
 
 
-def seconds(run: Call, repeats: int) -> float:
-    start = time.process_time()
-    for _ in range(repeats):
-        run()
-    return (time.process_time() - start) / repeats
-
-
 def ratio(run: Call, rounds: int) -> tuple[float, float]:
     """Microseconds with compiled kernels, and the median of the ratios to NumPy's."""
-    run()
-    with ops.use_kernels("numpy"):
-        run()
-    repeats = max(1, round(BLOCK_SECONDS / max(seconds(run, 2), 1e-7)))
-    compiled, shares = [], []
-    for _ in range(rounds):
-        own = seconds(run, repeats)
-        with ops.use_kernels("numpy"):
-            shares.append(own / seconds(run, repeats))
-        compiled.append(own)
-    return statistics.median(compiled) * 1e6, statistics.median(shares)
+    samples = interleaved(
+        {"compiled": run, "numpy": run},
+        rounds,
+        BLOCK_SECONDS,
+        around=lambda name: ops.use_kernels("numpy") if name == "numpy" else nullcontext(),
+    )
+    return samples.median("compiled") * 1e6, samples.ratio("compiled", "numpy")
 
 
 def measured(run: Call, rounds: int) -> tuple[float, float]:

@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -24,6 +22,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 import odyssey as od  # noqa: E402
+from harness.sampling import interleaved  # noqa: E402
 from odyssey import ops  # noqa: E402
 from odyssey.table.kernel_selection import SIZE_FACTOR  # noqa: E402
 
@@ -118,23 +117,6 @@ def of_torch(case: Case, g: Any) -> Callable[[], None]:
     return step
 
 
-def measured(steps: list[Callable[[], None]], rounds: int) -> list[float]:
-    """The median time of each, in microseconds; they take turns."""
-    for step in steps:
-        step()
-    start = time.process_time()
-    steps[0]()
-    repeats = max(1, int(0.02 / max(time.process_time() - start, 1e-5)))
-    found: list[list[float]] = [[] for _ in steps]
-    for _ in range(rounds):
-        for step, times in zip(steps, found, strict=True):
-            start = time.process_time()
-            for _ in range(repeats):
-                step()
-            times.append((time.process_time() - start) / repeats * 1e6)
-    return [statistics.median(times) for times in found]
-
-
 def main() -> None:
     """Time all cases, or those whose names have a word."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -150,7 +132,8 @@ def main() -> None:
             g = np.random.default_rng(1).normal(size=case.shape).astype(dtype)
             steps = [ours(case, g, True), ours(case, g, False)]
             steps += [of_torch(case, g)] if torch is not None else []
-            mine, plain, *other = measured(steps, options.rounds)
+            samples = interleaved(dict(enumerate(steps)), options.rounds)
+            mine, plain, *other = (1e6 * samples.median(k) for k in range(len(steps)))
             line = f"{case.name:36} {dtype}  {mine:8.0f} us, {mine / plain:.2f} of NumPy's time"
             print(line + "".join(f", {mine / t:.2f} of torch's" for t in other), flush=True)
 

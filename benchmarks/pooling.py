@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,6 +22,7 @@ os.environ.pop("OPENBLAS_CORETYPE", None)
 import numpy as np  # noqa: E402
 
 import odyssey as od  # noqa: E402
+from harness.sampling import interleaved  # noqa: E402
 
 try:
     import torch
@@ -84,23 +83,6 @@ def theirs(case: Case, x: Any) -> Callable[[], Any]:
     return step
 
 
-def medians(steps: list[Callable[[], Any]], rounds: int) -> list[float]:
-    """Microseconds of each, by turns."""
-    for step in steps:
-        step()
-    start = time.process_time()
-    steps[0]()
-    count = max(1, int(BLOCK_SECONDS / max(time.process_time() - start, 1e-6)))
-    found: list[list[float]] = [[] for _ in steps]
-    for _ in range(rounds):
-        for times, step in zip(found, steps, strict=True):
-            start = time.process_time()
-            for _ in range(count):
-                step()
-            times.append((time.process_time() - start) / count * 1e6)
-    return [statistics.median(times) for times in found]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("ops", nargs="*")
@@ -116,7 +98,8 @@ def main() -> None:
             for dtype in ("float32", "float64"):
                 x = rng.normal(size=shape).astype(dtype)
                 steps = [ours(case, x), *([theirs(case, x)] if torch else [])]
-                own, *others = medians(steps, arguments.rounds)
+                samples = interleaved(dict(enumerate(steps)), arguments.rounds, BLOCK_SECONDS)
+                own, *others = (1e6 * samples.median(k) for k in range(len(steps)))
                 label = f"{case.op} {case.ours} {shape} {dtype}"
                 beside = f"  torch {others[0]:9.1f}  ratio {own / others[0]:.2f}" if others else ""
                 print(f"{label:90} {own:9.1f}{beside}", flush=True)

@@ -19,10 +19,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.machine import ONE_THREAD, set_blas_choices_aside
+from harness.sampling import interleaved
 
 os.environ.update(ONE_THREAD)
 set_blas_choices_aside()
@@ -116,46 +118,32 @@ def product(case: Case) -> Callable[[Any, Any], Any]:
     return call
 
 
-def in_turns(calls: dict[str, Callable[[int], Any]], count: int, rounds: int) -> dict[str, Any]:
-    """Return the seconds of each call in each round; a round makes ``count`` of them."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            begin = time.thread_time()
-            for k in range(count):
-                call(k)
-            times[name].append((time.thread_time() - begin) / count)
-    return times
-
-
 def measure(case: Case, rounds: int) -> tuple[str, float]:
     """Return the line of a case, and its seconds."""
     rows, copies = arrays(case)
     compiled = od.compile(product(case), fullgraph=True)
     for _ in range(3):
         compiled(rows, copies[0])
-    matrices = len(copies)
     # Bits of halves are no floats: their sums would warn.
     flat = [np.ones(c.nbytes // 4, np.float32) for c in copies]
-    calls: dict[str, Callable[[int], Any]] = {
-        "odyssey": lambda k: compiled(rows, copies[k % matrices]),
-        "sum": lambda k: flat[k % matrices].sum(),
+    matrix, numbers = cycle(copies), cycle(flat)
+    calls: dict[str, Callable[[], Any]] = {
+        "odyssey": lambda: compiled(rows, next(matrix)),
+        "sum": lambda: next(numbers).sum(),
     }
     if not case.half:
-        views = [c.swapaxes(-1, -2) if case.turned else c for c in copies]
-        calls["numpy"] = lambda k: np.matmul(rows, views[k % matrices])
+        views = cycle([c.swapaxes(-1, -2) if case.turned else c for c in copies])
+        calls["numpy"] = lambda: np.matmul(rows, next(views))
     work = case.batch * case.m * case.k * case.n
-    times = in_turns(calls, max(matrices, 1 + 20_000_000 // work), rounds)
-    own = times["odyssey"]
-    seconds = statistics.median(own)
+    repeats = max(len(copies), 1 + 20_000_000 // work)
+    samples = interleaved(calls, rounds, repeats=repeats, clock=time.thread_time)
+    seconds = samples.median("odyssey")
     gigabytes = (copies[0].nbytes + (rows.nbytes if case.n == 1 else 0)) / seconds / 1e9
     text = f"{case!s:44}{seconds * 1e6:10.1f} us"
     if case.group in ("row", "rows", "halves"):
-        share = statistics.median(a / b for a, b in zip(times["sum"], own, strict=True))
-        text += f"{gigabytes:8.1f} GB/s, share {share:.2f}"
-    if "numpy" in times:
-        ratio = statistics.median(a / b for a, b in zip(own, times["numpy"], strict=True))
-        text += f"{ratio:8.2f} of NumPy's"
+        text += f"{gigabytes:8.1f} GB/s, share {samples.ratio('sum', 'odyssey'):.2f}"
+    if "numpy" in calls:
+        text += f"{samples.ratio('odyssey', 'numpy'):8.2f} of NumPy's"
     return text, seconds
 
 

@@ -15,7 +15,6 @@ import argparse
 import os
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 import odyssey as od  # noqa: E402
+from harness.sampling import interleaved  # noqa: E402
 
 try:
     import torch
@@ -100,26 +100,6 @@ def theirs(case: Case, dtype: str) -> Call:
     return call
 
 
-def microseconds(call: Call, repeats: int) -> float:
-    start = time.process_time_ns()
-    for _ in range(repeats):
-        call()
-    return (time.process_time_ns() - start) / repeats / 1000
-
-
-def measure(calls: list[Call], rounds: int) -> list[float]:
-    """Return the smallest times of calls that take turns."""
-    for call in calls:
-        call()
-    slowest = max(microseconds(call, 1) for call in calls)
-    repeats = max(1, int(4_000 / slowest))
-    times: list[list[float]] = [[] for _ in calls]
-    for k in range(rounds):
-        for which in range(len(calls)) if k % 2 else reversed(range(len(calls))):
-            times[which].append(microseconds(calls[which], repeats))
-    return [min(t) for t in times]
-
-
 def agree(calls: list[Call], dtype: str) -> bool:
     """Return whether gradients are equal but for rounding."""
     found = [call() for call in calls]
@@ -147,7 +127,8 @@ def main() -> int:
         makers = (ours,) if torch is None else (ours, theirs)
         calls = [make(case, arguments.dtype) for make in makers]
         same = agree(calls, arguments.dtype)
-        times = measure(calls, arguments.rounds)
+        samples = interleaved(dict(enumerate(calls)), arguments.rounds, 0.004)
+        times = [1e6 * samples.best(k) for k in range(len(calls))]
         ratios.append(times[0] / times[-1])
         sound = sound and same
         print(f"{case.name:<46}" + "".join(f"{t:>12.0f}" for t in times), end="")

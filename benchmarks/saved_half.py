@@ -17,6 +17,7 @@ import os
 import time
 import tracemalloc
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -25,6 +26,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 import odyssey as od  # noqa: E402
+from harness.sampling import interleaved  # noqa: E402
 
 SAVED = (None, "bfloat16", "float16")
 
@@ -74,17 +76,6 @@ def peak_bytes(network: Network, saved: str | None) -> int:
     return peak
 
 
-def times(network: Network, rounds: int) -> dict[str | None, list[float]]:
-    """Return the times of steps, which take turns."""
-    found: dict[str | None, list[float]] = {saved: [] for saved in SAVED}
-    for _ in range(rounds):
-        for saved in SAVED:
-            begin = time.thread_time()
-            network.step(saved)
-            found[saved].append(time.thread_time() - begin)
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -96,7 +87,8 @@ def main() -> None:
     loss, gradients, plain = network.step(None)
     steps = {saved: network.step(saved) for saved in SAVED}
     peaks = {saved: peak_bytes(network, saved) for saved in SAVED}
-    clock = times(network, arguments.rounds)
+    runs = {saved: partial(network.step, saved) for saved in SAVED}
+    samples = interleaved(runs, arguments.rounds, clock=time.thread_time, repeats=1)
     print(
         f"{'saved':>10} {'held MB':>8} {'peak MB':>8} {'least ms':>9} {'ratio':>6} gradient  loss"
     )
@@ -104,10 +96,10 @@ def main() -> None:
         value, found, memory = steps[saved]
         distance = norm([a - b for a, b in zip(found, gradients, strict=True)]) / norm(gradients)
         equal = "equal" if value.tobytes() == loss.tobytes() else "DIFFERS"
-        least = min(clock[saved])
+        least = samples.best(saved)
         print(
             f"{saved or 'plain':>10} {memory.total / 1e6:8.1f} {peaks[saved] / 1e6:8.1f} "
-            f"{1e3 * least:9.1f} {least / min(clock[None]):6.2f} {distance:8.1e}  {equal}"
+            f"{1e3 * least:9.1f} {least / samples.best(None):6.2f} {distance:8.1e}  {equal}"
         )
     assert all(memory.unrounded == plain.total for _, _, memory in steps.values())
 

@@ -14,9 +14,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -27,6 +25,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 import odyssey as od  # noqa: E402
+from harness.sampling import interleaved  # noqa: E402
 from odyssey import ops  # noqa: E402
 
 try:
@@ -101,25 +100,14 @@ def theirs(x: Any, call: Callable[[Any, Any], Any]) -> Callable[[], Any]:
     return run
 
 
-def microseconds(run: Callable[[], Any], repeats: int) -> float:
-    start = time.process_time_ns()
-    for _ in range(repeats):
-        run()
-    return (time.process_time_ns() - start) / repeats / 1000
-
-
 def _show(name: str, dtype: str, rounds: int) -> bool:
     shape, call, their_call = CASES[name]
     # Around 1, so that products of many stay numbers; no two alike, for ties are shared otherwise.
     x = RNG.permutation(np.linspace(0.95, 1.05, math.prod(shape))).reshape(shape).astype(dtype)
     runs = [ours(x, call)] + ([theirs(x, their_call)] if torch else [])
     results = [np.asarray(run()) for run in runs]
-    repeats = max(1, round(20_000 / max(microseconds(runs[0], 1), 1)))
-    times: list[list[float]] = [[] for _ in runs]
-    for k in range(rounds):
-        for which in range(len(runs)) if k % 2 else reversed(range(len(runs))):
-            times[which].append(microseconds(runs[which], repeats))
-    medians = [statistics.median(t) for t in times]
+    samples = interleaved(dict(enumerate(runs)), rounds)
+    medians = [1e6 * samples.median(k) for k in range(len(runs))]
     line = f"{name:<18}{dtype:<10}{medians[0]:>10.0f}"
     if torch is None:
         print(line)

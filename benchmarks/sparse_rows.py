@@ -25,6 +25,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 import odyssey as od  # noqa: E402
+from harness.sampling import interleaved  # noqa: E402
 
 try:
     import torch
@@ -74,21 +75,6 @@ def torch_step(name: str, data: Any, batches: Any) -> Step:
     return step
 
 
-def least_times(steps: dict[str, Step], rounds: int) -> dict[str, float]:
-    """Return the least time of each step in microseconds; they take turns."""
-    best = dict.fromkeys(steps, float("inf"))
-    for step in steps.values():
-        for _ in range(10):
-            step()
-    for _ in range(rounds):
-        for name, step in steps.items():
-            for _ in range(1 if name == "eager, dense" else 5):
-                start = time.perf_counter()
-                step()
-                best[name] = min(best[name], time.perf_counter() - start)
-    return {name: 1e6 * seconds for name, seconds in best.items()}
-
-
 def main() -> None:
     """Print the times of all optimizers."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -111,11 +97,14 @@ def main() -> None:
             ("eager, dense", False, False),
         ]:
             steps[kind] = own_step(name, data, batches, sparse, compiled)
-        times = least_times(steps, given.rounds)
-        base = times.get("PyTorch")
-        for kind, microseconds in times.items():
-            ratio = "" if base is None else f"{microseconds / base:8.2f}"
-            print(f"{name:8} {kind:13} {microseconds:10.1f} us {ratio}")
+        for step in steps.values():
+            for _ in range(10):
+                step()
+        samples = interleaved(steps, given.rounds, clock=time.perf_counter, repeats=1)
+        for kind in steps:
+            least = samples.best(kind)
+            ratio = f"{least / samples.best('PyTorch'):8.2f}" if "PyTorch" in steps else ""
+            print(f"{name:8} {kind:13} {1e6 * least:10.1f} us {ratio}")
 
 
 if __name__ == "__main__":

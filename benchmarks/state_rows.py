@@ -17,6 +17,8 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -25,6 +27,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 import odyssey as od  # noqa: E402
+from harness.sampling import interleaved  # noqa: E402
 from odyssey import ops  # noqa: E402
 
 HEADS, DIM, LAYERS = 12, 64, 12
@@ -106,18 +109,18 @@ def arena_of(step: Any) -> int:
 def measure(make: Callable[..., Any], sizes: Sequence[float], rounds: int) -> list[str]:
     """Return time and arena of a step for each size, where the sizes take turns."""
     steps = [make(size) for size in sizes]
-    times: list[list[float]] = [[] for _ in sizes]
     for step, _ in steps:
         step.precompile(ROW)
-    for _ in range(rounds):
-        for (step, prepare), own in zip(steps, times, strict=True):
-            prepare()
-            begin = time.thread_time_ns()
-            step(ROW)
-            own.append((time.thread_time_ns() - begin) / 1e3)
+
+    def prepared(index: int) -> Any:
+        steps[index][1]()
+        return nullcontext()
+
+    runs = {index: partial(step, ROW) for index, (step, _) in enumerate(steps)}
+    samples = interleaved(runs, rounds, clock=time.thread_time, repeats=1, around=prepared)
     return [
-        f"{size:g} MB: {np.median(own):.1f} us, arena {arena_of(step):,} B"
-        for size, own, (step, _) in zip(sizes, times, steps, strict=True)
+        f"{size:g} MB: {1e6 * samples.median(k):.1f} us, arena {arena_of(step):,} B"
+        for k, (size, (step, _)) in enumerate(zip(sizes, steps, strict=True))
     ]
 
 

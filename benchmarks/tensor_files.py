@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ import numpy as np  # noqa: E402
 import safetensors.numpy  # noqa: E402
 
 import odyssey as od  # noqa: E402
+from harness.sampling import interleaved  # noqa: E402
 
 COUNT = 64
 
@@ -49,17 +49,6 @@ def calls(folder: str, arrays: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     }
 
 
-def measure(rows: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Return the median processor time of each call in seconds; the calls take turns."""
-    times: dict[str, list[float]] = {name: [] for name in rows}
-    for _ in range(rounds):
-        for name, call in rows.items():
-            start = time.process_time()
-            call()
-            times[name].append(time.process_time() - start)
-    return {name: float(np.median(found)) for name, found in times.items()}
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -71,9 +60,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     arrays = {f"h.{k}.w": rng.random((rows, 1024), np.float32) for k in range(COUNT)}
     size = sum(array.nbytes for array in arrays.values())
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(calls(folder, arrays), options.rounds)
+        found = interleaved(calls(folder, arrays), options.rounds, repeats=1)
     print(f"{size / 1e6:.0f} MB".ljust(44), "ms".rjust(8), "GB/s".rjust(8))
-    for name, seconds in found.items():
+    for name in found:
+        seconds = found.median(name)
         print(name.ljust(44), f"{1e3 * seconds:8.2f}", f"{size / 1e9 / seconds:8.1f}")
 
 

@@ -20,6 +20,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 import odyssey as od  # noqa: E402
+from harness.sampling import interleaved  # noqa: E402
 from odyssey import GradientTape, Variable, ops  # noqa: E402
 
 WIDTH, LAYERS, BATCH = 64, 3, 1000
@@ -68,14 +69,11 @@ def main() -> None:
             thread.join()
 
     in_turn()
-    least = {in_turn: float("inf"), at_once: float("inf")}
-    for _ in range(ROUNDS):
-        for way, before in least.items():
-            start = time.perf_counter()
-            way()
-            least[way] = min(before, time.perf_counter() - start)
-    ratio = least[in_turn] / least[at_once]
-    print(f"in turn {least[in_turn]:.3f} s, at once {least[at_once]:.3f} s: {ratio:.2f} times")
+    samples = interleaved(
+        {"in turn": in_turn, "at once": at_once}, ROUNDS, clock=time.perf_counter, repeats=1
+    )
+    turn, once = samples.best("in turn"), samples.best("at once")
+    print(f"in turn {turn:.3f} s, at once {once:.3f} s: {turn / once:.2f} times")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ os.environ.pop("OPENBLAS_CORETYPE", None)
 import numpy as np  # noqa: E402
 
 import odyssey as od  # noqa: E402
+from harness.sampling import Clock, interleaved  # noqa: E402
 from odyssey import ops  # noqa: E402
 
 try:
@@ -247,33 +247,18 @@ def _agree(results: dict[str, Any]) -> list[str]:
     ]
 
 
-def _microseconds(run: Callable[[], Any], repeats: int, clock: Callable[[], int]) -> float:
-    start = clock()
-    for _ in range(repeats):
-        run()
-    return (clock() - start) / repeats / 1000
-
-
-def _show(name: str, rounds: int, clock: Callable[[], int]) -> bool:
+def _show(name: str, rounds: int, clock: Clock) -> bool:
     RNG.bit_generator.state = np.random.default_rng(0).bit_generator.state
     runs = CASES[name]()
     for run in runs.values():  # the second call compiles a program
         run(), run()
     different = _agree({key: run() for key, run in runs.items()})
-    repeats = {k: max(1, round(20_000 / _microseconds(r, 1, clock))) for k, r in runs.items()}
-    times: dict[str, list[float]] = {key: [] for key in runs}
-    order = list(runs)
-    for _ in range(rounds):
-        for key in order:
-            times[key].append(_microseconds(runs[key], repeats[key], clock))
-        order.reverse()
-    medians = {key: statistics.median(t) for key, t in times.items()}
+    samples = interleaved(runs, rounds, clock=clock)
+    medians = {key: 1e6 * samples.median(key) for key in runs}
     print(f"{name:<26}" + "".join(f"{key:>9}{medians[key]:>9.1f}" for key in runs))
     for mine in ("vmap", "compiled"):
         ratios = {
-            peer: statistics.median([a / b for a, b in zip(times[mine], times[peer], strict=True)])
-            for peer in ("loop", "torch", "jax")
-            if peer in runs
+            peer: samples.ratio(mine, peer) for peer in ("loop", "torch", "jax") if peer in runs
         }
         figures = "".join(f"{ratio:>9.3f} of {peer:<6}" for peer, ratio in ratios.items())
         print(f"   {mine:<12}{figures}")
@@ -295,7 +280,7 @@ def main() -> int:
     names = [name for name in CASES if any(name.startswith(word) for word in asked)]
     if torch is not None:
         torch.set_num_threads(1)
-    clock = time.process_time_ns if arguments.clock == "process" else time.perf_counter_ns
+    clock = time.process_time if arguments.clock == "process" else time.perf_counter
     sound = [_show(name, arguments.rounds, clock) for name in names]
     return 0 if all(sound) else 1
 

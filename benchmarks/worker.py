@@ -10,11 +10,11 @@ import importlib.metadata
 import json
 import platform
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
 from harness.machine import PeakMemory, pin_to_one_cpu, private_stdout
+from harness.sampling import both_clocks, calibrate
 from harness.workloads import CHAIN_LENGTH, WORKLOADS, TrainingSpec
 from peers import MODULES
 from peers.contract import Chain, DeepChain, Training
@@ -37,20 +37,18 @@ class Stopwatch:
     """Wall time and process time, summed over laps by name."""
 
     def __init__(self) -> None:
-        self._totals: dict[str, list[float]] = {}
+        self._totals: dict[str, dict[str, float]] = {}
 
     def lap(self, name: str, action: Callable[[], None]) -> None:
-        wall, cpu = time.perf_counter(), time.process_time()
-        action()
-        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-        total = self._totals.setdefault(name, [0.0, 0.0])
-        total[0] += wall
-        total[1] += cpu
+        took = both_clocks(lambda _: action(), 1)
+        total = self._totals.setdefault(name, dict.fromkeys(took, 0.0))
+        for clock, seconds in took.items():
+            total[clock] += seconds
 
     def metrics(self, divisor: int) -> dict[str, dict[str, float]]:
         return {
-            name: {"wall": wall / divisor, "cpu": cpu / divisor}
-            for name, (wall, cpu) in self._totals.items()
+            name: {clock: seconds / divisor for clock, seconds in total.items()}
+            for name, total in self._totals.items()
         }
 
 
@@ -63,7 +61,7 @@ class TrainingExperiment:
             training.step()
         training.finish()
         self.loss = training.loss()
-        self._steps = _calibrate(self._run)
+        self._steps = calibrate(self._run, BLOCK_SECONDS)
 
     def _run(self, steps: int) -> None:
         for _ in range(steps):
@@ -71,9 +69,7 @@ class TrainingExperiment:
         self._training.finish()
 
     def sample(self) -> dict[str, Any]:
-        watch = Stopwatch()
-        watch.lap("step", lambda: self._run(self._steps))
-        return {"metrics": watch.metrics(self._steps)}
+        return {"metrics": {"step": both_clocks(self._run, self._steps)}}
 
 
 class ChainExperiment:
@@ -81,7 +77,7 @@ class ChainExperiment:
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self._repeats = _calibrate(self._run)
+        self._repeats = calibrate(self._run, BLOCK_SECONDS)
 
     def _run(self, repeats: int) -> None:
         for _ in range(repeats):
@@ -117,18 +113,6 @@ class DepthExperiment:
             clock: sum(part[clock] for part in metrics.values()) for clock in ("wall", "cpu")
         }
         return {"metrics": metrics, "gradient": self._chain.gradient()}
-
-
-def _calibrate(run: Callable[[int], None]) -> int:
-    """Warm up, and return the number of repeats that fills a block."""
-    repeats = 1
-    while True:
-        start = time.perf_counter()
-        run(repeats)
-        elapsed = time.perf_counter() - start
-        if elapsed >= BLOCK_SECONDS / 2:
-            return max(1, round(repeats * BLOCK_SECONDS / elapsed))
-        repeats *= 2
 
 
 def _experiment(module: Any, name: str, training: TrainingSpec | None, depth: int) -> Experiment:

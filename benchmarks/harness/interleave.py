@@ -1,13 +1,14 @@
 """Rounds of samples, A B C, C B A, …, so that a busy moment falls on every peer alike."""
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness.processes import Interpreters, Worker, WorkerError
+from harness.sampling import take_turns
+from harness.statistics import bootstrap_median
 from harness.workloads import DEPTH_SCALE, Workload
 
 BASE = "torch"
@@ -24,7 +25,7 @@ MOST_FRESH_ROUNDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Median and quartiles of the ratios of a peer to the base, taken round by round."""
+    """Median of the ratios of a peer to the base, taken round by round, and its 95 % interval."""
 
     median: float
     low: float
@@ -52,7 +53,8 @@ class Result:
         mine, base = self.values(peer, metric, clock), self.values(BASE, metric, clock)
         if not mine or len(mine) != len(base) or 0 in base:
             return None
-        return _ratio([value / reference for value, reference in zip(mine, base, strict=True)])
+        ratios = [value / reference for value, reference in zip(mine, base, strict=True)]
+        return Ratio(*bootstrap_median(ratios))
 
     def disagreements(self) -> dict[str, str]:
         """Peers whose loss or gradient is wrong, with what came and what was wanted."""
@@ -128,21 +130,11 @@ def _measure_in_fresh_workers(
 def _interleave(
     result: Result, peers: Sequence[str], sample: Callable[[str], dict[str, Any]], rounds: int
 ) -> None:
-    order = list(peers)
-    for _ in range(rounds):
-        for peer in order:
-            if peer in result.failures:
-                continue
-            try:
-                result.samples.setdefault(peer, []).append(sample(peer))
-            except WorkerError as error:
-                result.failures[peer] = str(error)
-                del result.samples[peer]
-        order.reverse()
-
-
-def _ratio(ratios: list[float]) -> Ratio:
-    if len(ratios) < 2:
-        return Ratio(ratios[0], ratios[0], ratios[0])
-    low, median, high = statistics.quantiles(ratios, n=4, method="inclusive")
-    return Ratio(median, low, high)
+    for _, peer in take_turns(peers, rounds):
+        if peer in result.failures:
+            continue
+        try:
+            result.samples.setdefault(peer, []).append(sample(peer))
+        except WorkerError as error:
+            result.failures[peer] = str(error)
+            del result.samples[peer]

@@ -13,7 +13,7 @@ from harness.workloads import Metric
 MEGABYTE = 2.0**20
 SUBJECT = "odyssey"
 _ROW = "  {:<9} {:<9} {:>10} {:>10} {:<6} {:>7} {:>15} {:>7} {:>16} {:>8}"
-_HEADER = ("metric", "peer", "wall", "cpu", "unit", "ratio", "quartiles", "cpu r.", "bar", "MB")
+_HEADER = ("metric", "peer", "wall", "cpu", "unit", "ratio", "interval", "cpu r.", "bar", "MB")
 
 
 def print_table(result: Result) -> None:

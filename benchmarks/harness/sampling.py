@@ -1,11 +1,15 @@
 """Samples: calibrated blocks, timed in turns."""
 
+import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 
 Clock = Callable[[], float]
+Name = TypeVar("Name")
+Result = TypeVar("Result")
 
 
 def repeated(action: Callable[[], Any]) -> Callable[[int], Any]:
@@ -50,36 +54,85 @@ def block(run: Callable[[int], Any], repeats: int, clock: Clock) -> float:
     return (clock() - start) / repeats
 
 
-def both_clocks(run: Callable[[int], Any], repeats: int) -> tuple[float, float]:
-    """Return the elapsed and the processor seconds of one repetition, from a block of them."""
-    wall, cpu = time.perf_counter(), time.process_time()
+def processor_seconds() -> float:
+    """Processor time of this process, and of those that it started and that have ended."""
+    times = os.times()
+    return time.process_time() + times.children_user + times.children_system
+
+
+def both_clocks(run: Callable[[int], Any], repeats: int) -> dict[str, float]:
+    """Return the elapsed and the processor seconds of one repetition, ``wall`` and ``cpu``."""
+    wall, cpu = time.perf_counter(), processor_seconds()
     run(repeats)
-    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    return wall / repeats, cpu / repeats
+    cpu, wall = processor_seconds() - cpu, time.perf_counter() - wall
+    return {"wall": wall / repeats, "cpu": cpu / repeats}
 
 
-class Samples:
-    """Seconds of one repetition by name, one for each round; ratios are taken round by round."""
+def take_turns(names: Iterable[Name], rounds: int) -> Iterator[tuple[int, Name]]:
+    """Yield rounds and names, A B C, C B A, …, so that a busy moment falls on every name alike."""
+    order = list(names)
+    for number in range(rounds):
+        yield from ((number, name) for name in order)
+        order.reverse()
 
-    def __init__(self, values: Mapping[str, list[float]]) -> None:
-        self.values = values
 
-    def median(self, name: str) -> float:
-        return statistics.median(self.values[name])
+class Samples(dict[Hashable, list[float]]):
+    """Seconds of one repetition by name, one for each round; ratios are taken round by round.
 
-    def best(self, name: str) -> float:
-        return min(self.values[name])
+    Args:
+        clock: A clock in seconds.
+    """
 
-    def ratios(self, name: str, base: str) -> list[float]:
-        """Ratios to the base, one for each round."""
-        pairs = zip(self.values[name], self.values[base], strict=True)
-        return [value / reference for value, reference in pairs]
+    def __init__(self, clock: Clock = time.process_time) -> None:
+        super().__init__()
+        self._clock = clock
 
-    def ratio(self, name: str, base: str) -> float:
+    def timed(self, name: Hashable, call: Callable[[], Result]) -> Result:
+        """Call once, keep the seconds, and return the result."""
+        start = self._clock()
+        result = call()
+        self.setdefault(name, []).append(self._clock() - start)
+        return result
+
+    def median(self, name: Hashable) -> float:
+        return statistics.median(self[name])
+
+    def best(self, name: Hashable) -> float:
+        return min(self[name])
+
+    def ratio(self, name: Hashable, base: Hashable) -> float:
         """The median of the ratios to the base."""
-        return statistics.median(self.ratios(name, base))
+        pairs = zip(self[name], self[base], strict=True)
+        return statistics.median(value / reference for value, reference in pairs)
 
 
-def take_turns(names: list[str], rounds: int) -> list[tuple[int, str]]:
-    """Rounds and names, A B C, C B A, …, so that a busy moment falls on every name alike."""
-    return [(k, name) for k in range(rounds) for name in (names if k % 2 == 0 else names[::-1])]
+def interleaved(
+    cases: Mapping[Any, Callable[[], Any]],
+    rounds: int,
+    seconds: float = 0.02,
+    *,
+    clock: Clock = time.process_time,
+    repeats: int | None = None,
+    around: Callable[[Any], AbstractContextManager[Any]] = nullcontext,
+) -> Samples:
+    """Time cases that take turns.
+
+    Args:
+        cases: What is repeated, by name.
+        rounds: Samples of each.
+        seconds: Of a block.
+        clock: A clock in seconds.
+        repeats: Of each block; None for as many as fill it, which are found once and warm it up.
+        around: Called with a name before each block; the block runs inside of what it returns.
+    """
+    runs = {name: repeated(case) for name, case in cases.items()}
+    counts = {}
+    for name, run in runs.items():
+        with around(name):
+            counts[name] = calibrate(run, seconds, clock) if repeats is None else repeats
+    samples = Samples()
+    for _, name in take_turns(runs, rounds):
+        with around(name):
+            taken = block(runs[name], counts[name], clock)
+        samples.setdefault(name, []).append(taken)
+    return samples

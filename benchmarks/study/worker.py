@@ -175,8 +175,9 @@ class System:
         if self._run is None:
             assert self._case.sample is not None
             return {"metrics": _numbers(self._case.sample())}
-        wall, cpu = both_clocks(self._run, self._repeats)
-        return {"metrics": {"seconds": wall, "cpu_seconds": cpu, "repeats": self._repeats}}
+        took = both_clocks(self._run, self._repeats)
+        metrics = {"seconds": took["wall"], "cpu_seconds": took["cpu"], "repeats": self._repeats}
+        return {"metrics": metrics}
 
     def reference(self, config: Config, file: str) -> dict[str, Any]:
         """Write what is wanted to a file of arrays, and say whether there is anything."""
