@@ -22,7 +22,7 @@ class Fact(NamedTuple):
     """Something that must be equal on all ranks.
 
     Attributes:
-        name: What it is, for messages.
+        name: What it is, with its verb, as in "the batch differs".
         text: The fact.
         advice: What to do if it differs.
         describe: Returns the difference in words, from the texts of all ranks.
@@ -83,7 +83,7 @@ def agree_on_facts(
             if fact.describe is not None:
                 raise fact.error(f"{who}: {fact.describe(texts)}; {fact.advice}")
             shown = "; ".join(f"on rank {r} {text}" for r, text in enumerate(texts))
-            raise fact.error(f"{who}: {fact.name} differs between ranks: {shown}; {fact.advice}")
+            raise fact.error(f"{who}: {fact.name} between ranks: {shown}; {fact.advice}")
     found: Array = table[:, begin:]
     return found
 

@@ -211,19 +211,23 @@ class DataParallel:
         names = [optimizer._param_name(k) for k in range(len(optimizer.params))]
         return [
             Fact(
-                "shards, reduction or check_every",
+                "shards, reduction or check_every differ",
                 f"{self.shard_count}, {self.reduction}, {self._check_every}",
                 "pass equal ones",
             ),
-            Fact("the optimizer", f"{type(optimizer).__name__} {groups}", "make it in one way"),
             Fact(
-                "the parameters",
+                "the optimizer differs",
+                f"{type(optimizer).__name__} {groups}",
+                "make it in one way",
+            ),
+            Fact(
+                "the parameters differ",
                 _checksums(names, optimizer.params),
                 "seed generators equally on all ranks before the model is made, as by od.seed(0), "
                 "or load one file",
                 _first_different_parameter,
             ),
-            Fact("the optimizer's state", f"{state}", "load one file on all ranks"),
+            Fact("the optimizer's state differs", f"{state}", "load one file on all ranks"),
         ]
 
     def __repr__(self) -> str:
@@ -749,23 +753,33 @@ class DataParallel:
         )
         assigned = range(len(self._params)) if self._is_checked() else self._update.assigned()
         return [
-            Fact("the batch", text, "pass the same global batch on all ranks", None, ShapeError),
             Fact(
-                "the order of the batch, or its numbers,",
+                "the batch differs",
+                text,
+                "pass the same global batch on all ranks",
+                None,
+                ShapeError,
+            ),
+            Fact(
+                "the order of the batch, or its numbers, differ",
                 checksum,
                 "draw batches from generators with one seed on all ranks, as od.batches with "
                 "rng=od.Generator(0) does; ranks take their parts of it",
             ),
             Fact(
-                "the settings of the optimizer",
+                "the optimizer's settings differ",
                 self._settings_text(),
                 "assign them, and step schedules, equally on all ranks; a loss that a schedule "
                 "depends on goes through group.all_reduce",
             ),
-            Fact("what is frozen", frozen or "nothing", "freeze and thaw equally on all ranks"),
-            Fact("step", options, "pass the same options on all ranks"),
             Fact(
-                "parameters",
+                "what is frozen differs",
+                frozen or "nothing",
+                "freeze and thaw equally on all ranks",
+            ),
+            Fact("the options of step differ", options, "pass the same options on all ranks"),
+            Fact(
+                "parameters differ",
                 _checksums([self._names[k] for k in assigned], [self._params[k] for k in assigned]),
                 "assign equal values on all ranks, as group.broadcast returns them",
                 _first_different_parameter,
@@ -805,7 +819,7 @@ class DataParallel:
         except OdysseyError as error:
             refusal = error
         text = "" if refusal is not None else _state_text(saved)
-        fact = Fact("the state", text, "load one file on all ranks")
+        fact = Fact("the state differs", text, "load one file on all ranks")
         agree_on_facts(self.group, "DataParallel.load_state_dict", refusal, [fact])
         assert found is not None
         changes, plan = found

@@ -218,7 +218,7 @@ EXPECTED = {
     "shards=3 on all": "SettingError: DataParallel: shards=3, and there are 2 ranks; pass a multi",
     "shards=1 on all": "SettingError: DataParallel: shards=1, and there are 2 ranks",
     "shards=6 on all": "SettingError: DataParallel: shards=6; pass a power of two",
-    "shards on one": "SettingError: DataParallel: shards, reduction or check_every differs between "
+    "shards on one": "SettingError: DataParallel: shards, reduction or check_every differ between "
     "ranks: on rank 0 2, ordered, 100; on rank 1 4, ordered, 100",
     "none on one": "DTypeError: DataParallel: None came; pass an optimizer",
     "word on one": "SettingError: DataParallel: reduction='slow'; choose",
@@ -229,7 +229,7 @@ EXPECTED = {
     "number": "SettingError: DataParallel: the optimizer differs between ranks",
     "settings": "SettingError: DataParallel: the optimizer differs between ranks",
     "numbers of the batch": "SettingError: DataParallel.step: the order of the batch, or its "
-    "numbers, differs between ranks",
+    "numbers, differ between ranks",
     "length": "ShapeError: DataParallel.step: the batch differs between ranks: on rank 0 8 rows of "
     "[0] float64 (4,), [1] float64 (3,); on rank 1 7 rows",
     "dtype": "ShapeError: DataParallel.step: the batch differs between ranks: on rank 0 8 rows of "
@@ -238,10 +238,10 @@ EXPECTED = {
     "nothing added": "SettingError: DataParallel.step: no gradients came since the last step",
     "weights on one": "SettingError: DataParallel.step: some ranks passed weight= to add",
     "weights of 0": "SettingError: DataParallel.step: the weights of all parts are 0",
-    "clip on one": "SettingError: DataParallel.step: step differs between ranks: on rank 0 "
-    "clip_norm=None",
+    "clip on one": "SettingError: DataParallel.step: the options of step differ between "
+    "ranks: on rank 0 clip_norm=None",
     "bad clip on one": "DTypeError: DataParallel.step: clip_norm='much'",
-    "rate": "SettingError: DataParallel.step: the settings of the optimizer differs between ranks: "
+    "rate": "SettingError: DataParallel.step: the optimizer's settings differ between ranks: "
     "on rank 0 (learning_rate=0.1,",
     "frozen": "SettingError: DataParallel.step: what is frozen differs between ranks: on rank 0 "
     "nothing; on rank 1 b",
@@ -340,3 +340,16 @@ def test_ways_to_fail_in_an_update_end_the_run(where, ranks):
     result = run_ranks(ranks, FAILING, where, timeout=3)
     assert result.status not in (0, None)
     assert "whole: False" not in result.stdout
+
+
+# ------------------------------------------------------------------ what bits depend on
+
+
+@pytest.mark.slow
+def test_without_care_bits_depend_on_ranks_and_threads():
+    """Rows of the page: BLAS threads, and programs that are made after the first part."""
+    alone, two = (results_of(n, "large", "without programs") for n in (1, 2))
+    assert alone["large"] == two["large"]
+    assert alone["without programs"] != two["without programs"]
+    other = results_of(1, "large", options=("--blas-threads", "2"))
+    assert other["large"] != alone["large"]
