@@ -10,6 +10,8 @@ Estimates are those of `study.contract`. matplotlib is imported when a picture i
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import io
 import itertools
 import math
 import re
@@ -27,8 +29,10 @@ __all__ = [
     "Lines",
     "Picture",
     "Stack",
+    "draw_svg_and_png",
     "estimate_text",
     "number_text",
+    "require_matplotlib",
     "system_label",
     "write_picture",
 ]
@@ -58,6 +62,7 @@ OTHERS = (
 LAYERS = ("#0b5fa5", "#9cc9ec", "#c8500a", "#f5c9a4", "#5b2a55", "#d3b0ce", "#4d4d4d", "#c4c4c4")
 
 SMALL, NORMAL, LARGE = 7, 8, 10
+PNG_DPI = 130
 _RC = {
     "font.family": ["DejaVu Sans"],
     "svg.fonttype": "none",  # text stays text: a fifth of the size, and it can be searched
@@ -143,7 +148,8 @@ def _table_text(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(str(text).split()).replace("|", "\\|")
+    """Return foreign text as a cell of a Markdown table that shows it as it is."""
+    return re.sub(r"([\\`<>|$\[\]{}&])", r"\\\1", " ".join(str(text).split()))
 
 
 def _x_text(x: Any) -> str:
@@ -803,14 +809,35 @@ def _settings() -> Any:
         yield
 
 
-def write_picture(picture: Picture, folder: str | Path, note: str = "") -> list[Path]:
-    """Write a picture as ``NAME.svg`` and, at 130 dpi, ``NAME.png``; return the paths.
+def require_matplotlib() -> None:
+    """Raise ImportError with what to install if there is no matplotlib."""
+    try:
+        importlib.import_module("matplotlib")
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise  # it is there, but broken
+        raise ImportError(
+            "matplotlib draws the figures of the report and is not installed; install it with: "
+            "pip install matplotlib"
+        ) from None
 
-    Equal pictures give equal bytes of SVG with one version of matplotlib: it has no date.
+
+def draw_svg_and_png(picture: Picture, note: str = "") -> tuple[bytes, bytes]:
+    """Return a picture as SVG, and as PNG at 130 dpi.
+
+    Equal pictures give equal bytes with one version of matplotlib: the files have no date.
     """
     figure = picture.draw(note)
-    paths = [Path(folder) / f"{picture.name}.{ending}" for ending in ("svg", "png")]
+    svg, png = io.BytesIO(), io.BytesIO()
     with _settings():
-        figure.savefig(paths[0], metadata={"Date": None, "Creator": None})
-        figure.savefig(paths[1], dpi=130, metadata={"Software": None})
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(png, format="png", dpi=PNG_DPI, metadata={"Software": None})
+    return svg.getvalue(), png.getvalue()
+
+
+def write_picture(picture: Picture, folder: str | Path, note: str = "") -> list[Path]:
+    """Write a picture as ``NAME.svg`` and ``NAME.png``, and return the paths."""
+    paths = [Path(folder) / f"{picture.name}.{ending}" for ending in ("svg", "png")]
+    for path, data in zip(paths, draw_svg_and_png(picture, note), strict=True):
+        path.write_bytes(data)
     return paths

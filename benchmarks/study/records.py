@@ -1,5 +1,6 @@
 """Records of a study, and what is estimated from them."""
 
+import gzip
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import Any
 
 from harness.statistics import bootstrap_median, holm, neighbour_ratios, sign_test
 from study.contract import SYSTEMS, Estimate, Hypothesis, Verdict
+from study.schema import record_faults
 
 VERSION = 1
 """Version of the schema; records of all versions up to it can be read."""
@@ -339,8 +341,8 @@ def read_records(path: str | Path, notice: Callable[[str], None] = print) -> Rec
     """Read a file of records.
 
     Args:
-        path: The file, JSON lines.
-        notice: Called with a sentence for each line that does not parse, and for a torn last line.
+        path: The file, JSON lines; one whose name ends in ``.gz`` is decompressed.
+        notice: Called with a sentence for each line that is no record, and for a torn last line.
 
     Returns:
         The records of the file's run.
@@ -353,6 +355,8 @@ def read_records(path: str | Path, notice: Callable[[str], None] = print) -> Rec
     for number, record, fault in parsed_lines(path):
         if record is None:
             notice(f"{path}: line {number} is left out: {fault}")
+        elif faults := record_faults(record):
+            notice(f"{path}: line {number} is left out: {'; '.join(faults)}")
         elif "experiment" in record:
             lines.append(record)
         else:
@@ -362,10 +366,18 @@ def read_records(path: str | Path, notice: Callable[[str], None] = print) -> Rec
     return Records(lines, headers)
 
 
+def _whole_lines(file: Any) -> Iterator[bytes]:
+    """Yield the lines of a file; a compressed one may end too early, which is a torn line."""
+    try:
+        yield from file
+    except EOFError:
+        yield b""
+
+
 def parsed_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
     """Yield the number of each line with its record, or None and what is wrong with it."""
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
+    with gzip.open(path) if str(path).endswith(".gz") else open(path, "rb") as file:
+        for number, line in enumerate(_whole_lines(file), 1):
             if not line.endswith(b"\n"):
                 yield number, None, "torn: it has no end"
                 continue
