@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from odyssey.compiler.tuning import tune
     from odyssey.compiler.ways.plans import Plan, plans
     from odyssey.losses import *  # noqa: F403
+    from odyssey.metric_log import MetricLog
     from odyssey.ops.random.generator import Generator, seed
     from odyssey.saving import (
         TensorSource,
@@ -66,6 +67,7 @@ __all__ = [
     "Generator",
     "GradientTape",
     "Gradients",
+    "MetricLog",
     "Plan",
     "SparseRows",
     "Spec",
@@ -126,6 +128,7 @@ _ROOMS = {
     "compiler.ways.plans": "Plan plans",
     "distributed": "",
     "init": "",
+    "metric_log": "MetricLog",
     "objective": "",
     "ops.random.generator": "Generator seed",
     "optim": "",

@@ -1,4 +1,4 @@
-"""Command line: ``python -m odyssey train``, ``ops``, ``files``, ``tune``, ``warmup``, ``launch``.
+"""Command line: ``python -m odyssey train``, ``ops``, ``files``, ``log``, ``tune``, and others.
 
 A command is one module. Its ``add_command`` declares the options and the function that runs it,
 which takes the parsed arguments and returns the exit status. ``build_parser`` lists the commands.

@@ -25,15 +25,21 @@ def path_in_folder(text: str) -> Path:
     return path
 
 
-def import_extra(module: str, distribution: str) -> ModuleType:
-    """Import an optional module; if it is missing, exit with the command that installs it."""
+def import_extra(module: str, distribution: str, extra: str = "examples") -> ModuleType:
+    """Import an optional module; if it is missing, exit with the command that installs it.
+
+    Args:
+        module: Its name.
+        distribution: The package that has it.
+        extra: The extra of odyssey that installs the package.
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
             raise  # the package is installed but broken: show its error
         checkout = (Path(__file__).parents[2] / "pyproject.toml").is_file()
-        package = '-e ".[examples]"' if checkout else '"odyssey[examples]"'
+        package = f'-e ".[{extra}]"' if checkout else f'"odyssey[{extra}]"'
         raise SystemExit(
             f"python -m odyssey: this command needs {distribution}, which is not installed; "
             f"install it with: pip install {package}"

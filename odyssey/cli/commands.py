@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import odyssey as od
-from odyssey.cli import files, launch, ops, train, tune, warmup
+from odyssey.cli import files, launch, log, ops, train, tune, warmup
 
 __all__ = ["build_parser", "main"]
 
@@ -35,6 +35,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"odyssey {od.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (train, ops, files, tune, warmup, launch):
+    for command in (train, ops, files, log, tune, warmup, launch):
         command.add_command(commands)
     return parser

@@ -108,13 +108,20 @@ _ADVICE = {
 }
 
 
-def file_error(who: str, path: str, error: OSError) -> FileError:
-    """Return the FileError for an OSError, with advice."""
+def file_error(who: str, path: str, error: OSError, *, creates: bool = False) -> FileError:
+    """Return the FileError for an OSError, with advice.
+
+    Args:
+        who: The function, for the message.
+        path: The path.
+        error: What the system said.
+        creates: Whether the function makes the file, so that a missing one is a missing folder.
+    """
     missing = isinstance(error, FileNotFoundError)
     advice = _ADVICE.get(error.errno or 0, "choose another path")
     if who.startswith("save"):
         advice += "; an existing file is unchanged"
-    elif missing:
+    elif missing and not creates:
         writer = "od.save wrote" if who == "load" else "exists"
         advice = f"pass the path of one that {writer}"
     kind = MissingFileError if missing else FileError
