@@ -7,11 +7,15 @@ it, keeps the largest answer of each 2×2 window, and does both again before it 
 
 Images have the shape (samples, channels, height, width). A layer is a pair of a weight and a bias,
 and the model a function of them. The learning rate falls by a schedule. The
-training step is compiled.
+training step is compiled. Metrics of each epoch go to the file that an argument names, if there is
+one; ``python -m odyssey log plot FILE`` draws it.
 
 To be seen: the loss over 12 epochs, the filters of the first layer, and a test accuracy of 98 %.
 Runs in about 20 seconds. Needs scikit-learn: ``pip install -e ".[examples]"``
 """
+
+import os
+import sys
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -112,6 +116,7 @@ def main():
         optimizer.zero_grad()
         return loss
 
+    log = od.MetricLog(sys.argv[1] if len(sys.argv) > 1 else os.devnull, {"filters": FILTERS})
     history = []
     for epoch in range(1, EPOCHS + 1):
         losses = []
@@ -119,6 +124,7 @@ def main():
             losses.append(float(training_step(x, y)))
         schedule.step()
         history.append(np.mean(losses))
+        log.log(epoch, loss=history[-1], learning_rate=optimizer.learning_rate)
         if epoch in (1, 2, 4, 8, EPOCHS):
             print(f"epoch {epoch:2}: mean training loss {history[-1]:.4f}")
 

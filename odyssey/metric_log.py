@@ -543,7 +543,9 @@ def _parsed_line(line: bytes) -> tuple[Any, str]:
     if type(seconds) not in (int, float):
         return None, "it has no time"
     for name, value in record.items():
-        if name not in _OWN and not isinstance(value, (int, float)) and value not in _NOT_FINITE:
+        if name in _OWN or isinstance(value, (int, float)):
+            continue
+        if not isinstance(value, str) or value not in _NOT_FINITE:
             return None, f"{name!r} is not a number"
     return record, ""
 

@@ -318,7 +318,8 @@ def _summary(summary: Sequence[tuple[str, Hypothesis, Verdict]]) -> list[Block]:
     return [
         Heading(2, "Answers"),
         Text(
-            f"Of {_counted(len(summary), 'hypothesis', 'hypotheses')}, written down before measuring: {counts}."
+            f"Of {_counted(len(summary), 'hypothesis', 'hypotheses')}, "
+            f"written down before measuring: {counts}."
         ),
         Table(_table(["experiment", "hypothesis", "outcome"], rows)),
     ]

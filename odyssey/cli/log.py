@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import secrets
 import shutil
@@ -121,6 +122,7 @@ def _plot(arguments: argparse.Namespace) -> int:
 
 def _labelled_runs(paths: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """Yield the runs of files, each with a label that tells it from the others."""
+    paths = list(dict.fromkeys(paths))
     stems = [Path(path).stem for path in paths]
     for path, stem in zip(paths, stems, strict=True):
         runs = _read_file(path)
@@ -221,6 +223,8 @@ def _write_run(writer_class: Any, run: Any, target: Path) -> None:
             if run.config is not None:
                 text = json.dumps(run.config, indent=1)
                 writer.add_text("config", f"```\n{text}\n```", walltime=start)
+            # It warns on the standard error for each NaN, which metrics may well be.
+            logging.getLogger("tensorboardX").setLevel(logging.ERROR)
             for name in run.columns:
                 steps, values = run.logged(name)
                 times = start + run.seconds[run._lines[name]]

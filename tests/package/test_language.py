@@ -42,6 +42,7 @@ COMMON = {
     "state_plan": "interface of Stateful, the objects whose state is a leaf of saved trees",
     "clear": "Python's name for emptying a container, public of tapes and caches",
     "emit": "interface of graphs, traces and batches, which a call of an op on a Symbol reaches",
+    "close": "Python's name for ending the use of a file, connection or writer",
     "add_command": "interface of the commands, which the parser calls",
     "bind": "as inspect.Signature.bind: arguments, or the arrays of a program",
 }

@@ -60,6 +60,35 @@ def _caching(shapes, capacity, n, k, v, **options):
     cache.load_state_dict(cache.state_dict())
 
 
+LOGS = tempfile.TemporaryDirectory()
+LOG = os.path.join(LOGS.name, "run.jsonl")
+
+
+def _logging(path, config, step, values, **metrics):
+    if isinstance(path, (str, bytes)) and path != LOG:
+        path = ""  # any text is a file's name, in the folder where tests run
+    before = _content(LOG)
+    try:
+        with od.MetricLog(path, config) as log:
+            log.log(step, values, **metrics)
+            assert od.MetricLog.read(path)[-1].columns
+    finally:
+        # Whole lines, and nothing that was there is changed.
+        after = _content(LOG)
+        assert after.startswith(before)
+        assert not after or after.endswith(b"\n")
+        assert set(os.listdir(LOGS.name)) <= {"run.jsonl"}
+        if len(after) > 100_000:
+            os.unlink(LOG)
+
+
+def _content(path):
+    if not os.path.exists(path):
+        return b""
+    with open(path, "rb") as file:
+        return file.read()
+
+
 W = Variable([1.0, 2.0])
 
 
@@ -112,8 +141,14 @@ def saving_doors():
         args, options = mixed(rng, [{"k": (3,), "v": (3,)}, 4, 2, rows, rows], options)
         return _caching, args, options, False
 
+    def log(rng):
+        entries = [LOG, {"lr": 0.1}, 3, {"train/loss": W.sum()}]
+        args, named = mixed(rng, entries, {"loss": np.float32(0.5)})
+        return _logging, args, named, False
+
     return {
         "od.Cache": cache,
+        "od.MetricLog": log,
         "od.save": save,
         "od.load": load,
         "od.save_tensors": save_tensors,

@@ -227,6 +227,15 @@ GROUPS: tuple[Group, ...] = (
         _all_of("odyssey.distributed"),
     ),
     Group(
+        "metric-logs",
+        "Metric logs",
+        "A line of JSON for each step of a training.",
+        (
+            *_of("odyssey", "MetricLog"),
+            *_of("odyssey.metric_log", "MetricRun", "MetricRuns"),
+        ),
+    ),
+    Group(
         "testing",
         "Testing",
         "Checks of gradients, and counts of the kernels that ran.",
