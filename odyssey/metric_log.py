@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import secrets
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -129,6 +130,8 @@ class MetricLog(TraceConstant):
             f"{who}: called", "return the metrics and log them outside of the compiled function"
         )
         number = int(check_int(who, "step", step))
+        if not -(2**63) <= number < 2**63:
+            raise SettingError(f"{who}: step={format_value(step)} has more than 64 bits")
         if values is not None and not isinstance(values, Mapping):
             raise DTypeError(
                 f"{who}: values={format_value(values)} is not a dict; pass metrics by name, as in "
@@ -321,8 +324,6 @@ class MetricRuns(Sequence[MetricRun]):
 
 
 def _first_line(run: str, config: Any) -> dict[str, Any]:
-    from odyssey import __version__  # the package is loaded before this module
-
     ranks = [os.environ[name] for name in _RANKS if os.environ.get(name, "").isdigit()]
     return {
         "metric_log": _FORMAT,
@@ -336,7 +337,7 @@ def _first_line(run: str, config: Any) -> dict[str, Any]:
             "architecture": platform.machine(),
         },
         "versions": {
-            "odyssey": __version__,
+            "odyssey": sys.modules["odyssey"].__version__,
             "numpy": np.__version__,
             "python": platform.python_version(),
         },
@@ -434,20 +435,21 @@ def _python_number(who: str, what: str, value: Any) -> Any:
     """Return the Python number of what has one element: Variables, arrays, scalars, tensors."""
     if isinstance(value, (float, int)):
         return value  # of a subclass
-    if callable(getattr(value, "item", None)) and "numpy.ma" not in type(value).__module__:
-        size = getattr(value, "size", 1)
-        size = size() if callable(size) else size
-        shape = tuple(getattr(value, "shape", ()))
-        if math.prod(shape) != 1 or (isinstance(size, int) and size != 1):
-            raise ShapeError(
-                f"{who}: {what} has shape {shape}; pass one number, such as its mean()"
-            )
+    foreign = isinstance(value, type) or "numpy.ma" in type(value).__module__
+    if not foreign and callable(getattr(value, "item", None)):
         try:
-            value = value.item()
+            shape = tuple(getattr(value, "shape", ()))
+            single = math.prod(shape) == 1
+            found = value.item() if single else None
         except OdysseyError:
             raise  # a value of vmap, which each example has its own of
         except STUMBLES as error:
             raise DTypeError(f"{who}: {what} has no value: {error}") from error
+        if not single:
+            raise ShapeError(
+                f"{who}: {what} has shape {shape}; pass one number, such as its mean()"
+            )
+        value = found
         if isinstance(value, np.floating):  # a long double
             value = float(value)
     if not isinstance(value, (float, int)):

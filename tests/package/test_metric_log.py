@@ -214,6 +214,8 @@ REFUSED = {
     "twice": ((1, {"x": 1}), {"x": 2}, SettingError, "the metric 'x' came twice"),
     "dict in itself": ((1, HOLDS_ITSELF), {}, SettingError, "'inner' holds itself"),
     "step": ((1.5,), {"x": 1}, DTypeError, "step=1.5 is not a whole number"),
+    "class": ((1,), {"x": np.float16}, DTypeError, "metric 'x' is a type"),
+    "long step": ((10**5000,), {"x": 1}, SettingError, "step=.* has more than 64 bits"),
     "no step": (("a",), {"x": 1}, DTypeError, "step='a' is not a whole number"),
 }
 
