@@ -14,6 +14,9 @@ TRAINING = Path(__file__).parents[1] / "support" / "checkpointed_training.py"
 STEPS = 24
 
 
+PATIENT = {"timeout": 40, "limit": 150}  # soaks also run on busy machines
+
+
 def bits_of(result):
     assert result.status == 0, f"{result.stdout}\n{result.stderr}"
     return re.search(r"^bits (\w+)$", result.stdout, re.MULTILINE)[1]
@@ -23,7 +26,8 @@ def bits_of(result):
 def bits_without_a_stop(rule, compiled, layers):
     """Return the bits that one process ends with that writes no checkpoint."""
     options = ["--every", 0, "--steps", STEPS, "--rule", rule, "--layers", layers]
-    return bits_of(run_ranks(1, TRAINING, "none.npz", *options, *["--compiled"] * compiled))
+    options += ["--compiled"] * compiled
+    return bits_of(run_ranks(1, TRAINING, "none.npz", *options, **PATIENT))
 
 
 KILLED_WHILE_WRITING = (
@@ -33,13 +37,14 @@ KILLED_WHILE_WRITING = (
 )
 
 
-def kill_and_resume(seed, folder):
+def kill_and_resume(seed, folder, mpi="mpich"):
     """Kill a random rank at a random moment; go on with other numbers of ranks."""
+    settings = PATIENT | {"mpi": mpi}
     dice = random.Random(seed)
     rule = ("sgd", "adam", "adamw")[seed % 3]
     compiled = dice.random() < 0.5
-    large = seed % 4 == 3  # a file of 5 MB, so that it takes a while to write
-    layers = "12,600,600,5" if large else "12,20,16,5"
+    large = seed % 4 == 3  # a file of 3 MB, so that it takes a while to write
+    layers = "12,400,400,5" if large else "12,20,16,5"
     ranks = (2, 4, 2, 2)[seed % 4]
     options = [folder / "run.npz", "--steps", STEPS, "--rule", rule, "--layers", layers]
     options += ["--compiled"] * compiled
@@ -51,7 +56,7 @@ def kill_and_resume(seed, folder):
     else:
         die += ["--rank", dice.randrange(ranks)]
     expected = bits_without_a_stop(rule, compiled, layers)
-    killed = run_ranks(ranks, TRAINING, *options, *die)
+    killed = run_ranks(ranks, TRAINING, *options, *die, **settings)
     if not large:  # there the training may have ended before
         assert killed.status != 0, f"{killed.stdout}\n{killed.stderr}"
     started = (folder / "run.npz").exists()
@@ -59,9 +64,8 @@ def kill_and_resume(seed, folder):
         copy = folder / f"of {other}.npz"
         if started:
             copy.write_bytes((folder / "run.npz").read_bytes())
-        result = run_ranks(
-            other, TRAINING, copy, *options[1:], "--every", 0, options=["--resume", "auto"]
-        )
+        again = [copy, *options[1:], "--every", 0]
+        result = run_ranks(other, TRAINING, *again, options=["--resume", "auto"], **settings)
         assert bits_of(result) == expected, f"{other} ranks, {die}"
         assert ("goes on from step" in result.stdout) == started
     assert len(list(folder.glob(".odyssey-*.tmp"))) <= 1
@@ -76,6 +80,12 @@ def test_a_killed_run_that_goes_on_ends_with_the_bits_of_one_without_a_stop(tmp_
 @pytest.mark.parametrize("seed", range(1, 21))
 def test_runs_killed_at_random_end_with_the_bits_of_one_without_a_stop(seed, tmp_path):
     kill_and_resume(seed + 1000 * (SEED or 0), tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", [0, 1])
+def test_runs_killed_under_open_mpi_end_with_the_same_bits(seed, tmp_path):
+    kill_and_resume(seed, tmp_path, "openmpi")
 
 
 @pytest.mark.slow
@@ -193,6 +203,20 @@ assert parallel.load(path if world.rank == 0 else "elsewhere.npz") == {"step": 1
 os.environ["ODYSSEY_RESUME"] = "auto" if world.rank == 0 else ""
 assert parallel.resume(path) == {"step": 1}
 assert parallel.resume(f"{folder}/none.npz") is None
+
+# A file of one process without DataParallel.
+w = od.Variable(np.full((3, 2), 5.0), requires_grad=True, name="w")
+w.grad = np.ones((3, 2))
+alone = od.optim.Adam([w], learning_rate=0.25)
+alone.step()
+if world.rank == 0:
+    more = {"step": 9, "rng": od.Generator(3)}
+    od.save(path, {"parameters": [w], "optimizer": alone, "more": more})
+rng = od.Generator(world.rank)
+assert parallel.load(path, rng=rng)["step"] == 9
+assert repr(rng) == repr(od.Generator(3))
+assert (parallel.optimizer.params[0].numpy() == w.numpy()).all()
+assert repr(parallel.state_dict()) == repr(alone.state_dict())
 world.print("all were refused")
 """
 
@@ -273,7 +297,7 @@ def test_each_optimizer_goes_on_with_its_bits_on_other_numbers_of_ranks(tmp_path
     pytest.importorskip("ml_dtypes")
     printed = {}
     for ranks, first in ((2, 0), (1, 0), (1, 2), (4, 2), (2, 2)):
-        result = run_ranks(ranks, EACH_OPTIMIZER, tmp_path, first)
+        result = run_ranks(ranks, EACH_OPTIMIZER, tmp_path, first, **PATIENT)
         assert result.status == 0, result.stderr
         printed[ranks, first] = result.stdout
     assert printed[2, 0].count("\n") == 13
