@@ -220,7 +220,8 @@ os.write(2, b"no end of line")
         own = [line.decode() for line in lines if f"of {rank} ".encode() in line]
         assert own == [f"{tag}line {n} of {rank} {'x' * (n % 100)}" for n in range(2000)]
     assert b"y" * 200_000 in lines
-    assert b"\nrank 1: ".join(bytes(range(256)).split(b"\n")) + b"y" * 200_000 + b"\n" in output
+    assert b"rank 1: " + bytes(range(10)) in lines
+    assert b"rank 1: " + bytes(range(11, 256)) + b"y" * 200_000 in lines
     assert sorted(stderr.splitlines()) == ["no end of line", "rank 1: no end of line"]
 
 
