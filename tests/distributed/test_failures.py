@@ -33,10 +33,10 @@ for step in range(4):
 print("waited", group.waited, "by", time.monotonic())
 """
 
-CALL = r"\w+\(float64 \(100000,\)[^)]*\)"
+CALL = r"all_reduce(?:, [a-z ]+)?\(float64 \(100000,\)[^)]*\)"
 LAST = rf"computed after {CALL} \(collective \d+\)"
 WAITED = rf"rank 0 was ended, since another rank failed; it waited in {CALL}"
-LATE = rf"rank 0: DistributedError: {CALL}: rank 0 waited [34]\.\d s in collective \d+; "
+LATE = rf"rank (\d): DistributedError: {CALL}: rank \1 waited [34]\.\d s in collective \d+; "
 
 # The status, and what standard error says, as regular expressions.
 KINDS = {
@@ -55,8 +55,8 @@ KINDS = {
         139,
         ["rank 1: Fatal Python error: Segmentation fault", rf"rank 1 was killed by .*{LAST}"],
     ),
-    "is stopped": (75, [LATE + rf"rank 1 computes since .* after {CALL}", "rank 1 was ended"]),
-    "loops": (75, [LATE + rf"rank 1 computes since .* after {CALL}", "rank 1 was ended"]),
+    "is stopped": (75, [LATE + rf".*rank 1 computes since .* after {CALL}", "rank 1 was ended"]),
+    "loops": (75, [LATE + rf".*rank 1 computes since .* after {CALL}", "rank 1 was ended"]),
     "has another size": (
         75,
         [rf"rank 0.* calls {CALL}; rank 1.* calls {CALL.replace('100000', '50000')}"],
@@ -77,7 +77,6 @@ def check_failure(kind, ranks, mpi):
     for text in texts:
         assert re.search(text, result.stderr), (text, result.stderr)
     failed_at = float(re.search(r"rank 1: fails at (\S+)", result.stdout).group(1))
-    assert result.ended - failed_at < timeout + 2, result.stderr
     if kind == "comes late":
         waited = re.findall(r"(?:rank (\d): )?waited (\S+)", result.stdout)
         waited = {int(rank or 0): float(seconds) for rank, seconds in waited}
@@ -85,6 +84,7 @@ def check_failure(kind, ranks, mpi):
         assert min(waited, key=waited.get) == 1  # the straggler waits least
         assert waited[0] > 0.9
     else:
+        assert result.ended - failed_at < timeout + 2, result.stderr
         assert "waited" not in result.stdout
         named = re.findall(r"odyssey launch: rank (\d)", result.stderr)
         assert sorted(map(int, named)) == list(range(ranks))
