@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.statistics import bootstrap_median
+
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "benchmarks" / "records"
 PAGES = [ROOT / "docs" / "performance.md"]
@@ -95,9 +97,12 @@ def _ratio(record: Record | None) -> str:
     return number(ratio["median"]) if ratio else ""
 
 
-def _with_quartiles(record: Record) -> str:
-    ratio = record["cpu_ratio"] or record["ratio"]
-    return f"{number(ratio['median'])} ({number(ratio['low'])} to {number(ratio['high'])})"
+def _with_interval(record: Record, base: Record) -> str:
+    """Return the median of the ratios to the base, round by round, with its 95 % interval."""
+    clock = "cpu" if record["cpu"] else "wall"
+    pairs = zip(record[clock], base[clock], strict=True)
+    median, low, high = bootstrap_median([value / reference for value, reference in pairs])
+    return f"{number(median)} ({number(low)} to {number(high)})"
 
 
 def eager() -> str:
@@ -117,8 +122,9 @@ def eager() -> str:
         if ours is None or ours.get("failure"):
             continue
         others = [records.get((workload, metric, peer)) for peer in ("jax", "numpy")]
-        rows.append((title, _with_quartiles(ours), *(_ratio(other) for other in others)))
-    head = ("", "odyssey (quartiles)", "JAX, `jit`", "NumPy by hand")
+        own = _with_interval(ours, records[workload, metric, "torch"])
+        rows.append((title, own, *(_ratio(other) for other in others)))
+    head = ("", "odyssey (95 % interval)", "JAX, `jit`", "NumPy by hand")
     return table(head, rows)
 
 
