@@ -10,17 +10,18 @@ HERE = ROOT / "tests" / "study"
 
 
 def study_command(out, experiment, *arguments):
-    """Return the command for an experiment, and its environment."""
+    """Return the command for an experiment, or for all where it is None, and its environment."""
     command = [sys.executable, "-m", "benchmarks", "study", "--no-report", "--out", str(out)]
     environment = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{ROOT}"}
-    return [*command, "--only", str(experiment), *arguments], environment
+    if experiment is not None:
+        command += ["--only", str(experiment)]
+    return [*command, *arguments], environment
 
 
-def run_study(out, experiment, *arguments):
+def run_study(out, experiment, *arguments, timeout=200):
     command, environment = study_command(out, experiment, *arguments)
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=200
-    )
+    settings = {"cwd": ROOT, "env": environment, "timeout": timeout}
+    return subprocess.run(command, **settings, capture_output=True, text=True, check=False)
 
 
 def header(**changes):
