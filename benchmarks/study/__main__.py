@@ -71,17 +71,17 @@ def _chosen(only: str | None) -> list[str]:
 def _write_report(records: Path, out: Path) -> None:
     from study.report import write_report
 
-    write_report(records, out)
+    try:
+        write_report(records, out)
+    except (OSError, RecordsError, ImportError) as error:  # without matplotlib
+        raise SystemExit(f"{records}: the report was not written: {error}") from None
 
 
 def main(given: list[str]) -> int:
     """Run; the exit status is 1 where odyssey or NumPy failed, or a system is wrong."""
     if given[:1] == ["report"]:
         arguments = _report_parser().parse_args(given[1:])
-        try:
-            _write_report(arguments.records, arguments.out or arguments.records.parent)
-        except (OSError, RecordsError) as error:
-            raise SystemExit(str(error)) from None
+        _write_report(arguments.records, arguments.out or arguments.records.parent)
         return 0
     arguments = _parser().parse_args(given)
     sys.stdout.reconfigure(line_buffering=True)  # progress, into a pipe too

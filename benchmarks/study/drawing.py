@@ -86,16 +86,17 @@ _PREFIXES = {
 }
 
 
-def number_text(value: float, unit: str = "") -> str:
+def number_text(value: float, unit: str = "", counted: bool = True) -> str:
     """Return a number with three significant digits, as ``1.23 ms``.
 
     Args:
         value: The number; NaN and infinities are written so.
+        counted: Whether a whole number is written without zeros, as ``12`` instead of ``12.0``.
         unit: ``"s"`` and ``"B"`` get the prefix that fits; ``"%"`` multiplies by 100; any other
             unit is appended.
     """
     scale, suffix = _prefix(float(value), unit)
-    whole = suffix == unit and unit not in ("s", "%")
+    whole = counted and suffix == unit and unit not in ("s", "%")
     return f"{_digits(float(value) / scale, whole)} {suffix}".rstrip()
 
 
@@ -135,9 +136,13 @@ def estimate_text(estimate: Any, unit: str = "") -> str:
     """
     if not hasattr(estimate, "median"):
         return number_text(estimate, unit)
-    text = number_text(estimate.median, unit)
-    if estimate.low != estimate.high:
-        text += f" ({number_text(estimate.low, unit)} to {number_text(estimate.high, unit)})"
+    counted = estimate.low == estimate.high
+    text, low, high = (
+        number_text(value, unit, counted)
+        for value in (estimate.median, estimate.low, estimate.high)
+    )
+    if not low == text == high:
+        text += f" ({low} to {high})"
     return text + " *" * bool(estimate.noisy)
 
 

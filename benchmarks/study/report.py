@@ -331,7 +331,7 @@ def _anchor(name: str) -> str:
 
 def _systems(records: Records) -> list[Block]:
     """Return what was measured of each system, and why the rest was not."""
-    measured = Counter()
+    measured: Counter[tuple[str, Any]] = Counter()
     failed: dict[str, Counter[str]] = {}
     for line in records:
         key = line["experiment"], json.dumps(line["config"], sort_keys=True)
@@ -491,9 +491,7 @@ def _table_of(name: str, picture: Picture, faults: list[str]) -> str:
 def _note(header: Mapping[str, Any], records: Records) -> str:
     """Return the small line below a figure."""
     machine = header.get("machine", {})
-    rounds = 1 + max(
-        (line.get("round", 0) for line in records if line["status"] == "ok"), default=0
-    )
+    rounds = 1 + max((line["round"] for line in records.measured()), default=0)
     python = header.get("versions", {}).get("python", "")
     return (
         f"{_one_line(machine.get('cpu', 'unknown processor'))}, {_threads(machine)}, "
@@ -505,12 +503,10 @@ def _note(header: Mapping[str, Any], records: Records) -> str:
 def _values(records: Records) -> list[Block]:
     """Return a table of all medians, for what has no figure."""
     groups: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for line in records:
-        if line["status"] != "ok":
-            continue
+    for line in records.measured():
         key = line["system"], _one_line(json.dumps(line["config"], sort_keys=True))
         for metric, value in line["metrics"].items():
-            groups.setdefault(key, {}).setdefault(metric, []).append(float(value))
+            groups.setdefault(key, {}).setdefault(metric, []).append(float(value))  # or "nan"
     metrics = list(dict.fromkeys(m for of in groups.values() for m in of))
     rows = [
         [_plain(system_label(system)), _code(config),
@@ -577,8 +573,8 @@ def _noisy_share(records: Records) -> tuple[int, int]:
     """Return how many estimates of CPU time are noisy, and how many there are."""
     cases = {
         (line["experiment"], line["system"], json.dumps(line["config"], sort_keys=True))
-        for line in records
-        if line["status"] == "ok" and "cpu_seconds" in line["metrics"]
+        for line in records.measured()
+        if "cpu_seconds" in line["metrics"]
     }
     noisy = 0
     by_experiment = {name: records.of(name) for name in records.experiments()}

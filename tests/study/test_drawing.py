@@ -66,8 +66,8 @@ def test_a_table_has_a_row_for_each_x_and_a_dash_where_a_system_has_no_value():
     assert table.table().splitlines() == [
         "| elements | odyssey taped | JAX jit |",
         "| --- | --- | --- |",
-        "| 8 | 1 (0.950 to 1.05) | – |",
-        "| 64 | 2 (1.90 to 2.10) | 4 (3.80 to 4.20) |",
+        "| 8 | 1.00 (0.950 to 1.05) | – |",
+        "| 64 | 2.00 (1.90 to 2.10) | 4.00 (3.80 to 4.20) |",
     ]
 
 
@@ -83,7 +83,7 @@ def test_a_table_of_ratios_follows_that_of_the_quantity():
 
 def test_a_bar_in_a_name_does_not_end_a_cell():
     picture = Bars("bars", "A claim", "bytes", {"a|b\nc": {"taped": estimate(1.0)}})
-    assert picture.table().splitlines()[2] == "| a\\|b c | 1 (0.950 to 1.05) |"
+    assert picture.table().splitlines()[2] == "| a\\|b c | 1.00 (0.950 to 1.05) |"
 
 
 def test_the_table_of_a_stack_has_its_peak():

@@ -91,7 +91,7 @@ def _run(system: str, config: dict[str, Any], steps: int) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
-        reason = done.stderr.strip().splitlines() or ["rank 0 printed nothing"]
+        reason = done.stderr.strip().splitlines() or ["the first rank printed nothing"]
         raise RuntimeError(f"odyssey launch, status {done.returncode}: {reason[-1]}")
     found: dict[str, Any] = json.loads(lines[-1])
     return found
@@ -189,7 +189,7 @@ def _little_waiting(records: Records) -> Verdict:
 HYPOTHESES = (
     Hypothesis(
         "bits",
-        "With equal shards, 1, 2 and 4 ranks end with equal bits, taped and compiled.",
+        "With equal shards, all numbers of ranks end with equal bits, taped and compiled.",
         "Parameters of two numbers of ranks that differ in one bit.",
         _equal_bits,
     ),
