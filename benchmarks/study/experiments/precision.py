@@ -312,13 +312,13 @@ HYPOTHESES = (
     Hypothesis(
         "float16",
         f"float16 with a scaled loss ends with float32's loss, within {NEAR:.0%}.",
-        f"A median over seeds of the ratio of the losses that differs from one by more than {NEAR}.",
+        f"A median over seeds of the ratio of losses that differs from one by more than {NEAR}.",
         _ends_where_float32_does("float16", True),
     ),
     Hypothesis(
         "bfloat16",
         f"bfloat16 needs no scaling: it ends with float32's loss, within {NEAR:.0%}.",
-        f"A median over seeds of the ratio of the losses that differs from one by more than {NEAR}.",
+        f"A median over seeds of the ratio of losses that differs from one by more than {NEAR}.",
         _ends_where_float32_does("bfloat16", False),
     ),
     Hypothesis(
