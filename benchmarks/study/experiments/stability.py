@@ -517,9 +517,13 @@ HYPOTHESES = (
 # ------------------------------------------------------------------ pictures
 
 
+def _latest(estimates: dict[str, Estimate]) -> float:
+    return max(e.median for e in estimates.values())
+
+
 def pictures(records: Records) -> list[Any]:
     """Return errors against depth and condition, and the distance of compiled from taped."""
-    from study.drawing import Bars, Lines
+    from study.drawing import Bars, Lines, system_label
 
     found: list[Any] = []
     for dtype in records.axis("dtype", problem="chain"):
@@ -552,7 +556,43 @@ def pictures(records: Records) -> list[Any]:
                 series,
             )
         )
-    if records.systems(problem="chain") and "compiled" in records.systems(problem="chain"):
+    for dtype in records.axis("dtype", problem="sum"):
+        series = {
+            system: _at_sizes(records, system, "value_error", "sum", dtype)
+            for system in records.systems(problem="sum", dtype=dtype)
+        }
+        worst = max(e.median for points in series.values() for _, e in points)
+        found.append(
+            Lines(
+                f"stability-sums-{dtype}",
+                f"Whatever the order of a {dtype} sum, it errs by at most {worst:.2g} epsilons",
+                "numbers in the sum",
+                "error of the sum, epsilons",
+                series,
+                log_y=False,
+            )
+        )
+    lost = {}
+    for dtype in records.axis("dtype", problem="range"):
+        for metric in ("overflow", "underflow"):
+            lost[f"{dtype}, first {metric}"] = {
+                system: records.estimate(system, f"first_{metric}", problem="range", dtype=dtype)
+                for system in records.systems(problem="range", dtype=dtype)
+            }
+    if lost:
+        # Whoever flushes the smallest numbers to zero is behind the others here.
+        early = {s for of in lost.values() for s in of if of[s].median < _latest(of)}
+        who = " and ".join(system_label(s) for s in SYSTEMS if s in early)
+        title = "Gradients overflow and vanish in all systems where the format ends"
+        found.append(
+            Bars(
+                "stability-range",
+                f"Gradients are lost sooner in {who} than in the others" if who else title,
+                "depth of the first infinite gradient, of powers of two, and of the first zero",
+                lost,
+            )
+        )
+    if "compiled" in records.systems(problem="chain"):
         kinds = {kind: _differences(records, kind) for kind in ("fused", "unfused")}
         worst = max(e.median for e in kinds["fused"].values())
         found.append(
