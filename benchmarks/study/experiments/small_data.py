@@ -146,7 +146,7 @@ def _mostly_overhead(records: Records) -> Verdict:
         for system in ("compiled", "torch", "jax"):
             if records.has(system, **config):
                 trained = records.between(
-                    (system, config), (system, config), "train_seconds", "seconds"
+                    (system, config), (system, config), "train_seconds", "cpu_seconds"
                 )
                 numbers[f"{system}, {config['problem']}"] = Estimate(
                     1 - trained.median, 1 - trained.high, 1 - trained.low, trained.rounds
@@ -209,33 +209,49 @@ HYPOTHESES = (
 
 def pictures(records: Records) -> list[Any]:
     """Return the time to the target by system, and what it consists of."""
-    from study.drawing import Bars, number_text
+    from study.drawing import Bars, number_text, system_label
 
     found: list[Any] = []
     for config in records.configs(cache="empty"):
         problem = config["problem"]
         systems = records.systems(**config)
         groups = {"in all": {s: records.estimate(s, "cpu_seconds", **config) for s in systems}}
-        warm = {"problem": problem, "cache": "warm"}
-        cached = [s for s in systems if records.has(s, **warm)]
-        if cached:
-            groups["in all, from a warm cache"] = {
-                s: records.estimate(s, "cpu_seconds", **warm) for s in cached
-            }
         titles = ("import and data", "first two steps", "the other steps")
         for part, title in zip(PARTS, titles, strict=True):
             groups[title] = {s: records.estimate(s, part, **config) for s in systems}
         first = min(systems, key=lambda s: records.estimate(s, "cpu_seconds", **config).median)
         steps = records.estimate(first, "steps", **config).median
-        from study.drawing import system_label
-
         fastest = groups["in all"][first].median
         found.append(
             Bars(
                 f"small-data-{problem}",
                 f"{problem.capitalize()}: {system_label(first)} arrives first, after "
                 f"{number_text(fastest, 's')} and {number_text(steps)} steps",
-                "seconds to the target (in all: processor time)",
+                "processor time to the target",
+                groups,
+                unit="s",
+            )
+        )
+    for config in records.configs(cache="warm"):
+        problem = config["problem"]
+        both = {"from an empty cache": config | {"cache": "empty"}, "from a warm cache": config}
+        groups = {
+            name: {
+                s: records.estimate(s, "cpu_seconds", **one)
+                for s in CACHED
+                if records.has(s, **one)
+            }
+            for name, one in both.items()
+        }
+        if not all("compiled" in of for of in groups.values()):
+            continue
+        cold, warm = (of["compiled"].median for of in groups.values())
+        found.append(
+            Bars(
+                f"small-data-{problem}-cache",
+                f"A cache on disk takes compiled {problem} from {number_text(cold, 's')} to "
+                f"{number_text(warm, 's')}",
+                "processor time to the target",
                 groups,
                 unit="s",
             )
