@@ -70,7 +70,7 @@ STATUS_OUTPUT = 74  # EX_IOERR
 
 @dataclasses.dataclass(frozen=True)
 class LaunchOptions:
-    """What to start, and how.
+    """Options of a run: the script, the number of ranks, and how they are treated.
 
     Args:
         target: Path of a script, or name of a module.
@@ -288,11 +288,11 @@ class _Run:
             self.guardian.tell(f"group {self.process.pid}")
             self._watch(self.process, output)
             failures, lines = self._failures(), dict(self._board_lines())
-            status = self._end()
+            status = self._end_run()
             output.drain()
             return self._outcome(output, status, failures, lines)
         finally:
-            self._end()
+            self._end_run()
             if self.output is not None:
                 self.output.close()
             remove_run_folder(self.folder)
@@ -338,7 +338,7 @@ class _Run:
             self.marks = set(os.listdir(self.folder))
             now = time.monotonic()
             if self.signals.count > forwarded:
-                self._forward(process, self.signals.number)
+                self._forward_signal(process, self.signals.number)
                 limit = min(limit, now + (0.0 if forwarded else SIGNAL_GRACE))
                 forwarded = self.signals.count
             if self._with("failed", "ended"):
@@ -370,7 +370,7 @@ class _Run:
             if line is not None:
                 yield rank, line
 
-    def _forward(self, process: subprocess.Popen[bytes], number: int) -> None:
+    def _forward_signal(self, process: subprocess.Popen[bytes], number: int) -> None:
         """Send a signal to all ranks; to mpiexec's group if some have not started."""
         pids, _ = rank_processes(self.folder)
         for pid in pids:
@@ -382,7 +382,7 @@ class _Run:
 
     # ------------------------------------------------------------------ when it has ended
 
-    def _end(self) -> int:
+    def _end_run(self) -> int:
         """End all processes of the run, and return mpiexec's status."""
         if self.process is None:
             return 0
@@ -516,7 +516,7 @@ class _Output:
                 self._latest[pipe] = now
             elif not rank and self._unfinished.get(pipe) and now - self._latest[pipe] > HELD_BACK:
                 # Such as a prompt or a progress bar.
-                self._write(target, self._unfinished.pop(pipe))
+                self._write_pieces(target, self._unfinished.pop(pipe))
                 self._within_line[target] = True
         return bool(ready)
 
@@ -559,9 +559,9 @@ class _Output:
             if self._within_line[target]:
                 lines = b"\n" + lines  # below the unfinished line of rank 0
         self._within_line[target] = False
-        self._write(target, lines)
+        self._write_pieces(target, lines)
 
-    def _write(self, target: int, data: bytes) -> None:
+    def _write_pieces(self, target: int, data: bytes) -> None:
         """Write to the launcher's own output, in pieces that wait only in ``poll``."""
         poll, left = select.poll(), memoryview(data)
         poll.register(target, select.POLLOUT)
