@@ -180,10 +180,11 @@ def reduce_to(x: Any, /, group: Any, root: int = 0, name: str = "reduce_to") -> 
         if here:
             total[own[root]] = mine
         transport.exchange(
-            f"{name}, second half",
+            name,
             wide,
             [] if here else [(root, mine)],
             [(r, total[own[r]]) for r in transport.others] if here else [],
+            "second half",
         )
     return _rounded(total.reshape(x.shape), x)
 

@@ -160,6 +160,10 @@ class Group(TraceConstant):
         """
         color = check_int("Group.split", "color", color, 0)
         key = self.rank if key is None else check_int("Group.split", "key", key)
+        if max(color, abs(key)) >= 2**31:
+            raise SettingError(
+                f"Group.split: color {color}, key {key}; MPI takes numbers below 2**31"
+            )
         if self._transport is None:
             return Group(timeout=self.timeout)
         return Group(self._transport.subset(color, key))

@@ -99,13 +99,18 @@ def _sum_own(
     return add_in_tree_order([*parts[:rank], mine, *parts[rank + 1 :]], rank, out)
 
 
-def gather_from_slices(transport: Transport, name: str, flat: Any, announced: Any = None) -> None:
+def gather_from_slices(
+    transport: Transport, name: str, flat: Any, announced: Any = None, option: str = ""
+) -> None:
     """Fill a flat array with the slices that the ranks own, in place."""
     own = slices_of(len(flat), transport.size)
     mine, others = flat[own[transport.rank]], transport.others
-    announced = flat if announced is None else announced
     transport.exchange(
-        name, announced, [(r, mine) for r in others], [(r, flat[own[r]]) for r in others]
+        name,
+        flat if announced is None else announced,
+        [(r, mine) for r in others],
+        [(r, flat[own[r]]) for r in others],
+        option,
     )
 
 
@@ -131,5 +136,5 @@ def sum_all(transport: Transport, name: str, x: Any) -> Any:
     total = np.empty_like(flat)
     own = total[slices_of(len(flat), transport.size)[transport.rank]]
     sum_own_slice(transport, name, flat, out=own, announced=x)
-    gather_from_slices(transport, f"{name}, second half", total, x)
+    gather_from_slices(transport, name, total, x, "second half")
     return total.reshape(x.shape)

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -367,19 +368,31 @@ class Transport:
         )
         order = sorted(range(self.size), key=lambda r: (table[r, 1], r))
         ranks = [self.ranks[r] for r in order if table[r, 0] == color]
-        # MPI has no non-blocking split; all ranks have just met, so none waits for long.
-        data, side = (self._split_communicator(color, key) for _ in range(2))
+        try:
+            # MPI has no non-blocking split; all ranks have just met, so none waits for long. It
+            # takes colors of 31 bits.
+            place = sorted({int(one) for one in table[:, 0]}).index(color)
+            data, side = (self.data.Split(place, key) for _ in range(2))
+        except BaseException as error:
+            self._call = b"Group.split()"
+            self._break(error)
+            self._call = b""
+            if isinstance(error, MPI.Exception):
+                raise DistributedError(str(self.broken)) from error
+            raise
         seed = repr((self.number, self.count, color)).encode()
         number = int.from_bytes(hashlib.blake2b(seed, digest_size=4).digest(), "little") or 1
-        return Transport(data, side, self.board, number, ranks, self.timeout)
+        made = Transport(data, side, self.board, number, ranks, self.timeout)
+        finalizer = weakref.finalize(made, _free_communicators, made._in_flight, data, side)
+        finalizer.atexit = False
+        return made
 
-    def _split_communicator(self, color: int, key: int) -> Any:
-        try:
-            # MPI takes colors from 0 on.
-            return self.data.Split(color % 2**31, key)
-        except MPI.Exception as error:
-            self._break(error)
-            raise DistributedError(str(self.broken)) from error
+
+def _free_communicators(in_flight: list[Any], *communicators: Any) -> None:
+    """Give communicators back, of which MPICH has 2,048, unless messages may still arrive."""
+    if not in_flight and not MPI.Is_finalized():
+        for communicator in communicators:
+            communicator.Free()
 
 
 def load_world(communicator: Any, timeout: float) -> Transport:
