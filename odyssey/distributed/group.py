@@ -54,9 +54,16 @@ class Group(TraceConstant):
     (0, 1)
     """
 
-    def __init__(self, transport: Transport | None = None, timeout: float | None = None) -> None:
-        self._transport: Any = transport
-        self._timeout = _default_timeout(os.environ) if timeout is None else timeout
+    def __init__(self) -> None:
+        self._transport: Any = None
+        self._timeout = _default_timeout(os.environ)
+
+    @classmethod
+    def _of(cls, transport: Transport | None, timeout: float) -> Group:
+        """Make the group of a transport, or of one process without it."""
+        group = cls.__new__(cls)
+        group._transport, group._timeout = transport, timeout
+        return group
 
     @property
     def rank(self) -> int:
@@ -165,8 +172,8 @@ class Group(TraceConstant):
                 f"Group.split: color {color}, key {key}; MPI takes numbers below 2**31"
             )
         if self._transport is None:
-            return Group(timeout=self.timeout)
-        return Group(self._transport.subset(color, key))
+            return Group._of(None, self.timeout)
+        return Group._of(self._transport.subset(color, key), self.timeout)
 
     # ------------------------------------------------------------------ slices of flat arrays
 
@@ -475,7 +482,7 @@ def make_world(environment: Mapping[str, str] = os.environ) -> Group:
     """Return the group of all processes that a launcher's environment speaks of."""
     timeout, size = _default_timeout(environment), _launched_size(environment)
     if size == 1:
-        return Group(timeout=timeout)
+        return Group._of(None, timeout)
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
@@ -493,5 +500,5 @@ def make_world(environment: Mapping[str, str] = os.environ) -> Group:
             f"({MPI.Get_library_version().splitlines()[0].strip()})"
         )
     if communicator.size == 1:
-        return Group(timeout=timeout)
-    return Group(load_world(communicator, timeout), timeout)
+        return Group._of(None, timeout)
+    return Group._of(load_world(communicator, timeout), timeout)

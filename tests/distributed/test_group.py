@@ -467,3 +467,48 @@ def test_ranks_without_the_launcher_end_at_the_deadline_and_say_who_is_missing(t
     assert result.returncode == 75, result.stderr
     assert "rank 1 does not answer, since collective 1, which it completed" in result.stderr
     assert "rank 2 waits in all_gather(float64 (3,)), collective 2" in result.stderr
+
+
+INTERRUPTS = """
+import random, signal, time
+import numpy as np
+import odyssey as od
+from odyssey.errors import DistributedError
+
+world = od.distributed.world()
+random.seed(world.rank)
+x = np.ones(3000)
+
+def interrupt(number, frame):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, interrupt)
+for turn in range(200):
+    group = world.split(0)
+    group.timeout = 0.3
+    try:
+        if world.rank == 0:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-4, 5e-3))
+        for _ in range(1000):
+            assert np.array_equal(group.all_reduce(x), world.size * x)
+    except KeyboardInterrupt:
+        try:
+            group.barrier()
+            raise AssertionError("nobody meets this rank")
+        except DistributedError as error:  # no lock is left
+            words = ("left collective", "waited", "differs")
+            assert any(word in str(error) for word in words), error
+    except DistributedError as error:
+        assert world.rank != 0 and "rank 0" in str(error), error
+    world.barrier()
+for _ in range(2000):  # MPICH has 2,048 communicators
+    world.split(0)
+world.print("done")
+"""
+
+
+@pytest.mark.soak
+def test_an_interrupt_anywhere_breaks_a_group_and_hangs_nobody():
+    result = run_ranks(2, INTERRUPTS, limit=300)
+    assert result.status == 0, result.stderr
+    assert result.stdout == "done\n"
