@@ -107,13 +107,25 @@ def test_distances_and_errors_are_in_units_of_the_last_place():
     assert stability.elementwise_error(off, exact, "float32") == pytest.approx(2.0)
 
 
-def test_a_taped_sample_has_errors_at_each_size_and_no_fusion_is_undone():
-    from odyssey.compiler.schedule import fusion
+def kernels_of(depth):
+    """The number of kernels of a compiled chain of products and sums."""
+    import odyssey as od
 
-    limit = fusion._MAX_KERNEL_NODES
+    drawn = stability._draw("chain", depth, "float32")
+    program = od.compile(stability._function("chain", stability._odyssey_ops(stability._loop)))
+    program.precompile(drawn["x"], *drawn["data"])
+    return str(program.profile(drawn["x"], *drawn["data"], runs=1)).split(" ", 1)[0]
+
+
+@pytest.mark.slow
+def test_without_fusion_each_op_is_a_kernel_and_with_it_all_are_one():
+    assert kernels_of(3) == "1"
     with stability._without_fusion():
-        assert fusion._MAX_KERNEL_NODES == 1
-    assert limit == fusion._MAX_KERNEL_NODES
+        assert kernels_of(3) == "6"  # three products and three sums
+    assert kernels_of(3) == "1"
+
+
+def test_a_taped_sample_has_errors_at_each_size():
     config = {"problem": "chain", "dtype": "float32", "sizes": [1, 3]}
     metrics = stability.build("taped", config).sample()
     assert set(metrics) == {f"{n}_error_at_{s}" for n in ("value", "gradient") for s in (1, 3)}

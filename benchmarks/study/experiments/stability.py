@@ -167,15 +167,16 @@ def _odyssey_ops(layers: Callable[..., Any]) -> Any:
 
 @contextlib.contextmanager
 def _without_fusion() -> Iterator[None]:
-    """Let the compiler put each op into a loop of its own."""
-    from odyssey.compiler.schedule import fusion
+    """Let the compiler give each op that is not of a scalar loops of its own."""
+    from odyssey.compiler.schedule.fusion import _Fuser
 
-    limit = fusion._MAX_KERNEL_NODES
-    fusion._MAX_KERNEL_NODES = 1
+    methods = _Fuser._fusable_kernel, _Fuser._can_delay
+    _Fuser._fusable_kernel = lambda self, n, latest, inputs: None
+    _Fuser._can_delay = lambda self, n: False
     try:
         yield
     finally:
-        fusion._MAX_KERNEL_NODES = limit
+        _Fuser._fusable_kernel, _Fuser._can_delay = methods
 
 
 def _compiled(problem: str) -> Program:
