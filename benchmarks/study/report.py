@@ -266,7 +266,8 @@ def _conditions(records: Records) -> list[Block]:
     for key, value in machine.items():
         if value is None or value == "":
             continue
-        shown = number_text(value, "B") if key == "memory" and not isinstance(value, str) else value
+        counted = isinstance(value, (int, float)) and not isinstance(value, bool)
+        shown = number_text(value, "B" if key == "memory" else "") if counted else value
         rows.append([_plain(key.replace("_", " ")), _plain(shown)])
     for key, value in header.get("versions", {}).items():
         rows.append([_plain(key), _plain(value)])
@@ -285,7 +286,7 @@ def _conditions(records: Records) -> list[Block]:
     if header.get("quick"):
         warning = (
             "**A quick run**: few sizes and few rounds. It shows that the study works; its numbers "
-            "are not what things cost, and most hypotheses are undecided."
+            "are not what things cost, and its outcomes answer nothing."
         )
         blocks.insert(0, Text(warning))
     return [*blocks, Heading(2, "Machine"), Table(_table(["", ""], rows))]

@@ -125,8 +125,8 @@ def _source_page(target: Path, docs: Path) -> str | None:
 def _with_source_links(path: Path, page: str, text: str, docs: Path) -> str:
     """Return a page whose relative links to files of the checkout are links to their pages.
 
-    A link to a file that has no page becomes text; one to a file that does not exist stays, and
-    Sphinx warns.
+    A link to a file that has no page becomes a download if the file lies in ``docs/``, and text
+    elsewhere; one to a file that does not exist stays, and Sphinx warns.
     """
 
     def replace(match: re.Match[str]) -> str:
@@ -136,6 +136,8 @@ def _with_source_links(path: Path, page: str, text: str, docs: Path) -> str:
             return match[0]
         file = Path(os.path.normpath(path.parent / name))
         other = _source_page(file, docs)
+        if other is None and docs in file.parents and file.is_file():
+            return f"{{download}}`{label} <{target}>`"
         if other is None:
             return label if file.exists() else match[0]
         return f"[{label}]({posixpath.relpath(other, posixpath.dirname(page))}{hash_sign}{anchor})"
