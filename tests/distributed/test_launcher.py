@@ -58,6 +58,7 @@ def test_a_range_gives_the_largest_power_of_two_for_which_there_are_cores(
 # ------------------------------------------------------------------ command lines
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -170,8 +171,13 @@ print(sys.stdin.read(), "mpi4py" in sys.modules)
     assert "odyssey launch: rank 0 ended with status 1: ZeroDivisionError" in result.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+@pytest.mark.parametrize(
+    "mpi",
+    [
+        pytest.param("mpich", marks=pytest.mark.slow),
+        pytest.param("openmpi", marks=pytest.mark.soak),
+    ],
+)
 def test_arguments_that_mean_something_to_mpiexec_reach_the_script(mpi):
     arguments = [":", "-n", "3", "--oversubscribe", "", "a b", "-x", "--", "é\t$HOME"]
     script = (
@@ -181,7 +187,7 @@ def test_arguments_that_mean_something_to_mpiexec_reach_the_script(mpi):
     assert (result.status, result.stdout) == (0, f"{arguments!a}\n"), result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_more_ranks_than_cores_get_a_note():
     cores = len(os.sched_getaffinity(0))
     if cores > 3:
