@@ -64,7 +64,12 @@ class Board:
             length = size * step
             file = os.open(os.path.join(folder, "board"), os.O_RDWR | os.O_CREAT, 0o600)
             try:
-                os.ftruncate(file, length)  # of zeros, and equal for all who come
+                # Of zeros, and equal for all who come. Blocks are allocated, since a write to a map
+                # without any, on a full disk, ends the process by SIGBUS.
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file, 0, length)
+                else:
+                    os.ftruncate(file, length)
                 self._map = mmap.mmap(file, length)
                 self._own = memoryview(self._map)[rank * step : (rank + 1) * step]
             finally:

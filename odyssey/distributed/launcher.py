@@ -254,9 +254,13 @@ class _Run:
     ) -> None:
         self.options, self.ranks, self.attempt = options, ranks, attempt
         self.signals, self.guardian = signals, guardian
-        self.folder = os.path.join(
-            os.path.realpath(tempfile.gettempdir()), f"odyssey-run-{token_hex(8)}"
-        )
+        try:
+            parent = os.path.realpath(tempfile.gettempdir())
+        except OSError as error:
+            raise DistributedError(
+                f"the ranks cannot be started: {error.strerror}; TMPDIR names another"
+            ) from None
+        self.folder = os.path.join(parent, f"odyssey-run-{token_hex(8)}")
         self.process: subprocess.Popen[bytes] | None = None
         self.output: _Output | None = None
         self.board: Board | None = None
@@ -269,6 +273,7 @@ class _Run:
         try:
             try:
                 os.mkdir(self.folder, 0o700)
+                self.board = Board(self.folder, self.ranks, 0)
                 with open(os.path.join(self.folder, "command"), "wb") as file:
                     file.write(b"\0".join(map(os.fsencode, self._rank_command())))
                 self.output = output = _Output(self.folder, self.ranks)
@@ -363,9 +368,7 @@ class _Run:
         return [r for r in range(self.ranks) if any(f"{k}.{r}" in self.marks for k in kinds)]
 
     def _board_lines(self) -> Iterator[tuple[int, BoardLine]]:
-        if self.ranks > 1 and self.board is None and len(self._with("ready")) == self.ranks:
-            self.board = Board(self.folder, self.ranks, 0)
-        for rank in range(self.ranks if self.board is not None else 0):
+        for rank in range(self.ranks):
             line = self.board.read(rank) if self.board is not None else None
             if line is not None:
                 yield rank, line

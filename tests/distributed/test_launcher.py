@@ -2,6 +2,7 @@
 
 import os
 import select
+import subprocess
 import sys
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from odyssey import cli
 from odyssey.distributed.launcher import choose_rank_count, find_mpiexec
 from odyssey.errors import DistributedError
-from support.ranks import run_ranks, started_ranks
+from support.ranks import CHECKOUT, needs_mpi, run_ranks, started_ranks
 
 HELLO = """
 import os, sys
@@ -108,6 +109,38 @@ def test_the_mpiexec_beside_the_interpreter_comes_before_that_of_path(monkeypatc
     assert find_mpiexec() == str(tmp_path / "beside" / "mpiexec")
     (tmp_path / "beside" / "mpiexec").unlink()
     assert find_mpiexec() == str(tmp_path / "path" / "mpiexec")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        # Space for the file by which Python tests a temporary folder, but for no board; then none.
+        (100, "[Errno 27] File too large; the run folder is made in {0}, and TMPDIR names another"),
+        (0, "No usable temporary directory found in ['{0}', "),
+    ],
+)
+def test_a_full_disk_below_the_run_folder_is_named_before_ranks_start(limit, text, tmp_path):
+    needs_mpi()
+    program = """
+import resource, sys
+from odyssey import cli
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+sys.exit(cli.main(["launch", "-n", "2", sys.argv[0]]))
+"""
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "program.py", str(limit)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("python -m odyssey launch: the ranks cannot be started: ")
+    assert text.format(tmp_path) in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
 
 
 # ------------------------------------------------------------------ environment and restarts
