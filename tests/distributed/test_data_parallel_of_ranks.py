@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from support.parallel_runs import DIGITS
 from support.ranks import run_ranks
 
 RUNS = Path(__file__).parents[1] / "support" / "parallel_runs.py"
@@ -40,6 +42,22 @@ def test_any_number_of_ranks_and_any_library_end_with_the_bits_of_one(mpi):
 
 
 FOUR_SHARDS = ("scaled", "reloaded", "weighted")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_digits_end_with_equal_bits_on_any_number_of_ranks(mpi, tmp_path):
+    """200 steps of SGD, Adam and AdamW, eager and compiled, in slices and by a plain loop."""
+    data = pytest.importorskip("sklearn.datasets").load_digits()
+    file = tmp_path / "digits.npz"
+    np.savez(file, inputs=(data.data / 16).astype(np.float32), targets=data.target)
+    env = {"ODYSSEY_TEST_DIGITS": str(file)}
+    alone = results_of(1, *DIGITS, env=env, limit=600.0)
+    for name in DIGITS:
+        assert alone[name] == alone[name.replace("dense", "sharded")], name
+    for ranks in (2, 4, 8):
+        found = results_of(ranks, *DIGITS, mpi=mpi, timeout=120, env=env, limit=1200.0)
+        assert found == alone, ranks
 
 
 # ------------------------------------------------------------------ bad input

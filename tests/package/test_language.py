@@ -44,6 +44,8 @@ COMMON = {
     "emit": "interface of graphs, traces and batches, which a call of an op on a Symbol reaches",
     "close": "Python's name for ending the use of a file, connection or writer",
     "add_command": "interface of the commands, which the parser calls",
+    "add": "public name of the op and of DataParallel, and of collections that something enters",
+    "precompile": "public name of compiled functions, of whatever kind, and of DataParallel",
     "bind": "as inspect.Signature.bind: arguments, or the arrays of a program",
 }
 """Names that more files define, each with its reason."""

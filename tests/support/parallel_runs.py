@@ -7,6 +7,7 @@ prints on rank 0 a JSON object: the name of each run, and a hash of its paramete
 
 import hashlib
 import json
+import os
 import sys
 from itertools import pairwise
 
@@ -16,7 +17,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, losses, ops
 from odyssey.distributed import DataParallel
 
-__all__ = ["RUNS", "hash_of_run", "train", "tree_of_parts"]
+__all__ = ["DIGITS", "RUNS"]
 
 SIZES = (64, 32, 10)
 
@@ -104,16 +105,21 @@ def train(
     return hash_of_run(params, parallel.state_dict())
 
 
-def tree_of_parts(
-    optimizer, params, *, steps=6, rows=32, shards=8, compiled=False, batch=batch_of, loss=loss_of
-):
-    """Train by a plain loop that adds the gradients of parts as a tree; return its hash."""
-    owner, per = optimizer(params), rows // shards
-    gradients = od.grad(loss)
+def tree_of_parts(optimizer, params, *, steps, rows, compiled, batch, shards=8):
+    """Train by a loop that adds the gradients of parts as a tree, without slices of the state.
+
+    On several ranks each adds its parts, and ``all_reduce`` the sums of ranks; a rank steps all
+    parameters by the optimizer itself.
+    """
+    world, owner, per = od.distributed.world(), optimizer(params), rows // shards
+
+    def gradients(x, y):
+        return od.grad(lambda p: loss_of(p, x, y))(params)
+
     if compiled:
-        gradients = od.compile(lambda p, x, y: od.grad(lambda p: loss(p, x, y))(p))
+        gradients = od.compile(gradients)
         x, y = batch(0, rows)
-        gradients.precompile(params, x[:per], y[:per])
+        gradients.precompile(x[:per], y[:per])
 
     def tree_sum(parts):
         if len(parts) == 1:
@@ -122,14 +128,14 @@ def tree_of_parts(
         left, right = tree_sum(parts[:middle]), tree_sum(parts[middle:])
         return [a + b for a, b in zip(left, right, strict=True)]
 
+    own = shards // world.size
     for step in range(steps):
         x, y = batch(step, rows)
-        parts = [
-            list(gradients(params, x[k * per : (k + 1) * per], y[k * per : (k + 1) * per]))
-            for k in range(shards)
-        ]
-        for p, g in zip(params, tree_sum(parts), strict=True):
-            p.grad = g / np.float32(shards)
+        found = []
+        for k in range(world.rank * own, (world.rank + 1) * own):
+            found.append(list(gradients(x[k * per : (k + 1) * per], y[k * per : (k + 1) * per])))
+        for p, g in zip(params, tree_sum(found), strict=True):
+            p.grad = world.all_reduce(g) / np.float32(shards)
         owner.step()
         owner.zero_grad()
     return hash_of_run(params, owner.state_dict())
@@ -295,6 +301,30 @@ CARELESS = {
 }  # fmt: skip
 
 
+def digits_run(name, compiled, is_sharded):
+    """Train 200 steps on digits from a file, since not all interpreters have scikit-learn."""
+    with np.load(os.environ["ODYSSEY_TEST_DIGITS"]) as data:
+        inputs, targets = data["inputs"], data["targets"]
+
+    def batch(step, rows):
+        order = np.random.RandomState(step).permutation(len(inputs))[:rows]
+        return inputs[order], targets[order]
+
+    options = {"steps": 200, "rows": 32, "compiled": compiled, "batch": batch}
+    work = train if is_sharded else tree_of_parts
+    return work(OPTIMIZERS[name], mlp(), **options)
+
+
+DIGITS = {
+    f"digits {name} {kind} {form}": lambda name=name, kind=kind, form=form: digits_run(
+        name, kind == "compiled", form == "sharded"
+    )
+    for name in ("SGD", "Adam", "AdamW")
+    for kind in ("eager", "compiled")
+    for form in ("sharded", "dense")
+}
+
+
 if __name__ == "__main__":
-    found = {name: (RUNS | CARELESS)[name]() for name in sys.argv[1:] or RUNS}
+    found = {name: (RUNS | CARELESS | DIGITS)[name]() for name in sys.argv[1:] or RUNS}
     od.distributed.world().print(json.dumps(found))
