@@ -349,7 +349,7 @@ class Group(TraceConstant):
         root = check_int("broadcast", "root", root, 0)
         if root >= self.size:
             raise SettingError(
-                f"broadcast: root is {root}, in a group of {self.size}; it must be a rank, below "
+                f"broadcast: root is {format_value(root)}, in a group of {self.size}; it must be a rank, below "
                 f"{self.size}"
             )
         x = _as_operand("broadcast", x)

@@ -25,6 +25,7 @@ from support.doors import (
 )
 from support.hostile import Point, hostile, mixed
 from support.loop_doors import loop_doors
+from support.parallel_doors import parallel_doors
 from support.saving_doors import saving_doors
 
 # ------------------------------------------------------------------ functions of functions
@@ -423,7 +424,7 @@ def all_doors():
     doors |= {f"ops.{name}": of_composite(f) for name, f in COMPOSITES.items()}
     doors |= {f"backward.{name}": of_backward(name) for name in od.backward.TABLE}
     doors |= loss_doors() | optim_doors() | transform_doors() | tape_doors() | variable_doors()
-    doors |= saving_doors()
+    doors |= saving_doors() | parallel_doors()
     doors |= {f"np.{name}": of_numpy(name, count) for name, count in NUMPY.items()}
     for name in ("__getitem__", "get", "__contains__"):
         doors[f"Gradients.{name}"] = mapping(name)
