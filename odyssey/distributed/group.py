@@ -349,8 +349,8 @@ class Group(TraceConstant):
         root = check_int("broadcast", "root", root, 0)
         if root >= self.size:
             raise SettingError(
-                f"broadcast: root is {format_value(root)}, in a group of {self.size}; it must be a rank, below "
-                f"{self.size}"
+                f"broadcast: root is {format_value(root)}, in a group of {self.size}; it must be a "
+                f"rank, below {self.size}"
             )
         x = _as_operand("broadcast", x)
         if self._transport is None:

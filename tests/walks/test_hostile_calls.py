@@ -15,8 +15,8 @@ DOORS = all_doors()
 # What takes no argument of a stranger's, or is made by others only.
 WITHOUT_DOOR = {
     "Gradients", "LossAndGrad", "TapeNode", "backward", "distributed", "errors", "fft", "linalg",
-    "losses", "nn", "get_threads", "no_grad", "ops", "optim", "special", "testing", "Optimizer", "Group", "Rule",
-    "Schedule", "init", "tree",
+    "losses", "nn", "get_threads", "no_grad", "ops", "optim", "special", "testing", "Optimizer",
+    "Group", "Rule", "Schedule", "init", "tree",
 }  # fmt: skip
 
 
