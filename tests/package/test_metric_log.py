@@ -549,3 +549,35 @@ def test_a_process_that_is_killed_at_any_moment_leaves_whole_lines(path):
     assert len(runs) == 3
     for run in runs:
         assert list(run.steps) == list(range(len(run)))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timers")
+def test_an_interrupt_at_any_moment_leaves_whole_lines_and_an_open_log(path):
+    class Interrupt(BaseException):
+        pass
+
+    def interrupt(number, frame):
+        raise Interrupt
+
+    before, interrupted, logged = signal.signal(signal.SIGALRM, interrupt), 0, 0
+    try:
+        log = MetricLog(path)
+        for step in range(300):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 * (step + 1))
+                while True:
+                    log.log(step, loss=step)
+                    logged += 1
+            except Interrupt:
+                interrupted += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    log.log(300, loss=300)
+    log.close()
+    assert interrupted == 300
+    (run,) = (runs := MetricLog.read(path))
+    assert runs.faults == ()
+    assert logged + 1 <= len(run) <= logged + 1 + interrupted  # one may end as it is interrupted
+    np.testing.assert_array_equal(run["loss"], run.steps)
