@@ -324,20 +324,16 @@ def pictures(records: Records) -> list[Any]:
     peaks["n/k + k results"] = [
         (k, _exact(predicted_results(n, k) * result_bytes())) for k in every
     ]
-    without = {
-        s: records.estimate(s, "peak_bytes", layers=n, every=0)
-        for s in systems
-        if records.has(s, layers=n, every=0)
-    }
-    beside = ", ".join(
-        f"{system_label(s)} {number_text(e.median, 'B')}" for s, e in without.items()
-    )
     least = min((e.median, k) for k, e in peaks[systems[0]])
+    beside = ""
+    if records.has(systems[0], layers=n, every=0):
+        without = records.estimate(systems[0], "peak_bytes", layers=n, every=0).median
+        beside = f" instead of {number_text(without, 'B')}"
     found = [
         Lines(
             "checkpointing-memory",
             f"{system_label(systems[0])} holds least with a checkpoint every {least[1]} of {n} "
-            f"layers, {number_text(least[0], 'B')} (without: {beside})",
+            f"layers, {number_text(least[0], 'B')}{beside}",
             "layers of a piece",
             "peak of a step above what was resident before",
             peaks,
@@ -359,11 +355,11 @@ def pictures(records: Records) -> list[Any]:
             ]
             for s, points in times.items()
         }
-        most = max(e.median for s in ODYSSEY for _, e in ratios.get(s, []))
+        most = max(e.median for _, e in ratios[systems[0]])
         found.append(
             Lines(
                 "checkpointing-time",
-                f"Recomputing costs odyssey up to {most - 1:.0%} of a step",
+                f"Recomputing costs {system_label(systems[0])} up to {most - 1:.0%} of a step",
                 "layers of a piece",
                 "processor time of a step, as a ratio to one without checkpoints",
                 ratios,
