@@ -183,8 +183,10 @@ def draw():
     axes[0].set(title="Training loss", xlabel="step", ylabel="mean cross entropy")
     axes[0].legend()
     others = [count for count in counts if count != SHARDS]
-    axes[1].loglog(others, [apart[count] for count in others], "o", base=2)
-    axes[1].set_yscale("log")
+    axes[1].loglog(others, [apart[count] for count in others], "o")
+    axes[1].set_xticks(others, others)
+    axes[1].minorticks_off()
+    axes[1].set_ylim(3e-8, 3e-6)
     axes[1].axhline(np.finfo(np.float32).eps, color="k", linestyle=":", linewidth=1)
     axes[1].text(others[-1], np.finfo(np.float32).eps, "unit of float32", ha="right", va="bottom")
     axes[1].set(title=f"Distance from the gradient of {SHARDS} shards", xlabel="shards")

@@ -840,7 +840,8 @@ class DataParallel:
         Rank 0 writes one file of ``od.save``, complete or not at all, when all ranks have come, and
         all return when it is written. Any number of ranks can load it, and ``od.load`` on one
         process: its entries are ``parameters``, ``optimizer``, ``more`` and ``run``, facts that
-        ``load`` compares. Writing counts as waiting for the other ranks, see ``group.timeout``.
+        ``load`` compares. Writing counts as waiting for the other ranks, see ``group.timeout``. An
+        error is raised on all ranks, and training may go on.
 
         Args:
             path: The path of the file, which ends in ``.npz``; that of rank 0 counts.
@@ -851,8 +852,6 @@ class DataParallel:
             FileError: the system refuses, as on a full disk; the old file is unchanged.
             DTypeError, SettingError: the path, or something in ``more``, does not fit.
             DistributedError: a leaf differs between ranks, which will all go on with one of them.
-
-        All of them are raised on all ranks, and training may go on.
 
         >>> import tempfile
         >>> import odyssey as od
@@ -874,7 +873,8 @@ class DataParallel:
         """Load a checkpoint on all ranks, or on none; all ranks call it.
 
         Rank 0 reads the file and sends it to the others. They may be more or fewer than those that
-        saved it. Gradients that were added since the last step are forgotten.
+        saved it. Gradients that were added since the last step are forgotten. An error is raised on
+        all ranks, and nothing has changed then.
 
         Args:
             path: The path of the file; that of rank 0 counts.
@@ -890,8 +890,6 @@ class DataParallel:
             SettingError, ShapeError, DTypeError: it is of another model, optimizer, number of
                 shards, reduction or number of threads of BLAS, whose bits would be others, or of
                 another ``more``; the message lists what differs. ``od.load`` reads parts of it.
-
-        All of them are raised on all ranks, and nothing has changed.
         """
         from odyssey.distributed.checkpoints import load_checkpoint
 
