@@ -6,6 +6,7 @@ import builtins
 import hashlib
 import math
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -32,11 +33,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Group", "make_world", "world"]
 
-_SIZES = ["ODYSSEY_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"]
+_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "ODYSSEY_SIZE")
 """Variables in which launchers tell a process how many there are."""
 
 _RANKS = ("PMIX_RANK", "PMI_RANK")
 """Variables of launchers that tell the rank, but not always how many there are."""
+
+_LAUNCHES = ("ODYSSEY_RUN", "PMIX_NAMESPACE", "PMI_PORT", "SLURM_STEP_ID")
+"""Variables of launchers that differ between two launches."""
+
+_PROCESS = "ODYSSEY_RANK_PROCESS"
+"""The variable in which a rank leaves its process and launch, for processes that it starts."""
 
 
 class Group(TraceConstant):
@@ -466,7 +473,8 @@ def world() -> Group:
 
     Raises:
         DistributedError: A launcher started this process, but ``mpi4py`` is missing; or it belongs
-            to another MPI than the launcher; or other ranks do not make the group in time.
+            to another MPI than the launcher; or a rank started this process; or other ranks do not
+            make the group in time.
 
     >>> import odyssey as od
     >>> od.distributed.world() is od.distributed.world()
@@ -481,8 +489,10 @@ def world() -> Group:
 def make_world(environment: Mapping[str, str] = os.environ) -> Group:
     """Return the group of all processes that a launcher's environment speaks of."""
     timeout, size = _default_timeout(environment), _launched_size(environment)
-    if size == 1:
+    loaded: Any = sys.modules.get("mpi4py.MPI")
+    if size == 1 and not (loaded and loaded.Is_initialized() and loaded.COMM_WORLD.size > 1):
         return Group._of(None, timeout)
+    _refuse_process_of_rank(environment)
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
@@ -493,7 +503,7 @@ def make_world(environment: Mapping[str, str] = os.environ) -> Group:
     from odyssey.distributed.transport import load_world
 
     communicator = MPI.COMM_WORLD
-    if size is not None and communicator.size != size:
+    if size not in (None, 1, communicator.size):
         raise DistributedError(
             f"world: the launcher started {size} processes, but mpi4py's library sees "
             f"{communicator.size}; the launcher and the library belong to different MPIs "
@@ -501,4 +511,32 @@ def make_world(environment: Mapping[str, str] = os.environ) -> Group:
         )
     if communicator.size == 1:
         return Group._of(None, timeout)
-    return Group._of(load_world(communicator, timeout), timeout)
+    transport = load_world(communicator, timeout)
+    os.environ[_PROCESS] = ":".join((str(transport.rank), str(os.getpid()), *_launch(environment)))
+    return Group._of(transport, timeout)
+
+
+def _launch(environment: Mapping[str, str]) -> list[str]:
+    """Return words that tell one launch from another; empty where nothing is known."""
+    try:
+        socket = str(os.fstat(int(environment["PMI_FD"])).st_ino)  # closed in other processes
+    except (KeyError, ValueError, OSError):
+        socket = ""
+    words = [environment.get(name, "") for name in _LAUNCHES]
+    return [hashlib.blake2b(w.encode(), digest_size=6).hexdigest() if w else "" for w in words] + [
+        socket
+    ]
+
+
+def _refuse_process_of_rank(environment: Mapping[str, str]) -> None:
+    """Raise in a process that a rank started: MPI would end it, or wait for ever."""
+    rank, _, rest = environment.get(_PROCESS, "").partition(":")
+    process, *launch = rest.split(":")
+    if not rest or process == str(os.getpid()):
+        return
+    if all(own in ("", saved) for own, saved in zip(_launch(environment), launch, strict=False)):
+        raise DistributedError(
+            f"world: rank {rank}, process {process}, started this process, which is no rank; call "
+            "od.distributed.world() in ranks alone, or start it without the environment of the "
+            "launcher"
+        )

@@ -423,6 +423,12 @@ if rank == 0:
             os._exit(0 if "fork of rank 0" in str(error) else 1)
         os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
+# A process that a rank starts.
+if rank == 0 and size == 2:
+    import subprocess
+    code = "import odyssey as od; od.distributed.world()"
+    child = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    assert re.search("rank 0, process .* which is no rank", child.stderr), child.stderr
 world.barrier()
 world.print("done")
 """
@@ -467,6 +473,32 @@ def test_ranks_without_the_launcher_end_at_the_deadline_and_say_who_is_missing(t
     assert result.returncode == 75, result.stderr
     assert "rank 1 does not answer, since collective 1, which it completed" in result.stderr
     assert "rank 2 waits in all_gather(float64 (3,)), collective 2" in result.stderr
+
+
+CHILDREN = """
+import subprocess, sys
+import odyssey as od
+group = od.distributed.world()
+code = "import odyssey as od; print(od.distributed.world().size)"
+if group.rank == 0:
+    def run(*command):
+        return subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    child = run("-c", code)
+    assert child.returncode == 1, child
+    assert "rank 0, process" in child.stderr and "which is no rank" in child.stderr, child.stderr
+    with open("child.py", "w") as file:
+        file.write(code)
+    launched = run("-m", "odyssey", "launch", "-n", "2", "child.py")
+    assert launched.stdout.count("2\\n") == 2, launched
+group.barrier()
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_a_process_that_a_rank_starts_is_no_rank_but_may_launch_some(mpi):
+    result = run_ranks(2, CHILDREN, mpi=mpi, timeout=40)
+    assert result.status == 0, result.stderr
 
 
 INTERRUPTS = """
