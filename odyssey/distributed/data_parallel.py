@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DataParallel"]
 
+_MOST_SHARDS = 65536
+
 
 class _Batch:
     """The parts of one global batch that this rank computes gradients of.
@@ -202,7 +204,10 @@ class DataParallel:
     def _facts_of_start(self, optimizer: Optimizer) -> list[Fact]:
         if self.group.size == 1:
             return []
-        groups = [(len(group.params), group._settings) for group in optimizer.groups]
+        groups = ", ".join(
+            f"{len(group.params)} parameters {_settings_text(group._settings)}"
+            for group in optimizer.groups
+        )
         state = [
             (name, zlib.crc32(np.ascontiguousarray(v._array).reshape(-1).view(np.uint8).data))
             for entry in optimizer._state
@@ -212,12 +217,12 @@ class DataParallel:
         return [
             Fact(
                 "shards, reduction or check_every differ",
-                f"{self.shard_count}, {self.reduction}, {self._check_every}",
+                f"{self.shard_count}, {self.reduction}, {format_value(self._check_every)}",
                 "pass equal ones",
             ),
             Fact(
                 "the optimizer differs",
-                f"{type(optimizer).__name__} {groups}",
+                f"{type(optimizer).__name__} of {groups}",
                 "make it in one way",
             ),
             Fact(
@@ -584,20 +589,19 @@ class DataParallel:
         if self._update.midway:
             self._update.refuse_midway(who)
         refusal: OdysseyError | None = None
+        limit, cut, options = None, None, ""
         try:
             if allow_missing is not False:
                 allow_missing = check_flag(who, "allow_missing", allow_missing)
             where = True if where is True else _truth_of(who, where)
             if not plain:
-                self._check_options(who, clip_norm, clip_value, scaler)
+                limit, cut, options = self._check_options(who, clip_norm, clip_value, scaler)
         except OdysseyError as error:
             refusal = error
         if refusal is None and plain and self._direct is not None and self._earlier is None:
             self._step_direct(who, allow_missing, where)
             return None
-        options = f"clip_norm={clip_norm}, clip_value={clip_value}, allow_missing={allow_missing}"
-        if scaler is not None and refusal is None:
-            options += f", a scale of {scaler.value}"
+        options += f"allow_missing={format_value(allow_missing)}"
         total, is_stepped = self._sum_over_ranks(who, refusal, options, bool(where))
         if not allow_missing:
             self._refuse_missing(total.present)
@@ -614,20 +618,23 @@ class DataParallel:
         if not finite:
             commit(calls)
             return None
-        if clip_value is not None:
-            self._update.clip_value(float(clip_value))
-        if clip_norm is not None:
-            norm = self._update.clip_norm(float(clip_norm))
+        if cut is not None:
+            self._update.clip_value(cut)
+        if limit is not None:
+            norm = self._update.clip_norm(limit)
         self._update.run(total.present, calls)
         return norm
 
-    def _check_options(self, who: str, clip_norm: Any, clip_value: Any, scaler: Any) -> None:
+    def _check_options(
+        self, who: str, clip_norm: Any, clip_value: Any, scaler: Any
+    ) -> tuple[float | None, float | None, str]:
+        """Return the limits as numbers, and the options as text."""
         if clip_norm is not None and clip_value is not None:
             raise SettingError(f"{who}: clip_norm and clip_value came; pass one of them")
-        for name, value in (("clip_norm", clip_norm), ("clip_value", clip_value)):
-            if value is not None:
-                check_number(who, name, value, "[0, inf]")
+        if clip_norm is not None:
+            clip_norm = check_number(who, "clip_norm", clip_norm, "[0, inf]")
         if clip_value is not None:
+            clip_value = check_number(who, "clip_value", clip_value, "[0, inf]")
             for p, name in zip(self._params, self._names, strict=True):
                 if p.dtype.kind == "c":
                     raise DTypeError(
@@ -638,6 +645,8 @@ class DataParallel:
             raise DTypeError(
                 f"{who}: scaler={format_value(scaler)}; pass an od.optim.LossScaler, or where=flag"
             )
+        scale = None if scaler is None else scaler.value
+        return clip_norm, clip_value, f"{clip_norm=}, {clip_value=}, {scale=}, "
 
     def _step_direct(self, who: str, allow_missing: bool, where: Any) -> None:
         """Step in a group of one with one shard, as the optimizer itself does."""
@@ -957,6 +966,11 @@ def _shard_count(who: str, shards: int | None, group: Group, reduction: str) -> 
     if shards is None:
         return group.size
     count = check_int(who, "shards", shards, 1)
+    if count > _MOST_SHARDS:
+        raise SettingError(
+            f"{who}: shards={format_value(count)}; pass at most {_MOST_SHARDS}, since each takes "
+            "gradients of its own"
+        )
     if count % group.size:
         raise SettingError(
             f"{who}: shards={count}, and there are {group.size} ranks; pass a multiple of that"

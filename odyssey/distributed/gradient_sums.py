@@ -56,8 +56,9 @@ class GradientSums:
             gradients: For each parameter an array of its shape, sparse rows, or None.
             weight: Their factor; None for 1.
         """
-        found = [self._ready(k, g, weight) for k, g in enumerate(gradients)]
-        sums, plan, free = list(self._sums), [], list(self._free)
+        found = [self._ready(g, weight) for g in gradients]
+        plan: Plan = []
+        sums, free = list(self._sums), list(self._free)
         count = 1
         if sums and sums[-1][0] == 1:
             _, target = sums.pop()
@@ -78,7 +79,7 @@ class GradientSums:
         sums.append((count, target))
         return [*plan, (setattr, self, "_sums", sums), (setattr, self, "_free", free)]
 
-    def _ready(self, k: int, g: Any, weight: float | None) -> Any:
+    def _ready(self, g: Any, weight: float | None) -> Any:
         """Return a gradient as it is added: dense, in the dtype of sums, times its weight."""
         if g is None:
             return None
@@ -91,7 +92,8 @@ class GradientSums:
     @ignore_fp_errors()
     def total(self) -> list[Array]:
         """Return the flat sums, one for each layout; the last two are added first."""
-        sums, free, plan = list(self._sums), list(self._free), []
+        plan: Plan = []
+        sums, free = list(self._sums), list(self._free)
         if not sums:
             empty = free.pop() if free else FlatGradients(self._layouts, self._params)
             plan = [(flat.fill, -0.0) for flat in empty.flats]

@@ -63,7 +63,9 @@ class ShardedUpdate:
         """Move the state of the optimizer to the ranks' slices."""
         optimizer, group = self._optimizer, self._group
         saved = optimizer.state_dict() if any(optimizer._state) else None
-        owners = {id(owner): ([], []) for owner in optimizer.groups}
+        owners: dict[int, tuple[list[Variable], list[str]]] = {
+            id(owner): ([], []) for owner in optimizer.groups
+        }
         for piece in self._pieces:
             own, names = owners[id(self.group_of[piece.k])]
             name = optimizer._param_name(piece.k)
@@ -180,7 +182,8 @@ class ShardedUpdate:
     def run(self, present: Any, calls: Plan) -> None:
         """Step all parameters that have a gradient, and make more calls together with that."""
         moved = [k for k, p in enumerate(self._params) if present[k] and is_trainable(p)]
-        inner, plan = self._inner, []
+        inner = self._inner
+        plan: Plan = []
         warning: Warning | None = None
         with write_lock():
             wait_for_programs()

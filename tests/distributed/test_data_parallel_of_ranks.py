@@ -257,7 +257,7 @@ EXPECTED = {
     "weights on one": "SettingError: DataParallel.step: some ranks passed weight= to add",
     "weights of 0": "SettingError: DataParallel.step: the weights of all parts are 0",
     "clip on one": "SettingError: DataParallel.step: the options of step differ between "
-    "ranks: on rank 0 clip_norm=None",
+    "ranks: on rank 0 allow_missing=False; on rank 1 clip_norm=1.0",
     "bad clip on one": "DTypeError: DataParallel.step: clip_norm='much'",
     "rate": "SettingError: DataParallel.step: the optimizer's settings differ between ranks: "
     "on rank 0 (learning_rate=0.1,",
