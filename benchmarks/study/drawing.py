@@ -315,7 +315,8 @@ class Lines(Picture):
         self._panel(left, self.series, self.y_label, self.unit)
         base = system_label(str(self.ratio_to))
         self._panel(right, self.ratios, f"ratio to {base}", "")
-        right.axhline(1, color=_style(str(self.ratio_to), 0)[0], lw=1, zorder=1)
+        colour = _styles([*self.series, str(self.ratio_to)])[str(self.ratio_to)][0]
+        right.axhline(1, color=colour, lw=1, zorder=1)
         return figure
 
     def _panel(self, axes: Any, series: Mapping[str, Any], y_label: str, unit: str) -> None:
@@ -325,12 +326,13 @@ class Lines(Picture):
         )
         where = (lambda x: names.index(str(x))) if names else float
         medians, ends = [], []
-        for number, system in enumerate(self.series):
+        styles = _styles(self.series)
+        for system in self.series:
             points = [(where(x), e) for x, e in _finite(series.get(system, ()))]
             if not points:
                 continue
             points.sort(key=lambda point: point[0])
-            colour, dashes, marker = _style(system, number)
+            colour, dashes, marker = styles[system]
             x, mid, low, high = _columns(points)
             medians += mid
             hollow = [e.noisy for _, e in points]
@@ -480,6 +482,7 @@ class Bars(Picture):
         from matplotlib.figure import Figure
 
         systems = self._systems()
+        styles = _styles(systems)
         rows = sum(max(1, len(systems)) + 0.8 for _ in self.groups)
         figure = Figure(figsize=(7.2, min(30.0, max(1.6, 0.9 + 0.19 * rows))), layout="constrained")
         axes = figure.subplots()
@@ -490,10 +493,10 @@ class Bars(Picture):
         texts = []
         for group, of in self.groups.items():
             start = y
-            for number, system in enumerate(systems):
-                colour = _style(system, number)[0]
+            for system in systems:
+                colour, _, marker = styles[system]
                 estimate = of.get(system)
-                end = self._bar(axes, y, estimate, log, colour, _style(system, number)[2])
+                end = self._bar(axes, y, estimate, log, colour, marker)
                 text = system_label(system)
                 value = "–" if estimate is None else number_text(estimate.median, self.unit)
                 texts.append((end, y, f"{text}  {value}", colour))
@@ -616,9 +619,14 @@ def _columns(points: Sequence[tuple[float, Any]]) -> tuple[list[float], ...]:
     return tuple([row[k] for row in rows] for k in range(4))
 
 
-def _style(name: str, number: int) -> tuple[str, Any, str]:
-    """Return colour, dashes and marker."""
-    return SYSTEMS[name][1:] if name in SYSTEMS else OTHERS[number % len(OTHERS)]
+def _styles(names: Iterable[str]) -> dict[str, tuple[str, Any, str]]:
+    """Return colour, dashes and marker by name; what is no system takes colours of no system."""
+    names = list(names)
+    styles = {name: SYSTEMS[name][1:] for name in names if name in SYSTEMS}
+    used = {colour for colour, _, _ in styles.values()}
+    free = [style for style in OTHERS if style[0] not in used] or list(OTHERS)
+    others = (name for name in names if name not in SYSTEMS)
+    return styles | {name: free[k % len(free)] for k, name in enumerate(others)}
 
 
 def _draw_line(axes: Any, x: Any, mid: Any, low: Any, high: Any, hollow: Any, colour: str,

@@ -222,6 +222,14 @@ def test_systems_differ_in_dashes_or_grey_and_in_markers():
         assert one[2] != other[2] or abs(greys[0] - greys[1]) > 5, (one, other)
 
 
+def test_what_is_no_system_has_a_colour_of_no_system_that_stands_beside_it():
+    styles = drawing._styles(["predicted", "taped", "torch", "other"])
+    assert styles["taped"] == drawing.SYSTEMS["taped"][1:]
+    assert len({colour for colour, _, _ in styles.values()}) == 4
+    everything = drawing._styles([*SYSTEMS, *map(str, range(20))])
+    assert set(everything) == {*SYSTEMS, *map(str, range(20))}
+
+
 def test_neighbours_in_a_stack_differ_in_grey_print():
     greys = [lab(colour, np.eye(3))[0] for colour in drawing.LAYERS]
     assert all(abs(a - b) > 20 for a, b in itertools.pairwise([*greys, greys[0]]))
