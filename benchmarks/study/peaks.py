@@ -1,12 +1,23 @@
-"""Peak resident memory of one call, above what was resident before it."""
+"""Peaks of memory: of one call, and of steps in a process of their own.
+
+The base of steps is what is resident when everything that a step loads was loaded by a first run of
+it, and freed memory was given back. Blocks from 64 kB on get pages of their own, which go back when
+they are freed: so the high-water mark counts arrays and not the gaps between them.
+"""
 
 import ctypes
 import gc
+import os
 import sys
+import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from harness.machine import PeakMemory
+from harness.machine import PeakMemory, resident_bytes
+
+OWN_PAGES = 64 << 10
+_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1  # of glibc's malloc.h
 
 
 def peak_bytes(call: Callable[[], Any]) -> float:
@@ -30,3 +41,80 @@ def peak_bytes(call: Callable[[], Any]) -> float:
     if peak is None:
         raise RuntimeError("peak memory: this system does not tell a process its own")
     return float(peak)
+
+
+def give_blocks_own_pages() -> None:
+    """Let the C library map blocks from 64 kB on; no effect with other libraries than glibc."""
+    with suppress(AttributeError, OSError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_MMAP_THRESHOLD, OWN_PAGES)
+        library.mallopt(_M_TRIM_THRESHOLD, OWN_PAGES)
+
+
+def give_memory_back() -> None:
+    """Collect garbage, and return free memory to the system."""
+    gc.collect()
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def resident_peak(
+    make: Callable[[], Callable[[], Any]],
+    first: int = 1,
+    steps: int = 2,
+    warm: Callable[[], Callable[[], Any]] | None = None,
+) -> int:
+    """Return the peak of resident memory of steps, in bytes above the base.
+
+    Args:
+        make: Builds what a step works on, which counts, and returns the step.
+        first: Steps before the peak is watched: the first one makes an optimizer's state.
+        steps: Steps that are watched.
+        warm: Builds the step that loads what a step loads; by default `make`. A smaller one, where
+            Python's own allocator would keep the memory of many small objects.
+    """
+    give_blocks_own_pages()
+    step = (warm or make)()
+    for _ in range(first + 1):
+        step()
+    del step
+    give_memory_back()
+    base = PeakMemory()
+    start = resident_bytes(os.getpid()) or 0
+    step = make()
+    for _ in range(first):
+        step()
+    if first:
+        give_memory_back()
+        base = PeakMemory()
+    offset = (resident_bytes(os.getpid()) or 0) - start if first else 0
+    for _ in range(steps):
+        step()
+    above = base.above_base()
+    if above is None:
+        raise OSError("this system does not tell a process its peak memory")
+    return above + offset
+
+
+def allocated_peak(make: Callable[[], Callable[[], Any]], first: int = 1, steps: int = 2) -> int:
+    """Return the peak of memory that Python and NumPy allocated, in bytes; see `resident_peak`.
+
+    By tracemalloc, which slows everything: not for a process that is timed.
+    """
+    step = make()
+    for _ in range(first + 1):
+        step()
+    del step
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        step = make()
+        for _ in range(first):
+            step()
+        tracemalloc.reset_peak()
+        for _ in range(steps):
+            step()
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()

@@ -1,10 +1,11 @@
-"""Predicates of hypotheses: outcomes from intervals, and slopes of curves."""
+"""Predicates of hypotheses: outcomes from intervals, slopes of curves, arithmetic of estimates."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from study.contract import Estimate, Outcome
+from study.contract import Estimate, Outcome, Verdict
 
 NOTHING = "nothing was measured that decides it"
 
@@ -69,3 +70,55 @@ def power(points: Sequence[tuple[float, Estimate]]) -> Estimate:
     rounds = min(e.rounds for e in estimates)
     middle = slope([e.median for e in estimates])
     return Estimate(middle, slope(left), slope(right), rounds)
+
+
+def within(
+    numbers: Mapping[str, Estimate], low: float = -math.inf, high: float = math.inf
+) -> Verdict:
+    """Judge whether all numbers lie within bounds.
+
+    Args:
+        numbers: Estimates by name.
+        low: The lower bound.
+        high: The upper bound.
+
+    Returns:
+        ``held`` if the interval of each lies within the bounds, ``refuted`` if that of one lies
+        outside as a whole, and else ``undecided``.
+    """
+    if not numbers:
+        return Verdict("undecided", note="nothing was measured")
+    outside = [name for name, e in numbers.items() if e.high < low or e.low > high]
+    if outside:
+        return Verdict("refuted", numbers, note=f"outside: {', '.join(outside)}")
+    astride = [name for name, e in numbers.items() if e.low < low or e.high > high]
+    if astride:
+        return Verdict("undecided", numbers, note=f"the interval has a bound: {', '.join(astride)}")
+    return Verdict("held", numbers)
+
+
+def difference(a: Estimate, b: Estimate) -> Estimate:
+    """Return the difference of two estimates, with the widest interval that theirs allow."""
+    return Estimate(
+        a.median - b.median,
+        a.low - b.high,
+        a.high - b.low,
+        min(a.rounds, b.rounds),
+        a.noisy or b.noisy,
+    )
+
+
+def scaled(a: Estimate, factor: float) -> Estimate:
+    """Return an estimate in another unit."""
+    return Estimate(a.median * factor, a.low * factor, a.high * factor, a.rounds, a.noisy)
+
+
+def quotient(a: Estimate, b: Estimate) -> Estimate:
+    """Return the quotient of two positive estimates, with the widest interval that theirs allow.
+
+    Where the divisor may be 0 or less, the upper end is infinite.
+    """
+    high = a.high / b.low if b.low > 0 else math.inf
+    median = a.median / b.median if b.median > 0 else math.inf
+    low = a.low / b.high if b.high > 0 else math.inf
+    return Estimate(median, low, high, min(a.rounds, b.rounds), a.noisy or b.noisy)
