@@ -47,14 +47,18 @@ def test_short_lengths_alone_decide_nothing():
     assert set(outcomes(Records(short, [header()])).values()) == {"undecided"}
 
 
-def test_pictures_say_the_exponents_that_the_records_have():
-    title = attention.pictures(records_of(materialized=1.9, tiled=1.1))[0].title
-    assert "to the power 1.90, in tiles 1.10" in title
+def test_pictures_say_what_the_records_have():
+    found = attention.pictures(records_of(materialized=1.9, tiled=1.1, slower=1.3))
+    assert "all scores in memory, the peak of attention grows" in found[0].title
+    assert "to the power 1.90 to 1.90" in found[0].title
+    assert "to the power 1.10 to 1.10" in found[1].title
+    assert "Tiles take 1.30 to 1.30 of the time" in found[2].title
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all keys", "causal"])
 @pytest.mark.parametrize("form", ["materialized", "tiled"])
-def test_taped_attention_is_the_reference(form, causal):
+def test_taped_attention_is_the_reference(form, causal, monkeypatch):
+    monkeypatch.setitem(attention.WARM_LENGTHS, "taped", 4)
     config = {"length": 24, "form": form, "causal": causal}
     answer = attention.build("taped", config).answer()
     reference = attention.reference(config)

@@ -7,6 +7,7 @@ backward. Gradients with masks are checked by tests/nn/test_scaled_dot_product.p
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +32,9 @@ CAUSAL_LENGTHS = (1024, 4096)
 LONG = 1024
 """Lengths from which scores are more than what a process takes and gives in small pieces."""
 
-WARM_LENGTH = 16
+WARM_LENGTHS = {"taped": LONG, "compiled": 16, "torch": LONG}
+"""Lengths that load the kernels of long sequences; compiled programs load theirs when made."""
+
 STEPS = 3
 
 
@@ -141,7 +144,7 @@ def build(system: str, config: dict[str, Any]) -> Case:
     """Return a case whose sample has the peak of a first step, and the least time of some."""
     make = _STEPS[system]
     step = make(config["length"], config["form"], config["causal"])
-    make(max(WARM_LENGTH, LONG if system == "torch" else 0), config["form"], config["causal"])()
+    make(WARM_LENGTHS[system], config["form"], config["causal"])()
 
     def answer() -> dict[str, Any]:
         return {n: np.asarray(a, np.float64) for n, a in zip(_NAMES, step(), strict=True)}
@@ -255,48 +258,48 @@ HYPOTHESES = (
 
 
 def pictures(records: Records) -> list[Any]:
-    """Return peaks and times against the length."""
-    from study.drawing import Lines, system_label
+    """Return peaks of both forms against the length, and the time of tiles beside all scores."""
+    from study.drawing import Lines
 
     found: list[Any] = []
-    for metric, label, unit in (
-        ("peak_bytes", "peak of a step above what was resident before", "B"),
-        ("cpu_seconds", "processor time of a step, forward and backward", "s"),
-    ):
-        series: dict[str, list[tuple[Any, Estimate]]] = {}
-        for form in ("materialized", "tiled"):
-            for system in records.systems(form=form, causal=False):
-                points = []
-                for length in records.axis("length", system=system, form=form, causal=False):
-                    e = records.estimate(system, metric, length=length, form=form, causal=False)
-                    if e.median > 0:
-                        points.append((length, e))
-                series[f"{system_label(system)}, {form}"] = points
+    for form, subject in (("materialized", "With all scores in memory"), ("tiled", "With tiles")):
+        series = {}
+        for system in records.systems(form=form, causal=False):
+            points = [
+                (n, records.estimate(system, "peak_bytes", length=n, form=form, causal=False))
+                for n in records.axis("length", system=system, form=form, causal=False)
+            ]
+            series[system] = [(n, e) for n, e in points if e.median > 0]
         if not series:
             continue
-        title = "Peak memory of attention against the length of the sequence"
-        if metric == "cpu_seconds":
-            title = "Time of attention against the length of the sequence"
-        else:
-            with_exponents = {}
-            for form in ("materialized", "tiled"):
-                try:
-                    with_exponents[form] = _exponents(records, form)["taped"].median
-                except (MissingRecords, KeyError):
-                    break
-            else:
-                title = (
-                    f"Peak memory of taped attention grows with the length to the power "
-                    f"{with_exponents['materialized']:.2f}, in tiles {with_exponents['tiled']:.2f}"
-                )
+        title = f"{subject}: the peak of attention against the length of the sequence"
+        with contextlib.suppress(MissingRecords):
+            powers = [e.median for e in _exponents(records, form).values()]
+            title = (
+                f"{subject}, the peak of attention grows with the length to the power "
+                f"{min(powers):.2f} to {max(powers):.2f}"
+            )
+        label = "peak of a step above what was resident before"
+        name = f"attention-peak-{form}"
+        found.append(Lines(name, title, "length of the sequence", label, series, unit="B"))
+    ratios: dict[str, list[tuple[Any, Estimate]]] = {}
+    for system in records.systems(form="tiled", causal=False):
+        for n in records.axis("length", system=system, form="tiled", causal=False):
+            both = [{"length": n, "form": f, "causal": False} for f in ("tiled", "materialized")]
+            if records.has(system, **both[1]):
+                one = records.between((system, both[0]), (system, both[1]), "cpu_seconds")
+                ratios.setdefault(system, []).append((n, one))
+    if ratios:
+        medians = [e.median for points in ratios.values() for _, e in points]
         found.append(
             Lines(
-                f"attention-{metric.replace('_', '-')}",
-                title,
+                "attention-time",
+                f"Tiles take {min(medians):.2f} to {max(medians):.2f} of the time that attention "
+                "with all scores takes",
                 "length of the sequence",
-                label,
-                series,
-                unit=unit,
+                "processor time with tiles, as a ratio to that with all scores",
+                ratios,
+                log_y=False,
             )
         )
     return found

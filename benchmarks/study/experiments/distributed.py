@@ -226,8 +226,7 @@ def pictures(records: Records) -> list[Any]:
     waiting: dict[str, dict[str, Estimate]] = {}
     for system, config in timed:
         ranks = config["ranks"]
-        name = f"batch {config['batch']}, {config['shards']} shards, "
-        name += f"{ranks} {'ranks' if ranks > 1 else 'rank'}"
+        name = f"{ranks} {'ranks' if ranks > 1 else 'rank'}, batch {config['batch']}"
         seconds.setdefault(name, {})[system] = records.estimate(system, "seconds", **config)
         if ranks > 1:
             share = records.estimate(system, "wait_share", **config)
