@@ -27,7 +27,7 @@ PIECE = 2**30
 
 _ANNOUNCEMENT = 24
 _SPINS, _YIELDING, _NAP = 100, 0.1, 50e-6
-ANSWER_LIMIT = 0.5
+ANSWER_LIMIT = 1.0
 """Seconds in which ranks of other machines answer when one is missing."""
 
 STATUS_BROKEN = 75

@@ -335,21 +335,21 @@ group.timeout = 0.5
 begin = time.monotonic()
 if rank != last:
     expect("late", lambda g: g.all_reduce(x),
-        rf"all_reduce\(float64 \(1000,\)\): rank {rank} waited 0\.\d s in collective 1; .*"
-        rf"rank {last} computes since 0\.\d s, after Group\.split\(\), collective \d+ of another",
+        rf"all_reduce\(float64 \(1000,\)\): rank {rank} waited \d\.\d s in collective 1; .*"
+        rf"rank {last} computes since \d\.\d s, after Group\.split\(\), collective \d+ of another",
         group)
-    assert time.monotonic() - begin < 2.5
+    assert time.monotonic() - begin < 4
 else:
-    time.sleep(0.8)
+    time.sleep(3)
 world.barrier()
 
 # A rank whose loss does not depend on the result of a collective.
 group = world.split(0)
-group.timeout = 0.5
 w = od.Variable(np.ones(3), requires_grad=True)
 with od.GradientTape() as tape:
     shared = group.all_gather(w)
     loss = ops.sum(shared * shared) if rank == 0 else ops.sum(w)
+group.timeout = 0.5
 if rank == 0:
     expect("dead branch", lambda g: tape.backward(loss),
         r"gradient of all_gather\(.* rank 0 waited .* add 0 \* result\.sum\(\) to its loss", group)
@@ -372,20 +372,21 @@ world.barrier()
 
 # An interruption: messages may be under way.
 group = world.split(0)
-group.timeout = 1.0
+group.timeout = 0.5
 def interrupt(number, frame):
     raise KeyboardInterrupt
 signal.signal(signal.SIGALRM, interrupt)
 if rank == 0:
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    group.timeout = 20
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
     expect("interrupt", lambda g: g.all_reduce(x), "", group, error_class=KeyboardInterrupt)
     try:
         group.barrier()
     except DistributedError as error:
         assert re.search(r"left collective 1 by KeyboardInterrupt; .*can only end", str(error))
-    time.sleep(1.5)
+    time.sleep(2.5)
 else:
-    time.sleep(0.6)
+    time.sleep(1.2)
     expect("interrupted", lambda g: g.all_reduce(x), r"rank 0 left .* by an exception", group)
 world.barrier()
 
@@ -398,12 +399,12 @@ def call_now(*_):
     except DistributedError as error:
         seen.append(str(error))
 if rank == 0:
-    thread = threading.Timer(0.2, call_now)
+    thread = threading.Timer(0.6, call_now)
     thread.start()
     signal.signal(signal.SIGALRM, call_now)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    signal.setitimer(signal.ITIMER_REAL, 0.9)
 else:
-    time.sleep(0.8)
+    time.sleep(1.6)
 assert np.array_equal(group.all_reduce(x), x * size)
 if rank == 0:
     thread.join()
@@ -447,8 +448,8 @@ import sys
 import numpy as np
 import odyssey as od
 group = od.distributed.world()
-group.timeout = 1.0
 group.all_reduce(np.ones(3))
+group.timeout = 1.0
 if group.rank == 1:
     import time
     time.sleep(8)
