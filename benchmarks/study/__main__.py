@@ -89,15 +89,10 @@ def main(given: list[str]) -> int:
     set_aside = set_blas_choices_aside()
     settings = Settings(arguments.quick, arguments.seed, Interpreters(arguments.peer_python))
     experiments = [(load_experiment(name), name) for name in names]
-    header = new_header(
-        machine_record(),
-        library_versions(settings),
-        arguments.seed,
-        arguments.quick,
-        set_aside,
-    )
     path = arguments.out / NAME
     try:
+        versions = library_versions(settings)
+        header = new_header(machine_record(), versions, arguments.seed, arguments.quick, set_aside)
         arguments.out.mkdir(parents=True, exist_ok=True)
         with RecordFile(path, header, arguments.resume) as file, Study(file, settings) as study:
             for experiment, name in experiments:

@@ -25,7 +25,7 @@ from harness.processes import (
 from harness.sampling import take_turns
 from study.contract import LIBRARIES, optional
 from study.record_file import RecordFile
-from study.records import clock_difference, estimate_of
+from study.records import RecordsError, clock_difference, estimate_of
 from study.worker import REFERENCE
 
 BLOCK_SECONDS, QUICK_BLOCK_SECONDS = 0.1, 0.02
@@ -74,7 +74,8 @@ def library_of(system: str) -> str:
 def library_versions(settings: Settings) -> dict[str, str]:
     """Return the versions of what is installed, each in its interpreter, by name.
 
-    An interpreter that cannot be started has nothing.
+    Raises:
+        RecordsError: An interpreter cannot be started.
     """
     by_python: dict[str, dict[str, str]] = {}
     versions = {}
@@ -91,13 +92,18 @@ def library_versions(settings: Settings) -> dict[str, str]:
 def _probe(python: str) -> dict[str, str]:
     try:
         done = subprocess.run(
-            [python, "-c", _PROBE],
-            env=measured_environment(),
-            capture_output=True,
-            check=True,
+            [python, "-c", _PROBE], env=measured_environment(), capture_output=True, check=True
         )
-    except (OSError, subprocess.CalledProcessError):
-        return {}
+    except OSError as error:
+        raise RecordsError(
+            f"--peer-python: {python} cannot be started ({error.strerror}); the path of a Python "
+            "interpreter is wanted"
+        ) from error
+    except subprocess.CalledProcessError as error:
+        raise RecordsError(
+            f"--peer-python: {python} does not list its packages: "
+            f"{error.stderr.decode(errors='replace').strip()[-200:]}"
+        ) from error
     found: dict[str, str] = json.loads(done.stdout)
     return found
 

@@ -15,8 +15,8 @@ HYPOTHESES = ()
 FRESH = False
 ROUNDS = 2
 TOLERANCE = 1e-6
-TIMEOUT = 4.0
-MEMORY = 400 * 2**20
+TIMEOUT = 8.0
+MEMORY = 160 * 2**20
 
 FAULTS = (
     *("none", "wrong", "shape", "missing", "error", "exit", "killed", "hang", "hang in a sample"),

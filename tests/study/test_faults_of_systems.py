@@ -1,6 +1,8 @@
 """What fails becomes a record, and the study goes on."""
 
 import math
+import re
+import sys
 
 import pytest
 
@@ -9,11 +11,18 @@ from study.schema import record_faults
 from support.study import HERE, run_study
 
 
+def python_alone(folder):
+    """Return the path of an interpreter that has the standard library alone."""
+    path = folder / "python_alone"
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory):
     out = tmp_path_factory.mktemp("faulty")
-    # An interpreter that cannot be started has no torch.
-    done = run_study(out, HERE / "faulty.py", "--peer-python", "torch=no_such_python")
+    done = run_study(out, HERE / "faulty.py", "--peer-python", f"torch={python_alone(out)}")
     assert done.returncode == 1, done.stderr
     return read_records(out / "records.jsonl", pytest.fail).of("faulty")
 
@@ -25,9 +34,9 @@ STATUSES = {
     "error": ("error", "ValueError: the build fails (faulty.py, line "),
     "exit": ("error", "taped: no message (exit status 7)"),
     "killed": ("error", "(signal SIGKILL)"),
-    "hang": ("timeout", "taped: no answer in 4 s"),
-    "hang in a sample": ("timeout", "taped: no answer in 4 s"),
-    "memory": ("out-of-memory", "MB are resident, of at most 400"),
+    "hang": ("timeout", "taped: no answer in 8 s"),
+    "hang in a sample": ("timeout", "taped: no answer in 8 s"),
+    "memory": ("out-of-memory", "MB are resident, of at most 160"),
     "memory error": ("out-of-memory", "MemoryError: too much"),
     "no number": ("error", "only"),
     "not applicable": ("absent", "it cannot do this"),
@@ -67,9 +76,21 @@ def test_nobody_is_measured_where_the_reference_fails(faulty):
 def test_a_library_that_is_not_installed_is_one_record_with_the_way_to_install_it(faulty):
     (record,) = faulty.where("torch")
     assert record["status"] == "absent"
-    assert record["message"] == (
-        "torch is not installed for no_such_python; --peer-python chooses another"
+    assert re.fullmatch(
+        r"torch is not installed for .*/python_alone; --peer-python chooses another",
+        record["message"],
     )
+
+
+@pytest.mark.slow
+def test_an_interpreter_that_cannot_be_started_is_refused_before_anything_is_written(tmp_path):
+    done = run_study(tmp_path, HERE / "alike.py", "--peer-python", "no_such_python")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "--peer-python: no_such_python cannot be started (No such file or directory); the path of "
+        "a Python interpreter is wanted\n"
+    )
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
@@ -87,7 +108,7 @@ def test_records_of_faults_keep_to_the_schema_and_say_what_came_and_what_was_wan
 
 @pytest.mark.slow
 def test_an_unknown_experiment_is_named_with_those_that_there_are(tmp_path):
-    done = run_study(tmp_path, "no_such,overhead,nor.py")
+    done = run_study(tmp_path, "no_such,stability,nor.py")
     assert done.returncode == 1
     assert "--only: unknown: no_such, nor.py; choose from " in done.stderr
     assert not list(tmp_path.iterdir())
