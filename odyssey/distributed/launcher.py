@@ -24,6 +24,7 @@ from odyssey.distributed.board import WAITING, Board, BoardLine
 from odyssey.distributed.run_processes import (
     end_processes,
     end_ranks,
+    list_folder,
     rank_processes,
     remove_run_folder,
 )
@@ -40,11 +41,14 @@ SIGNAL_GRACE = 10.0
 START_LIMIT = 60.0
 """Seconds in which all ranks must have started and met, beside the timeout."""
 
-OVERDUE = 1.0
+OVERDUE = 1.2
 """Seconds after its deadline at which a rank that did not raise is ended."""
 
-MPIEXEC_GRACE = 1.0
+MPIEXEC_GRACE = 0.7
 """Seconds in which mpiexec may end after its ranks."""
+
+KEEPING = 3600.0
+"""Seconds after which the files of the run folder are made to look new."""
 
 HELD_BACK = 0.05
 """Seconds for which an unfinished line of rank 0 waits for its end."""
@@ -196,10 +200,15 @@ def _mpiexec_with_options(ranks: int) -> tuple[list[str], dict[str, str]]:
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise DistributedError(f"{mpiexec} does not run: {error}") from None
-    command, environment = [mpiexec], {}
+    command = [mpiexec]
+    # In a job of Slurm or of another scheduler mpiexec would start ranks on all of its machines.
+    environment = {"HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
     if "Open MPI" in version or "OpenRTE" in version:
         # It binds ranks to single cores, and refuses more ranks than cores, or root.
         command += ["--oversubscribe", "--bind-to", "none"]
+        for prefix in ("PRTE_MCA", "OMPI_MCA"):  # of Open MPI 5, and of 4
+            environment[f"{prefix}_ras"] = "^slurm,tm,pbs,lsf,gridengine"
+            environment[f"{prefix}_plm"] = "^slurm,tm,pbs,lsf"
         if os.geteuid() == 0:
             for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
                 environment[name] = "1"
@@ -238,10 +247,10 @@ def _signal_name(number: int) -> str:
 class _Run:
     """One start of all ranks: their processes, and the run folder.
 
-    The folder has, for rank R: ``pid.R``; ``ready.R`` when it met the others; ``failed.R`` with the
-    error in one line; ``done.R`` when it reached the end; ``ended.R`` with its status when it ended
-    without; the pipes ``out.R`` and ``err.R``; ``shared.R``, names of shared memory; and for all
-    ranks ``board``.
+    The folder has, for rank R: ``pid.R``; ``ready.R`` when it met the others; ``failed.R`` with its
+    status and the error in one line; ``done.R`` when it reached the end; ``ended.R`` with the time
+    and its status when it ended without; the pipes ``out.R`` and ``err.R``; ``shared.R``, names of
+    shared memory; and for all ranks ``board`` and ``command``.
     """
 
     def __init__(
@@ -338,16 +347,23 @@ class _Run:
         begin, limit, done_at, forwarded = time.monotonic(), math.inf, math.inf, 0
         start_limit = START_LIMIT + self.options.timeout
         overrun = self.options.timeout + OVERDUE
+        kept = begin
         while process.poll() is None and time.monotonic() < limit and not output.status:
             output.wait(0.02)
-            self.marks = set(os.listdir(self.folder))
+            self.marks.update(list_folder(self.folder))
             now = time.monotonic()
             if self.signals.count > forwarded:
                 self._forward_signal(process, self.signals.number)
                 limit = min(limit, now + (0.0 if forwarded else SIGNAL_GRACE))
                 forwarded = self.signals.count
+            if now - kept > KEEPING:
+                self._keep_files()
+                kept = now
             if self._with("failed", "ended"):
-                limit = min(limit, now + FAILED_TOGETHER)
+                if not forwarded:
+                    limit = min(limit, now + FAILED_TOGETHER)
+                elif len(self._with("ended", "done")) == self.ranks:
+                    return
             elif now - begin > start_limit and len(self._with("ready")) < self.ranks:
                 late = sorted(set(range(self.ranks)) - set(self._with("ready")))
                 self.reason = f"{_ranks(late)} did not start within {start_limit:g} s"
@@ -360,8 +376,14 @@ class _Run:
             else:
                 for rank, line in self._board_lines():
                     if line.state == WAITING and now - line.since > overrun:
-                        self.reason = f"rank {rank} passed its deadline in {_last_call(line)}"
+                        self.reason = f"rank {rank} did not raise an error at its deadline"
                         return
+
+    def _keep_files(self) -> None:
+        """Make files look new: systems remove old ones from folders of temporary files."""
+        for name in list_folder(self.folder):
+            with contextlib.suppress(OSError):
+                os.utime(os.path.join(self.folder, name))
 
     def _with(self, *kinds: str) -> list[int]:
         """Return the ranks that have left one of these marks."""
@@ -398,14 +420,12 @@ class _Run:
 
     def _failures(self) -> list[_Failure]:
         """Return the failures of ranks, the first one first."""
-        self.marks = set(os.listdir(self.folder))
+        self.marks.update(list_folder(self.folder))
         failures = []
         for rank in self._with("failed", "ended"):
-            when, status = math.inf, 1
-            with contextlib.suppress(OSError, ValueError):
-                words = self._read(f"ended.{rank}").split()
-                when, status = float(words[0]), int(words[1])
-            failures.append(_Failure(when, rank, status, self._read(f"failed.{rank}")))
+            number, _, error = self._read(f"failed.{rank}").partition(" ")
+            when, _, status = self._read(f"ended.{rank}").partition(" ")
+            failures.append(_Failure(float(when or math.inf), rank, int(status or number), error))
         return sorted(failures, key=lambda failure: failure.when)
 
     def _read(self, name: str) -> str:
@@ -440,7 +460,7 @@ class _Run:
             last = "" if failure.error else _last_call(lines.get(failure.rank))
             _say(f"rank {failure.rank} {failure.describe()}{last and '; it '}{last}")
         if self.reason:
-            _say(f"{self.reason}; all ranks were ended")
+            _say(f"{self.reason}, so all ranks were ended")
         elif first is None:
             # mpiexec has not started ranks, or was ended itself, or a rank failed at its very end.
             if text := output.mpiexec_text():
@@ -448,11 +468,13 @@ class _Run:
             reached = "every rank reached the end of the script, but " * (
                 len(self._with("done")) == self.ranks
             )
-            _say(f"{reached}mpiexec ended with status {mpiexec_status}")
+            starter = "mpiexec" if self.ranks > 1 else "its supervisor"
+            _say(f"{reached}{starter} ended with status {mpiexec_status}")
         ended = set(range(self.ranks)) - {f.rank for f in told} - set(self._with("done"))
-        for rank in sorted(ended) if told else ():
+        why = "was ended, since another rank failed" if told else "was ended"
+        for rank in sorted(ended):
             last = _last_call(lines.get(rank))
-            _say(f"rank {rank} was ended, since another rank failed{last and '; it '}{last}")
+            _say(f"rank {rank} {why}{last and '; it '}{last}")
         if first is None:
             unexplained = STATUS_DISTRIBUTED if self.reason else STATUS_UNEXPLAINED
             return _Outcome(unexplained)

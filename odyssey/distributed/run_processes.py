@@ -17,6 +17,7 @@ __all__ = [
     "end_ranks",
     "environment_rank",
     "guard",
+    "list_folder",
     "rank_processes",
     "remove_run_folder",
     "supervise",
@@ -97,7 +98,7 @@ def _write_mark(folder: str, name: str, text: str) -> bool:
 def rank_processes(folder: str) -> tuple[set[int], set[int]]:
     """Return the processes of ranks and their process groups, as ``pid.R`` in the folder says."""
     pids, groups = set(), set()
-    for name in _list(folder):
+    for name in list_folder(folder):
         if name.startswith("pid.") and not name.endswith("~"):
             with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, name)) as file:
                 pid, group = map(int, file.read().split())
@@ -153,7 +154,7 @@ def _pids_by_environment(folder: str) -> set[int] | None:
     if not os.path.exists("/proc/self/environ"):
         return None
     wanted, found = os.fsencode(f"ODYSSEY_RUN={folder}"), set()
-    for name in _list("/proc"):
+    for name in list_folder("/proc"):
         if name.isdecimal() and int(name) != os.getpid():
             with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
                 if wanted in file.read().split(b"\0"):
@@ -163,7 +164,7 @@ def _pids_by_environment(folder: str) -> set[int] | None:
 
 def remove_run_folder(folder: str) -> None:
     """Remove the run folder, and the shared memory that killed ranks have left behind."""
-    for name in _list(folder):
+    for name in list_folder(folder):
         if name.startswith("shared."):
             with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, name)) as file:
                 for path in file.read().splitlines():
@@ -173,7 +174,8 @@ def remove_run_folder(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _list(folder: str) -> list[str]:
+def list_folder(folder: str) -> list[str]:
+    """Return the names in a folder; none if it cannot be read."""
     try:
         return os.listdir(folder)
     except OSError:

@@ -205,7 +205,7 @@ class _Rank:
             if shown:
                 self._print(text or summary)
             if os.getpid() == self.process:  # a fork ends alone
-                self._mark("failed", summary.replace("\n", " ")[:2000])
+                self._mark("failed", f"{status} {summary}".replace("\n", " ")[:2000])
                 if self.folder is None:
                     _abort(status)
         finally:

@@ -220,6 +220,25 @@ def test_arguments_that_mean_something_to_mpiexec_reach_the_script(mpi):
     assert (result.status, result.stdout) == (0, f"{arguments!a}\n"), result.stderr
 
 
+SLURM = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_NODELIST": "a-machine-that-is-missing",
+    "SLURM_JOB_NUM_NODES": "1",
+    "SLURM_NODELIST": "a-machine-that-is-missing",
+    "SLURM_NNODES": "1",
+    "SLURM_PROCID": "0",
+    "SLURM_TASKS_PER_NODE": "4",
+}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_ranks_stay_on_this_machine_in_a_job_of_a_scheduler(mpi):
+    result = run_ranks(2, HELLO, mpi=mpi, env=SLURM)
+    assert result.status == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == ["out 0 2 []", "rank 1: out 1 2 []"]
+
+
 @pytest.mark.soak
 def test_more_ranks_than_cores_get_a_note():
     cores = len(os.sched_getaffinity(0))
