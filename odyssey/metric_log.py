@@ -324,12 +324,11 @@ class MetricRuns(Sequence[MetricRun]):
 
 
 def _first_line(run: str, config: Any) -> dict[str, Any]:
-    ranks = [os.environ[name] for name in _RANKS if os.environ.get(name, "").isdigit()]
     return {
         "metric_log": _FORMAT,
         "run": run,
         "started": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "rank": int(ranks[0]) if ranks else None,
+        "rank": _launched_rank(),
         "machine": {
             "cpu": _cpu_name(),
             "cores": os.cpu_count(),
@@ -343,6 +342,15 @@ def _first_line(run: str, config: Any) -> dict[str, Any]:
         },
         "config": config,
     }
+
+
+def _launched_rank() -> int | None:
+    """Return the number that a launcher gave to this process; None without a launcher."""
+    rank_process = os.environ.get("ODYSSEY_RANK_PROCESS", "").split(":")[1:2]
+    if rank_process not in ([], [str(os.getpid())]):
+        return None  # a rank started this process, which has its environment
+    ranks = [os.environ[name] for name in _RANKS if os.environ.get(name, "").isdigit()]
+    return int(ranks[0]) if ranks else None
 
 
 def _cpu_name() -> str:

@@ -189,7 +189,11 @@ def test_a_run_of_several_processes_has_its_rank(name, path, monkeypatch):
     MetricLog(path).close()
     monkeypatch.setenv(name, "3")
     MetricLog(path).close()
-    assert [run.rank for run in MetricLog.read(path)] == [None, 3]
+    monkeypatch.setenv("ODYSSEY_RANK_PROCESS", f"3:{os.getpid()}:")
+    MetricLog(path).close()
+    monkeypatch.setenv("ODYSSEY_RANK_PROCESS", "3:1:")  # of the rank that started this process
+    MetricLog(path).close()
+    assert [run.rank for run in MetricLog.read(path)] == [None, 3, 3, None]
 
 
 # ------------------------------------------------------------------ what is refused
