@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from study.experiments import stability
+from study.patches import no_fusion
 from study.records import Records, judged
 from support.study import header, sample
 
@@ -120,7 +121,7 @@ def kernels_of(depth):
 @pytest.mark.slow
 def test_without_fusion_each_op_is_a_kernel_and_with_it_all_are_one():
     assert kernels_of(3) == "1"
-    with stability._without_fusion():
+    with no_fusion():
         assert kernels_of(3) == "6"  # three products and three sums
     assert kernels_of(3) == "1"
 

@@ -8,15 +8,15 @@ of the larger number.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from study.contract import Case, Estimate, Hypothesis, Verdict
+from study.patches import no_fusion
 from study.predicates import NOTHING, all_of, at_most, between, largest, power
 from study.records import MissingRecords, Records
 
@@ -163,20 +163,6 @@ def _odyssey_ops(layers: Callable[..., Any]) -> Any:
     return SimpleNamespace(
         tanh=od.ops.tanh, exp=od.ops.exp, sum=od.ops.sum, solve=od.linalg.solve, layers=layers
     )
-
-
-@contextlib.contextmanager
-def _without_fusion() -> Iterator[None]:
-    """Let the compiler give each op that is not of a scalar loops of its own."""
-    from odyssey.compiler.schedule.fusion import _Fuser
-
-    methods = _Fuser._fusable_kernel, _Fuser._can_delay
-    _Fuser._fusable_kernel = lambda self, n, latest, inputs: None
-    _Fuser._can_delay = lambda self, n: False
-    try:
-        yield
-    finally:
-        _Fuser._fusable_kernel, _Fuser._can_delay = methods
 
 
 def _compiled(problem: str) -> Program:
@@ -351,7 +337,7 @@ def build(system: str, config: dict[str, Any]) -> Case:
                 metrics[f"{name}_error_at_{size:g}"] = error(array, expected, dtype)
             if system == "compiled":
                 taped = _taped(problem)(*arguments)
-                with _without_fusion():
+                with no_fusion():
                     unfused = _compiled(problem)(*arguments)
                 for name, arrays in (("fused", found), ("unfused", unfused)):
                     metrics[f"{name}_from_taped_at_{size:g}"] = max(
