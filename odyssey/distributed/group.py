@@ -66,7 +66,7 @@ class Group(TraceConstant):
         self._timeout = _default_timeout(os.environ)
 
     @classmethod
-    def _of(cls, transport: Transport | None, timeout: float) -> Group:
+    def _from_transport(cls, transport: Transport | None, timeout: float) -> Group:
         """Make the group of a transport, or of one process without it."""
         group = cls.__new__(cls)
         group._transport, group._timeout = transport, timeout
@@ -179,8 +179,8 @@ class Group(TraceConstant):
                 f"Group.split: color {color}, key {key}; MPI takes numbers below 2**31"
             )
         if self._transport is None:
-            return Group._of(None, self.timeout)
-        return Group._of(self._transport.subset(color, key), self.timeout)
+            return Group._from_transport(None, self.timeout)
+        return Group._from_transport(self._transport.subset(color, key), self.timeout)
 
     # ------------------------------------------------------------------ slices of flat arrays
 
@@ -491,7 +491,7 @@ def make_world(environment: Mapping[str, str] = os.environ) -> Group:
     timeout, size = _default_timeout(environment), _launched_size(environment)
     loaded: Any = sys.modules.get("mpi4py.MPI")
     if size == 1 and not (loaded and loaded.Is_initialized() and loaded.COMM_WORLD.size > 1):
-        return Group._of(None, timeout)
+        return Group._from_transport(None, timeout)
     _refuse_process_of_rank(environment)
     try:
         from mpi4py import MPI
@@ -510,10 +510,10 @@ def make_world(environment: Mapping[str, str] = os.environ) -> Group:
             f"({MPI.Get_library_version().splitlines()[0].strip()})"
         )
     if communicator.size == 1:
-        return Group._of(None, timeout)
+        return Group._from_transport(None, timeout)
     transport = load_world(communicator, timeout)
     os.environ[_PROCESS] = ":".join((str(transport.rank), str(os.getpid()), *_launch(environment)))
-    return Group._of(transport, timeout)
+    return Group._from_transport(transport, timeout)
 
 
 def _launch(environment: Mapping[str, str]) -> list[str]:
