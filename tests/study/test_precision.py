@@ -63,6 +63,8 @@ def test_pictures_say_the_ratio_that_the_records_have():
         pictures = precision.pictures(records_of(losses))
         assert f"ends at {factor} of float32's loss" in pictures[0].title
         assert "float16, scaled" in pictures[0].table()
+        assert "hold 0.550 to 0.550 of what float32 holds" in pictures[-1].title
+        assert "take 1.10 to 1.10 times as long" in pictures[-1].title
 
 
 def test_the_reference_has_the_gradient_of_its_loss():
