@@ -1,5 +1,6 @@
 """Failures of one rank: all ranks end in time, the status is not 0, and the reason is named."""
 
+import os
 import re
 
 import pytest
@@ -45,7 +46,10 @@ KINDS = {
         [r'rank 1:   File ".*script.py", line 10', "ZeroDivisionError: division by zero", WAITED],
     ),
     "exits with 3": (3, [r"rank 1 ended with status 3: sys.exit\(3\)", WAITED]),
-    "exits with 0": (75, [rf"rank 0( \(this one\))? calls {CALL}; rank 1.* calls finish\(\)"]),
+    "exits with 0": (
+        75,
+        [rf"rank 0( \(this one\))? calls {CALL}; rank 1.* has reached the end of its script"],
+    ),
     "leaves with 0": (
         70,
         [rf"rank 1 ended with status 0 before the end of the script; it {LAST}", WAITED],
@@ -69,6 +73,11 @@ KINDS = {
 }
 
 
+def slowness():
+    """How many times longer all takes, since processes outnumber the cores."""
+    return max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
+
+
 def check_failure(kind, ranks, mpi):
     timeout = 3
     status, texts = KINDS[kind]
@@ -84,7 +93,7 @@ def check_failure(kind, ranks, mpi):
         assert min(waited, key=waited.get) == 1  # the straggler waits least
         assert waited[0] > 0.9
     else:
-        assert result.ended - failed_at < timeout + 2, result.stderr
+        assert result.ended - failed_at < timeout + 2 * slowness(), result.stderr
         assert "waited" not in result.stdout
         named = re.findall(r"odyssey launch: rank (\d)", result.stderr)
         assert sorted(map(int, named)) == list(range(ranks))

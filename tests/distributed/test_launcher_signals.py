@@ -48,7 +48,7 @@ def end_by(ranks, number, mpi="mpich", repeat=1):
     assert process.returncode == 128 + number, stderr
     name = signal.Signals(number).name
     assert f"odyssey launch: ended by signal {number} ({name})" in stderr
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 9  # or what is left would be killed
     return stderr
 
 
@@ -111,12 +111,12 @@ def test_a_second_signal_ends_a_script_that_ignores_the_first():
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
     assert process.returncode == 130
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 9  # or what is left would be killed
 
 
 def kill_launcher(ranks, mpi="mpich", stopped=False):
     """The check that nothing is left comes right after; the guardian gets three seconds."""
-    with started_ranks(ranks, ENDLESS, mpi=mpi, leaving=3.0) as process:
+    with started_ranks(ranks, ENDLESS, mpi=mpi, leaving=10.0) as process:
         wait_for_start(process)
         if stopped:
             process.send_signal(signal.SIGSTOP)
@@ -141,7 +141,7 @@ def test_nothing_goes_on_when_the_launcher_is_killed_on_any_number_of_ranks(rank
 @pytest.mark.parametrize("seconds", [0.02, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.2, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_launcher_can_be_ended_at_any_moment(seconds, number):
-    with started_ranks(2, ENDLESS, leaving=3.0) as process:
+    with started_ranks(2, ENDLESS, leaving=10.0) as process:
         time.sleep(seconds)
         process.send_signal(number)
         process.communicate(timeout=30)

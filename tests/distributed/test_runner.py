@@ -284,11 +284,11 @@ TEXTS = {
     ],
 )
 def test_a_failure_anywhere_in_a_script_ends_all_ranks(place):
-    result = run_ranks(2, PLACES[place])
+    result = run_ranks(2, PLACES[place], timeout=50)
     assert result.status == 1, result.stderr
     assert f"odyssey launch: rank 1 ended with status 1: {TEXTS[place]}" in result.stderr
     assert "odyssey launch: rank 0 was ended, since another rank failed" in result.stderr
-    assert result.seconds < 20  # the deadline of rank 0
+    assert result.seconds < 50  # the deadline of rank 0
 
 
 @pytest.mark.soak
@@ -347,7 +347,7 @@ def test_without_odyssey_launch_a_failure_ends_all_ranks_too(tmp_path):
         begin = time.monotonic()
         status, _, stderr = run(mpiexec, "-n", "2", *RUNNER, "script.py", kind, cwd=tmp_path)
         assert (status == 0) == (wanted == 0), stderr
-        assert time.monotonic() - begin < 20
+        assert time.monotonic() - begin < 50
         if kind == "raises":
             assert "rank 1: Traceback (most recent call last):\nrank 1:   File" in stderr
             assert "rank 1: ValueError: of one rank\n" in stderr
