@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ __all__ = ["Transport", "load_world"]
 
 PIECE = 2**30
 """Most bytes of one message; MPI counts elements in 31 bits."""
+
+_yield_processor = getattr(os, "sched_yield", partial(time.sleep, 0))  # macOS has none
 
 _ANNOUNCEMENT = 24
 _SPINS, _YIELDING, _NAP = 100, 0.1, 50e-6
@@ -218,7 +220,7 @@ class Transport:
                 if waited > self.timeout:
                     raise DistributedError(self._absence(waited))
                 if waited < _YIELDING:
-                    os.sched_yield()
+                    _yield_processor()
                 else:
                     time.sleep(_NAP)
 

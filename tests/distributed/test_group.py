@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
+from odyssey.distributed.board import WAITING, Board
 from odyssey.distributed.group import make_world
 from odyssey.distributed.ordered_sums import add_in_tree_order, slices_of
 from odyssey.errors import DistributedError, DTypeError, SettingError, ShapeError
@@ -147,6 +148,20 @@ def test_bad_arguments_are_named(call, error, message):
 def test_a_group_is_not_copied_or_pickled(door):
     with pytest.raises(DistributedError, match="not copied or saved"):
         door(od.distributed.world())
+
+
+def test_a_board_has_a_line_for_each_rank_and_is_done_without_where_there_is_no_folder(tmp_path):
+    first, second = (Board(str(tmp_path), 2, rank) for rank in range(2))
+    assert first.read(1) is None  # which has not written yet
+    first.post(7, 3, WAITING, 1.5, b"all_reduce(float64 (3,))")
+    line = second.read(0)
+    assert (line.group, line.number, line.state, line.waited) == (7, 3, WAITING, 1.5)
+    assert line.call == "all_reduce(float64 (3,))"
+    assert (tmp_path / "board").stat().st_blocks * 512 >= (tmp_path / "board").stat().st_size
+    for folder in (None, str(tmp_path / "missing")):
+        board = Board(folder, 2, 0)
+        board.post(0, 1, WAITING, 0.0, b"barrier()")
+        assert board.read(0) is None
 
 
 # ------------------------------------------------------------------ several processes
