@@ -217,7 +217,9 @@ class Optimizer:
                 self._find_missing(refuse, gradients)
                 self._flatten_params()
                 break
-        updates = self._updates = self._updates or StepRunner()
+        updates = self._updates
+        if updates is None:
+            updates = self._updates = StepRunner()
         quiet = updates.quiet()
         # All gradients are read, and all that may fail is computed, before a parameter changes.
         plan: Plan = []
@@ -242,7 +244,8 @@ class Optimizer:
 
     def _run(self, plan: Plan) -> None:
         """Make the calls of steps as the last part of one."""
-        self._updates = self._updates or StepRunner()
+        if self._updates is None:
+            self._updates = StepRunner()
         self._updates.run(self, plan)
 
     def _start(self) -> None:

@@ -371,3 +371,44 @@ def test_without_care_bits_depend_on_ranks_and_threads():
     assert alone["without programs"] != two["without programs"]
     other = results_of(1, "large", options=("--blas-threads", "2"))
     assert other["large"] != alone["large"]
+
+
+ANY_ORDER = """
+import numpy as np
+import odyssey as od
+
+world = od.distributed.world()
+rng = np.random.default_rng(0)
+start = rng.normal(size=(9, 4))
+x, y = rng.normal(size=(31, 9)), rng.normal(size=(31, 4))
+
+
+def gradients(w, x, y):
+    return od.grad(lambda w: od.losses.mean_squared_error(od.ops.tanh(x @ w), y))(w)
+
+
+plain = od.Variable(start, requires_grad=True)
+optimizer = od.optim.Adam([plain], 0.05)
+for _ in range(3):
+    plain.grad = gradients(plain, x, y)
+    optimizer.step()
+for shards, reduction in ((None, "ordered"), (None, "fast"), (6, "fast")):
+    w = od.Variable(start, requires_grad=True)
+    parallel = od.distributed.DataParallel(od.optim.Adam([w], 0.05), None, shards, reduction)
+    for _ in range(3):
+        for part in parallel.shards((x, y)):
+            parallel.add([gradients(w, *part)])
+        parallel.step()
+    world.agree(w.numpy())
+    world.print(float(abs(w.numpy() - plain.numpy()).max()))
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_any_number_of_ranks_steps_on_the_mean_of_the_batch(ranks):
+    result = run_ranks(ranks, ANY_ORDER)
+    assert result.status == 0, result.stderr
+    differences = list(map(float, result.stdout.split()))
+    assert len(differences) == 3
+    assert max(differences) < 1e-13
