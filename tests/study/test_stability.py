@@ -49,11 +49,21 @@ def test_a_unit_in_the_last_place_refutes_equal_bits_and_five_refute_fusion():
 def test_errors_in_proportion_to_depth_or_beyond_the_condition_number_refute():
     assert outcomes(records_of(lambda size: float(size)))["depth"] == "refuted"
     assert outcomes(records_of(lambda size: 100.0 * size))["condition"] == "refuted"
+    only_well_conditioned = records_of(lambda size: 100.0 if size == 1 else 0.1)
+    assert outcomes(only_well_conditioned)["condition"] == "refuted"
 
 
 def test_flushed_subnormals_refute_the_range():
     found = outcomes(records_of(float, lost={"overflow": 1024, "underflow": 1023}))
     assert found["range"] == "refuted"
+
+
+def test_pictures_say_what_the_records_have():
+    titles = [p.title for p in stability.pictures(records_of(lambda size: size**0.5, apart=3.0))]
+    assert titles[0].endswith("to the power 0.50 to 0.50")
+    assert titles[1].endswith("err by 100 to 100 epsilons")
+    assert titles[2] == "Gradients overflow and vanish in all systems where the format ends"
+    assert titles[3] == "Compiled differs from taped by up to 3 units in the last place"
 
 
 def test_nothing_measured_is_undecided():

@@ -17,7 +17,7 @@ import numpy as np
 
 from study.contract import Case, Estimate, Hypothesis, Verdict
 from study.patches import no_fusion
-from study.predicates import NOTHING, all_of, at_most, between, largest, power
+from study.predicates import NOTHING, all_of, at_most, between, power
 from study.records import MissingRecords, Records
 
 NAME = "stability"
@@ -437,16 +437,15 @@ def _in_proportion_to_condition(records: Records) -> Verdict:
     found: dict[str, Estimate] = {}
     for dtype in records.axis("dtype", problem="solve"):
         for system in records.systems(problem="solve", dtype=dtype):
-            by_condition = {
-                f"{system}, {dtype}": Estimate(
-                    e.median / kappa, e.low / kappa, e.high / kappa, e.rounds
-                )
+            by_condition = [
+                Estimate(e.median / kappa, e.low / kappa, e.high / kappa, e.rounds)
                 for metric in ("value_error", "gradient_error")
                 for kappa, e in _at_sizes(records, system, metric, "solve", dtype)
                 # Beyond it no digit is left, and the error says nothing.
                 if kappa * float(np.finfo(dtype).eps) < 0.1
-            }
-            found |= largest(by_condition)
+            ]
+            if by_condition:
+                found[f"{system}, {dtype}"] = max(by_condition, key=lambda e: e.median)
     if not found:
         raise MissingRecords(NOTHING)
     return Verdict(all_of(at_most(e, PER_CONDITION) for e in found.values()), found)
@@ -510,7 +509,7 @@ def _latest(estimates: dict[str, Estimate]) -> float:
 
 def pictures(records: Records) -> list[Any]:
     """Return errors against depth and condition, and the distance of compiled from taped."""
-    from study.drawing import Bars, Lines, system_label
+    from study.drawing import Bars, Lines, number_text, system_label
 
     found: list[Any] = []
     for dtype in records.axis("dtype", problem="chain"):
@@ -534,10 +533,13 @@ def pictures(records: Records) -> list[Any]:
             system: _at_sizes(records, system, "gradient_error", "solve", dtype)
             for system in records.systems(problem="solve", dtype=dtype)
         }
+        kappa = max(size for points in series.values() for size, _ in points)
+        errors = [e.median for points in series.values() for size, e in points if size == kappa]
         found.append(
             Lines(
                 f"stability-condition-{dtype}",
-                f"Errors of {dtype} gradients of a linear system against its condition number",
+                f"At condition number {number_text(kappa)}, {dtype} gradients of linear systems "
+                f"err by {number_text(min(errors))} to {number_text(max(errors))} epsilons",
                 "condition number",
                 "error of the gradient, epsilons",
                 series,
