@@ -13,7 +13,8 @@ from support.study import ROOT, run_study
 QUICK_SECONDS = 120
 COMMITTED = ROOT / "benchmarks" / "records" / "study.jsonl"
 
-pytestmark = pytest.mark.slow
+# The study runs in the setup of the first test.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,6 @@ def quick(tmp_path_factory):
     return read_records(out / "records.jsonl", pytest.fail), seconds
 
 
-@pytest.mark.timeout(1000)
 def test_the_quick_study_takes_two_minutes_at_most(quick):
     _, seconds = quick
     assert seconds <= QUICK_SECONDS
