@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from study.contract import NotApplicable
+
 HELD_OUT = {"digits": 360, "diabetes": 88}
 
 
@@ -64,9 +66,9 @@ def _load(name: str, folder: str | Path | None) -> tuple[Any, Any]:
     try:
         from sklearn import datasets
     except ImportError as error:
-        raise ImportError(
-            f"{name}: neither scikit-learn nor {path} is there; install scikit-learn where the "
-            f"study runs"
+        raise NotApplicable(
+            f"{name}: neither scikit-learn nor {path} is there; pip install scikit-learn for the "
+            "interpreter that runs the study"
         ) from error
     x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
     # In a folder that cannot be written to nothing is kept: each process loads the data itself.

@@ -1,11 +1,13 @@
 """The small-data experiment: trainers against each other, and hypotheses on made-up records."""
 
 import importlib.util
+import sys
 
 import numpy as np
 import pytest
 
 from study import datasets, small_training
+from study.contract import NotApplicable
 from study.experiments import small_data
 from study.records import Records, judged
 from support.study import header, sample
@@ -137,3 +139,9 @@ def test_arrays_are_kept_for_interpreters_without_the_library(tmp_path):
     assert split.test_y.shape == (88, 1)
     every = np.concatenate([split.x, split.test_x])
     np.testing.assert_allclose([every.mean(0), every.std(0) - 1], 0, atol=1e-6)
+
+
+def test_without_the_library_and_its_arrays_nothing_applies(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(NotApplicable, match=r"diabetes: neither scikit-learn nor .*diabetes\.npz"):
+        datasets.diabetes(tmp_path)
