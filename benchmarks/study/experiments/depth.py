@@ -24,8 +24,8 @@ TOLERANCE = 2e-2
 
 ELEMENTS = 8
 WARM_UP_OPS = 100
-MOST_OPS = {"compiled": 1000, "jax": 1000, "autograd": 100_000}
-"""Unrolled programs take minutes to compile beyond."""
+MOST_OPS = {"compiled": 1000, "jax": 1000, "torch": 100_000, "autograd": 100_000}
+"""Unrolled programs take minutes to compile beyond; the deepest chain is odyssey's alone."""
 
 DEEP = 10_000
 """Ops from which pages, the unit of resident memory, do not matter beside the graph."""
@@ -38,7 +38,7 @@ MOST_GROWTH = 1.5
 
 def configs(quick: bool) -> list[dict[str, Any]]:
     """Return chains of 100 to a million ops, whose slopes depend on x or not."""
-    depths = (100, 10_000) if quick else (100, 1000, 10_000, 100_000, 1_000_000)
+    depths = (100, 10_000) if quick else (100, 10_000, 100_000, 1_000_000)
     return [{"ops": ops, "x_dependent": dependent} for dependent in (False, True) for ops in depths]
 
 
@@ -80,7 +80,7 @@ def build(system: str, config: dict[str, Any]) -> Case:
     ops, dependent = config["ops"], config["x_dependent"]
     if ops > MOST_OPS.get(system, ops):
         raise NotApplicable(f"{system} runs chains of up to {MOST_OPS[system]:,} ops")
-    if dependent is False and system not in ("taped", "torch"):
+    if not dependent and system != "taped":
         raise NotApplicable("one kind of chain is enough to place it")
     passes = _passes(system, ops, dependent)
 
