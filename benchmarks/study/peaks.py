@@ -17,6 +17,9 @@ from typing import Any
 from harness.machine import PeakMemory, resident_bytes
 
 OWN_PAGES = 64 << 10
+WARM = 3
+"""Steps until everything is loaded: an optimizer's first ones take other paths."""
+
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1  # of glibc's malloc.h
 
 
@@ -75,7 +78,7 @@ def resident_peak(
     """
     give_blocks_own_pages()
     step = (warm or make)()
-    for _ in range(first + 1):
+    for _ in range(first + WARM):
         step()
     del step
     give_memory_back()
@@ -102,7 +105,7 @@ def allocated_peak(make: Callable[[], Callable[[], Any]], first: int = 1, steps:
     By tracemalloc, which slows everything: not for a process that is timed.
     """
     step = make()
-    for _ in range(first + 1):
+    for _ in range(first + WARM):
         step()
     del step
     gc.collect()

@@ -44,7 +44,7 @@ def overhead(taped, numpy, compiled=1e-9, elements=8):
 
 
 def depth(least, most, metric="op_bytes", dependent=False):
-    configs = [{"ops": ops, "x_dependent": dependent} for ops in (10_000, 1_000_000)]
+    configs = [{"ops": ops, "x_dependent": dependent} for ops in (100_000, 1_000_000)]
     return [("taped", c, {metric: v}) for c, v in zip(configs, (least, most), strict=True)]
 
 

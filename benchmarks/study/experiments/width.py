@@ -233,7 +233,7 @@ def _ratios(records: Any, metric: str) -> dict[str, Any]:
 
 
 def _predicted(records: Any, metric: str) -> Verdict:
-    return within(_ratios(records, metric), 1 / (1 + ERROR), 1 + ERROR)
+    return within(_ratios(records, metric), 1 - ERROR, 1 + ERROR)
 
 
 HYPOTHESES = (
