@@ -279,7 +279,7 @@ RUNS = {
     "weighted": weighted_run,
 }  # fmt: skip
 
-LARGE = (784, 512, 512, 10)
+LARGE = (784, 512, 10)
 
 
 def large_run():
@@ -288,7 +288,7 @@ def large_run():
     def batch(step, rows):
         return batch_of(step, rows, LARGE)
 
-    return train(OPTIMIZERS["SGD"], mlp(sizes=LARGE), steps=2, rows=256, shards=2, batch=batch)
+    return train(OPTIMIZERS["SGD"], mlp(sizes=LARGE), steps=1, rows=256, shards=2, batch=batch)
 
 
 # Whose bits depend on what the page for users says to take care of.
