@@ -10,6 +10,7 @@ Making it needs matplotlib; the check does not, as it compares the text and the 
 
 import gzip
 import importlib
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -75,11 +76,25 @@ def write_page() -> list[Path]:
 
 
 def take_records(path: Path) -> None:
-    """Compress the records of a run into the folder of the page; equal records give equal bytes."""
+    """Compress the records of a run into the folder of the page; equal records give equal bytes.
+
+    Messages lose the folders of the machine.
+    """
     data = path.read_bytes()
     data = gzip.decompress(data) if path.suffix == ".gz" else data
+    data = b"".join(map(_without_folders, data.splitlines(keepends=True)))
     FOLDER.mkdir(parents=True, exist_ok=True)
     RECORDS.write_bytes(gzip.compress(data, mtime=0))
+
+
+def _without_folders(line: bytes) -> bytes:
+    try:
+        record = json.loads(line)
+        message = record["message"]
+    except (ValueError, TypeError, LookupError):
+        return line
+    record["message"] = _report_module().without_folders(message)
+    return json.dumps(record).encode() + b"\n"
 
 
 def main(arguments: list[str]) -> int:

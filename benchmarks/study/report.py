@@ -522,11 +522,17 @@ def _values(records: Records) -> list[Block]:
     return blocks
 
 
+def without_folders(message: str) -> str:
+    """Return a message with absolute paths cut to their last names: folders are no facts."""
+    return re.sub(r"(?<![\w.:/])/(?:[^\s/:;,'\"]+/)+", "", message)
+
+
 def _failures(records: Records) -> list[Block]:
     """Return a line for each reason why something was not measured, those that are wrong first."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for line in records.failures():
-        key = line["status"], line["system"], _one_line(line.get("message", ""))
+        message = without_folders(_one_line(line.get("message", "")))
+        key = line["status"], line["system"], message
         groups.setdefault(key, []).append(json.dumps(line["config"], sort_keys=True))
     order = ("wrong", "error", "timeout", "out-of-memory", "absent")
     items = []

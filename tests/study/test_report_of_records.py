@@ -170,6 +170,13 @@ def test_systems_that_were_not_measured_are_lines_the_wrong_ones_first(tmp_path)
     assert "| JAX jit | jax – | 0 | 0 | 1 absent |" in text
 
 
+def test_messages_lose_the_folders_of_a_machine_and_nothing_else():
+    message = "not in /opt/venv/bin/python: n/k, a/b and https://host/a/b; see '/a/b.c'"
+    assert report.without_folders(message) == (
+        "not in python: n/k, a/b and https://host/a/b; see 'b.c'"
+    )
+
+
 def test_records_of_absent_peers_alone_make_a_report(tmp_path):
     failure = {**sample("jax", 0, 1.0, experiment="alpha"), "message": "m", "status": "absent"}
     for entry in ("metrics", "counts", "check"):
