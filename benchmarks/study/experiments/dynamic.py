@@ -306,7 +306,7 @@ def pictures(records: Any) -> list[Any]:
         return []
     ratio = records.ratio(DYNAMIC, "taped", "cpu_seconds", varies="length").median
     title = (
-        f"With dynamic= a step of another length takes {number_text(ratio)} of its time on a "
+        f"With dynamic= a step of another length takes {number_text(ratio)} times as long as on a "
         "tape, retracing included"
     )
     return [Bars("dynamic", title, "processor time of a step", groups, unit="s")]

@@ -204,7 +204,7 @@ def pictures(records: Any) -> list[Any]:
     found.append(
         Bars(
             "static",
-            f"Compiled, a step takes down to {number_text(best)} of its time on a tape",
+            f"Compiled, a step takes down to {number_text(best)} times as long as on a tape",
             "processor time, ratio to the tape",
             speed,
         )
@@ -223,7 +223,7 @@ def pictures(records: Any) -> list[Any]:
         if not groups:
             continue
         worst = max((e.median, s, n) for n, bars in groups.items() for s, e in bars.items())
-        title = f"{worst[2]} {worst[1]} has {number_text(worst[0])} of the {what} of its program"
+        title = f"{worst[2]} {worst[1]} takes {number_text(worst[0])} times the {what}"
         found.append(
             Bars(f"static-{metric.split('_')[0]}", title, f"{what}, ratio to compiled", groups)
         )
