@@ -237,17 +237,25 @@ class Records:
         mine = self._attempt(numerator[0], metric, numerator[1])
         base = self._attempt(denominator[0], base_metric, denominator[1])
 
-        def by_round(lines: list[dict[str, Any]], name: str) -> dict[Any, float]:
-            # A round that was interrupted has no neighbours in time.
+        def by_round(
+            lines: list[dict[str, Any]], name: str, entries: tuple[str, ...]
+        ) -> dict[Any, float]:
             return {
-                (line["session"], line["round"]): _number(line["metrics"][name]) for line in lines
+                tuple(line[entry] for entry in entries): _number(line["metrics"][name])
+                for line in lines
             }
 
         clocks = max(
             self._clock_difference(numerator[0], metric, numerator[1]),
             self._clock_difference(denominator[0], base_metric, denominator[1]),
         )
-        ratios = neighbour_ratios(by_round(mine, metric), by_round(base, base_metric))
+        # A round that was interrupted has no neighbours in time; it counts where there is no other.
+        for entries in (("session", "round"), ("round",)):
+            ratios = neighbour_ratios(
+                by_round(mine, metric, entries), by_round(base, base_metric, entries)
+            )
+            if ratios:
+                break
         return ratios, clocks
 
     def _attempt(

@@ -34,6 +34,8 @@ def test_samples_of_two_sessions_are_no_neighbours():
     )
     assert records.ratio("taped", "numpy", "seconds") == Estimate(2, 2, 2, 2, False)
     assert records.estimate("numpy", "seconds").rounds == 3
+    only = records_of(sample("taped", 0, 2.0), sample("numpy", 0, 1.0, session=1))
+    assert only.ratio("taped", "numpy", "seconds").median == 2.0  # there is no other round
 
 
 def test_the_last_attempt_counts():
