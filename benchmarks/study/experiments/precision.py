@@ -351,6 +351,14 @@ def _range_text(groups: dict[str, dict[str, Estimate]], word: str) -> str:
     return f"{number_text(min(found))} to {number_text(max(found))}"
 
 
+def _cost_title(groups: dict[str, dict[str, Estimate]]) -> str:
+    """Return the claim of the picture of costs; a quick run has no format that is not scaled."""
+    time = f"teps take {_range_text(groups, 'processor')} times as long"
+    if not any(name.startswith("bytes") for name in groups):
+        return f"In halves, s{time}"
+    return f"Halves hold {_range_text(groups, 'bytes')} of what float32 holds, and s{time}"
+
+
 def pictures(records: Records) -> list[Any]:
     """Return loss curves of the formats, and memory and time beside float32's."""
     from study.drawing import Bars, Lines, number_text, system_label
@@ -406,8 +414,7 @@ def pictures(records: Records) -> list[Any]:
         found.append(
             Bars(
                 "precision-cost",
-                f"Halves hold {_range_text(groups, 'bytes')} of what float32 holds, and steps "
-                f"take {_range_text(groups, 'processor')} times as long",
+                _cost_title(groups),
                 "ratio to float32",
                 groups,
             )
