@@ -41,7 +41,7 @@ from odyssey.optim.optimizer import Optimizer, _truth_of
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Array
 from odyssey.table.store import MEMORY, refuse_in_vmap, store
-from odyssey.table.value import LEAF, Value, is_trainable
+from odyssey.table.value import Value, is_trainable
 from odyssey.tape import Gradients, GradientTape
 
 if TYPE_CHECKING:
@@ -472,7 +472,7 @@ class DataParallel:
             found = self._leaves_of(who, gradients)
         for k, (g, p, spec) in enumerate(zip(found, self._params, self._specs, strict=True)):
             usual = type(g) is np.ndarray and g.dtype is spec.dtype and g.shape == spec.shape
-            if not usual or p._recording is not LEAF:
+            if not usual or not is_trainable(p):
                 found[k] = self._fitting(who, k, g)
         return found
 

@@ -7,7 +7,7 @@ import hashlib
 import math
 import os
 import sys
-import threading
+from _thread import RLock
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from odyssey import ops, tree
 from odyssey.checks import check_choice, check_int, check_number, describe_type, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.devices.stateful import TraceConstant
+from odyssey.devices.write_guard import FORK_WAITS, hold_during_forks
 from odyssey.distributed import collectives
 from odyssey.distributed.ordered_sums import (
     gather_from_slices,
@@ -463,7 +464,8 @@ def _launched_size(environment: Mapping[str, str]) -> int | None:
 
 
 _WORLD: list[Group] = []
-_WORLD_LOCK = threading.Lock()
+_WORLD_LOCK = RLock()
+hold_during_forks(lambda: (_WORLD_LOCK,), FORK_WAITS)
 
 
 def world() -> Group:

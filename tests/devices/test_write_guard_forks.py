@@ -14,6 +14,7 @@ from odyssey.compiler.machine import state_locks
 from odyssey.compiler.runtime import thread_pool
 from odyssey.compiler.tracing import attempt
 from odyssey.devices import write_guard
+from odyssey.distributed import group
 from odyssey.kernels import llvm_locks
 from odyssey.table import kernel_overrides
 from odyssey.tape import recording
@@ -29,6 +30,7 @@ HELD_DURING_FORKS = {
     "kernels/llvm_locks.py: COMPILER_LOCK = RLock()": lambda: llvm_locks.COMPILER_LOCK,
     "compiler/runtime/thread_pool.py: _LOCK = threading.RLock()": lambda: thread_pool._LOCK,
     "compiler/tracing/attempt.py: _TRACE_LOCK = RLock()": lambda: attempt._TRACE_LOCK,
+    "distributed/group.py: _WORLD_LOCK = RLock()": lambda: group._WORLD_LOCK,
 }
 # Registries of locks, of which each lock of ``LockRegistry.new`` is in one.
 REGISTRIES = {
@@ -53,6 +55,9 @@ NOT_HELD = {
     ),
     "compiler/tracing/snapshot.py: _LOCK_TYPES = (type(Lock()), type(RLock()), Condition)": (
         "only their types are kept"
+    ),
+    "distributed/transport.py: self._lock = threading.RLock()": (
+        "a child is refused before it acquires the lock"
     ),
     "tape/liveness.py: done = _thread.allocate_lock()": "a new thread gives its result by it",
 }
