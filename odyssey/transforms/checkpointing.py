@@ -68,6 +68,9 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     What ``fn`` writes to an argument (``x[0] = 1.0``) stays inside; the caller's is as it was.
 
+    A program of ``od.compile`` merges the second run with the first, and so keeps the results: its
+    memory is bounded by ``od.compile(memory_budget=...)``.
+
     Args:
         fn: A function of arrays or trees of them, with such a result. Where nothing records it
             is simply called. What it writes to Variables that it is given stays inside. A tape

@@ -29,7 +29,7 @@ def check_memory_limit(
     most = min(bytes for bytes in (limit, budget) if bytes is not None)
     if total > most:
         largest = "; ".join(text for _, text in buffers[:3])
-        what = "pass memory_budget=, or use od.checkpoint"
+        what = "or pass memory_budget=, which recomputes values"
         if budget is not None:
             what = "or raise memory_budget, since all values that can be recomputed already are"
         raise DeviceMemoryError(
