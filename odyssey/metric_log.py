@@ -35,7 +35,7 @@ __all__ = ["MetricLog", "MetricRun", "MetricRuns"]
 
 _FORMAT = 1
 _OWN = ("run", "step", "seconds")
-"""Entries of a line that are no metrics."""
+"""Entries of a line that are not metrics."""
 
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")

@@ -8,6 +8,7 @@ Tests that need a library that is missing are skipped, and say what they need.
 import gc
 import importlib.util
 import os
+import signal
 import sys
 import tempfile
 from zlib import crc32
@@ -26,6 +27,11 @@ LOCKS = [
     ("odyssey.compiler.tracing.attempt", "_TRACE_LOCK"),
 ]
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+
+
+# Where SIGINT is ignored, as in a job in the background, processes that tests start inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config):

@@ -538,7 +538,7 @@ def _refuse_process_of_rank(environment: Mapping[str, str]) -> None:
         return
     if all(own in ("", saved) for own, saved in zip(_launch(environment), launch, strict=False)):
         raise DistributedError(
-            f"world: rank {rank}, process {process}, started this process, which is no rank; call "
-            "od.distributed.world() in ranks alone, or start it without the environment of the "
-            "launcher"
+            f"world: rank {rank}, process {process}, started this process, which is not a rank; "
+            "call od.distributed.world() in ranks alone, or start it without the launcher's "
+            "environment"
         )

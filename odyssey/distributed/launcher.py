@@ -185,7 +185,7 @@ def find_mpiexec() -> str:
     found = beside or shutil.which("mpiexec")
     if found is None:
         raise DistributedError(
-            "there is no mpiexec beside the interpreter or on PATH, which starts ranks; "
+            "mpiexec, which starts ranks, was found neither beside the interpreter nor on PATH; "
             "pip install 'odyssey[dist]'"
         )
     return found

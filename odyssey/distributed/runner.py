@@ -112,7 +112,7 @@ def _load_module(name: str) -> tuple[CodeType, ModuleType]:
         spec = None
     code = getattr(spec.loader, "get_code", lambda name: None)(spec.name) if spec else None
     if spec is None or code is None:
-        raise _Unloadable(f"there is no module {name!r} that can be run")
+        raise _Unloadable(f"no module {name!r} can be run")
     module = _new_main_module(spec.origin or name)
     module.__spec__, module.__package__, module.__loader__ = spec, spec.parent, spec.loader
     return code, module

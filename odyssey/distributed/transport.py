@@ -68,9 +68,9 @@ def _advice(calls: Sequence[str]) -> str:
     if count == 0 or (count == len(calls) and len({c.partition("(")[0] for c in calls}) == 1):
         return ""
     return (
-        ". A rank whose loss does not depend on the result of a collective, or whose operand needs "
-        "no gradient, takes no part in the gradient: add 0 * result.sum() to its loss, and let all "
-        "ranks differentiate with respect to the operand"
+        ". A rank does not take part in the gradient if its loss does not depend on the result of "
+        "the collective, or if its operand does not need a gradient: add 0 * result.sum() to its "
+        "loss, and let all ranks differentiate with respect to the operand"
     )
 
 

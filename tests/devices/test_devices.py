@@ -54,6 +54,8 @@ KERNELS = (
 ELSEWHERE = {
     "checks.py": 1,  # below devices; for messages
     "tree_objects.py": 3,  # below devices; the commonest leaves, and what makes an object a tree
+    "distributed/data_parallel.py": 1,  # a shortcut, for every gradient of a part
+    "distributed/group.py": 7,  # what travels lies in the host's memory, in one piece
     "graph/batch_trace.py": 1,  # the class of an example, for who asks
     "graph/trace.py": 1,  # what an array of a run would be, for who asks
     "optim/fused_step.py": 2,  # a gradient that a loop reads

@@ -444,7 +444,7 @@ if rank == 0 and size == 2:
     import subprocess
     code = "import odyssey as od; od.distributed.world()"
     child = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-    assert re.search("rank 0, process .* which is no rank", child.stderr), child.stderr
+    assert re.search("rank 0, process .* which is not a rank", child.stderr), child.stderr
 world.barrier()
 world.print("done")
 """
@@ -501,7 +501,7 @@ if group.rank == 0:
         return subprocess.run([sys.executable, *command], capture_output=True, text=True)
     child = run("-c", code)
     assert child.returncode == 1, child
-    assert "rank 0, process" in child.stderr and "which is no rank" in child.stderr, child.stderr
+    assert "rank 0, process" in child.stderr and "which is not a rank" in child.stderr, child.stderr
     with open("child.py", "w") as file:
         file.write(code)
     launched = run("-m", "odyssey", "launch", "-n", "2", "child.py")

@@ -95,7 +95,7 @@ def test_a_bad_command_line_is_refused_by_name(arguments, text, capsys):
 def test_a_machine_without_mpiexec_is_told_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(DistributedError, match=r"no mpiexec.*pip install 'odyssey\[dist\]'"):
+    with pytest.raises(DistributedError, match=r"mpiexec.*pip install 'odyssey\[dist\]'"):
         find_mpiexec()
 
 

@@ -132,17 +132,15 @@ print(__name__, __package__, __spec__.name, __file__, sys.argv, sys.path[0], tex
         ),
         pytest.param(
             ["-m", "missing"],
-            "there is no module 'missing' that can be run",
+            "no module 'missing' can be run",
             marks=pytest.mark.slow,
         ),
         pytest.param(
             ["-m", "os.missing"],
-            "there is no module 'os.missing' that can be run",
+            "no module 'os.missing' can be run",
             marks=pytest.mark.soak,
         ),
-        pytest.param(
-            ["-m", "json"], "there is no module 'json' that can be run", marks=pytest.mark.soak
-        ),
+        pytest.param(["-m", "json"], "no module 'json' can be run", marks=pytest.mark.soak),
         pytest.param(
             [],
             "usage: python -m odyssey.distributed [-m] SCRIPT [ARGUMENT ...]",

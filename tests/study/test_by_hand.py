@@ -31,8 +31,8 @@ def test_a_network_by_hand_has_the_slope_of_its_loss(name):
     p, batch = network_inputs(name, np.float64)
     gradients = run_forward(name, p, *batch)[1]()
     assert [g.shape for g in gradients] == [a.shape for a in p]
-    # Steps over a kink of relu are rare, and small.
-    size = 1e-9 if name == "W4m" else 1e-6
+    # Longer steps pass kinks of relu: in W3 those of 1e-7 still do.
+    size = {"W3": 1e-8, "W4m": 1e-9}.get(name, 1e-6)
     measured, wanted = along(lambda p: run_forward(name, p, *batch)[0], p, gradients, size)
     assert measured == pytest.approx(wanted, rel=1e-4)
 
