@@ -1,7 +1,5 @@
 """All experiments of the study, at few sizes and with few rounds."""
 
-import os
-
 import pytest
 
 from study.records import judged, read_records
@@ -10,39 +8,30 @@ from study.schema import record_faults
 from study.worker import experiment_names, load_experiment
 from support.study import ROOT, run_study
 
-QUICK_SECONDS = 120
-COMMITTED = ROOT / "benchmarks" / "records" / "study.jsonl"
+COMMITTED = ROOT / "docs" / "study" / "records.jsonl.gz"
+# Counts that depend on neither the processor nor the versions of Python and NumPy.
+PORTABLE = {"distinct", "forward_flops", "nodes", "saved_bytes", "sweep_flops"}
 
 # The study runs in the setup of the first test.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory):
-    """Records of ``study --quick``, and the processor seconds that it took."""
+def records(tmp_path_factory):
+    """Records of ``study --quick``."""
     out = tmp_path_factory.mktemp("quick")
-    before = os.times()
     done = run_study(out, None, "--quick", timeout=900)
-    after = os.times()
     assert done.returncode == 0, done.stdout + done.stderr
-    seconds = sum(after[2:4]) - sum(before[2:4])
-    return read_records(out / "records.jsonl", pytest.fail), seconds
+    return read_records(out / "records.jsonl", pytest.fail)
 
 
-def test_the_quick_study_takes_two_minutes_at_most(quick):
-    _, seconds = quick
-    assert seconds <= QUICK_SECONDS
-
-
-def test_every_record_of_every_experiment_keeps_to_the_schema(quick):
-    records, _ = quick
+def test_every_record_of_every_experiment_keeps_to_the_schema(records):
     assert set(records.experiments()) == {load_experiment(n).NAME for n in experiment_names()}
     assert [found for line in records if (found := record_faults(line))] == []
     assert [found for line in records.headers if (found := record_faults(line))] == []
 
 
-def test_nobody_fails_who_is_installed_and_odyssey_is_measured_at_every_config(quick):
-    records, _ = quick
+def test_nobody_fails_who_is_installed_and_odyssey_is_measured_at_every_config(records):
     assert [line for line in records.failures() if line["status"] != "absent"] == []
     for name in experiment_names():
         experiment = load_experiment(name)
@@ -56,22 +45,22 @@ def test_nobody_fails_who_is_installed_and_odyssey_is_measured_at_every_config(q
             assert measured, (name, config)
 
 
-@pytest.mark.skipif(not COMMITTED.exists(), reason=f"{COMMITTED.name} is not committed")
-def test_counts_are_those_of_the_committed_study(quick):
-    def counts_of(records):
+def test_counts_are_those_of_the_committed_study(records):
+    def counts_of(some):
         return {
-            (line["experiment"], line["system"], str(line["config"])): line["counts"]
-            for line in records.measured()
+            (line["experiment"], line["system"], str(line["config"]), name): count
+            for line in some.measured()
+            for name, count in line["counts"].items()
+            if name in PORTABLE and library_of(line["system"]) == "odyssey"
         }
 
-    now, committed = counts_of(quick[0]), counts_of(read_records(COMMITTED, pytest.fail))
-    shared = [key for key in now if key in committed and now[key]]
+    now, committed = counts_of(records), counts_of(read_records(COMMITTED, pytest.fail))
+    shared = now.keys() & committed.keys()
     assert shared
     assert {key: now[key] for key in shared} == {key: committed[key] for key in shared}
 
 
-def test_every_hypothesis_is_judged_by_the_quick_records(quick):
-    records, _ = quick
+def test_every_hypothesis_is_judged_by_the_quick_records(records):
     for name in experiment_names():
         experiment = load_experiment(name)
         mine = records.of(experiment.NAME)

@@ -40,7 +40,7 @@ STEPS = 3
 
 def configs(quick: bool) -> list[dict[str, Any]]:
     """Lengths, forms, and whether later keys are masked."""
-    lengths = {False: (512,), True: ()} if quick else {False: LENGTHS, True: CAUSAL_LENGTHS}
+    lengths = {False: (256,), True: ()} if quick else {False: LENGTHS, True: CAUSAL_LENGTHS}
     return [
         {"length": length, "form": form, "causal": causal}
         for causal in lengths

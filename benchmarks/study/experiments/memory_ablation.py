@@ -53,7 +53,7 @@ def _off(system: str) -> tuple[str, ...]:
 
 def configs(quick: bool) -> list[dict[str, Any]]:
     """Return numbers of layers."""
-    return [{"layers": 16 if quick else 32}]
+    return [{"layers": 4 if quick else 32}]
 
 
 def network_inputs(layers: int, dtype: Any = np.float32) -> tuple[list[Any], Any, Any]:
