@@ -12,8 +12,20 @@ from harness.workloads import Metric
 
 MEGABYTE = 2.0**20
 SUBJECT = "odyssey"
-_ROW = "  {:<9} {:<9} {:>10} {:>10} {:<6} {:>7} {:>15} {:>7} {:>16} {:>8}"
-_HEADER = ("metric", "peer", "wall", "cpu", "unit", "ratio", "interval", "cpu r.", "bar", "MB")
+_ROW = "  {:<9} {:<9} {:>10} {:>8} {:>10} {:<6} {:>7} {:>15} {:>7} {:>16} {:>8}"
+_HEADER = [
+    "metric",
+    "peer",
+    "wall",
+    "iqr",
+    "cpu",
+    "unit",
+    "ratio",
+    "interval",
+    "cpu r.",
+    "bar",
+    "MB",
+]
 
 
 def print_table(result: Result) -> None:
@@ -32,7 +44,8 @@ def print_table(result: Result) -> None:
 
 
 def _row(result: Result, metric: Metric, peer: str) -> str:
-    wall = statistics.median(result.values(peer, metric.name, "wall")) / metric.unit_size
+    walls = [value / metric.unit_size for value in result.values(peer, metric.name, "wall")]
+    quartiles = statistics.quantiles(walls, n=4, method="inclusive") if len(walls) > 1 else None
     cpu_values = result.values(peer, metric.name, "cpu")
     cpu = statistics.median(cpu_values) / metric.unit_size if cpu_values else None
     ratio = result.ratio(peer, metric.name, "wall")
@@ -41,7 +54,8 @@ def _row(result: Result, metric: Metric, peer: str) -> str:
     return _ROW.format(
         metric.name,
         peer,
-        _figure(wall),
+        _figure(statistics.median(walls)),
+        "-" if quartiles is None else _figure(quartiles[2] - quartiles[0]),
         "-" if cpu is None else _figure(cpu),
         metric.unit,
         "-" if ratio is None else f"{ratio.median:.3f}",
