@@ -8,7 +8,7 @@ they are freed: so the high-water mark counts arrays and not the gaps between th
 import ctypes
 import gc
 import os
-import sys
+import time
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,11 +32,7 @@ def peak_bytes(call: Callable[[], Any]) -> float:
     Raises:
         RuntimeError: This system does not tell a process its peak memory.
     """
-    gc.collect()
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
+    give_memory_back()
     memory = PeakMemory()
     result = call()
     peak = memory.above_base()
@@ -44,6 +40,18 @@ def peak_bytes(call: Callable[[], Any]) -> float:
     if peak is None:
         raise RuntimeError("peak memory: this system does not tell a process its own")
     return float(peak)
+
+
+def peak_and_least_times(step: Callable[[], Any], steps: int) -> dict[str, float]:
+    """Return the peak of a first step, and the least wall and processor time of some more."""
+    peak = peak_bytes(step)
+    walls, cpus = [], []
+    for _ in range(steps):
+        wall, cpu = time.perf_counter(), time.process_time()
+        step()
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    return {"peak_bytes": peak, "seconds": min(walls), "cpu_seconds": min(cpus)}
 
 
 def give_blocks_own_pages() -> None:

@@ -8,14 +8,13 @@ backward. Gradients with masks are checked by tests/nn/test_scaled_dot_product.p
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from study.contract import Case, Estimate, Hypothesis, NotApplicable, Verdict
-from study.peaks import peak_bytes
+from study.peaks import peak_and_least_times
 from study.predicates import all_of, at_most, between, power
 from study.records import MissingRecords, Records
 
@@ -149,20 +148,7 @@ def build(system: str, config: dict[str, Any]) -> Case:
     def answer() -> dict[str, Any]:
         return {n: np.asarray(a, np.float64) for n, a in zip(_NAMES, step(), strict=True)}
 
-    def sample() -> dict[str, float]:
-        peak = peak_bytes(step)
-        times = []
-        for _ in range(STEPS):
-            wall, cpu = time.perf_counter(), time.process_time()
-            step()
-            times.append((time.perf_counter() - wall, time.process_time() - cpu))
-        return {
-            "peak_bytes": peak,
-            "seconds": min(t[0] for t in times),
-            "cpu_seconds": min(t[1] for t in times),
-        }
-
-    return Case(answer=answer, sample=sample)
+    return Case(answer=answer, sample=lambda: peak_and_least_times(step, STEPS))
 
 
 def reference(config: dict[str, Any]) -> dict[str, Any]:
