@@ -141,7 +141,7 @@ class Experiment(Protocol):
     """Whether each sample needs a process of its own."""
 
     ROUNDS: int
-    """Samples of each system at each config: 15, or 5 where FRESH."""
+    """Samples of each system at each config."""
 
     TOLERANCE: float | Callable[[str, dict[str, Any]], float]
     """Largest relative error of an answer, or a function of the system and the config."""

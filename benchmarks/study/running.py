@@ -29,7 +29,7 @@ from study.records import RecordsError, clock_difference, estimate_of
 from study.worker import REFERENCE
 
 BLOCK_SECONDS, QUICK_BLOCK_SECONDS = 0.1, 0.02
-MOST_ATTEMPTS = 3
+MOST_ATTEMPTS = 2
 SCRIPT = "study/worker.py"
 _PROBE = """
 import importlib.metadata, json, platform

@@ -17,7 +17,7 @@ NAME = "depth"
 QUESTION = "What does each further op of a deep graph cost, in time and in memory?"
 SYSTEMS = ("taped", "compiled", "torch", "jax", "autograd")
 FRESH = True
-ROUNDS = 5
+ROUNDS = 3
 TIMEOUT = 300.0
 TOLERANCE = 2e-2
 """float32 rounds the factor by 2e-8 at each of up to half a million levels."""
@@ -31,7 +31,7 @@ DEEP, LONG = 100_000, 10_000
 """Ops from which memory that imports have left free does not matter beside the graph, and from
 which the time of a chain is not that of its ends."""
 
-SHORT_SECONDS = 0.05
+SHORT_SECONDS = 0.5
 LEAST_NODE_BYTES, MOST_NODE_BYTES = 150, 250
 MOST_GROWTH = 1.5
 """Of the time of an op, from the first deep chain to the deepest."""
