@@ -25,7 +25,7 @@ from harness.processes import (
 from harness.sampling import take_turns
 from study.contract import LIBRARIES, optional
 from study.record_file import RecordFile
-from study.records import RecordsError, clock_difference, estimate_of
+from study.records import NOISY_CLOCKS, RecordsError, clock_difference, estimate_of
 from study.worker import REFERENCE
 
 BLOCK_SECONDS, QUICK_BLOCK_SECONDS = 0.1, 0.02
@@ -239,9 +239,9 @@ class Run:
         attempt = max((line.get("attempt", 0) for line in self._lines(config)), default=0)
         while True:
             self._measure_attempt(systems, config, attempt)
-            noisy = self._noisy_systems(config, attempt)
-            if not noisy or self._settings.quick or attempt + 1 >= MOST_ATTEMPTS:
-                return self._summary(config, attempt, noisy)
+            last = self._settings.quick or attempt + 1 >= MOST_ATTEMPTS
+            if last or not self._was_disturbed(config, attempt):
+                return self._summary(config, attempt)
             attempt += 1
 
     def _measure_attempt(self, systems: list[str], config: dict[str, Any], attempt: int) -> None:
@@ -431,21 +431,24 @@ class Run:
                 by_system.setdefault(line["system"], []).append(line["metrics"])
         return by_system
 
-    def _noisy_systems(self, config: dict[str, Any], attempt: int) -> list[str]:
-        noisy = []
-        for system, samples in self._samples(config, attempt).items():
-            times = _times(samples)
-            if times and estimate_of(times, clock_difference(samples)).noisy:
-                noisy.append(system)
-        return noisy
+    def _was_disturbed(self, config: dict[str, Any], attempt: int) -> bool:
+        """Return whether a system waited for another process: its clocks differ.
 
-    def _summary(self, config: dict[str, Any], attempt: int, noisy: Sequence[str]) -> str:
-        told = []
+        A wide interval is no reason: further samples of a machine whose speed varies vary as much.
+        """
+        by_system = self._samples(config, attempt)
+        return any(clock_difference(samples) > NOISY_CLOCKS for samples in by_system.values())
+
+    def _summary(self, config: dict[str, Any], attempt: int) -> str:
+        parts = []
         for system, samples in self._samples(config, attempt).items():
             times = _times(samples)
-            time = f" {estimate_of(times).median:.3g} s" if times else ""
-            told.append(f"{system}{time}{' (noisy)' if system in noisy else ''}")
-        return ", ".join(told) or "nothing measured"
+            if not times:
+                parts.append(system)
+                continue
+            estimate = estimate_of(times, clock_difference(samples))
+            parts.append(f"{system} {estimate.median:.3g} s{' (noisy)' * estimate.noisy}")
+        return ", ".join(parts) or "nothing measured"
 
 
 class _Failure(Exception):
