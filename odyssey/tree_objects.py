@@ -84,6 +84,16 @@ def variable_type(kind: type) -> None:
     _EXACT_VARIABLES.add(kind)
 
 
+def array_type(kind: type, joins: bool) -> None:
+    """Add a class of a device's arrays to trees, or take it out of them again."""
+    if joins:
+        _ARRAY_TYPES.append(kind)
+        _EXACT_ARRAYS.add(kind)
+    else:
+        _ARRAY_TYPES.remove(kind)
+        _EXACT_ARRAYS.discard(kind)
+
+
 def is_array(leaf: Any) -> bool:
     """Return whether a leaf is an array, a Variable or a traced value."""
     return isinstance(leaf, tuple(_ARRAY_TYPES))

@@ -7,6 +7,7 @@ the conversion would lose that silently.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from odyssey.spec import (
 __all__ = [
     "ARRAYS",
     "ARRAY_LIKE",
+    "ARRAY_TYPE_LISTENERS",
     "NATIVE",
     "NUMPY_SCALARS",
     "PRIORITY",
@@ -41,11 +43,18 @@ __all__ = [
     "to_native_order",
 ]
 
-ARRAYS = (np.ndarray,)
-"""Types of arrays in memory, of every device."""
+ARRAYS: tuple[Any, ...] = (np.ndarray,)
+"""Types of arrays in memory, of every device: ``devices.backends.install`` adds to them."""
 
-ARRAY_LIKE = (*ARRAYS, np.generic)
+ARRAY_LIKE: tuple[Any, ...] = (*ARRAYS, np.generic)
 """Types of arrays and of NumPy scalars."""
+
+ARRAY_TYPE_LISTENERS: list[Callable[[type, bool], None]] = []
+"""Functions that are told of an array type that joins ``ARRAYS`` (True), or leaves it (False).
+
+Modules that keep something made of ``ARRAYS`` add one here; the name ``ARRAYS`` itself is replaced
+in every module that imports it.
+"""
 
 NUMPY_SCALARS = frozenset(
     {kind for kind in np.sctypeDict.values() if issubclass(kind, (np.number, np.bool_))}
@@ -102,7 +111,7 @@ def as_array(who: str, what: str, value: Any) -> Array:
     odyssey.errors.DTypeError: example: x is a masked array, whose mask would be lost; pass \
 x.filled(value), or x.data with where(x.mask, ...)
     """
-    if type(value) is np.ndarray and value.dtype in NATIVE:
+    if type(value) in ARRAYS and value.dtype in NATIVE:
         return value
     refuse_non_array(who, what, value)
     try:
@@ -178,7 +187,7 @@ def native_dtype(dtype: Any) -> np.dtype[Any]:
 
 def plain_result(who: str, out: Any) -> Any:
     """Return the result of a user's function, as a plain array if it is array-like."""
-    if (type(out) is np.ndarray or isinstance(out, np.generic)) and out.dtype in NATIVE:
+    if (type(out) in ARRAYS or isinstance(out, np.generic)) and out.dtype in NATIVE:
         return out
     if isinstance(out, (tuple, list)):
         raise DTypeError(f"{who}: the result is {describe_type(out)}; it must be one array")
@@ -194,7 +203,7 @@ def rejection_reason(value: Any) -> str | None:
     Tables of pandas pass: where a function needs numbers, their labels only name rows.
     """
     kind = type(value)
-    if kind in _NUMBERS or kind is np.ndarray or isinstance(value, np.generic):
+    if kind in _NUMBERS or kind in ARRAYS or isinstance(value, np.generic):
         return None
     if isinstance(value, (list, tuple)):
         return _nested_reason(value)

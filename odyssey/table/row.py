@@ -18,7 +18,7 @@ from odyssey.checks import (
     hides_frame,
     without_own_frames,
 )
-from odyssey.devices.arrays import ARRAYS, NUMPY_SCALARS, conversion_error
+from odyssey.devices.arrays import ARRAY_TYPE_LISTENERS, ARRAYS, NUMPY_SCALARS, conversion_error
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import spec_of
 from odyssey.suggestions import keyword_hint
@@ -30,7 +30,10 @@ from odyssey.table.signature import REQUIRED, Layout, Rule, format_call
 __all__ = ["IMMUTABLE_TYPES", "Row", "is_profiled", "profiled"]
 
 # Types of options that a caller may mutate while a tape keeps them, and immutable ones.
-_MUTABLE_TYPES = frozenset({list, dict, set, *ARRAYS})
+_MUTABLE_TYPES: set[type] = {list, dict, set, *ARRAYS}
+ARRAY_TYPE_LISTENERS.append(
+    lambda kind, joins: (_MUTABLE_TYPES.add if joins else _MUTABLE_TYPES.discard)(kind)
+)
 IMMUTABLE_TYPES = frozenset({int, float, bool, complex, str, type(None), slice, *NUMPY_SCALARS})
 
 _MAX_PLANS = 64
