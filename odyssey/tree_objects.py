@@ -26,6 +26,7 @@ __all__ = [
     "READ_OBJECTS",
     "AttributeRule",
     "array_attributes",
+    "array_type",
     "holds_arrays",
     "is_array",
     "is_plain_class",
@@ -88,10 +89,10 @@ def array_type(kind: type, joins: bool) -> None:
     """Add a class of a device's arrays to trees, or take it out of them again."""
     if joins:
         _ARRAY_TYPES.append(kind)
-        _EXACT_ARRAYS.add(kind)
     else:
         _ARRAY_TYPES.remove(kind)
-        _EXACT_ARRAYS.discard(kind)
+    for known in (_EXACT_ARRAYS, LEAF_TYPES):
+        (known.add if joins else known.discard)(kind)
 
 
 def is_array(leaf: Any) -> bool:

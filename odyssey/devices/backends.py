@@ -244,7 +244,7 @@ def uninstall(backend: Backend) -> None:
 
 
 def _set_array_types(types: tuple[type, ...]) -> None:
-    """Replace ``ARRAYS`` and ``ARRAY_LIKE`` in all modules, and tell those that derive from them."""
+    """Replace ``ARRAYS`` and ``ARRAY_LIKE`` in all modules, and tell the listeners."""
     before = set(arrays.ARRAYS)
     replaced = {
         id(arrays.ARRAYS): types,
