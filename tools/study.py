@@ -20,9 +20,9 @@ PAGE = ROOT / "docs" / "study.md"
 FOLDER = ROOT / "docs" / "study"
 RECORDS = FOLDER / "records.jsonl.gz"
 REMARKS = {
-    "da0a64ac308f": "The two failures of `width` are no wrong gradients. With ReLU, float32 puts 2 of "
-    "8 million pre-activations on the other side of the kink than the float64 reference, and a "
-    "gradient jumps by up to a hundredth. Later runs have tanh there. The run took 46 minutes.",
+    "da0a64ac308f": "The two failures of `width` are no wrong gradients. With ReLU, float32 puts "
+    "2 of 8 million pre-activations on the other side of the kink than the float64 reference, and "
+    "a gradient jumps by up to a hundredth. Later runs have tanh there. The run took 46 minutes.",
 }
 """Remarks on a run that its records do not hold, by the name of the run."""
 

@@ -83,7 +83,9 @@ def reference(config: dict[str, Any]) -> dict[str, Any]:
     parameters, batch = _inputs(config, np.float64)
     mlp = config["network"] == "mlp"
     loss, backward = (
-        run_mlp(parameters, *batch, tanh=True) if mlp else run_forward(config["network"], parameters, *batch)
+        run_mlp(parameters, *batch, tanh=True)
+        if mlp
+        else run_forward(config["network"], parameters, *batch)
     )
     return named_results(loss, backward())
 
