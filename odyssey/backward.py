@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, error_class_of, format_value
-from odyssey.devices.arrays import as_array, plain_result
+from odyssey.devices.arrays import ARRAYS, as_array, plain_result
+from odyssey.devices.same_device import array_copy
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.elementwise import complex_numbers
 from odyssey.ops.structure.unbroadcast import unbroadcast
@@ -161,7 +162,9 @@ def _operand_gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) ->
     if values.get(f"{name}_spec") is not None:
         g = unbroadcast(g, values[f"{name}_spec"])
     g = complex_numbers.conj(g) if g.dtype.kind == "c" else g
-    return g if isinstance(g, Symbol) else np.array(g)
+    if isinstance(g, Symbol):
+        return g
+    return array_copy(g) if isinstance(g, ARRAYS) else np.array(g)
 
 
 class _Table(Mapping[str, Callable[..., Any]]):

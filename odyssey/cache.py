@@ -15,6 +15,7 @@ from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.copy_on_write import has_exclusive_array
 from odyssey.devices.ownership import is_writable
+from odyssey.devices.same_device import array_copy, host_array, host_copy, namespace_of, place_beside
 from odyssey.devices.stateful import Stateful
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
@@ -64,9 +65,12 @@ class Cache(Stateful):
         window: How many positions a query may attend to, its own included; or one number or None
             for each layer. If all layers have windows they are rings, which forget the oldest rows:
             the length is not limited, and a put has at most ``capacity - window + 1`` rows.
+        device: The device of the rows, as for ``od.Variable``; the CPU by default. Lengths stay on
+            the host.
 
     Raises:
         SettingError: a number is out of range.
+        DeviceError: the device is not available.
         ShapeError: a shape has no axis.
 
     >>> import numpy as np
@@ -90,6 +94,8 @@ class Cache(Stateful):
         dtype: Any = np.float32,
         layers: int = 1,
         window: int | Sequence[int | None] | None = None,
+        *,
+        device: Any = None,
     ) -> None:
         self._shapes = _check_shapes(shapes)
         self._capacity = check_int("Cache", "capacity", capacity, 1)
@@ -110,6 +116,7 @@ class Cache(Stateful):
                 name: Variable(
                     _empty_buffer(name, shape, self._capacity, self._dtype),
                     name=f"{name}[{k}]",
+                    device=device,
                 )
                 for name, shape in self._shapes.items()
             }
@@ -287,6 +294,7 @@ class Cache(Stateful):
             plan: Plan = []
             for name, value in rows.items():
                 array = value._array if isinstance(value, Value) else value
+                array = place_beside(array, buffers[name])
                 plan += self._write_plan(
                     "put", buffers[name], pieces, _rows_by_piece(array, pieces)
                 )
@@ -298,7 +306,7 @@ class Cache(Stateful):
                     *assign_plan(self._pending, pending),
                 ]
             )
-        given = Variable(np.array(start))
+        given = Variable(place_beside(np.array(start), *buffers.values()))
         found = [
             _with_gradient(buffers[name][..., :reach, :], value, given, self._is_ring)
             for name, value in rows.items()
@@ -388,9 +396,10 @@ class Cache(Stateful):
 
     def _visible_rows(self, start: Any, count: int, reach: int, window: int | None) -> Any:
         """Return which rows each query may attend to."""
-        positions = ops.add(start, np.arange(count)[:, None])
+        arange = namespace_of(start).arange
+        positions = ops.add(start, arange(count)[:, None])
         if not self._is_ring:
-            held: Any = np.arange(reach)
+            held: Any = arange(reach)
             seen = ops.less_equal(held, positions)
         else:
             held = self._held_positions(ops.add(start, count), reach)
@@ -401,8 +410,8 @@ class Cache(Stateful):
 
     def _held_positions(self, end: Any, reach: int) -> Any:
         """Return the position of each row of a ring, where the last is ``end`` - 1."""
-        last = ops.subtract(end, 1)
-        return ops.subtract(last, ops.mod(ops.subtract(last, np.arange(reach)), self._capacity))
+        last, rows = ops.subtract(end, 1), namespace_of(end).arange(reach)
+        return ops.subtract(last, ops.mod(ops.subtract(last, rows), self._capacity))
 
     # -------------------------------------------------------------- writing
 
@@ -423,7 +432,7 @@ class Cache(Stateful):
                 f"{buffer.shape} unchanged; sweep or clear that tape first"
             )
         if not has_exclusive_array(buffer) or not is_writable(buffer._array):
-            new = np.array(buffer._array)
+            new = array_copy(buffer._array)
             for piece, part in zip(pieces, parts, strict=True):
                 new[..., piece, :] = part
             return assign_plan(buffer, new)
@@ -581,7 +590,7 @@ class Cache(Stateful):
             length, lost = int(self._length._array), int(self._lost._array)
             count = min(length, self._capacity)
             rows = {
-                name: [np.array(self._buffers[k][name]._array[..., :count, :]) for k in layers]
+                name: [host_copy(self._buffers[k][name]._array[..., :count, :]) for k in layers]
                 for name in self._shapes
             }
         return {
@@ -638,7 +647,7 @@ class Cache(Stateful):
                     "arrays is wanted"
                 )
             for k, given in zip(layers, arrays, strict=True):
-                array = as_array(who, f"{name} of layer {k}", given)
+                array = host_array(as_array(who, f"{name} of layer {k}", given))
                 buffer = self._buffers[k][name]
                 wanted = (*buffer.shape[:-2], count, buffer.shape[-1])
                 if array.shape != wanted or array.dtype != self._dtype:
@@ -648,7 +657,7 @@ class Cache(Stateful):
                     )
                 full = np.zeros(buffer.shape, self._dtype)
                 full[..., :count, :] = array
-                plan += assign_plan(buffer, full)
+                plan += assign_plan(buffer, place_beside(full, buffer))
         return plan
 
 

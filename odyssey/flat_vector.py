@@ -10,6 +10,7 @@ import numpy as np
 
 from odyssey.devices.arrays import as_array
 from odyssey.devices.half_dtypes import result_type
+from odyssey.devices.same_device import array_copy
 from odyssey.errors import ShapeError
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
@@ -65,7 +66,7 @@ def _unravel_vector(
         if has_history:
             leaves.append(reshape(_cast(piece, spec.dtype), spec.shape))
         else:
-            leaf = np.array(astype(piece, spec.dtype)).reshape(spec.shape)
+            leaf = array_copy(astype(piece, spec.dtype)).reshape(spec.shape)
             leaves.append(leaf.item() if number else leaf)
     return unflatten(skeleton, leaves)
 

@@ -14,6 +14,7 @@ import numpy as np
 from odyssey.checks import check_callable, check_flag, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.devices.half_dtypes import is_inexact
+from odyssey.devices.same_device import array_copy, host_array, place_beside
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.flat_vector import split_vector
 from odyssey.ops.structure.shape import astype, reshape
@@ -83,7 +84,7 @@ class Objective:
     def _flat_of(values: list[Any]) -> Array:
         parts = [np.zeros(0)]
         for leaf in values:
-            array = np.ascontiguousarray(_parameter_array(leaf)).reshape(-1)
+            array = np.ascontiguousarray(host_array(_parameter_array(leaf))).reshape(-1)
             parts.append(array.view(array.real.dtype).astype(np.float64))
         return np.concatenate(parts)
 
@@ -106,13 +107,14 @@ class Objective:
             real = leaf.real.dtype
             stop = start + _real_size(leaf)
             array = x[start:stop].astype(real).view(leaf.dtype).reshape(leaf.shape)
+            array = place_beside(array, leaf)
             found.append(array.item() if is_number else array)
             start = stop
         return self._tree_of(found)
 
     def _numbers_at(self, x: Any) -> Array:
         """Return a vector of float64 of the length of the parameters."""
-        numbers: Array = as_array("scipy_objective", "x", x).astype(np.float64)
+        numbers: Array = host_array(as_array("scipy_objective", "x", x)).astype(np.float64)
         self._check_length(numbers)
         return numbers
 
@@ -200,8 +202,8 @@ def _real_size(leaf: Array) -> int:
 
 
 def _parameter_array(leaf: Any) -> Array:
-    data = leaf.detach().numpy() if isinstance(leaf, Variable) else leaf
-    return np.array(as_array("scipy_objective", "params", data))
+    data = leaf.detach().data if isinstance(leaf, Variable) else leaf
+    return array_copy(as_array("scipy_objective", "params", data))
 
 
 def scipy_objective(fn: Callable[[Any], Any], params: Any, *, compile: bool = False) -> Objective:

@@ -11,6 +11,7 @@ import numpy as np
 from odyssey import ops
 from odyssey.checks import STUMBLES, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array
+from odyssey.devices.same_device import host_array, namespace_of, place_beside
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.row import Row
@@ -66,13 +67,13 @@ class SparseRows:
             values = as_array("SparseRows", "values", values)
         if not isinstance(indices, Symbol):
             indices = as_array("SparseRows", "indices", indices)
-        if not shape or values.shape != (*np.shape(indices)[:1], *shape[1:]):
+        if not shape or values.shape != (*indices.shape[:1], *shape[1:]):
             raise ShapeError(
                 f"SparseRows: values of shape {values.shape} for {np.shape(indices)} indices of "
                 f"rows of shape {shape}; wanted is (indices, {', '.join(map(str, shape[1:]))})"
             )
         if not isinstance(indices, Symbol):
-            indices = _known_indices(indices, shape[0])
+            indices = place_beside(_known_indices(indices, shape[0]), values)
         self.indices, self.values, self.shape = indices, values, shape
 
     @property
@@ -108,8 +109,7 @@ class SparseRows:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("SparseRows: the dense array is a copy")
-        dense: Array = np.asarray(self.to_dense(), dtype)
-        return dense
+        return host_array(self.to_dense(), dtype)
 
     def coalesce(self) -> SparseRows:
         """Return the same with each row once, in order.
@@ -124,15 +124,16 @@ class SparseRows:
             return assemble_rows(ordered, _sum_rows(values, slots, _spec_of(values)), self.shape)
         if len(indices) < 2:
             return self
+        xp = namespace_of(indices)
         order = indices.argsort(kind="stable")
         ordered = indices[order]
-        begins = np.empty(len(ordered), bool)
+        begins = xp.empty(len(ordered), bool)
         begins[0] = True
-        np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+        xp.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
         unique = ordered[begins]
         if len(unique) == len(ordered):
             return assemble_rows(ordered, values.take(order, 0), self.shape)
-        slots = np.empty(len(ordered), np.intp)
+        slots = xp.empty(len(ordered), np.intp)
         slots[order] = begins.cumsum() - 1
         spec = Spec((len(unique), *self.shape[1:]), self.dtype)
         return assemble_rows(unique, _sum_rows(values, slots, spec), self.shape)
@@ -217,7 +218,7 @@ def _known_indices(indices: Any, count: int) -> Array:
         wrong = array[(array < -count) | (array >= count)][0]
         raise OutOfRangeError(f"SparseRows: index {wrong} is out of range for {count} rows")
     places = array.astype(np.intp)
-    return np.where(places < 0, places + count, places)
+    return namespace_of(places).where(places < 0, places + count, places)
 
 
 def _spec_of(values: Any) -> Spec:
@@ -283,11 +284,13 @@ def _rows_of_table(g: Any, indices: Any, spec: Spec, mode: str = "raise") -> Spa
     if isinstance(indices, Symbol):
         places = _places_of_symbols(ops.reshape(indices, (count,)), length, mode)
     else:
-        places = np.asarray(indices).reshape(-1).astype(np.intp)
+        places = place_beside(indices, g)
+        places = places if isinstance(places, ARRAYS) else np.asarray(places)
+        places = places.reshape(-1).astype(np.intp)
         if mode == "wrap":
             places %= length or 1
         elif mode == "clip":
-            np.clip(places, 0, length - 1, out=places)
+            places = namespace_of(places).clip(places, 0, length - 1)
         places[places < 0] += length
     return assemble_rows(places, ops.reshape(g, (count, *spec.shape[1:])), spec.shape)
 

@@ -17,6 +17,7 @@ from odyssey.checks import (
 )
 from odyssey.devices.arrays import as_array
 from odyssey.devices.half_dtypes import is_inexact
+from odyssey.devices.same_device import array_copy, host_array, place_beside, zeros_beside
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.floating_point_errors import isolate_errstate
 from odyssey.table.kernel_overrides import count_kernels
@@ -107,7 +108,7 @@ def _checked_settings(
 
 
 def _to_double(x: Any) -> Any:
-    x = x.numpy() if isinstance(x, Variable) else as_array("check_gradients", "an argument", x)
+    x = x.data if isinstance(x, Variable) else as_array("check_gradients", "an argument", x)
     if not is_inexact(x.dtype):
         raise OdysseyError(f"check_gradients: an argument has dtype {x.dtype}; wrap it in fn")
     return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
@@ -117,12 +118,13 @@ def _random_like(x: Any, rng: np.random.Generator) -> Any:
     values = rng.uniform(0.5, 1.5, x.shape) * rng.choice([-1.0, 1.0], x.shape)
     if x.dtype.kind == "c":
         values = values + 1j * rng.uniform(-1.0, 1.0, x.shape)
-    return np.asarray(values, x.dtype)
+    return place_beside(np.asarray(values, x.dtype), x)
 
 
 def _inner_product(a: list[Any], b: list[Any]) -> float:
     """Real inner product of two lists of arrays."""
-    return float(sum(np.sum(np.conj(x) * y).real for x, y in zip(a, b, strict=True)))
+    pairs = [(host_array(x), host_array(y)) for x, y in zip(a, b, strict=True)]
+    return float(sum(np.sum(np.conj(x) * y).real for x, y in pairs))
 
 
 def _result_array(x: Any) -> Any:
@@ -136,7 +138,7 @@ class _Probe:
         self.fn = fn
         self.point = point
         self.direction = [_random_like(x, rng) for x in leaves(point)]
-        self.outputs = [_result_array(y) for y in leaves(fn(*map_tree(np.array, point)))]
+        self.outputs = [_result_array(y) for y in leaves(fn(*map_tree(array_copy, point)))]
         self.cotangent = [_random_like(y, rng) for y in self.outputs]
         # Relative to the size of the terms that were summed, which may cancel in the sum.
         self.scale = 0.0
@@ -207,7 +209,7 @@ class _Probe:
                 if isinstance(y, Variable) and y.requires_grad
             ]
             if not pairs:
-                return [np.zeros_like(_result_array(x)) for x in sources]
+                return [zeros_beside(x, x) for x in sources]
             return tape.gradient(
                 [y for y, _ in pairs], sources, [c for _, c in pairs], unused="zero"
             )

@@ -19,8 +19,9 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.checks import user_line
-from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.half_dtypes import is_inexact
+from odyssey.devices.same_device import array_copy
 from odyssey.errors import OdysseyError, TapeError
 from odyssey.graph.trace import nest_operand, refuse_write_in_subgraph
 from odyssey.graph.traced_array import IN_PLACE_OPERATORS, TracedArray
@@ -314,7 +315,7 @@ class BatchTrace:
         if not self.is_own(variable):
             return self.wrap(self._compute_outside(self.outer.copied, variable), False)
         data = variable._array
-        return data if isinstance(data, Symbol) else np.array(data)
+        return data if isinstance(data, Symbol) else array_copy(data)
 
     def localize(self, operands: Sequence[Any]) -> Sequence[Any]:
         """Return operands with constants for the Variables that recordings outside made.
@@ -371,7 +372,7 @@ class BatchTrace:
             return payload.graph.shared_value(who, payload)
         if isinstance(payload, Symbol):
             raise payload.graph.no_value(who, payload)
-        return np.asarray(payload)
+        return payload if isinstance(payload, ARRAYS) else np.asarray(payload)
 
     def known_value(self, symbol: BatchedArray) -> Any:
         """Return the array of a value that all examples share; None if there is none now."""
@@ -382,7 +383,9 @@ class BatchTrace:
             payload = self._compute_outside(self.outer.operand, payload)
         if type(payload) is BatchedArray:
             return payload.graph.known_value(payload)
-        return None if isinstance(payload, Symbol) else np.asarray(payload)
+        if isinstance(payload, Symbol):
+            return None
+        return payload if isinstance(payload, ARRAYS) else np.asarray(payload)
 
     # -------------------------------------------------------------- loops and branches of a graph
 
@@ -539,7 +542,7 @@ class BatchTrace:
         refuse_write_in_subgraph(self, self._subgraph_ids, variable)
         if not self.is_own(variable):
             raise self._refuse_write(who, variable)
-        value = value if isinstance(value, Symbol) else np.asarray(value)
+        value = value if isinstance(value, (Symbol, *ARRAYS)) else np.asarray(value)
         if value.shape != variable.shape or value.dtype != variable.dtype:
             value = astype(broadcast_to(value, variable.shape), variable.dtype)
         variable._array = value

@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.checks import check_number
 from odyssey.devices.arrays import as_array
+from odyssey.devices.same_device import place_beside
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.nn.spatial_families import axis_letters, with_spatial_terms
 from odyssey.ops.random.generator import check_generator, draw_state
@@ -27,7 +28,7 @@ def _dropout(who: str, x: Any, rate: Any, rng: Any, training: bool, shared: int 
     if training and rate > 0:
         # At rate 1 nothing is drawn.
         state = draw_state(who, rng, count) if rate < 1 else np.zeros(3, np.uint64)
-        return philox_dropout(x, state, rate=rate, shared=shared)
+        return philox_dropout(x, place_beside(state, x), rate=rate, shared=shared)
     return x
 
 

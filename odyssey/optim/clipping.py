@@ -12,6 +12,7 @@ from odyssey import ops
 from odyssey.checks import check_flag, check_number, format_value
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.half_dtypes import is_half
+from odyssey.devices.same_device import array_copy, place_beside
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.optim.groups import parameter_paths
 from odyssey.optim.rule import weak_factor
@@ -206,8 +207,10 @@ def _replace(params: list[Variable], grads: list[Any]) -> None:
     own = [
         (g if g.dtype == dtype else g.astype(dtype)).copy()
         if type(g) is SparseRows
-        else np.array(g, dtype)
-        for dtype, g in zip(map(_gradient_dtype, params, grads), grads, strict=True)
+        else array_copy(place_beside(g, info.grad), dtype)
+        for info, dtype, g in zip(
+            infos, map(_gradient_dtype, params, grads), grads, strict=True
+        )
     ]
     plan: Plan = [(setattr, info, "grad", g) for info, g in zip(infos, own, strict=True)]
     commit([*plan, *[(setattr, info, "loan", None) for info in infos]])

@@ -8,9 +8,10 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import check_number, format_value
-from odyssey.devices.arrays import as_array
+from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.half_dtypes import is_inexact
+from odyssey.devices.same_device import array_copy, host_copy
 from odyssey.devices.stateful import Stateful
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
@@ -97,13 +98,13 @@ class EMA(Stateful):
         refuse_in_vmap("EMA.swap")
         plan = []
         for average, p in self._pairs():
-            new = np.array(numbers_of("EMA.swap", average)).astype(p.dtype, copy=False)
+            new = array_copy(numbers_of("EMA.swap", average)).astype(p.dtype, copy=False)
             plan += [(p, new), (average, _wide(numbers_of("EMA.swap", p)))]
         _assign_all(plan)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the decay and the averages, in the order of the parameters, as copies."""
-        averages = [np.array(numbers_of("an average's state_dict", a)) for a in self._averages]
+        averages = [host_copy(numbers_of("an average's state_dict", a)) for a in self._averages]
         return {"decay": self.decay, "averages": averages}
 
     def _state_plan(self, saved: Any) -> Plan:
@@ -130,7 +131,7 @@ class EMA(Stateful):
                     f"load_state_dict: the average of {path or 'params'} is of {array.dtype}, not "
                     f"of {average.dtype}"
                 )
-            plan += assign_plan(average, np.array(array, average.dtype))
+            plan += assign_plan(average, array_copy(array, average.dtype))
         return plan
 
     def __repr__(self) -> str:
@@ -140,11 +141,15 @@ class EMA(Stateful):
 
 def _wide(array: Any) -> Any:
     """Return a copy of an array, of float32 instead of half precision."""
-    return np.array(array, state_dtype(array.dtype))
+    return array_copy(array, state_dtype(array.dtype))
 
 
 def _assign_all(pairs: list[tuple[Variable, Any]]) -> None:
     """Write arrays to Variables, all or none."""
     with write_lock():
         wait_for_programs()
-        commit([call for v, array in pairs for call in assign_plan(v, np.asarray(array, v.dtype))])
+        commit([call for v, array in pairs for call in assign_plan(v, _cast(array, v.dtype))])
+
+
+def _cast(array: Any, dtype: np.dtype[Any]) -> Any:
+    return array.astype(dtype, copy=False) if isinstance(array, ARRAYS) else np.asarray(array, dtype)

@@ -10,6 +10,7 @@ import numpy as np
 from odyssey.checks import check_callable, check_choice, check_int, check_number, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
+from odyssey.devices.same_device import host_array, place_beside
 from odyssey.devices.stateful import Stateful
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, MissingGradientError, OdysseyError, ShapeError
@@ -117,7 +118,8 @@ class LBFGS(Stateful):
                 part = x[start : start + p.size * width]
                 start += len(part)
                 wide = part.view(np.complex128) if width == 2 else part
-                plan += assign_plan(p, wide.reshape(p.shape).astype(p.dtype))
+                array = wide.reshape(p.shape).astype(p.dtype)
+                plan += assign_plan(p, place_beside(array, p))
             commit(plan)
 
     def _evaluate(self, closure: Callable[[], Any]) -> tuple[Any, Any, Array]:
@@ -365,7 +367,7 @@ def _flat(arrays: list[Array]) -> Array:
     """Return real and imaginary parts of arrays in one vector of float64."""
     parts = [np.zeros(0)]
     for array in arrays:
-        flat = np.ascontiguousarray(array).reshape(-1)
+        flat = np.ascontiguousarray(host_array(array)).reshape(-1)
         parts.append(flat.view(flat.real.dtype).astype(np.float64))
     return np.concatenate(parts)
 

@@ -9,8 +9,10 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import check_flag, check_int, check_number, few_digits, format_value
+from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.half_dtypes import is_half
+from odyssey.devices.same_device import place_beside
 from odyssey.devices.stateful import Stateful
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, NonFiniteError, OdysseyError
@@ -123,7 +125,7 @@ class LossScaler(Stateful):
             self._applied.assign(scale)
         if getattr(loss, "dtype", None) is not None and is_half(loss.dtype):
             loss = ops.astype(loss, np.float32)
-        return ops.multiply(loss, scale)
+        return ops.multiply(loss, place_beside(scale, loss))
 
     # -------------------------------------------------------------- after the sweep
 
@@ -357,7 +359,7 @@ def _has_gradients(one: _Unscaled) -> bool:
 @ignore_fp_errors()
 def _quotient(g: Any, scale: Any) -> Any:
     wide = ops.astype(g, state_dtype(g.dtype)) if is_half(g.dtype) else g
-    return ops.divide(wide, weak_factor(scale, wide))
+    return ops.divide(wide, weak_factor(place_beside(scale, wide), wide))
 
 
 @ignore_fp_errors()
@@ -376,7 +378,7 @@ def _gradient_calls(found: list[tuple[Variable, Any]]) -> Plan:
     """Return the calls that give Variables in memory new gradients."""
     plan: Plan = []
     for p, g in found:
-        own = g if type(g) is SparseRows else np.asarray(g)
+        own = g if isinstance(g, (SparseRows, *ARRAYS)) else np.asarray(g)
         plan += [(setattr, p._info, "grad", own), (setattr, p._info, "loan", None)]
     return plan
 

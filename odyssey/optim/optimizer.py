@@ -11,6 +11,7 @@ import numpy as np
 from odyssey.checks import STUMBLES, check_flag, check_int, check_number, few_digits, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.commit import Plan, commit
+from odyssey.devices.same_device import host_copy, namespace_of, place_beside
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
     DTypeError,
@@ -19,6 +20,7 @@ from odyssey.errors import (
     OutOfRangeError,
     ShapeError,
 )
+from odyssey.optim.device_parameters import DeviceParameters
 from odyssey.optim.flat_parameters import SMALL_SIZE, FlatParameters
 from odyssey.optim.groups import Group, check_form, count_text, defaults_of, groups_of
 from odyssey.optim.rule import MASTER, Rule, chosen_step, state_dtype
@@ -88,7 +90,7 @@ class Optimizer:
         self.groups = groups_of(type(self).__name__, params, rule, settings)
         self.params = [p for group in self.groups for p in group.params]
         self._paths = [path for group in self.groups for path in group.paths]
-        self._packs: list[FlatParameters] = []
+        self._packs: list[FlatParameters | DeviceParameters] = []
         # Parameters outside the flat arrays: all of them at first, later those that are frozen.
         self._resting = self.params
         self._updates: StepRunner | None = None
@@ -330,10 +332,14 @@ class Optimizer:
             if is_trainable(p):
                 alone = p.size >= SMALL_SIZE or not group.rule().elementwise or p.sparse_grad
                 key = (id(group), p.dtype, k if alone else None)
+                if namespace_of(p) is not np:
+                    key = (id(group), "device", None)
                 together.setdefault(key, []).append(k)
         packs = [
-            FlatParameters(owners[indices[0]], indices, [self.params[k] for k in indices])
-            for indices in together.values()
+            (FlatParameters if key[1] != "device" else DeviceParameters)(
+                owners[indices[0]], indices, [self.params[k] for k in indices]
+            )
+            for key, indices in together.items()
         ]
         for pack in packs:
             pack.adopt_state([self._state[k] for k in pack.indices])
@@ -390,7 +396,7 @@ class Optimizer:
         ``"settings"`` are those that all groups share; ``"groups"`` has for each group how many
         parameters it has, and its other settings.
         """
-        return self._saved(np.array)
+        return self._saved(host_copy)
 
     def _saved(self, take: Callable[[Any], Any]) -> dict[str, Any]:
         """Return the state dict, with arrays copied by ``take``."""
@@ -421,7 +427,7 @@ class Optimizer:
         """
         with write_lock():
             wait_for_programs()
-            changes, plan = self._read_state(saved, np.array)
+            changes, plan = self._read_state(saved, host_copy)
             commit([*self._settings_calls(changes), *plan])
 
     def _read_state(
@@ -431,7 +437,7 @@ class Optimizer:
 
         Args:
             saved: The result of ``state_dict``.
-            take: ``np.array``, or ``np.asarray`` if the arrays of ``saved`` have no other owner.
+            take: ``host_copy``, or ``np.asarray`` if the arrays of ``saved`` have no other owner.
         """
         self._refuse_state("load_state_dict")
         changes, rules = self._read_settings(saved)
@@ -476,10 +482,10 @@ class Optimizer:
                         f"load_state_dict: {name} of parameter {self._param_name(k)} is "
                         f"{format_value(value)}; it must be of {dtype}"
                     )
-                if np.shape(value) != expected:
+                if value.shape != expected:
                     raise ShapeError(
                         f"load_state_dict: {name} of parameter {self._param_name(k)} has shape "
-                        f"{np.shape(value)}, not {expected}"
+                        f"{value.shape}, not {expected}"
                     )
                 if name == "steps":
                     check_number("load_state_dict", "steps", value, "[0, 9e18]")
@@ -505,10 +511,11 @@ class Optimizer:
             plan += [(state.pop, name, None) for name in state.keys() - values.keys()]
             for name, value in values.items():
                 if name in state:
-                    array = take(value, state[name].dtype)
+                    array = place_beside(take(value, state[name].dtype), state[name])
                     plan.append((setitem, state[name]._array, ..., array))
                 else:
                     array = take(value, np.int64 if name == "steps" else state_dtype(p.dtype))
+                    array = array if name == "steps" else place_beside(array, p)
                     new = Variable(array, name=f"{p.name or path or 'params'}.{name}")
                     plan.append((setitem, state, name, new))
         return plan
@@ -543,6 +550,8 @@ def _copied_states(
 
 
 def _dtype_of(name: str, value: Any) -> np.dtype[Any]:
+    if isinstance(value, ARRAY_LIKE):
+        return value.dtype
     try:
         return np.asarray(value).dtype
     except STUMBLES as error:

@@ -12,6 +12,7 @@ from odyssey import ops
 from odyssey.checks import describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.devices.half_dtypes import is_half, is_number_dtype
+from odyssey.devices.same_device import array_copy, namespace_of
 from odyssey.errors import DTypeError
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Shape
@@ -112,7 +113,8 @@ class Rule:
         """Return the state before the first step: one record for each leaf, in order.
 
         Constants, integers and numbers below a plain object have none: no step moves them. The
-        count of steps is an array, so that a compiled step takes it as an input.
+        count of steps is an array, so that a compiled step takes it as an input. Slots lie on the
+        device of their leaf, the count on the host.
         """
         flat = _without(fixed_leaves(params, leaves(params)), leaves(params))
         _check_arrays("init: params", flat)
@@ -125,12 +127,12 @@ class Rule:
     def _first_slot(self, slot: str, p: Any) -> Any:
         """Return what a slot of a parameter begins with."""
         dtype = state_dtype(p.dtype)
+        value = operand_of(p)
         if slot not in self.slots:
-            value = operand_of(p)
             symbolic = isinstance(value, Symbol)
-            return ops.astype(value, dtype) if symbolic else np.array(value, dtype)
+            return ops.astype(value, dtype) if symbolic else array_copy(value, dtype)
         start = complex(self.start, self.start) if dtype.kind == "c" else self.start
-        return np.full(self.shape_of_slot(slot, p.shape), start, dtype)
+        return namespace_of(value).full(self.shape_of_slot(slot, p.shape), start, dtype)
 
     def update(self, grads: Any, state: list[State], params: Any) -> tuple[Any, list[State]]:
         """Return new parameters and new state; the arguments stay as they are.
@@ -151,7 +153,7 @@ class Rule:
                 f"update: the state is {format_value(state)}; pass what init(params) returned"
             )
         columns = zip(gradients, state, flat, strict=True)
-        results = [self._leaf(g, s, p) for g, s, p in columns]
+        results = [self.new_leaf(g, s, p) for g, s, p in columns]
         new_state = [s | {"steps": ops.add(s["steps"], 1)} for _, s in results]
         moved = iter([p for p, _ in results])
         new = [p if k in fixed else next(moved) for k, p in enumerate(every)]
@@ -192,7 +194,8 @@ class Rule:
             )
         return made
 
-    def _leaf(self, g: Any, state: State, p: Any) -> tuple[Any, State]:
+    def new_leaf(self, g: Any, state: State, p: Any) -> tuple[Any, State]:
+        """Return one parameter and its state after a step; the count of steps is as before."""
         if is_half(p.dtype):
             own = {name: value for name, value in state.items() if name != MASTER}
             wide = {slot: ops.astype(state[slot], _FLOAT32) for slot in self.slots}

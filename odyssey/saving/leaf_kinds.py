@@ -10,6 +10,7 @@ import numpy as np
 from odyssey.checks import describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse_non_array
 from odyssey.devices.half_dtypes import is_number_dtype
+from odyssey.devices.same_device import host_array
 from odyssey.devices.stateful import Stateful
 from odyssey.errors import DTypeError, SettingError
 from odyssey.ops.random.generator import Generator
@@ -195,7 +196,7 @@ def class_of(leaf: Any) -> str:
 def state_of(leaf: Any) -> Any:
     """Return the state of an optimizer, schedule or generator; its arrays may be shared."""
     if isinstance(leaf, Optimizer):
-        return leaf._saved(np.asarray)
+        return leaf._saved(host_array)
     if isinstance(leaf, (Schedule, Stateful)):
         return leaf.state_dict()
     if isinstance(leaf, np.random.RandomState):

@@ -22,6 +22,7 @@ import numpy as np
 
 from odyssey.checks import format_value, with_article
 from odyssey.devices.half_dtypes import bfloat16, is_bfloat16
+from odyssey.devices.same_device import host_array
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.saving.archive import Archive, Members
@@ -167,7 +168,7 @@ def _encode_leaf(
 ) -> Any:
     if isinstance(leaf, Variable):
         leaf._refuse_unless_leaf(f"save: {short_path(path)}")
-        return {kind: _encode_value(path, np.asarray(leaf._array), members)["array"]}
+        return {kind: _encode_value(path, host_array(leaf._array), members)["array"]}
     if kind in STATE_KINDS:
         state = states[id(leaf)] if id(leaf) in states else state_of(leaf)
         return {kind: [class_of(leaf), _encode_value(path, state, members)]}
@@ -203,7 +204,7 @@ def _encode_array(path: str, value: Any, members: Members) -> Any:
             f"save: {short_path(path)} is {with_article(kind)}, in a state; keep numbers"
         )
     name = _member_name(path, members)
-    members[name], spec = _npy_member(np.asarray(value))
+    members[name], spec = _npy_member(host_array(value))
     return {kind: {"member": name, **spec}}
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, format_value, with_article
-from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan, commit
+from odyssey.devices.same_device import place_beside
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, FormatError, OdysseyError, ShapeError, TapeError
 from odyssey.floating_point_errors import isolate_errstate
@@ -134,7 +134,7 @@ class Restorer:
         if kind in ("array", "scalar"):
             array = _read_array(tree, path, leaf, node[kind])
             array = array.astype(leaf.dtype, copy=False)  # to the leaf's byte order
-            return array if kind == "array" else array[()]
+            return place_beside(array, leaf) if kind == "array" else array[()]
         assert isinstance(tree, SavedTree)  # the other has arrays only
         if kind not in STATE_KINDS:
             return tree.value(node)
@@ -184,7 +184,7 @@ class Restorer:
                 path, leaf, array.dtype, array.shape
             )  # the Variable may have changed since
             refuse_locked(f"load: {short_path(path)}", leaf)
-            plan += assign_plan(leaf, array)
+            plan += assign_plan(leaf, place_beside(array, leaf))
         for optimizer, settings in changes.values():
             plan += optimizer._settings_calls(settings)
         return plan
@@ -282,7 +282,7 @@ def _generator_step(path: str, generator: Any, state: Any) -> tuple[Any, ...]:
 def _equal_states(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_equal_states(one[n], other[n]) for n in one)
-    if isinstance(one, ARRAYS):
+    if isinstance(one, np.ndarray):
         return one.tobytes() == bytes(other.tobytes())
     return bool(one == other)
 

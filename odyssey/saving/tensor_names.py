@@ -17,6 +17,7 @@ from odyssey.checks import (
     format_value,
 )
 from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.devices.same_device import host_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.spec import Array
 from odyssey.suggestions import did_you_mean
@@ -130,7 +131,7 @@ class TensorSource:
             error.add_note(f"{who}: in apply= of {name!r}, from {', '.join(self.names)}")
             raise
         found = found.numpy() if isinstance(found, Variable) else found
-        array = np.asarray(found)
+        array = host_array(found)
         if not isinstance(found, ARRAY_LIKE) or array.dtype == object:
             raise DTypeError(
                 f"{who}: apply= of {name!r} returned {describe_type(found)}; return an array"

@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.checks import format_value, with_article
 from odyssey.devices.half_dtypes import is_bfloat16
+from odyssey.devices.same_device import host_array
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.saving.leaf_kinds import EmptyList, leaf_kind, named_leaves, short_path
@@ -70,7 +71,7 @@ def save_tree_of_tensors(
         wait_for_programs()
         for name, (_, leaf) in paths.items():
             value = store().read(leaf) if kinds[name] == "Variable" else leaf
-            arrays[name] = np.asarray(value)
+            arrays[name] = host_array(value)
     start, order = encode_tensor_header(arrays, texts)
     write_atomically(who, path, lambda file: _write_tensors(file, start, order, arrays))
 

@@ -21,6 +21,7 @@ import numpy as np
 from odyssey.checks import user_line, user_stacklevel
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.half_dtypes import is_inexact
+from odyssey.devices.same_device import host_array
 from odyssey.errors import MutationError, NonFiniteError, WideningWarning
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import spec_of
@@ -36,7 +37,7 @@ def _checksum(array: Any) -> tuple[bool, int]:
     """Return whether an array is stored in 16 bits, and a checksum of what is stored."""
     halves = type(array) is RoundedArray and array.bits is not None
     stored = array.stored if type(array) is RoundedArray else array
-    return halves, zlib.crc32(np.ascontiguousarray(stored).view(np.uint8).reshape(-1).data)
+    return halves, zlib.crc32(np.ascontiguousarray(host_array(stored)).view(np.uint8).reshape(-1).data)
 
 
 def _all_finite(array: Any) -> bool:
@@ -134,12 +135,12 @@ def _format_index(flat: Any, shape: tuple[int, ...]) -> str:
 
 def _note_nonfinite(node: Any, data: Any, operands: Sequence[Any] | None) -> _Nonfinite:
     row, _, inputs, _, _ = node
-    data = np.asarray(data)
+    data = host_array(data)
     at = np.flatnonzero(~np.isfinite(data))
     taken: list[tuple[Any, tuple[int, ...]] | None] = []
     if row.elementwise and operands is not None:
         for operand in operands:
-            array = None if operand is None else np.asarray(operand)
+            array = None if operand is None else host_array(operand)
             if array is None or array.dtype == object:
                 taken.append(None)
             else:
@@ -251,7 +252,7 @@ class NodeChecks:
         """Raise NonFiniteError if ``g``, the cotangent of a result, uses a nonfinite element."""
         note = self.nonfinite.get(-id)
         if note is not None:
-            used = np.flatnonzero(np.asarray(array_of(g)).reshape(-1)[note.at])
+            used = np.flatnonzero(host_array(array_of(g)).reshape(-1)[note.at])
             if len(used):
                 self._raise_first(id, used)
 
@@ -319,13 +320,13 @@ class NodeChecks:
 
 def _describe_gradient(row: Any, kept: Any, g: Any, r: Any) -> str:
     """Describe the first nonfinite element of a gradient, and what the rule computed it from."""
-    r = np.asarray(r)
+    r = host_array(r)
     flat = np.flatnonzero(~np.isfinite(r))[0]
     words = f"{r.reshape(-1)[flat]}{_format_index(flat, r.shape)}"
     if not row.elementwise:
         return words
     arrays = {"the cotangent": g, **dict(zip(row.layout.kept, kept or (), strict=False))}
-    known = {name: array_of(value) for name, value in arrays.items()}
+    known = {name: _on_host(array_of(value)) for name, value in arrays.items()}
     of = [
         f"{name} is {np.broadcast_to(value, r.shape).reshape(-1)[flat]}"
         for name, value in known.items()
@@ -334,6 +335,10 @@ def _describe_gradient(row: Any, kept: Any, g: Any, r: Any) -> str:
         and _broadcasts_to(np.shape(value), r.shape)
     ]
     return f"{words}, where {' and '.join(of)}" if of else words
+
+
+def _on_host(value: Any) -> Any:
+    return host_array(value) if isinstance(value, ARRAYS) else value
 
 
 def _broadcasts_to(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.devices.same_device import namespace_of
 from odyssey.ops.elementwise.choice import keep_where, logical_or, not_equal
 from odyssey.ops.reductions.reduce import sum_to
 from odyssey.ops.structure.shape import astype, broadcast_to
@@ -40,7 +41,8 @@ __all__ = [
 # Lazy masks that depend on lazy masks are computed at this depth, which bounds the recursion.
 _MAX_DEPTH = 32
 
-_ONE = np.float64(1)
+# A one is an array only on a device: there a result of the rule is to lie on the device as well.
+_ONES = {np: np.float64(1)}
 
 
 class GradientMask:
@@ -84,12 +86,24 @@ def any_poles(nodes: Iterable[RawNode] | None) -> bool:
 
 
 def _mask_through_rule(
-    row: Any, rule: Any, parent: GradientMask | None, shape: Any, *saved: Any
+    row: Any, rule: Any, parent: GradientMask | None, g: Any, *saved: Any
 ) -> GradientMask:
-    """Return the mask after a selecting or rearranging row: its rule on ones and zeros."""
+    """Return the mask after a selecting or rearranging row: its rule on ones and zeros.
+
+    Args:
+        row: The row.
+        rule: Its rule for masks.
+        parent: The mask of ``g``, or None.
+        g: The cotangent or tangent, whose shape and device the ones have.
+        saved: The saved values, and the specs.
+    """
+    shape, namespace = g.shape, namespace_of(g)
 
     def compute_mask() -> Any:
-        c = _ONE if parent is None else astype(parent.mask_unrecorded(), np.float64)
+        if parent is not None:
+            c = astype(parent.mask_unrecorded(), np.float64)
+        else:
+            c = _ONES.get(namespace) or namespace.ones((), np.float64)
         return not_equal(rule(c if row.elementwise else broadcast_to(c, shape), *saved), 0)
 
     return GradientMask(compute_mask) if parent is None else GradientMask(compute_mask, parent)
@@ -157,7 +171,7 @@ def propagate_mask(
         if rule is None:
             return r, None
         if rule is not PASS:
-            mask = _mask_through_rule(row, rule, mask, g.shape, kept, specs)
+            mask = _mask_through_rule(row, rule, mask, g, kept, specs)
         return r, mask
     return r, mask if row.elementwise else None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odyssey.checks import Text, check_callable, check_flag
+from odyssey.devices.same_device import array_copy
 from odyssey.errors import TapeError
 from odyssey.ops.structure.shape import identity
 from odyssey.spec import Array, spec_of
@@ -197,7 +198,7 @@ class GradientTape(TapeBase, metaclass=_HideRecorders):
         for array in arrays:
             # Keeps the layout, like ``np.array``, in half its time. A view, so that it is copied
             # when a user reads it.
-            data = (array.copy("K") if type(array) is np.ndarray else np.array(array))[()]
+            data = (array.copy("K") if type(array) is np.ndarray else array_copy(array))[()]
             value = new(Variable)  # make_value() inlined: half the total time
             value._array = data
             value._spec = spec = spec_of(data)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.devices.same_device import array_copy
 from odyssey.errors import TapeError, UnreachedError
 from odyssey.sparse_rows import SparseRows
 from odyssey.table.value import Value
@@ -62,7 +61,7 @@ class Gradients(Mapping[Variable, Any]):
             # In this order, because another thread may look up the same Variable.
             g = self._leaves[variable] if leaf else self._reached[id]
             if isinstance(g, ARRAY_LIKE):
-                g = np.array(g if leaf else conj_if_complex(g))
+                g = array_copy(g if leaf else conj_if_complex(g))
             elif type(g) is SparseRows:
                 g = g.copy()
             if g is not None:

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
+from odyssey.devices.same_device import array_copy, place_beside
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import fits_kind
@@ -51,7 +50,7 @@ class Hooks:
             shown = conj_if_complex(g)
             if type(shown) is SparseRows:
                 shown = shown.copy()
-            new = fn(np.array(shown) if isinstance(g, ARRAY_LIKE) else shown)
+            new = fn(array_copy(shown) if isinstance(g, ARRAY_LIKE) else shown)
             if new is not None:
                 new = _replacement_cotangent(new, g)
                 if new.shape != g.shape:
@@ -92,4 +91,4 @@ def _replacement_cotangent(new: Any, g: Any) -> Any:
         raise DTypeError(
             f"on_gradient: the function returned {format_value(new)} of {array.dtype} for {g.dtype}"
         )
-    return array if is_symbolic else np.array(array, g.dtype)
+    return array if is_symbolic else array_copy(place_beside(array, g), g.dtype)

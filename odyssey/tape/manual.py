@@ -10,6 +10,7 @@ import numpy as np
 from odyssey.checks import STUMBLES, describe_type, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.devices.half_dtypes import is_inexact
+from odyssey.devices.same_device import array_copy, host_array
 from odyssey.errors import DTypeError, ShapeError, TapeError, UnknownOpError
 from odyssey.floating_point_errors import isolate_errstate
 from odyssey.spec import Spec, spec_of
@@ -223,7 +224,7 @@ def _copied_saved(row: Row, saved: dict[str, Any]) -> dict[str, Any]:
             value = numbers_of("record", value)
         if value is None or type(value) in NUMBERS:
             continue
-        found[name] = np.array(as_array("record", name, value))
+        found[name] = array_copy(as_array("record", name, value))
     for name in (f"{array}_spec" for array in row.arrays):
         if not isinstance(saved.get(name), (Spec, type(None))):
             raise DTypeError(f"record: {name}={format_value(saved[name])} is not a Spec")
@@ -290,7 +291,9 @@ def _recompute(row: Row, values: dict[str, Any], kept: tuple[Any, ...], results:
     for name, made, result in zip(row.results, each, results, strict=True):
         claimed = [values[name]] if name in values else []
         for value in claimed if result is None else [result._array, *claimed]:
-            if np.shape(made) != np.shape(value) or not _all_close(made, value, equal_nan=True):
+            if np.shape(made) != np.shape(value) or not _all_close(
+                host_array(made), host_array(value), equal_nan=True
+            ):
                 raise TapeError(
                     f"record: {row.name} of these inputs gives {made!r}, the output holds {value!r}"
                 )

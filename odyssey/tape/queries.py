@@ -25,6 +25,7 @@ from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.commit import run_all
 from odyssey.devices.copy_on_write import note_kept_recording
 from odyssey.devices.ownership import owns_memory
+from odyssey.devices.same_device import namespace_of, zeros_beside
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
     OdysseyError,
@@ -233,7 +234,10 @@ def run_gradient(
     for i, source in zip(ids, _sources_of("gradient", sources)[0], strict=True) if asked else ():
         if i in collected and i not in definite:
             store().only_eagerly(_conditional_gradient(source))
-    results = gradient_results(list(map(collected.get, ids)), specs, unused, seeds, r.may_fail)
+    likes = _values_of(sources) if unused == "zero" else None
+    results = gradient_results(
+        list(map(collected.get, ids)), specs, unused, seeds, r.may_fail, likes
+    )
     if graph:
         results = [Variable(g) if isinstance(g, ARRAYS) else g for g in results]
     if type(sources) is Sources:
@@ -263,6 +267,11 @@ def _sources_of(who: str, sources: Any) -> tuple[list[Any], Callable[[list[Any]]
         )
     found = [leaf for k, leaf in enumerate(flat) if k not in fixed]
     return found, partial(_with_fixed, sources, fixed, len(flat))
+
+
+def _values_of(sources: Any) -> list[Any]:
+    """Return the arrays, Variables or ids of sources."""
+    return sources.arrays if type(sources) is Sources else _sources_of("gradient", sources)[0]
 
 
 def _only_result(results: list[Any]) -> Any:
@@ -334,8 +343,9 @@ def run_jvp(tape: TapeBase, output: Any, sources: Any, tangents: Any, unused: st
         moved = same_tree("jvp", "tangents", sources, tangents)
         given_tangents = [t for k, t in enumerate(moved) if k not in fixed]
     tangent_by_id: dict[int, Any] = {}
-    for i, spec, t in zip(ids, specs, given_tangents, strict=True):
-        t = check_cotangent("jvp", "tangent", spec, t, graph)
+    likes = sources.arrays if type(sources) is Sources else found
+    for i, spec, t, like in zip(ids, specs, given_tangents, likes, strict=True):
+        t = check_cotangent("jvp", "tangent", spec, t, graph, like)
         if i is not None:
             tangent_by_id[i] = add(tangent_by_id[i], t) if i in tangent_by_id else t
     r = recording_of(tape)
@@ -368,8 +378,8 @@ def run_jvp(tape: TapeBase, output: Any, sources: Any, tangents: Any, unused: st
     results = [
         exclusive_array(tangent_by_id[i], shared_ids, r.may_fail)
         if i in tangent_by_id
-        else unused_result(spec, unused)
-        for i, spec in zip(out_ids, out_specs, strict=True)
+        else unused_result(spec, unused, value)
+        for i, spec, value in zip(out_ids, out_specs, outputs, strict=True)
     ]
     if graph:
         results = [Variable(t) if isinstance(t, ARRAYS) else t for t in results]
@@ -491,7 +501,10 @@ def exclusive_array(g: Any, taken: set[int], untrusted: bool) -> Any:
         return g.copy()  # the values may be a view of another cotangent
     if type(g) is not np.ndarray:
         # A Variable may be a seed, or the gradient of another source as well.
-        return writable_alias(g) if isinstance(g, (Variable, Symbol)) else np.asarray(g)
+        if isinstance(g, (Variable, Symbol)):
+            return writable_alias(g)
+        if namespace_of(g) is np:
+            return np.asarray(g)
     if untrusted or id(g) in taken:
         g = g.copy()
     elif not owns_memory(g):
@@ -531,9 +544,17 @@ _ONE_VIEW = measured_refcount(lambda: _owner_references(np.zeros(2).reshape(2, 1
 
 
 def gradient_results(
-    cotangents: list[Any], specs: list[Spec], unused: str, seeds: dict[int, Any], untrusted: bool
+    cotangents: list[Any],
+    specs: list[Spec],
+    unused: str,
+    seeds: dict[int, Any],
+    untrusted: bool,
+    likes: list[Any] | None,
 ) -> list[Any]:
-    """Return the gradient of each source, or its substitute, as arrays without another owner."""
+    """Return the gradient of each source, or its substitute, as arrays without another owner.
+
+    Zeros lie on the devices of the sources, which are ``likes`` where zeros are asked for.
+    """
     taken = set(map(id, seeds.values()))
     # True if all are distinct from each other and from the seeds.
     distinct = len({*taken, *map(id, cotangents)}) == len(taken) + len(cotangents)
@@ -552,21 +573,27 @@ def gradient_results(
         ):
             results.append(g)
         else:
-            results.append(_gradient_result(g, spec, unused, taken, untrusted))
+            like = None if likes is None else likes[len(results)]
+            results.append(_gradient_result(g, spec, unused, taken, untrusted, like))
     return results
 
 
-def _gradient_result(g: Any, spec: Spec, unused: str, taken: set[int], untrusted: bool) -> Any:
+def _gradient_result(
+    g: Any, spec: Spec, unused: str, taken: set[int], untrusted: bool, like: Any
+) -> Any:
     """Return what ``gradient`` returns for a source of this spec; see ``exclusive_array``."""
     if g is None:
-        return unused_result(spec, unused)
+        return unused_result(spec, unused, like)
     _check_result(g, spec)
     return exclusive_array(conj_if_complex(g), taken, untrusted)
 
 
-def unused_result(spec: Spec, unused: str) -> Any:
-    """Return the derivative of an output that does not depend on a source: zeros, or None."""
-    return np.zeros(spec.shape, spec.dtype) if unused == "zero" else None
+def unused_result(spec: Spec, unused: str, like: Any = None) -> Any:
+    """Return the derivative of an output that does not depend on a source: zeros, or None.
+
+    Zeros lie on the device of ``like``, an array or a Variable.
+    """
+    return zeros_beside(spec, like) if unused == "zero" else None
 
 
 def _check_result(g: Any, spec: Spec) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.devices.ownership import copy_with_layout
+from odyssey.devices.same_device import HOST_TYPES, namespace_of, ones_beside, place_beside
 from odyssey.errors import (
     DTypeError,
     ShapeError,
@@ -212,9 +213,9 @@ def seed_cotangents(
             else id_on_tape(tape, who, output, _is_source(sources, output))
         )
         own = output._spec
-        if grad is None and own.shape == ():
+        if grad is None and own.shape == () and type(output._array) in HOST_TYPES:
             return {id: _scalar_one(own.dtype)}
-        return {id: _seed_cotangent(who, own, grad, graph, exposed)}
+        return {id: _seed_cotangent(who, own, grad, graph, exposed, output)}
     outputs = leaves(output)
     if not outputs:
         raise TapeError(f"{who}: the output is an empty tree")
@@ -224,7 +225,8 @@ def seed_cotangents(
     seeds: dict[int, Any] = {}
     for i, value, given in zip(ids, outputs, grads, strict=True):
         spec = value._spec if isinstance(value, Value) else r.spec_of_id(value)
-        g = _seed_cotangent(who, spec, given, graph, exposed)
+        like = value if isinstance(value, Value) else leaf_on_device(r)
+        g = _seed_cotangent(who, spec, given, graph, exposed, like)
         seeds[i] = add(seeds[i], g) if i in seeds else g
     return seeds
 
@@ -234,20 +236,26 @@ def _is_source(sources: Collection[int] | None, value: Any) -> bool:
     return sources is None or (isinstance(value, Value) and value._id in sources)
 
 
-def _seed_cotangent(who: str, spec: Spec | None, given: Any, graph: bool, exposed: bool) -> Any:
-    """Return the cotangent of one output: the given one, or 1 for a single element."""
+def _seed_cotangent(
+    who: str, spec: Spec | None, given: Any, graph: bool, exposed: bool, like: Any
+) -> Any:
+    """Return the cotangent of one output: the given one, or 1 for a single element.
+
+    It lies on the device of the Variable ``like``.
+    """
     if (
         type(given) in ARRAYS
         and spec is not None
         and given.dtype is spec.dtype
         and given.shape == spec.shape
         and not spec.is_complex
+        and (like is None or type(like._array) in HOST_TYPES)
     ):
         return copy_with_layout(given) if exposed else given  # fast path for the most frequent case
     if given is not None:
-        g = check_cotangent(who, "cotangent", spec, given, graph)
+        g = check_cotangent(who, "cotangent", spec, given, graph, like)
         return conj_if_complex(copy_with_layout(g) if exposed and isinstance(g, ARRAYS) else g)
-    if spec is not None and spec.shape == ():
+    if spec is not None and spec.shape == () and namespace_of(like) is np:
         return _scalar_one(spec.dtype)
     if spec is None or spec.size != 1:
         shape = "unknown" if spec is None else spec.shape
@@ -255,7 +263,14 @@ def _seed_cotangent(who: str, spec: Spec | None, given: Any, graph: bool, expose
             f"{who}: the output has shape {shape}; only one element can do without a cotangent, "
             "so reduce it, or pass grad= of that shape"
         )
-    return np.ones(spec.shape, spec.dtype)
+    return ones_beside(spec, like)
+
+
+def leaf_on_device(recording: Recording) -> Value | None:
+    """Return a leaf or watched Variable of a recording that lies on a device; None if none does."""
+    watched = [value for ref in list(recording.watched.values()) if (value := ref()) is not None]
+    found = (*list(recording.leaves.values()), *watched)
+    return next((value for value in found if namespace_of(value) is not np), None)
 
 
 @cache
@@ -263,12 +278,17 @@ def _scalar_one(dtype: np.dtype[Any]) -> Any:
     return dtype.type(1)
 
 
-def check_cotangent(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> Any:
-    """Check a cotangent or tangent against its value, and cast it to the dtype of the value."""
+def check_cotangent(
+    who: str, what: str, spec: Spec | None, given: Any, graph: bool, like: Any = None
+) -> Any:
+    """Check a cotangent or tangent against its value, and cast it to the dtype of the value.
+
+    Numbers of the host come to the device of ``like``, the value or its array.
+    """
     if isinstance(given, Variable) and not graph:
         given = operand_of(given)
     if not isinstance(given, (Variable, Symbol)):
-        given = as_array(who, f"the {what}", given)
+        given = place_beside(as_array(who, f"the {what}", given), like)
     if spec is None:
         return given
     if given.shape != spec.shape:

@@ -16,6 +16,7 @@ from odyssey.checks import STUMBLES, check_callable, describe_type, format_value
 from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.devices.half_dtypes import is_inexact, is_number_dtype
 from odyssey.devices.ownership import owns_memory
+from odyssey.devices.same_device import namespace_of, zeros_beside
 from odyssey.errors import DTypeError, IndependentWarning, ShapeError
 from odyssey.table.scope import recording_now
 from odyssey.table.store import MEMORY, operand_of, store
@@ -163,7 +164,7 @@ class WatchedArguments:
         leaf = flat[k]
         if leaf is None:
             return None
-        array = leaf if type(leaf) is np.ndarray else _array_of(leaf)
+        array = leaf if isinstance(leaf, ARRAYS) else _array_of(leaf)
         if array is None or array.dtype not in _FLOATING:
             array = self._check_leaf(who, list(paths(self.args[n], f"argument {n}"))[k][0], leaf)
         known = self.sources
@@ -374,9 +375,9 @@ def _exported_leaf(leaf: Any, copy: bool) -> Any:
 def zeros_like(value: Any) -> Any:
     """Return zeros of the shape and dtype of ``value``; None if it is not numeric."""
     if isinstance(value, (Variable, Symbol)):
-        return np.zeros(value.shape, value.dtype)
-    array = np.asarray(value)
-    return np.zeros(array.shape, array.dtype) if is_number_dtype(array.dtype) else None
+        return zeros_beside(value, value)
+    array = value if namespace_of(value) is not np else np.asarray(value)
+    return zeros_beside(array, array) if is_number_dtype(array.dtype) else None
 
 
 def copy_metadata(fn: Callable[..., Any], wrapper: Callable[..., Any], prefix: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.same_device import zeros_beside
 from odyssey.errors import MutationError, TapeError
 from odyssey.graph.batch_trace import BatchedArray, BatchTrace
 from odyssey.spec import Spec
@@ -314,7 +315,7 @@ class _CheckpointedCall:
             masks = {results[j]._id: mask for j, mask in given.items()}
             backward_sweep(nodes, cotangents, masks=masks)
             _set_result_masks(chosen, masks, self.ids, cotangents)
-            return self._cotangents_or_zeros(cotangents)
+            return self._cotangents_or_zeros(cotangents, parts)
 
         if not _is_recorded(parts, kept[: len(self.ids)]):
             tape, results = self._rerun_isolated(kept)
@@ -327,9 +328,9 @@ class _CheckpointedCall:
 
         return self._nested(vjp_of_rerun, list(inputs), parts)
 
-    def _cotangents_or_zeros(self, found: dict[int, Any]) -> list[Any]:
+    def _cotangents_or_zeros(self, found: dict[int, Any], parts: dict[int, Any]) -> list[Any]:
         return [
-            found[i] if i in found else np.zeros(spec.shape, spec.dtype)
+            found[i] if i in found else zeros_beside(spec, *parts.values())
             for i, spec in zip(self.ids, self.specs, strict=True)
         ]
 
@@ -368,7 +369,7 @@ class _CheckpointedCall:
 
     def _tangents_or_zeros(self, tangents: dict[int, Any], results: list[Variable]) -> list[Any]:
         return [
-            tangents[v._id] if v._id in tangents else np.zeros(v.shape, v.dtype) for v in results
+            tangents[v._id] if v._id in tangents else zeros_beside(v, v) for v in results
         ]
 
 

@@ -20,6 +20,7 @@ from odyssey.checks import (
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.half_dtypes import is_number_dtype
 from odyssey.devices.ownership import is_referenced_elsewhere, is_writable
+from odyssey.devices.same_device import place_beside, zeros_beside
 from odyssey.errors import DTypeError, SettingError, ShapeError, TapeError
 from odyssey.graph.batch_trace import BatchedArray, BatchTrace
 from odyssey.ops.reductions.reduce import sum as reduce_sum
@@ -352,7 +353,7 @@ class _RecordedCall:
         """
         chosen.clear()
         recorded = self._is_recorded(parts, kept)
-        zeros = [np.zeros(spec.shape, spec.dtype) for spec in self.results.values()]
+        zeros = [zeros_beside(spec, *parts.values()) for spec in self.results.values()]
 
         def transposed(cotangents: list[Any]) -> list[Any]:
             gradients = self._gradients(residuals, dict(enumerate(cotangents)))
@@ -404,7 +405,8 @@ class _RecordedCall:
         made: list[Any] = [None] * len(leaves(self.out, no_attributes))
         for j, (position, spec) in enumerate(self.results.items()):
             g = cotangents.get(j)
-            made[position] = np.zeros(spec.shape, spec.dtype) if g is None else read_only(g)
+            known = cotangents.values()
+            made[position] = zeros_beside(spec, *known) if g is None else read_only(g)
         given = self.backward(residuals, unflatten(self.out, made, no_attributes))
         if not isinstance(given, (tuple, list)):
             raise DTypeError(
@@ -422,7 +424,7 @@ class _RecordedCall:
             if is_referenced_elsewhere(flat, k, occurrences[id(flat[k])]) and is_writable(flat[k]):
                 flat[k] = flat[k].copy()  # for example a workspace that all calls share
         return [
-            self._check_gradient(flat[k], k, s)
+            self._check_gradient(flat[k], k, s, *cotangents.values())
             for k, s in zip(self.inputs, self.specs, strict=True)
         ]
 
@@ -441,12 +443,16 @@ class _RecordedCall:
                 )
         return flat
 
-    def _check_gradient(self, g: Any, position: int, spec: Spec) -> Any:
-        """Return the gradient of an input as an array of its spec; raise if it does not fit."""
+    def _check_gradient(self, g: Any, position: int, spec: Spec, *cotangents: Any) -> Any:
+        """Return the gradient of an input as an array of its spec; raise if it does not fit.
+
+        It lies on the device of the cotangents.
+        """
         if g is None:
-            return np.zeros(spec.shape, spec.dtype)
+            return zeros_beside(spec, *cotangents)
         if not isinstance(g, (Variable, Symbol)):
             g = as_array(self.name, f"the gradient of {self.paths[position]}", g)
+            g = place_beside(g, *cotangents)
         if isinstance(g, Variable) and is_constant(g):
             g = operand_of(g)
         if g.shape != spec.shape:

@@ -15,6 +15,7 @@ import numpy as np
 
 from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.half_dtypes import finfo, is_bfloat16, is_floating, is_number_dtype
+from odyssey.devices.same_device import host_array, namespace_of, place_beside
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.spec import Array, Spec
 from odyssey.table.value import Symbol
@@ -44,22 +45,24 @@ def fingerprint(data: Any) -> Fingerprint:
     """Return the fingerprint of an array: weighted sums of its pieces, and a tolerance."""
     if isinstance(data, Symbol):
         return None
-    flat = np.asarray(data).reshape(-1)
+    xp = namespace_of(data)  # sums of a device stay there, and nobody waits for them
+    flat = xp.asarray(data).reshape(-1)
     if is_bfloat16(flat.dtype):
         flat = flat.astype(np.float32)
     if not flat.size:
         return None
     length = min(flat.size // _MIN_PIECES + 1, _MAX_PIECE_LENGTH)
     even_end = flat.size - flat.size % length
-    weights = _positive_weights()[:length]
+    weights = xp.asarray(_positive_weights()[:length])
     wide = np.complex128 if flat.dtype.kind == "c" else np.float64
-    sums = np.einsum("ij,j->i", flat[:even_end].reshape(-1, length), weights, dtype=wide)
+    sums = xp.einsum("ij,j->i", flat[:even_end].reshape(-1, length), weights, dtype=wide)
     if even_end < flat.size:
-        last = np.einsum("i,i->", flat[even_end:], weights[: flat.size - even_end], dtype=wide)
-        sums = np.append(sums, last)
-    largest = max(abs(flat.real.max()), abs(flat.real.min()))
+        last = xp.einsum("i,i->", flat[even_end:], weights[: flat.size - even_end], dtype=wide)
+        sums = xp.append(sums, last)
+    largest = xp.maximum(abs(flat.real.max()), abs(flat.real.min()))
     if flat.dtype.kind == "c":
-        largest = max(largest, abs(flat.imag.max()), abs(flat.imag.min()))
+        imaginary = xp.maximum(abs(flat.imag.max()), abs(flat.imag.min()))
+        largest = xp.maximum(largest, imaginary)
     # Rounding may differ by some units in the last place where threads split the work anew.
     tolerance = 256 * float(np.finfo(flat.dtype).eps) * (length + 1) * largest
     return sums, tolerance
@@ -170,10 +173,20 @@ class _SampleCollector:
         sizes = [part.size for part in self.pieces]
         starts = np.add.accumulate([0, *sizes[:-1]])
         shares = [_relative_slack(part.dtype) for part in self.pieces]
-        wide = np.concatenate(self.pieces, dtype=np.float64, casting="unsafe")
+        wide = _joined(self.pieces)
         sums = np.add.reduceat(wide * np.resize(_sample_weights(), wide.size), starts)
         norms = np.add.reduceat(wide * wide, starts) ** 0.5
         return np.append(numbers, sums), np.append(slack, shares * norms)
+
+
+def _joined(pieces: list[Array]) -> Array:
+    """Return arrays as one of float64; those of a device are joined there, and copied once."""
+    xp = namespace_of(*pieces)
+    if xp is np:
+        joined: Array = np.concatenate(pieces, dtype=np.float64, casting="unsafe")
+        return joined
+    numbers = [place_beside(piece, *pieces).astype(np.float64) for piece in pieces]
+    return host_array(xp.concatenate(numbers))
 
 
 @cache

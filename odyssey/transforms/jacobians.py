@@ -11,6 +11,7 @@ import numpy as np
 from odyssey.checks import STUMBLES, check_flag, check_int, format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.devices.half_dtypes import is_floating
+from odyssey.devices.same_device import HOST_TYPES, namespace_of, zeros_beside
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.joining import concatenate, stack
 from odyssey.ops.structure.shape import moveaxis, reshape
@@ -183,6 +184,7 @@ def _sweep_units(
     sweep: Callable[[Any], list[Any]],
     chunk: int | None,
     results: Sequence[Any],
+    home: Any,
 ) -> list[Any]:
     """Return the results of a sweep from each unit array, stacked along a new first axis.
 
@@ -192,19 +194,21 @@ def _sweep_units(
         sweep: A sweep from one array; it returns as many arrays as ``results``.
         chunk: The most unit arrays of a sweep; None for the default.
         results: Shape and dtype of the arrays that it returns.
+        home: An array or a Variable on the device of the unit arrays.
     """
     count, shape = _element_count(like), _shape(like)
     dtype = like.dtype if hasattr(like, "dtype") else np.dtype(float)
     if not count:
-        return [np.zeros((0, *spec.shape), spec.dtype) for spec in results]
+        return [zeros_beside(Spec((0, *spec.shape), spec.dtype), home) for spec in results]
+    eye = namespace_of(home).eye
     if count == 1 or not _takes_batches(tape):
-        units = np.eye(count, dtype=dtype).reshape(count, *shape)
+        units = eye(count, dtype=dtype).reshape(count, *shape)
         return [_stacked(column) for column in zip(*map(sweep, units), strict=True)]
     most = _default_chunk(tape, [like, *results]) if chunk is None else chunk
     found: list[list[Any]] = []
     for start in range(0, count, most):
         size = min(most, count - start)
-        units = np.eye(size, count, start, dtype).reshape(size, *shape)
+        units = eye(size, count, start, dtype).reshape(size, *shape)
         found.append(vmap(sweep)(units))
     return (
         found[0]
@@ -228,11 +232,11 @@ def _default_chunk(tape: GradientTape, ends: Sequence[Any]) -> int:
 
 
 def _stacked(arrays: Sequence[Any]) -> Any:
-    return np.stack(arrays) if all(isinstance(a, ARRAY_LIKE) for a in arrays) else stack(arrays)
+    return np.stack(arrays) if all(type(a) in HOST_TYPES for a in arrays) else stack(arrays)
 
 
 def _concatenate_chunks(arrays: Sequence[Any]) -> Any:
-    if all(isinstance(a, ARRAY_LIKE) for a in arrays):
+    if all(type(a) in HOST_TYPES for a in arrays):
         return np.concatenate(arrays)
     return concatenate(list(arrays))
 
@@ -248,7 +252,7 @@ def _reverse_mode_blocks(
         def sweep(unit: Any, out: Any = out) -> list[Any]:
             return gradients_of(tape, [out], sources, [unit])
 
-        rows = _sweep_units(tape, like, sweep, chunk, sources.specs)
+        rows = _sweep_units(tape, like, sweep, chunk, sources.specs, out)
         blocks.append(
             [
                 _block(row, (*_shape(out), *spec.shape))
@@ -270,7 +274,7 @@ def _forward_mode_blocks(
         def sweep(unit: Any, source: Sources = source) -> list[Any]:
             return tangents_of(tape, outputs, source, [unit])
 
-        columns = _sweep_units(tape, spec, sweep, chunk, ends)
+        columns = _sweep_units(tape, spec, sweep, chunk, ends, sources.arrays[k])
         for row, column, out in zip(blocks, columns, outputs, strict=True):
             row.append(_block(moveaxis(column, 0, -1), (*_shape(out), *spec.shape)))
     return blocks

@@ -10,6 +10,7 @@ import numpy as np
 from odyssey.checks import check_callable, check_flag, describe_type
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.devices.half_dtypes import is_inexact
+from odyssey.devices.same_device import zeros_beside
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.table.scope import recording_now
 from odyssey.table.store import store
@@ -151,7 +152,8 @@ def gradients_of(
     """Return the gradients of the outputs on the tape; zeros for sources that none depends on."""
     live = [k for k, out in enumerate(outputs) if is_on_tape(tape, out)]
     if not live:
-        zeros = [np.zeros(spec.shape, spec.dtype) for spec in sources.specs]
+        pairs = zip(sources.specs, sources.arrays, strict=True)
+        zeros = [zeros_beside(spec, array) for spec, array in pairs]
         return [Variable(z) for z in zeros] if tape._is_followed() else zeros
     if len(outputs) == 1:
         given = None if cotangents is None else cotangents[0]

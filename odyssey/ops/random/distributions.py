@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_int, check_number
-from odyssey.devices.arrays import as_array
+from odyssey.devices.arrays import ARRAYS, as_array
+from odyssey.devices.same_device import place_beside
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.ops.elementwise.arithmetic import add, maximum, minimum, mul, neg, sub
@@ -38,7 +39,7 @@ from odyssey.table.value import Symbol, Value
 
 def _distribution_parameter(who: str, name: str, value: Any, shape: Shape) -> Any:
     """Check a parameter of a distribution: a finite number, or an array, Variable or Symbol."""
-    if isinstance(value, (Value, Symbol, np.ndarray)) and value.shape != ():
+    if isinstance(value, (Value, Symbol, *ARRAYS)) and value.shape != ():
         try:
             fits = np.broadcast_shapes(shape, value.shape) == shape
         except ValueError:
@@ -46,7 +47,7 @@ def _distribution_parameter(who: str, name: str, value: Any, shape: Shape) -> An
         if not fits:
             raise ShapeError(f"{who}: {name} {value.shape} does not broadcast to shape {shape}")
     elif not isinstance(value, (Value, Symbol)):
-        if np.ndim(value):
+        if not isinstance(value, ARRAYS) and np.ndim(value):
             return _distribution_parameter(who, name, as_array(who, name, value), shape)
         return check_number(who, name, value)
     if value.dtype.kind == "c":
@@ -110,7 +111,7 @@ def random_uniform(
         raise SettingError(f"{who}: low={low} is above high={high}")
     if plain and not _is_representable_range(low, high, kind):
         raise SettingError(f"{who}: from low={low} to high={high} is too far for {kind}")
-    state = draw_state(who, rng, math.prod(sizes))
+    state = place_beside(draw_state(who, rng, math.prod(sizes)), low, high)
     u = philox_uniform(state, shape=sizes, dtype=kind)
     if plain and (low, high) == (0.0, 1.0):
         return u
@@ -158,7 +159,7 @@ def random_normal(
     )
     if type(std) is float:
         check_number(who, "std", std, "[0, inf)")
-    state = draw_state(who, rng, math.prod(sizes))
+    state = place_beside(draw_state(who, rng, math.prod(sizes)), mean, std)
     z = philox_normal(state, shape=sizes, dtype=kind)
     if type(mean) is float and type(std) is float and (mean, std) == (0.0, 1.0):
         return z
@@ -227,7 +228,7 @@ def random_bernoulli(shape: Any, *, p: Any = 0.5, rng: Any = None) -> Any:
     chance = _distribution_parameter(who, "p", p, sizes)
     if type(chance) is float:
         check_number(who, "p", chance, "[0, 1]")
-    state = draw_state(who, rng, math.prod(sizes))
+    state = place_beside(draw_state(who, rng, math.prod(sizes)), chance)
     return less(philox_uniform(state, shape=sizes), chance)
 
 
@@ -280,7 +281,7 @@ def random_categorical(logits: Any, *, axis: int = -1, shape: Any = None, rng: A
         raise ShapeError(
             f"{who}: logits without axis {axis}, {batch}, does not broadcast to shape {sizes}"
         )
-    state = draw_state(who, rng, math.prod(sizes) * count)
+    state = place_beside(draw_state(who, rng, math.prod(sizes) * count), logits)
     u = philox_uniform(state, shape=(*sizes, count))
     gumbel = neg(log(neg(log(maximum(u, 2.0**-54)))))  # of a u of 0 it would be infinite
     return argmax(add(moveaxis(logits, place, -1), gumbel), -1)
@@ -312,13 +313,15 @@ def random_permutation(x: Any, *, axis: int = 0, rng: Any = None) -> Any:
     array([3, 1, 4, 0, 2])
     """
     who = "random_permutation"
-    if not isinstance(x, (Value, Symbol)) and not np.ndim(x):
+    if not isinstance(x, (Value, Symbol)) and not (
+        x.ndim if isinstance(x, ARRAYS) else np.ndim(x)
+    ):
         count, place = check_int(who, "x", x, 0), None
     else:
         sizes = tuple(shape_of(x))
         (place,) = normalize_axes(who, axis, len(sizes))
         count = sizes[place]
-    state = draw_state(who, rng, count)
+    state = place_beside(draw_state(who, rng, count), x)
     order = argsort(philox_uniform(state, shape=(count,)))
     return order if place is None else take(x, order, place)
 
@@ -355,7 +358,7 @@ def random_exponential(
     mean = _distribution_parameter(who, "scale", scale, sizes)
     if type(mean) is float:
         check_number(who, "scale", mean, "[0, inf)")
-    state = draw_state(who, rng, math.prod(sizes))
+    state = place_beside(draw_state(who, rng, math.prod(sizes)), mean)
     out = neg(log1p(neg(philox_uniform(state, shape=sizes))))
     return _cast_parameter(kind, out if type(mean) is float and mean == 1.0 else mul(out, mean))
 
@@ -409,8 +412,9 @@ def random_gamma(
     for name, value in (("concentration", a), ("scale", factor)):
         if type(value) is float:
             check_number(who, name, value, "[0, inf)")
-    state = draw_state(who, rng, 4 * math.prod(sizes))
-    out = philox_gamma(state, np.asarray(a) if type(a) is float else a, shape=sizes)
+    state = place_beside(draw_state(who, rng, 4 * math.prod(sizes)), a, factor)
+    a = place_beside(np.asarray(a), state) if type(a) is float else a
+    out = philox_gamma(state, a, shape=sizes)
     return _cast_parameter(
         kind, out if type(factor) is float and factor == 1.0 else mul(out, factor)
     )

@@ -20,9 +20,11 @@ import numpy as np
 
 from odyssey.checks import check_int, format_value
 from odyssey.devices.commit import commit
+from odyssey.devices.same_device import namespace_of
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, SettingError
 from odyssey.ops.elementwise.arithmetic import add
+from odyssey.ops.random.philox_on_arrays import philox_bits
 from odyssey.spec import Array
 from odyssey.table import fast_calls, registry
 from odyssey.table.rng_replay import current_rng_state
@@ -246,6 +248,8 @@ def set_generator_state(generator: Generator, words: Any) -> None:
 
 def random_bits(state: Array, count: int, purpose: int = DRAWS, trial: int = 0) -> Array:
     """Return ``count`` numbers of 64 bits, starting at a state; others for each ``trial``."""
+    if type(state) is not np.ndarray and (xp := namespace_of(state)) is not np:
+        return philox_bits(xp, state, count, purpose, trial)
     from numpy.random import Philox
 
     first = int(state[2]) + (trial << 128) + (purpose << 192)

@@ -9,6 +9,7 @@ import numpy as np
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse_non_array
 from odyssey.devices.half_dtypes import is_floating, is_number_dtype
+from odyssey.devices.same_device import array_copy, namespace_of, place_beside
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops.structure.joining import stack
 from odyssey.spec import Spec, spec_of
@@ -110,7 +111,11 @@ def spec_of_leaf(who: str, what: str, leaf: Any, weak: bool = False) -> Any:
     if isinstance(leaf, Symbol):
         return leaf.spec
     refuse_non_array(who, what, leaf)
-    array = np.asarray(leaf) if isinstance(leaf, (*ARRAY_LIKE, *NUMBERS)) else None
+    array = None
+    if isinstance(leaf, ARRAYS):
+        array = leaf
+    elif isinstance(leaf, (*ARRAY_LIKE, *NUMBERS)):
+        array = np.asarray(leaf)
     if array is None or not is_number_dtype(array.dtype):
         raise DTypeError(
             f"{who}: {what} is {format_value(leaf)}; pass arrays, Variables or numbers"
@@ -159,8 +164,8 @@ class StackedResults:
             return None
         if isinstance(leaf, (Value, Symbol)) or type(leaf) in NUMBERS:
             return [None] * self._steps
-        array = np.asarray(leaf)
-        return np.empty((self._steps, *array.shape), array.dtype)
+        array = leaf if isinstance(leaf, ARRAYS) else np.asarray(leaf)
+        return namespace_of(leaf).empty((self._steps, *array.shape), array.dtype)
 
     def _differs(self, j: int, k: int, spec: Any, found: Any) -> OdysseyError:
         path = list(paths(self._tree, "y"))[j][0]
@@ -181,12 +186,19 @@ class StackedResults:
             return column
         dtype = spec.dtype if isinstance(spec, Spec) else None
         if not any(isinstance(one, (Value, Symbol)) for one in column):
-            return np.array(column, dtype)
-        return stack([np.array(v, dtype) if isinstance(v, ARRAYS) else v for v in column])
+            if namespace_of(*column) is np:
+                return np.array(column, dtype)
+            column = [
+                place_beside(np.asarray(v, dtype), *column) if type(v) in NUMBERS else v
+                for v in column
+            ]
+        return stack([array_copy(v, dtype) if isinstance(v, ARRAYS) else v for v in column])
 
 
 def _leaf_snapshot(leaf: Any) -> Any:
     """Return a copy of a step's result, or an alias of a Variable."""
     if isinstance(leaf, Symbol):
         return leaf
-    return writable_alias(leaf) if isinstance(leaf, Variable) else np.array(leaf)
+    if isinstance(leaf, Variable):
+        return writable_alias(leaf)
+    return array_copy(leaf) if isinstance(leaf, ARRAYS) else np.array(leaf)

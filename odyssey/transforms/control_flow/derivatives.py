@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from odyssey.devices.same_device import zeros_beside
 from odyssey.errors import TapeError
 from odyssey.graph.batch_trace import BatchTrace, spread_to
 from odyssey.ops.structure.shape import broadcast_to
@@ -56,8 +57,7 @@ __all__ = [
 
 def _zeros_for(value: Any) -> Any:
     """Return zeros of the spec of ``value``."""
-    spec = spec_or_number(value)
-    return np.zeros(spec.shape, spec.dtype)
+    return zeros_beside(spec_or_number(value), value)
 
 
 class ReplayedBody(NamedTuple):

@@ -11,12 +11,13 @@ import numpy as np
 
 from odyssey.checks import check_callable, check_flag, check_int, describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, refuse_non_array
+from odyssey.devices.same_device import namespace_of
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.graph.batch_trace import BatchTrace, batches_of
 from odyssey.graph.subgraphs import Loop
 from odyssey.graph.trace import Trace
 from odyssey.ops.structure.shape import moveaxis
-from odyssey.spec import intern
+from odyssey.spec import Shape, intern
 from odyssey.table.scope import no_grad
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import CONSTANT, NUMBERS, Symbol, Value, free_id, make_value
@@ -200,7 +201,7 @@ def _checked_pair(result: Any) -> tuple[Any, Any]:
 
 def _results_of_no_steps(f: Callable[..., Any], init: Any, xs: Any) -> Any:
     """Return the tree of ``ys`` of length 0, found by tracing ``f``."""
-    given = [None if c is None else np.empty(c.shape[1:], c.dtype) for c in leaves(xs)]
+    given = [None if c is None else _empty_beside(c, c.shape[1:]) for c in leaves(xs)]
     batched = store() is not MEMORY
     trace: Any = BatchTrace(0) if batched else Trace()
     start = [v.detach() if isinstance(v, Variable) else v for v in leaves(init)]
@@ -229,7 +230,7 @@ def _of_no_examples(trace: BatchTrace, value: Any) -> Any:
     """Return a value of the spec of ``value`` in a batch trace of no examples."""
     if value is None or type(value) in NUMBERS:
         return value
-    made = trace.wrap(np.empty((0, *value.shape), value.dtype), True)
+    made = trace.wrap(_empty_beside(value, (0, *value.shape)), True)
     if not isinstance(value, Variable):
         return made
     return make_value(Variable, made, CONSTANT, free_id(), made.spec)
@@ -251,7 +252,12 @@ def _on_isolated_tape(f: Callable[..., Any]) -> Callable[..., Any]:
 
 def _empty_of(leaf: Any) -> Any:
     spec = spec_of_leaf("scan", "y", leaf)
-    return None if spec is None else np.empty((0, *spec.shape), spec.dtype)
+    return None if spec is None else _empty_beside(leaf, (0, *spec.shape))
+
+
+def _empty_beside(value: Any, shape: Shape) -> Any:
+    """Return an array of the dtype of a value, and on its device, whose elements nobody reads."""
+    return namespace_of(value).empty(shape, value.dtype)
 
 
 def _scan_symbolically(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.checks import format_value
-from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.half_dtypes import is_number_dtype
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.graph.batch_trace import (
@@ -147,13 +147,17 @@ def spec_or_number(value: Any) -> Any:
         return value
     if isinstance(value, Value):
         return value._spec
-    return value.spec if isinstance(value, Symbol) else spec_of(np.asarray(value))
+    return value.spec if isinstance(value, Symbol) else spec_of(_as_array(value))
 
 
 def graph_value(value: Any) -> Any:
     """Return what a graph holds of a value: a Symbol or an array."""
     data = stored_array(value) if isinstance(value, Variable) else value
-    return data if isinstance(data, Symbol) else np.asarray(data)
+    return data if isinstance(data, Symbol) else _as_array(data)
+
+
+def _as_array(value: Any) -> Any:
+    return value if isinstance(value, ARRAYS) else np.asarray(value)
 
 
 def wrap_variable(value: Any, kind: int) -> Any:

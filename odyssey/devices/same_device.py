@@ -1,0 +1,93 @@
+"""New arrays on the device of arrays or Variables that are there: zeros, copies, conversions.
+
+Code above the table calls these in place of ``np.zeros``, ``np.array`` and ``np.asarray``. Where no
+array lies on a device they are NumPy's functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.devices.arrays import NUMPY_SCALARS
+from odyssey.devices.backends import backend_of
+
+__all__ = [
+    "HOST_TYPES",
+    "array_copy",
+    "host_array",
+    "host_copy",
+    "namespace_of",
+    "ones_beside",
+    "place_beside",
+    "zeros_beside",
+]
+
+HOST_TYPES = frozenset({np.ndarray, float, int, complex, bool}) | NUMPY_SCALARS
+"""Types of arrays and numbers that lie on no device."""
+
+
+def _first_on_device(values: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Return the first of the values that lies on a device, and its backend; None if none does."""
+    for value in values:
+        while type(value) not in HOST_TYPES and value is not None:
+            backend = backend_of(value)
+            if backend is not None:
+                return value, backend
+            # The array of a Variable, or that of all examples in vmap.
+            value = getattr(value, "_array", getattr(value, "payload", None))
+    return None, None
+
+
+def namespace_of(*values: Any) -> Any:
+    """Return what stands for NumPy on the device of arrays or Variables: NumPy itself on the host.
+
+    >>> namespace_of(np.ones(2)) is np
+    True
+    """
+    backend = _first_on_device(values)[1]
+    return np if backend is None else backend.namespace
+
+
+def zeros_beside(spec: Any, *values: Any) -> Any:
+    """Return zeros of a spec, on the device of the first of the values that lies on one.
+
+    >>> from odyssey.spec import spec_of
+    >>> zeros_beside(spec_of(np.ones(2)))
+    array([0., 0.])
+    """
+    return namespace_of(*values).zeros(spec.shape, spec.dtype)
+
+
+def ones_beside(spec: Any, *values: Any) -> Any:
+    """Return ones of a spec, on the device of the first of the values that lies on one."""
+    return namespace_of(*values).ones(spec.shape, spec.dtype)
+
+
+def array_copy(array: Any, dtype: Any = None, order: Any = "K") -> Any:
+    """Return a copy of an array on its device, as ``np.array`` makes it."""
+    return namespace_of(array).array(array, dtype, order=order)
+
+
+def host_array(value: Any, dtype: Any = None) -> Any:
+    """Return numbers as an array of NumPy; those of a device are copied to the host."""
+    backend = backend_of(value)
+    return np.asarray(value if backend is None else backend.to_host(value), dtype)
+
+
+def host_copy(array: Any, dtype: Any = None) -> Any:
+    """Return a copy of an array as an array of NumPy, whose memory nobody else has."""
+    backend = backend_of(array)
+    return np.array(array if backend is None else backend.to_host(array), dtype)
+
+
+def place_beside(value: Any, *values: Any) -> Any:
+    """Return an array, on the device of the first of the values that lies on one.
+
+    An array of the host is copied there; one that lies on a device stays where it is.
+    """
+    other, backend = _first_on_device(values)
+    if backend is None or backend_of(value) is not None:
+        return value
+    return backend.to_device(np.asarray(value), backend.device_index(other))

@@ -1,0 +1,109 @@
+"""Parameters on a device: the update rule runs on the device's arrays, and makes new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import setitem
+from typing import Any
+
+import numpy as np
+
+from odyssey.devices.commit import Plan
+from odyssey.devices.ownership import copy_if_shared
+from odyssey.devices.same_device import place_beside
+from odyssey.optim.groups import Group
+from odyssey.optim.rule import Rule, State
+from odyssey.sparse_rows import SparseRows
+from odyssey.table.value import Value, is_trainable, write_plan
+from odyssey.variable import Variable
+
+__all__ = ["DeviceParameters"]
+
+
+class DeviceParameters:
+    """Parameters of a group that lie on a device, with the interface of ``FlatParameters``.
+
+    The pure rule computes the new parameters and the new state from arrays of the device: a step
+    copies nothing to the host, and waits for nothing. All results are there before the first
+    parameter changes, so a step needs memory for one more copy of parameters and state. The count
+    of steps lies on the host.
+    """
+
+    def __init__(self, group: Group, indices: list[int], params: list[Variable]) -> None:
+        self.group = group
+        self.indices = indices
+        self.params = params
+        self.names = group.rule().slots
+        # Numbers of the parameters that had no gradient in the last step.
+        self.missing: list[int] = []
+        self._states: list[dict[str, Variable]] = []
+
+    def adopt_state(self, states: list[dict[str, Variable]]) -> None:
+        """Take over the state of each parameter; arrays of the host move to the device."""
+        for p, state in zip(self.params, states, strict=True):
+            for name, variable in state.items():
+                if name != "steps":
+                    variable._array = place_beside(variable._array, p)
+        self._states = states
+
+    def gather_gradients(
+        self, refuse: Callable[[int], None] | None, given: Sequence[Any] | None = None
+    ) -> list[Any] | None:
+        """Return the gradients; None if this object no longer fits its group.
+
+        The arguments are those of ``FlatParameters.gather_gradients``.
+        """
+        if self.names != self.group._rule.slots or not all(map(is_trainable, self.params)):
+            return None
+        self.missing = []
+        gradients: list[Any] = []
+        for j, (p, k) in enumerate(zip(self.params, self.indices, strict=True)):
+            g = p._info.grad if given is None else given[k]
+            if g is None:
+                self.missing.append(j)
+                if refuse is not None:
+                    refuse(k)
+            gradients.append(g._array if isinstance(g, Value) else g)
+        return gradients
+
+    def update_calls(self, gradients: list[Any], quiet: bool) -> Plan:
+        """Return the calls that set the parameters that have a gradient, for one ``commit``.
+
+        Args:
+            gradients: The result of ``gather_gradients``.
+            quiet: Without effect: all results are computed here.
+        """
+        plan: Plan = []
+        rule = self.group._rule
+        for p, g, state in zip(self.params, gradients, self._states, strict=True):
+            if g is not None:
+                plan += _update_plan(rule, g, state, p)
+        return plan
+
+
+def _update_plan(rule: Rule, g: Any, variables: dict[str, Variable], p: Variable) -> Plan:
+    """Return the calls that set a parameter and its state to the results of a rule."""
+    count = variables["steps"]._array
+    steps = int(count)
+    state: State = {name: variable._array for name, variable in variables.items()}
+    state["steps"] = steps
+    if type(g) is SparseRows and rule.by_rows:
+        value, new = rule.update_rows(g, state, p._array)
+    else:
+        g = g.to_dense() if type(g) is SparseRows else g
+        value, new = rule.new_leaf(g, state, p._array)
+    plan = write_plan(p, [(setattr, p, "_array", _own_result(value, p._array))])
+    for name, variable in variables.items():
+        if name != "steps":
+            made = _own_result(new[name], variable._array)
+            plan += write_plan(variable, [(setattr, variable, "_array", made)])
+    return [*plan, *write_plan(variables["steps"], [(setitem, count, ..., steps + 1)])]
+
+
+def _own_result(made: Any, old: Any) -> Any:
+    """Return a result of a rule in dtype and shape of what it replaces, in memory of its own."""
+    if made is old:
+        return old
+    if made.shape != old.shape:
+        made = np.broadcast_to(made, old.shape).copy()
+    return copy_if_shared(made.astype(old.dtype, copy=False))
