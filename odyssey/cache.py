@@ -15,7 +15,13 @@ from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.copy_on_write import has_exclusive_array
 from odyssey.devices.ownership import is_writable
-from odyssey.devices.same_device import array_copy, host_array, host_copy, namespace_of, place_beside
+from odyssey.devices.same_device import (
+    array_copy,
+    host_array,
+    host_copy,
+    namespace_of,
+    place_beside,
+)
 from odyssey.devices.stateful import Stateful
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (

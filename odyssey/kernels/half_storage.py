@@ -75,11 +75,12 @@ def _widen_bits(bits, out):  # type: ignore[no-untyped-def]
 
 
 @ignore_fp_errors()
-def _round_by_numpy(bits: Any, numbers: Any, out: Any, name: str) -> int:
+def _round_by_numpy(bits: Any, numbers: Any, out: Any, name: str, xp: Any) -> int:
     """Round as the loops do; return the largest magnitude."""
     largest = 0
-    for start in range(0, bits.size, _BLOCK):
-        block = slice(start, start + _BLOCK)
+    size = _BLOCK if xp is np else max(bits.size, 1)
+    for start in range(0, bits.size, size):
+        block = slice(start, start + size)
         m = bits[block] & np.uint32(0x7FFFFFFF)
         largest = max(largest, int(m.max()))
         if name == "float16":
@@ -87,11 +88,11 @@ def _round_by_numpy(bits: Any, numbers: Any, out: Any, name: str) -> int:
         else:
             r = (m + np.uint32(0x7FFF) + ((m >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
         signs = (bits[block] >> np.uint32(16)) & np.uint32(0x8000)
-        out[block] = np.maximum(r, np.minimum(m, np.uint32(1))) | signs
+        out[block] = xp.maximum(r, xp.minimum(m, np.uint32(1))) | signs
     return largest
 
 
-def round_to_halves(numbers: Any, name: str, with_loops: bool = True) -> Any:
+def round_to_halves(numbers: Any, name: str, with_loops: bool = True, xp: Any = np) -> Any:
     """Return float32 numbers in 16 bits, as uint16; None if a finite one would become infinite.
 
     Args:
@@ -99,13 +100,14 @@ def round_to_halves(numbers: Any, name: str, with_loops: bool = True) -> Any:
         name: ``"bfloat16"`` or ``"float16"``. The latter has neither NaN nor infinities here: for
             an array with one it is None too.
         with_loops: Whether loops of numba may be used.
+        xp: What stands for NumPy on the device of the array, for which there are no loops.
 
     >>> [hex(b) for b in round_to_halves(np.array([1.0, -2.5, 1e-45], np.float32), "bfloat16")]
     ['0x3f80', '0xc020', '0x1']
     """
-    bits, out = numbers.view(np.uint32), np.empty(numbers.size, np.uint16)
-    if not (with_loops and numbers.size >= LEAST_SIZE and has_numba()):
-        largest = _round_by_numpy(bits, numbers, out, name)
+    bits, out = numbers.view(np.uint32), xp.empty(numbers.size, np.uint16)
+    if not (with_loops and xp is np and numbers.size >= LEAST_SIZE and has_numba()):
+        largest = _round_by_numpy(bits, numbers, out, name, xp)
     elif name == "bfloat16":
         largest = int(_round_to_bfloat16(bits, out))
     else:
@@ -122,12 +124,16 @@ def round_to_halves(numbers: Any, name: str, with_loops: bool = True) -> Any:
     return out
 
 
-def widen_halves(halves: Any, name: str, with_loops: bool = True) -> Any:
+def widen_halves(halves: Any, name: str, with_loops: bool = True, xp: Any = np) -> Any:
     """Return the float32 numbers that ``round_to_halves`` stored, which float32 holds exactly.
 
     >>> widen_halves(np.array([0x3F80, 0xC020], np.uint16), "bfloat16")
     array([ 1. , -2.5], dtype=float32)
     """
+    if xp is not np:
+        if name == "float16":
+            return halves.view(np.float16).astype(np.float32)
+        return (halves.astype(np.uint32) << np.uint32(16)).view(np.float32)
     if name == "float16":
         return widen(halves.view(np.float16), with_loops)
     out = np.empty(halves.size, np.uint32)

@@ -208,9 +208,7 @@ def _replace(params: list[Variable], grads: list[Any]) -> None:
         (g if g.dtype == dtype else g.astype(dtype)).copy()
         if type(g) is SparseRows
         else array_copy(place_beside(g, info.grad), dtype)
-        for info, dtype, g in zip(
-            infos, map(_gradient_dtype, params, grads), grads, strict=True
-        )
+        for info, dtype, g in zip(infos, map(_gradient_dtype, params, grads), grads, strict=True)
     ]
     plan: Plan = [(setattr, info, "grad", g) for info, g in zip(infos, own, strict=True)]
     commit([*plan, *[(setattr, info, "loan", None) for info in infos]])

@@ -148,8 +148,12 @@ def _assign_all(pairs: list[tuple[Variable, Any]]) -> None:
     """Write arrays to Variables, all or none."""
     with write_lock():
         wait_for_programs()
-        commit([call for v, array in pairs for call in assign_plan(v, _cast(array, v.dtype))])
+        commit(
+            [call for v, array in pairs for call in assign_plan(v, _array_of_dtype(array, v.dtype))]
+        )
 
 
-def _cast(array: Any, dtype: np.dtype[Any]) -> Any:
-    return array.astype(dtype, copy=False) if isinstance(array, ARRAYS) else np.asarray(array, dtype)
+def _array_of_dtype(array: Any, dtype: np.dtype[Any]) -> Any:
+    return (
+        array.astype(dtype, copy=False) if isinstance(array, ARRAYS) else np.asarray(array, dtype)
+    )

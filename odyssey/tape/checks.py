@@ -37,7 +37,9 @@ def _checksum(array: Any) -> tuple[bool, int]:
     """Return whether an array is stored in 16 bits, and a checksum of what is stored."""
     halves = type(array) is RoundedArray and array.bits is not None
     stored = array.stored if type(array) is RoundedArray else array
-    return halves, zlib.crc32(np.ascontiguousarray(host_array(stored)).view(np.uint8).reshape(-1).data)
+    return halves, zlib.crc32(
+        np.ascontiguousarray(host_array(stored)).view(np.uint8).reshape(-1).data
+    )
 
 
 def _all_finite(array: Any) -> bool:

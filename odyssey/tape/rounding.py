@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odyssey.checks import format_value
+from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.ownership import address_of, owner_of
+from odyssey.devices.same_device import namespace_of
 from odyssey.errors import DTypeError
 from odyssey.kernels.half_storage import STORAGE_DTYPES, round_to_halves, widen_halves
 from odyssey.kernels.scalars import Term, program
@@ -120,7 +122,9 @@ class RoundedArray:
             # The order of memory is that of descending strides; it is restored by ``widen``.
             axes = sorted(range(array.ndim), key=lambda k: -abs(array.strides[k]))
             flat, self._axes = array.transpose(axes).reshape(-1), tuple(axes)
-        bits = round_to_halves(np.ascontiguousarray(flat), self.name, not is_numba_avoided())
+        xp = namespace_of(array)
+        flat = xp.ascontiguousarray(flat)
+        bits = round_to_halves(flat, self.name, not is_numba_avoided(), xp)
         if bits is not None:
             self.bits, self.exact = bits, None
 
@@ -133,7 +137,7 @@ class RoundedArray:
         exact, bits = self.exact, self.bits
         if exact is not None:
             return exact
-        wide = widen_halves(bits, self.name, not is_numba_avoided())
+        wide = widen_halves(bits, self.name, not is_numba_avoided(), namespace_of(bits))
         axes = self._axes
         if axes is None:
             return wide.reshape(self.shape)
@@ -249,13 +253,13 @@ class Rounding:
             value = ref()
         if value is None:
             return False
-        if isinstance(value._array, np.ndarray) and value._array.nbytes > SMALL:
+        if isinstance(value._array, ARRAYS) and value._array.nbytes > SMALL:
             self._leaf_owners.add(_id_of_owner(value._array))
         return True
 
     def _rounded_array(self, array: Any, exact: bool) -> Any:
         """Return what a node keeps of an array."""
-        if type(array) is not np.ndarray or array.dtype != _FLOAT32 or array.nbytes <= SMALL:
+        if not isinstance(array, ARRAYS) or array.dtype != _FLOAT32 or array.nbytes <= SMALL:
             return array
         owner = owner_of(array)
         # What is broadcast takes no memory.

@@ -368,9 +368,7 @@ class _CheckpointedCall:
         return found
 
     def _tangents_or_zeros(self, tangents: dict[int, Any], results: list[Variable]) -> list[Any]:
-        return [
-            tangents[v._id] if v._id in tangents else zeros_beside(v, v) for v in results
-        ]
+        return [tangents[v._id] if v._id in tangents else zeros_beside(v, v) for v in results]
 
 
 class _BatchedCheckpoint:

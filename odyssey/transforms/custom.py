@@ -8,8 +8,6 @@ from functools import partial
 from types import MethodType
 from typing import Any
 
-import numpy as np
-
 from odyssey.checks import (
     check_callable,
     check_choice,

@@ -173,18 +173,18 @@ class _SampleCollector:
         sizes = [part.size for part in self.pieces]
         starts = np.add.accumulate([0, *sizes[:-1]])
         shares = [_relative_slack(part.dtype) for part in self.pieces]
-        wide = _joined(self.pieces)
+        wide = _concatenated_samples(self.pieces)
         sums = np.add.reduceat(wide * np.resize(_sample_weights(), wide.size), starts)
         norms = np.add.reduceat(wide * wide, starts) ** 0.5
         return np.append(numbers, sums), np.append(slack, shares * norms)
 
 
-def _joined(pieces: list[Array]) -> Array:
+def _concatenated_samples(pieces: list[Array]) -> Array:
     """Return arrays as one of float64; those of a device are joined there, and copied once."""
     xp = namespace_of(*pieces)
     if xp is np:
-        joined: Array = np.concatenate(pieces, dtype=np.float64, casting="unsafe")
-        return joined
+        found: Array = np.concatenate(pieces, dtype=np.float64, casting="unsafe")
+        return found
     numbers = [place_beside(piece, *pieces).astype(np.float64) for piece in pieces]
     return host_array(xp.concatenate(numbers))
 

@@ -40,7 +40,7 @@ def test_a_decoder_with_dropout_trains_as_on_the_host():
     tokens = np.random.RandomState(5).randint(0, 11, (2, 6))
 
     def program(device):
-        weights = od.tree.map(lambda a: leaf(a, device), decoder_weights())
+        weights = od.tree.map_tree(lambda a: leaf(a, device), decoder_weights())
         x = constant(tokens[:, :-1], device)
         y = constant(tokens[:, 1:].reshape(-1), device)
         optimizer = od.optim.AdamW(weights, 0.01)
@@ -132,8 +132,9 @@ def test_intermediates_die_with_their_last_name_and_leaves_live():
         del dropped
         assert dead() is None
         assert array() is None
-    tape.backward(kept.sum())
-    del tape, y, kept
+        loss = kept.sum()
+    tape.backward(loss)
+    del tape, y, kept, loss
     assert x.grad is not None
 
 

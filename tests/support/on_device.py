@@ -1,5 +1,7 @@
 """Programs that run on the host and on a device, whose results are compared bit for bit."""
 
+import itertools
+
 import numpy as np
 
 import odyssey as od
@@ -61,7 +63,7 @@ def assert_same_on_both(program):
 
 
 def _dense(rng, *sizes):
-    pairs = zip(sizes[:-1], sizes[1:], strict=True)
+    pairs = itertools.pairwise(sizes)
     return [a for n, m in pairs for a in (rng.standard_normal((n, m)) * n**-0.5, np.zeros(m))]
 
 

@@ -313,9 +313,7 @@ def random_permutation(x: Any, *, axis: int = 0, rng: Any = None) -> Any:
     array([3, 1, 4, 0, 2])
     """
     who = "random_permutation"
-    if not isinstance(x, (Value, Symbol)) and not (
-        x.ndim if isinstance(x, ARRAYS) else np.ndim(x)
-    ):
+    if not isinstance(x, (Value, Symbol)) and not (x.ndim if isinstance(x, ARRAYS) else np.ndim(x)):
         count, place = check_int(who, "x", x, 0), None
     else:
         sizes = tuple(shape_of(x))
