@@ -50,6 +50,15 @@ def namespace_of(*values: Any) -> Any:
     return np if backend is None else backend.namespace
 
 
+def _new(name: str, spec: Any, values: tuple[Any, ...]) -> Any:
+    """Return the array that a function of a name makes for a spec, beside values."""
+    array, backend = _first_on_device(values)
+    if backend is None:
+        return getattr(np, name)(spec.shape, spec.dtype)
+    make = getattr(backend.namespace, name)
+    return backend.call(name, backend.device_index(array), make, spec.shape, spec.dtype)
+
+
 def zeros_beside(spec: Any, *values: Any) -> Any:
     """Return zeros of a spec, on the device of the first of the values that lies on one.
 
@@ -57,17 +66,21 @@ def zeros_beside(spec: Any, *values: Any) -> Any:
     >>> zeros_beside(spec_of(np.ones(2)))
     array([0., 0.])
     """
-    return namespace_of(*values).zeros(spec.shape, spec.dtype)
+    return _new("zeros", spec, values)
 
 
 def ones_beside(spec: Any, *values: Any) -> Any:
     """Return ones of a spec, on the device of the first of the values that lies on one."""
-    return namespace_of(*values).ones(spec.shape, spec.dtype)
+    return _new("ones", spec, values)
 
 
 def array_copy(array: Any, dtype: Any = None, order: Any = "K") -> Any:
     """Return a copy of an array on its device, as ``np.array`` makes it."""
-    return namespace_of(array).array(array, dtype, order=order)
+    backend = backend_of(array)
+    if backend is None:
+        return np.array(array, dtype, order=order)
+    index, copy = backend.device_index(array), backend.namespace.array
+    return backend.call("a copy", index, copy, array, dtype, order=order)
 
 
 def host_array(value: Any, dtype: Any = None) -> Any:
@@ -90,4 +103,5 @@ def place_beside(value: Any, *values: Any) -> Any:
     other, backend = _first_on_device(values)
     if backend is None or backend_of(value) is not None:
         return value
-    return backend.to_device(np.asarray(value), backend.device_index(other))
+    index = backend.device_index(other)
+    return backend.call("a copy", index, backend.to_device, np.asarray(value), index)

@@ -153,12 +153,14 @@ def _jacobian(
     return copy_metadata(fn, matrix, who)  # type: ignore[no-any-return]
 
 
-_WITH_DTYPE = (Variable, Symbol, Spec, *ARRAY_LIKE)
+def _dtype_of(leaf: Any) -> Any:
+    known = isinstance(leaf, (Variable, Symbol, Spec, *ARRAY_LIKE))
+    return leaf.dtype if known else np.asarray(leaf).dtype
 
 
 def _check_real(who: str, path: str, leaf: Any) -> None:
     try:
-        dtype = leaf.dtype if isinstance(leaf, _WITH_DTYPE) else np.asarray(leaf).dtype
+        dtype = _dtype_of(leaf)
     except STUMBLES as error:
         raise DTypeError(
             f"{who}: {path} is {format_value(leaf)}, which is not an array: {error}"

@@ -51,7 +51,7 @@ __all__ = [
     "with_generator_states",
 ]
 
-_LEAF_TYPES = (str, bytes, int, float, complex, *ARRAY_LIKE, ModuleType)
+_LEAF_TYPES = (str, bytes, int, float, complex, ModuleType)
 _ATOMIC_TYPES = frozenset({type(None), bool, int, float, complex, str, bytes})
 # The most objects visited: a search through a data set in a closure would cost more than the call.
 MAX_REACHED = 10_000
@@ -127,7 +127,7 @@ def reachable(*roots: Any, but: Callable[[Any], bool] | None = None) -> Iterator
         if but is not None and but(thing):
             continue
         yield thing
-        opaque = (*_LEAF_TYPES, Value, Symbol, GradientTape, TraceConstant)
+        opaque = (*_LEAF_TYPES, *ARRAY_LIKE, Value, Symbol, GradientTape, TraceConstant)
         if not (is_generator(thing) or isinstance(thing, opaque)):
             waiting.extend(_referents(thing, enter))
 
