@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices import arrays
+from odyssey.devices.device_cache import DeviceCache
 from odyssey.errors import DeviceError, DeviceMemoryError
 from odyssey.spec import Array
 from odyssey.tree_objects import array_type
@@ -123,6 +124,12 @@ class Backend:
     def free_memory(self, index: int) -> None:
         """Return memory to the device that the pool reserves and no array uses."""
         raise NotImplementedError
+
+    def cache(self, index: int) -> DeviceCache:
+        """Return the cache of what is prepared for a device: tables, loaded kernels, plans."""
+        caches: dict[int, DeviceCache] = self.__dict__.setdefault("_caches", {})
+        found = caches.get(index)
+        return caches.setdefault(index, DeviceCache()) if found is None else found
 
     # ------------------------------------------------------------ calls
 
