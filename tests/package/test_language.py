@@ -38,6 +38,7 @@ COMMON = {
     "gradient": "public names of a tape's method and of NumPy's function; interface of stores",
     "state_dict": "PyTorch's name, an interface of objects whose state is saved",
     "read_state": "interface of optimizers, schedules and DataParallel, which loading calls",
+    "pointer": "LLVM's type, and the interface of a device's backend",
     "load": "public name of od.load and of DataParallel, and LLVM's instruction",
     "state_plan": "interface of Stateful, the objects whose state is a leaf of saved trees",
     "clear": "Python's name for emptying a container, public of tapes and caches",
