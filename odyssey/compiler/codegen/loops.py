@@ -17,13 +17,12 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import numpy as np
-
 from odyssey.compiler.codegen.kernel_function import KernelFunction
+from odyssey.compiler.codegen.reductions import combine_elements, identity_element
 from odyssey.compiler.ir.nodes import ITEM_SIZES, Node, is_expensive, random_access_inputs
 from odyssey.compiler.ir.views import View
-from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
-from odyssey.compiler.llvm.types import FLOATING, HALVES, LLVM, SUFFIXES
+from odyssey.compiler.llvm.builder import LLVMValue
+from odyssey.compiler.llvm.types import FLOATING, HALVES
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.compiler.schedule.fusion import Kernel, loop_levels, loop_role
 from odyssey.compiler.schedule.work_partition import (
@@ -238,16 +237,14 @@ class LoopNest(KernelFunction):
             if n.kind == "scatter":
                 self._copy_scatter_base(n, n.inputs[0])
             if self._roles[n.id] in ("reduce", "reduce_rows") and not self._is_total(n):
-                self._fill_output(n, _identity_element(self.code, n.detail[0], n.type))
+                self._fill_output(n, identity_element(self.code, n.detail[0], n.type))
 
     def _initialize_totals(self) -> None:
         for n in self.kernel.nodes:
             if self._is_total(n):
                 kind = self._total_type(n)
                 self._totals[n.id] = self.alloca(kind)
-                self.store_local(
-                    _identity_element(self.code, n.detail[0], kind), self._totals[n.id]
-                )
+                self.store_local(identity_element(self.code, n.detail[0], kind), self._totals[n.id])
 
     def _fill_output(self, n: Node, value: LLVMValue) -> None:
         pointer, start, strides = self._views[n.id]
@@ -461,7 +458,7 @@ class LoopNest(KernelFunction):
         for n in roots:
             if self._reduces_row(n):
                 accumulators[n.id] = self.alloca(n.type)
-                neutral = _identity_element(code, n.detail[0], n.type)
+                neutral = identity_element(code, n.detail[0], n.type)
                 self.store_local(neutral, accumulators[n.id])
 
         def emit_body(j: LLVMValue) -> None:
@@ -481,12 +478,12 @@ class LoopNest(KernelFunction):
                 elif n.id in accumulators:
                     old = self.load_local(n.type, accumulators[n.id])
                     hidden = n.inputs[0].kind == "map"
-                    combined = _combine(code, n.detail[0], old, value, hidden=hidden)
+                    combined = combine_elements(code, n.detail[0], old, value, hidden=hidden)
                     self.store_local(combined, accumulators[n.id])
                 else:
                     pointer = self._row_element_pointer(n, j)
                     old = code.load(n.type, pointer)
-                    stores.append((_combine(code, n.detail[0], old, value), pointer))
+                    stores.append((combine_elements(code, n.detail[0], old, value), pointer))
             for word, pointer in stores:
                 code.store(word, pointer)
 
@@ -532,7 +529,7 @@ class LoopNest(KernelFunction):
 
         def emit_chunk(first: LLVMValue, count: LLVMValue) -> None:
             for n, accumulator in sums:
-                self.store_local(_identity_element(code, "sum", n.type), accumulator)
+                self.store_local(identity_element(code, "sum", n.type), accumulator)
             self.emit_loop(count, lambda j: body(first + j), len(sums))
             for total, (n, accumulator) in zip(totals, sums, strict=True):
                 chunk_sum = code.cast(self.load_local(n.type, accumulator), "f8")
@@ -571,11 +568,13 @@ class LoopNest(KernelFunction):
         if n.id in self._totals:
             kind, accumulator = self._total_type(n), self._totals[n.id]
             old = self.load_local(kind, accumulator)
-            combined = _combine(code, how, old, code.cast(value, kind), strictly=True)
+            combined = combine_elements(code, how, old, code.cast(value, kind), strictly=True)
             self.store_local(combined, accumulator)
         else:
             old = code.load(n.type, self._row_pointers[n.id])
-            code.store(_combine(code, how, old, value, strictly=True), self._row_pointers[n.id])
+            code.store(
+                combine_elements(code, how, old, value, strictly=True), self._row_pointers[n.id]
+            )
 
     def _row_element_pointer(self, n: Node, j: LLVMValue) -> str:
         terms = [(j, self._inner_strides[n.id])]
@@ -641,83 +640,10 @@ class LoopNest(KernelFunction):
         """Return the value to store where a scatter writes an element."""
         if n.detail == "set":
             return value
-        return _combine(self.code, n.detail, self.code.load(n.type, pointer), value, strictly=True)
-
-
-# ------------------------------------------------------------------ reductions
+        return combine_elements(
+            self.code, n.detail, self.code.load(n.type, pointer), value, strictly=True
+        )
 
 
 def _is_rounded_sum(n: Node) -> bool:
     return bool(n.detail[0] == "sum" and n.type in FLOATING)
-
-
-def _identity_element(code: FunctionBuilder, how: str, type: str) -> LLVMValue:
-    """Return the result of a reduction of no elements."""
-    if how in ("sum", "any"):
-        return code.const(type, 0)
-    if how in ("prod", "all"):
-        return code.const(type, 1)
-    if type in FLOATING:
-        return code.const(type, -math.inf if how == "max" else math.inf)
-    if type == "b1":
-        return code.const(type, how == "min")
-    limits = np.iinfo(type)
-    return code.const(type, limits.min if how == "max" else limits.max)
-
-
-def _combine(
-    code: FunctionBuilder,
-    how: str,
-    a: LLVMValue,
-    b: LLVMValue,
-    strictly: bool = False,
-    hidden: bool = False,
-) -> LLVMValue:
-    """Combine two elements of a reduction.
-
-    Args:
-        code: Where to append instructions.
-        how: One of ``REDUCTIONS``.
-        a: The accumulated value.
-        b: The next element.
-        strictly: Whether sums and products keep their order; else LLVM may reassociate them.
-        hidden: Whether to hide from LLVM how the element of a maximum or minimum was computed.
-    """
-    if how in ("sum", "prod") and a.type in FLOATING:
-        word = "fadd" if how == "sum" else "fmul"
-        # Without nsz: with both flags LLVM reassociates within the elements too where a loop is
-        # short, so c * x + c * y becomes c * (x + y), and ((x + c) - c) + ((y + c) - c) becomes 0.
-        flags = "" if strictly else " reassoc"
-        if how == "prod" and not strictly:
-            b = _hide_factors(code, b)
-        total = code.op(a.type, f"{word}{flags} {LLVM[a.type]} {a.text}, {b.text}")
-        return code.rounded(total) if a.type == "f2b" else total  # a store of bfloat16 cuts
-    if how in ("sum", "prod"):
-        return a + b if how == "sum" else a * b
-    if how in ("any", "all"):
-        return a | b if how == "any" else a & b
-    if a.type in FLOATING:
-        # Half precision needs no rounding here.
-        extreme = partial(code.call, a.type, f"llvm.{how}imum.{SUFFIXES[a.type]}")
-        if hidden:
-            b = extreme(b, _opaque(code, _identity_element(code, how, a.type)))
-        return extreme(a, b)
-    if a.type == "b1":
-        return a | b if how == "max" else a & b
-    sign = "u" if a.type[0] == "u" else "s"
-    return code.intrinsic(f"{sign}{how}", a, b)
-
-
-def _hide_factors(code: FunctionBuilder, x: LLVMValue) -> LLVMValue:
-    """Hide the factors of an element: LLVM turns c * x and c * y into c**2 * (x * y)."""
-    return x * _opaque(code, code.const(x.type, 1))
-
-
-def _opaque(code: FunctionBuilder, x: LLVMValue) -> LLVMValue:
-    """Return a constant that LLVM cannot see, to keep it from reassociating within elements.
-
-    A fence around each element would keep loops from being vectorized; this one stands before the
-    loop. So would ``where(mask, x, -inf)`` in a maximum: LLVM keeps the total where the mask is
-    false, and takes the elements one by one, which takes a hundred times as long.
-    """
-    return code.call(x.type, f"llvm.arithmetic.fence.{SUFFIXES[x.type]}", x)

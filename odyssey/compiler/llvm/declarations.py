@@ -1,6 +1,6 @@
 """Declarations and definitions of the functions that generated code calls.
 
-Called by ``codegen.module`` for each module.
+Called by ``codegen.module`` and ``cuda.module`` for each module.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ _TYPE = r"<[^>]*>|\w+"
 _CALL = re.compile(rf"call (?:\w+ )*?({_TYPE}) @([\w.]+)\((.*)\)")
 
 
-def declarations(text: str) -> str:
+def declarations(text: str, vector_variants: bool = True) -> str:
     """Declare the LLVM and libm functions that a text calls, and define our own.
 
     Args:
         text: LLVM functions; functions that it declares or defines itself are left out.
+        vector_variants: Whether to define variants that LLVM calls in loops that it vectorizes.
 
     Returns:
         Text for the same module.
@@ -39,7 +40,7 @@ def declarations(text: str) -> str:
     >>> declarations("%y = call float @sinf(float %x)")
     'declare float @sinf(float) nounwind willreturn memory(none)'
     """
-    definitions = define_formulas(text)
+    definitions = define_formulas(text, vector_variants)
     return "\n".join(filter(None, [_declare_functions(text + definitions), definitions]))
 
 

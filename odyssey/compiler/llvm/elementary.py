@@ -69,18 +69,19 @@ def formula_symbol(function: str, kind: str) -> str | None:
     return f"odyssey.{function}.{kind}" if function in BOUNDS else None
 
 
-def define_formulas(text: str) -> str:
+def define_formulas(text: str, vector_variants: bool = True) -> str:
     """Define the elementary functions that a text calls.
 
     Args:
         text: LLVM functions.
+        vector_variants: Whether to define variants that LLVM calls in loops that it vectorizes.
 
     Returns:
         Definitions for the same module; the functions that they call are not declared.
     """
     calls = sorted(set(_FORMULA_CALL.findall(text)))
     definitions = "\n".join(_definition(function, kind) for _, function, kind in calls)
-    definitions += vector_fallbacks.define_fallbacks(definitions)
+    definitions += vector_fallbacks.define_fallbacks(definitions, vector_variants)
     far = sorted(set(_FAR_CALL.findall(definitions)))
     table = _TWO_OVER_PI_TABLE if far else ""
     return definitions + table + "\n".join(map(_far_definition, far))

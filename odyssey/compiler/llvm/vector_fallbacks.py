@@ -98,8 +98,13 @@ def fallback_call(function: str, kind: str, x: str, result: str) -> str:
     return f'call {t} @{name}({t} {x}, {t} {result}) "vector-function-abi-variant"="{variants}"'
 
 
-def define_fallbacks(text: str) -> str:
-    """Define the fallbacks that a text calls; they call ``@odyssey_far_sin`` and so on."""
+def define_fallbacks(text: str, vector_variants: bool = True) -> str:
+    """Define the fallbacks that a text calls; they call ``@odyssey_far_sin`` and so on.
+
+    Args:
+        text: LLVM functions.
+        vector_variants: Whether to define the variants for vectors too.
+    """
     lines, variants = [], []
     for name, function, kind in sorted(set(_NAME.findall(text))):
         t, s = LLVM[kind], SUFFIXES[kind]
@@ -107,6 +112,8 @@ def define_fallbacks(text: str) -> str:
         fields = {"t": t, "s": s, "name": name, "limit": limit}
         exact = _EXACT_RESULT[kind].format(function=function)
         lines.append(_SCALAR_FALLBACK.format(exact=exact, **fields))
+        if not vector_variants:
+            continue
         lines.append(_LANE_LOOP.format(**fields))
         for n in _LANES[kind]:
             lines.append(_VECTOR_FALLBACK.format(v=f"<{n} x {t}>", n=n, **fields))
