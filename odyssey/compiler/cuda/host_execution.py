@@ -44,10 +44,16 @@ class _Scheduler:
         self._turns = [threading.Lock() for _ in range(width)]
         for turn in self._turns:
             turn.acquire()
-        self._alive = list(self._order)
+        # By thread, which one runs after it, and before it.
+        self._next = dict(zip(self._order, [*self._order[1:], self._order[0]], strict=True))
+        self._previous = {following: lane for lane, following in self._next.items()}
         self._width = width
-        self._shuffles = [0] * width  # by thread, how many it has taken part in
+        # By thread, how many shuffles and barriers it has come to; with the sums of each warp, and
+        # of the block. No thread is ahead of others by more than one.
+        self._shuffles = [0] * width
         self._barriers = [0] * width
+        self._warp_shuffles = [0] * -(-width // WARP)
+        self._block_barriers = [0]
         # By warp and parity of the shuffle, what its threads have given.
         self._slots: list[list[Any]] = [[0] * width, [0] * width]
         self._progress = 0
@@ -55,7 +61,7 @@ class _Scheduler:
 
     def begin(self) -> None:
         """Let the first thread run."""
-        self._turns[self._alive[0]].release()
+        self._turns[self._order[0]].release()
 
     def enter(self, lane: int) -> bool:
         """Wait for the first turn of a thread; return whether it shall run."""
@@ -71,46 +77,41 @@ class _Scheduler:
     def leave(self, lane: int) -> None:
         """End a thread."""
         self._progress += 1
-        at = self._alive.index(lane)
-        del self._alive[at]
-        if self._alive:
-            self._turns[self._alive[at % len(self._alive)]].release()
-
-    def _let_others_run(self, lane: int) -> None:
-        at = self._alive.index(lane)
-        following = self._alive[(at + 1) % len(self._alive)]
+        following, before = self._next.pop(lane), self._previous.pop(lane)
         if following != lane:
+            self._next[before], self._previous[following] = following, before
             self._turns[following].release()
-            self._turns[lane].acquire()
 
-    def _wait(self, lane: int, counts: list[int], lanes: range, what: str) -> None:
-        """Wait until threads have come as far as this one."""
-        mine = counts[lane]
-        seen = -1
-        idle = 0
-        while not self.failure and any(counts[other] < mine for other in lanes):
+    def _wait(self, lane: int, sums: list[int], at: int, wanted: int, what: str) -> None:
+        """Wait until all threads of a warp, or of the block, have come as far as this one."""
+        seen, idle = -1, 0
+        while sums[at] < wanted and not self.failure:
             idle = idle + 1 if seen == self._progress else 0
             seen = self._progress
-            if idle > 1:
-                missing = [other for other in lanes if counts[other] < mine]
-                self.failure = f"thread {lane} waits at a {what} for threads {missing[:4]}"
-            self._let_others_run(lane)
+            if idle > 1:  # all others had a turn, and none went on
+                self.failure = f"thread {lane} waits at a {what} for threads that do not come"
+            following = self._next[lane]
+            if following != lane:
+                self._turns[following].release()
+                self._turns[lane].acquire()
 
     def shuffle(self, lane: int, x: Any, distance: int) -> Any:
         """Exchange a value with another thread of the warp."""
-        slots = self._slots[self._shuffles[lane] & 1]
+        slots, warp = self._slots[self._shuffles[lane] & 1], lane // WARP
         slots[lane] = x
         self._shuffles[lane] += 1
+        self._warp_shuffles[warp] += 1
         self._progress += 1
-        start = lane // WARP * WARP
-        self._wait(lane, self._shuffles, range(start, min(start + WARP, self._width)), "shuffle")
+        threads = min(WARP, self._width - warp * WARP)
+        self._wait(lane, self._warp_shuffles, warp, self._shuffles[lane] * threads, "shuffle")
         return slots[lane ^ distance]
 
     def barrier(self, lane: int) -> None:
         """Wait for all threads of the block."""
         self._barriers[lane] += 1
+        self._block_barriers[0] += 1
         self._progress += 1
-        self._wait(lane, self._barriers, range(self._width), "barrier")
+        self._wait(lane, self._block_barriers, 0, self._barriers[lane] * self._width, "barrier")
 
 
 def _shuffle(x: Any, distance: int) -> Any:
