@@ -19,6 +19,7 @@ from odyssey.variable import Variable
 
 if TYPE_CHECKING:
     from odyssey import distributed, init, optim, testing
+    from odyssey.autocasting import autocast
     from odyssey.batching import batches
     from odyssey.cache import Cache
     from odyssey.compiler import Dim, compile, get_threads, set_threads
@@ -74,6 +75,7 @@ __all__ = [
     "TapeNode",
     "TensorSource",
     "Variable",
+    "autocast",
     "backward",
     "batches",
     "checkpoint",
@@ -121,6 +123,7 @@ __all__ += losses.__all__
 
 # Rooms that load when they, or what is taken from them, are first asked for: half of the import.
 _ROOMS = {
+    "autocasting": "autocast",
     "batching": "batches",
     "cache": "Cache",
     "compiler": "Dim compile get_threads set_threads",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -39,14 +39,23 @@ from odyssey.compiler.guards.guards import with_self
 from odyssey.compiler.inspection import InspectableFunction, function_name
 from odyssey.compiler.machine.jit import unavailable_reason
 from odyssey.compiler.machine.thread_count import check_thread_count
-from odyssey.compiler.paused_function import PausedFunction
 from odyssey.compiler.result_aliases import find_aliases
 from odyssey.compiler.runtime.memory_limit import check_memory_limit
+from odyssey.compiler.scoped_function import ScopedFunction
 from odyssey.compiler.tracing.attempt import TraceAttempt, try_trace
 from odyssey.errors import CompileError, OdysseyError, SettingError
 from odyssey.table.kernel_selection import without_numba
 from odyssey.table.row import is_profiled, profiled
-from odyssey.table.scope import Pause, is_plainly_paused, run_without_scopes, scopes
+from odyssey.table.scope import (
+    AutocastBlock,
+    Pause,
+    autocast_now,
+    is_plainly_paused,
+    no_grad,
+    run_without_scopes,
+    scopes,
+    without_autocast,
+)
 from odyssey.table.store import MEMORY, store
 from odyssey.tree import containers, leaves
 
@@ -76,7 +85,7 @@ _NO_KEYWORD_PATH: tuple[tuple[str, ...], Any, Any] = (), always_miss, always_mis
 
 def _describe_scope() -> str:
     """Return why a call runs eagerly inside of the innermost scope."""
-    if isinstance(scopes()[0], Pause):
+    if isinstance(without_autocast()[0], Pause):
         return "it is called inside a rule of custom_vjp"
     return "it is called inside an open tape"
 
@@ -120,7 +129,7 @@ class CompiledFunction(InspectableFunction):
         "_may_have_attributes",
         "_assigns_others",
         "_drops",
-        "_paused",
+        "_variants",
     )
 
     def __init__(
@@ -158,7 +167,8 @@ class CompiledFunction(InspectableFunction):
             self._tolerance = check_tolerance("compile", tolerance)
         self._fn = fn
         self._dynamic, self._declared = None, dynamic
-        self._paused: CompiledFunction | None = None
+        # Compiled functions for calls inside of scopes: by autocast mode, and whether they pause.
+        self._variants: dict[tuple[str | None, bool], CompiledFunction] = {}
         if dynamic is not None:
             from odyssey.compiler.symbolic_shapes.specialization import DynamicShapes
 
@@ -191,7 +201,7 @@ class CompiledFunction(InspectableFunction):
         }
         fresh |= {"_keyword_path": _NO_KEYWORD_PATH, "_native": np.zeros(1, np.int64)}
         fresh |= {"_backoff": Backoff(), "_first_calls": 0}
-        return {**vars(self), **fresh, "_written": 0, "_attributes": [], "_paused": None}
+        return {**vars(self), **fresh, "_written": 0, "_attributes": [], "_variants": {}}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -227,8 +237,8 @@ class CompiledFunction(InspectableFunction):
         __tracebackhide__ = hides_frame
         if store() is not MEMORY:
             return self._fn(*args, **named)
-        if scopes()[0] is not None and is_plainly_paused():
-            return run_without_scopes(self._inside_no_grad(), args, named)
+        if scopes()[0] is not None and (variant := self._variant_here()) is not None:
+            return run_without_scopes(variant, args, named)
         if self._backoff.skips > 0:
             self._backoff.skips -= 1
             return self._run_eagerly(args, named)
@@ -302,14 +312,25 @@ class CompiledFunction(InspectableFunction):
             self._backoff.note_failure()
         return self._run_eagerly(args, named)
 
-    def _inside_no_grad(self) -> CompiledFunction:
-        """Return the compiled function for calls inside ``no_grad``, whose results are constants.
+    def _variant_here(self) -> CompiledFunction | None:
+        """Return the compiled function for calls inside ``no_grad`` and ``od.autocast``.
 
-        It is called where no scope is entered, and enters ``no_grad`` itself.
+        It is called where no scope is entered, and enters these scopes itself. None inside of other
+        scopes, such as an open tape.
         """
-        if self._paused is None:
+        autocast, paused = autocast_now(), is_plainly_paused()
+        if not paused and without_autocast()[0] is not None:
+            return None
+        mode = None if autocast is None else autocast.mode
+        if mode is None and not paused:  # nothing is entered, or a block that turns casts off
+            return self
+        variant = self._variants.get((mode, paused))
+        if variant is None:
+            function = ScopedFunction(self._fn, no_grad) if paused else self._fn
+            if autocast is not None and mode is not None:
+                function = ScopedFunction(function, partial(AutocastBlock, mode, autocast.cast))
             made = CompiledFunction(
-                PausedFunction(self._fn),
+                function,
                 self._check,
                 self._limit,
                 self._threads or None,
@@ -320,8 +341,8 @@ class CompiledFunction(InspectableFunction):
                 tolerance=self._tolerance,
             )
             made._fallback, made._native = self._fallback, self._native
-            self._paused = made
-        return self._paused
+            variant = self._variants.setdefault((mode, paused), made)
+        return variant
 
     # -------------------------------------------------------------- symbolic shapes
 
@@ -755,8 +776,8 @@ class CompiledFunction(InspectableFunction):
 
         args, named = fill_specs((args, named))
         refuse_unhashable(args, named)
-        if is_plainly_paused():
-            run_without_scopes(self._inside_no_grad().precompile, args, named)
+        if scopes()[0] is not None and (variant := self._variant_here()) is not None:
+            run_without_scopes(variant.precompile, args, named)
             return
         states = self._states_of(args)
         if states is not None:
@@ -813,8 +834,8 @@ class CompiledFunction(InspectableFunction):
         for states in self._attributes:
             made += states.compiled._made
             written += states.compiled._written
-        if self._paused is not None:
-            inner = self._paused.statistics()
+        for variant in list(self._variants.values()):
+            inner = variant.statistics()
             made, written = made + inner.programs, written + inner.written
         return Statistics(made, int(self._native[0]), written)
 
@@ -824,7 +845,7 @@ class CompiledFunction(InspectableFunction):
         self._backoff.reset()
         self._first_calls = 0
         self._attributes = []
-        self._paused = None
+        self._variants = {}
         if self._dynamic is not None:
             self._dynamic.clear()
         self._fast_path = self._slow_path = always_miss

@@ -171,7 +171,7 @@ class _Target(NamedTuple):
         name = function_name(step._fn)
         if store() is not MEMORY or scopes()[0] is not None:
             raise SettingError(
-                f"tune: {name} is tuned inside an open tape or no_grad; leave it first"
+                f"tune: {name} is tuned inside an open tape, no_grad or autocast; leave it first"
             )
         if step._pinned is not None:
             raise SettingError(

@@ -102,6 +102,7 @@ def _dft(x: Any, inverse: bool, axis: int, norm: Any) -> Any:
         reject((3, 0), match="pass 1 or more"),
         reject((3,), norm="unit", error=SettingError, match="choose 'backward'"),
     ],
+    precision="wide",
 )
 def dft(x: Any, /, inverse: bool = False, axis: int = -1, *, norm: str = "backward") -> Any:
     """Discrete Fourier transform of complex numbers along an axis, or its inverse."""
@@ -165,6 +166,7 @@ def _real_dft_vjp(g: Any, x_spec: Spec, axis: int, norm: str) -> Any:
         reject(np.ones(2, complex), error=DTypeError, match="takes real ones"),
         reject((3,), norm="unit", error=SettingError, match="choose 'backward'"),
     ],
+    precision="wide",
 )
 def real_dft(x: Any, /, axis: int = -1, *, norm: str = "backward") -> Any:
     """First half of the discrete Fourier transform of real numbers."""
@@ -225,6 +227,7 @@ def _inverse_real_dft_vjp(g: Any, n: int, axis: int, norm: str) -> Any:
         reject((2, 0), n=0, match="pass 1 or more"),
         reject((3,), n=4, norm="unit", error=SettingError, match="choose 'backward'"),
     ],
+    precision="wide",
 )
 def inverse_real_dft(x: Any, /, n: int, axis: int = -1, *, norm: str = "backward") -> Any:
     """Inverse of ``real_dft``: ``n`` real numbers from half a spectrum.

@@ -42,6 +42,7 @@ from odyssey.table.scope import (
     recording_now,
     scopes,
     set_scopes,
+    without_autocast,
 )
 from odyssey.table.store import MEMORY, is_within, set_store, store
 from odyssey.table.value import (
@@ -166,7 +167,7 @@ class BatchTrace:
         self.size = size
         self.outer: Any = store()
         self.traces: bool = self.outer.traces
-        self._outer_scopes = scopes()
+        self._outer_scopes = without_autocast()
         self._count = itertools.count().__next__
         # Leaves with a later id were made by the function; other Variables come from outside.
         self._first_own_id = free_id()
@@ -503,7 +504,7 @@ class BatchTrace:
             here, around = store(), scopes()
             before = self.outer, self._outer_scopes
             try:
-                self.outer, self._outer_scopes = here, around
+                self.outer, self._outer_scopes = here, without_autocast()
                 set_store(self)
                 thread = get_ident()  # scopes belong to a thread, and this may be another
                 set_scopes(inner if inner[-1] == thread else (Boundary(), None, thread))

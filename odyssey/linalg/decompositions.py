@@ -219,6 +219,7 @@ def _lu_jvp(t: Any, p: Any, lower: Any, upper: Any) -> tuple[Any, Any, Any]:
         reject((3,), match="wanted are matrices"),
         reject(HALF_MATRIX, error=DTypeError, match="single or double"),
     ],
+    precision="wide",
 )
 def lu(a: Any, /) -> Any:
     """LU decomposition with partial pivoting, ``a = p @ lower @ upper``.
@@ -324,6 +325,7 @@ def _qr_jvp(t: Any, q: Any, r: Any) -> tuple[Any, Any]:
         reject((2, 2), mode="raw", error=SettingError, match="choose 'reduced' or 'complete'"),
         reject(HALF_MATRIX, error=DTypeError, match="single or double"),
     ],
+    precision="wide",
 )
 def qr_factors(a: Any, /, mode: str = "reduced") -> Any:
     """QR decomposition ``a = Q @ R``: orthonormal columns and an upper triangle; see ``qr``."""
@@ -420,6 +422,7 @@ def _cholesky_jvp(t: Any, out: Any, upper: bool) -> Any:
         reject((2, 2), error=LinAlgError, match="not positive definite"),
         reject(np.eye(2, dtype=np.float16), error=DTypeError, match="single or double"),
     ],
+    precision="wide",
 )
 def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     """Cholesky decomposition of Hermitian positive definite matrices, ``a = c @ conj(c).T``.

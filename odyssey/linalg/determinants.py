@@ -220,6 +220,7 @@ def cofactors(a: Any, /) -> Any:
         sample((0, 2, 2)),
     ],
     rejects=NOT_SQUARE,
+    precision="wide",
 )
 def det(a: Any, /) -> Any:
     """Determinants of square matrices.
@@ -269,6 +270,7 @@ def _slogdet_jvp(t: Any, sign: Any, a: Any) -> tuple[Any, Any]:
         sample((0, 0)),
     ],
     rejects=NOT_SQUARE,
+    precision="wide",
 )
 def slogdet(a: Any, /) -> Any:
     """Sign and logarithm of the absolute value of determinants; it cannot overflow.

@@ -132,6 +132,7 @@ _REJECTS = [
         sample((0, 2, 2)),
     ],
     rejects=_REJECTS,
+    precision="wide",
 )
 def eig(a: Any, /) -> Any:
     """Eigenvalues and eigenvectors, as columns, of square matrices; complex, in no order.
@@ -157,6 +158,7 @@ def eig(a: Any, /) -> Any:
         sample((2, 3, 3), form=_complex_spectrum),
     ],
     rejects=_REJECTS,
+    precision="wide",
 )
 def eigvals(a: Any, /) -> Any:
     """Eigenvalues of square matrices; complex, in no order.

@@ -184,6 +184,7 @@ def _y_cotangent_subscripts(subscripts: str) -> str:
         reject((2, 2), (2,), subscripts="aa,a->a", match="once in a term"),
         reject((2,), (2,), subscripts="a,a", match="write 'ab,bc->ac'"),
     ],
+    precision="low",
 )
 def contract(x: Any, y: Any, /, subscripts: str) -> Any:
     """Contraction of two arrays: products summed over the axes missing from the result."""

@@ -264,6 +264,7 @@ _REJECTS = [
         sample((0, 0)),
     ],
     rejects=_REJECTS,
+    precision="wide",
 )
 def eigh(a: Any, /, UPLO: str = "L") -> Any:
     """Eigenvalues, ascending, and eigenvectors, as columns, of Hermitian matrices.
@@ -292,6 +293,7 @@ def eigh(a: Any, /, UPLO: str = "L") -> Any:
         sample((0, 0)),
     ],
     rejects=_REJECTS,
+    precision="wide",
 )
 def eigvalsh(a: Any, /, UPLO: str = "L") -> Any:
     """Eigenvalues of Hermitian matrices, ascending; ``eigh`` returns the eigenvectors as well.

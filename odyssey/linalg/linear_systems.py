@@ -199,6 +199,7 @@ def solve_or_nan(a: Any, b: Any, /) -> Any:
     **_SYSTEM_RULES,
     samples=_SYSTEMS,
     rejects=[*BAD_SYSTEMS, reject((2, 2), (2,), error=LinAlgError, match="Singular matrix")],
+    precision="wide",
 )
 def solve(a: Any, b: Any, /) -> Any:
     """Solution ``x`` of the linear system ``a @ x = b`` with square matrices ``a``.
@@ -229,6 +230,7 @@ def solve(a: Any, b: Any, /) -> Any:
         reject((2, 2), error=LinAlgError, match="Singular matrix"),
         reject(np.eye(2, dtype=np.float16), error=DTypeError, match="single or double"),
     ],
+    precision="wide",
 )
 def inv(a: Any, /) -> Any:
     """Inverses of square matrices; a singular one raises ``LinAlgError``."""

@@ -154,6 +154,7 @@ def _pade_approximant(a: Array) -> Array:
         sample((0, 0)),
     ],
     rejects=NOT_SQUARE,
+    precision="wide",
 )
 def expm(a: Any, /) -> Any:
     """Matrix exponential, ``sum(a**k / k!)`` over matrix powers."""
@@ -224,6 +225,7 @@ def _denman_beavers(a: Array) -> Array:
         sample((0, 0)),
     ],
     rejects=NOT_SQUARE,
+    precision="wide",
 )
 def sqrtm(a: Any, /) -> Any:
     """Principal square root of matrices, ``out @ out = a``.

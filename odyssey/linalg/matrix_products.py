@@ -144,6 +144,7 @@ def _lower_matmul(build: Any, x: Any, y: Any) -> Any:
         reject((), (3,), match="at least one axis"),
         reject((2, 3, 4), (3, 4, 5), match="leading axes"),
     ],
+    precision="low",
 )
 def matmul(x: Any, y: Any, /) -> Any:
     """Matrix product ``x @ y`` over the last two axes; vectors as in NumPy."""

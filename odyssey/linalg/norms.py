@@ -110,6 +110,7 @@ def _euclidean_norm_jvp(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepd
         sample((2, 0), axis=0),
     ],
     rejects=[reject((2, 3), axis=2, match="does not fit"), reject((), axis=0, match="not fit")],
+    precision="wide",
 )
 def euclidean_norm(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Euclidean norm, ``sqrt(sum(|x|**2))``, along one axis, several, or all."""

@@ -112,6 +112,7 @@ def _pinv_jvp(t: Any, a: Any, out: Any, hermitian: bool) -> Any:
         reject((2, 3), hermitian=True, match="square matrices"),
         reject((2, 3), rcond=0.1, rtol=0.1, error=SettingError, match="which mean the same"),
     ],
+    precision="wide",
 )
 def pinv(
     a: Any, /, rcond: float | None = None, hermitian: bool = False, *, rtol: float | None = None
@@ -236,6 +237,7 @@ def _least_squares_options(rcond: Any) -> tuple[float | None]:
         reject((3,), (3,), match="wanted are matrices"),
         reject(np.eye(2, dtype=np.float16), (2,), error=DTypeError, match="single or double"),
     ],
+    precision="wide",
 )
 def least_squares(a: Any, b: Any, /, *, rcond: float | None = None) -> Any:
     """Minimum-norm least-squares solution of ``a @ x = b``; see ``lstsq``."""

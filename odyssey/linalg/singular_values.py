@@ -298,6 +298,7 @@ _SVD_REJECTS = [
         sample((0, 2), full_matrices=False),
     ],
     rejects=_SVD_REJECTS,
+    precision="wide",
 )
 def svd_factors(a: Any, /, full_matrices: bool = True) -> Any:
     """Singular value decomposition, ``a = (U * S) @ Vh``; see ``svd``.
@@ -319,6 +320,7 @@ def svd_factors(a: Any, /, full_matrices: bool = True) -> Any:
     kinks="a singular value that is 0 has derivative 0",
     samples=[sample((3, 3)), sample((2, 3)), sample((2, 3, 2)), sample((1, 1)), sample((0, 2))],
     rejects=_SVD_REJECTS,
+    precision="wide",
 )
 def svdvals(a: Any, /) -> Any:
     """Singular values of matrices, descending.
@@ -439,6 +441,7 @@ def _matrix_rank(a: Any, tol: Any, hermitian: bool, rtol: Any) -> Any:
         reject((2, 3), hermitian=True, match="square matrices"),
         reject(HALF_MATRIX, error=DTypeError, match="single or double"),
     ],
+    precision="wide",
 )
 def matrix_rank(
     a: Any, /, tol: float | None = None, hermitian: bool = False, *, rtol: float | None = None

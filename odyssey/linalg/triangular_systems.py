@@ -213,6 +213,7 @@ def _lower_triangular_solve(build: Any, a: Any, b: Any, *options: Any) -> Any:
         reject((2, 2), (2,), trans=3, error=SettingError, match="pass 0 or 'N' for a"),
         reject((2, 2), (2,), error=LinAlgError, match="Singular matrix"),
     ],
+    precision="wide",
 )
 def triangular_solve(
     a: Any, b: Any, /, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False

@@ -70,6 +70,7 @@ _PROBABLE = (
     vjp={"p": _binary_entropy_p_vjp, "y": _binary_entropy_y_vjp},
     kinks="the logarithms are clipped at -100, and p (1 - p) in the derivative at 1e-12",
     samples=_PROBABLE,
+    precision="wide",
 )
 def binary_entropy(p: Any, y: Any, /) -> Any:
     """Elementwise ``-(y log p + (1 - y) log(1 - p))`` for probabilities ``p``."""
@@ -90,6 +91,7 @@ def binary_entropy(p: Any, y: Any, /) -> Any:
     kinks="the derivative in x is exact to the rounding of 1; for infinite x it is the limit, "
     "even where the result is NaN",
     samples=[sample((2, 3), (2, 3)), sample((3,), (3,)), sample((), ())],
+    precision="wide",
 )
 def binary_entropy_with_logits(x: Any, y: Any, /) -> Any:
     """Elementwise binary cross entropy of ``sigmoid(x)``, without overflow for any ``x``."""

@@ -311,6 +311,7 @@ def _cross_entropy_compiled(logits: Any, targets: Any, *options: Any) -> Any:
     vjp={"logits": _cross_entropy_vjp},
     jvp={"logits": _cross_entropy_jvp},
     **_ENTROPY,
+    precision="wide",
 )
 def softmax_cross_entropy(
     logits: Any,

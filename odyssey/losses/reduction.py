@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
+from odyssey.autocasting import widened_half
 from odyssey.checks import check_choice, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.devices.half_dtypes import is_floating
@@ -45,7 +46,8 @@ def float_operand(who: str, value: Any, real: bool = True) -> Any:
     value = loss_operand(value)
     dtype = (value._spec if isinstance(value, Value) else value).dtype
     if is_floating(dtype) or (dtype.kind == "c" and not real):
-        return value
+        is_half = dtype.itemsize == 2 and isinstance(value, Value)
+        return widened_half(value) if is_half else value
     if dtype.kind == "c":
         raise DTypeError(
             f"{who}: complex numbers came, {format_value(value)}; this loss is of real ones: pass "

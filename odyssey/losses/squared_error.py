@@ -66,6 +66,7 @@ def _squared_error_jvp(t: Any, x: Any, y: Any) -> Any:
     },
     samples=[sample((2, 3), (2, 3)), sample((), ()), sample((4,), (4,))],
     rejects=[reject((2, 3), (3,), match="differ")],
+    precision="wide",
 )
 def squared_error_mean(x: Any, y: Any, /) -> Any:
     """Mean of ``(x - y)**2`` over all elements of real arrays of one shape."""

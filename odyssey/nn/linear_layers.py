@@ -117,6 +117,7 @@ def _batch_linear(batch: Batch, x: Any, weight: Any, bias: Any) -> Any:
         reject((), (3, 1), None, match=r"x \(\)"),
         reject((2, 3), (4, 3), (2, 4), match=r"bias \(2, 4\)"),
     ],
+    precision="low",
 )
 def linear(x: Any, weight: Any, bias: Any = None, /) -> Any:
     """Linear layer, ``x @ weight.T + bias``, for ``weight`` of shape (out, in)."""

@@ -50,6 +50,7 @@ def logit(x: Any, /) -> Any:
     kinks="at (0, 0) -inf in x and 0 in y, the second derivatives there infinite or NaN",
     samples=[sample(*s.operands, low=0.5) for s in PAIRS],
     rejects=[NO_BROADCAST],
+    precision="wide",
 )
 def xlogy(x: Any, y: Any, /) -> Any:
     """Elementwise ``x * log(y)``, but 0 if ``x`` is 0 and ``y`` is not NaN."""
@@ -78,6 +79,7 @@ def _log1p_scalar(x: Any, y: Any) -> Any:
     kinks="at (0, -1) -inf in x and 0 in y, the second derivatives there infinite or NaN",
     samples=[sample(*s.operands, low=-0.5) for s in PAIRS],
     rejects=[NO_BROADCAST],
+    precision="wide",
 )
 def xlog1py(x: Any, y: Any, /) -> Any:
     """Elementwise ``x * log(1 + y)``, but 0 if ``x`` is 0 and ``y`` is not NaN."""
@@ -97,6 +99,7 @@ def _entr_scalar(x: Any) -> Any:
     kinks="inf at 0; below, where the result is -inf, NaN, and the second still -1 / x",
     samples=singles(low=0.1),
     rejects=[NO_COMPLEX],
+    precision="wide",
 )
 def entr(x: Any, /) -> Any:
     """Elementwise entropy term ``-x * log(x)``: 0 at 0, -inf below."""
@@ -154,6 +157,7 @@ _OUTSIDE = "at (0, 0) NaN in x; where the result is inf or NaN still these formu
     kinks=f"{_OUTSIDE}, and 0 in y",
     samples=[sample(*s.operands, low=0.2) for s in PAIRS],
     rejects=[NO_BROADCAST],
+    precision="wide",
 )
 def rel_entr(x: Any, y: Any, /) -> Any:
     """Elementwise relative entropy term ``x * log(x / y)``: 0 at x = 0, inf below 0."""
@@ -173,6 +177,7 @@ def rel_entr(x: Any, y: Any, /) -> Any:
     kinks=f"{_OUTSIDE}, and 1 in y",
     samples=[sample(*s.operands, low=0.2) for s in PAIRS],
     rejects=[NO_BROADCAST],
+    precision="wide",
 )
 def kl_div(x: Any, y: Any, /) -> Any:
     """Elementwise divergence term ``x * log(x / y) - x + y``: y at x = 0, inf below 0."""

@@ -201,6 +201,7 @@ def ndtri(x: Any, /) -> Any:
     kinks=_ENDS,
     samples=singles(low=-0.95, high=0.95),
     rejects=[NO_COMPLEX],
+    precision="wide",
 )
 def erfinv(x: Any, /) -> Any:
     """Elementwise inverse of the error function."""
@@ -214,6 +215,7 @@ def erfinv(x: Any, /) -> Any:
     kinks=_ENDS,
     samples=singles(low=0.05, high=1.95),
     rejects=[NO_COMPLEX],
+    precision="wide",
 )
 def erfcinv(x: Any, /) -> Any:
     """Elementwise inverse of the complementary error function."""

@@ -17,7 +17,14 @@ from odyssey.errors import DTypeError, TapeError
 from odyssey.spec import INEXACT, Spec, spec_of
 from odyssey.table.multi_output import MultiOutputSpec
 from odyssey.table.protocols import Recording
-from odyssey.table.scope import PassedTape, find_recording, passed_tape, recordings_of, scopes
+from odyssey.table.scope import (
+    TRANSPARENT,
+    autocast_now,
+    find_recording,
+    passed_tape,
+    recordings_of,
+    scopes,
+)
 from odyssey.table.signature import format_call
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import (
@@ -83,8 +90,13 @@ def general(
             values.append(_convert_operand(row, k, operand, gives_way))
     if kind is None:
         return run(row, values, options)
-    if tape is None and type(scopes()[0]) is PassedTape:
-        tape = passed_tape()
+    if type(scopes()[0]) in TRANSPARENT:
+        tape = passed_tape() if tape is None else tape
+        autocast = autocast_now()
+        if autocast is not None and autocast.cast is not None:
+            cast = autocast.cast(row, operands, tape)
+            if cast is not operands:
+                return general(row, cast, options, tape, gives_way)
     recording = find_recording(row.name, operands, recordings_of(operands), tape)
     if recording is None or isinstance(recording, Mark):
         data = run(row, values, options)

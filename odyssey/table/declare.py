@@ -79,6 +79,7 @@ __all__ = [
     "FOREIGN",
     "OPS",
     "PASS",
+    "PRECISIONS",
     "REQUIRED",
     "Kernel",
     "Row",
@@ -89,6 +90,10 @@ __all__ = [
     "rule_arguments",
     "set_op_metadata",
 ]
+
+
+PRECISIONS = ("low", "wide", "follow")
+"""Classes of ops in ``od.autocast``, see ``precision`` of ``op``."""
 
 
 def op(
@@ -125,6 +130,7 @@ def op(
     kinks: str = "",
     samples: Sequence[Sample] = (),
     rejects: Sequence[Reject] = (),
+    precision: str = "follow",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare an op: decorate its NumPy reference, whose positional-only parameters are arrays.
 
@@ -204,6 +210,9 @@ def op(
         kinks: What the derivative is at ties and kinks, in words.
         samples: Cases to test the row on.
         rejects: Cases that must fail, with their messages.
+        precision: The class of the op in ``od.autocast``: ``"low"`` casts float32 operands to
+            half precision, as for products; ``"wide"`` casts halves to float32, where a range of
+            numbers or a sum matters; ``"follow"`` leaves operands as they are.
 
     Returns:
         A decorator; the op itself is declared by applying it.
@@ -295,7 +304,7 @@ def _make_layout_row(
         name: given[name]
         for name in ("elementwise", "linear", "prepare", "canonical", "ufunc", "numpy", "aliases")
     }
-    facts |= {name: given[name] for name in ("kinks", "samples", "rejects")}
+    facts |= {name: given[name] for name in ("kinks", "samples", "rejects", "precision")}
     facts |= read_meaning(layout, given)
     facts |= read_rules(layout, given, foreign)
     facts |= read_selection_rules(layout, given, facts, foreign)
@@ -378,6 +387,11 @@ def _check_declaration(reference: Any, given: Mapping[str, Any]) -> None:
     for name in ("numpy", "aliases", "samples", "rejects"):
         if not isinstance(given[name], (list, tuple)):
             raise DTypeError(f"{who}: {name}={format_value(given[name])}; pass a list")
+    if given["precision"] not in PRECISIONS:
+        raise DTypeError(
+            f"{who}: precision={format_value(given['precision'])}; choose one of "
+            f"{', '.join(map(repr, PRECISIONS))}"
+        )
     for alias in given["aliases"]:
         check_name(f"{who}: aliases", alias)
     names = getattr(given["results"], "_fields", given["results"])

@@ -138,6 +138,7 @@ class Row:
         "pack_results",
         "plain_kernel",
         "positional",
+        "precision",
         "prepare",
         "primitive",
         "propagate_selection",
@@ -214,6 +215,7 @@ class Row:
         kinks: str = "",
         samples: Sequence[Sample] = (),
         rejects: Sequence[Reject] = (),
+        precision: str = "follow",
     ) -> None:
         count = len(layout.arrays)
         self.layout = layout
@@ -277,6 +279,7 @@ class Row:
         self.save_plans: dict[tuple[type, ...], tuple[list[int], list[int]]] = {}  # see keep
         self.numpy, self.aliases, self.kinks = tuple(numpy), tuple(aliases), kinks
         self.samples, self.rejects = tuple(samples), tuple(rejects)
+        self.precision = precision
         self.with_arity = None
 
     def __repr__(self) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar, copy_context
 from typing import Any
 
+from odyssey.devices.stateful import TraceConstant
 from odyssey.errors import TapeMismatchError
 from odyssey.table.protocols import Recording, Tape
 from odyssey.table.scoped_exit import ScopedBlock
@@ -23,10 +24,14 @@ from odyssey.table.value import CONSTANT, LEAF, Mark, Value
 
 __all__ = [
     "CONTEXT_IS_COPIED",
+    "TRANSPARENT",
+    "Autocast",
+    "AutocastBlock",
     "Boundary",
     "PassedTape",
     "Pause",
     "PauseBlock",
+    "autocast_now",
     "enter_scope",
     "find_recording",
     "innermost_scope",
@@ -43,9 +48,11 @@ __all__ = [
     "recordings_of",
     "replace_scope",
     "run_with_tape",
+    "run_without_autocast",
     "run_without_scopes",
     "scopes",
     "set_scopes",
+    "without_autocast",
 ]
 
 # Scopes, None and the number of the thread; (None,) for no scopes.
@@ -109,6 +116,32 @@ class PassedTape(Mark):
         self.tape = tape
 
 
+class Autocast(Mark):
+    """The scope of one ``od.autocast`` block.
+
+    Scopes of this class stand before all others in a stack: with one there, ``scopes()[0]`` has no
+    ids, which closes the fast paths of calls. They hide no other scope.
+
+    Attributes:
+        mode: ``"float16"``, ``"bfloat16"`` or ``"tf32"``; None where a block turns casts off.
+        cast: ``cast(row, operands, tape)`` returns the operands of a call, cast as the mode says,
+            or the same sequence if nothing is cast; None for a mode that casts nothing.
+    """
+
+    __slots__ = ("cast", "mode")
+
+    exited = True
+
+    def __init__(self, mode: str | None, cast: Callable[..., Sequence[Any]] | None) -> None:
+        super().__init__("autocast")
+        self.mode = mode
+        self.cast = cast
+
+
+TRANSPARENT = frozenset({PassedTape, Autocast})
+"""The classes of scopes that hide no other scope."""
+
+
 def may_run_elsewhere() -> bool:
     """Return whether another thread may run in a copy of this context, so that ops must check.
 
@@ -131,7 +164,12 @@ def enter_scope(scope: Any) -> None:
 def push_scope(scope: Any) -> tuple[Any, ...]:
     """Return the stack with ``scope`` on top."""
     stack, thread = scopes(), get_ident()
-    return (scope, *stack) if stack[-1] == thread else (scope, None, thread)
+    if stack[-1] != thread:
+        return (scope, None, thread)
+    if type(stack[0]) is Autocast and type(scope) is not Autocast:
+        count = sum(type(one) is Autocast for one in stack)
+        return (*stack[:count], scope, *stack[count:])
+    return (scope, *stack)
 
 
 def leave_scope(scope: Any) -> None:
@@ -176,11 +214,11 @@ def innermost_scope() -> Any:
         return None
     if not top.exited:
         return top
-    if type(top) is PassedTape:
+    if type(top) in TRANSPARENT:
         below = stack[1]  # None at the end of the scopes
         if below is None or not below.exited:
             return below
-    kept = [scope for scope in stack[:-2] if not scope.exited or type(scope) is PassedTape]
+    kept = [scope for scope in stack[:-2] if not scope.exited or type(scope) in TRANSPARENT]
     _SCOPES.set((*kept, *stack[-2:]) if kept else _NO_SCOPES)
     return next((scope for scope in kept if not scope.exited), None)
 
@@ -230,10 +268,36 @@ def run_without_scopes(
         _SCOPES.set(stack)
 
 
+def autocast_now() -> Autocast | None:
+    """Return the innermost ``od.autocast`` block of this thread, or None."""
+    stack = scopes()
+    top = stack[0]
+    return top if type(top) is Autocast and stack[-1] == get_ident() else None
+
+
+def without_autocast() -> tuple[Any, ...]:
+    """Return the stack without the scopes of ``od.autocast``."""
+    stack = scopes()
+    if type(stack[0]) is not Autocast:
+        return stack
+    kept = tuple([scope for scope in stack if type(scope) is not Autocast])
+    return kept if kept[0] is not None else _NO_SCOPES
+
+
+def run_without_autocast(function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+    """Call a function as where no ``od.autocast`` block is entered."""
+    stack = scopes()
+    try:
+        _SCOPES.set(without_autocast())
+        return function(*args, **named)
+    finally:
+        _SCOPES.set(stack)
+
+
 def passed_tape() -> Tape | None:
     """Return the tape that was passed to the composite that calls this op, or None."""
     stack = scopes()
-    top = stack[0]
+    top = next(scope for scope in stack if type(scope) is not Autocast)
     return top.tape if type(top) is PassedTape and stack[-1] == get_ident() else None
 
 
@@ -332,7 +396,7 @@ def _recording_of_leaf(operands: Sequence[Any]) -> Recording | None:
     return None
 
 
-class PauseBlock(ScopedBlock):
+class PauseBlock(ScopedBlock, TraceConstant):
     """A block in which nothing is recorded; see ``no_grad`` and ``Pause``."""
 
     def __init__(
@@ -354,6 +418,29 @@ class PauseBlock(ScopedBlock):
         if pause is not None:
             pause.exited = True
             leave_scope(pause)
+
+
+class AutocastBlock(ScopedBlock, TraceConstant):
+    """A block of ``od.autocast``; see ``Autocast`` for the arguments."""
+
+    def __init__(self, mode: str | None, cast: Callable[..., Sequence[Any]] | None) -> None:
+        super().__init__()
+        self._handle = None  # here, so that entering the block adds no attribute
+        self._mode = mode
+        self._cast = cast
+
+    def _recreate_cm(self) -> AutocastBlock:
+        return AutocastBlock(self._mode, self._cast)  # as a decorator: a block for each call
+
+    def _begin(self, entry: list[Any]) -> None:
+        if self._mode is None and autocast_now() is None:
+            return  # nothing to turn off
+        scope = entry[1] = Autocast(self._mode, self._cast)
+        enter_scope(scope)
+
+    def _end(self, entry: list[Any]) -> None:
+        if entry[1] is not None:
+            leave_scope(entry[1])
 
 
 def no_grad() -> PauseBlock:

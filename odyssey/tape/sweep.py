@@ -20,6 +20,7 @@ from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.ops.structure.unbroadcast import broadcast_tangent, unbroadcast
 from odyssey.sparse_rows import SparseRows
 from odyssey.table.declare import PASS
+from odyssey.table.scope import Autocast, run_without_autocast, scopes
 from odyssey.table.value import make_value
 from odyssey.tape.gradient_mask import (
     GradientMask,
@@ -85,6 +86,13 @@ def backward_sweep(
         arrays_only: True if all cotangents and saved values are arrays and numbers.
         masks: Masks of ``cotangents``, by id; on return those of the remaining cotangents.
     """
+    if type(scopes()[0]) is Autocast:  # rules compute in the dtypes that were recorded
+        run_without_autocast(
+            *(backward_sweep, nodes, cotangents, reached, own_refs, wanted, visit, audit, ahead),
+            arrays_only=arrays_only,
+            masks=masks,
+        )
+        return
     tracker = MaskTracker(masks) if masks else None
     usual = wanted is None and audit is None
     plain = usual and tracker is None
@@ -173,6 +181,9 @@ def forward_sweep(
     operand_masks: dict[int, GradientMask] | None = None,
 ) -> None:
     """Propagate ``tangents`` and their masks through ``nodes`` in order (JVPs)."""
+    if type(scopes()[0]) is Autocast:  # as above
+        run_without_autocast(forward_sweep, nodes, tangents, operand_masks)
+        return
     masks = {} if operand_masks is None else operand_masks
     tangent_of = tangents.get
     for row, id, inputs, kept, specs in nodes:

@@ -135,7 +135,7 @@ class TapeBase(Scoped):
             self._enter_within(innermost_scope())
             outer = scopes()
         recording, was_enabled = self._recording, self._enabled
-        inner = (recording, *outer) if outer[0] is not None else (recording, None, thread)
+        inner = (recording, None, thread) if outer[0] is None else push_scope(recording)
         block = (handle, recording, was_enabled, outer, inner)
         self._blocks.append(block)
         if self._blocks[0][4][-1] != thread:  # another thread entered meanwhile

@@ -13,7 +13,7 @@ from typing import Any
 from odyssey.spec import spec_of
 from odyssey.table.multi_output import MultiOutput, MultiOutputSpec
 from odyssey.table.row import Row
-from odyssey.table.scope import find_recording, recordings_of
+from odyssey.table.scope import AutocastBlock, autocast_now, find_recording, recordings_of
 from odyssey.table.signature import Layout
 from odyssey.table.store import store
 from odyssey.table.value import Mark, make_value
@@ -198,6 +198,9 @@ def record_call(
         depends: For each result, the positions of the inputs that it may depend on; None for all.
     """
     ids = tuple([recording.operand_id(value, name) for value in inputs])
+    autocast = autocast_now()
+    if autocast is not None:  # rules may run the function again, which then gives the same dtypes
+        vjp, jvp = [AutocastBlock(autocast.mode, autocast.cast)(rule) for rule in (vjp, jvp)]
     row = _call_row(name, len(ids), len(kept), vjp, jvp, selects, has_poles)
     call = recording.new_id()
     saved = (*[stored_array(value) for value in inputs], None, *kept)

@@ -17,7 +17,7 @@ from odyssey.compiler.guards.objects import visit_object
 from odyssey.compiler.guards.terms import Guard, compile_guards
 from odyssey.compiler.native_dispatch import NATIVE_DISPATCH
 from odyssey.compiler.native_dispatch.cpython_layout import MemoryGuard
-from odyssey.compiler.paused_function import PausedFunction
+from odyssey.compiler.scoped_function import unscoped_function
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.optim.groups import Group
 from odyssey.table.value import Value
@@ -282,12 +282,12 @@ def discover_guards(
 def _without_attribute_states(discovery: GuardDiscovery, fn: Any) -> Any:
     """Exempt the attributes that are arguments of a ``StatefulFunction``; return its function.
 
-    Of a function that runs inside ``no_grad`` it is the function itself.
+    Of a function that runs inside a scope it is the function itself.
     """
     if isinstance(fn, StatefulFunction):
         discovery.exempt.update((id(owner), name) for owner, name in fn.attribute_places)
         fn = fn.function
-    return fn.function if isinstance(fn, PausedFunction) else fn
+    return unscoped_function(fn)
 
 
 def _receiver_of(fn: Any, args: Sequence[Any]) -> Any:

@@ -29,7 +29,7 @@ from odyssey.compiler.guards.guards import (
 )
 from odyssey.compiler.guards.library_objects import is_odyssey_object
 from odyssey.compiler.guards.objects import KNOWN_C_TYPES, c_base_of
-from odyssey.compiler.paused_function import PausedFunction
+from odyssey.compiler.scoped_function import unscoped_function
 from odyssey.devices.array_locks import lock_array
 from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.ownership import is_writable
@@ -113,7 +113,7 @@ class Snapshot:
         tapes: bool = False,
     ) -> None:
         inner = fn.function if isinstance(fn, StatefulFunction) else fn
-        roots = (inner.function if isinstance(inner, PausedFunction) else inner, *args)
+        roots = (unscoped_function(inner), *args)
         self.guards = discover_guards(fn, *args, tapes=tapes)
         self._discover = partial(discover_guards, fn, *args, tapes=tapes)
         named = named_objects(fn, *args) if self.guards.reason is None else None

@@ -103,6 +103,7 @@ def _log1p_series(u: Any) -> Any:
     vjp={"x": lambda g, x: mul(g, sigmoid(neg(x)))},
     samples=singles(),
     rejects=[_COMPLEX],
+    precision="wide",
 )
 def log_sigmoid(x: Any, /) -> Any:
     """Elementwise logarithm of the logistic function, ``-log(1 + e**-x)``, without overflow."""
@@ -141,6 +142,7 @@ def _softplus_loop(x: Any, beta: float) -> Any:
         reject((3,), beta="2x", error=DTypeError, match="pass a real number"),
         reject((3,), beta=np.ones(3), error=DTypeError, match="static"),
     ],
+    precision="wide",
 )
 def softplus(x: Any, /, *, beta: float = 1.0) -> Any:
     """Elementwise ``log(1 + e**(beta x)) / beta``, exact at every size: there is no threshold."""

@@ -131,6 +131,7 @@ def log_softmax_arrays(x: Any, axis: int) -> Any:
     kinks="NaN where an element is inf, or all are -inf, as the result is",
     samples=[sample((2, 3)), sample((2, 3), axis=0), sample((4,)), sample((0, 3))],
     rejects=[reject((2, 3), axis=2, match="does not fit"), _NO_AXES],
+    precision="wide",
 )
 def softmax(x: Any, /, axis: int = -1) -> Any:
     """Softmax: exponentials along ``axis`` divided by their sum."""
@@ -149,6 +150,7 @@ def softmax(x: Any, /, axis: int = -1) -> Any:
     kinks="NaN where an element is inf, or all are -inf, as the result is",
     samples=[sample((2, 3)), sample((2, 3), axis=0), sample((4,)), sample((0, 3))],
     rejects=[reject((2, 3), axis=2, match="does not fit"), _NO_AXES],
+    precision="wide",
 )
 def log_softmax(x: Any, /, axis: int = -1) -> Any:
     """Logarithm of the softmax, without rounding small probabilities to zero."""

@@ -803,6 +803,7 @@ _REJECTS = (
         sample((2, 3), (0, 3), (0, 2), None),
     ],
     rejects=_REJECTS,
+    precision="low",
 )
 def scaled_dot_product_attention(
     q: Any,

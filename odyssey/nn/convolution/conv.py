@@ -496,6 +496,7 @@ def _declare_conv(n: int, samples: list[Sample], example: str) -> Any:
         },
         samples=samples,
         rejects=_conv_rejects(n),
+        precision="low",
     )
     @with_spatial_terms(who, n, example)
     def conv_nd(
@@ -676,6 +677,7 @@ def _batch_weight(
         reject((1, 2, 3, 3), (2, 1, 2, 2), size=3, match=r"convolution gives \(1, 2, 2, 2\)"),
         reject((2, 3), (2, 1, 2), size=3, match=r"y has shape \(2, 3\)"),
     ],
+    precision="low",
 )
 def convolution_input(
     y: Any,
@@ -745,6 +747,7 @@ def convolution_input(
         reject((1, 2, 3, 3), (1, 2, 3, 3), window=2, match=r"convolution gives \(1, 2, 2, 2\)"),
         reject((1, 2, 2, 2), (1, 3, 3, 3), window=2, groups=2, match="do not divide"),
     ],
+    precision="low",
 )
 def convolution_weight(
     y: Any,

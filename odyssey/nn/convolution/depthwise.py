@@ -116,6 +116,7 @@ def _depthwise_weight_rule(
         reject((1, 3, 4, 4, 4), (3, 1, 2, 2), None, match="with weight"),
         reject((1, 3, 2, 2), (3, 1, 3, 3), None, match="spans 3, more than the 2"),
     ],
+    precision="low",
 )
 def depthwise_conv2d(
     x: Any,
@@ -268,6 +269,7 @@ _SEPARABLE = compiled_kernel(_separable)
         reject((1, 3, 3, 3), (2, 1, 2, 2), (1, 2, 1, 1), None, match="do not divide"),
         reject((1, 2, 3, 3), (2, 1, 2, 2), (1, 2, 1, 1), (2,), match=r"bias \(2,\)"),
     ],
+    precision="low",
 )
 def depthwise_separable_conv2d(
     x: Any,

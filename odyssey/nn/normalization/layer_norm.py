@@ -690,6 +690,7 @@ def _rms_norm(x: Any, weight: Any, axis: Any, eps: float) -> tuple[Array, tuple[
         reject((2, 3), None, axis=2, match="does not fit an array of 2 axes"),
         reject((3,), None, eps=-1.0, error=SettingError, match="must not be negative"),
     ],
+    precision="wide",
 )
 def rms_norm(x: Any, weight: Any = None, /, *, axis: Any = -1, eps: float = 1e-6) -> Any:
     """RMS norm: ``x`` over its root mean square along ``axis``, times ``weight`` if given.
@@ -883,6 +884,7 @@ _AFFINE = [
         sample((2, 0), (0,), (0,)),
     ],
     rejects=_AFFINE,
+    precision="wide",
 )
 def layer_norm(
     x: Any, weight: Any = None, bias: Any = None, /, *, axis: Any = -1, eps: float = 1e-5

@@ -503,6 +503,7 @@ def _operand_rule(operand: str) -> Callable[..., Any]:
         reject((3, 2, 4), (1, 2, 4), (4, 4), None, cell="lstm", match=r"w \(4 \* width"),
         reject((3, 4), (1, 4), (4, 4), None, cell="elman", error=SettingError, match="'elman'"),
     ],
+    precision="low",
 )
 def recurrent_states(x: Any, state: Any, w: Any, b: Any = None, /, *, cell: str) -> Any:
     """States of a recurrent cell after each step, (times, states, ..., width).

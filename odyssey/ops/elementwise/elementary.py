@@ -44,6 +44,7 @@ _POWERS = [sample(*s.operands, low=0.5) for s in PAIRS]
     "that in x alone are NaN",
     samples=_POWERS,
     rejects=[NO_BROADCAST],
+    precision="wide",
 )
 def power(x: Any, y: Any, /) -> Any:
     """Elementwise power, ``x ** y``."""
@@ -201,6 +202,7 @@ def power_log(x: Any, y: Any, /) -> Any:
     scalar=lambda x: math.exp(x),
     vjp={"x": lambda g, out: mul(g, out)},
     samples=singles(),
+    precision="wide",
 )
 def exp(x: Any, /) -> Any:
     """Elementwise exponential, ``e ** x``."""
@@ -214,6 +216,7 @@ def exp(x: Any, /) -> Any:
     vjp={"x": lambda g, x: div(g, x)},
     kinks="inf at 0, -inf at -0.0; below 0, where the result is NaN, that of the logarithm of -x",
     samples=singles(low=0.5),
+    precision="wide",
 )
 def log(x: Any, /) -> Any:
     """Elementwise natural logarithm."""
@@ -227,6 +230,7 @@ def log(x: Any, /) -> Any:
     scalar=lambda x: math.exp2(x),
     vjp={"x": lambda g, out: mul(g, mul(math.log(2), out))},
     samples=singles(),
+    precision="wide",
 )
 def exp2(x: Any, /) -> Any:
     """Elementwise power of two, ``2 ** x``."""
@@ -240,6 +244,7 @@ def exp2(x: Any, /) -> Any:
     # Not out + 1, which has lost all digits where x is very negative.
     vjp={"x": lambda g, x: mul(g, exp(x))},
     samples=singles(),
+    precision="wide",
 )
 def expm1(x: Any, /) -> Any:
     """Elementwise ``e ** x - 1``, exact near 0."""
@@ -253,6 +258,7 @@ def expm1(x: Any, /) -> Any:
     vjp={"x": lambda g, x: div(g, mul(math.log(2), x))},
     kinks="inf at 0, -inf at -0.0; below 0, where the result is NaN, that of the logarithm of -x",
     samples=singles(low=0.5),
+    precision="wide",
 )
 def log2(x: Any, /) -> Any:
     """Elementwise logarithm to base 2."""
@@ -266,6 +272,7 @@ def log2(x: Any, /) -> Any:
     vjp={"x": lambda g, x: div(g, mul(math.log(10), x))},
     kinks="inf at 0, -inf at -0.0; below 0, where the result is NaN, that of the logarithm of -x",
     samples=singles(low=0.5),
+    precision="wide",
 )
 def log10(x: Any, /) -> Any:
     """Elementwise logarithm to base 10."""
@@ -279,6 +286,7 @@ def log10(x: Any, /) -> Any:
     vjp={"x": lambda g, x: div(g, add(1, x))},
     kinks="inf at -1; below, where the result is NaN, still 1 / (1 + x)",
     samples=singles(low=-0.5),
+    precision="wide",
 )
 def log1p(x: Any, /) -> Any:
     """Elementwise natural logarithm of ``1 + x``, exact near 0."""
@@ -305,6 +313,7 @@ def sqrt(x: Any, /) -> Any:
     vjp={"x": lambda g, x, out: mul(g, mul(-0.5, div(out, x)))},
     kinks="-inf at 0",
     samples=singles(low=0.5),
+    precision="wide",
 )
 def rsqrt(x: Any, /) -> Any:
     """Elementwise reciprocal of the square root, ``1 / sqrt(x)``."""
@@ -350,6 +359,7 @@ def _lower_reciprocal(build: Any, x: Any) -> Any:
     vjp={"x": lambda g, out: neg(mul(g, square(out)))},
     kinks="-inf at 0",
     samples=singles(low=0.5),
+    precision="wide",
 )
 def reciprocal(x: Any, /) -> Any:
     """Elementwise ``1 / x``; truncated to an integer for integers, as in NumPy."""
@@ -439,6 +449,7 @@ def power_share(x: Any, y: Any, /, *, base: float = math.e) -> Any:
     kinks="0 where both are -inf, as that of logsumexp; NaN where both are inf",
     samples=PAIRS,
     rejects=[NO_BROADCAST, _COMPLEX],
+    precision="wide",
 )
 def logaddexp(x: Any, y: Any, /) -> Any:
     """Elementwise ``log(e**x + e**y)``, without overflow."""
@@ -461,6 +472,7 @@ def logaddexp(x: Any, y: Any, /) -> Any:
     kinks="0 where both are -inf; NaN where both are inf",
     samples=PAIRS,
     rejects=[NO_BROADCAST, _COMPLEX],
+    precision="wide",
 )
 def logaddexp2(x: Any, y: Any, /) -> Any:
     """Elementwise ``log2(2**x + 2**y)``, without overflow."""

@@ -58,6 +58,7 @@ def cos(x: Any, /) -> Any:
     scalar=lambda x: math.tan(x),
     vjp={"x": lambda g, out: mul(g, add(1, square(out)))},
     samples=singles(low=-1.0, high=1.0),
+    precision="wide",
 )
 def tan(x: Any, /) -> Any:
     """Elementwise tangent of an angle in radians."""
@@ -70,6 +71,7 @@ def tan(x: Any, /) -> Any:
     scalar=lambda x: math.sinh(x),
     vjp={"x": lambda g, x: mul(g, cosh(x))},
     samples=singles(),
+    precision="wide",
 )
 def sinh(x: Any, /) -> Any:
     """Elementwise hyperbolic sine."""
@@ -82,6 +84,7 @@ def sinh(x: Any, /) -> Any:
     scalar=lambda x: math.cosh(x),
     vjp={"x": lambda g, x: mul(g, sinh(x))},
     samples=singles(),
+    precision="wide",
 )
 def cosh(x: Any, /) -> Any:
     """Elementwise hyperbolic cosine."""
@@ -139,6 +142,7 @@ def _one_less_square(x: Any) -> Any:
     vjp={"x": lambda g, x: div(g, sqrt(_one_less_square(x)))},
     kinks="inf at -1 and 1, the second derivative there NaN",
     samples=singles(low=-0.8, high=0.8),
+    precision="wide",
 )
 def arcsin(x: Any, /) -> Any:
     """Elementwise angle whose sine is ``x``, in radians."""
@@ -153,6 +157,7 @@ def arcsin(x: Any, /) -> Any:
     vjp={"x": lambda g, x: neg(div(g, sqrt(_one_less_square(x))))},
     kinks="-inf at -1 and 1, the second derivative there NaN",
     samples=singles(low=-0.8, high=0.8),
+    precision="wide",
 )
 def arccos(x: Any, /) -> Any:
     """Elementwise angle whose cosine is ``x``, in radians."""

@@ -191,6 +191,7 @@ def _convolve_batch(batch: Batch, a: Any, v: Any, mode: str, method: str) -> Any
         reject((2,), (2,), mode="whole", error=SettingError, match="choose 'full'"),
         reject((2,), (2,), method="slow", error=SettingError, match="choose 'auto'"),
     ],
+    precision="low",
 )
 def convolve(a: Any, v: Any, /, mode: str = "full", *, method: str = "auto") -> Any:
     """Convolution of two sequences: ``sum(a[k] v[n - k])`` over k.

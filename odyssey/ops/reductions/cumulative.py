@@ -238,6 +238,7 @@ def _lower_cumprod(build: Any, x: Any, axis: int | None) -> Any:
         sample((1,)),
     ],
     rejects=[reject((2, 3), axis=2, match="does not fit an array of 2 axes")],
+    precision="wide",
 )
 def cumprod(x: Any, /, axis: int | None = None) -> Any:
     """Cumulative product along ``axis``, by default of all elements in row-major order."""
@@ -312,6 +313,7 @@ _RUNS = [
     vmap="along",
     samples=_RUNS,
     rejects=[_NO_AXIS],
+    precision="wide",
 )
 def cumsum(x: Any, /, axis: int | None = None) -> Any:
     """Cumulative sum along ``axis``, by default of all elements in row-major order."""

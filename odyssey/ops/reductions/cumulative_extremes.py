@@ -271,6 +271,7 @@ def _logcumsumexp_spec(x: Spec, axis: int) -> Spec:
         sample((1,)),
     ],
     rejects=[_NO_AXIS, reject((), match="does not fit")],
+    precision="wide",
 )
 def logcumsumexp(x: Any, /, axis: int = -1) -> Any:
     """Logarithm of the cumulative sum of exponentials along ``axis``, without overflow."""

@@ -146,6 +146,7 @@ def _with_weights(plain: Any) -> Any:
     kinks="0 where all elements are -inf; NaN where one is inf",
     samples=[*_FOLDS, sample((0, 3), axis=1)],
     rejects=[NO_AXIS],
+    precision="wide",
 )
 def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Logarithm of the sum of exponentials over ``axis``, without overflow; -inf if it is empty.

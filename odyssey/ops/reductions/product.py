@@ -213,6 +213,7 @@ def _prod_dtype(dtype: Any) -> Any:
         sample((0, 3), axis=0),
     ],
     rejects=[_NO_AXIS],
+    precision="wide",
 )
 def prod(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Product over ``axis``, by default of all elements; 1 if there are none."""

@@ -412,6 +412,7 @@ def _quantile_row(who: str, scale: float, **more: Any) -> dict[str, Any]:
     numpy=[np.quantile],
     decomposition=_decompose_quantile,
     **_quantile_row("quantile", 1.0),
+    precision="wide",
 )
 def quantile(
     x: Any, /, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
@@ -438,6 +439,7 @@ def quantile(
         x, _percent_to_fraction(q, 100.0), axis, method=method, keepdims=keepdims
     ),
     **_quantile_row("percentile", 100.0),
+    precision="wide",
 )
 def percentile(
     x: Any, /, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False

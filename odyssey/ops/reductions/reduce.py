@@ -95,6 +95,7 @@ _SUMMED = result_dtype_of(np.add.reduce)
     vmap="along",
     samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0), sample((0,))],
     rejects=[_NO_AXIS],
+    precision="wide",
 )
 def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Sum over ``axis``, by default over all elements."""
@@ -138,6 +139,7 @@ def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
     vmap="along",
     samples=_FOLDS,
     rejects=[_NO_AXIS],
+    precision="wide",
 )
 def mean(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Arithmetic mean over ``axis``, by default over all elements."""

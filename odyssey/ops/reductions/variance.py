@@ -138,6 +138,7 @@ def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
     vmap="along",
     samples=[*MOMENTS, sample(())],
     rejects=[NO_AXIS, NO_NUMBER],
+    precision="wide",
 )
 def var(
     x: Any,
@@ -292,6 +293,7 @@ def _scaled_std(x: Any, scale: Any, axis: Any, ddof: float) -> Any:
     kinks="0 where all elements are equal, the second derivatives there NaN, and 0 of one element",
     samples=MOMENTS,
     rejects=[NO_AXIS, NO_NUMBER],
+    precision="wide",
 )
 def std(
     x: Any,

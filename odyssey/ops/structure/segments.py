@@ -424,6 +424,7 @@ def _softmax_rule(g: Any, out: Any, segment_ids: Any, num_segments: int | None) 
         sample((0, 2), np.zeros(0, int), num_segments=2),
     ],
     rejects=list(_NO_SEGMENTS),
+    precision="wide",
 )
 def segment_softmax(data: Any, segment_ids: Any, /, num_segments: int | None = None) -> Any:
     """Softmax over the slices of each segment, as the attention of a graph's nodes over edges.
