@@ -145,3 +145,7 @@ def _may_narrow(dtype: Any) -> bool:
     if not isinstance(dtype, np.dtype):
         return False
     return (dtype.kind == "f" and dtype.itemsize == 4) or dtype == _BOOL or is_half(dtype)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -110,7 +110,7 @@ GROUPS: tuple[Group, ...] = (
         "tapes",
         "Gradient tapes",
         "A tape records operations, and differentiates what it recorded.",
-        _of("odyssey", "GradientTape", "Gradients", "TapeNode", "no_grad"),
+        _of("odyssey", "GradientTape", "Gradients", "TapeNode", "no_grad", "autocast"),
     ),
     Group(
         "transforms",

@@ -165,6 +165,7 @@ PEER_OBJECTS: Mapping[str, str] = {
     "od.Variable": f"{_T % 'Tensor'} and ``torch.nn.Parameter``, {_F % 'Variable'}",
     "od.GradientTape": f"{_F % 'GradientTape'}; PyTorch records without one",
     "od.no_grad": _T % "no_grad",
+    "od.autocast": _T % "autocast",
     "od.grad": f"{_J % 'grad'}, {_T % 'func.grad'}",
     "od.value_and_grad": f"{_J % 'value_and_grad'}, {_T % 'func.grad_and_value'}",
     "od.vjp": f"{_J % 'vjp'}, {_T % 'func.vjp'}",
