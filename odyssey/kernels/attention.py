@@ -1,21 +1,36 @@
-"""Passes over the tiles of attention: exponentials of scores, and the softmax VJP.
+"""Attention in tiles, on the CPU and on the GPU.
 
-Queries are contiguous, so that every inner loop vectorizes over them, in the order of the keys: no
-sum is reordered. The exponential, of numbers that are not positive, has the range reduction of W.
-J. Cody and W. Waite, Software Manual for the Elementary Functions, 1980, and a Taylor series.
+On the CPU these are the passes over the tiles: exponentials of scores, and the softmax VJP. Queries
+are contiguous, so that every inner loop vectorizes over them, in the order of the keys: no sum is
+reordered. The exponential, of numbers that are not positive, has the range reduction of W. J. Cody
+and W. Waite, Software Manual for the Elementary Functions, 1980, and a Taylor series.
+
+On the GPU a kernel computes whole tiles. The forward pass keeps for each query the running maximum
+and sum of the softmax (T. Dao et al., FlashAttention, 2022), so scores are never in memory; it
+leaves the logarithm of the sum, from which the backward pass computes the weights again. Sums over
+keys and over queries are taken in their order by one block: no atomics.
 """
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from odyssey.kernels import cuda as device
 from odyssey.kernels.loops import Loop, loop
+from odyssey.spec import Shape
 
-__all__ = ["softmax_vjp_scores", "exponentiate_scores"]
+__all__ = [
+    "cuda_attention",
+    "cuda_attention_pullback",
+    "exponentiate_scores",
+    "fits_cuda_attention",
+    "softmax_vjp_scores",
+]
 
 # Placeholders of constants that depend on the dtype; ``LONG``: double precision.
 BOTTOM: Any = -math.inf
@@ -138,3 +153,480 @@ def softmax_vjp_scores(powers: Any, inverse: Any, cotangents: Any) -> None:
         cotangents.reshape(-1, keys, queries),
         np.empty(queries, cotangents.dtype),
     )
+
+
+# ------------------------------------------------------------------ GPU kernels
+
+# Free names of the GPU kernels, to which ``bind_kernel`` gives their values: a tile has TILE
+# queries, TILE keys and a thread for each score. MASK: 0 for none, 1 for truth values, 2 for
+# numbers that are added.
+cuda: Any = None
+score: Any = None
+T: Any = None
+C: Any = None
+TILE = AREA = DIM = VALUES = Q_SIZE = V_SIZE = MASK = 0
+CAUSAL = False
+
+
+def _score(
+    q: Any,
+    k: Any,
+    mask: Any,
+    inside: Any,
+    query: Any,
+    key: Any,
+    a: Any,
+    b: Any,
+    at: Any,
+    scale: Any,
+) -> Any:
+    """Return a score from tiles in shared memory; -inf where the query may not attend."""
+    if not inside or (CAUSAL and key > query):
+        return C(-math.inf)
+    total = C(0)
+    for d in range(DIM):
+        total += q[a * DIM + d] * k[b * DIM + d]
+    total *= scale
+    if MASK == 1 and not mask[at]:
+        return C(-math.inf)
+    if MASK == 2:
+        total += C(mask[at])
+    return total
+
+
+def _attention_forward(
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    out: Any,
+    out_log: Any,
+    batch: Any,
+    queries: Any,
+    keys: Any,
+    group: Any,
+    scale: Any,
+    mask_batch: Any,
+    mask_row: Any,
+    mask_column: Any,
+) -> None:
+    q_tile = cuda.shared.array(Q_SIZE, C)
+    k_tile = cuda.shared.array(Q_SIZE, C)
+    v_tile = cuda.shared.array(V_SIZE, C)
+    sums = cuda.shared.array(V_SIZE, C)
+    scores = cuda.shared.array(AREA, C)
+    lane = cuda.threadIdx.x
+    a, b = lane // TILE, lane % TILE
+    factor = C(scale)
+    down = (queries + TILE - 1) // TILE
+    # Bounds of all loops with barriers are the same for all threads of a block.
+    for tile in range(cuda.blockIdx.x, batch * down, cuda.gridDim.x):
+        which = tile // down
+        first = tile % down * TILE
+        shared_head = which // group
+        query = first + a
+        for i in range(lane, Q_SIZE, AREA):
+            row = first + i // DIM
+            q_tile[i] = C(q[(which * queries + row) * DIM + i % DIM]) if row < queries else C(0)
+        for i in range(lane, V_SIZE, AREA):
+            sums[i] = C(0)
+        largest = C(-math.inf)
+        total = C(0)
+        end = keys
+        if CAUSAL:
+            end = min(keys, first + TILE)
+        for start in range(0, end, TILE):
+            for i in range(lane, Q_SIZE, AREA):
+                row = start + i // DIM
+                k_tile[i] = C(k[(shared_head * keys + row) * DIM + i % DIM]) if row < keys else C(0)
+            for i in range(lane, V_SIZE, AREA):
+                row = start + i // VALUES
+                v_tile[i] = (
+                    C(v[(shared_head * keys + row) * VALUES + i % VALUES]) if row < keys else C(0)
+                )
+            cuda.syncthreads()
+            key = start + b
+            at = which * mask_batch + query * mask_row + key * mask_column
+            inside = query < queries and key < keys
+            scores[lane] = score(q_tile, k_tile, mask, inside, query, key, a, b, at, factor)
+            cuda.syncthreads()
+            # Each thread of a row computes the same maximum and sum, in the order of the keys.
+            before = largest
+            for c in range(TILE):
+                if scores[a * TILE + c] > largest:
+                    largest = scores[a * TILE + c]
+            shift = C(0) if largest == C(-math.inf) else largest
+            shrink = C(math.exp(before - shift))
+            cuda.syncthreads()  # all have read the scores before these become weights
+            scores[lane] = C(math.exp(scores[lane] - shift))
+            cuda.syncthreads()
+            total *= shrink
+            for c in range(TILE):
+                total += scores[a * TILE + c]
+            for d in range(b, VALUES, TILE):
+                value = sums[a * VALUES + d] * shrink
+                for c in range(TILE):
+                    value += scores[a * TILE + c] * v_tile[c * VALUES + d]
+                sums[a * VALUES + d] = value
+            cuda.syncthreads()  # all have read the tiles before they are written again
+        if query < queries:
+            divisor = C(1) if total == C(0) else total
+            for d in range(b, VALUES, TILE):
+                out[(which * queries + query) * VALUES + d] = T(sums[a * VALUES + d] / divisor)
+            if b == 0:
+                # A query without keys gets weights of exp(-inf - inf) = 0 in the backward pass.
+                if total == C(0):
+                    out_log[which * queries + query] = C(math.inf)
+                else:
+                    out_log[which * queries + query] = largest + C(math.log(total))
+        cuda.syncthreads()
+
+
+def _attention_dots(g: Any, out: Any, dots: Any, rows: Any) -> None:
+    """Write the product of each row of a result with its cotangent."""
+    for i in range(cuda.grid(1), rows, cuda.gridsize(1)):
+        total = C(0)
+        for d in range(VALUES):
+            total += C(g[i * VALUES + d]) * C(out[i * VALUES + d])
+        dots[i] = total
+
+
+def _attention_q(
+    g: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    logs: Any,
+    dots: Any,
+    out: Any,
+    batch: Any,
+    queries: Any,
+    keys: Any,
+    group: Any,
+    scale: Any,
+    mask_batch: Any,
+    mask_row: Any,
+    mask_column: Any,
+) -> None:
+    q_tile = cuda.shared.array(Q_SIZE, C)
+    k_tile = cuda.shared.array(Q_SIZE, C)
+    g_tile = cuda.shared.array(V_SIZE, C)
+    v_tile = cuda.shared.array(V_SIZE, C)
+    sums = cuda.shared.array(Q_SIZE, C)
+    slopes = cuda.shared.array(AREA, C)
+    lane = cuda.threadIdx.x
+    a, b = lane // TILE, lane % TILE
+    factor = C(scale)
+    down = (queries + TILE - 1) // TILE
+    for tile in range(cuda.blockIdx.x, batch * down, cuda.gridDim.x):
+        which = tile // down
+        first = tile % down * TILE
+        shared_head = which // group
+        query = first + a
+        for i in range(lane, Q_SIZE, AREA):
+            row = first + i // DIM
+            q_tile[i] = C(q[(which * queries + row) * DIM + i % DIM]) if row < queries else C(0)
+            sums[i] = C(0)
+        for i in range(lane, V_SIZE, AREA):
+            row = first + i // VALUES
+            g_tile[i] = (
+                C(g[(which * queries + row) * VALUES + i % VALUES]) if row < queries else C(0)
+            )
+        end = keys
+        if CAUSAL:
+            end = min(keys, first + TILE)
+        for start in range(0, end, TILE):
+            for i in range(lane, Q_SIZE, AREA):
+                row = start + i // DIM
+                k_tile[i] = C(k[(shared_head * keys + row) * DIM + i % DIM]) if row < keys else C(0)
+            for i in range(lane, V_SIZE, AREA):
+                row = start + i // VALUES
+                v_tile[i] = (
+                    C(v[(shared_head * keys + row) * VALUES + i % VALUES]) if row < keys else C(0)
+                )
+            cuda.syncthreads()
+            key = start + b
+            at = which * mask_batch + query * mask_row + key * mask_column
+            inside = query < queries and key < keys
+            slope = C(0)
+            if inside:
+                x = score(q_tile, k_tile, mask, inside, query, key, a, b, at, factor)
+                weight = C(math.exp(x - logs[which * queries + query]))
+                moved = C(0)
+                for d in range(VALUES):
+                    moved += g_tile[a * VALUES + d] * v_tile[b * VALUES + d]
+                slope = weight * (moved - dots[which * queries + query])
+            slopes[lane] = slope
+            cuda.syncthreads()
+            for d in range(b, DIM, TILE):
+                value = sums[a * DIM + d]
+                for c in range(TILE):
+                    value += slopes[a * TILE + c] * k_tile[c * DIM + d]
+                sums[a * DIM + d] = value
+            cuda.syncthreads()
+        if query < queries:
+            for d in range(b, DIM, TILE):
+                out[(which * queries + query) * DIM + d] = T(sums[a * DIM + d] * factor)
+        cuda.syncthreads()
+
+
+def _attention_kv(
+    g: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    logs: Any,
+    dots: Any,
+    out_k: Any,
+    out_v: Any,
+    batch: Any,
+    queries: Any,
+    keys: Any,
+    group: Any,
+    scale: Any,
+    mask_batch: Any,
+    mask_row: Any,
+    mask_column: Any,
+) -> None:
+    q_tile = cuda.shared.array(Q_SIZE, C)
+    k_tile = cuda.shared.array(Q_SIZE, C)
+    g_tile = cuda.shared.array(V_SIZE, C)
+    v_tile = cuda.shared.array(V_SIZE, C)
+    k_sums = cuda.shared.array(Q_SIZE, C)
+    v_sums = cuda.shared.array(V_SIZE, C)
+    weights = cuda.shared.array(AREA, C)
+    slopes = cuda.shared.array(AREA, C)
+    lane = cuda.threadIdx.x
+    a, b = lane // TILE, lane % TILE
+    factor = C(scale)
+    across = (keys + TILE - 1) // TILE
+    # A block has a tile of keys, and goes through the queries of all heads that share them.
+    for tile in range(cuda.blockIdx.x, batch // group * across, cuda.gridDim.x):
+        shared_head = tile // across
+        start = tile % across * TILE
+        for i in range(lane, Q_SIZE, AREA):
+            row = start + i // DIM
+            k_tile[i] = C(k[(shared_head * keys + row) * DIM + i % DIM]) if row < keys else C(0)
+            k_sums[i] = C(0)
+        for i in range(lane, V_SIZE, AREA):
+            row = start + i // VALUES
+            v_tile[i] = (
+                C(v[(shared_head * keys + row) * VALUES + i % VALUES]) if row < keys else C(0)
+            )
+            v_sums[i] = C(0)
+        begin = 0
+        if CAUSAL:
+            begin = start
+        for which in range(shared_head * group, (shared_head + 1) * group):
+            for first in range(begin, queries, TILE):
+                for i in range(lane, Q_SIZE, AREA):
+                    row = first + i // DIM
+                    q_tile[i] = (
+                        C(q[(which * queries + row) * DIM + i % DIM]) if row < queries else C(0)
+                    )
+                for i in range(lane, V_SIZE, AREA):
+                    row = first + i // VALUES
+                    g_tile[i] = (
+                        C(g[(which * queries + row) * VALUES + i % VALUES])
+                        if row < queries
+                        else C(0)
+                    )
+                cuda.syncthreads()
+                query, key = first + a, start + b
+                at = which * mask_batch + query * mask_row + key * mask_column
+                inside = query < queries and key < keys
+                weight, slope = C(0), C(0)
+                if inside:
+                    x = score(q_tile, k_tile, mask, inside, query, key, a, b, at, factor)
+                    weight = C(math.exp(x - logs[which * queries + query]))
+                    moved = C(0)
+                    for d in range(VALUES):
+                        moved += g_tile[a * VALUES + d] * v_tile[b * VALUES + d]
+                    slope = weight * (moved - dots[which * queries + query])
+                weights[lane] = weight
+                slopes[lane] = slope
+                cuda.syncthreads()
+                # From here on a thread has a key, number a, and columns from b on.
+                for d in range(b, DIM, TILE):
+                    value = k_sums[a * DIM + d]
+                    for c in range(TILE):
+                        value += slopes[c * TILE + a] * q_tile[c * DIM + d]
+                    k_sums[a * DIM + d] = value
+                for d in range(b, VALUES, TILE):
+                    value = v_sums[a * VALUES + d]
+                    for c in range(TILE):
+                        value += weights[c * TILE + a] * g_tile[c * VALUES + d]
+                    v_sums[a * VALUES + d] = value
+                cuda.syncthreads()
+        if start + a < keys:
+            for d in range(b, DIM, TILE):
+                out_k[(shared_head * keys + start + a) * DIM + d] = T(k_sums[a * DIM + d] * factor)
+            for d in range(b, VALUES, TILE):
+                out_v[(shared_head * keys + start + a) * VALUES + d] = T(v_sums[a * VALUES + d])
+        cuda.syncthreads()
+
+
+@lru_cache(maxsize=64)
+def _cuda_attention_kernel(
+    kernel: Any, dtype: Any, tile: int, dim: int, values: int, mask: int, causal: bool
+) -> Any:
+    return device.build(bind_attention_kernel(kernel, dtype, tile, dim, values, mask, causal))
+
+
+def bind_attention_kernel(
+    kernel: Any, dtype: Any, tile: int, dim: int, values: int, mask: int, causal: bool
+) -> Any:
+    """Return a kernel for the sizes and options of a call, as a plain function."""
+    names = {
+        "TILE": tile,
+        "AREA": tile * tile,
+        "DIM": dim,
+        "VALUES": values,
+        "Q_SIZE": tile * dim,
+        "V_SIZE": tile * values,
+        "MASK": mask,
+        "CAUSAL": causal,
+    }
+    function = device.bind_kernel(_score, dtype, **names)
+    return device.bind_kernel(kernel, dtype, **names, score=device.build_function(function))
+
+
+def _tile_for(dtype: Any, dim: int, values: int) -> int:
+    """Return the width of tiles for which three arrays of either dim fit, and two of scores."""
+    size = device.computing_dtype(dtype).itemsize
+    return device.tile_width(size * (3 * (dim + values) + 2 * 16))
+
+
+def _shared_heads(q: Any, k: Any) -> int | None:
+    """Return how many heads of queries share one of keys; None if leading axes broadcast."""
+    if q.ndim != k.ndim:
+        return None
+    if q.ndim == 2 or q.shape[:-2] == k.shape[:-2]:
+        return 1
+    heads, own = q.shape[-3], k.shape[-3]
+    if q.shape[:-3] != k.shape[:-3] or not own or heads % own:
+        return None
+    return int(heads // own)
+
+
+def fits_cuda_attention(q: Any, k: Any, v: Any, mask: Any, *options: Any) -> bool:
+    """Return whether the GPU kernels take a call: of one floating dtype, and not empty.
+
+    Leading axes of queries, keys and values are equal, but for heads that share keys and values.
+    """
+    operands = [q, k, v]
+    if mask is not None and getattr(mask, "dtype", None) != np.bool_:
+        operands.append(mask)
+    if any(getattr(x, "dtype", None) != operands[0].dtype for x in operands):
+        return False
+    if q.dtype.char not in "efd" or q.ndim < 2 or not all(math.prod(x.shape) for x in (q, k, v)):
+        return False
+    group = _shared_heads(q, k)
+    lead = (*q.shape[:-2], q.shape[-2], k.shape[-2])
+    if mask is not None and np.broadcast_shapes(mask.shape, lead) != lead:
+        return False
+    same = k.shape[:-1] == v.shape[:-1]
+    return group is not None and same and _tile_for(q.dtype, q.shape[-1], v.shape[-1]) > 0
+
+
+class _Call:
+    """The arrays, sizes and options of one call of attention."""
+
+    def __init__(self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float) -> None:
+        self.operands = [device.contiguous(x) for x in (q, k, v)]
+        self.dim, self.values = q.shape[-1], v.shape[-1]
+        self.queries, self.keys = q.shape[-2], k.shape[-2]
+        self.batch = math.prod(q.shape[:-2])
+        self.group = _shared_heads(q, k) or 1
+        self.dtype, self.like = q.dtype, q
+        self.tile = _tile_for(q.dtype, self.dim, self.values)
+        kind, strides = 0, (0, 0, 0)
+        flat = device.copy_beside(q, np.zeros(1, np.bool_))
+        if mask is not None:
+            kind = 1 if mask.dtype == np.bool_ else 2
+            flat, strides = _mask_elements(mask, q.shape[:-2])
+        self.operands.append(flat)
+        self.options = (self.tile, self.dim, self.values, kind, bool(causal))
+        sizes = (self.batch, self.queries, self.keys, self.group)
+        self.sizes = (*sizes, float(scale), *strides)
+
+    def run_tiles(self, kernel: Any, blocks: int, inputs: Any, outs: Any) -> None:
+        built = _cuda_attention_kernel(kernel, self.dtype, *self.options)
+        device.launch(built, blocks, inputs, outs, self.sizes, self.tile * self.tile)
+
+    def forward(self) -> tuple[Any, Any]:
+        """Return the result on one axis, and the logarithm of the sum for each query."""
+        rows = self.batch * self.queries
+        out = device.new_array(self.like, rows * self.values, self.dtype)
+        logs = device.new_array(self.like, rows, device.computing_dtype(self.dtype))
+        blocks = self.batch * -(-self.queries // self.tile)
+        self.run_tiles(_attention_forward, blocks, self.operands, (out, logs))
+        return out, logs
+
+
+def _mask_elements(mask: Any, lead: Shape) -> tuple[Any, tuple[int, int, int]]:
+    """Return a mask on one axis, and the distances of its matrices, rows and columns."""
+    shape = (1,) * (2 - mask.ndim) + tuple(mask.shape)
+    mask = mask.reshape(shape)
+    rows, columns = shape[-2:]
+    batch = 0
+    if math.prod(shape[:-2]) != 1:
+        mask = device.array_namespace(mask).broadcast_to(mask, (*lead, rows, columns))
+        batch = rows * columns
+    return device.contiguous(mask), (batch, columns if rows > 1 else 0, 1 if columns > 1 else 0)
+
+
+def cuda_attention(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float) -> Any:
+    """Return scaled dot-product attention, on the GPU.
+
+    Args:
+        q: Queries, (..., heads, length, dim); see ``fits_cuda_attention``.
+        k: Keys.
+        v: Values.
+        mask: Truth values, numbers that are added to the scores, or None.
+        causal: Whether later keys are left out.
+        scale: A number that multiplies the scores.
+
+    Raises:
+        DeviceError: There is neither a usable GPU nor the simulator.
+    """
+    out, _ = _Call(q, k, v, mask, causal, scale).forward()
+    return out.reshape((*q.shape[:-1], v.shape[-1]))
+
+
+def cuda_attention_pullback(
+    g: Any, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, operand: str
+) -> Any:
+    """Return the cotangent of ``"q"``, ``"k"`` or ``"v"``, on the GPU.
+
+    Args:
+        g: The cotangent of the result.
+        q: See ``cuda_attention``, as for the others.
+        k: Keys.
+        v: Values.
+        mask: A mask, or None.
+        causal: Whether later keys are left out.
+        scale: A number that multiplies the scores.
+        operand: The operand.
+
+    Raises:
+        DeviceError: There is neither a usable GPU nor the simulator.
+    """
+    call = _Call(q, k, v, mask, causal, scale)
+    out, logs = call.forward()
+    g = device.contiguous(g)
+    rows = logs.size
+    dots = device.new_array(q, rows, logs.dtype)
+    kernel = _cuda_attention_kernel(_attention_dots, call.dtype, *call.options)
+    device.launch(kernel, -(-rows // device.threads_per_block()), [g, out], dots, (rows,))
+    inputs = [g, *call.operands, logs, dots]
+    if operand == "q":
+        found = device.new_array(q, q.size, q.dtype)
+        call.run_tiles(_attention_q, call.batch * -(-call.queries // call.tile), inputs, found)
+        return found.reshape(q.shape)
+    found_k, found_v = [device.new_array(x, x.size, x.dtype) for x in (k, v)]
+    blocks = call.batch // call.group * -(-call.keys // call.tile)
+    call.run_tiles(_attention_kv, blocks, inputs, (found_k, found_v))
+    return found_k.reshape(k.shape) if operand == "k" else found_v.reshape(v.shape)

@@ -7,24 +7,36 @@ runs every GPU thread as a Python thread: right for tests, and one launch at a t
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from odyssey.devices.backends import Backend, backend_of
 from odyssey.errors import DeviceError
 from odyssey.kernels import numba_module
+from odyssey.spec import Shape
 
 __all__ = [
+    "array_namespace",
+    "bind_kernel",
     "build",
+    "build_function",
+    "computing_dtype",
+    "contiguous",
+    "copy_beside",
     "kernel_globals",
     "launch",
     "max_blocks",
+    "new_array",
     "ptx",
     "require_cuda",
     "simulated",
     "threads_per_block",
+    "tile_width",
 ]
 
 Kernel = Any  # numba's dispatchers carry no types
@@ -35,6 +47,8 @@ _BLOCKS = 4096
 # A simulated thread takes ~0.1 ms to start, and barriers are polled: few threads, but several.
 _SIMULATED_THREADS = 64
 _SIMULATED_BLOCKS = 8
+# Every card gives a block so much shared memory without being asked.
+_SHARED_BYTES = 48 * 1024
 
 _WHAT_TO_DO = (
     'run on a machine with a CUDA GPU after `pip install -e ".[cuda]"`, '
@@ -81,6 +95,11 @@ def build(kernel: Callable[..., None]) -> Kernel:
     return numba_module("cuda").jit(kernel)
 
 
+def build_function(function: Callable[..., Any]) -> Any:
+    """Make a function that kernels call, of the globals that `bind_kernel` gave it."""
+    return numba_module("cuda").jit(device=True)(function)
+
+
 def threads_per_block() -> int:
     """Return the block size, a power of two: a multiple of the warp size, and a tree's width."""
     return _SIMULATED_THREADS if simulated() else _THREADS
@@ -91,35 +110,165 @@ def max_blocks() -> int:
     return _SIMULATED_BLOCKS if simulated() else _BLOCKS
 
 
+def tile_width(row_bytes: int) -> int:
+    """Return the width of a square tile: one thread an element, and its rows in shared memory.
+
+    Args:
+        row_bytes: The bytes of shared memory that each row of a tile takes.
+
+    Returns:
+        16, 8 or 4, in the simulator at most 4; or 0 if not even 4 rows fit.
+    """
+    for width in (4,) if simulated() else (16, 8, 4):
+        if width * row_bytes <= _SHARED_BYTES:
+            return width
+    return 0
+
+
+def computing_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype that kernels compute in: single precision for half, else the dtype."""
+    return np.dtype(np.float32) if dtype.char == "e" else dtype
+
+
+def bind_kernel(
+    kernel: Callable[..., None], dtype: np.dtype[Any], **names: Any
+) -> Callable[..., None]:
+    """Rebuild a plain function as a kernel of one dtype.
+
+    Args:
+        kernel: A function without closure, which loses its other globals.
+        dtype: The dtype of arrays, the global `T` of the kernel; `C` is `computing_dtype` of it.
+        names: Further globals, such as the sizes of tiles.
+    """
+    numba = numba_module()
+    types = {"T": numba.from_dtype(dtype), "C": numba.from_dtype(computing_dtype(dtype))}
+    scope = {"math": math, **types, **kernel_globals(), **names}
+    return FunctionType(kernel.__code__, scope, kernel.__name__)
+
+
+# ------------------------------------------------------------------ arrays
+
+
+def array_namespace(array: Any) -> Any:
+    """Return the module whose functions take an array: NumPy, or that of the array's device."""
+    backend = backend_of(array)
+    return np if backend is None else backend.namespace
+
+
+def new_array(beside: Any, shape: Shape | int, dtype: Any) -> Any:
+    """Return an array without values, in the memory that holds the array ``beside``."""
+    backend = backend_of(beside)
+    if backend is None:
+        return np.empty(shape, dtype)
+    index = backend.device_index(beside)
+    return backend.call("kernels", index, backend.namespace.empty, shape, dtype)
+
+
+def contiguous(array: Any) -> Any:
+    """Return an array on one axis in row-major order: a view, or a copy on the same device."""
+    if array.flags["C_CONTIGUOUS"]:
+        return array.reshape(array.size)
+    return array_namespace(array).ascontiguousarray(array).reshape(array.size)
+
+
+def copy_beside(beside: Any, array: np.ndarray[Any, Any]) -> Any:
+    """Return a host array in the memory that holds the array ``beside``."""
+    backend = backend_of(beside)
+    return array if backend is None else backend.to_device(array, backend.device_index(beside))
+
+
+def _kernel_argument(backend: Backend, array: Any) -> Any:
+    """Return an array of numba on the memory of a contiguous array of a backend."""
+    pointer, cuda = backend.pointer(array), numba_module("cuda")
+    if simulated():
+        import ctypes  # only the simulator needs it
+
+        memory = (ctypes.c_byte * array.nbytes).from_address(pointer)
+        host = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
+        return numba_module("cuda.simulator.cudadrv.devicearray").FakeCUDAArray(host)
+    description = {
+        "shape": tuple(array.shape),
+        "typestr": array.dtype.str,
+        "data": (pointer, False),
+        "version": 3,
+        "strides": None,
+    }
+    # The launch is in the backend's stream, so there is nothing to wait for.
+    return cuda.from_cuda_array_interface(description, owner=array, sync=False)
+
+
 def launch(
-    kernel: Kernel, blocks: int, inputs: Sequence[Any], out: Any, sizes: Sequence[int] = ()
+    kernel: Kernel,
+    blocks: int,
+    inputs: Sequence[Any],
+    out: Any,
+    sizes: Sequence[Any] = (),
+    threads: int | None = None,
 ) -> None:
-    """Run `kernel(*inputs, out, *sizes)` on blocks of `threads_per_block()` threads.
+    """Run `kernel(*inputs, *outs, *sizes)` on blocks of threads.
 
     Args:
         kernel: what `build` returned.
         blocks: at least 1; more than `max_blocks()` is cut to that.
-        inputs: NumPy arrays, which are copied to the device, or device arrays.
-        out: a NumPy array, copied back, for which the host waits; or a device array.
-        sizes: further integer arguments.
+        inputs: NumPy arrays, which are copied to the device; or arrays of numba or of a backend,
+            which are not, and are contiguous.
+        out: one array to write, or a tuple of them; NumPy arrays are copied there and back, for
+            which the host waits.
+        sizes: further arguments, numbers.
+        threads: threads of a block, by default `threads_per_block()`.
     """
+    outs = out if type(out) is tuple else (out,)
+    for array in (*outs, *inputs):
+        backend = backend_of(array)
+        if backend is not None:
+            index, name = backend.device_index(array), getattr(kernel, "__name__", "kernel")
+            work = (kernel, blocks, inputs, outs, sizes, threads, backend, index)
+            backend.call(name.strip("_"), index, _launch_there, *work)
+            return
+    _launch_there(kernel, blocks, inputs, outs, sizes, threads)
+
+
+def _launch_there(
+    kernel: Kernel,
+    blocks: int,
+    inputs: Sequence[Any],
+    outs: Sequence[Any],
+    sizes: Sequence[Any],
+    threads: int | None,
+    backend: Backend | None = None,
+    index: int = 0,
+) -> None:
     cuda = numba_module("cuda")
-    arguments = [cuda.to_device(x) if isinstance(x, np.ndarray) else x for x in inputs]
-    on_host = isinstance(out, np.ndarray)
-    device_out = cuda.device_array(out.shape, out.dtype) if on_host else out
-    configured = _configure_launch(kernel, min(blocks, max_blocks()), threads_per_block())
-    configured(*arguments, device_out, *sizes)
-    if on_host:
-        device_out.copy_to_host(out)
+    arguments, copied = [], []
+    for k, array in enumerate((*inputs, *outs)):
+        own = None if backend is None else backend_of(array)
+        if own is not None:
+            arguments.append(_kernel_argument(own, array))
+        elif isinstance(array, np.ndarray):
+            arguments.append(cuda.to_device(array))
+            if k >= len(inputs):
+                copied.append((arguments[-1], array))
+        else:
+            arguments.append(array)
+    stream = 0 if backend is None else backend.stream(index)
+    if stream:
+        stream = cuda.external_stream(stream)
+    grid = min(blocks, max_blocks()), threads or threads_per_block(), stream
+    with warnings.catch_warnings():
+        if simulated():  # arithmetic of a simulated thread is NumPy's, which warns
+            warnings.simplefilter("ignore", RuntimeWarning)
+        _configure_launch(kernel, *grid)(*arguments, *sizes)
+    for device_array, array in copied:
+        device_array.copy_to_host(array)
 
 
-def _configure_launch(kernel: Kernel, blocks: int, threads: int) -> Kernel:
+def _configure_launch(kernel: Kernel, blocks: int, threads: int, stream: Any) -> Kernel:
     # Not memoised: in the simulator kernel[a, b] and kernel[c, d] are one object.
     with warnings.catch_warnings():
         # For a small grid numba warns of low occupancy. Filtered by text: numba and numba-cuda have
         # different classes for the warning.
         warnings.filterwarnings("ignore", ".*Grid size .* under-utilization")
-        return kernel[blocks, threads]
+        return kernel[blocks, threads, stream]
 
 
 class _Device:

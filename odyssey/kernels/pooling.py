@@ -1,17 +1,28 @@
-"""Pooling: max and average pooling of images, and their pullbacks."""
+"""Pooling: max and average pooling of images, and their pullbacks, on the CPU and on the GPU.
+
+A thread of the GPU computes one window, or, in a pullback, adds the shares of all windows that hold
+one element, in their order: no atomics, so equal inputs give equal bits.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from odyssey.kernels import cuda as device
 from odyssey.kernels.loops import loop
 from odyssey.spec import Array, Shape, Spec
 
 __all__ = [
+    "cuda_max_pool",
+    "cuda_max_pullback",
+    "cuda_mean_pool",
+    "cuda_mean_pullback",
+    "fits_cuda_pool",
     "fits_2x2",
     "fits_loop",
     "max_pool_2x2",
@@ -21,6 +32,11 @@ __all__ = [
     "mean_pool_2x2",
     "spread_2x2",
 ]
+
+# Free names of the GPU kernels, to which ``bind_kernel`` gives their values.
+cuda: Any = None
+T: Any = None
+C: Any = None
 
 
 @loop
@@ -226,4 +242,261 @@ def max_pullback_loop(g: Array, x: Array, peak: Array, *options: Shape) -> Array
     _max_pullback(
         cotangents, x.reshape(flat), peaks, width, rows, columns, *two_axes[3], out.reshape(flat)
     )
+    return out
+
+
+# ------------------------------------------------------------------ GPU kernels
+
+
+def _cuda_max_windows(
+    x: Any,
+    out: Any,
+    counts: Any,
+    images: Any,
+    height: Any,
+    width: Any,
+    down: Any,
+    across: Any,
+    window_h: Any,
+    window_w: Any,
+    stride_h: Any,
+    stride_w: Any,
+    padding_h: Any,
+    padding_w: Any,
+    dilation_h: Any,
+    dilation_w: Any,
+) -> None:
+    """Write the maximum of each window, and the number of elements that have it."""
+    for i in range(cuda.grid(1), images * down * across, cuda.gridsize(1)):
+        top = (i // across) % down * stride_h - padding_h
+        left = i % across * stride_w - padding_w
+        start = i // (across * down) * height * width
+        peak = C(-math.inf)
+        count = 0
+        for a in range(window_h):
+            row = top + a * dilation_h
+            for b in range(window_w):
+                column = left + b * dilation_w
+                if 0 <= row < height and 0 <= column < width:
+                    value = C(x[start + row * width + column])
+                    # NaN is the largest number, and all NaNs count as equal.
+                    if value > peak or (value != value and peak == peak):
+                        peak = value
+                        count = 1
+                    elif value == peak or value != value:
+                        count += 1
+        out[i] = T(peak)
+        counts[i] = count
+
+
+def _cuda_max_shares(
+    g: Any,
+    x: Any,
+    peaks: Any,
+    counts: Any,
+    out: Any,
+    images: Any,
+    height: Any,
+    width: Any,
+    down: Any,
+    across: Any,
+    window_h: Any,
+    window_w: Any,
+    stride_h: Any,
+    stride_w: Any,
+    padding_h: Any,
+    padding_w: Any,
+    dilation_h: Any,
+    dilation_w: Any,
+) -> None:
+    for i in range(cuda.grid(1), images * height * width, cuda.gridsize(1)):
+        row = (i // width) % height + padding_h
+        column = i % width + padding_w
+        start = i // (width * height) * down * across
+        value = C(x[i])
+        total = C(0)
+        for a in range(window_h - 1, -1, -1):  # so that windows come in their order
+            y = row - a * dilation_h
+            if y >= 0 and y % stride_h == 0 and y // stride_h < down:
+                for b in range(window_w - 1, -1, -1):
+                    z = column - b * dilation_w
+                    if z >= 0 and z % stride_w == 0 and z // stride_w < across:
+                        k = start + y // stride_h * across + z // stride_w
+                        if value == C(peaks[k]) or value != value:
+                            total += C(g[k]) / C(counts[k])
+        out[i] = T(total)
+
+
+def _cuda_mean_windows(
+    x: Any,
+    divisors: Any,
+    out: Any,
+    images: Any,
+    height: Any,
+    width: Any,
+    down: Any,
+    across: Any,
+    window_h: Any,
+    window_w: Any,
+    stride_h: Any,
+    stride_w: Any,
+    padding_h: Any,
+    padding_w: Any,
+    dilation_h: Any,
+    dilation_w: Any,
+) -> None:
+    for i in range(cuda.grid(1), images * down * across, cuda.gridsize(1)):
+        top = (i // across) % down * stride_h - padding_h
+        left = i % across * stride_w - padding_w
+        start = i // (across * down) * height * width
+        total = C(0)
+        for a in range(window_h):
+            row = top + a * dilation_h
+            for b in range(window_w):
+                column = left + b * dilation_w
+                if 0 <= row < height and 0 <= column < width:
+                    total += C(x[start + row * width + column])
+        out[i] = T(total / divisors[i % (down * across)])
+
+
+def _cuda_mean_shares(
+    g: Any,
+    divisors: Any,
+    out: Any,
+    images: Any,
+    height: Any,
+    width: Any,
+    down: Any,
+    across: Any,
+    window_h: Any,
+    window_w: Any,
+    stride_h: Any,
+    stride_w: Any,
+    padding_h: Any,
+    padding_w: Any,
+    dilation_h: Any,
+    dilation_w: Any,
+) -> None:
+    for i in range(cuda.grid(1), images * height * width, cuda.gridsize(1)):
+        row = (i // width) % height + padding_h
+        column = i % width + padding_w
+        start = i // (width * height) * down * across
+        total = C(0)
+        for a in range(window_h - 1, -1, -1):  # so that windows come in their order
+            y = row - a * dilation_h
+            if y >= 0 and y % stride_h == 0 and y // stride_h < down:
+                for b in range(window_w - 1, -1, -1):
+                    z = column - b * dilation_w
+                    if z >= 0 and z % stride_w == 0 and z // stride_w < across:
+                        k = y // stride_h * across + z // stride_w
+                        total += C(g[start + k]) / divisors[k]
+        out[i] = T(total)
+
+
+@lru_cache(maxsize=16)
+def _cuda_kernel(kernel: Any, dtype: np.dtype[Any]) -> Any:
+    return device.build(device.bind_kernel(kernel, dtype))
+
+
+def fits_cuda_pool(x: Spec, window: Shape) -> bool:
+    """Return whether the GPU kernels take a call: floating images of one or two spatial axes."""
+    return x.dtype.char in "efd" and len(window) <= min(x.ndim, 2) and x.size > 0
+
+
+def _launch_pool(
+    kernel: Any, inputs: list[Any], outs: Any, shape: Shape, pooled: Shape, options: Any
+) -> None:
+    """Launch a kernel with a thread for each element of its first output."""
+    dims = len(options[0])
+    high, down = (shape[-2], pooled[-2]) if dims == 2 else (1, 1)
+    images = math.prod(shape[: len(shape) - dims])
+    sizes = (images, high, shape[-1], down, pooled[-1])
+    numbers = [n for pair in _two_axes(options) for n in pair]
+    first = outs[0] if type(outs) is tuple else outs
+    blocks = -(-first.size // device.threads_per_block())
+    flat = [device.contiguous(x) for x in inputs]
+    device.launch(_cuda_kernel(kernel, first.dtype), blocks, flat, outs, (*sizes, *numbers))
+
+
+def _cuda_peaks(x: Any, pooled: Shape, options: Any) -> tuple[Any, Any]:
+    size = math.prod(pooled)
+    peaks, counts = device.new_array(x, size, x.dtype), device.new_array(x, size, np.int32)
+    if size:
+        _launch_pool(_cuda_max_windows, [x], (peaks, counts), x.shape, pooled, options)
+    return peaks, counts
+
+
+def cuda_max_pool(x: Any, pooled: Shape, *options: Shape) -> Any:
+    """Return the largest element of each window, in an array of the shape ``pooled``, on the GPU.
+
+    Args:
+        x: Images.
+        pooled: The shape of the result.
+        *options: Window, stride, padding and dilation, for one or two spatial axes.
+
+    Raises:
+        DeviceError: There is neither a usable GPU nor the simulator.
+    """
+    return _cuda_peaks(x, pooled, options)[0].reshape(pooled)
+
+
+def cuda_max_pullback(g: Any, x: Any, *options: Shape) -> Any:
+    """Share each ``g`` evenly among the largest elements of its window, on the GPU.
+
+    Args:
+        g: The cotangent of ``cuda_max_pool``.
+        x: Images of the same dtype.
+        *options: See ``cuda_max_pool``.
+
+    Raises:
+        DeviceError: There is neither a usable GPU nor the simulator.
+    """
+    peaks, counts = _cuda_peaks(x, g.shape, options)
+    out = device.new_array(x, x.shape, x.dtype)
+    arrays = [g, x, peaks, counts]
+    _launch_pool(_cuda_max_shares, arrays, out.reshape(out.size), x.shape, g.shape, options)
+    return out
+
+
+def _divisors_beside(array: Any, divisors: Any, pooled: Shape, dims: int) -> Any:
+    """Return a divisor for each window of an image, in the memory that holds an array."""
+    dtype = device.computing_dtype(array.dtype)
+    full = np.broadcast_to(np.asarray(divisors, dtype), pooled[len(pooled) - dims :]).reshape(-1)
+    return device.copy_beside(array, np.ascontiguousarray(full))
+
+
+def cuda_mean_pool(x: Any, pooled: Shape, divisors: Any, *options: Shape) -> Any:
+    """Return the sum of each window over its divisor, on the GPU.
+
+    Args:
+        x: Images.
+        pooled: The shape of the result.
+        divisors: A number on the host, or one for each window.
+        *options: Window, stride, padding and dilation, for one or two spatial axes.
+
+    Raises:
+        DeviceError: There is neither a usable GPU nor the simulator.
+    """
+    out = device.new_array(x, pooled, x.dtype)
+    if out.size:
+        arrays = [x, _divisors_beside(x, divisors, pooled, len(options[0]))]
+        _launch_pool(_cuda_mean_windows, arrays, out.reshape(out.size), x.shape, pooled, options)
+    return out
+
+
+def cuda_mean_pullback(g: Any, shape: Shape, divisors: Any, *options: Shape) -> Any:
+    """Spread each ``g`` over its window, divided by the divisor, on the GPU.
+
+    Args:
+        g: The cotangent of ``cuda_mean_pool``.
+        shape: The shape of the images.
+        divisors: See ``cuda_mean_pool``.
+        *options: See ``cuda_mean_pool``.
+
+    Raises:
+        DeviceError: There is neither a usable GPU nor the simulator.
+    """
+    out = device.new_array(g, shape, g.dtype)
+    arrays = [g, _divisors_beside(g, divisors, g.shape, len(options[0]))]
+    _launch_pool(_cuda_mean_shares, arrays, out.reshape(out.size), shape, g.shape, options)
     return out

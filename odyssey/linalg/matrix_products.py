@@ -14,7 +14,7 @@ from odyssey.ops.structure.batching import align
 from odyssey.ops.structure.shape import matrix_transpose, reshape, shape_of, transpose
 from odyssey.spec import Spec
 from odyssey.table.batch import Batch
-from odyssey.table.declare import composite, op, publish
+from odyssey.table.declare import Kernel, composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
 from odyssey.table.value import NUMBERS
@@ -119,11 +119,24 @@ def _lower_matmul(build: Any, x: Any, y: Any) -> Any:
     return build.reshape(build.matmul(build.cast(left, dtype), build.cast(right, dtype)), shape)
 
 
+def _cuda_matmul(x: Any, y: Any) -> Any:
+    from odyssey.kernels.matrix_product import cuda_matmul
+
+    return cuda_matmul(x, y)
+
+
+def _fits_cuda_matmul(x: Spec, y: Spec) -> bool:
+    from odyssey.kernels.matrix_product import fits_cuda_matmul
+
+    return fits_cuda_matmul(x, y)
+
+
 @op(
     primitive="product",
     lowering=_lower_matmul,
     ufunc=np.matmul,
     kernel=_matmul,
+    kernels=[Kernel("tiles in shared memory", _cuda_matmul, "cuda", when=_fits_cuda_matmul)],
     vmap=batch_matmul,
     infer=_matmul_spec,
     vjp={"x": _matmul_x_vjp, "y": _matmul_y_vjp},

@@ -8,7 +8,7 @@ import numpy as np
 
 from odyssey.checks import check_choice, check_int
 from odyssey.errors import DTypeError, OutOfRangeError, SettingError, ShapeError
-from odyssey.kernels.scatter import scatter_add_slices
+from odyssey.kernels.scatter import cuda_scatter_add, scatter_add_slices
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.elementwise.choice import (
     equal,
@@ -185,6 +185,20 @@ def _fits_loop(g: Spec, indices: Any, padding_index: int | None, spec: Spec) -> 
     return g.dtype.char in "fd" and spec.shape[1] >= 16 and hasattr(indices, "dtype")
 
 
+def _scatter_rows_on_cuda(g: Any, indices: Any, padding_index: int | None, spec: Spec) -> Any:
+    _check_cotangent(g, indices, spec)
+    _check_indices(indices)
+    rows, dim = spec.shape
+    padding = _padding_row(padding_index, rows)
+    x = g.reshape(1, indices.size, dim)
+    skipped = -1 if padding is None else padding
+    return cuda_scatter_add(x, indices, (1, rows, dim), skipped, lowest=0).reshape(rows, dim)
+
+
+def _fits_cuda_rows(g: Spec, indices: Any, *options: Any) -> bool:
+    return g.dtype.char in "efd" and hasattr(indices, "dtype")
+
+
 # ------------------------------------------------------------------ lowering
 
 
@@ -277,7 +291,10 @@ def embedding(indices: Any, weight: Any, /, *, padding_index: int | None = None)
     canonical=lambda g, indices, padding, spec: (_padding_row(padding, spec.shape[0]), spec),
     infer=_infer_embedding_pullback,
     kernel=_scatter_rows,
-    kernels=[Kernel("rows added in order", _scatter_rows_in_loops, when=_fits_loop)],
+    kernels=[
+        Kernel("rows added in order", _scatter_rows_in_loops, when=_fits_loop),
+        Kernel("rows added in order of index", _scatter_rows_on_cuda, "cuda", when=_fits_cuda_rows),
+    ],
     vjp={
         "cotangent": lambda g, indices, padding_index: _tangent_rows(g, indices, padding_index),
     },

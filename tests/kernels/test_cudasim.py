@@ -66,10 +66,15 @@ def normal(shape, dtype, seed=0):
 # ------------------------------------------------------------------ elementwise
 
 
+PARTS = 8  # so that processes have equal shares: each scalar is compiled, in ~0.3 s
+
+
 @by_dtype
-def test_kernel_of_every_scalar_of_the_op_table_is_its_cpu_loop_and_its_reference(dtype):
-    assert scalar_cases.CASES
-    for name, (row, options) in scalar_cases.CASES.items():
+@pytest.mark.parametrize("part", range(PARTS))
+def test_kernel_of_every_scalar_of_the_op_table_is_its_cpu_loop_and_its_reference(part, dtype):
+    cases = list(scalar_cases.CASES.items())[part::PARTS]
+    assert cases
+    for name, (row, options) in cases:
         assert_kernel_is_loop_and_reference(name, row, options, dtype)
 
 
@@ -194,7 +199,7 @@ def test_a_row_runs_its_gpu_kernel_in_a_block():
     from odyssey.ops import OPS
 
     kernels = [(row, k) for row in OPS.values() for k in row.kernels if k.device == "cuda"]
-    assert [row.name for row, _ in kernels] == ["softmax"]
+    assert "softmax" in [row.name for row, _ in kernels]
     for dtype in ("float32", "float64"):
         for shape in ((3, 7), (2, 3, 5), (4,), (5, 1)):
             x = 3 * normal(shape, dtype)

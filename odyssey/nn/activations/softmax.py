@@ -83,10 +83,12 @@ def _row_kernel(name: str) -> Callable[..., Any]:
 
 
 def _cuda_softmax(x: Any, axis: int) -> Any:
+    from odyssey.kernels import cuda as device
     from odyssey.kernels import cuda_softmax
 
-    out = np.empty(x.shape, x.dtype)
-    cuda_softmax(np.ascontiguousarray(x).reshape(-1, x.shape[-1]), out.reshape(-1, x.shape[-1]))
+    out = device.new_array(x, x.shape, x.dtype)
+    rows = (x.size // x.shape[-1], x.shape[-1])
+    cuda_softmax(device.contiguous(x).reshape(rows), out.reshape(rows))
     return out
 
 

@@ -757,6 +757,43 @@ _KERNEL_BACK = Kernel(
         lambda operands, g, *given: _pullback_arrays(_fastest_passes(), operands, g, given),
     ),
 )
+
+
+def _attention_on_cuda(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: Any) -> Any:
+    from odyssey.kernels.attention import cuda_attention
+
+    return cuda_attention(q, k, v, mask, causal, score_scale(q, scale))
+
+
+def _attention_pullback_on_cuda(
+    g: Any, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: Any, operand: str
+) -> Any:
+    from odyssey.kernels.attention import cuda_attention_pullback
+
+    return cuda_attention_pullback(g, q, k, v, mask, causal, score_scale(q, scale), operand)
+
+
+def _fits_cuda_tiles(*given: Any) -> bool:
+    from odyssey.kernels.attention import fits_cuda_attention
+
+    return fits_cuda_attention(*given)
+
+
+def _pullback_fits_cuda_tiles(g: Any, q: Any, k: Any, v: Any, mask: Any, *options: Any) -> bool:
+    # A mask that broadcasts leading axes would need a sum: tiles do not write its cotangent.
+    fits = options[-1] != "mask" and g.dtype == q.dtype and _fits_cuda_tiles(q, k, v, mask)
+    return fits and g.shape == (*q.shape[:-1], v.shape[-1])
+
+
+_CUDA_KERNEL = Kernel(
+    "tiles with a running softmax", _attention_on_cuda, "cuda", when=_fits_cuda_tiles
+)
+_CUDA_KERNEL_BACK = Kernel(
+    "tiles of weights computed again",
+    _attention_pullback_on_cuda,
+    "cuda",
+    when=_pullback_fits_cuda_tiles,
+)
 _LOWER = np.tri(3, 4, dtype=bool)
 _VALUES = np.arange(16, dtype=np.float16).reshape(2, 4, 2)
 _NONE_IN_A_ROW = np.array([[True, False, True], [False, False, False]])
@@ -781,7 +818,7 @@ _REJECTS = (
     guess=_guess_attention,
     canonical=lambda q, k, v, mask, causal, scale: (causal, score_scale(q, scale)),
     with_residual=lambda *given: _forward_with_residual(PASSES, *given),
-    kernels=[_KERNEL],
+    kernels=[_KERNEL, _CUDA_KERNEL],
     vjp={name: _operand_rule(name) for name in ("q", "k", "v", "mask")},
     jvp={
         "q": _q_jvp,
@@ -883,7 +920,7 @@ def _infer_attention_pullback(
         score_scale(q, scale),
         operand,
     ),
-    kernels=[_KERNEL_BACK],
+    kernels=[_KERNEL_BACK, _CUDA_KERNEL_BACK],
     **derive_rules(attention_pullback_decomposition, "cotangent", "q", "k", "v", "mask"),
     kinks="as scaled_dot_product_attention",
     samples=[

@@ -27,7 +27,7 @@ from odyssey.ops.structure.gathering import add_taken, take
 from odyssey.ops.structure.half_precision import compute_in_float32
 from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.ops.structure.shape import broadcast_to, reshape
-from odyssey.spec import Array, Shape, Spec
+from odyssey.spec import Array, Shape, Spec, spec_of
 from odyssey.table.batch import Batch
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.real_operands import real_dtype
@@ -246,6 +246,42 @@ def _spread_2x2(g: Array, *options: Any) -> Array:
     return spread_2x2(g, options[-2])
 
 
+def _average_on_cuda(x: Any, *options: Any) -> Any:
+    from odyssey.kernels.pooling import cuda_mean_pool
+
+    window, stride, padding, count_include_pad, ceil_mode = options
+    once = (1,) * len(window)
+    who = f"avg_pool{len(window)}d"
+    plan = plan_average(who, spec_of(x), window, stride, padding, ceil_mode)
+    pooled = x.shape[: x.ndim - len(window)] + plan.out
+    divisors = window_divisors(plan, window, count_include_pad)
+    return cuda_mean_pool(x, pooled, divisors, window, stride, padding, once)
+
+
+def _pullback_on_cuda(g: Any, *options: Any) -> Any:
+    from odyssey.kernels.pooling import cuda_mean_pullback
+
+    window, stride, padding, count_include_pad, spec, ceil_mode = options
+    once = (1,) * len(window)
+    plan = plan_average("avg_pool_pullback", spec, window, stride, padding, ceil_mode)
+    divisors = window_divisors(plan, window, count_include_pad)
+    return cuda_mean_pullback(g, spec.shape, divisors, window, stride, padding, once)
+
+
+def _fits_cuda_average(x: Spec, window: Shape, *options: Any) -> bool:
+    from odyssey.kernels.pooling import fits_cuda_pool
+
+    return fits_cuda_pool(x, window)
+
+
+def _pullback_fits_cuda(g: Spec, *options: Any) -> bool:
+    *windows, _, spec, ceil_mode = options
+    fits = shapes_fit(g.shape, spec.shape, *windows, (1,) * len(windows[0]), ceil_mode)
+    return fits and g.size > 0 and _fits_cuda_average(Spec(spec.shape, g.dtype), windows[0])
+
+
+_CUDA_KERNEL = Kernel("a thread for each window", _average_on_cuda, "cuda", when=_fits_cuda_average)
+
 # ------------------------------------------------------------------ rows
 
 
@@ -289,7 +325,10 @@ def _average_pool(g: Any, window: Shape, *others: Any) -> Any:
 @op(
     linear=True,
     decomposition=compute_in_float32(average_pullback_decomposition),
-    kernels=[Kernel("a loop over windows of four", _spread_2x2, when=_pullback_fits_2x2)],
+    kernels=[
+        Kernel("a loop over windows of four", _spread_2x2, when=_pullback_fits_2x2),
+        Kernel("a thread for each element", _pullback_on_cuda, "cuda", when=_pullback_fits_cuda),
+    ],
     infer=_infer_pullback,
     vmap=_batch_pullback,
     vjp={
@@ -424,6 +463,7 @@ avg_pool1d = _declare_average_pool(
         sample((2, 36), window=18),
     ],
     small=(2, 4),
+    kernels=[_CUDA_KERNEL],
 )
 avg_pool2d = _declare_average_pool(
     2,
@@ -445,7 +485,10 @@ avg_pool2d = _declare_average_pool(
             [10.5, 12.5]]])
     """,
     aliases=["avgpool2d"],
-    kernels=[Kernel("a loop over windows of four", _mean_2x2, when=_fits_2x2)],
+    kernels=[
+        Kernel("a loop over windows of four", _mean_2x2, when=_fits_2x2),
+        _CUDA_KERNEL,
+    ],
 )
 avg_pool3d = _declare_average_pool(
     3,

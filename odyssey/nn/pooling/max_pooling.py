@@ -260,6 +260,19 @@ def _fits_pullback_loop(cotangent: Spec, x: Spec, window: Shape, *options: Any) 
     return safe and fits_loop(Spec(x.shape, cotangent.dtype), window) and fits
 
 
+def _pullback_on_cuda(cotangent: Any, x: Any, *options: Any) -> Any:
+    from odyssey.kernels.pooling import cuda_max_pullback
+
+    return cuda_max_pullback(cotangent, x, *options[:-1])
+
+
+def _pullback_fits_cuda(cotangent: Spec, x: Spec, window: Shape, *options: Any) -> bool:
+    from odyssey.kernels.pooling import fits_cuda_pool
+
+    fits = cotangent.dtype == x.dtype and fits_cuda_pool(x, window)
+    return fits and shapes_fit(cotangent.shape, x.shape, window, *options)
+
+
 def _infer_pullback(cotangent: Spec, x: Spec, *options: Any) -> Spec:
     wanted = pooled_shape("max_pool_pullback", x.shape, *options)
     if cotangent.shape != wanted:
@@ -291,7 +304,10 @@ def _batch_pair(
     real=True,
     selects=True,
     decomposition=_pullback_decomposition,
-    kernels=[Kernel("a loop over windows", _compiled_pullback, when=_fits_pullback_loop)],
+    kernels=[
+        Kernel("a loop over windows", _compiled_pullback, when=_fits_pullback_loop),
+        Kernel("a thread for each element", _pullback_on_cuda, "cuda", when=_pullback_fits_cuda),
+    ],
     infer=_infer_pullback,
     vmap=lambda batch, cotangent, x, *options: _batch_pair(
         max_pool_pullback, _infer_pullback, batch, cotangent, x, options
@@ -428,6 +444,24 @@ def _compiled_max_pool(x: Array, *all_options: Any) -> Array:
     if pooling.fits_2x2(spec_of(x), *options):
         return pooling.max_pool_2x2(x, *options)
     return pooling.max_pool_loop(x, pooled_shape("max_pool2d", x.shape, *options), *options)
+
+
+def _max_pool_on_cuda(x: Any, *options: Any) -> Any:
+    from odyssey.kernels.pooling import cuda_max_pool
+
+    pooled = pooled_shape(f"max_pool{len(options[0])}d", x.shape, *options)
+    return cuda_max_pool(x, pooled, *options[:-1])
+
+
+def _fits_cuda_maximum(x: Spec, window: Shape, *options: Any) -> bool:
+    from odyssey.kernels.pooling import fits_cuda_pool
+
+    return fits_cuda_pool(x, window)
+
+
+_CUDA_KERNEL = Kernel(
+    "a thread for each window", _max_pool_on_cuda, "cuda", when=_fits_cuda_maximum
+)
 
 
 # Below this size the pullback runs no loop, and keeps the maxima as residual instead of computing
@@ -585,6 +619,7 @@ max_pool1d = _declare_max_pool(
         sample((6,), window=3, stride=2, ceil_mode=True, spread=True),
     ],
     small=(2, 4),
+    kernels=[_CUDA_KERNEL],
 )
 max_pool2d = _declare_max_pool(
     2,
@@ -607,7 +642,10 @@ max_pool2d = _declare_max_pool(
             [13, 15]]])
     """,
     aliases=["maxpool2d"],
-    kernels=[Kernel("a loop over windows", _compiled_max_pool, when=_fits_forward_loop)],
+    kernels=[
+        Kernel("a loop over windows", _compiled_max_pool, when=_fits_forward_loop),
+        _CUDA_KERNEL,
+    ],
 )
 max_pool3d = _declare_max_pool(
     3,

@@ -11,6 +11,7 @@ import numpy as np
 from odyssey.checks import check_choice, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.kernels import cuda as device
 from odyssey.kernels import scatter
 from odyssey.kernels.scatter import has_float_dtype
 from odyssey.ops.elementwise.arithmetic import add, maximum, minimum
@@ -166,6 +167,25 @@ def _add_taken_loop(x: Any, indices: Any, axis: int | None, mode: str, spec: Spe
     return add_taken_kernel(np.asarray(x), indices, axis, mode, spec, loops=True)
 
 
+def _add_taken_on_cuda(x: Any, indices: Any, axis: int | None, mode: str, spec: Spec) -> Any:
+    check_indices("add_taken", indices)
+    space = device.array_namespace(x)
+    k = 0 if axis is None else axis % spec.ndim
+    shape = (spec.size,) if axis is None else spec.shape
+    if mode == "wrap":
+        indices = space.remainder(indices, shape[k] or 1)
+    elif mode == "clip":
+        indices = space.clip(indices, 0, shape[k] - 1)
+    head, length, tail = math.prod(shape[:k]), shape[k], math.prod(shape[k + 1 :])
+    full = (*shape[:k], *indices.shape, *shape[k + 1 :])
+    x = device.contiguous(space.broadcast_to(x, full)).reshape(head, indices.size, tail)
+    return scatter.cuda_scatter_add(x, indices, (head, length, tail)).reshape(spec.shape)
+
+
+def _fits_cuda_scatter(x: Spec, indices: Any, axis: int | None, mode: str, spec: Spec) -> bool:
+    return x.dtype.char in "efd" and hasattr(indices, "dtype") and spec.size > 0
+
+
 def _lower_add_taken(
     build: Any, x: Any, indices: Any, axis: int | None, mode: str, spec: Spec
 ) -> Any:
@@ -201,7 +221,10 @@ def _add_taken_batch(
     primitive="scatter",
     lowering=_lower_add_taken,
     rearranges=True,
-    kernels=[Kernel("numbers and rows added one by one", _add_taken_loop, when=has_float_dtype)],
+    kernels=[
+        Kernel("numbers and rows added one by one", _add_taken_loop, when=has_float_dtype),
+        Kernel("rows added in order of index", _add_taken_on_cuda, "cuda", when=_fits_cuda_scatter),
+    ],
     prepare=_take_options,
     canonical=_canonical_by_spec,
     infer=spec_option_rule,

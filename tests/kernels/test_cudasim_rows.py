@@ -1,0 +1,460 @@
+"""GPU kernels of rows in numba's simulator, beside NumPy in float64.
+
+Run by `NUMBA_ENABLE_CUDASIM=1 pytest -m cudasim`, a process apart. A simulated thread is a Python
+thread, so arrays are small; tiles are 4 by 4, so shapes of 5 and 6 have ragged tiles.
+"""
+
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from odyssey import linalg, nn, ops
+from odyssey.devices import backends
+from odyssey.errors import OutOfRangeError
+from odyssey.kernels import attention, cuda, matrix_product, pooling, scatter
+from odyssey.nn.attention.scaled_dot_product import attention_pullback
+from odyssey.nn.embedding_layers import embedding_pullback
+from odyssey.nn.pooling.average_pooling import avg_pool_pullback
+from odyssey.nn.pooling.max_pooling import max_pool_pullback
+from odyssey.ops.structure.gathering import add_taken
+from odyssey.spec import Spec
+
+pytestmark = [
+    pytest.mark.cudasim,
+    pytest.mark.skipif(
+        os.environ.get("NUMBA_ENABLE_CUDASIM") != "1",
+        reason="needs the CUDA simulator: NUMBA_ENABLE_CUDASIM=1 pytest -m cudasim",
+    ),
+]
+by_dtype = pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+
+
+def normal(shape, dtype="float64", seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def assert_near(actual, expected, dtype, factor=16):
+    """Compare with a result in float64, by the rounding of the dtype at its largest element."""
+    assert actual.dtype == dtype
+    known = np.abs(expected[np.isfinite(expected)])
+    size = max(1.0, known.max(initial=0.0))
+    atol = factor * np.finfo(dtype).eps * size
+    np.testing.assert_allclose(actual.astype(np.float64), expected, rtol=0, atol=atol)
+
+
+def in_double(*arrays):
+    return [x if x is None or x.dtype.kind != "f" else x.astype(np.float64) for x in arrays]
+
+
+@pytest.fixture
+def blocks_in_reverse(monkeypatch):
+    """Let the simulator run the blocks of a launch from the last one to the first."""
+    from numba.cuda.simulator import kernel
+
+    launched = []
+
+    def reversed_points(*shape):
+        launched.append(shape)
+        return reversed(list(np.ndindex(*shape)))
+
+    monkeypatch.setattr(kernel, "np", SimpleNamespace(**vars(np) | {"ndindex": reversed_points}))
+    return launched
+
+
+# ------------------------------------------------------------------ matrix product
+
+
+@by_dtype
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((5, 6), (6, 3)), ((1, 1), (1, 1)), ((2, 3, 4), (4, 5)), ((2, 1, 2, 3), (3, 3, 2))],
+    ids=str,
+)
+def test_product_in_tiles_is_numpys(left, right, dtype):
+    x, y = normal(left, dtype), normal(right, dtype, 1)
+    assert_near(matrix_product.cuda_matmul(x, y), np.matmul(*in_double(x, y)), dtype)
+
+
+def test_product_of_transposed_matrices_and_views_is_numpys():
+    x, y = normal((6, 5)).T, normal((7, 12), seed=1)[:6, ::3]
+    np.testing.assert_allclose(matrix_product.cuda_matmul(x, y), x @ y, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize(("left", "right"), [((2, 0), (0, 3)), ((0, 2), (2, 3))], ids=str)
+def test_product_without_elements_is_zeros(left, right):
+    found = matrix_product.cuda_matmul(np.ones(left), np.ones(right))
+    np.testing.assert_array_equal(found, np.zeros((left[0], right[1])))
+
+
+def test_product_has_the_special_values_of_numpy():
+    x = np.array([[np.inf, 1.0], [np.nan, 1.0], [1.0, 2.0]])
+    y = np.array([[1.0, 0.0], [2.0, -np.inf]])
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(matrix_product.cuda_matmul(x, y), x @ y)
+
+
+# ------------------------------------------------------------------ scatter-add
+
+
+def added(x, indices, shape):
+    out = np.zeros(shape)
+    for h in range(shape[0]):
+        np.add.at(out[h], indices, x[h].astype(np.float64))
+    return out
+
+
+@by_dtype
+@pytest.mark.parametrize("count", [1, 2, 7, 33])
+def test_scatter_adds_repeated_and_negative_indices(count, dtype):
+    x = normal((2, count, 3), dtype)
+    indices = np.random.default_rng(1).integers(-5, 5, count)
+    found = scatter.cuda_scatter_add(x, indices, (2, 5, 3))
+    assert_near(found, added(x, indices, (2, 5, 3)), dtype)
+
+
+def test_scatter_adds_in_the_order_of_elements():
+    # Any other order gives another sum: 1 is lost beside 1e17, unless it comes after the pair.
+    x = np.array([1e17, 3.0, -1e17, 1.0, 5.0]).reshape(1, 5, 1)
+    found = scatter.cuda_scatter_add(x, np.array([2, 0, 2, 2, 0]), (1, 3, 1))
+    np.testing.assert_array_equal(found.ravel(), [8.0, 0.0, 1.0])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32], ids=str)
+def test_scatter_takes_other_integers(dtype):
+    x, indices = normal((1, 4, 2)), np.array([[3, 0], [3, 1]], dtype)
+    found = scatter.cuda_scatter_add(x, indices, (1, 4, 2))
+    np.testing.assert_array_equal(found, added(x, indices.ravel(), (1, 4, 2)))
+
+
+def test_scatter_of_nothing_is_zeros():
+    for shape, count in (((1, 3, 2), 0), ((0, 3, 2), 0), ((1, 3, 0), 2)):
+        x = np.ones((shape[0], count, shape[2]))
+        indices = np.zeros(count, np.int64)
+        np.testing.assert_array_equal(scatter.cuda_scatter_add(x, indices, shape), np.zeros(shape))
+
+
+def test_scatter_refuses_an_index_that_is_out_of_range():
+    for bad in (3, -4):
+        with pytest.raises(IndexError, match=f"index {bad} is out of bounds for 3"):
+            scatter.cuda_scatter_add(np.ones((1, 2, 1)), np.array([0, bad]), (1, 3, 1))
+
+
+def test_embedding_gradient_skips_the_padding_row_and_refuses_rows_that_are_not_there():
+    g, indices = normal((5, 3)), np.array([3, 1, 3, 0, 1])
+    spec = Spec((4, 3), np.dtype(np.float64))
+    expected = added(g[None], indices, (1, 4, 3))[0]
+    expected[1] = 0
+    with ops.use_kernels("cuda"):
+        found = embedding_pullback(g, indices, padding_index=1, spec=spec)
+        np.testing.assert_allclose(found, expected, rtol=1e-15)
+        with pytest.raises(OutOfRangeError, match="index -1 is out of"):
+            embedding_pullback(g[:2], np.array([0, -1]), padding_index=None, spec=spec)
+
+
+# ------------------------------------------------------------------ pooling
+
+WINDOWS = [
+    ((2, 4, 6), {"window": 2}),
+    ((2, 5, 7), {"window": (3, 2), "stride": (2, 1), "padding": (1, 0)}),
+    ((1, 6, 5), {"window": 3, "stride": 2, "padding": 1, "ceil_mode": True}),
+]
+
+
+def pool_options(options):
+    names = {"window": 2, "stride": None, "padding": 0} | options
+    pairs = {k: (v, v) if isinstance(v, int) else v for k, v in names.items() if k != "ceil_mode"}
+    stride = pairs["stride"] or pairs["window"]
+    return pairs["window"], stride, pairs["padding"], options.get("ceil_mode", False)
+
+
+@by_dtype
+@pytest.mark.parametrize(("shape", "options"), WINDOWS, ids=str)
+def test_max_pooling_and_its_gradient_share_ties(shape, options, dtype):
+    x = np.random.default_rng(0).integers(0, 4, shape).astype(dtype)
+    window, stride, padding, ceil = pool_options(options)
+    expected = nn.max_pool2d(x.astype(np.float64), **options)
+    g = normal(expected.shape, dtype, 1)
+    rest = (window, stride, padding, (1, 1), ceil)
+    gradient = max_pool_pullback(*in_double(g, x), *rest)
+    with ops.use_kernels("cuda"):
+        assert_near(nn.max_pool2d(x, **options), expected, dtype)
+        assert_near(max_pool_pullback(g, x, *rest), gradient, dtype)
+
+
+def test_max_pooling_with_dilation_and_along_one_axis():
+    x = normal((2, 7))
+    options = {"window": 2, "stride": 1, "dilation": 3}
+    expected = nn.max_pool1d(x, **options)
+    with ops.use_kernels("cuda"):
+        np.testing.assert_array_equal(nn.max_pool1d(x, **options), expected)
+
+
+def test_max_pooling_of_nan_and_infinity_has_numpys_values():
+    x = np.array([[1.0, np.nan, 2.0, -np.inf, np.nan, np.nan, np.inf, 3.0]])
+    g = np.array([[4.0, 5.0, 6.0, 7.0]])
+    found = pooling.cuda_max_pool(x, (1, 4), (2,), (2,), (0,), (1,))
+    np.testing.assert_array_equal(found, [[np.nan, 2.0, np.nan, np.inf]])
+    shares = pooling.cuda_max_pullback(g, x, (2,), (2,), (0,), (1,))
+    np.testing.assert_array_equal(shares, [[0.0, 4.0, 5.0, 0.0, 3.0, 3.0, 7.0, 0.0]])
+
+
+@by_dtype
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize(("shape", "options"), WINDOWS, ids=str)
+def test_average_pooling_and_its_gradient_divide_by_the_elements(shape, options, counted, dtype):
+    x = normal(shape, dtype)
+    window, stride, padding, ceil = pool_options(options)
+    options = options | {"count_include_pad": counted}
+    expected = nn.avg_pool2d(x.astype(np.float64), **options)
+    g = normal(expected.shape, dtype, 1)
+    settings = {"window": window, "stride": stride, "padding": padding}
+    settings |= {"count_include_pad": counted, "ceil_mode": ceil}
+    spec = Spec(shape, np.dtype(np.float64))
+    gradient = avg_pool_pullback(g.astype(np.float64), **settings, spec=spec)
+    with ops.use_kernels("cuda"):
+        assert_near(nn.avg_pool2d(x, **options), expected, dtype)
+        found = avg_pool_pullback(g, **settings, spec=Spec(shape, np.dtype(dtype)))
+    assert_near(found, gradient, dtype)
+
+
+# ------------------------------------------------------------------ attention
+
+BOOL = np.random.default_rng(5).random((5, 6)) < 0.6
+BOOL[2] = False  # a query that may attend to no key
+
+CALLS = {
+    "plain": ((2, 5, 3), (2, 6, 3), (2, 6, 2), None, False),
+    "causal": ((6, 3), (6, 3), (6, 2), None, True),
+    "causal with more queries": ((6, 2), (3, 2), (3, 2), None, True),
+    "shared heads": ((4, 5, 3), (2, 5, 3), (2, 5, 1), None, True),
+    "truth values": ((2, 5, 3), (2, 6, 3), (2, 6, 2), BOOL, False),
+    "numbers for a row": ((2, 5, 3), (2, 6, 3), (2, 6, 2), normal((2, 1, 6)), False),
+    "one key": ((1, 3), (1, 3), (1, 2), None, False),
+}
+by_call = pytest.mark.parametrize("name", CALLS)
+
+
+def attention_case(name, dtype):
+    *shapes, mask, causal = CALLS[name]
+    q, k, v = [normal(shape, dtype, n) for n, shape in enumerate(shapes)]
+    if mask is not None and mask.dtype != bool:
+        mask = mask.astype(dtype)
+    return q, k, v, mask, causal
+
+
+def plain_attention(q, k, v, mask, causal, scale):
+    """Scaled dot-product attention by its formula, in float64."""
+    q, k, v, mask = in_double(q, k, v, mask)
+    if q.ndim > 2 and len(q) != len(k):
+        k, v = [np.repeat(x, len(q) // len(x), axis=0) for x in (k, v)]
+    scores = q @ k.swapaxes(-1, -2) * scale
+    if mask is not None and mask.dtype == bool:
+        scores = np.where(mask, scores, -np.inf)
+    elif mask is not None:
+        scores = scores + mask
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    top = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - np.where(np.isfinite(top), top, 0))
+    total = powers.sum(-1, keepdims=True)
+    return powers / np.where(total == 0, 1, total) @ v
+
+
+@by_call
+@by_dtype
+def test_attention_in_tiles_is_its_formula(name, dtype):
+    q, k, v, mask, causal = attention_case(name, dtype)
+    assert attention.fits_cuda_attention(q, k, v, mask)
+    found = attention.cuda_attention(q, k, v, mask, causal, 0.7)
+    assert_near(found, plain_attention(q, k, v, mask, causal, 0.7), dtype)
+
+
+@by_call
+@pytest.mark.parametrize("operand", ["q", "k", "v"])
+def test_gradient_of_attention_is_the_rows(name, operand):
+    q, k, v, mask, causal = attention_case(name, "float64")
+    g = normal((*q.shape[:-1], v.shape[-1]), seed=9)
+    options = {"causal": causal, "scale": 0.7, "operand": operand}
+    expected = attention_pullback(g, q, k, v, mask, **options)
+    with ops.use_kernels("cuda"):
+        found = attention_pullback(g, q, k, v, mask, **options)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14 * np.abs(expected).max() + 1e-15)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_gradient_of_attention_in_other_dtypes_is_that_in_double(dtype):
+    q, k, v, mask, causal = attention_case("causal", dtype)
+    g = normal((6, 2), dtype, 9)
+    for operand in ("q", "k"):
+        options = {"causal": causal, "scale": 0.7, "operand": operand}
+        expected = attention_pullback(*in_double(g, q, k, v), None, **options)
+        found = attention.cuda_attention_pullback(g, q, k, v, mask, causal, 0.7, operand)
+        assert_near(found, expected, dtype)
+
+
+def test_attention_with_infinite_scores_has_the_special_values_of_the_row():
+    q, k, v = normal((5, 2)), normal((5, 2), seed=1), normal((5, 2), seed=2)
+    q[1], k[3, 0], q[4, 1] = 1e200, 1e200, np.nan  # an overflow, large scores, NaN
+    with np.errstate(all="ignore"):
+        expected = nn.scaled_dot_product_attention(q, k, v, None)
+    found = attention.cuda_attention(q, k, v, None, False, 1 / np.sqrt(2))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    assert np.isnan(found).any()
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+def test_attention_leaves_calls_with_leading_axes_that_broadcast_to_the_row():
+    q, k, v = normal((2, 3, 2)), normal((3, 2), seed=1), normal((3, 2), seed=2)
+    assert not attention.fits_cuda_attention(q, k, v, None)
+    expected = nn.scaled_dot_product_attention(q, k, v, None)
+    with ops.use_kernels("cuda"):
+        np.testing.assert_array_equal(nn.scaled_dot_product_attention(q, k, v, None), expected)
+
+
+# ------------------------------------------------------------------ order of blocks
+
+
+def all_kernels():
+    q, k, v, mask, _ = attention_case("truth values", "float32")
+    g = normal((2, 5, 2), "float32", 9)
+    x = normal((2, 5, 7), "float32")
+    indices = np.random.default_rng(1).integers(0, 5, 70)
+    options = ((3, 2), (2, 1), (1, 0), (1, 1))
+    pooled = normal((2, 3, 6), "float32", 3)
+    return [
+        attention.cuda_attention(q, k, v, mask, False, 0.5),
+        *[attention.cuda_attention_pullback(g, q, k, v, mask, False, 0.5, o) for o in "qkv"],
+        matrix_product.cuda_matmul(x[0], x[1].T),
+        scatter.cuda_scatter_add(normal((1, 70, 2), "float32"), indices, (1, 40, 2)),
+        pooling.cuda_max_pullback(pooled, x, *options),
+        pooling.cuda_mean_pullback(pooled, x.shape, 6.0, *options),
+    ]
+
+
+def test_blocks_in_reverse_give_equal_bits(monkeypatch, request):
+    monkeypatch.setattr(cuda, "_SIMULATED_THREADS", 16)  # several blocks for small arrays
+    usual = [x.tobytes() for x in all_kernels()]
+    launched = request.getfixturevalue("blocks_in_reverse")
+    assert [x.tobytes() for x in all_kernels()] == usual
+    assert max(shape[0] for shape in launched) > 2
+
+
+# ------------------------------------------------------------------ arrays of a device
+
+
+class OnDevice(np.ndarray):
+    """An array that stands for one on a device."""
+
+
+class OwnMemory(backends.Backend):
+    """Host memory as a device, which counts what comes back to the host."""
+
+    platform, name, array_type, namespace = "cuda", "test", OnDevice, None
+
+    def __init__(self):
+        self.copies = 0
+        names = ("empty", "ascontiguousarray", "broadcast_to", "remainder", "clip", "zeros")
+        self.namespace = SimpleNamespace(**{name: self._wrap(name) for name in names})
+
+    def _wrap(self, name):
+        def call(*args, **options):
+            plain = [x.view(np.ndarray) if isinstance(x, OnDevice) else x for x in args]
+            options.pop("subok", None)
+            return np.asarray(getattr(np, name)(*plain, **options)).view(OnDevice)
+
+        return call
+
+    def device_index(self, array):
+        return 0
+
+    def to_device(self, array, index=0):
+        return np.array(array).view(OnDevice)
+
+    def to_host(self, array):
+        self.copies += 1
+        return np.array(array)
+
+    def pointer(self, array):
+        return array.ctypes.data
+
+    def synchronize(self, index):
+        pass
+
+
+@pytest.fixture
+def own_memory():
+    backend = OwnMemory()
+    backends.install(backend)
+    yield backend
+    backends.uninstall(backend)
+
+
+def test_kernels_take_arrays_of_a_device_and_leave_results_there(own_memory):
+    there = own_memory.to_device
+    x, y = normal((5, 6)), normal((6, 3), seed=1)
+    q, k, v, mask, _ = attention_case("truth values", "float64")
+    g, indices = normal((1, 4, 2)), np.array([1, 0, 1, 1])
+    image = normal((1, 4, 4))
+    found = {
+        "product": matrix_product.cuda_matmul(there(x), there(y)),
+        "attention": attention.cuda_attention(*map(there, (q, k, v, mask)), False, 0.7),
+        "scatter": scatter.cuda_scatter_add(there(g), there(indices), (1, 3, 2)),
+        "mean": pooling.cuda_mean_pool(
+            there(image), (1, 2, 2), 4.0, (2, 2), (2, 2), (0, 0), (1, 1)
+        ),
+    }
+    expected = {
+        "product": x @ y,
+        "attention": plain_attention(q, k, v, mask, False, 0.7),
+        "scatter": added(g, indices, (1, 3, 2)),
+        "mean": image.reshape(1, 2, 2, 2, 2).mean((2, 4)),
+    }
+    assert own_memory.copies == 0
+    for name, array in found.items():
+        assert type(array) is OnDevice, name
+        np.testing.assert_allclose(array.view(np.ndarray), expected[name], rtol=1e-13, atol=1e-14)
+
+
+# ------------------------------------------------------------------ rows
+
+
+def test_rows_with_a_gpu_kernel_are_those_named_here():
+    named = {row.name for row in ops.OPS.values() for k in row.kernels if k.device == "cuda"}
+    assert named == {
+        "add_taken",
+        "attention_pullback",
+        "avg_pool1d",
+        "avg_pool2d",
+        "avg_pool_pullback",
+        "embedding_pullback",
+        "matmul",
+        "max_pool1d",
+        "max_pool2d",
+        "max_pool_pullback",
+        "scaled_dot_product_attention",
+        "softmax",
+    }
+
+
+def test_rows_run_their_gpu_kernels_in_a_block(monkeypatch):
+    launches = []
+    usual = cuda.launch
+    monkeypatch.setattr(cuda, "launch", lambda *args: (launches.append(1), usual(*args))[1])
+    x, y, indices = normal((3, 4)), normal((4, 2), seed=1), np.array([[1, -1], [0, 1]])
+    spec = Spec((3, 2), np.dtype(np.float64))
+    g = normal((2, 2, 2))
+    calls = [
+        lambda: linalg.matmul(x, y),
+        lambda: add_taken(g, indices, axis=0, spec=spec),
+        lambda: add_taken(g, indices + 7, axis=0, mode="wrap", spec=spec),
+        lambda: add_taken(g, indices + 7, axis=0, mode="clip", spec=spec),
+        lambda: nn.avg_pool1d(x, window=2),
+    ]
+    for call in calls:
+        expected = call()
+        launches.clear()
+        with ops.use_kernels("cuda"):
+            np.testing.assert_allclose(call(), expected, rtol=1e-14)
+        assert launches
