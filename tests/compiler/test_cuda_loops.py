@@ -78,7 +78,7 @@ def test_gathers_read_at_indices():
 
 
 @pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 200])
-@pytest.mark.parametrize("rows", [1, 2, 70])
+@pytest.mark.parametrize("rows", [1, 3])
 def test_sums_along_rows_by_threads_and_by_blocks(rows, length):
     near_float64(lambda x: ops.sum(x * x, axis=-1), normal(rows, length))
 
@@ -95,25 +95,25 @@ def test_sums_of_everything(shape):
 
 @pytest.mark.parametrize("axis", [(0, 2), (1,), (0, 1), (1, 2)])
 def test_sums_along_axes_in_the_midst(axis):
-    near_float64(lambda x: ops.sum(x * 3, axis=axis), normal(6, 70, 5))
+    near_float64(lambda x: ops.sum(x * 3, axis=axis), normal(2, 70, 3))
 
 
 @pytest.mark.parametrize("how", ["max", "min", "prod", "any", "all"])
-def test_reductions_of_each_kind(how):
-    x = normal(3, 70)
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_reductions_of_each_kind(how, axis):
+    x = normal(2, 70)
     x = x > 2 if how in ("any", "all") else x
-    for axis in (None, 0, 1):
-        (found,), _ = outputs_of(lambda x, axis=axis: getattr(ops, how)(x, axis=axis), x)
-        expected = getattr(np, how)(x, axis=axis)
-        np.testing.assert_allclose(found, expected, rtol=1e-5 if how == "prod" else 0)
+    (found,), _ = outputs_of(lambda x: getattr(ops, how)(x, axis=axis), x)
+    expected = getattr(np, how)(x, axis=axis)
+    np.testing.assert_allclose(found, expected, rtol=1e-5 if how == "prod" else 0)
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u8", "f2", "c16"])
-def test_sums_of_each_dtype_by_blocks(dtype):
-    x = (np.arange(140) % 5).reshape(2, 70).astype(dtype)
-    for axis in (None, 1):
-        (found,), _ = outputs_of(lambda x, axis=axis: ops.sum(x, axis=axis), x)
-        np.testing.assert_array_equal(found, np.sum(x, axis=axis))
+@pytest.mark.parametrize("axis", [None, 1])
+def test_sums_of_each_dtype_by_blocks(dtype, axis):
+    x = (np.arange(70) % 5).reshape(1, 70).astype(dtype)
+    (found,), _ = outputs_of(lambda x: ops.sum(x, axis=axis), x)
+    np.testing.assert_array_equal(found, np.sum(x, axis=axis))
 
 
 def test_maxima_of_nan_are_nan():
@@ -140,7 +140,7 @@ def test_softmax_of_short_and_long_rows():
 def test_a_norm_with_scales_of_its_columns():
     near_float64(
         lambda x, g: (x - ops.mean(x, -1, keepdims=True)) / ops.std(x, -1, keepdims=True) * g,
-        normal(4, 70),
+        normal(2, 70),
         normal(70),
         tolerance=1e-6,
     )
@@ -154,13 +154,16 @@ def test_rows_and_columns_are_reduced_by_two_kernels():
         y = x / ops.sum(x, axis=1, keepdims=True)
         return y, ops.sum(y, axis=0)
 
-    x = np.abs(normal(70, 9)) + 1
+    x = np.abs(normal(66, 3)) + 1
     _, runs = outputs_of(rows_and_columns, x)
     launches = [s for s in runs.run.program.steps if isinstance(s, Launch)]
     assert len(launches) == 2
     assert len({s.position for s in launches}) == 1
     assert runs.run.program.scratch > 0
-    near_float64(rows_and_columns, x)
+    wide = x.astype("f8")
+    expected = wide / wide.sum(1, keepdims=True)
+    for found, exact in zip(runs.run.outputs(), (expected, expected.sum(0)), strict=True):
+        np.testing.assert_allclose(found, exact, rtol=3e-7)
 
 
 def test_an_operand_that_is_overwritten_is_copied_for_a_later_kernel():

@@ -9,7 +9,7 @@ import pytest
 import odyssey as od
 from odyssey import ops
 from odyssey.optim import SGD
-from tests.support.cuda_programs import run_step
+from tests.support.cuda_programs import run_on_host, run_step
 
 RNG = np.random.default_rng(0)
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -77,8 +77,6 @@ def test_a_check_that_fails_is_seen():
     graph, runs = run_step(build("f4"), x, y)
     y = y.copy()
     y[3] = 7
-    from tests.support.cuda_programs import run_on_host
-
     assert run_on_host(graph, [x, y]).truths == [False]
     assert runs.run.truths == [True]
 
@@ -101,6 +99,7 @@ def test_workloads_leave_what_numpy_leaves(name, monkeypatch):
     for module in (cases, peer):
         monkeypatch.setattr(module, "BATCH", 1)
         monkeypatch.setattr(module, "TIMES", 64)
+        monkeypatch.setattr(module, "HEADS", 1)
     batch = cases.batches_of(name)[0]
     rows = {"W3": 32, "W7": 2, "W4": 100_000, "W4m": 100_000}.get(name)
     batch = tuple(x[:rows] for x in batch)

@@ -38,7 +38,7 @@ _DEFAULT_SHAPE = LaunchShape()
 _GENERATORS: Mapping[str, Callable[[Plan, Kernel, LaunchShape], LoopKernels]] = MappingProxyType(
     {"loops": loop_kernels}
 )
-"""By kind of a kernel, the function that returns its CUDA kernels."""
+"""Functions that return the CUDA kernels of a plan's kernel, by its kind."""
 
 
 def compile_kernels(plan: Plan, shape: LaunchShape = _DEFAULT_SHAPE) -> CudaProgram:
@@ -59,7 +59,7 @@ def compile_kernels(plan: Plan, shape: LaunchShape = _DEFAULT_SHAPE) -> CudaProg
     for node in plan.fused.order:
         if node.kind == "join" and not is_fully_covered(node) and node.id in plan.allocations:
             buffer = plan.allocations[node.id].buffer
-            steps.append(ZeroStep(address_in(buffer), buffer.bytes))
+            steps.append(ZeroStep(address_in(buffer), int(buffer.bytes)))
     for kernel in plan.fused.kernels:
         node = kernel.nodes[0]
         if kernel.kind == "call":
@@ -91,8 +91,9 @@ def compile_kernels(plan: Plan, shape: LaunchShape = _DEFAULT_SHAPE) -> CudaProg
             at = address_in(plan.allocations[check.id].buffer)
             steps.append(CheckStep(check, at, kernel.position))
     for state, node in plan.state_copies:
-        source = plan.allocation(node).buffer
-        steps.append(CopyStep(BufferAddress("state", state), address_in(source), source.bytes))
+        updated = plan.allocation(node).buffer
+        target = BufferAddress("state", state)
+        steps.append(CopyStep(target, address_in(updated), updated.bytes))
     kernels = table.kernels
     return CudaProgram(
         plan, kernels, tuple(steps), scratch, device_module(kernels), host_module(kernels)

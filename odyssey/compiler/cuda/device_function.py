@@ -52,7 +52,7 @@ class DeviceFunction(KernelFunction):
 
     @property
     def arguments(self) -> tuple[BufferAddress, ...]:
-        """Where the pointers of the function point."""
+        """Addresses that the parameters of the function get, in order."""
         found = []
         for buffer, start in zip(self.buffers, self.starts, strict=True):
             if buffer.kind == "arena":
@@ -205,7 +205,7 @@ class DeviceFunction(KernelFunction):
         self.store_local(identity_element(self.code, how, type), local)
         return local
 
-    def accumulate(self, how: str, type: str, local: str, value: LLVMValue) -> None:
+    def accumulate_locally(self, how: str, type: str, local: str, value: LLVMValue) -> None:
         """Combine a value into a local of a type, in the order of the calls."""
         code = self.code
         before = self.load_local(type, local)

@@ -74,7 +74,7 @@ class _Scheduler:
         for turn in self._turns:
             turn.release()
 
-    def leave(self, lane: int) -> None:
+    def end_thread(self, lane: int) -> None:
         """End a thread."""
         self._progress += 1
         following, before = self._next.pop(lane), self._previous.pop(lane)
@@ -188,7 +188,7 @@ class HostKernels:
                     function(*addresses, lane, number, block, grid)
                     scheduler.barrier(lane)  # the next block has the same shared memory
             finally:
-                scheduler.leave(lane)
+                scheduler.end_thread(lane)
 
         before = 0
         with suppress(ValueError):  # a system may refuse the size

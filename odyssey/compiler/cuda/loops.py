@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from odyssey.compiler.cuda.device_function import WARP, DeviceFunction, UnsupportedKernelError
@@ -138,9 +139,9 @@ class LoopFunction(DeviceFunction):
             type = self.total_type(n)
             share = self.load_local(type, self._totals[n.id])
             total = self.block_reduction(n.detail[0], share)
-            self.emit_on_first_thread(lambda n=n, total=total: self._leave(total, tables[n.id]))
+            self.emit_on_first_thread(partial(self._store_share, total, tables[n.id]))
 
-    def _leave(self, total: LLVMValue, table: Buffer) -> None:
+    def _store_share(self, total: LLVMValue, table: Buffer) -> None:
         block = LLVMValue(self.code, "i8", "%block")
         pointer = self.pointer(table)
         self.code.store(total, self.element_pointer(total.type, pointer, [(block, 1)], 0))
@@ -199,7 +200,7 @@ class LoopFunction(DeviceFunction):
                     self._store_once(n, at)
                 elif role == "reduce_rows":
                     value = self._row_value(n.inputs[0], at)
-                    self._once(lambda n=n, value=value: self._add_to_total(n, value))
+                    self._once(partial(self._add_to_total, n, value))
             roots = [n for n in nodes if self._is_root(n)]
             if roots:
                 self._emit_inner_loop(level, roots, at)
@@ -223,7 +224,7 @@ class LoopFunction(DeviceFunction):
             self._once(lambda: self.code.store(value, self._pointer_at(n, at)))
 
     def _add_to_total(self, n: Node, value: LLVMValue) -> None:
-        self.accumulate(n.detail[0], self.total_type(n), self._totals[n.id], value)
+        self.accumulate_locally(n.detail[0], self.total_type(n), self._totals[n.id], value)
 
     def _row_value(self, n: Node, at: dict[int, LLVMValue]) -> LLVMValue:
         """Return a value that is the same at all inner indices."""
@@ -249,7 +250,7 @@ class LoopFunction(DeviceFunction):
         for local in chunked.values():
             self.store_local(self.code.const("f8", 0), local)
 
-        def emit_body(j: LLVMValue) -> None:
+        def emit_at_index(j: LLVMValue) -> None:
             at = {**outer, **self.split_index(j, self._inner, self._space)}
             values: dict[int, LLVMValue] = {}
             self._emit_elements(roots, at, level, values)
@@ -260,20 +261,20 @@ class LoopFunction(DeviceFunction):
                     continue
                 value = self._element(n.inputs[0], at, level, values)
                 if n.id in sums:
-                    self.accumulate(n.detail[0], types[n.id], sums[n.id], value)
+                    self.accumulate_locally(n.detail[0], types[n.id], sums[n.id], value)
                 else:
                     self._add_to_total(n, value)
             for value, pointer in stores:
                 self.code.store(value, pointer)
 
         if not self._inner:
-            emit_body(self.code.const("i8", 0))
+            emit_at_index(self.code.const("i8", 0))
             return
         first, step = ("%lane", "%width") if self._by_block else ("0", "1")
         if chunked:
-            self._emit_chunks(first, step, emit_body, {sums[id]: chunked[id] for id in chunked})
+            self._emit_chunks(first, step, emit_at_index, {sums[id]: chunked[id] for id in chunked})
         else:
-            self.emit_strided_loop(first, str(self._length), step, emit_body)
+            self.emit_strided_loop(first, str(self._length), step, emit_at_index)
         for id, n in reductions.items():
             local, type = (chunked[id], "f8") if id in chunked else (sums[id], types[id])
             value = self.load_local(type, local)
@@ -295,7 +296,7 @@ class LoopFunction(DeviceFunction):
             end = code.call("i8", "llvm.smin.i64", begin + stride, code.const("i8", self._length))
             self.emit_strided_loop(begin.text, end.text, step, body)
             for local, total in sums.items():
-                self.accumulate("sum", "f8", total, self.load_local("f4", local))
+                self.accumulate_locally("sum", "f8", total, self.load_local("f4", local))
 
         self.emit_strided_loop(first, str(self._length), stride.text, emit_chunk)
 
@@ -404,7 +405,7 @@ class FinishFunction(DeviceFunction):
 
         def add_share(k: LLVMValue) -> None:
             at = self.element_pointer(type, pointer, [(k, 1)], 0)
-            self.accumulate(how, type, local, self.code.load(type, at))
+            self.accumulate_locally(how, type, local, self.code.load(type, at))
 
         self.emit_strided_loop("%lane", str(grid), "%width", add_share)
         return self.code.cast(self.block_reduction(how, self.load_local(type, local)), n.type)
@@ -465,13 +466,13 @@ def _split(plan: Plan, kernel: Kernel) -> tuple[list[BufferCopy], list[LoopPiece
     along_rows = not epilogue.flat and bool(
         {"row", "row_reduce", "reduce_rows"} & set(roles.values())
     )
-    partial = [n for n in nodes if roles[n.id] == "reduce" and n.size > 1]
+    partials = [n for n in nodes if roles[n.id] == "reduce" and n.size > 1]
     row_partial = [n for n in nodes if roles[n.id] == "reduce_rows" and n.size > 1]
     if along_rows:
         inner: tuple[int, ...] = (len(space) - 1,)
     else:
-        inner = partial[0].detail[1] if partial else ()
-    separate = [n for n in partial if along_rows or n.detail[1] != inner] + row_partial
+        inner = partials[0].detail[1] if partials else ()
+    separate = [n for n in partials if along_rows or n.detail[1] != inner] + row_partial
     late = {n.id for n in separate}
     main = [n for n in nodes if n.id not in late]
     pieces = [LoopPiece(plan, _part_of(kernel, main, space), inner, epilogue.nodes)]

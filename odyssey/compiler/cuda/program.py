@@ -42,7 +42,7 @@ class BufferAddress(NamedTuple):
     """
 
     kind: str
-    index: int
+    index: int  # type: ignore[assignment]  # not the method of tuples
     offset: int = 0
 
 

@@ -53,12 +53,12 @@ def emit_ptx(text: str, architecture: str = "sm_80") -> str:
         stored = disk_cache.read_entry(key)
         if stored is not None:
             return stored.decode()
-        found = _compile(text, architecture)
+        found = _generate_ptx(text, architecture)
         disk_cache.write_entry(key, found.encode())
     return found
 
 
-def _compile(text: str, architecture: str) -> str:
+def _generate_ptx(text: str, architecture: str) -> str:
     from llvmlite import binding as llvm
 
     try:
