@@ -25,6 +25,7 @@ TABLE_WORDS = {"infer", "samples", "rejects", "rule", "forward", "backward", "vj
 """Names of the table's columns, and of the interfaces of rules and rows."""
 
 COMMON = {
+    "launch": "CUDA's word, an interface of launchers of kernels, and the launcher of ranks",
     "size": "the attribute of NumPy's arrays, by that name for specs, views, Values and words",
     "read": "the method of files and of stores, by that name for whatever is read",
     "begin": "interface of blocks, called by table/scoped_exit.py",
