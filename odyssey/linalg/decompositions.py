@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_flag, format_value
+from odyssey.devices.device_versions import on_host
 from odyssey.errors import DTypeError, LinAlgError, SettingError
 from odyssey.kernels.lapack_library import factor_lu, lapack_library
 from odyssey.linalg import lapack
@@ -144,6 +145,7 @@ def _lu_spec(a: Any) -> tuple[Spec, Spec, Spec]:
     return p, Spec((*batch, m, count), dtype), Spec((*batch, count, n), dtype)
 
 
+@on_host
 def _lu(a: Any) -> tuple[Array, Array, Array]:
     p_spec, lower_spec, _ = _lu_spec(a)
     both = np.array(a, lower_spec.dtype, order="C")

@@ -77,7 +77,7 @@ def _expm(a: Any) -> Any:
     a = np.asarray(a, np.result_type(dtype, np.float64))
     steps = _squaring_counts(a)
     out = _pade_approximant(a * np.exp2(-steps)[..., None, None])
-    for k in range(int(steps.max(initial=0))):
+    for k in range(int(np.max(steps, initial=0))):
         # Square each matrix as often as it was halved, independently of the others in the batch.
         unfinished = (steps > k)[..., None, None]
         out = np.where(unfinished, np.matmul(out, out), out)

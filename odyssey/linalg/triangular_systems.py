@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_flag, format_value
+from odyssey.devices.device_versions import on_host
 from odyssey.errors import DTypeError, LinAlgError, SettingError
 from odyssey.kernels.lapack_library import lapack_library, solve_triangle
 from odyssey.linalg import lapack
@@ -54,6 +55,7 @@ def blocked_triangular_solve(a: Array, b: Array, lower: bool) -> Array:
 _MANY = 8
 
 
+@on_host
 def _solve_triangular(a: Any, b: Any, trans: str, lower: bool, unit_diagonal: bool) -> Any:
     spec = solve_spec("triangular_solve", a, b)
     a = np.asarray(a, spec.dtype)

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.device_versions import device_version
 from odyssey.kernels.error_functions import ERRORS, K, Series
 from odyssey.ops.elementwise.arithmetic import maximum, minimum, mul, neg, square
 from odyssey.ops.elementwise.elementary import exp
 from odyssey.spec import Array
 from odyssey.special.scalar_formulas import NO_COMPLEX
+from odyssey.special.scipy_ufuncs import by_scipy
 from odyssey.table.declare import op, publish
 from odyssey.table.kernel_selection import scalar_loop
 from odyssey.table.real_operands import real_floating
@@ -68,17 +70,29 @@ def _erf_block(x: Array, complement: bool, precision: Series) -> Array:
     return out
 
 
+def _error_function_on_device(x: Any, complement: bool) -> Array:
+    x = real_floating(x)
+    if x.size <= SCALAR_LOOP_SIZE and x.dtype.char in "efd":
+        return by_scipy("erfc" if complement else "erf", x)
+    return _error_function_by_series(x, complement)
+
+
+@device_version(_error_function_on_device)
 def error_function(x: Any, complement: bool) -> Array:
     """Return erf, or erfc if ``complement``, of an array of real numbers in its dtype."""
     x = real_floating(x)
-    single = x.dtype.itemsize <= 4
-    precision = ERRORS[np.float32] if single else ERRORS[np.float64]
     if x.size <= SCALAR_LOOP_SIZE and x.dtype.char in "efd":
         one = math.erfc if complement else math.erf
         few = np.fromiter(map(one, x.reshape(-1).tolist()), np.float64, x.size)
         few = few.astype(x.dtype, copy=False)
         few.resize(x.shape, refcheck=False)  # reshape would return a view
         return few if few.ndim else few[()]
+    return _error_function_by_series(x, complement)
+
+
+def _error_function_by_series(x: Array, complement: bool) -> Array:
+    single = x.dtype.itemsize <= 4
+    precision = ERRORS[np.float32] if single else ERRORS[np.float64]
     flat = x.reshape(-1).astype(np.float32 if single else np.float64, copy=False)
     out = np.empty(x.shape, x.dtype)
     flat_out = out.reshape(-1)

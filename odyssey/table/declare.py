@@ -33,6 +33,7 @@ from odyssey.table import fast_calls
 from odyssey.table.array_rules import make_array_pullbacks
 from odyssey.table.batch import BATCH_RULES
 from odyssey.table.call import general, general_caller, general_operator
+from odyssey.table.device_rows import handle_devices
 from odyssey.table.half_kernels import handle_halves
 from odyssey.table.kernel_selection import Kernel, scalar_loop, select_by_size
 from odyssey.table.multi_output import MultiOutput
@@ -282,6 +283,7 @@ def _make_variadic_row(
         if not foreign:
             row.array_pullbacks = make_array_pullbacks(row)
             handle_halves(row)
+            handle_devices(row)
         return row, _make_callable(row)
 
     members = ArityRows(make)
@@ -328,6 +330,8 @@ def _make_layout_row(
         facts["kernels"] = [scalar_loop(given["scalar"], len(layout.arrays))]
     if facts["kernels"] and not foreign:
         count = len(layout.arrays)
+        source = refuse_complex(layout.name, kernel) if given["real"] else kernel
+        facts["device_source"] = source, with_residual
         kernel, with_residual = select_by_size(
             layout.name, facts["kernels"], count, kernel, with_residual
         )

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.backends import backend_of
 from odyssey.devices.half_dtypes import is_inexact, result_type
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels.half_casts import (
@@ -250,8 +251,13 @@ def plans_of(row: Any) -> Callable[[Sequence[Any], tuple[Any, ...]], _Plan]:
     return plan_of
 
 
-def half_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel that computes halves by way of float32 with a kernel of the row."""
+def half_kernel(
+    row: Any, kernel: Callable[..., Any], on_host: bool = True
+) -> Callable[..., Any]:
+    """Return a kernel that computes halves by way of float32 with a kernel of the row.
+
+    Unless ``on_host``, operands are arrays of a device, which no loop of the CPU can read.
+    """
     count = len(row.arrays)
     plan_of = plans_of(row)
 
@@ -272,12 +278,13 @@ def half_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
         chosen = kernel if first is None or dtypes[0] != _FLOAT16 else first
         if plan.weak is not None:
             operands = tuple([_rounded_number(v, plan.weak) for v in operands])
-        loops = any(getattr(v, "size", 1) >= LEAST_SIZE for v in operands) and _may_use_loops()
+        large = on_host and any(getattr(v, "size", 1) >= LEAST_SIZE for v in operands)
+        loops = large and _may_use_loops()
         if row.elementwise and loops:
             blocks = _in_blocks(row, chosen, operands, options, dtypes[0])
             if blocks is not None:
                 return blocks
-        if row.name in _PRODUCTS and wide == _FLOAT32 and dtypes[0].itemsize <= 4:
+        if on_host and row.name in _PRODUCTS and wide == _FLOAT32 and dtypes[0].itemsize <= 4:
             product = product_in_blocks(row.name, operands, dtypes[0], loops)
             if product is not None:
                 return product
@@ -305,7 +312,9 @@ def half_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _widened(value: Any, wide: np.dtype[Any], loops: bool) -> Any:
-    return widen(value, loops) if wide == _FLOAT32 else value.astype(wide)
+    if wide != _FLOAT32 or backend_of(value) is not None:
+        return value.astype(wide)
+    return widen(value, loops)
 
 
 def _may_use_loops() -> bool:
@@ -333,8 +342,14 @@ def _as_dtype(out: Any, dtype: np.dtype[Any], loops: bool) -> Any:
         return out
     if out.dtype == _FLOAT32 and dtype in HALVES:
         # A result may be large though no operand is.
-        return narrow(out, dtype, loops or (out.size >= LEAST_SIZE and _may_use_loops()))
+        return _narrowed(out, dtype, loops)
     return out.astype(dtype)
+
+
+def _narrowed(out: Any, dtype: np.dtype[Any], loops: bool) -> Any:
+    if backend_of(out) is not None:
+        return out.astype(dtype)
+    return narrow(out, dtype, loops or (out.size >= LEAST_SIZE and _may_use_loops()))
 
 
 def _in_blocks(
@@ -460,7 +475,7 @@ def _half_rule(row: Any, rule: Any) -> Any:
 
 def cast(x: Any, dtype: np.dtype[Any]) -> Any:
     """Return an array cast to a dtype: between a half and float32 by a compiled loop."""
-    if HALVES:
+    if HALVES and backend_of(x) is None:
         loops = x.size >= LEAST_SIZE and _may_use_loops()
         if dtype in HALVES and x.dtype == _FLOAT32:
             return narrow(x, dtype, loops)

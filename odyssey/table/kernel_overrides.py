@@ -145,6 +145,7 @@ def _apply_overrides(rows: list[Row]) -> None:
             kernels = [kernel for kernel in known if kernel.device == device]
             if kernels:
                 run, leaving = first_applicable(kernels, run), first_with_residual(kernels, leaving)
+        row.device_kernels = tuple([k for k in known if k.device == "cuda"])
         row.with_residuals = residuals | {run: leaving} if wanted else residuals
         row.use(run, partial(_count_calls, row.name) if counting else None)
     if not wanted and not counting:

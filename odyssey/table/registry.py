@@ -26,6 +26,7 @@ from odyssey.suggestions import MISSING_NAMES, did_you_mean, keyword_hint
 from odyssey.table import index
 from odyssey.table.array_rules import OP_MODULES, forget_module, make_array_pullbacks
 from odyssey.table.call import check_tape
+from odyssey.table.device_rows import handle_devices
 from odyssey.table.half_kernels import handle_halves
 from odyssey.table.numpy_signatures import call_with_numpy_signature
 from odyssey.table.row import Row
@@ -354,6 +355,7 @@ def publish(namespace: dict[str, Any]) -> None:
         if row.with_arity is None:  # those of several arities make their own
             row.array_pullbacks = make_array_pullbacks(row)
             handle_halves(row)
+            handle_devices(row)
     commit(
         [
             (_ROWS.update, rows),

@@ -22,6 +22,12 @@ from odyssey.devices.arrays import ARRAY_TYPE_LISTENERS, ARRAYS, NUMPY_SCALARS, 
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import spec_of
 from odyssey.suggestions import keyword_hint
+from odyssey.table.device_rows import (
+    device_kernel,
+    device_rules,
+    device_with_residual,
+    host_rules,
+)
 from odyssey.table.half_kernels import half_infer, half_kernel, half_rules, half_with_residual
 from odyssey.table.protocols import Recording
 from odyssey.table.samples import Reject, Sample
@@ -96,6 +102,8 @@ class Row:
         foreign: True if a user declared it.
         pack_results: Builds the result of a call from the results of an op with several; else None.
         result_rows: The rows of the nodes of several results.
+        device_source: The kernel and the ``with_residual`` whose code runs on devices; None for
+            those of the CPU, which choose no compiled loops then.
     """
 
     __slots__ = (
@@ -108,6 +116,8 @@ class Row:
         "cotangents",
         "decomposition",
         "defaults",
+        "device_kernels",
+        "device_source",
         "doc",
         "elementwise",
         "flags",
@@ -133,6 +143,7 @@ class Row:
         "needs",
         "nondifferentiable",
         "numpy",
+        "on_devices",
         "optional",
         "options",
         "pack_results",
@@ -216,6 +227,7 @@ class Row:
         samples: Sequence[Sample] = (),
         rejects: Sequence[Reject] = (),
         precision: str = "follow",
+        device_source: tuple[Any, Any] | None = None,
     ) -> None:
         count = len(layout.arrays)
         self.layout = layout
@@ -236,6 +248,10 @@ class Row:
         # Code for half precision, if installed: makes a kernel for halves too of one without.
         self.for_halves: dict[Any, Any] | None = None
         self.around: Callable[[Any], Any] | None = None  # wraps the kernel, as counters do
+        # The kernel and the ``with_residual`` whose code runs on devices, see ``device_rows``.
+        self.device_source = device_source or (kernel, with_residual)
+        self.device_kernels: tuple[Any, ...] = ()  # those that run instead, see ``use_kernels``
+        self.on_devices = False
         # Variants of kernels that leave a residual, by kernel.
         self.with_residuals: dict[Any, Any] = {kernel: with_residual}
         # Called with the new kernel by ``use``; fast paths hold the kernel in a closure.
@@ -295,6 +311,7 @@ class Row:
 
     def use(self, kernel: Callable[..., Any], around: Callable[[Any], Any] | None = None) -> None:
         """Set the kernel of this row, and what wraps it, such as a counter of its calls."""
+        kernel = getattr(kernel, "without_devices", kernel)
         kernel = getattr(kernel, "without_halves", kernel)
         self.plain_kernel, self.around = kernel, around
         with_residual = None if around else self.with_residuals.get(kernel)
@@ -302,6 +319,9 @@ class Row:
             default = self.for_halves.get(kernel)  # one object, as tests compare by identity
             kernel = default or half_kernel(self, kernel)
             with_residual = with_residual and half_with_residual(self, with_residual)
+        if self.on_devices:
+            kernel = device_kernel(self, kernel)
+            with_residual = with_residual and device_with_residual(self, with_residual)
         self.kernel = profiled(self.name, around(kernel) if around else kernel)
         self.with_residual = profiled(self.name, with_residual)
         for tell in self.kernel_listeners:
@@ -311,12 +331,33 @@ class Row:
         """Let kernels and rules compute halves by way of float32, see ``half_kernels``."""
         if self.for_halves is not None:
             return
+        on_devices = self.on_devices
+        self.handle_devices(False)
         self.infer = half_infer(self, self.infer)
         same = self.array_pullbacks is self.pullbacks
         self.pullbacks = half_rules(self, self.pullbacks)
         self.array_pullbacks = self.pullbacks if same else half_rules(self, self.array_pullbacks)
         self.pushforwards = half_rules(self, self.pushforwards)
         self.for_halves = {self.plain_kernel: half_kernel(self, self.plain_kernel)}
+        self.use(self.plain_kernel, self.around)
+        self.handle_devices(on_devices)
+
+    def handle_devices(self, on: bool) -> None:
+        """Let kernels and rules take arrays of devices, see ``device_rows``; or no longer."""
+        if on is self.on_devices:
+            return
+        wrap = device_rules if on else host_rules
+        same = self.array_pullbacks is self.pullbacks
+        self.pullbacks = wrap(self, self.pullbacks)
+        if not same:  # array rules hold kernels of the CPU; the rules themselves do not
+            sources = host_rules(self, self.pullbacks)
+            self.array_pullbacks = wrap(self, self.array_pullbacks, sources)
+        else:
+            self.array_pullbacks = self.pullbacks
+        self.pushforwards = wrap(self, self.pushforwards)
+        self.selection_pullbacks = wrap(self, self.selection_pullbacks)
+        self.selection_pushforwards = wrap(self, self.selection_pushforwards)
+        self.on_devices = on
         self.use(self.plain_kernel, self.around)
 
     # -------------------------------------------------------------- calling

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from odyssey.devices.device_versions import device_version
 from odyssey.spec import Array, Shape, Spec
 
 __all__ = ["normalize_indices", "scatter_add_rows", "set_shape", "zeros_of_spec"]
@@ -39,6 +40,7 @@ def normalize_indices(places: Array, length: int) -> Array:
     return np.where(places < 0, places + length, places) if low < 0 else places
 
 
+@device_version(lambda array, shape: array.reshape(shape))
 def set_shape(array: Array, shape: Shape) -> Array:
     """Return an exclusively owned array with another shape.
 
@@ -81,6 +83,23 @@ def scatter_add_rows(x: Array, places: Array, count: int) -> Array:
     )
 
 
+def _scatter_add_on_device(x: Array, places: Array, count: int) -> Array:
+    """Add row by row in their order, as ``_scatter_add_elements`` does, by sorting: no atomics."""
+    if not len(places):
+        return np.zeros((count, x.shape[1]), x.dtype)
+    wide = x.astype(np.float64) if x.shape[1] == 1 else x
+    out = np.zeros((count, x.shape[1]), wide.dtype)
+    order = places.argsort(kind="stable")
+    repeats = np.bincount(places, minlength=count)
+    begins = np.cumsum(repeats) - repeats
+    most = int(repeats.max())
+    for n in range(most):  # each round adds rows with distinct destinations
+        at = (repeats > n).nonzero()[0]
+        out[at] = out[at] + wide[order[begins[at] + n]]
+    return out.astype(x.dtype, copy=False)
+
+
+@device_version(_scatter_add_on_device)
 def _scatter_add_elements(x: Array, places: Array, count: int) -> Array:
     rows, length = x.shape
     if length == 1:  # np.bincount sums in float64
@@ -127,9 +146,8 @@ def _scatter_add_in_rounds(x: Array, places: Array, count: int) -> Array:
         np.add(part, pick(order[firsts[:at] + n]), part)
         n += 1
     if n < most:  # fewer destinations than rounds are left: one destination at a time
-        lengths = np.sort(repeats)[::-1]
-        for k in range(left[n]):
-            first = firsts[k]
+        lengths = np.sort(repeats)[::-1][: left[n]].tolist()
+        for k, first in enumerate(firsts[: left[n]].tolist()):
             rest = pick(order[first + n : first + lengths[k]])
             np.add(sums[k], np.add.reduce(rest, 0), sums[k])
     out[ordered[firsts]] = sums

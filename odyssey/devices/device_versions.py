@@ -1,0 +1,33 @@
+"""Device versions: functions that run on a device in the place of one that only the CPU can run.
+
+Code of rows is one for all devices (``table.device_rows``). Where a helper depends on what only
+NumPy has, it names the function that stands for it on a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+__all__ = ["device_version", "on_host"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def device_version(function: Callable[..., Any]) -> Callable[[F], F]:
+    """Decorate a helper of rows: on a device ``function`` is called in its place."""
+
+    def declare(host: F) -> F:
+        host.device_version = function  # type: ignore[attr-defined]
+        return host
+
+    return declare
+
+
+def on_host(function: F) -> F:
+    """Decorate a helper of rows that runs on the CPU always.
+
+    On a device its operands are copied to the host and its results back, which waits.
+    """
+    function.runs_on_host = True  # type: ignore[attr-defined]
+    return function

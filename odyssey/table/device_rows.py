@@ -1,0 +1,487 @@
+"""Rows on a device: array rules of the CPU's rows, whose globals hold the device's array library.
+
+A row has one reference and one set of rules, written with ``np``. On a device the same code runs
+with other globals: the backend's namespace in the place of ``np``, tables copied to the device,
+caches of its own, and array rules of the helpers that it calls. Ops stay ops. Rows are changed when
+a backend is installed, and changed back when it is uninstalled; so programs that use no device have
+the kernels and rules of the CPU, with no test in between.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from odyssey.devices.arrays import ARRAY_TYPE_LISTENERS
+from odyssey.devices.backends import Backend, backend_of
+from odyssey.errors import DeviceError
+from odyssey.kernels.scalars import program
+from odyssey.spec import HALVES, spec_of
+from odyssey.table.half_kernels import half_kernel, half_rules
+from odyssey.table.multi_output import MultiOutput
+from odyssey.table.signature import PASS
+from odyssey.table.value import Value
+
+__all__ = [
+    "DeviceCode",
+    "device_kernel",
+    "device_rules",
+    "device_with_residual",
+    "handle_devices",
+    "host_rules",
+]
+
+_COPIED = tuple(
+    f"odyssey.{room}."
+    for room in (
+        *("ops", "special", "linalg", "fft", "nn", "losses", "table", "devices"),
+        *("kernels.on_arrays", "floating_point_errors"),
+    )
+)
+# Dispatch and its records are one for all devices; so are decisions by dtype or shape alone.
+_SHARED = tuple(
+    f"odyssey.{room}"
+    for room in (
+        *("table.call", "table.fast_calls", "table.declare", "table.registry", "table.row"),
+        *("table.value", "table.store", "table.scope", "table.steps"),
+        *("table.half_kernels", "table.kernel_selection", "table.kernel_overrides"),
+        *("table.device_rows", "table.profiling", "table.fused_rules"),
+        *("devices.arrays", "devices.backends", "devices.half_dtypes", "devices.ownership"),
+        *("devices.write_guard", "devices.cupy_backend", "devices.device"),
+    )
+)
+
+
+def _is_copied(module: Any) -> bool:
+    return (
+        isinstance(module, str)
+        and (module + ".").startswith(_COPIED)
+        and module not in _SHARED
+    )
+
+
+class _Globals(dict[str, Any]):
+    """The globals of a module's functions on one device, made as they are first read."""
+
+    def __init__(self, code: DeviceCode, module: str) -> None:
+        super().__init__(__builtins__=code.builtins, __name__=module)
+        self.code = code
+        self.host = vars(sys.modules[module])
+
+    def __missing__(self, name: str) -> Any:
+        found = self[name] = self.code.translate(self.host[name])
+        return found
+
+
+class _Module:
+    """A module as code on a device sees it."""
+
+    def __init__(self, names: _Globals) -> None:
+        self._names = names
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._names[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class DeviceCode:
+    """The code of rows for one device of a backend.
+
+    Args:
+        backend: The array library.
+        index: The number of the device: tables and caches belong to one.
+    """
+
+    def __init__(self, backend: Backend, index: int) -> None:
+        self.backend = backend
+        self.index = index
+        self._globals: dict[str, _Globals] = {}
+        self._modules: dict[str, _Module] = {}
+        self.builtins = vars(builtins) | {"__import__": self._import}
+        self._translated: dict[int, tuple[Any, Any]] = {}  # by id, with the value that has it
+
+    def globals_of(self, module: str) -> _Globals:
+        """Return the globals of a module's functions on this device."""
+        found = self._globals.get(module)
+        if found is None:
+            found = self._globals[module] = _Globals(self, module)
+        return found
+
+    def translate(self, value: Any) -> Any:
+        """Return what stands on this device for a value that code of the CPU reads.
+
+        Functions of op modules get other globals and closures, NumPy's functions are those of the
+        device's namespace, host arrays are copied; anything else is shared.
+        """
+        known = self._translated.get(id(value))
+        if known is not None:
+            return known[1]
+        found = self._translate(value)
+        if found is not value:
+            self._translated[id(value)] = value, found
+        return found
+
+    def _translate(self, value: Any) -> Any:
+        if value is np:
+            return self.backend.namespace
+        if value is PASS or hasattr(value, "row") or hasattr(value, "aliases"):
+            return value  # an op, or a composite of ops, finds the device by its operands
+        try:
+            if value in self.backend.replacements:
+                return self.backend.replacements[value]
+        except TypeError:  # it has no hash
+            pass
+        kind = type(value)
+        if value is program:  # it traces scalars of the CPU
+            return lambda scalar, *rest: program(getattr(scalar, "__wrapped__", scalar), *rest)
+        if kind is ModuleType:
+            return self._translate_module(value)
+        if kind is FunctionType and value.__dict__:
+            if hasattr(value, "device_version"):
+                return self.translate(value.device_version)
+            if hasattr(value, "runs_on_host"):
+                return self._call_on_host(value)
+        if kind is np.ndarray:
+            return self.backend.to_device(value, self.index)
+        if kind in (dict, tuple, list):
+            return self._translate_container(value)
+        if kind is FunctionType and _is_copied(value.__globals__.get("__name__")):
+            return self._translate_function(value)
+        if kind is partial:
+            return partial(
+                self.translate(value.func),
+                *map(self.translate, value.args),
+                **{name: self.translate(one) for name, one in value.keywords.items()},
+            )
+        if hasattr(value, "cache_parameters") and callable(value):
+            return lru_cache(**value.cache_parameters())(self.translate(value.__wrapped__))
+        if kind is type:
+            return self._translate_class(value)
+        return self._library_function(value)
+
+    def _translate_container(self, value: Any) -> Any:
+        """Return a table of the CPU with its arrays and functions on the device."""
+        items = value.items() if type(value) is dict else enumerate(value)
+        changed = {key: self.translate(one) for key, one in items if not self._is_plain(one)}
+        if all(value[key] is one for key, one in changed.items()):
+            return value
+        if type(value) is dict:
+            return value | changed
+        return type(value)([changed.get(k, one) for k, one in enumerate(value)])
+
+    @staticmethod
+    def _is_plain(value: Any) -> bool:
+        return type(value) in (str, int, float, bool, complex, type(None), np.dtype)
+
+    def _translate_function(self, function: FunctionType) -> FunctionType:
+        made = FunctionType(
+            function.__code__,
+            self.globals_of(function.__globals__["__name__"]),
+            function.__name__,
+            function.__defaults__,
+            function.__closure__ and tuple([CellType() for _ in function.__closure__]),
+        )
+        self._translated[id(function)] = function, made  # before its closure, which may hold it
+        for own, cell in zip(made.__closure__ or (), function.__closure__ or (), strict=True):
+            try:
+                own.cell_contents = self.translate(cell.cell_contents)
+            except ValueError:  # an empty cell
+                pass
+        if function.__kwdefaults__:
+            pairs = function.__kwdefaults__.items()
+            made.__kwdefaults__ = {name: self.translate(value) for name, value in pairs}
+        if function.__defaults__:
+            made.__defaults__ = tuple(map(self.translate, function.__defaults__))
+        made.__dict__.update(
+            {k: v for k, v in vars(function).items() if k not in ("__wrapped__", "without_halves")}
+        )
+        made.__wrapped__ = function  # type: ignore[attr-defined]  # rules are read by parameters
+        return made
+
+    def _import(self, name: str, *args: Any) -> Any:
+        """Import a module inside of a function, as its code on the device sees it."""
+        return self._translate_module(builtins.__import__(name, *args))
+
+    def _translate_module(self, module: ModuleType) -> Any:
+        if not _is_copied(module.__name__):
+            return module
+        found = self._modules.get(module.__name__)
+        if found is None:
+            found = self._modules[module.__name__] = _Module(self.globals_of(module.__name__))
+        return found
+
+    def _call_on_host(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that copies its operands to the host, and its results back."""
+        backend, index = self.backend, self.index
+
+        def call(*values: Any, **options: Any) -> Any:
+            values = tuple([backend.to_host(v) if backend_of(v) else v for v in values])
+            return place(function(*values, **options))
+
+        def place(out: Any) -> Any:
+            if isinstance(out, tuple):
+                made = map(place, out)
+                return type(out)(*made) if hasattr(out, "_fields") else tuple(made)
+            if isinstance(out, (np.ndarray, np.generic)):
+                return backend.to_device(np.asarray(out), index)
+            return out
+
+        return call
+
+    def _translate_class(self, kind: type) -> type:
+        """Return a helper class whose methods run on the device."""
+        if (
+            not _is_copied(kind.__module__)
+            or kind.__module__.startswith("odyssey.table.")
+            or kind.__bases__ != (object,)
+            or "__slots__" in vars(kind)
+            or not any(type(member) is FunctionType for member in vars(kind).values())
+        ):
+            return kind
+        made = type(kind.__name__, (), {})
+        self._translated[id(kind)] = kind, made
+        for name, member in vars(kind).items():
+            if name in ("__dict__", "__weakref__", "__doc__"):
+                continue
+            if isinstance(member, (staticmethod, classmethod)):
+                member = type(member)(self.translate(member.__func__))
+            elif type(member) is FunctionType:
+                member = self.translate(member)
+            setattr(made, name, member)
+        return made
+
+    def _library_function(self, value: Any) -> Any:
+        """Return the device's function for one of NumPy's: ``np.add``, ``np.add.reduce``."""
+        if not callable(value) or isinstance(value, type):
+            return value
+        owner = getattr(value, "__self__", None)
+        if isinstance(owner, np.ufunc):
+            return getattr(self._library_function(owner), value.__name__)
+        name = getattr(value, "__name__", "")
+        if isinstance(value, np.ufunc):
+            return getattr(self.backend.namespace, name, value)
+        module = getattr(value, "__module__", None) or ""
+        if not isinstance(value, (FunctionType, BuiltinFunctionType)) and not hasattr(
+            value, "_implementation"
+        ):
+            return value
+        first, *rest = module.split(".")
+        if first != "numpy":
+            return value
+        found = self.backend.namespace
+        for part in [*[p for p in rest if not p.startswith("_")], name]:
+            found = getattr(found, part, None)
+            if found is None:
+                return value
+        return found
+
+
+# ------------------------------------------------------------------ rows
+
+# The code of each device in use, by backend and number.
+_CODES: dict[tuple[Backend, int], DeviceCode] = {}
+
+# Types of arrays of devices; empty while no backend is installed.
+_TYPES: set[type] = set()
+
+# All rows of the table, which handle devices while a backend is installed.
+_ROWS: list[Any] = []
+
+
+def code_of(backend: Backend, index: int) -> DeviceCode:
+    """Return the code of rows for a device."""
+    found = _CODES.get((backend, index))
+    if found is None:
+        found = _CODES.setdefault((backend, index), DeviceCode(backend, index))
+    return found
+
+
+def code_of_array(array: Any) -> DeviceCode:
+    """Return the code of rows for the device that holds an array."""
+    backend = backend_of(array)
+    assert backend is not None
+    return code_of(backend, backend.device_index(array))
+
+
+def handle_devices(row: Any) -> None:
+    """Let a row of the table take arrays of devices while a backend is installed."""
+    _ROWS.append(row)
+    if _TYPES:
+        row.handle_devices(True)
+
+
+def _handle_in_all_rows(kind: type, on: bool) -> None:
+    had = bool(_TYPES)
+    (_TYPES.add if on else _TYPES.discard)(kind)
+    for key in [key for key in _CODES if key[0].array_type is kind]:
+        del _CODES[key]
+    if bool(_TYPES) != had:
+        for row in list(_ROWS):
+            row.handle_devices(bool(_TYPES))
+
+
+ARRAY_TYPE_LISTENERS.append(_handle_in_all_rows)
+
+
+def array_on_device(values: Sequence[Any]) -> Any:
+    """Return the first array of a device among values, in nests and Variables too; None if none."""
+    for value in values:
+        if type(value) in _TYPES:
+            return value
+        if isinstance(value, Value):
+            if type(value._array) in _TYPES:
+                return value._array
+        elif type(value) is MultiOutput:
+            found = array_on_device(list(value.parts.values()))
+            if found is not None:
+                return found
+        elif type(value) in (tuple, list):
+            found = array_on_device(value)
+            if found is not None:
+                return found
+    return None
+
+
+def device_name(array: Any) -> str:
+    """Return the name of the device that holds an array: ``"cpu"`` or ``"cuda:0"``."""
+    backend = backend_of(array)
+    return "cpu" if backend is None else f"{backend.platform}:{backend.device_index(array)}"
+
+
+def device_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel that runs arrays of a device there, and others by ``kernel``."""
+    count = len(row.arrays)
+    kernels: dict[DeviceCode, Callable[..., Any]] = {}
+
+    def run_on_device(values: tuple[Any, ...], array: Any) -> Any:
+        code = code_of_array(array)
+        _refuse_other_devices(row, values[:count], array, code.index)
+        found = kernels.get(code)
+        if found is None:
+            found = kernels[code] = _kernel_on_device(row, code)
+        if len(values) > count:
+            values = (*values[:count], *[_place_option(code, o) for o in values[count:]])
+        for override in row.device_kernels:
+            if override.takes(*[spec_of(v) if hasattr(v, "dtype") else v for v in values]):
+                found = override.run
+                break
+        return code.backend.call(row.name, code.index, found, *values)
+
+    def run(*values: Any) -> Any:
+        for value in values[:count]:
+            if type(value) in _TYPES:
+                return run_on_device(values, value)
+        return kernel(*values)
+
+    def run_one(x: Any, *options: Any) -> Any:
+        return run_on_device((x, *options), x) if type(x) in _TYPES else kernel(x, *options)
+
+    found: Any = run_one if count == 1 else run
+    found.without_devices = kernel
+    return found
+
+
+def _refuse_other_devices(row: Any, values: Sequence[Any], array: Any, index: int) -> None:
+    """Raise DeviceError if an operand lies on another device than ``array``."""
+    for k, value in enumerate(values):
+        kind = type(value)
+        if kind is np.ndarray or (kind in _TYPES and value is not array):
+            other = device_name(value)
+            own = device_name(array)
+            if other != own:
+                where = next(n for n, one in enumerate(values) if one is array)
+                raise DeviceError(
+                    f"{row.name}: {row.arrays[where]} is on {own} and {row.arrays[k]} on {other}; "
+                    f"move one of them, with .to({own!r}) for example"
+                )
+
+
+def _place_option(code: DeviceCode, option: Any) -> Any:
+    """Copy host arrays among options, such as indices, to the device."""
+    if type(option) is np.ndarray:
+        return code.backend.to_device(option, code.index)
+    if type(option) is tuple and any(type(one) in (np.ndarray, tuple) for one in option):
+        return tuple([_place_option(code, one) for one in option])
+    return option
+
+
+def _kernel_on_device(row: Any, code: DeviceCode) -> Callable[..., Any]:
+    """Return a row's kernel on a device: the code of the CPU's kernel, for halves by float32."""
+    plain: Callable[..., Any] = code.translate(row.device_source[0])
+    halves = half_kernel(row, plain, on_host=False)
+    return lambda *values: (halves if HALVES else plain)(*values)
+
+
+def device_with_residual(row: Any, with_residual: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a ``with_residual`` that runs arrays of a device there."""
+    count = len(row.arrays)
+    own: dict[DeviceCode, Callable[..., Any]] = {}
+
+    def run(*values: Any) -> Any:
+        array = array_on_device(values[:count])
+        if array is None:
+            return with_residual(*values)
+        source = row.device_source[1]
+        if source is None or any(getattr(v, "dtype", None) in HALVES for v in values[:count]):
+            return None
+        code = code_of_array(array)
+        _refuse_other_devices(row, values[:count], array, code.index)
+        if code not in own:
+            own[code] = code.translate(source)
+        placed = [_place_option(code, option) for option in values[count:]]
+        return code.backend.call(row.name, code.index, own[code], *values[:count], *placed)
+
+    run.without_devices = with_residual  # type: ignore[attr-defined]
+    return run
+
+
+def device_rules(
+    row: Any, rules: Sequence[Any], sources: Sequence[Any] | None = None
+) -> tuple[Any, ...]:
+    """Return rules that run arrays of a device, and Variables of these, by the device's code.
+
+    Args:
+        row: The op.
+        rules: Its rules on the CPU.
+        sources: The rules whose code runs on devices; None for these.
+    """
+    pairs = zip(rules, rules if sources is None else sources, strict=True)
+    return tuple([_device_rule(row, rule, source) for rule, source in pairs])
+
+
+def _device_rule(row: Any, rule: Any, source: Any) -> Any:
+    if rule is None or rule is PASS or isinstance(rule, MethodType):
+        return rule
+    translated: dict[DeviceCode, Callable[..., Any]] = {}
+
+    def run(g: Any, kept: Any, specs: Any) -> Any:
+        array = array_on_device((g,))
+        if array is None:
+            return rule(g, kept, specs)
+        code = code_of_array(array)
+        found = translated.get(code)
+        if found is None:
+            plain = getattr(source, "without_halves", source)
+            own = code.translate(plain)
+            found = translated[code] = own if plain is source else half_rules(row, (own,))[0]
+        if kept:
+            kept = tuple([_place_option(code, one) for one in kept])
+        return code.backend.call(f"gradient of {row.name}", code.index, found, g, kept, specs)
+
+    run.without_devices = rule  # type: ignore[attr-defined]
+    if hasattr(rule, "without_halves"):
+        run.without_halves = rule.without_halves  # type: ignore[attr-defined]
+    return run
+
+
+def host_rules(row: Any, rules: Sequence[Any], sources: Any = None) -> tuple[Any, ...]:
+    """Return the rules that ``device_rules`` wrapped."""
+    return tuple([getattr(rule, "without_devices", rule) for rule in rules])
