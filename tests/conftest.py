@@ -225,3 +225,19 @@ def by_scipy(item):
     given = list(item.callspec.params.values()) if hasattr(item, "callspec") else []
     given += [part for value in given if type(value) is dict for c in value.values() for part in c]
     return any(getattr(value, "primitive", None) == "call" for value in given)
+
+
+@pytest.fixture
+def standin():
+    """A backend of devices "cuda:0" and "cuda:1" in host memory, see ``support.standin``."""
+    from odyssey.devices.backends import install, uninstall
+    from support.standin import StandIn, reset
+
+    reset()
+    backend = StandIn()
+    install(backend)
+    try:
+        yield backend
+    finally:
+        uninstall(backend)
+        reset()

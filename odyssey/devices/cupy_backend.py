@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from odyssey.devices.backends import Backend
+from odyssey.devices.namespace import Namespace
 from odyssey.errors import DeviceError, DeviceMemoryError
 from odyssey.spec import Array
 
@@ -138,7 +139,8 @@ class CupyBackend(Backend):
     name = "CuPy"
 
     def __init__(self, cupy: Any) -> None:
-        self.namespace = self._cupy = cupy
+        self._cupy = cupy
+        self.namespace = Namespace(cupy, cupy.ndarray)
         self.array_type = cupy.ndarray
         self._peaks: dict[int, int] = {}
         self._replacements: Mapping[Any, Any] | None = None
@@ -264,7 +266,12 @@ def _cupy_replacements(cupy: Any) -> dict[Any, Any]:
         del options  # ``subok`` and ``writeable``, which CuPy lacks
         return cupy.lib.stride_tricks.as_strided(x, shape, strides)
 
+    def import_module(name: str) -> Any:
+        own = name.startswith("scipy.")
+        return importlib.import_module(f"cupyx.{name}" if own else name)
+
     found[tricks.as_strided] = as_strided
+    found[importlib.import_module] = import_module
     try:
         theirs = importlib.import_module("scipy.special")
         ours = importlib.import_module("cupyx.scipy.special")

@@ -25,7 +25,7 @@ def device_version(function: Callable[..., Any]) -> Callable[[F], F]:
 
 
 def on_host(function: F) -> F:
-    """Decorate a helper of rows that runs on the CPU always.
+    """Decorate a helper of rows, cached or not, that runs on the CPU always.
 
     On a device its operands are copied to the host and its results back, which waits.
     """

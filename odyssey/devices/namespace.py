@@ -86,9 +86,7 @@ class _Function:
     def __call__(self, *args: Any, **options: Any) -> Any:
         kind = self._space._array_type
         for value in (*args, *options.values()):
-            if type(value) is kind or (
-                type(value) in (list, tuple) and _holds_array(value, kind)
-            ):
+            if type(value) is kind or (type(value) in (list, tuple) and _holds_array(value, kind)):
                 break
         else:
             return self._host(*args, **options)
@@ -100,8 +98,10 @@ class _Function:
         if "order" in options and isinstance(self._host, np.ufunc):
             order = options.pop("order")
             out = self._own(*args, **options)
-            return self._space.asfortranarray(out) if order == "F" else (
-                self._space.ascontiguousarray(out) if order == "C" else out
+            return (
+                self._space.asfortranarray(out)
+                if order == "F"
+                else (self._space.ascontiguousarray(out) if order == "C" else out)
             )
         return self._own(*args, **options)
 
@@ -318,12 +318,23 @@ def _pinv(linalg: Any, a: Any, rcond: Any = None, hermitian: bool = False) -> An
     if rcond is None:
         rcond = max(a.shape[-2:]) * np.finfo(a.dtype).eps
     a = a.conj()
-    if hermitian:  # a = u s u*; the order of the terms is that of the eigenvalues
-        values, u = linalg.eigh(a)
-        large = abs(values) > rcond * abs(values).max(axis=-1, keepdims=True)
-        inverse = (1 / (values + (values == 0))) * large
-        return u.conj() @ (inverse[..., None] * u.swapaxes(-1, -2))
-    u, s, vt = linalg.svd(a, full_matrices=False)
+    if hermitian:  # singular values are the eigenvalues' sizes, from the largest to the smallest
+        values, vectors = linalg.eigh(a)
+        s = abs(values)
+        order = s.argsort(axis=-1)[..., ::-1]
+        matrices = a.reshape(-1, *a.shape[-2:])
+        u, vt = vectors.copy(), vectors.copy()
+        flat = u.reshape(matrices.shape), vt.reshape(matrices.shape)
+        sizes, signed = s.reshape(-1, s.shape[-1]), values.reshape(-1, s.shape[-1])
+        lines = order.reshape(sizes.shape)
+        for k in range(len(matrices)):
+            sign = (signed[k] > 0).astype(a.dtype) - (signed[k] < 0).astype(a.dtype)
+            flat[0][k] = flat[0][k][:, lines[k]]
+            flat[1][k] = (flat[1][k] * sign)[:, lines[k]]
+            sizes[k] = sizes[k][lines[k]]
+        vt = vt.swapaxes(-1, -2).conj()
+    else:
+        u, s, vt = linalg.svd(a, full_matrices=False)
     large = s > rcond * s.max(axis=-1, keepdims=True)
     s = (1 / (s + (s == 0))) * large
     return vt.swapaxes(-1, -2) @ (s[..., None] * u.swapaxes(-1, -2))

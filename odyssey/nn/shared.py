@@ -51,7 +51,12 @@ class SharedPullback:
         last, self._last = self._last, None
         # Compared by value, since callbacks such as on_gradient may write to a cotangent. NaN is
         # computed again.
-        if last is None or name not in last[1] or not np.array_equal(last[0], g):
+        if (
+            last is None
+            or name not in last[1]
+            or type(last[0]) is not type(g)  # of another device
+            or not np.array_equal(last[0], g)
+        ):
             last = g.copy(), answers()
         answer = last[1].pop(name)
         self._last = last if last[1] else None

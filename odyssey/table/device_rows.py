@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -29,7 +30,9 @@ from odyssey.table.signature import PASS
 from odyssey.table.value import Value
 
 __all__ = [
+    "DEVICE_TYPES",
     "DeviceCode",
+    "composite_body",
     "device_kernel",
     "device_rules",
     "device_with_residual",
@@ -59,11 +62,7 @@ _SHARED = tuple(
 
 
 def _is_copied(module: Any) -> bool:
-    return (
-        isinstance(module, str)
-        and (module + ".").startswith(_COPIED)
-        and module not in _SHARED
-    )
+    return isinstance(module, str) and (module + ".").startswith(_COPIED) and module not in _SHARED
 
 
 class _Globals(dict[str, Any]):
@@ -144,11 +143,10 @@ class DeviceCode:
             return lambda scalar, *rest: program(getattr(scalar, "__wrapped__", scalar), *rest)
         if kind is ModuleType:
             return self._translate_module(value)
-        if kind is FunctionType and value.__dict__:
-            if hasattr(value, "device_version"):
-                return self.translate(value.device_version)
-            if hasattr(value, "runs_on_host"):
-                return self._call_on_host(value)
+        if getattr(value, "device_version", None) is not None:
+            return self.translate(value.device_version)
+        if getattr(value, "runs_on_host", False):
+            return self._call_on_host(value)
         if kind is np.ndarray:
             return self.backend.to_device(value, self.index)
         if kind in (dict, tuple, list):
@@ -191,10 +189,8 @@ class DeviceCode:
         )
         self._translated[id(function)] = function, made  # before its closure, which may hold it
         for own, cell in zip(made.__closure__ or (), function.__closure__ or (), strict=True):
-            try:
+            with suppress(ValueError):  # an empty cell
                 own.cell_contents = self.translate(cell.cell_contents)
-            except ValueError:  # an empty cell
-                pass
         if function.__kwdefaults__:
             pairs = function.__kwdefaults__.items()
             made.__kwdefaults__ = {name: self.translate(value) for name, value in pairs}
@@ -290,7 +286,7 @@ class DeviceCode:
 _CODES: dict[tuple[Backend, int], DeviceCode] = {}
 
 # Types of arrays of devices; empty while no backend is installed.
-_TYPES: set[type] = set()
+DEVICE_TYPES: set[type] = set()
 
 # All rows of the table, which handle devices while a backend is installed.
 _ROWS: list[Any] = []
@@ -314,18 +310,18 @@ def code_of_array(array: Any) -> DeviceCode:
 def handle_devices(row: Any) -> None:
     """Let a row of the table take arrays of devices while a backend is installed."""
     _ROWS.append(row)
-    if _TYPES:
+    if DEVICE_TYPES:
         row.handle_devices(True)
 
 
 def _handle_in_all_rows(kind: type, on: bool) -> None:
-    had = bool(_TYPES)
-    (_TYPES.add if on else _TYPES.discard)(kind)
+    had = bool(DEVICE_TYPES)
+    (DEVICE_TYPES.add if on else DEVICE_TYPES.discard)(kind)
     for key in [key for key in _CODES if key[0].array_type is kind]:
         del _CODES[key]
-    if bool(_TYPES) != had:
+    if bool(DEVICE_TYPES) != had:
         for row in list(_ROWS):
-            row.handle_devices(bool(_TYPES))
+            row.handle_devices(bool(DEVICE_TYPES))
 
 
 ARRAY_TYPE_LISTENERS.append(_handle_in_all_rows)
@@ -334,10 +330,10 @@ ARRAY_TYPE_LISTENERS.append(_handle_in_all_rows)
 def array_on_device(values: Sequence[Any]) -> Any:
     """Return the first array of a device among values, in nests and Variables too; None if none."""
     for value in values:
-        if type(value) in _TYPES:
+        if type(value) in DEVICE_TYPES:
             return value
         if isinstance(value, Value):
-            if type(value._array) in _TYPES:
+            if type(value._array) in DEVICE_TYPES:
                 return value._array
         elif type(value) is MultiOutput:
             found = array_on_device(list(value.parts.values()))
@@ -354,6 +350,24 @@ def device_name(array: Any) -> str:
     """Return the name of the device that holds an array: ``"cpu"`` or ``"cuda:0"``."""
     backend = backend_of(array)
     return "cpu" if backend is None else f"{backend.platform}:{backend.device_index(array)}"
+
+
+def composite_body(
+    function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """Return the function of a composite that runs a call: the device's, if operands are there."""
+    array = array_on_device(args)
+    if array is None and named:
+        array = array_on_device(list(named.values()))
+    if array is None:
+        return function
+    code = code_of_array(array)
+
+    def run(*args: Any, **named: Any) -> Any:
+        with code.backend.on(code.index):
+            return code.translate(function)(*args, **named)
+
+    return run
 
 
 def device_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -377,12 +391,12 @@ def device_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*values: Any) -> Any:
         for value in values[:count]:
-            if type(value) in _TYPES:
+            if type(value) in DEVICE_TYPES:
                 return run_on_device(values, value)
         return kernel(*values)
 
     def run_one(x: Any, *options: Any) -> Any:
-        return run_on_device((x, *options), x) if type(x) in _TYPES else kernel(x, *options)
+        return run_on_device((x, *options), x) if type(x) in DEVICE_TYPES else kernel(x, *options)
 
     found: Any = run_one if count == 1 else run
     found.without_devices = kernel
@@ -393,7 +407,7 @@ def _refuse_other_devices(row: Any, values: Sequence[Any], array: Any, index: in
     """Raise DeviceError if an operand lies on another device than ``array``."""
     for k, value in enumerate(values):
         kind = type(value)
-        if kind is np.ndarray or (kind in _TYPES and value is not array):
+        if kind is np.ndarray or (kind in DEVICE_TYPES and value is not array):
             other = device_name(value)
             own = device_name(array)
             if other != own:

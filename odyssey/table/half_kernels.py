@@ -251,9 +251,7 @@ def plans_of(row: Any) -> Callable[[Sequence[Any], tuple[Any, ...]], _Plan]:
     return plan_of
 
 
-def half_kernel(
-    row: Any, kernel: Callable[..., Any], on_host: bool = True
-) -> Callable[..., Any]:
+def half_kernel(row: Any, kernel: Callable[..., Any], on_host: bool = True) -> Callable[..., Any]:
     """Return a kernel that computes halves by way of float32 with a kernel of the row.
 
     Unless ``on_host``, operands are arrays of a device, which no loop of the CPU can read.

@@ -26,7 +26,7 @@ from odyssey.suggestions import MISSING_NAMES, did_you_mean, keyword_hint
 from odyssey.table import index
 from odyssey.table.array_rules import OP_MODULES, forget_module, make_array_pullbacks
 from odyssey.table.call import check_tape
-from odyssey.table.device_rows import handle_devices
+from odyssey.table.device_rows import DEVICE_TYPES, composite_body, handle_devices
 from odyssey.table.half_kernels import handle_halves
 from odyssey.table.numpy_signatures import call_with_numpy_signature
 from odyssey.table.row import Row
@@ -264,10 +264,11 @@ def composite(
                 if k < len(args):
                     args = (*args[:k], check_flag(function.__name__, name, args[k]), *args[k + 1 :])
             try:
+                body = composite_body(function, args, named) if DEVICE_TYPES else function
                 if tape is None:
-                    return function(*args, **named)
+                    return body(*args, **named)
                 check_tape(function.__name__, checked_call, tape)
-                return run_with_tape(tape, function, args, named)
+                return run_with_tape(tape, body, args, named)
             except _OPERAND_ERRORS as error:
                 # The error may name an inner op that the caller does not know.
                 who = f"{function.__name__}: "

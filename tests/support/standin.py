@@ -81,6 +81,15 @@ POOLS = [Pool() for _ in range(DEVICES)]
 CURRENT = [0]
 
 
+def reset():
+    """Forget limits, peaks and what was refused."""
+    LEAKS.clear()
+    CURRENT[0] = 0
+    for pool in POOLS:
+        pool.limit = None
+        pool.peak = pool.in_use
+
+
 # ------------------------------------------------------------------ conversion
 
 
@@ -133,9 +142,34 @@ def check_call(name, known, args, options):
 
 
 _OF_LISTS = frozenset(
-    """array asarray concatenate stack hstack vstack dstack column_stack block einsum select choose
-    meshgrid ix_ broadcast_arrays broadcast_shapes result_type array_split unravel_index
-    ravel_multi_index lexsort piecewise full linspace multi_dot tril_indices""".split()
+    [
+        "array",
+        "asarray",
+        "concatenate",
+        "stack",
+        "hstack",
+        "vstack",
+        "dstack",
+        "column_stack",
+        "block",
+        "einsum",
+        "select",
+        "choose",
+        "meshgrid",
+        "ix_",
+        "broadcast_arrays",
+        "broadcast_shapes",
+        "result_type",
+        "array_split",
+        "unravel_index",
+        "ravel_multi_index",
+        "lexsort",
+        "piecewise",
+        "full",
+        "linspace",
+        "multi_dot",
+        "tril_indices",
+    ]
 )
 """Functions of CuPy that take lists or tuples for arrays; others raise for these."""
 
@@ -155,8 +189,14 @@ class Function:
     def __call__(self, *args, **options):
         name = self.__name__
         check_call(name, self.known, args, options)
-        if name not in _OF_LISTS and args and type(args[0]) in (list, tuple) and (
-            self.known == "ufunc" or name in ("sum", "prod", "max", "min", "take", "sort", "where")
+        if (
+            name not in _OF_LISTS
+            and args
+            and type(args[0]) in (list, tuple)
+            and (
+                self.known == "ufunc"
+                or name in ("sum", "prod", "max", "min", "take", "sort", "where")
+            )
         ):
             raise leak(f"cupy.{name}: {type(args[0]).__name__} for an array")
         out = options.pop("out", None)
@@ -472,10 +512,14 @@ def _operator(name):
     return call
 
 
-for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift divmod".split():
+_ARITHMETIC = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"),
+    *("and", "or", "xor", "lshift", "rshift"),
+)
+for _name in (*_ARITHMETIC, "matmul", "divmod"):
     for _side in ("", "r"):
         setattr(DeviceArray, f"__{_side}{_name}__", _operator(f"__{_side}{_name}__"))
-for _name in "lt le gt ge eq ne neg pos abs invert".split():
+for _name in ["lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert"]:
     setattr(DeviceArray, f"__{_name}__", _operator(f"__{_name}__"))
 
 
@@ -487,7 +531,7 @@ def _in_place(name):
     return call
 
 
-for _name in "add sub mul truediv floordiv mod pow and or xor lshift rshift".split():
+for _name in _ARITHMETIC:
     setattr(DeviceArray, f"__i{_name}__", _in_place(f"__i{_name}__"))
 
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_int, format_value
-from odyssey.devices.device_versions import on_host
 from odyssey.devices.commit import commit
+from odyssey.devices.device_versions import on_host
 from odyssey.devices.same_device import namespace_of
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, SettingError

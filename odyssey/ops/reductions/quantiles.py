@@ -10,6 +10,7 @@ import numpy as np
 
 from odyssey.checks import format_value
 from odyssey.devices.arrays import as_array
+from odyssey.devices.device_versions import on_host
 from odyssey.devices.half_dtypes import is_floating, is_half
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
@@ -294,6 +295,7 @@ def _quantile_infer(who: str) -> Callable[..., Spec]:
     return lambda x, q, axis, method, keepdims: _quantile_spec(who, x, q, axis, method, keepdims)
 
 
+@on_host
 @lru_cache(maxsize=64)
 def _quantile_positions(n: int, q: Any, method: str) -> list[QuantilePosition]:
     """Return the positions of quantiles of ``n`` elements: NumPy's quantiles of ``arange(n)``."""
