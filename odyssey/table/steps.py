@@ -50,4 +50,6 @@ def spec_of_operand(value: Any) -> Any:
     """The spec of an operand; Python numbers, whose dtype is weak, and None stay."""
     if isinstance(value, Symbol):
         return value.spec
-    return value if value is None or type(value) in NUMBERS else spec_of(np.asarray(value))
+    if value is None or type(value) in NUMBERS:
+        return value
+    return spec_of(value if hasattr(value, "dtype") else np.asarray(value))
