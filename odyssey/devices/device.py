@@ -14,7 +14,7 @@ from odyssey.devices.backends import Backend, backend_for, backend_of
 from odyssey.devices.device_cache import DeviceCache
 from odyssey.errors import DeviceError, SettingError
 
-__all__ = ["Device", "as_device", "cpu", "cuda", "device_of", "place"]
+__all__ = ["Device", "as_device", "cpu", "cuda", "device_of", "place", "transfer_array"]
 
 _NAMES = "'cpu', 'cuda', 'cuda:1', or an od.devices.Device"
 
@@ -235,7 +235,7 @@ def as_device(who: str, device: Any) -> Device:
                 raise DeviceError(f"{who}: {error}") from None
             except SettingError:
                 pass
-    raise DeviceError(f"{who}: device {format_value(device)} is not one; pass {_NAMES}")
+    raise DeviceError(f"{who}: device {format_value(device)} is not available; pass {_NAMES}")
 
 
 def device_of(array: Any) -> Device:
@@ -272,7 +272,7 @@ def place(who: str, array: Any, device: Device) -> Any:
     return target.call(who, device.index, target.to_device, array, device.index)
 
 
-def transfer_kernel(x: Any, device: str) -> Any:
+def transfer_array(x: Any, device: str) -> Any:
     """Return an array on the device of this name, always as another array."""
     target = as_device("to", device)
     moved = place("to", np.asarray(x) if isinstance(x, (int, float, complex)) else x, target)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
+from odyssey.devices.backends import Backend, backend_of
 from odyssey.spec import Array
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "digest",
     "has_overlapping_elements",
     "has_overlapping_writes",
+    "is_foreign",
     "is_referenced_elsewhere",
     "is_shared",
     "is_sole_view",
@@ -27,6 +30,7 @@ __all__ = [
     "is_writable",
     "may_alias",
     "memory_span",
+    "note_foreign",
     "overlaps",
     "owner_of",
     "owns_memory",
@@ -132,8 +136,11 @@ _FRESH = _count_own_references() if hasattr(sys, "getrefcount") else 0
 
 
 def is_writable(array: Array) -> bool:
-    """Return the array's writeable flag; its base may be writable even if it is not."""
-    return bool(array.flags.writeable)
+    """Return the array's writeable flag; its base may be writable even if it is not.
+
+    True on a device, which has no read-only arrays.
+    """
+    return type(array) is not np.ndarray or bool(array.flags.writeable)
 
 
 def owns_memory(array: Array) -> bool:
@@ -143,7 +150,7 @@ def owns_memory(array: Array) -> bool:
     >>> owns_memory(x), owns_memory(x[0]), owns_memory(read_only_view(x))
     (True, False, False)
     """
-    return array.base is None and bool(array.flags.writeable)
+    return array.base is None and is_writable(array)
 
 
 def owner_of(value: Any) -> Any:
@@ -156,7 +163,9 @@ def owner_of(value: Any) -> Any:
 
 
 def read_only_view(array: Array) -> Array:
-    """Return a read-only view of ``array``."""
+    """Return a read-only view of ``array``; on a device, which has none, a copy."""
+    if type(array) is not np.ndarray and backend_of(array) is not None:
+        return array.copy()
     view = array.view()
     view.flags.writeable = False
     return view
@@ -187,6 +196,9 @@ def has_overlapping_elements(array: Array) -> bool:
 
 def address_of(array: Array) -> int:
     """Return the address of an array's first element."""
+    backend = backend_of(array)
+    if backend is not None:
+        return backend.pointer(array)
     address: int = array.__array_interface__["data"][0]
     return address
 
@@ -199,6 +211,9 @@ def memory_span(array: Array) -> tuple[int, int]:
     >>> start - address_of(x), end - start
     (8, 24)
     """
+    backend = backend_of(array)
+    if backend is not None:
+        return backend.memory_span(array)
     start = end = address_of(array)
     if not array.size:
         return start, start
@@ -249,7 +264,19 @@ def may_alias(array: Any, others: Iterable[Any]) -> bool:
     >>> may_alias(x[:2], [x[2:]]), may_alias(x[::2], [x[2:], x[1::2]])
     (False, True)
     """
-    return any(np.may_share_memory(array, other) for other in others)
+    backend = backend_of(array)
+    if backend is None:
+        return any(
+            backend_of(other) is None and np.may_share_memory(array, other) for other in others
+        )
+    own = backend.memory_span(array)
+    index = backend.device_index(array)
+    return any(
+        backend_of(other) is backend
+        and backend.device_index(other) == index
+        and overlaps(own, [backend.memory_span(other)])
+        for other in others
+    )
 
 
 def sample_bytes(array: Array) -> bytes:
@@ -257,12 +284,16 @@ def sample_bytes(array: Array) -> bytes:
 
     It takes less than half a microsecond for any size.
     """
+    if backend_of(array) is not None:
+        return digest(array)
     # An odd stride: a factorisation in place leaves the first row of a matrix as it is.
     return array.ravel("K")[:: array.size // 32 | 1].tobytes()
 
 
 def view_key(array: Array) -> tuple[Any, ...]:
     """Return a key that is equal for two views of the same elements in the same layout."""
+    if type(array) is not np.ndarray and backend_of(array) is not None:
+        return address_of(array), array.shape, array.strides, array.dtype
     # Not ``__array_interface__``, which makes Python's table of interned strings grow.
     return array.ctypes.data, array.shape, array.strides, array.dtype
 
@@ -305,6 +336,9 @@ def digest(array: Array) -> bytes:
     of one word, or an exchange of two, is always detected; any other change fails to be detected
     with a probability of one in billions. It takes about as long as a copy, and no memory.
     """
+    backend = backend_of(array)
+    if backend is not None:
+        return _digest_on_device(array, backend)
     if array.flags.c_contiguous:
         return _digest_contiguous(array)
     if array.flags.f_contiguous:
@@ -320,3 +354,43 @@ def _digest_contiguous(contiguous: Array) -> bytes:
     words = data[:end].view(np.uint32).reshape(-1, len(_WEIGHTS))
     sums = np.einsum("ij,j->i", words, _WEIGHTS, dtype=np.uint64, casting="unsafe")
     return bytes(sums.tobytes() + data[end:].tobytes())
+
+
+def _digest_on_device(array: Any, backend: Backend) -> bytes:
+    """Return the digest of a device's array, computed there; one small copy to the host."""
+    index = backend.device_index(array)
+    xp = backend.namespace
+
+    def sums() -> Any:
+        data = xp.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        end = data.size - data.size % (4 * len(_WEIGHTS))
+        words = data[:end].view(np.uint32).reshape(-1, len(_WEIGHTS))
+        weights = backend.cache(index).get(
+            "digest weights", lambda: backend.to_device(_WEIGHTS.astype(np.uint64), index)
+        )
+        rows = max(1, _CHUNK // len(_WEIGHTS))
+        parts = [
+            (words[k : k + rows].astype(np.uint64) * weights).sum(1)
+            for k in range(0, len(words), rows)
+        ]
+        return [*parts, data[end:]]
+
+    found = backend.call("digest", index, sums)
+    return b"".join(backend.to_host(part).tobytes() for part in found)
+
+
+# Arrays of devices that users passed to ops, by id; see ``note_foreign``.
+_FOREIGN: WeakValueDictionary[int, Any] = WeakValueDictionary()
+
+
+def note_foreign(array: Any) -> None:
+    """Note that a device's array belongs to a user, who may write to it at any time.
+
+    Arrays of Variables are the library's alone there: what is handed out is a copy.
+    """
+    _FOREIGN[id(array)] = array
+
+
+def is_foreign(array: Any) -> bool:
+    """Return whether a user passed this array of a device to an op."""
+    return _FOREIGN.get(id(array)) is array

@@ -12,14 +12,18 @@ import numpy as np
 
 from odyssey.devices.arrays import NUMPY_SCALARS
 from odyssey.devices.backends import backend_of
+from odyssey.devices.device import device_of
+from odyssey.errors import DeviceError
 
 __all__ = [
     "HOST_TYPES",
     "array_copy",
+    "empty_beside",
     "host_array",
     "host_copy",
     "namespace_of",
     "ones_beside",
+    "place_as",
     "place_beside",
     "zeros_beside",
 ]
@@ -81,6 +85,32 @@ def array_copy(array: Any, dtype: Any = None, order: Any = "K") -> Any:
         return np.array(array, dtype, order=order)
     index, copy = backend.device_index(array), backend.namespace.array
     return backend.call("a copy", index, copy, array, dtype, order=order)
+
+
+def empty_beside(array: Any) -> Any:
+    """Return a new array of the shape, dtype and device of an array, whose values are undefined."""
+    backend = backend_of(array)
+    if backend is None:
+        return np.empty_like(array, subok=False)
+    return backend.call("a copy", backend.device_index(array), backend.namespace.empty_like, array)
+
+
+def place_as(who: str, value: Any, leaf: Any) -> Any:
+    """Return a value that is written to an array: one of the host is copied to its device.
+
+    Raises:
+        DeviceError: the value lies on another device.
+    """
+    backend = backend_of(value)
+    if backend is None:
+        return place_beside(value, leaf)
+    here, there = device_of(value), device_of(leaf)
+    if here != there:
+        raise DeviceError(
+            f"{who}: the value is on {here}, and what is written to on {there}; pass a copy there, "
+            f"by .to({str(there)!r}) of a Variable"
+        )
+    return value
 
 
 def host_array(value: Any, dtype: Any = None) -> Any:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, describe_type, hides_frame
-from odyssey.devices.arrays import NATIVE, ForeignContainerError, as_array, takes_precedence
-from odyssey.devices.ownership import is_shared, read_only_view
+from odyssey.devices.arrays import ARRAYS, NATIVE, ForeignContainerError, as_array, takes_precedence
+from odyssey.devices.ownership import is_shared, note_foreign, read_only_view
 from odyssey.errors import DTypeError, TapeError
 from odyssey.spec import INEXACT, Spec, spec_of
 from odyssey.table.multi_output import MultiOutputSpec
@@ -294,7 +294,10 @@ def _convert_operand(row: Row, k: int, operand: Any, gives_way: bool) -> Any:
         operand = store().nest_operand(operand)
         if isinstance(operand, Traced):
             return operand
-    return as_array(row.name, row.arrays[k], operand)
+    found = as_array(row.name, row.arrays[k], operand)
+    if found is operand and type(found) in ARRAYS:  # NumPy's arrays did not come here
+        note_foreign(found)
+    return found
 
 
 def check_tape(who: str, function: Callable[..., Any], tape: Any) -> None:

@@ -16,10 +16,12 @@ from numpy import ndarray
 
 from odyssey.devices.array_locks import is_locked, lock_holders
 from odyssey.devices.arrays import as_array
+from odyssey.devices.backends import backend_of
 from odyssey.devices.commit import commit
 from odyssey.devices.copy_on_write import SNAPSHOT_SIZE, ParameterMemory
 from odyssey.devices.half_dtypes import can_cast
 from odyssey.devices.ownership import may_alias, read_only_view
+from odyssey.devices.same_device import array_copy, namespace_of, place_as
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, MutationError, ShapeError, TapeError
 from odyssey.table.protocols import Recording
@@ -158,7 +160,7 @@ class Memory:
 
     def copied(self, value: Value) -> Any:
         """Return a copy of the array."""
-        return np.array(value._array)
+        return array_copy(value._array)
 
     def nest_operand(self, nest: Any) -> Any:
         """Return the nest itself: NumPy converts it to an array."""
@@ -169,12 +171,13 @@ class Memory:
         array = as_array("assign", "the value", value)
         if not can_cast(array.dtype, leaf._array.dtype):
             raise DTypeError(f"assign: {array.dtype} does not cast to {leaf.dtype} of {leaf!r}")
-        array = np.asarray(array, leaf.dtype)  # may overflow, so before any change
+        array = place_as("assign", array, leaf._array)
+        array = array.astype(leaf.dtype, copy=False)  # may overflow, so before any change
         with write_lock():
             wait_for_programs()
             try:
                 refuse_locked("assign", leaf)
-                array = np.broadcast_to(array, leaf.shape)
+                array = namespace_of(array).broadcast_to(array, leaf.shape)
             except ValueError:
                 raise ShapeError(
                     f"assign: a value of shape {array.shape} does not fit {leaf!r}"
@@ -210,7 +213,7 @@ class Memory:
             wait_for_programs()
             array = leaf._array
             if not isinstance(array, Symbol):
-                array = np.array(array, order="C" if flag else "K")
+                array = array_copy(array, order="C" if flag else "K")
             steps: list[tuple[Any, ...]] = [] if flag else [(next_ticket,)]  # tapes look again
             steps.append((setattr, leaf, "_array", array))
             steps.append((setattr, leaf, "_recording", LEAF if flag else CONSTANT))
@@ -303,6 +306,8 @@ def _shown_array(value: Value) -> Any:
     if type(array) is not ndarray:
         if isinstance(array, Symbol):  # left by a trace that has ended
             return array
+        if backend_of(array) is not None:  # has no read-only views
+            return array.copy()
         array = np.asarray(array)
         if value._recording is CONSTANT:
             value._array = array

@@ -14,6 +14,8 @@ from odyssey.checks import is_called_by_user
 from odyssey.devices.arrays import ARRAYS, NUMPY_SCALARS
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.copy_on_write import has_exclusive_array
+from odyssey.devices.ownership import is_writable
+from odyssey.devices.same_device import empty_beside
 from odyssey.spec import Array, Shape, Spec, spec_of
 from odyssey.table.protocols import Recording
 from odyssey.tree_objects import variable_type
@@ -292,9 +294,9 @@ def assign_plan(leaf: Value, array: Array) -> Plan:
 
     Where anything else refers to the leaf's array, the leaf gets a new one (copy on write).
     """
-    if has_exclusive_array(leaf) and leaf._array.flags.writeable:
+    if has_exclusive_array(leaf) and is_writable(leaf._array):
         return write_plan(leaf, [(setitem, leaf._array, ..., array)])
-    new = np.empty_like(leaf._array, subok=False)
+    new = empty_beside(leaf._array)
     new[...] = array
     plan: Plan = []
     target: Value | None = leaf

@@ -17,6 +17,7 @@ from odyssey.devices.ownership import (
     SMALL,
     copy_with_layout,
     digest,
+    is_foreign,
     read_only_view,
     same_bits,
     sample_bytes,
@@ -455,7 +456,7 @@ class Recording:
         The array itself is locked, or, where a lock has no effect, compared before a sweep.
         """
         if type(array) is not np.ndarray:
-            return array
+            return self._keep_on_device(array) if is_foreign(array) else array
         if array.nbytes <= SMALL:
             return array.copy() if array.flags.c_contiguous else copy_with_layout(array)
         if array.base is not None:
@@ -470,6 +471,19 @@ class Recording:
         if entry is None:
             # A view, locked as well, because the owner may change shape or dtype of the array.
             entry = self.borrowed[key] = (array.view(), sample_bytes, sample_bytes(array))
+        return entry[0]
+
+    def _keep_on_device(self, array: Any) -> Any:
+        """Return what a node may keep of a user's array on a device, where no lock is.
+
+        A small one is copied. A large one is kept, and its digest is compared before a sweep.
+        """
+        if array.nbytes <= SMALL:
+            return copy_with_layout(array)
+        position = view_key(array)
+        entry = self.borrowed.get(position)
+        if entry is None:
+            entry = self.borrowed[position] = (array.view(), digest, digest(array))
         return entry[0]
 
     def _keep_view(self, view: Any) -> Any:

@@ -21,7 +21,9 @@ from odyssey.checks import (
     is_called_by_user,
 )
 from odyssey.devices.arrays import as_array, native_dtype
+from odyssey.devices.device import Device, as_device, cpu, device_of, place, transfer_array
 from odyssey.devices.half_dtypes import is_inexact, named_dtype
+from odyssey.devices.same_device import array_copy, host_array
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
     DeviceError,
@@ -43,6 +45,7 @@ from odyssey.ops.structure.shape import astype
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Array, fits_kind, spec_of
 from odyssey.table import fast_calls
+from odyssey.table.declare import op
 from odyssey.table.protocols import Tape
 from odyssey.table.registry import load_module
 from odyssey.table.scope import Pause, find_recording, innermost_scope, recording_now, recording_of
@@ -83,13 +86,15 @@ class Variable(Value, Operators):
         tape: A tape that records the uses of this leaf, without being entered or passed.
         name: For messages and reports.
         dtype: The dtype to convert to; by default that of the data.
-        device: ``"cpu"``.
+        device: Where the data lie: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or an ``od.devices.Device``;
+            by default where they lie already. Data that are copied to a card belong to the
+            Variable alone.
         sparse_grad: Whether ``backward`` gives this leaf, a table, ``od.SparseRows`` as gradient,
             where only ``embedding``, ``take`` and indices along the first axis read it.
 
     Raises:
         DTypeError: for data that is not an array of numbers, or of integers that require gradients.
-        DeviceError: for a device that is not available.
+        DeviceError: for a device that is not available; the message says what is missing.
 
     >>> w = Variable([1.0, 2.0], requires_grad=True, name="w")
     >>> w
@@ -106,14 +111,14 @@ class Variable(Value, Operators):
         tape: Tape | None = None,
         name: str | None = None,
         dtype: Any = None,
-        device: str | None = None,
+        device: Device | str | None = None,
         sparse_grad: bool = False,
     ) -> None:
-        _check_device(device)
+        place_on = None if device is None else as_device("Variable", device)
         if sparse_grad is not False:
             sparse_grad = _check_sparse("Variable", sparse_grad, requires_grad, np.ndim(data))
         if isinstance(data, Variable):
-            data = data.numpy()
+            data = data.data
         if isinstance(data, Symbol) and store() is not MEMORY:
             self._init_traced(data, requires_grad, tape, name, dtype)
             if sparse_grad:
@@ -130,6 +135,9 @@ class Variable(Value, Operators):
             array = _cast_array("Variable", array, dtype)
         if requires_grad:
             check_trainable(array.dtype)
+        if place_on is not None or type(array) is not np.ndarray:
+            array = _own_array(data, array, place_on, requires_grad)
+        elif requires_grad:
             # C order, as in optimizers: the rounding of matrix products depends on the layout.
             array = np.array(array, order="C")
         self._array = array
@@ -174,6 +182,9 @@ class Variable(Value, Operators):
     def numpy(self) -> Array:
         """Return a read-only snapshot of the numbers, which later writes do not change.
 
+        The numbers of a card are copied to the host, once they are computed; that array is the
+        caller's own.
+
         The next write to the Variable gives it a new array as long as the snapshot, or a view of
         it, is alive (copy on write); small parameters of an optimizer are copied at once. A
         constant returns the array that was passed in, or that an op computed, which is writable if
@@ -184,14 +195,18 @@ class Variable(Value, Operators):
         >>> w.assign([3.0, 4.0]).numpy(), before
         (array([3., 4.]), array([1., 2.]))
         """
-        return self.data
+        data = self.data
+        return data if type(data) is np.ndarray else _to_host("numpy", data)
 
     # -------------------------------------------------------------- properties
 
     @property
-    def device(self) -> str:
-        """The device of the data."""
-        return "cpu"
+    def device(self) -> Device:
+        """The device of the data, which equals its name: ``v.device == "cpu"``."""
+        array = self._array
+        while type(array) is not np.ndarray and hasattr(array, "payload"):  # in vmap
+            array = array.payload
+        return device_of(array)
 
     @property
     def tape(self) -> Tape | None:
@@ -326,10 +341,26 @@ class Variable(Value, Operators):
         moved: Variable = tape.variable(np.array(self.data), self.name)
         return moved
 
-    def to(self, device: str) -> Variable:
-        """This Variable on ``device``."""
-        _check_device(device)
-        return self
+    def to(self, device: Device | str) -> Variable:
+        """Return this value on a device: this Variable if it lies there, else the result of an op.
+
+        The gradient of a copy flows back to this Variable, on its own device.
+
+        Args:
+            device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or an ``od.devices.Device``.
+
+        Raises:
+            DeviceError: the device is not available; the message says what is missing.
+
+        >>> w = Variable([1.0, 2.0], requires_grad=True)
+        >>> w.to("cpu") is w
+        True
+        """
+        target, source = as_device("to", device), self.device
+        if target == source:
+            return self
+        moved: Variable = transfer(self, device=str(target), source=str(source))
+        return moved
 
     # -------------------------------------------------------------- conversion
 
@@ -340,12 +371,12 @@ class Variable(Value, Operators):
         if self.size != 1:
             raise ShapeError(f"item: needs one element, this Variable has shape {self.shape}")
         store().require_known("item() asks for the value of", self)
-        return np.asarray(self._array).item()
+        return host_array(self._array).item()
 
     def _item_at(self, index: tuple[Any, ...]) -> Any:
         store().require_known("item() asks for the value of", self)
         try:
-            return np.asarray(self._array).item(*index)
+            return host_array(self._array).item(*index)
         except STUMBLES as error:
             came = ", ".join(map(format_value, index))
             raise error_class_of(error)(
@@ -372,6 +403,11 @@ class Variable(Value, Operators):
                 "od.ops.stack, or a nest of them by od.ops.array, and use .detach().numpy() where "
                 f"no gradient is needed, on {self!r}"
             ) from None  # hides errors that NumPy handles in its own search
+        if type(self._array) is not np.ndarray and self.device != cpu:
+            raise DeviceError(
+                f"{self!r} is not copied to the host implicitly; pass .numpy() for its numbers "
+                "there, or .to('cpu')"
+            ) from None
         try:
             return np.array(self.data, dtype, copy=copy)
         except STUMBLES as error:
@@ -384,10 +420,28 @@ class Variable(Value, Operators):
         store().require_known("an array is made of", self)
         if not is_constant(self):
             raise TapeError(f"__dlpack__: detach() {self!r} first")
-        return self.data.__dlpack__(**options)
+        return self._exported_array().__dlpack__(**options)
 
     def __dlpack_device__(self) -> Any:
-        return self.data.__dlpack_device__()
+        return self._exported_array().__dlpack_device__()
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        """Address, shape and strides of the data on a card, for libraries that read it there.
+
+        Raises AttributeError for data of the CPU, by which those libraries know them. The memory is
+        the Variable's own: read it only.
+        """
+        store().require_known("an array is made of", self)
+        if self.device == cpu:
+            raise AttributeError(f"{self!r} is on the CPU; it has no __cuda_array_interface__")
+        if not is_constant(self):
+            raise TapeError(f"__cuda_array_interface__: detach() {self!r} first")
+        return self._exported_array().__cuda_array_interface__
+
+    def _exported_array(self) -> Any:
+        """Return the array that other libraries read: that of a constant itself, on a card."""
+        return self.data if type(self._array) is np.ndarray else self._array
 
     def __len__(self) -> int:
         if not self._spec.shape:
@@ -407,7 +461,7 @@ class Variable(Value, Operators):
                 "an index"
             )
         store().require_known("Python asks for the value of", self)
-        return np.asarray(self._array).reshape(())[()]
+        return host_array(self._array).reshape(())[()]
 
     def _as_number(self, who: str) -> Any:
         """Return the single element as a plain number; raise if a gradient would be lost."""
@@ -484,6 +538,8 @@ class Variable(Value, Operators):
         if is_called_by_user():
             store().only_eagerly("it formats a Variable as text")
         facts = [f"shape={self.shape}", f"dtype={self.dtype}"]
+        if type(self._array) is not np.ndarray and self.device != cpu:
+            facts.append(f"device={str(self.device)!r}")
         if self.name is not None:
             facts.append(f"name={self.name!r}")
         if is_trainable(self):
@@ -498,7 +554,7 @@ class Variable(Value, Operators):
         if isinstance(self._array, Symbol):
             return f"<{self._array!r}>"
         return _array_text(
-            np.asarray(self._array), separator=", ", prefix="Variable(", threshold=20, edgeitems=2
+            host_array(self._array), separator=", ", prefix="Variable(", threshold=20, edgeitems=2
         )
 
     def _op_name(self) -> str:
@@ -621,7 +677,7 @@ class Variable(Value, Operators):
         store().require_known("copy asks for the value of", self)
         if (self.is_leaf and not is_untracked(self)) or recording_of("copy", self) is not None:
             return None
-        return make_value(Variable, np.array(self._array), UNTRACKED, free_id())
+        return make_value(Variable, array_copy(self._array), UNTRACKED, free_id())
 
     def _copy_arguments(
         self, what: str
@@ -636,7 +692,7 @@ class Variable(Value, Operators):
                     "copied; zero_grad() first, or copy detach()"
                 )
             grad = grad._array
-        data = np.array(self._array)
+        data = array_copy(self._array)
         return data, is_trainable(self), self.name, grad, type(self), self.sparse_grad
 
     def _refuse_unless_leaf(self, what: str) -> None:
@@ -741,12 +797,39 @@ def _check_sparse(who: str, given: Any, requires_grad: Any, ndim: int) -> bool:
     return flag
 
 
-def _check_device(device: str | None) -> None:
-    if device is not None and not (isinstance(device, str) and device == "cpu"):
-        raise DeviceError(
-            f"device {format_value(device)} is not available: this version computes on 'cpu'; "
-            "leave device out, or pass 'cpu'"
-        )
+def _own_array(data: Any, array: Any, device: Device | None, copies: Any) -> Any:
+    """Return the array of a new Variable on a device: on a card one that nobody else has.
+
+    Args:
+        data: As the user gave it.
+        array: The data as an array.
+        device: Where it shall lie; None where it lies.
+        copies: Whether an array of the CPU is copied as well.
+    """
+    placed = array if device is None else place("Variable", array, device)
+    if type(placed) is np.ndarray:
+        return np.array(placed, order="C") if copies else placed
+    if placed is data or (placed is array and copies):
+        return array_copy(placed, order="C")
+    return placed
+
+
+def _to_host(who: str, array: Any) -> Any:
+    """Return a copy of a device's array on the host; other values unchanged."""
+    return place(who, array, cpu)
+
+
+@op(
+    linear=True,
+    primitive="call",
+    infer=lambda x, device, source: x,
+    vjp={"x": lambda g, device, source: transfer(g, device=source, source=device)},
+    vmap="leading",
+)
+def transfer(x: Any, /, device: str, source: str) -> Any:
+    """Copy to another device; the gradient is copied back."""
+    del source
+    return transfer_array(x, device)
 
 
 def _with_assigned(x: Any, value: Any, key: Any) -> Any:
