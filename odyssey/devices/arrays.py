@@ -254,6 +254,8 @@ def _subclass_reason(kind: type) -> str | None:
 def has_own_arithmetic(value: Any) -> bool:
     """Return whether a container has its own arithmetic, by ``__array_ufunc__``."""
     kind = type(value)
+    if kind in ARRAYS:
+        return False
     array_ufunc = getattr(kind, "__array_ufunc__", None)
     if array_ufunc is None or array_ufunc is np.ndarray.__array_ufunc__:
         return False

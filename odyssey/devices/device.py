@@ -276,4 +276,7 @@ def transfer_array(x: Any, device: str) -> Any:
     """Return an array on the device of this name, always as another array."""
     target = as_device("to", device)
     moved = place("to", np.asarray(x) if isinstance(x, (int, float, complex)) else x, target)
-    return moved.copy() if moved is x else moved
+    if moved is not x:
+        return moved
+    backend = target.backend
+    return moved.copy() if backend is None else backend.call("to", target.index, moved.copy)

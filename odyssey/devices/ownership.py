@@ -11,6 +11,7 @@ import numpy as np
 
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.backends import Backend, backend_of
+from odyssey.devices.same_device import array_copy
 from odyssey.spec import Array
 
 __all__ = [
@@ -72,6 +73,8 @@ def copy_with_layout(array: Array) -> Array:
     >>> copy_with_layout(np.arange(3.0)[::-1]).strides
     (-8,)
     """
+    if type(array) is not np.ndarray:
+        return array_copy(array)
     if array.flags.c_contiguous:
         return array.copy()
     same = tuple(slice(None, None, -1 if stride < 0 else None) for stride in array.strides)
@@ -87,7 +90,9 @@ def is_shared(out: Any, others: Sequence[Any] = ()) -> bool:
 
 def copy_if_shared(out: Any, others: Sequence[Any] = ()) -> Any:
     """Return ``out``, or a copy of it if ``is_shared`` is true."""
-    return out.copy() if is_shared(out, others) else out
+    if not is_shared(out, others):
+        return out
+    return out.copy() if type(out) is np.ndarray else array_copy(out, order="C")
 
 
 # Without reference counts, every array counts as referenced.
@@ -165,7 +170,7 @@ def owner_of(value: Any) -> Any:
 def read_only_view(array: Array) -> Array:
     """Return a read-only view of ``array``; on a device, which has none, a copy."""
     if type(array) is not np.ndarray and backend_of(array) is not None:
-        return array.copy()
+        return array_copy(array)
     view = array.view()
     view.flags.writeable = False
     return view

@@ -19,6 +19,7 @@ __all__ = [
     "HOST_TYPES",
     "array_copy",
     "empty_beside",
+    "full_beside",
     "host_array",
     "host_copy",
     "namespace_of",
@@ -76,6 +77,17 @@ def zeros_beside(spec: Any, *values: Any) -> Any:
 def ones_beside(spec: Any, *values: Any) -> Any:
     """Return ones of a spec, on the device of the first of the values that lies on one."""
     return _new("ones", spec, values)
+
+
+def full_beside(shape: Any, fill: Any, dtype: Any, *values: Any) -> Any:
+    """Return an array of a number or array, on the device of the first value that lies on one."""
+    array, backend = _first_on_device(values)
+    if backend is None:
+        return np.full(shape, fill, dtype)
+    if not isinstance(fill, (int, float, complex)):  # an array of the host
+        return place_beside(np.full(shape, host_array(fill), dtype), array)
+    index = backend.device_index(array)
+    return backend.call("full", index, backend.namespace.full, shape, fill, dtype)
 
 
 def array_copy(array: Any, dtype: Any = None, order: Any = "K") -> Any:

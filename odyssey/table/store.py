@@ -184,7 +184,7 @@ class Memory:
                 ) from None
             # NumPy would copy what overlaps, and that may fail.
             if may_alias(array, [leaf._array]):
-                array = array.copy()
+                array = array_copy(array)
             commit(assign_plan(leaf, array))
 
     def become(self, value: Value, result: Value) -> None:
@@ -307,7 +307,7 @@ def _shown_array(value: Value) -> Any:
         if isinstance(array, Symbol):  # left by a trace that has ended
             return array
         if backend_of(array) is not None:  # has no read-only views
-            return array.copy()
+            return array_copy(array)
         array = np.asarray(array)
         if value._recording is CONSTANT:
             value._array = array

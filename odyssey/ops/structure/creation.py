@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import as_array, native_dtype
+from odyssey.devices.same_device import full_beside
 from odyssey.errors import DTypeError
 from odyssey.ops.structure.shape import astype, broadcast_to, shape_of
 from odyssey.table.declare import composite, publish
@@ -38,7 +39,7 @@ def _filled_constant(x: Any, fill: Any, dtype: Any, shape: Any) -> Any:
         fill = as_array("full_like", "fill_value", fill)
     kind = x.dtype if dtype is None else native_dtype(dtype)
     refuse_imaginary_parts("full_like", "fill_value is", np.result_type(fill), kind)
-    data = np.full(lengths, fill, kind)
+    data = full_beside(lengths, fill, kind, x)
     return make_value(type(x), data, CONSTANT, free_id()) if isinstance(x, Value) else data
 
 
