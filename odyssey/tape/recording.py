@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from odyssey.devices.array_locks import lock_array
+from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.ownership import (
     LARGE,
     SMALL,
@@ -456,7 +457,8 @@ class Recording:
         The array itself is locked, or, where a lock has no effect, compared before a sweep.
         """
         if type(array) is not np.ndarray:
-            return self._keep_on_device(array) if is_foreign(array) else array
+            on_device = type(array) in ARRAYS and is_foreign(array)
+            return self._keep_on_device(array) if on_device else array
         if array.nbytes <= SMALL:
             return array.copy() if array.flags.c_contiguous else copy_with_layout(array)
         if array.base is not None:
