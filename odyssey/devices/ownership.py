@@ -73,7 +73,7 @@ def copy_with_layout(array: Array) -> Array:
     >>> copy_with_layout(np.arange(3.0)[::-1]).strides
     (-8,)
     """
-    if type(array) is not np.ndarray:
+    if backend_of(array) is not None:
         return array_copy(array)
     if array.flags.c_contiguous:
         return array.copy()
@@ -92,7 +92,7 @@ def copy_if_shared(out: Any, others: Sequence[Any] = ()) -> Any:
     """Return ``out``, or a copy of it if ``is_shared`` is true."""
     if not is_shared(out, others):
         return out
-    return out.copy() if type(out) is np.ndarray else array_copy(out, order="C")
+    return out.copy() if backend_of(out) is None else array_copy(out, order="C")
 
 
 # Without reference counts, every array counts as referenced.
