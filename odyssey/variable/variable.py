@@ -195,8 +195,12 @@ class Variable(Value, Operators):
         >>> w.assign([3.0, 4.0]).numpy(), before
         (array([3., 4.]), array([1., 2.]))
         """
-        data = self.data
-        return data if type(data) is np.ndarray else _to_host("numpy", data)
+        if type(self._array) is np.ndarray or self.device == cpu or store() is not MEMORY:
+            return self.data
+        with write_lock():
+            wait_for_programs()
+            host: Array = place("numpy", self._array, cpu)  # without a copy on the card
+        return host
 
     # -------------------------------------------------------------- properties
 
@@ -812,11 +816,6 @@ def _own_array(data: Any, array: Any, device: Device | None, copies: Any) -> Any
     if placed is data or (placed is array and copies):
         return array_copy(placed, order="C")
     return placed
-
-
-def _to_host(who: str, array: Any) -> Any:
-    """Return a copy of a device's array on the host; other values unchanged."""
-    return place(who, array, cpu)
 
 
 @op(
