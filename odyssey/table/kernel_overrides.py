@@ -37,7 +37,8 @@ class use_kernels(ScopedBlock):
 
     Args:
         device: Which kernels: those for the ``"cpu"``; ``"numpy"``, none; or those for ``"cuda"``,
-            to which arrays are then copied, and from which results.
+            to which arrays of the host are then copied, and from which results; arrays of a device
+            stay there.
 
     Raises:
         DeviceError: on entering, for ``"cuda"`` without a GPU.
