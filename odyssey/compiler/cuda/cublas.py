@@ -1,0 +1,353 @@
+"""Matrix products by cuBLAS: arguments from the views of a plan, and the library by ctypes.
+
+CuPy refuses cuBLAS while a stream is captured into a graph. So the library is called directly, with
+a handle and a workspace of its own: one workspace and one stream give equal bits at each run.
+
+``gemm_calls`` needs no library: arguments follow from shapes and strides alone. ``emulate`` reads
+the same arguments as cuBLAS does, on host memory, by which transposes, leading dimensions and
+strides are tested without a device, and by which programs run on the CPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Iterator, Mapping
+from itertools import pairwise, product
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from odyssey.compiler.cuda.device_function import UnsupportedKernelError
+from odyssey.compiler.ir.nodes import ITEM_SIZES, Node
+from odyssey.compiler.ir.views import View
+from odyssey.compiler.llvm.types import dtype_of_code
+from odyssey.compiler.passes.windows import product_axes
+from odyssey.compiler.schedule.buffer_assignment import Plan
+from odyssey.errors import DeviceError
+from odyssey.spec import Array
+
+__all__ = ["Cublas", "GemmCall", "emulate", "gemm_calls"]
+
+DATA_TYPES: Mapping[str, int] = MappingProxyType(
+    {"f4": 0, "f8": 1, "f2": 2, "c8": 4, "c16": 5, "f2b": 14}
+)
+"""By type of elements, ``cudaDataType_t``."""
+
+COMPUTE_TYPES: Mapping[str, int] = MappingProxyType(
+    {"f4": 68, "f8": 70, "f2": 68, "c8": 68, "c16": 70, "f2b": 68}
+)
+"""By type of elements, ``cublasComputeType_t``: 68 is float32 without TF32, and 70 float64."""
+
+_DOUBLE = ("f8", "c16")
+WORKSPACE_BYTES = 32 << 20
+"""Size of the workspace that NVIDIA recommends for Hopper; other devices need less."""
+
+# More calls for one product would take longer than what they compute.
+_MOST_CALLS = 1024
+
+
+class GemmCall(NamedTuple):
+    """Arguments of ``cublasGemmStridedBatchedEx``, in its order, for column-major matrices.
+
+    Row-major ``c = a @ b`` is column-major ``c' = b' @ a'``. So the library's first operand is the
+    product's second one.
+
+    Attributes:
+        transposes: Whether the first, and the second operand are transposed.
+        sizes: Rows and columns of the result, and length of the sums.
+        leading: Leading dimensions of first operand, second operand and result, in elements.
+        steps: Distances of the matrices of a batch, in elements.
+        batch: Number of matrices.
+        starts: Bytes from the buffers' starts to their first elements.
+        types: Types of the operands, and of the result.
+        beta: Factor of what the result holds before.
+        swapped: Whether the library's first operand is the first one of the product, and not the
+            second: the result is column-major itself.
+    """
+
+    transposes: tuple[int, int]
+    sizes: tuple[int, int, int]
+    leading: tuple[int, int, int]
+    steps: tuple[int, int, int]
+    batch: int
+    starts: tuple[int, int, int]
+    types: tuple[str, str]
+    beta: float
+    swapped: bool = False
+
+
+def gemm_calls(plan: Plan, node: Node) -> list[GemmCall]:
+    """Return the calls that compute a product of a plan, in order; usually one.
+
+    Args:
+        plan: The plan.
+        node: The product; what it is added to is in the memory of its result already.
+
+    Raises:
+        UnsupportedKernelError: cuBLAS cannot compute the product where operands and result lie.
+    """
+    left, right = node.inputs[:2]
+    if node.type not in DATA_TYPES or left.type != right.type or left.type not in DATA_TYPES:
+        raise UnsupportedKernelError(
+            f"cuda: cuBLAS has no product of {left.type} and {right.type} to {node.type}"
+        )
+    if product_axes(node) is not None:
+        raise UnsupportedKernelError("cuda: cuBLAS has no product with sliding windows")
+    a, b = (plan.allocation(i).view for i in node.inputs[:2])
+    c = plan.allocations[node.id].view
+    sums_batch = node.detail[0] == "sum"
+    try:
+        if sums_batch:
+            a, b, c = _batch_as_inner_axis(a, b, c)
+            sums_batch = False
+        elif len(b.shape) == 2 and len(a.shape) > 2:
+            a, c = _batch_as_rows(a, c)
+    except ValueError:  # each matrix of the batch is added by a call of its own
+        c = c.reshape(c.shape[-2:])
+    batch = a.shape[:-2] if sums_batch else c.shape[:-2]
+    a, b = (view.broadcast((*batch, *view.shape[-2:])) for view in (a, b))
+    if sums_batch:
+        c = View((*batch, *c.shape), (*[0] * len(batch), *c.strides), c.offset)
+    beta = float(node.detail[1])
+    found: list[GemmCall] = []
+    for k, views in enumerate(_uniform_batches((a, b, c), sums_batch)):
+        if k == _MOST_CALLS:
+            raise UnsupportedKernelError(f"cuda: a product needs more than {k} calls of cuBLAS")
+        call = _gemm_call(*views, (left.type, node.type), 1.0 if sums_batch and k else beta)
+        if call is not None:
+            found.append(call)
+    return found
+
+
+def _batch_as_inner_axis(a: View, b: View, c: View) -> tuple[View, View, View]:
+    """Return a batch sum of products as one product with a long inner axis."""
+    rows, columns = a.shape[-2], b.shape[-1]
+    batch = len(a.shape) - 2
+    a = a.transpose((batch, *range(batch), batch + 1)).reshape((rows, -1))
+    return a, b.reshape((-1, columns)), c.reshape((rows, columns))
+
+
+def _batch_as_rows(a: View, c: View) -> tuple[View, View]:
+    """Return a batch times one matrix as one product with more rows, if both can be read so."""
+    try:
+        tall = a.reshape((-1, a.shape[-1])), c.reshape((-1, c.shape[-1]))
+    except ValueError:
+        return a, c
+    return tall if all(map(_leading_dimension, tall)) else (a, c)
+
+
+def _uniform_batches(
+    views: tuple[View, View, View], one_by_one: bool
+) -> Iterator[tuple[View, View, View]]:
+    """Yield views with at most one batch axis; the outer axes are gone through."""
+    shape = views[2].shape[:-2]
+    for outer in range(len(shape) + 1):
+        if one_by_one and outer < len(shape):
+            continue
+        inner = [_merge_batch(view, outer) for view in views]
+        if all(view is not None for view in inner):
+            break
+    for index in product(*map(range, shape[:outer])):
+        found = [_merge_batch(view.slice((*index, Ellipsis)), 0) for view in views]
+        a, b, c = (view for view in found if view is not None)
+        yield a, b, c
+
+
+def _merge_batch(view: View, first: int) -> View | None:
+    """Return a view with its batch axes from ``first`` on as one axis; None if none can be that."""
+    lengths = list(zip(view.shape[first:-2], view.strides[first:-2], strict=True))
+    axes = [(n, step) for n, step in lengths if n != 1]
+    for (_, outer), (n, step) in pairwise(axes):
+        if outer != n * step:
+            return None
+    step = axes[-1][1] if axes else 0
+    if step < 0:
+        return None
+    count = math.prod(n for n, _ in lengths)
+    return View((count, *view.shape[-2:]), (step, *view.strides[-2:]), view.offset)
+
+
+def _leading_dimension(view: View) -> tuple[int, int] | None:
+    """Return whether a row-major library would transpose the last two axes, and their distance."""
+    (rows, columns), (row, column) = view.shape[-2:], view.strides[-2:]
+    if (column == 1 or columns == 1) and (rows == 1 or row >= max(columns, 1)):
+        return 0, max(row if rows > 1 else columns, 1)
+    if (row == 1 or rows == 1) and (columns == 1 or column >= max(rows, 1)):
+        return 1, max(column if columns > 1 else rows, 1)
+    return None
+
+
+def _gemm_call(a: View, b: View, c: View, types: tuple[str, str], beta: float) -> GemmCall | None:
+    """Return the call for a batch of products; None if the result has no elements."""
+    if c.size == 0:
+        return None
+    swapped = False
+    found = _leading_dimension(c)
+    if found is None:
+        raise UnsupportedKernelError("cuda: cuBLAS cannot write a result with such strides")
+    if found[0]:  # the transposed product: c' = b' @ a'
+        swapped, order = True, (0, 2, 1)
+        a, b, c = b.transpose(order), a.transpose(order), c.transpose(order)
+    readable = [_leading_dimension(view) for view in (b, a)]
+    first, second = readable
+    if first is None or second is None:
+        raise UnsupportedKernelError("cuda: cuBLAS cannot read an operand with such strides")
+    size, own = ITEM_SIZES[types[0]], ITEM_SIZES[types[1]]
+    return GemmCall(
+        (first[0], second[0]),
+        (c.shape[-1], c.shape[-2], a.shape[-1]),
+        (first[1], second[1], found[1]),
+        (b.strides[0], a.strides[0], c.strides[0]),
+        c.shape[0],
+        (b.offset * size, a.offset * size, c.offset * own),
+        types,
+        beta,
+        swapped,
+    )
+
+
+# ------------------------------------------------------------------ on host memory
+
+
+# Memory of any length: ctypes would make a class for each length, which only the collector frees.
+_Memory: Any = ctypes.c_char * (1 << 47)
+
+
+def emulate(call: GemmCall, first: int, second: int, out: int) -> None:
+    """Compute on host memory what cuBLAS would for a call.
+
+    Args:
+        call: The arguments.
+        first: Address of the first operand, as for cuBLAS.
+        second: Address of the second operand.
+        out: Address of the result.
+    """
+    rows, columns, length = call.sizes
+    type, result = map(dtype_of_code, call.types)
+    shapes = [(rows, length), (length, columns), (rows, columns)]
+    turned = (*call.transposes, 0)
+    matrices = []
+    for k, (at, shape) in enumerate(zip((first, second, out), shapes, strict=True)):
+        shape = shape[::-1] if turned[k] else shape
+        dtype = result if k == 2 else type
+        matrix = _column_major(at, shape, call.leading[k], call.steps[k], call.batch, dtype)
+        matrices.append(matrix.swapaxes(1, 2) if turned[k] else matrix)
+    a, b, c = matrices
+    if call.types[0] in ("f2", "f2b"):
+        a, b = a.astype(np.float32), b.astype(np.float32)
+    made = a @ b
+    c[...] = made + call.beta * c if call.beta else made
+
+
+def _column_major(
+    at: int, shape: tuple[int, int], leading: int, step: int, batch: int, dtype: np.dtype[Any]
+) -> Array:
+    rows, columns = shape
+    if 0 in shape:
+        return np.zeros((batch, *shape), dtype)
+    assert leading >= max(rows, 1), f"leading dimension {leading} of {rows} rows"
+    size = (batch - 1) * step + (columns - 1) * leading + rows
+    flat = np.frombuffer(_Memory.from_address(at), dtype, size)
+    strides = [dtype.itemsize * each for each in (step, 1, leading)]
+    return as_strided(flat, (batch, rows, columns), strides)
+
+
+# ------------------------------------------------------------------ the library
+
+
+_STATUS = {
+    1: "not initialized",
+    3: "allocation failed",
+    7: "invalid value",
+    8: "architecture mismatch",
+    11: "mapping error",
+    13: "execution failed",
+    14: "internal error",
+    15: "not supported",
+}
+_NAMES = ("libcublas.so.13", "libcublas.so.12", "cublas64_13.dll", "cublas64_12.dll")
+
+
+def _numbers(beta: float, type: str) -> tuple[Any, Any]:
+    """Return 1 and ``beta`` as the library reads them: in the type it computes in."""
+    kind: Any = (ctypes.c_double if type in _DOUBLE else ctypes.c_float) * 2
+    return kind(1.0, 0.0), kind(beta, 0.0)
+
+
+class Cublas:
+    """A handle of cuBLAS with a workspace of its own.
+
+    Args:
+        library: The library, as ctypes loads it.
+        workspace: Address of ``WORKSPACE_BYTES`` of the device's memory.
+    """
+
+    def __init__(self, library: Any, workspace: int) -> None:
+        self._library = library
+        self._handle = ctypes.c_void_p()
+        self._stream: int | None = None
+        self._workspace = workspace
+        self._check("cublasCreate", library.cublasCreate_v2(ctypes.byref(self._handle)))
+
+    def use_stream(self, stream: int) -> None:
+        """Let the next calls run in a stream."""
+        if stream == self._stream:
+            return
+        library = self._library
+        answer = library.cublasSetStream_v2(self._handle, ctypes.c_void_p(stream))
+        self._check("cublasSetStream", answer)
+        # Another stream takes the workspace away.
+        room = ctypes.c_void_p(self._workspace), ctypes.c_size_t(WORKSPACE_BYTES)
+        self._check("cublasSetWorkspace", library.cublasSetWorkspace_v2(self._handle, *room))
+        self._stream = stream
+
+    def gemm(self, call: GemmCall, first: int, second: int, out: int) -> None:
+        """Compute a batch of products; arguments as for ``emulate``, in the device's memory."""
+        one, beta = _numbers(call.beta, call.types[1])
+        kind, result = (DATA_TYPES[type] for type in call.types)
+        pointer, wide = ctypes.c_void_p, ctypes.c_longlong
+        (lda, ldb, ldc), (sa, sb, sc) = call.leading, call.steps
+        answer = self._library.cublasGemmStridedBatchedEx(
+            *(self._handle, *call.transposes, *call.sizes, ctypes.byref(one)),
+            *(pointer(first), kind, lda, wide(sa)),
+            *(pointer(second), kind, ldb, wide(sb), ctypes.byref(beta)),
+            *(pointer(out), result, ldc, wide(sc)),
+            *(call.batch, COMPUTE_TYPES[call.types[1]], -1),
+        )
+        self._check("cublasGemmStridedBatchedEx", answer)
+
+    def close(self) -> None:
+        """Destroy the handle."""
+        self._library.cublasDestroy_v2(self._handle)
+
+    def _check(self, what: str, status: int) -> None:
+        if status:
+            why = _STATUS.get(status, "an unknown status")
+            raise DeviceError(f"cuda: {what} gave status {status}, {why}")
+
+
+def load_cublas() -> Any:
+    """Load cuBLAS from where CuPy's wheels put it, or from the system.
+
+    Raises:
+        DeviceError: it is not installed.
+    """
+    tried: list[str] = []
+    for name in _NAMES:
+        try:
+            return ctypes.CDLL(name)
+        except OSError as error:
+            tried.append(str(error))
+    try:
+        from cuda import pathfinder
+
+        return ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
+    except Exception as error:  # it is not installed, or finds nothing: its own error says what
+        tried.append(f"{type(error).__name__}: {error}")
+    raise DeviceError(
+        f"cuda: cuBLAS cannot be loaded ({tried[-1]}); `pip install nvidia-cublas`, or install the "
+        "CUDA toolkit"
+    )

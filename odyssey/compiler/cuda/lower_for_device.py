@@ -1,0 +1,81 @@
+"""Lowering of a graph to a program of a CUDA device: kernels, and products as calls of cuBLAS."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from odyssey.compiler.cuda.compile_kernels import address_in, compile_kernels
+from odyssey.compiler.cuda.cublas import GemmCall, gemm_calls
+from odyssey.compiler.cuda.device_function import UnsupportedKernelError
+from odyssey.compiler.cuda.loops import LaunchShape
+from odyssey.compiler.cuda.program import CopyStep, CudaProgram, ProductStep
+from odyssey.compiler.lowering import Lowered, lower
+from odyssey.compiler.pipeline import plan
+from odyssey.compiler.schedule.buffer_assignment import Plan
+from odyssey.compiler.ways.choices import Choices
+from odyssey.compiler.ways.plans import NO_PLAN
+from odyssey.compiler.ways.plans import Plan as WaysPlan
+from odyssey.graph.graph import Graph
+
+__all__ = ["DeviceProgram", "lower_for_device"]
+
+
+class DeviceProgram(NamedTuple):
+    """A graph as a program of a device.
+
+    Attributes:
+        program: Kernels and steps.
+        products: By number of a product's node, the calls of cuBLAS.
+        addends: By number of a product's node, the copy of what it is added to, if it needs one.
+        low: The lowered graph.
+    """
+
+    program: CudaProgram
+    products: dict[int, list[GemmCall]]
+    addends: dict[int, CopyStep]
+    low: Lowered
+
+
+def lower_for_device(
+    graph: Graph,
+    budget: int | None = None,
+    ways: WaysPlan = NO_PLAN,
+    shape: LaunchShape | None = None,
+) -> DeviceProgram:
+    """Lower a graph to a program of a CUDA device.
+
+    Products with sliding windows become products of columns, which a kernel copies: cuBLAS reads
+    matrices alone.
+
+    Raises:
+        UnsupportedKernelError: a kernel has no form for CUDA devices; the message says which.
+    """
+    low, schedule = _plan(graph, budget, ways)
+    windows = {
+        choice.work: "columns"
+        for choice in schedule.choices.listing()
+        if choice.work.row == "window product" and choice.way != "columns"
+    }
+    if windows:
+        low, schedule = _plan(graph, budget, WaysPlan({**ways.differences, **windows}))
+    for name, why in low.host_calls.items():
+        raise UnsupportedKernelError(f"{name} has no kernel for CUDA devices, since {why}")
+    program = compile_kernels(schedule, *(() if shape is None else (shape,)))
+    products, addends = {}, {}
+    for step in program.steps:
+        if isinstance(step, ProductStep):
+            node = step.node
+            products[node.id] = gemm_calls(schedule, node)
+            if node.detail[1]:
+                before, own = schedule.allocation(node.inputs[2]), schedule.allocations[node.id]
+                if before.buffer is not own.buffer:
+                    addresses = address_in(own.buffer), address_in(before.buffer)
+                    addends[node.id] = CopyStep(*addresses, own.buffer.bytes)
+    return DeviceProgram(program, products, addends, low)
+
+
+def _plan(graph: Graph, budget: int | None, ways: WaysPlan) -> tuple[Lowered, Plan]:
+    low = lower(graph, choices=Choices(ways))
+    schedule = plan(low, {}, budget)
+    schedule.choices = low.choices
+    return low, schedule
