@@ -33,9 +33,10 @@ def autocast(mode: Any, *, enabled: bool = True) -> AutocastBlock:
     it is. Gradients are computed in the dtypes of the forward run, inside or outside of the block.
 
     Args:
-        mode: ``"float16"`` or ``"bfloat16"``, or such a dtype; ``"tf32"``, which lets products of
-            float32 on a CUDA device round their operands to 10 bits of mantissa, casts nothing, and
-            changes nothing on the CPU; or None, to turn an enclosing block off.
+        mode: ``"float16"`` or ``"bfloat16"``, or such a dtype; ``"tf32"``, which casts nothing and
+            changes nothing on the CPU: it permits products of float32 on a CUDA device to round
+            their operands to 10 bits of mantissa, which none does yet; or None, to turn an
+            enclosing block off.
         enabled: False for a block that does what ``autocast(None)`` does.
 
     Returns:
