@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from odyssey.compiler.cuda.device_function import UnsupportedKernelError
-from odyssey.compiler.cuda.loops import LaunchShape, LoopKernels, loop_kernels
+from odyssey.compiler.cuda.checks import CheckFunction, CopyFunction, check_byte
+from odyssey.compiler.cuda.device_function import WARP, UnsupportedKernelError
+from odyssey.compiler.cuda.loops import DeviceLaunch, LaunchShape, LoopKernels
 from odyssey.compiler.cuda.module import KernelTable, device_module, host_module
 from odyssey.compiler.cuda.program import (
     BufferAddress,
@@ -23,12 +24,15 @@ from odyssey.compiler.cuda.program import (
     Step,
     ZeroStep,
 )
+from odyssey.compiler.cuda.scans import scan_kernels
+from odyssey.compiler.cuda.scatters import scatter_kernels
 from odyssey.compiler.schedule.buffer_assignment import (
     ALIGNMENT,
     Buffer,
     Plan,
     is_fully_covered,
 )
+from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.schedule.fusion import Kernel
 
 __all__ = ["compile_kernels"]
@@ -36,7 +40,7 @@ __all__ = ["compile_kernels"]
 _DEFAULT_SHAPE = LaunchShape()
 
 _GENERATORS: Mapping[str, Callable[[Plan, Kernel, LaunchShape], LoopKernels]] = MappingProxyType(
-    {"loops": loop_kernels}
+    {"loops": scatter_kernels, "scan": scan_kernels}
 )
 """Functions that return the CUDA kernels of a plan's kernel, by its kind."""
 
@@ -53,51 +57,106 @@ def compile_kernels(plan: Plan, shape: LaunchShape = _DEFAULT_SHAPE) -> CudaProg
     """
     if plan.is_symbolic:
         raise UnsupportedKernelError("cuda: a program for all sizes has no CUDA kernels")
-    table = KernelTable()
-    steps: list[Step] = []
-    scratch = 0
-    for node in plan.fused.order:
-        if node.kind == "join" and not is_fully_covered(node) and node.id in plan.allocations:
-            buffer = plan.allocations[node.id].buffer
-            steps.append(ZeroStep(address_in(buffer), int(buffer.bytes)))
-    for kernel in plan.fused.kernels:
-        node = kernel.nodes[0]
+    return _ProgramBuilder(plan, shape).build()
+
+
+class _ProgramBuilder:
+    """Steps of a program in progress.
+
+    Args:
+        plan: The plan.
+        shape: How loops are shared among threads.
+    """
+
+    def __init__(self, plan: Plan, shape: LaunchShape) -> None:
+        self._plan, self._shape = plan, shape
+        self._table = KernelTable()
+        self._steps: list[Step] = []
+        self._checks = 0  # those recorded so far
+        # Scratch memory begins with a byte for each check.
+        count = sum(len(kernel.checks) for kernel in plan.fused.kernels)
+        self._reserved = self._scratch = -(-count // ALIGNMENT) * ALIGNMENT
+
+    def build(self) -> CudaProgram:
+        """Return the program."""
+        plan = self._plan
+        for node in plan.fused.order:
+            if node.kind == "join" and not is_fully_covered(node) and node.id in plan.allocations:
+                buffer = plan.allocations[node.id].buffer
+                self._steps.append(ZeroStep(address_in(buffer), int(buffer.bytes)))
+        for kernel in plan.fused.kernels:
+            self._add_kernel(kernel)
+        last = plan.fused.kernels[-1] if plan.fused.kernels else None
+        for state, node in plan.state_copies:
+            source = plan.allocation(node).buffer
+            if self._checks and last is not None:
+                self._add_copy(last, Buffer("state", state, source.bytes), source)
+            else:
+                target = BufferAddress("state", state)
+                self._steps.append(CopyStep(target, address_in(source), source.bytes))
+        kernels = self._table.kernels
+        texts = device_module(kernels), host_module(kernels)
+        return CudaProgram(plan, kernels, tuple(self._steps), self._scratch, *texts)
+
+    def _add_kernel(self, kernel: Kernel) -> None:
+        node, plan = kernel.nodes[0], self._plan
         if kernel.kind == "call":
-            steps.append(HostCallStep(node, kernel.position))
-            continue
-        if kernel.kind == "product":
-            steps.append(ProductStep(node, kernel.position))
-            continue
-        if not any(n.size for n in kernel.nodes):
-            continue
-        generate = _GENERATORS.get(kernel.kind)
-        if generate is None:
-            raise UnsupportedKernelError(
-                f"cuda: {node.op or kernel.kind} (kernel {kernel.position}, {kernel.kind}) has no "
-                "CUDA kernel"
-            )
-        made = generate(plan, kernel, shape)
-        scratch = max(scratch, _assign_scratch(made))
-        for copy in made.copies:
-            target, source = address_in(copy.target), address_in(copy.source)
-            steps.append(CopyStep(target, source, copy.bytes))
-        for launch in made.launches:
-            function = launch.function
-            name = table.add(function).name
-            steps.append(
-                Launch(name, launch.grid, launch.block, function.arguments, kernel.position)
-            )
+            self._steps.append(HostCallStep(node, kernel.position))
+        elif kernel.kind == "product":
+            self._add_product(node, kernel)
+        elif any(n.size for n in kernel.nodes):
+            generate = _GENERATORS.get(kernel.kind)
+            if generate is None:
+                raise UnsupportedKernelError(
+                    f"cuda: {node.op or kernel.kind} (kernel {kernel.position}, {kernel.kind}) has "
+                    "no CUDA kernel"
+                )
+            made = generate(plan, kernel, self._shape)
+            self._scratch = max(self._scratch, _assign_scratch(made, self._reserved))
+            for copy in made.copies:
+                target, source = address_in(copy.target), address_in(copy.source)
+                self._steps.append(CopyStep(target, source, copy.bytes))
+            for launch in made.launches:
+                self._add_launch(launch, kernel)
         for check in kernel.checks:
-            at = address_in(plan.allocations[check.id].buffer)
-            steps.append(CheckStep(check, at, kernel.position))
-    for state, node in plan.state_copies:
-        updated = plan.allocation(node).buffer
-        target = BufferAddress("state", state)
-        steps.append(CopyStep(target, address_in(updated), updated.bytes))
-    kernels = table.kernels
-    return CudaProgram(
-        plan, kernels, tuple(steps), scratch, device_module(kernels), host_module(kernels)
-    )
+            number = self._checks
+            function = CheckFunction(plan, kernel, check, number)
+            self._add_launch(DeviceLaunch(function, 1, WARP), kernel, guarded=False)
+            self._checks += 1
+            at = BufferAddress("scratch", 0, number)
+            self._steps.append(CheckStep(check, at, kernel.position))
+
+    def _add_launch(
+        self, launch: DeviceLaunch, kernel: Kernel, guarded: bool = True, value: bool = True
+    ) -> None:
+        """Add a launch; behind a check it does nothing unless the check has a value."""
+        function = launch.function
+        if guarded and self._checks:
+            function.guard_by(check_byte(self._checks - 1), value)
+        name = self._table.add(function).name
+        self._steps.append(
+            Launch(name, launch.grid, launch.block, function.arguments, kernel.position)
+        )
+
+    def _add_product(self, node: Node, kernel: Kernel) -> None:
+        """Add a product; behind a check a state that it is written over can be restored."""
+        target = self._plan.allocation(node).buffer
+        kept = Buffer("scratch", node.id, target.bytes, offset=self._reserved)
+        outlives = bool(self._checks) and target.kind in ("state", "input")
+        if outlives:
+            self._scratch = max(self._scratch, self._reserved + target.bytes)
+            step = CopyStep(address_in(kept), address_in(target), target.bytes)
+            self._steps.append(step)
+        self._steps.append(ProductStep(node, kernel.position))
+        if outlives:
+            self._add_copy(kernel, target, kept, value=False)
+
+    def _add_copy(self, kernel: Kernel, target: Buffer, source: Buffer, value: bool = True) -> None:
+        """Add a copy that is made if the last check has a value."""
+        function = CopyFunction(self._plan, kernel, target, source, source.bytes)
+        grid = max(1, min(self._shape.blocks, -(-function.words // self._shape.threads)))
+        launch = DeviceLaunch(function, grid, self._shape.threads)
+        self._add_launch(launch, kernel, value=value)
 
 
 def address_in(buffer: Buffer) -> BufferAddress:
@@ -107,14 +166,14 @@ def address_in(buffer: Buffer) -> BufferAddress:
     return BufferAddress(buffer.kind, buffer.index)
 
 
-def _assign_scratch(made: LoopKernels) -> int:
-    """Assign offsets to the scratch buffers of a kernel, and return the bytes that they take.
+def _assign_scratch(made: LoopKernels, start: int) -> int:
+    """Assign offsets from ``start`` on to the scratch buffers of a kernel, and return their end.
 
     The next kernel uses the same memory again: kernels run one after another.
     """
     held = [copy.target for copy in made.copies]
     held += [b for launch in made.launches for b in launch.function.buffers]
-    end = 0
+    end = start
     for buffer in {id(b): b for b in held if b.kind == "scratch"}.values():
         buffer.offset = end
         end += -(-buffer.bytes // ALIGNMENT) * ALIGNMENT

@@ -18,6 +18,7 @@ from odyssey.compiler.cuda.program import BufferAddress
 from odyssey.compiler.ir.nodes import ITEM_SIZES, Node
 from odyssey.compiler.llvm.builder import LLVMValue
 from odyssey.compiler.llvm.types import HALVES, LLVM, PARTS
+from odyssey.compiler.schedule.buffer_assignment import Buffer
 from odyssey.errors import OdysseyError
 
 __all__ = ["WARP", "DeviceFunction", "UnsupportedKernelError"]
@@ -42,13 +43,27 @@ class DeviceFunction(KernelFunction):
     """
 
     shared_bytes = 0
+    _guard = ""
+    _guard_value = True
 
     # -------------------------------------------------------------- the text
 
+    def guard_by(self, check: Buffer, value: bool = True) -> None:
+        """Let the function return at once unless a byte, which is 0 or 1, has a value."""
+        self._guard, self._guard_value = str(self.pointer(check)), value
+
     def device_body(self) -> str:
         """Return the instructions of the function, behind those that define thread numbers."""
-        lines = [*self._entry, "  br label %start", "start:", *self.code.lines, "  ret void"]
-        return "\n".join(lines)
+        go = ["  br label %start"]
+        if self._guard:
+            go = [
+                f"  %held = load i8, ptr {self._guard}",
+                f"  %go = icmp {'ne' if self._guard_value else 'eq'} i8 %held, 0",
+                "  br i1 %go, label %start, label %stop",
+                "stop:",
+                "  ret void",
+            ]
+        return "\n".join([*self._entry, *go, "start:", *self.code.lines, "  ret void"])
 
     @property
     def arguments(self) -> tuple[BufferAddress, ...]:

@@ -30,7 +30,14 @@ from odyssey.compiler.llvm.types import HALVES
 from odyssey.compiler.schedule.buffer_assignment import Allocation, Buffer, Plan
 from odyssey.compiler.schedule.fusion import Kernel, loop_levels, loop_role
 
-__all__ = ["BufferCopy", "DeviceLaunch", "LaunchShape", "LoopKernels", "loop_kernels"]
+__all__ = [
+    "BufferCopy",
+    "DeviceLaunch",
+    "LaunchShape",
+    "LoopKernels",
+    "loop_kernels",
+    "with_copies",
+]
 
 # Elements that a thread adds up in the dtype of a sum before it adds that in float64.
 _CHUNK = 512
@@ -418,7 +425,7 @@ def loop_kernels(plan: Plan, kernel: Kernel, shape: LaunchShape) -> LoopKernels:
     """Return the CUDA kernels of a ``loops`` kernel of a plan.
 
     Raises:
-        UnsupportedKernelError: the kernel scatters, or it copies an operand with negative strides.
+        UnsupportedKernelError: it copies an operand with negative strides.
     """
     copies, pieces = _split(plan, kernel)
     launches: list[DeviceLaunch] = []
@@ -460,8 +467,6 @@ def _split(plan: Plan, kernel: Kernel) -> tuple[list[BufferCopy], list[LoopPiece
     """Split a kernel into pieces with one set of inner axes each, and find the copies they need."""
     space, nodes = kernel.space, kernel.nodes
     roles = {n.id: loop_role(n, space) for n in nodes}
-    if "scatter" in roles.values():
-        raise UnsupportedKernelError("cuda: a scatter has no CUDA kernel yet")
     epilogue = _find_epilogue(kernel, roles)
     along_rows = not epilogue.flat and bool(
         {"row", "row_reduce", "reduce_rows"} & set(roles.values())
@@ -495,7 +500,7 @@ def _split(plan: Plan, kernel: Kernel) -> tuple[list[BufferCopy], list[LoopPiece
         own = space if n not in row_partial else n.inputs[0].shape
         needed = _recomputed(n, main, allocations) if n not in row_partial else [n]
         part = _part_of(kernel, needed, own)
-        piece_plan = _with_copies(shared, part, overwritten, main, copies)
+        piece_plan = with_copies(shared, part, overwritten, main, copies)
         pieces.append(LoopPiece(piece_plan, part, n.detail[1]))
     return list(copies.values()), pieces
 
@@ -537,7 +542,7 @@ def _recomputed(n: Node, main: list[Node], allocations: dict[int, Allocation]) -
     return [found[id] for id in sorted(found)]
 
 
-def _with_copies(
+def with_copies(
     plan: Plan,
     part: Kernel,
     overwritten: set[int],

@@ -109,12 +109,14 @@ class HostCallStep(NamedTuple):
 class CheckStep(NamedTuple):
     """A truth value that must hold, or the program stores nothing that outlives it.
 
-    The steps behind it that write states begin by reading the byte, see ``Launch``; the host reads
-    it after the run, and raises what the program's function would raise.
+    Launches behind it begin by reading the byte, and do nothing if it is 0, see ``checks``. The
+    host reads it after the run, and before a host call, and raises what the program's function
+    would raise. This step itself runs nothing.
 
     Attributes:
         node: The truth value.
-        address: Its byte.
+        address: Its byte, which later steps leave as it is: 1 if this check and all checks before
+            it hold. So the first one that is 0 has failed.
         position: Position of the plan's kernel.
     """
 
