@@ -49,7 +49,12 @@ class HostRun:
     """
 
     def __init__(
-        self, program: CudaProgram, inputs: Sequence[Any], states: dict[int, Any], backward: bool
+        self,
+        program: CudaProgram,
+        inputs: Sequence[Any],
+        states: dict[int, Any],
+        backward: bool,
+        given: Sequence[Any] = (),
     ) -> None:
         self.program, self.states = program, states
         self.truths: list[bool] = []
@@ -60,6 +65,8 @@ class HostRun:
             self._memory["input", k] = np.ascontiguousarray(x)
         for k, x in states.items():
             self._memory["state", k] = x
+        for k, number in enumerate(given):
+            self._memory["given", k] = number
         for n in plan.fused.order:
             if n.kind == "leaf" and n.detail[0] == "constant":
                 self._memory["constant", n.detail[1]] = np.ascontiguousarray(n.payload)

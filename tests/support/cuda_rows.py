@@ -1,4 +1,4 @@
-"""Samples of the table's rows as CUDA programs: run on the CPU beside NumPy, and assembled.
+"""Samples of the table's rows, and training steps, as CUDA programs: run, and assembled.
 
 Each sample becomes a program of its results and, where a tape can differentiate it, of its
 gradients. Programs run by ``compiler.cuda.host_execution`` in both orders of threads.
@@ -13,45 +13,58 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import odyssey as od
 from odyssey import GradientTape, Variable
+from odyssey.compiler.cuda.compile_kernels import compile_kernels
 from odyssey.compiler.cuda.device_function import UnsupportedKernelError
 from odyssey.compiler.cuda.loops import LaunchShape
-from odyssey.compiler.cuda.program import CudaProgram, HostCallStep
+from odyssey.compiler.cuda.module import device_module
+from odyssey.compiler.cuda.program import CudaKernel, CudaProgram, HostCallStep
 from odyssey.compiler.cuda.ptx import emit_ptx
-from support.cases import draw, random_like, tracked
+from odyssey.compiler.pipeline import lower_program
+from support.cases import EVERY, draw, random_like, tracked
 from support.cuda_programs import HostRun, cuda_program
 
 __all__ = [
     "ARCHITECTURES",
-    "SMALL_ROWS",
+    "STEPS",
+    "TABLE",
     "KernelUse",
-    "RowPrograms",
+    "SamplePrograms",
+    "TableLine",
     "assemble",
+    "device_text",
     "find_ptxas",
-    "has_float64_arithmetic",
-    "row_programs",
+    "lines_of_row",
+    "lines_of_step",
+    "ptxas_version",
+    "read_table",
+    "sample_program",
+    "samples_by_row",
+    "write_table",
 ]
 
 ARCHITECTURES = ("sm_80", "sm_90")
 """Devices that PTX is assembled for."""
 
-SMALL_ROWS = LaunchShape(threads=64, blocks=3, row_length=6, columns=8)
+_SHAPE = LaunchShape(threads=64, blocks=3, row_length=6, columns=8)
 """Rows of few elements are shared by the threads of a block: samples are small."""
 
-TOLERANCE = 1e-5
+_TOLERANCE = 1e-5
 """Of the largest element: elementary functions and the order of sums differ from NumPy's."""
 
 
-class RowPrograms(NamedTuple):
+class SamplePrograms(NamedTuple):
     """Programs of a sample.
 
     Attributes:
-        kind: ``runs``, ``calls Python``, or ``refused`` with the reason.
+        kind: ``runs``, ``library``, or ``refused`` with the reason.
         program: The program, if it runs.
         arrays: Its inputs.
         expected: What NumPy gives.
@@ -75,29 +88,30 @@ class RowPrograms(NamedTuple):
         written = self.program.plan.written_outputs()
         for a, k in zip(found[0], written, strict=True):
             b = np.asarray(self.expected[k])
-            assert a.shape == b.shape and a.dtype == b.dtype
-            finite = np.abs(b[np.isfinite(b)].astype(np.complex128 if b.dtype.kind == "c" else "f8"))
-            scale = TOLERANCE * finite.max(initial=1)
+            assert (a.shape, a.dtype) == (b.shape, b.dtype)
+            finite = np.abs(
+                b[np.isfinite(b)].astype(np.complex128 if b.dtype.kind == "c" else "f8")
+            )
+            scale = _TOLERANCE * finite.max(initial=1)
             if b.dtype.kind in "fc":
-                np.testing.assert_allclose(a, b, TOLERANCE, scale, equal_nan=True)
+                np.testing.assert_allclose(a, b, _TOLERANCE, scale, equal_nan=True)
             else:
                 np.testing.assert_array_equal(a, b)
 
 
-def row_programs(row: Any, sample: Any, derivatives: bool, dtype: Any = np.float32) -> RowPrograms:
-    """Return the program of a sample.
+def sample_program(row: Any, sample: Any, dtype: Any = np.float32) -> SamplePrograms:
+    """Return the program of a sample: its results, and its gradients if it has any.
 
     Args:
         row: The row, of as many operands as the sample has.
         sample: The sample.
-        derivatives: Whether the program has the gradients besides.
         dtype: dtype of the operands.
     """
     operands = draw(sample, dtype)
     if row.layout.variadic and len(operands) == 1 and isinstance(operands[0], list):
         operands = operands[0]
     places = [k for k, x in enumerate(operands) if isinstance(x, np.ndarray)]
-    leaves = [k for k in tracked(row, sample) if k in places] if derivatives else []
+    leaves = [k for k in tracked(row, sample) if k in places]
 
     def call(*arrays: Any) -> Any:
         given = list(operands)
@@ -121,12 +135,12 @@ def row_programs(row: Any, sample: Any, derivatives: bool, dtype: Any = np.float
         result = lowered.evaluate(*arrays)[0]
     expected = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     try:
-        program = cuda_program(lowered.graph, SMALL_ROWS)
+        program = cuda_program(lowered.graph, _SHAPE)
     except UnsupportedKernelError as error:
-        return RowPrograms(f"refused: {error}")
+        return SamplePrograms(f"refused: {error}")
     if any(isinstance(step, HostCallStep) for step in program.steps):
-        return RowPrograms("calls Python")
-    return RowPrograms("runs", program, arrays, expected)
+        return SamplePrograms("library")
+    return SamplePrograms("runs", program, arrays, expected)
 
 
 # ------------------------------------------------------------------ ptxas
@@ -152,19 +166,15 @@ class KernelUse(NamedTuple):
 
     Attributes:
         registers: Registers of a thread.
-        stack: Bytes of its stack frame.
         spills: Bytes of spill stores and loads.
     """
 
     registers: int
-    stack: int
     spills: int
 
 
 _FUNCTION = re.compile(r"Compiling entry function '(\w+)' for")
-_FRAME = re.compile(
-    r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
-)
+_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 
 
@@ -187,24 +197,164 @@ def assemble(ptx: str, architecture: str) -> dict[str, KernelUse]:
     found = {}
     for part in re.split(r"(?=ptxas info +: Compiling entry)", done.stderr)[1:]:
         name, frame, used = _FUNCTION.search(part), _FRAME.search(part), _REGISTERS.search(part)
-        assert name and frame and used, part
-        stack, stores, loads = map(int, frame.groups())
-        found[name[1]] = KernelUse(int(used[1]), stack, stores + loads)
+        assert name, part
+        assert frame, part
+        assert used, part
+        _, stores, loads = map(int, frame.groups())
+        found[name[1]] = KernelUse(int(used[1]), stores + loads)
     return found
 
 
-# Moves and loads have no cost of float64 arithmetic.
+@functools.cache
+def ptxas_version() -> str:
+    """Return the version of ``ptxas``; empty if there is none."""
+    tool = find_ptxas()
+    if tool is None:
+        return ""
+    done = subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=60)
+    found = re.search(r", V([\d.]+)", done.stdout)
+    return found[1] if found else "unknown"
+
+
+# Conversions, moves and loads are no arithmetic.
 _FLOAT64 = re.compile(
-    r"^\s*(?:@%p\d+ )?(?:add|sub|mul|fma|mad|div|rcp|sqrt|min|max|neg|abs|setp|cvt)[\w.]*\.f64\b",
+    r"^\s*(?:@%p\d+ )?(?:add|sub|mul|fma|mad|div|rcp|sqrt|rsqrt|min|max|neg|abs|setp)"
+    r"[\w.]*\.f64\b",
     re.MULTILINE,
 )
 
 
-def has_float64_arithmetic(program: CudaProgram) -> set[str]:
-    """Return the names of the kernels whose PTX computes in float64."""
-    found = set()
-    text = emit_ptx(program.text, ARCHITECTURES[0])
-    for part in text.split(".visible .entry ")[1:]:
-        if _FLOAT64.search(part):
-            found.add(part.split("(")[0].strip())
+# ------------------------------------------------------------------ the table
+
+
+TABLE = Path(__file__).with_name("cuda_kernels.txt")
+"""The committed table of what kernels take; ``python -m tools.cuda_kernels`` makes it."""
+
+_HEAD = """\
+# What CUDA kernels take of a device: registers of a thread for each architecture.
+# python -m tools.cuda_kernels makes this table, and a test compares. Numbers may become lower;
+# where one becomes higher, the commit says why.
+# A row has the most of its kernels. "float64" counts the kernels that compute in float64.
+"""
+
+STEPS = ("W1", "W2", "W3", "W4", "W4m", "W6", "W7", "digits")
+"""Training steps of ``benchmarks/harness/compiled_cases.py``."""
+
+
+class TableLine(NamedTuple):
+    """A line of the table.
+
+    Attributes:
+        name: Name of a row, or of a step and its kernel.
+        kind: ``runs``, ``library`` or ``refused``.
+        kernels: Number of different kernels.
+        float64: Number of those that compute in float64.
+        registers: Most registers of a thread, by architecture.
+        spills: Bytes of spills; not in the table.
+    """
+
+    name: str
+    kind: str
+    kernels: int = 0
+    float64: int = 0
+    registers: tuple[int, ...] = (0,) * len(ARCHITECTURES)
+    spills: int = 0
+
+
+def read_table() -> tuple[str, dict[str, TableLine]]:
+    """Return the version of ``ptxas`` that the table was made with, and its lines by name."""
+    version, lines = "", {}
+    for line in TABLE.read_text(encoding="utf-8").splitlines():
+        words = line.split()
+        if line.startswith("# ptxas"):
+            version = words[2]
+        elif words and words[0] != "#":
+            name, kind, *numbers = words
+            kernels, float64, *registers = map(int, numbers)
+            lines[name] = TableLine(name, kind, kernels, float64, tuple(registers))
+    return version, lines
+
+
+def write_table(lines: Iterable[TableLine]) -> None:
+    """Write the table."""
+    columns = f"{'# name':<44} {'kind':<8} kernels float64 {' '.join(ARCHITECTURES)}"
+    text = [f"{_HEAD}# ptxas {ptxas_version()}", columns]
+    for line in lines:
+        registers = " ".join(f"{n:>5}" for n in line.registers)
+        text.append(
+            f"{line.name:<44} {line.kind:<8} {line.kernels:>7} {line.float64:>7} {registers}"
+        )
+    TABLE.write_text("\n".join(text) + "\n", encoding="utf-8")
+
+
+@functools.cache
+def samples_by_row() -> dict[str, list[tuple[Any, Any]]]:
+    """Return the samples by name of the row, each with the row of as many operands."""
+    found: dict[str, list[tuple[Any, Any]]] = {}
+    for case, pair in EVERY.items():
+        found.setdefault(case.rpartition("-")[0], []).append(pair)
     return found
+
+
+def device_text(programs: Iterable[CudaProgram]) -> str:
+    """Return one module of the different kernels of several programs."""
+    kernels: dict[Any, CudaKernel] = {}
+    for program in programs:
+        for k in program.kernels:
+            key = k.parameters, k.body, k.shared_bytes
+            kernels.setdefault(key, k._replace(name=f"{k.name}_{len(kernels)}"))
+    return device_module(list(kernels.values()))
+
+
+def _measure(text: str) -> dict[str, tuple[bool, list[KernelUse]]]:
+    """Return by kernel of a module whether it computes in float64, and what it takes."""
+    ptx = {architecture: emit_ptx(text, architecture) for architecture in ARCHITECTURES}
+    for module in ptx.values():
+        assert ".extern" not in module, "a kernel calls an external function"
+    parts = ptx[ARCHITECTURES[0]].split(".visible .entry ")[1:]
+    float64 = {part.split("(")[0].strip(): bool(_FLOAT64.search(part)) for part in parts}
+    uses = [assemble(module, a) if module else {} for a, module in ptx.items()]
+    return {name: (double, [use[name] for use in uses]) for name, double in float64.items()}
+
+
+def lines_of_row(name: str) -> TableLine:
+    """Return the line of a row; its samples are not run."""
+    found = [sample_program(row, sample) for row, sample in samples_by_row()[name]]
+    kinds = {one.kind.split(":")[0] for one in found}
+    kind = next(k for k in ("refused", "library", "runs") if k in kinds)
+    programs = [one.program for one in found if one.program is not None]
+    if not any(program.kernels for program in programs):
+        return TableLine(name, kind)
+    measured = _measure(device_text(programs))
+    registers = zip(*[[u.registers for u in uses] for _, uses in measured.values()], strict=True)
+    spills = sum(u.spills for _, uses in measured.values() for u in uses)
+    doubles = sum(double for double, _ in measured.values())
+    return TableLine(name, kind, len(measured), doubles, tuple(map(max, registers)), spills)
+
+
+def lines_of_step(name: str) -> list[TableLine]:
+    """Return a line for each kernel of a training step, as a device would run it."""
+    program = compile_kernels(lower_program(step_graph(name)[0]).plan)
+    measured = _measure(program.text)
+    return [
+        TableLine(
+            f"{name}:{kernel}",
+            "runs",
+            1,
+            int(double),
+            tuple(u.registers for u in uses),
+            sum(u.spills for u in uses),
+        )
+        for kernel, (double, uses) in measured.items()
+    ]
+
+
+def step_graph(name: str) -> tuple[Any, Any, tuple[Any, ...]]:
+    """Return the graph of a training step, what it was lowered to, and a batch."""
+    from benchmarks.harness import compiled_cases
+    from benchmarks.peers import compiled_odyssey
+
+    batch = compiled_cases.batches_of(name)[0]
+    step = compiled_odyssey.step_of(name, compiled_cases.parameters_of(name))
+    lowered = od.compile(step).lower(*batch)
+    return lowered.graph, lowered, batch
