@@ -188,7 +188,7 @@ def pytest_generate_tests(metafunc):
     cases[:] = [case for case in cases if wanted(case)] or cases[:1]
 
 
-KINDS = {"soak", "cudasim"}
+KINDS = {"soak", "cudasim", "cudacompile"}
 SHARD, _, SHARDS = os.environ.get("ODYSSEY_TEST_SHARD", "1/1").partition("/")
 
 
