@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def main(names: list[str]) -> int:
     """Write the table; return 1 if ptxas is missing, or a name is neither a row nor a step."""
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks"), str(ROOT)]
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
     from support import cuda_rows
 
     if cuda_rows.find_ptxas() is None:

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -352,9 +353,13 @@ def lines_of_step(name: str) -> list[TableLine]:
 
 def step_graph(name: str) -> tuple[Any, Any, tuple[Any, ...]]:
     """Return the graph of a training step, what it was lowered to, and a batch."""
-    from benchmarks.harness import compiled_cases
-    from benchmarks.peers import compiled_odyssey
-
+    benchmarks = str(Path(__file__).parents[2] / "benchmarks")
+    sys.path.insert(0, benchmarks)
+    try:
+        from harness import compiled_cases
+        from peers import compiled_odyssey
+    finally:
+        sys.path.remove(benchmarks)
     batch = compiled_cases.batches_of(name)[0]
     step = compiled_odyssey.step_of(name, compiled_cases.parameters_of(name))
     lowered = od.compile(step).lower(*batch)
