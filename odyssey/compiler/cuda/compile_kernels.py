@@ -26,13 +26,13 @@ from odyssey.compiler.cuda.program import (
 )
 from odyssey.compiler.cuda.scans import scan_kernels
 from odyssey.compiler.cuda.scatters import scatter_kernels
+from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.schedule.buffer_assignment import (
     ALIGNMENT,
     Buffer,
     Plan,
     is_fully_covered,
 )
-from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.schedule.fusion import Kernel
 
 __all__ = ["compile_kernels"]
