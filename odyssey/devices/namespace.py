@@ -148,19 +148,21 @@ _ACCUMULATIONS = {"add": "cumsum", "multiply": "cumprod"}
 
 
 def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
-    def reduce(x: Any, axis: Any = 0, dtype: Any = None, out: Any = None, **options: Any) -> Any:
+    def reduce_along(
+        x: Any, axis: Any = 0, dtype: Any = None, out: Any = None, **options: Any
+    ) -> Any:
         more = {} if dtype is None else {"dtype": dtype}
         more |= {} if out is None else {"out": out}
         return function(x, axis=axis, **more, **options)
 
-    return reduce
+    return reduce_along
 
 
 def _accumulation(function: Callable[..., Any]) -> Callable[..., Any]:
-    def accumulate(x: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+    def accumulate_along(x: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
         return function(x, axis=axis, dtype=dtype, out=out)
 
-    return accumulate
+    return accumulate_along
 
 
 # ------------------------------------------------------------------ what the library lacks

@@ -220,11 +220,11 @@ class DeviceCode:
 
         def call(*values: Any, **options: Any) -> Any:
             values = tuple([backend.to_host(v) if backend_of(v) else v for v in values])
-            return place(function(*values, **options))
+            return copy_results(function(*values, **options))
 
-        def place(out: Any) -> Any:
+        def copy_results(out: Any) -> Any:
             if isinstance(out, tuple):
-                made = map(place, out)
+                made = map(copy_results, out)
                 return type(out)(*made) if hasattr(out, "_fields") else tuple(made)
             if isinstance(out, (np.ndarray, np.generic)):
                 return backend.to_device(np.asarray(out), index)
