@@ -239,6 +239,13 @@ def test_text_that_llvm_refuses_is_an_error():
         emit_ptx("define void @f( {")
 
 
+def test_kernels_that_call_the_c_library_are_refused():
+    x = normal(3)
+    graph = od.compile(ops.fmod).lower(x, x).graph
+    with pytest.raises(UnsupportedKernelError, match=r"fmod .*calls fmodf of the C library"):
+        cuda_program(graph)
+
+
 def test_kernels_without_a_form_for_devices_are_named():
     x = normal(5, 5) + 5 * np.eye(5, dtype="f4")
     graph = od.compile(lambda x: od.linalg.cholesky(x @ x.T)).lower(x).graph

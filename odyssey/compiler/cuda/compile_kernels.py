@@ -6,6 +6,7 @@ loops is other, and products and host calls are steps of their own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -38,6 +39,9 @@ from odyssey.compiler.schedule.fusion import Kernel
 __all__ = ["compile_kernels"]
 
 _DEFAULT_SHAPE = LaunchShape()
+
+# Functions that are neither LLVM's, nor formulas of ours, nor those by which threads communicate.
+_C_CALL = re.compile(r"\bcall \w+ @((?!llvm\.|odyssey\.|device_)\w+)\(")
 
 _GENERATORS: Mapping[str, Callable[[Plan, Kernel, LaunchShape], LoopKernels]] = MappingProxyType(
     {"loops": scatter_kernels, "scan": scan_kernels}
@@ -133,7 +137,14 @@ class _ProgramBuilder:
         function = launch.function
         if guarded and self._checks:
             function.guard_by(check_byte(self._checks - 1), value)
-        name = self._table.add(function).name
+        added = self._table.add(function)
+        called = _C_CALL.search(added.body)
+        if called is not None:
+            raise UnsupportedKernelError(
+                f"cuda: {added.comment} (kernel {kernel.position}) calls {called[1]} of the C "
+                "library, which devices do not have"
+            )
+        name = added.name
         self._steps.append(
             Launch(name, launch.grid, launch.block, function.arguments, kernel.position)
         )
