@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from operator import setitem
 from typing import Any
 
@@ -19,7 +20,7 @@ from odyssey.devices.same_device import (
     array_copy,
     host_array,
     host_copy,
-    namespace_of,
+    new_beside,
     place_beside,
 )
 from odyssey.devices.stateful import Stateful
@@ -402,7 +403,7 @@ class Cache(Stateful):
 
     def _visible_rows(self, start: Any, count: int, reach: int, window: int | None) -> Any:
         """Return which rows each query may attend to."""
-        arange = namespace_of(start).arange
+        arange = partial(new_beside, (start,), "arange")
         positions = ops.add(start, arange(count)[:, None])
         if not self._is_ring:
             held: Any = arange(reach)
@@ -416,7 +417,7 @@ class Cache(Stateful):
 
     def _held_positions(self, end: Any, reach: int) -> Any:
         """Return the position of each row of a ring, where the last is ``end`` - 1."""
-        last, rows = ops.subtract(end, 1), namespace_of(end).arange(reach)
+        last, rows = ops.subtract(end, 1), new_beside((end,), "arange", reach)
         return ops.subtract(last, ops.mod(ops.subtract(last, rows), self._capacity))
 
     # -------------------------------------------------------------- writing

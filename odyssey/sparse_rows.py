@@ -11,7 +11,7 @@ import numpy as np
 from odyssey import ops
 from odyssey.checks import STUMBLES, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array
-from odyssey.devices.same_device import host_array, namespace_of, place_beside
+from odyssey.devices.same_device import host_array, namespace_of, new_beside, place_beside
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.row import Row
@@ -124,16 +124,15 @@ class SparseRows:
             return assemble_rows(ordered, _sum_rows(values, slots, _spec_of(values)), self.shape)
         if len(indices) < 2:
             return self
-        xp = namespace_of(indices)
         order = indices.argsort(kind="stable")
         ordered = indices[order]
-        begins = xp.empty(len(ordered), bool)
+        begins = new_beside((indices,), "empty", len(ordered), bool)
         begins[0] = True
-        xp.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+        namespace_of(indices).not_equal(ordered[1:], ordered[:-1], out=begins[1:])
         unique = ordered[begins]
         if len(unique) == len(ordered):
             return assemble_rows(ordered, values.take(order, 0), self.shape)
-        slots = xp.empty(len(ordered), np.intp)
+        slots = new_beside((indices,), "empty", len(ordered), np.intp)
         slots[order] = begins.cumsum() - 1
         spec = Spec((len(unique), *self.shape[1:]), self.dtype)
         return assemble_rows(unique, _sum_rows(values, slots, spec), self.shape)

@@ -23,6 +23,7 @@ __all__ = [
     "host_array",
     "host_copy",
     "namespace_of",
+    "new_beside",
     "ones_beside",
     "place_as",
     "place_beside",
@@ -55,13 +56,22 @@ def namespace_of(*values: Any) -> Any:
     return np if backend is None else backend.namespace
 
 
-def _new(name: str, spec: Any, values: tuple[Any, ...]) -> Any:
-    """Return the array that a function of a name makes for a spec, beside values."""
+def new_beside(values: tuple[Any, ...], name: str, *args: Any) -> Any:
+    """Return a new array, on the device of the first of the values that lies on one.
+
+    Args:
+        values: Arrays, Variables, or anything else.
+        name: NumPy's function that makes it, such as ``"full"``.
+        *args: Its arguments.
+
+    >>> new_beside((), "full", 2, 7)
+    array([7, 7])
+    """
     array, backend = _first_on_device(values)
     if backend is None:
-        return getattr(np, name)(spec.shape, spec.dtype)
+        return getattr(np, name)(*args)
     make = getattr(backend.namespace, name)
-    return backend.call(name, backend.device_index(array), make, spec.shape, spec.dtype)
+    return backend.call(name, backend.device_index(array), make, *args)
 
 
 def zeros_beside(spec: Any, *values: Any) -> Any:
@@ -71,12 +81,12 @@ def zeros_beside(spec: Any, *values: Any) -> Any:
     >>> zeros_beside(spec_of(np.ones(2)))
     array([0., 0.])
     """
-    return _new("zeros", spec, values)
+    return new_beside(values, "zeros", spec.shape, spec.dtype)
 
 
 def ones_beside(spec: Any, *values: Any) -> Any:
     """Return ones of a spec, on the device of the first of the values that lies on one."""
-    return _new("ones", spec, values)
+    return new_beside(values, "ones", spec.shape, spec.dtype)
 
 
 def full_beside(shape: Any, fill: Any, dtype: Any, *values: Any) -> Any:

@@ -12,7 +12,7 @@ from odyssey import ops
 from odyssey.checks import describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.devices.half_dtypes import is_half, is_number_dtype
-from odyssey.devices.same_device import array_copy, namespace_of
+from odyssey.devices.same_device import array_copy, new_beside
 from odyssey.errors import DTypeError
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import Shape
@@ -132,7 +132,7 @@ class Rule:
             symbolic = isinstance(value, Symbol)
             return ops.astype(value, dtype) if symbolic else array_copy(value, dtype)
         start = complex(self.start, self.start) if dtype.kind == "c" else self.start
-        return namespace_of(value).full(self.shape_of_slot(slot, p.shape), start, dtype)
+        return new_beside((value,), "full", self.shape_of_slot(slot, p.shape), start, dtype)
 
     def update(self, grads: Any, state: list[State], params: Any) -> tuple[Any, list[State]]:
         """Return new parameters and new state; the arguments stay as they are.

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import ARRAY_LIKE
-from odyssey.devices.same_device import namespace_of
+from odyssey.devices.same_device import namespace_of, new_beside
 from odyssey.ops.elementwise.choice import keep_where, logical_or, not_equal
 from odyssey.ops.reductions.reduce import sum_to
 from odyssey.ops.structure.shape import astype, broadcast_to
@@ -41,8 +41,7 @@ __all__ = [
 # Lazy masks that depend on lazy masks are computed at this depth, which bounds the recursion.
 _MAX_DEPTH = 32
 
-# A one is an array only on a device: there a result of the rule is to lie on the device as well.
-_ONES = {np: np.float64(1)}
+_ONE = np.float64(1)
 
 
 class GradientMask:
@@ -97,13 +96,15 @@ def _mask_through_rule(
         g: The cotangent or tangent, whose shape and device the ones have.
         saved: The saved values, and the specs.
     """
-    shape, namespace = g.shape, namespace_of(g)
+    shape = g.shape
+    # On a device a one is an array, so that what the rule makes of it lies there as well.
+    home = new_beside((g,), "empty", 0) if namespace_of(g) is not np else None
 
     def compute_mask() -> Any:
         if parent is not None:
             c = astype(parent.mask_unrecorded(), np.float64)
         else:
-            c = _ONES.get(namespace) or namespace.ones((), np.float64)
+            c = _ONE if home is None else new_beside((home,), "ones", (), np.float64)
         return not_equal(rule(c if row.elementwise else broadcast_to(c, shape), *saved), 0)
 
     return GradientMask(compute_mask) if parent is None else GradientMask(compute_mask, parent)

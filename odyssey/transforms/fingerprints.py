@@ -53,7 +53,7 @@ def fingerprint(data: Any) -> Fingerprint:
         return None
     length = min(flat.size // _MIN_PIECES + 1, _MAX_PIECE_LENGTH)
     even_end = flat.size - flat.size % length
-    weights = xp.asarray(_positive_weights()[:length])
+    weights = place_beside(_positive_weights()[:length], data)
     wide = np.complex128 if flat.dtype.kind == "c" else np.float64
     sums = xp.einsum("ij,j->i", flat[:even_end].reshape(-1, length), weights, dtype=wide)
     if even_end < flat.size:

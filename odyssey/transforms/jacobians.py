@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from odyssey.checks import STUMBLES, check_flag, check_int, format_value
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.devices.half_dtypes import is_floating
-from odyssey.devices.same_device import HOST_TYPES, namespace_of, zeros_beside
+from odyssey.devices.same_device import HOST_TYPES, new_beside, zeros_beside
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.joining import concatenate, stack
 from odyssey.ops.structure.shape import moveaxis, reshape
@@ -202,9 +203,9 @@ def _sweep_units(
     dtype = like.dtype if hasattr(like, "dtype") else np.dtype(float)
     if not count:
         return [zeros_beside(Spec((0, *spec.shape), spec.dtype), home) for spec in results]
-    eye = namespace_of(home).eye
+    eye = partial(new_beside, (home,), "eye")
     if count == 1 or not _takes_batches(tape):
-        units = eye(count, dtype=dtype).reshape(count, *shape)
+        units = eye(count, count, 0, dtype).reshape(count, *shape)
         return [_stacked(column) for column in zip(*map(sweep, units), strict=True)]
     most = _default_chunk(tape, [like, *results]) if chunk is None else chunk
     found: list[list[Any]] = []

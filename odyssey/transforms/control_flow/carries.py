@@ -9,7 +9,7 @@ import numpy as np
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse_non_array
 from odyssey.devices.half_dtypes import is_floating, is_number_dtype
-from odyssey.devices.same_device import array_copy, namespace_of, place_beside
+from odyssey.devices.same_device import array_copy, namespace_of, new_beside, place_beside
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops.structure.joining import stack
 from odyssey.spec import Spec, spec_of
@@ -165,7 +165,7 @@ class StackedResults:
         if isinstance(leaf, (Value, Symbol)) or type(leaf) in NUMBERS:
             return [None] * self._steps
         array = leaf if isinstance(leaf, ARRAYS) else np.asarray(leaf)
-        return namespace_of(leaf).empty((self._steps, *array.shape), array.dtype)
+        return new_beside((leaf,), "empty", (self._steps, *array.shape), array.dtype)
 
     def _differs(self, j: int, k: int, spec: Any, found: Any) -> OdysseyError:
         path = list(paths(self._tree, "y"))[j][0]

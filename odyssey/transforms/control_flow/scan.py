@@ -11,7 +11,7 @@ import numpy as np
 
 from odyssey.checks import check_callable, check_flag, check_int, describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, refuse_non_array
-from odyssey.devices.same_device import namespace_of
+from odyssey.devices.same_device import new_beside
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.graph.batch_trace import BatchTrace, batches_of
 from odyssey.graph.subgraphs import Loop
@@ -257,7 +257,7 @@ def _empty_of(leaf: Any) -> Any:
 
 def _empty_beside(value: Any, shape: Shape) -> Any:
     """Return an array of the dtype of a value, and on its device, whose elements nobody reads."""
-    return namespace_of(value).empty(shape, value.dtype)
+    return new_beside((value,), "empty", shape, value.dtype)
 
 
 def _scan_symbolically(
