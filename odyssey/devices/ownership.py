@@ -398,4 +398,4 @@ def note_foreign(array: Any) -> None:
 
 def is_foreign(array: Any) -> bool:
     """Return whether a user passed this array of a device to an op."""
-    return _FOREIGN.get(id(array)) is array
+    return array is not None and _FOREIGN.get(id(array)) is array

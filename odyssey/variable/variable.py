@@ -23,7 +23,7 @@ from odyssey.checks import (
 from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.devices.device import Device, as_device, cpu, device_of, place, transfer_array
 from odyssey.devices.half_dtypes import is_inexact, named_dtype
-from odyssey.devices.same_device import array_copy, host_array
+from odyssey.devices.same_device import array_copy, host_array, place_as
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
     DeviceError,
@@ -288,7 +288,7 @@ class Variable(Value, Operators):
         if found.shape != self.shape:
             raise ShapeError(f"grad: a gradient of shape {found.shape} came for {self!r}")
         if not kept:
-            return np.array(found, self.dtype)
+            return array_copy(place_as("grad", found, self), self.dtype)
         return found if found.dtype == self.dtype else astype(found, self.dtype)
 
     def _as_rows(self, rows: SparseRows) -> SparseRows:

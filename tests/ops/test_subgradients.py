@@ -10,6 +10,7 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.ops import OPS
 from support import stated_arrays, stated_special
 from support.cases import assert_same
+from support.on_device import assert_equal_bits, is_on_device
 
 INF, NAN = np.inf, np.nan
 
@@ -237,16 +238,22 @@ CASES |= {f"limit: {k}": v for k, v in LIMITS.items()}
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 
 
-def recorded(case):
+def placed(operand, device):
+    """An operand without a gradient; on a device its arrays are constants there."""
+    on_host = device == "cpu" or not isinstance(operand, np.ndarray)
+    return operand if on_host else Variable(operand, device=device)
+
+
+def recorded(case, device="cpu"):
     """The op's leaves and result on a persistent tape, and the gradients to expect."""
     op, operands, wanted, *options = case
     leaves = [
-        Variable(o, requires_grad=True) if w is not None else o
+        Variable(o, requires_grad=True, device=device) if w is not None else placed(o, device)
         for o, w in zip(operands, wanted, strict=True)
     ]
     with GradientTape(persistent=True) as tape:
         out = op(*leaves, **(options[0] if options else {}))
-    moving = [leaf for leaf in leaves if isinstance(leaf, Variable)]
+    moving = [v for v in leaves if isinstance(v, Variable) and v.requires_grad]
     stated = [w for w in wanted if w is not None]
     expected = [np.asarray(w, leaf.dtype) for w, leaf in zip(stated, moving, strict=True)]
     return tape, out, moving, expected
@@ -259,6 +266,24 @@ def test_reverse_mode_gives_the_stated_derivative(case):
         gradients = tape.gradient(out, leaves, np.ones(out.shape, out.dtype))
     for gradient, expected in zip(gradients, wanted, strict=True):
         np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=0)
+
+
+@every_case
+@pytest.mark.usefixtures("standin")
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_the_stated_derivative_holds_on_a_device(case, mode):
+    with np.errstate(all="ignore"):
+        found = []
+        for device in ("cpu", "cuda"):
+            tape, out, leaves, _ = recorded(case, device)
+            ones = [np.ones(v.shape, v.dtype) for v in (out, *leaves)]
+            if mode == "reverse":
+                found.append(tape.gradient(out, leaves, ones[0]))
+            else:
+                pairs = zip(leaves, ones[1:], strict=True)
+                found.append([tape.jvp(out, leaf, one) for leaf, one in pairs])
+    assert all(map(is_on_device, found[1]))
+    assert_equal_bits(found[1], found[0])
 
 
 def units(leaf, together):
