@@ -56,7 +56,9 @@ _SHARED = tuple(
         *("table.half_kernels", "table.kernel_selection", "table.kernel_overrides"),
         *("table.device_rows", "table.profiling", "table.fused_rules"),
         *("devices.arrays", "devices.backends", "devices.half_dtypes", "devices.ownership"),
-        *("devices.write_guard", "devices.cupy_backend", "devices.device"),
+        *("devices.write_guard", "devices.cupy_backend", "devices.device", "devices.same_device"),
+        # A generator is one for all devices; where its state lies on one, its bits are made there.
+        "ops.random.generator",
     )
 )
 

@@ -20,7 +20,6 @@ import numpy as np
 
 from odyssey.checks import check_int, format_value
 from odyssey.devices.commit import commit
-from odyssey.devices.device_versions import on_host
 from odyssey.devices.same_device import namespace_of
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, SettingError
@@ -247,7 +246,6 @@ def set_generator_state(generator: Generator, words: Any) -> None:
         store().write(value, words, "Generator.state")
 
 
-@on_host
 def random_bits(state: Array, count: int, purpose: int = DRAWS, trial: int = 0) -> Array:
     """Return ``count`` numbers of 64 bits, starting at a state; others for each ``trial``."""
     if type(state) is not np.ndarray and (xp := namespace_of(state)) is not np:
