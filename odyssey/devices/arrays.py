@@ -43,10 +43,10 @@ __all__ = [
     "to_native_order",
 ]
 
-ARRAYS: tuple[Any, ...] = (np.ndarray,)
+ARRAYS = (np.ndarray,)
 """Types of arrays in memory, of every device: ``devices.backends.install`` adds to them."""
 
-ARRAY_LIKE: tuple[Any, ...] = (*ARRAYS, np.generic)
+ARRAY_LIKE = (*ARRAYS, np.generic)
 """Types of arrays and of NumPy scalars."""
 
 ARRAY_TYPE_LISTENERS: list[Callable[[type, bool], None]] = []

@@ -14,7 +14,7 @@ from odyssey.devices.backends import Backend, backend_for, backend_of
 from odyssey.devices.device_cache import DeviceCache
 from odyssey.errors import DeviceError, SettingError
 
-__all__ = ["Device", "as_device", "cpu", "cuda", "device_of", "place", "transfer_array"]
+__all__ = ["Device", "as_device", "cpu", "cuda", "device_of", "copy_to_device", "transfer_array"]
 
 _NAMES = "'cpu', 'cuda', 'cuda:1', or an od.devices.Device"
 
@@ -248,11 +248,11 @@ def device_of(array: Any) -> Device:
     return cpu if backend is None else _new_device(backend.platform, backend.device_index(array))
 
 
-def place(who: str, array: Any, device: Device) -> Any:
+def copy_to_device(who: str, array: Any, device: Device) -> Any:
     """Return an array on a device: itself if it lies there, else a copy.
 
     >>> x = np.ones(2)
-    >>> place("example", x, cpu) is x
+    >>> copy_to_device("example", x, cpu) is x
     True
     """
     here = device_of(array)
@@ -275,7 +275,9 @@ def place(who: str, array: Any, device: Device) -> Any:
 def transfer_array(x: Any, device: str) -> Any:
     """Return an array on the device of this name, always as another array."""
     target = as_device("to", device)
-    moved = place("to", np.asarray(x) if isinstance(x, (int, float, complex)) else x, target)
+    moved = copy_to_device(
+        "to", np.asarray(x) if isinstance(x, (int, float, complex)) else x, target
+    )
     if moved is not x:
         return moved
     backend = target.backend

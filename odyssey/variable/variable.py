@@ -21,7 +21,7 @@ from odyssey.checks import (
     is_called_by_user,
 )
 from odyssey.devices.arrays import as_array, native_dtype
-from odyssey.devices.device import Device, as_device, cpu, device_of, place, transfer_array
+from odyssey.devices.device import Device, as_device, copy_to_device, cpu, device_of, transfer_array
 from odyssey.devices.half_dtypes import is_inexact, named_dtype
 from odyssey.devices.same_device import array_copy, host_array, place_as
 from odyssey.devices.write_guard import wait_for_programs, write_lock
@@ -199,7 +199,7 @@ class Variable(Value, Operators):
             return self.data
         with write_lock():
             wait_for_programs()
-            host: Array = place("numpy", self._array, cpu)  # without a copy on the card
+            host: Array = copy_to_device("numpy", self._array, cpu)  # without a copy on the card
         return host
 
     # -------------------------------------------------------------- properties
@@ -810,7 +810,7 @@ def _own_array(data: Any, array: Any, device: Device | None, copies: Any) -> Any
         device: Where it shall lie; None where it lies.
         copies: Whether an array of the CPU is copied as well.
     """
-    placed = array if device is None else place("Variable", array, device)
+    placed = array if device is None else copy_to_device("Variable", array, device)
     if type(placed) is np.ndarray:
         return np.array(placed, order="C") if copies else placed
     if placed is data or (placed is array and copies):
