@@ -111,8 +111,11 @@ def as_array(who: str, what: str, value: Any) -> Array:
     odyssey.errors.DTypeError: example: x is a masked array, whose mask would be lost; pass \
 x.filled(value), or x.data with where(x.mask, ...)
     """
-    if type(value) in ARRAYS and value.dtype in NATIVE:
+    if type(value) is np.ndarray and value.dtype in NATIVE:
         return value
+    if type(value) in ARRAYS and value.dtype in NATIVE:
+        on_device: Array = value
+        return on_device
     refuse_non_array(who, what, value)
     try:
         array = np.asarray(value)

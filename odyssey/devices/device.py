@@ -20,7 +20,7 @@ _NAMES = "'cpu', 'cuda', 'cuda:1', or an od.devices.Device"
 
 
 class Device:
-    """A place where arrays lie and ops run: the CPU, or one CUDA card.
+    """Where arrays lie and ops run: the CPU, or one CUDA card.
 
     Anything that takes ``device=`` takes one of these, or its name. Two are equal if their names
     are, and a device equals its name.
@@ -33,6 +33,9 @@ class Device:
     """
 
     __slots__ = ("_index", "_platform")
+
+    _index: int
+    _platform: str
 
     def __init__(self, name: str) -> None:
         found = as_device("Device", name)

@@ -14,6 +14,7 @@ from odyssey.devices.arrays import NUMPY_SCALARS
 from odyssey.devices.backends import backend_of
 from odyssey.devices.device import device_of
 from odyssey.errors import DeviceError
+from odyssey.spec import Array
 
 __all__ = [
     "HOST_TYPES",
@@ -100,13 +101,14 @@ def full_beside(shape: Any, fill: Any, dtype: Any, *values: Any) -> Any:
     return backend.call("full", index, backend.namespace.full, shape, fill, dtype)
 
 
-def array_copy(array: Any, dtype: Any = None, order: Any = "K") -> Any:
+def array_copy(array: Any, dtype: Any = None, order: Any = "K") -> Array:
     """Return a copy of an array on its device, as ``np.array`` makes it."""
     backend = backend_of(array)
     if backend is None:
         return np.array(array, dtype, order=order)
     index, copy = backend.device_index(array), backend.namespace.array
-    return backend.call("a copy", index, copy, array, dtype, order=order)
+    made: Array = backend.call("a copy", index, copy, array, dtype, order=order)
+    return made
 
 
 def empty_beside(array: Any) -> Any:
@@ -135,13 +137,13 @@ def place_as(who: str, value: Any, leaf: Any) -> Any:
     return value
 
 
-def host_array(value: Any, dtype: Any = None) -> Any:
+def host_array(value: Any, dtype: Any = None) -> Array:
     """Return numbers as an array of NumPy; those of a device are copied to the host."""
     backend = backend_of(value)
     return np.asarray(value if backend is None else backend.to_host(value), dtype)
 
 
-def host_copy(array: Any, dtype: Any = None) -> Any:
+def host_copy(array: Any, dtype: Any = None) -> Array:
     """Return a copy of an array as an array of NumPy, whose memory nobody else has."""
     backend = backend_of(array)
     return np.array(array if backend is None else backend.to_host(array), dtype)

@@ -13,7 +13,7 @@ import builtins
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -162,7 +162,7 @@ class DeviceCode:
                 **{name: self.translate(one) for name, one in value.keywords.items()},
             )
         if hasattr(value, "cache_parameters") and callable(value):
-            return lru_cache(**value.cache_parameters())(self.translate(value.__wrapped__))
+            return self.backend.cache(self.index).memoize(self.translate(value.__wrapped__))
         if kind is type:
             return self._translate_class(value)
         return self._library_function(value)

@@ -389,6 +389,26 @@ def test_a_cache_keeps_at_most_its_limit_and_none_once_cleared(standin, limit):
         device.cache_limit = before
 
 
+def test_tables_of_rows_are_entries_of_the_cache_and_its_limit_holds_for_them(standin):
+    device = od.devices.cuda(0)
+    x = Variable(np.arange(16.0).reshape(1, 1, 4, 4), device="cuda")
+    device.clear_cache()
+    first = ops.interpolate(x, size=(6, 6), mode="bicubic").numpy()
+    filled = device.cache_stats()["entries"]
+    assert filled > 0
+    before, device.cache_limit = device.cache_limit, 1
+    try:
+        assert device.cache_stats()["entries"] == 1
+        np.testing.assert_array_equal(
+            ops.interpolate(x, size=(6, 6), mode="bicubic").numpy(), first
+        )
+        assert device.cache_stats()["entries"] == 1
+        device.clear_cache()
+        assert device.cache_stats()["entries"] == 0
+    finally:
+        device.cache_limit = before
+
+
 def test_the_cpu_waits_for_nothing_has_no_limit_and_tells_its_memory():
     assert od.devices.cpu.synchronize() is None
     stats = od.devices.cpu.memory_stats()
