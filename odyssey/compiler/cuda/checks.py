@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from odyssey.compiler.cuda.device_function import DeviceFunction
 from odyssey.compiler.ir.nodes import Node
+from odyssey.compiler.llvm.builder import LLVMValue
 from odyssey.compiler.schedule.buffer_assignment import Buffer, Plan
 from odyssey.compiler.schedule.fusion import Kernel
 
@@ -52,7 +53,7 @@ class CheckFunction(DeviceFunction):
 
 
 class CopyFunction(DeviceFunction):
-    """Code generator of a kernel that copies bytes if a check has the result that is wanted.
+    """Code generator of a kernel that copies bytes.
 
     Args:
         plan: Plan of the program.
@@ -71,7 +72,7 @@ class CopyFunction(DeviceFunction):
         to, of = self.pointer(target), self.pointer(source)
         self.words = count // size
 
-        def copy_word(k: object) -> None:
+        def copy_word(k: LLVMValue) -> None:
             value = self.code.load(type, self.element_pointer(type, of, [(k, 1)], 0))
             self.code.store(value, self.element_pointer(type, to, [(k, 1)], 0))
 

@@ -61,7 +61,7 @@ def compile_kernels(plan: Plan, shape: LaunchShape = _DEFAULT_SHAPE) -> CudaProg
     """
     if plan.is_symbolic:
         raise UnsupportedKernelError("cuda: a program for all sizes has no CUDA kernels")
-    return _ProgramBuilder(plan, shape).build()
+    return _ProgramBuilder(plan, shape).build_program()
 
 
 class _ProgramBuilder:
@@ -81,7 +81,7 @@ class _ProgramBuilder:
         count = sum(len(kernel.checks) for kernel in plan.fused.kernels)
         self._reserved = self._scratch = -(-count // ALIGNMENT) * ALIGNMENT
 
-    def build(self) -> CudaProgram:
+    def build_program(self) -> CudaProgram:
         """Return the program."""
         plan = self._plan
         for node in plan.fused.order:

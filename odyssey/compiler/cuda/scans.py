@@ -59,7 +59,7 @@ class ScanFunction(DeviceFunction):
         self.store_local(value, result)
         code.store(value, self._element_at(node, at, start))
 
-        def emit_step(k: LLVMValue) -> None:
+        def emit_running_result(k: LLVMValue) -> None:
             before = code.op("i8", f"add nsw i64 {k.text}, -1")
             operands = [self.load_local(node.type, result)]
             operands.append(code.load(first.type, self._element_at(first, at, k)))
@@ -68,7 +68,7 @@ class ScanFunction(DeviceFunction):
             self.store_local(value, result)
             code.store(value, self._element_at(node, at, k))
 
-        self.emit_strided_loop("1", str(node.shape[self._axis]), "1", emit_step)
+        self.emit_strided_loop("1", str(node.shape[self._axis]), "1", emit_running_result)
 
 
 def scan_kernels(plan: Plan, kernel: Kernel, shape: LaunchShape) -> LoopKernels:

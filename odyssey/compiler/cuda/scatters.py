@@ -107,7 +107,7 @@ class _ScatterFunction(DeviceFunction):
                 buffer, view = self.plan.allocation(n)
                 self._views[n.id] = self.pointer(buffer), view.broadcast(self._space)
 
-    def _operand(self, n: Node, at: dict[int, LLVMValue]) -> LLVMValue:
+    def _operand_at(self, n: Node, at: dict[int, LLVMValue]) -> LLVMValue:
         """Return the value of an operand at indices along the space."""
         zero = self.code.const("i8", 0)
         if n.size == 1:
@@ -121,7 +121,7 @@ class _ScatterFunction(DeviceFunction):
     def _result_index(self, axis: int, at: dict[int, LLVMValue]) -> LLVMValue:
         """Return the index of an element along an axis of the result, clamped to its length."""
         operand, length = self._node.inputs[2 + axis], self._node.shape[axis]
-        index = self._operand(operand, at)
+        index = self._operand_at(operand, at)
         if operand.owner.kind != "index" or operand.owner.size > length:
             largest = self.code.const("i8", length - 1)
             index = self.code.call("i8", "llvm.umin.i64", self.code.cast(index, "i8"), largest)
@@ -165,12 +165,12 @@ class _BaseFunction(_ScatterFunction):
         self._space = n.shape
         self._prepare(base)
 
-        def copy(k: LLVMValue) -> None:
+        def copy_base_element(k: LLVMValue) -> None:
             at = self.split_index(k, range(len(n.shape)), n.shape)
-            value = self.code.cast(self._operand(base, at), n.type)
+            value = self.code.cast(self._operand_at(base, at), n.type)
             self.code.store(value, self._result_pointer(at))
 
-        self._for_threads(n.size, copy)
+        self._for_threads(n.size, copy_base_element)
 
 
 class _WriteFunction(_ScatterFunction):
@@ -181,12 +181,12 @@ class _WriteFunction(_ScatterFunction):
         n = self._node
         self._prepare(*n.inputs[1:])
 
-        def write(k: LLVMValue) -> None:
+        def write_element(k: LLVMValue) -> None:
             at = self.split_index(k, range(len(self._space)), self._space)
             target = {a: self._result_index(a, at) for a in range(len(n.shape))}
-            self._combine(target, self.code.cast(self._operand(n.inputs[1], at), n.type))
+            self._combine(target, self.code.cast(self._operand_at(n.inputs[1], at), n.type))
 
-        self._for_threads(n.inputs[1].size, write)
+        self._for_threads(n.inputs[1].size, write_element)
 
 
 class _KeysFunction(_ScatterFunction):
@@ -258,8 +258,8 @@ class _RadixSort:
         chunks = -(-axes.row_count // length)
         bits = max(1, (axes.key_count - 1).bit_length())
         digits = 1 << min(_DIGIT, bits)
-        counts = _numbers(digits * chunks)
-        sums = _numbers(digits)
+        counts = _number_buffer(digits * chunks)
+        sums = _number_buffer(digits)
         keys, rows, other_keys, other_rows = pairs
         for shift in range(0, bits, _DIGIT):
             step = _RadixStep(axes.row_count, length, chunks, digits, shift, counts)
@@ -444,16 +444,16 @@ class _CombineFunction(_ScatterFunction):
             at = self.split_index(key, self._axes.keyed, self._node.shape)
             at |= {self._axes.columns[a]: index for a, index in columns.items()}
             if is_set:
-                self._combine(at, self._value(row, columns))
+                self._combine(at, self._element_of_row(row, columns))
             else:
                 self._emit_run(row, key, columns, self._result_pointer(at))
 
         self.emit_if(end | differs, emit_run)
 
-    def _value(self, sorted_row: LLVMValue, columns: dict[int, LLVMValue]) -> LLVMValue:
+    def _element_of_row(self, sorted_row: LLVMValue, columns: dict[int, LLVMValue]) -> LLVMValue:
         row = self._load_number(self._rows, sorted_row)
         at = {**self.split_index(row, self._axes.rows, self._space), **columns}
-        return self.code.cast(self._operand(self._node.inputs[1], at), self._node.type)
+        return self.code.cast(self._operand_at(self._node.inputs[1], at), self._node.type)
 
     def _emit_run(
         self, row: LLVMValue, key: LLVMValue, columns: dict[int, LLVMValue], pointer: str
@@ -472,7 +472,7 @@ class _CombineFunction(_ScatterFunction):
         code.line(f"br label %run{k}")
         code.label(f"run{k}")
         here = self.load_local("i8", counter)
-        value = self._value(here, columns)
+        value = self._element_of_row(here, columns)
         before = code.load(n.type, pointer) if in_memory else self.load_local(n.type, local)
         after = combine_elements(code, n.detail, before, value, strictly=True)
         if in_memory:
@@ -492,7 +492,7 @@ class _CombineFunction(_ScatterFunction):
             code.store(self.load_local(n.type, local), pointer)
 
 
-def _numbers(count: int) -> Buffer:
+def _number_buffer(count: int) -> Buffer:
     """Return scratch memory for 32-bit numbers."""
     return Buffer("scratch", 0, 4 * count)
 
@@ -517,7 +517,7 @@ def _scatter_launches(plan: Plan, kernel: Kernel, shape: LaunchShape) -> list[De
             f"cuda: a scatter of {axes.row_count} rows to {axes.key_count} positions has no CUDA "
             f"kernel; want less than {_LIMIT} of each"
         )
-    keys, rows, other_keys, other_rows = (_numbers(axes.row_count) for _ in range(4))
+    keys, rows, other_keys, other_rows = (_number_buffer(axes.row_count) for _ in range(4))
     compared = axes.row_count <= _COMPARED_ROWS
     function = _KeysFunction(plan, kernel, axes, keys, None if compared else rows)
     launches.append(_launch(function, axes.row_count, shape))
