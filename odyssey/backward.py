@@ -164,7 +164,7 @@ def _operand_gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) ->
     g = complex_numbers.conj(g) if g.dtype.kind == "c" else g
     if isinstance(g, Symbol):
         return g
-    return array_copy(g) if isinstance(g, ARRAYS) else np.array(g)
+    return array_copy(g) if type(g) in ARRAYS else np.array(g)
 
 
 class _Table(Mapping[str, Callable[..., Any]]):

@@ -284,7 +284,7 @@ def _rows_of_table(g: Any, indices: Any, spec: Spec, mode: str = "raise") -> Spa
         places = _places_of_symbols(ops.reshape(indices, (count,)), length, mode)
     else:
         places = place_beside(indices, g)
-        places = places if isinstance(places, ARRAYS) else np.asarray(places)
+        places = places if type(places) in ARRAYS else np.asarray(places)
         places = places.reshape(-1).astype(np.intp)
         if mode == "wrap":
             places %= length or 1

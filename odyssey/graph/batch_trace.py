@@ -373,7 +373,7 @@ class BatchTrace:
             return payload.graph.shared_value(who, payload)
         if isinstance(payload, Symbol):
             raise payload.graph.no_value(who, payload)
-        return payload if isinstance(payload, ARRAYS) else np.asarray(payload)
+        return payload if type(payload) in ARRAYS else np.asarray(payload)
 
     def known_value(self, symbol: BatchedArray) -> Any:
         """Return the array of a value that all examples share; None if there is none now."""
@@ -386,7 +386,7 @@ class BatchTrace:
             return payload.graph.known_value(payload)
         if isinstance(payload, Symbol):
             return None
-        return payload if isinstance(payload, ARRAYS) else np.asarray(payload)
+        return payload if type(payload) in ARRAYS else np.asarray(payload)
 
     # -------------------------------------------------------------- loops and branches of a graph
 

@@ -378,7 +378,7 @@ def _gradient_calls(found: list[tuple[Variable, Any]]) -> Plan:
     """Return the calls that give Variables in memory new gradients."""
     plan: Plan = []
     for p, g in found:
-        own = g if isinstance(g, (SparseRows, *ARRAYS)) else np.asarray(g)
+        own = g if type(g) in (SparseRows, *ARRAYS) else np.asarray(g)
         plan += [(setattr, p._info, "grad", own), (setattr, p._info, "loan", None)]
     return plan
 

@@ -164,7 +164,7 @@ class WatchedArguments:
         leaf = flat[k]
         if leaf is None:
             return None
-        array = leaf if isinstance(leaf, ARRAYS) else _array_of(leaf)
+        array = leaf if type(leaf) in ARRAYS else _array_of(leaf)
         if array is None or array.dtype not in _FLOATING:
             array = self._check_leaf(who, list(paths(self.args[n], f"argument {n}"))[k][0], leaf)
         known = self.sources

@@ -112,7 +112,7 @@ def spec_of_leaf(who: str, what: str, leaf: Any, weak: bool = False) -> Any:
         return leaf.spec
     refuse_non_array(who, what, leaf)
     array = None
-    if isinstance(leaf, ARRAYS):
+    if type(leaf) in ARRAYS:
         array = leaf
     elif isinstance(leaf, (*ARRAY_LIKE, *NUMBERS)):
         array = np.asarray(leaf)
@@ -164,7 +164,7 @@ class StackedResults:
             return None
         if isinstance(leaf, (Value, Symbol)) or type(leaf) in NUMBERS:
             return [None] * self._steps
-        array = leaf if isinstance(leaf, ARRAYS) else np.asarray(leaf)
+        array = leaf if type(leaf) in ARRAYS else np.asarray(leaf)
         return new_beside((leaf,), "empty", (self._steps, *array.shape), array.dtype)
 
     def _differs(self, j: int, k: int, spec: Any, found: Any) -> OdysseyError:
@@ -201,4 +201,4 @@ def _leaf_snapshot(leaf: Any) -> Any:
         return leaf
     if isinstance(leaf, Variable):
         return writable_alias(leaf)
-    return array_copy(leaf) if isinstance(leaf, ARRAYS) else np.array(leaf)
+    return array_copy(leaf) if type(leaf) in ARRAYS else np.array(leaf)

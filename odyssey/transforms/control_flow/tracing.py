@@ -157,7 +157,7 @@ def graph_value(value: Any) -> Any:
 
 
 def _as_array(value: Any) -> Any:
-    return value if isinstance(value, ARRAYS) else np.asarray(value)
+    return value if type(value) in ARRAYS else np.asarray(value)
 
 
 def wrap_variable(value: Any, kind: int) -> Any:
