@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -174,7 +173,8 @@ def _process_memory() -> dict[str, int | None]:
 
         unit = 1 if sys.platform == "darwin" else 1024
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        in_use = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        with open("/proc/self/statm") as file:
+            in_use = int(file.read().split()[1]) * resource.getpagesize()
         peak = max(peak, in_use)
     except (ImportError, OSError, ValueError):  # not on Windows; no /proc on macOS
         pass

@@ -145,7 +145,9 @@ def is_writable(array: Array) -> bool:
 
     True on a device, which has no read-only arrays.
     """
-    return type(array) is not np.ndarray or bool(array.flags.writeable)
+    if type(array) is not np.ndarray and backend_of(array) is not None:
+        return True
+    return bool(array.flags.writeable)
 
 
 def owns_memory(array: Array) -> bool:
