@@ -217,7 +217,8 @@ def _known_indices(indices: Any, count: int) -> Array:
         wrong = array[(array < -count) | (array >= count)][0]
         raise OutOfRangeError(f"SparseRows: index {wrong} is out of range for {count} rows")
     places = array.astype(np.intp)
-    return namespace_of(places).where(places < 0, places + count, places)
+    found: Array = namespace_of(places).where(places < 0, places + count, places)
+    return found
 
 
 def _spec_of(values: Any) -> Spec:

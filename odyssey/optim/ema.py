@@ -154,6 +154,4 @@ def _assign_all(pairs: list[tuple[Variable, Any]]) -> None:
 
 
 def _array_of_dtype(array: Any, dtype: np.dtype[Any]) -> Any:
-    return (
-        array.astype(dtype, copy=False) if isinstance(array, ARRAYS) else np.asarray(array, dtype)
-    )
+    return array.astype(dtype, copy=False) if type(array) in ARRAYS else np.asarray(array, dtype)

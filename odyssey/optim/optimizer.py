@@ -90,7 +90,7 @@ class Optimizer:
         self.groups = groups_of(type(self).__name__, params, rule, settings)
         self.params = [p for group in self.groups for p in group.params]
         self._paths = [path for group in self.groups for path in group.paths]
-        self._packs: list[FlatParameters | DeviceParameters] = []
+        self._packs: list[Any] = []  # FlatParameters and DeviceParameters
         # Parameters outside the flat arrays: all of them at first, later those that are frozen.
         self._resting = self.params
         self._updates: StepRunner | None = None
