@@ -176,6 +176,34 @@ def test_a_tape_that_saves_halves_gives_the_hosts_gradients(saved):
     assert_same_on_both(program)
 
 
+def test_a_gradient_flows_through_host_and_device_to_where_each_leaf_lies():
+    def program(device):
+        w, v = leaf([1.0, 2.0], device), leaf([3.0, 4.0], "cpu")
+        with GradientTape() as tape:
+            z = (ops.exp(w) * w).to("cpu") * v
+            loss = (z * z).sum()
+        tape.backward(loss)
+        assert not is_on_device(v.grad)
+        return w.grad, v.grad
+
+    assert is_on_device(assert_same_on_both(program)[0])
+
+
+def test_all_that_training_makes_lies_on_the_device_of_that_number():
+    w = leaf([1.0, 2.0], "cuda:1", name="w")
+    optimizer = od.optim.Adam([w], 0.1)
+    with GradientTape() as tape:
+        noise = ops.random_normal((2,), mean=w.detach(), rng=od.Generator(7))
+        loss = (ops.maximum(w, 1.0) * noise).sum()
+    tape.backward(loss)
+    optimizer.step()
+    mean = optimizer._state[0]["mean"]
+    hessian = Variable(od.hessian(lambda x: (x**3).sum())(w.data))
+    assert {str(v.device) for v in (w, noise, mean, hessian)} == {"cuda:1"}
+    assert str(Variable(w.grad).device) == "cuda:1"
+    assert "device='cuda:1'" in repr(w)
+
+
 # ------------------------------------------------------------------ transforms
 
 

@@ -738,7 +738,7 @@ def test_a_cache_is_not_written_to_inside_vmap():
 SETTINGS = {
     "no shapes": (({}, 4), {}, DTypeError, "a dict of at least one name"),
     "a list": (([("k", (2,))], 4), {}, DTypeError, "a dict of at least one name"),
-    "a name": (({"k v": (2,)}, 4), {}, SettingError, "no identifier"),
+    "a name": (({"k v": (2,)}, 4), {}, SettingError, "not an identifier"),
     "no axis": (({"k": ()}, 4), {}, ShapeError, "the rows of one position"),
     "a number": (({"k": 2}, 4), {}, ShapeError, "the rows of one position"),
     "a size": (({"k": (0,)}, 4), {}, SettingError, "a size of k"),
