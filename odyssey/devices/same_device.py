@@ -6,6 +6,7 @@ array lies on a device they are NumPy's functions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from odyssey.spec import Array
 __all__ = [
     "HOST_TYPES",
     "array_copy",
+    "call_beside",
     "empty_beside",
     "full_beside",
     "host_array",
@@ -135,6 +137,18 @@ def place_as(who: str, value: Any, leaf: Any) -> Any:
             f"by .to({str(there)!r}) of a Variable"
         )
     return value
+
+
+def call_beside(value: Any, function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that adds and copies arrays, on the device of a value.
+
+    A library computes on its current device, wherever the operands lie.
+    """
+    array, backend = _first_on_device((value,))
+    if backend is None:
+        return function(*args)
+    with backend.on(backend.device_index(array)):
+        return function(*args)
 
 
 def host_array(value: Any, dtype: Any = None) -> Array:

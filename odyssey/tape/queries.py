@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from _thread import get_ident
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.commit import run_all
 from odyssey.devices.copy_on_write import note_kept_recording
 from odyssey.devices.ownership import owns_memory
-from odyssey.devices.same_device import namespace_of, zeros_beside
+from odyssey.devices.same_device import array_copy, call_beside, namespace_of, zeros_beside
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
     OdysseyError,
@@ -354,6 +355,7 @@ def run_jvp(tape: TapeBase, output: Any, sources: Any, tangents: Any, unused: st
     if r.checks is not None:
         r.checks.check_outputs(out_ids)
         sweep_forward = partial(r.checks.run_sweep, forward_sweep)
+    sweep_forward = partial(call_beside, next(iter(tangent_by_id.values()), None), sweep_forward)
     shared_ids = {
         *map(id, given_tangents),
         *map(id, tangent_by_id.values()),
@@ -441,6 +443,7 @@ def _sweep_backward(
     if graph:
         nodes = list(_covered_nodes(tape, iter(r.nodes[start:][::-1])))
         with tape._resume_recording():
+            run_sweep = partial(call_beside, next(iter(rest.values()), None), run_sweep)
             run_sweep(with_variables(nodes, r), rest, reached, 0, wanted, visit, audit, nodes)
         if id(tape) not in r.open:
             raise swept_elsewhere_error()
@@ -459,6 +462,8 @@ def _sweep_backward(
         back = map(partial(with_row_rules, sparse), back)
     arrays_only = trusted and not (r.traced or r.manual or current is not MEMORY)
     arrays_only = arrays_only and PLAIN.issuperset(map(type, rest.values()))
+    if not arrays_only and rest:
+        run_sweep = partial(call_beside, next(iter(rest.values())), run_sweep)
     if draining:
         if r.open.pop(id(tape), None) is None:  # one sweep removes it, and owns the nodes
             raise swept_elsewhere_error()
@@ -505,6 +510,10 @@ def exclusive_array(g: Any, taken: set[int], untrusted: bool) -> Any:
             return writable_alias(g)
         if namespace_of(g) is np:
             return np.asarray(g)
+        if untrusted or id(g) in taken or not owns_memory(g):
+            g = array_copy(g)
+        taken.add(id(g))
+        return g
     if untrusted or id(g) in taken:
         g = g.copy()
     elif not owns_memory(g):
@@ -696,7 +705,7 @@ def deliver(
 
 def _accumulated(old: Any, g: Any) -> Any:
     """Return the sum as an array; NumPy returns read-only scalars for arrays without axes."""
-    total = old + g
+    total = old + g if type(g) is ndarray else call_beside(g, operator.add, old, g)
     return np.asarray(total) if isinstance(total, np.generic) else total
 
 

@@ -290,4 +290,4 @@ def _block(rows: Any, shape: tuple[int, ...]) -> Any:
             f"jacobian: a block would have {len(shape)} axes, those of a result and of an "
             f"argument, and NumPy's arrays have at most {_MOST_AXES}; reshape one of them"
         )
-    return rows.reshape(shape) if isinstance(rows, ARRAY_LIKE) else reshape(rows, shape)
+    return rows.reshape(shape) if type(rows) in HOST_TYPES else reshape(rows, shape)

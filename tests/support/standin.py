@@ -362,7 +362,11 @@ class DeviceArray:
             if name == "take":
                 options["mode"] = "wrap"
             made = method(*host(args, name), **host(options, name))
-            return out if out is not None else device(made)
+            if out is not None:
+                return out
+            # A view lies where its array does; all else is computed on the current device.
+            is_view = isinstance(made, np.ndarray) and np.may_share_memory(made, self._a)
+            return self._like(made) if is_view else device(made)
 
         return call
 
