@@ -11,7 +11,13 @@ import numpy as np
 from odyssey import ops
 from odyssey.checks import STUMBLES, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array
-from odyssey.devices.same_device import host_array, namespace_of, new_beside, place_beside
+from odyssey.devices.same_device import (
+    host_array,
+    namespace_of,
+    new_beside,
+    own_copy,
+    place_beside,
+)
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.row import Row
@@ -236,7 +242,7 @@ def _is_number(x: Any) -> bool:
 
 
 def _own(part: Any) -> Any:
-    return part.copy() if isinstance(part, ARRAYS) else part
+    return own_copy(part) if isinstance(part, ARRAYS) else part
 
 
 # ------------------------------------------------------------------ reverse rules that make rows

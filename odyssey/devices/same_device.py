@@ -28,6 +28,7 @@ __all__ = [
     "namespace_of",
     "new_beside",
     "ones_beside",
+    "own_copy",
     "place_as",
     "place_beside",
     "zeros_beside",
@@ -137,6 +138,11 @@ def place_as(who: str, value: Any, leaf: Any) -> Any:
             f"by .to({str(there)!r}) of a Variable"
         )
     return value
+
+
+def own_copy(array: Any) -> Any:
+    """Return ``array.copy()``, on the device of the array."""
+    return array.copy() if backend_of(array) is None else array_copy(array, order="C")
 
 
 def call_beside(value: Any, function: Callable[..., Any], *args: Any) -> Any:

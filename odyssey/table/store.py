@@ -21,7 +21,7 @@ from odyssey.devices.commit import commit
 from odyssey.devices.copy_on_write import SNAPSHOT_SIZE, ParameterMemory
 from odyssey.devices.half_dtypes import can_cast
 from odyssey.devices.ownership import may_alias, read_only_view
-from odyssey.devices.same_device import array_copy, namespace_of, place_as
+from odyssey.devices.same_device import array_copy, namespace_of, own_copy, place_as
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, MutationError, ShapeError, TapeError
 from odyssey.table.protocols import Recording
@@ -236,7 +236,7 @@ class Memory:
                 on_loan = info.loan is not None and info.loan() is not None
                 # An array or sparse rows; a recorded gradient is not copied.
                 if on_loan and not isinstance(info.grad, (Value, Symbol)):
-                    info.grad = info.grad.copy()
+                    info.grad = own_copy(info.grad)
                 info.loan = None
         return info.grad
 

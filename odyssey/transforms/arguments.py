@@ -16,7 +16,7 @@ from odyssey.checks import STUMBLES, check_callable, describe_type, format_value
 from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.devices.half_dtypes import is_inexact, is_number_dtype
 from odyssey.devices.ownership import owns_memory
-from odyssey.devices.same_device import namespace_of, zeros_beside
+from odyssey.devices.same_device import namespace_of, own_copy, zeros_beside
 from odyssey.errors import DTypeError, IndependentWarning, ShapeError
 from odyssey.table.scope import recording_now
 from odyssey.table.store import MEMORY, operand_of, store
@@ -368,7 +368,7 @@ def _exported_leaf(leaf: Any, copy: bool) -> Any:
         return leaf.data
     data = leaf._array
     if isinstance(data, ARRAYS) and (copy or leaf.is_leaf or not owns_memory(data)):
-        return data.copy()
+        return own_copy(data)
     return data
 
 

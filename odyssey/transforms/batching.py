@@ -11,6 +11,7 @@ import numpy as np
 from odyssey.checks import check_callable, check_int, describe_type, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, as_array, is_array_like
 from odyssey.devices.ownership import is_shared, is_sole_view
+from odyssey.devices.same_device import own_copy
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.graph.batch_trace import BatchTrace
 from odyssey.ops.random.generator import (
@@ -332,7 +333,7 @@ def _run_batch(
             alone = axis is not None and is_sole_view(payload)
             same = any(payload is other for other in shared)
             if outside or same or (is_shared(payload) and not alone):
-                payload = payload.copy()
+                payload = own_copy(payload)
             shared.append(payload)
         else:
             payload = writable_alias(payload)

@@ -18,7 +18,7 @@ from odyssey.checks import (
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.half_dtypes import is_number_dtype
 from odyssey.devices.ownership import is_referenced_elsewhere, is_writable
-from odyssey.devices.same_device import place_beside, zeros_beside
+from odyssey.devices.same_device import own_copy, place_beside, zeros_beside
 from odyssey.errors import DTypeError, SettingError, ShapeError, TapeError
 from odyssey.graph.batch_trace import BatchedArray, BatchTrace
 from odyssey.ops.reductions.reduce import sum as reduce_sum
@@ -420,7 +420,7 @@ class _RecordedCall:
         occurrences = leaf_counts(given)
         for k in self.inputs:
             if is_referenced_elsewhere(flat, k, occurrences[id(flat[k])]) and is_writable(flat[k]):
-                flat[k] = flat[k].copy()  # for example a workspace that all calls share
+                flat[k] = own_copy(flat[k])  # for example a workspace that all calls share
         return [
             self._check_gradient(flat[k], k, s, *cotangents.values())
             for k, s in zip(self.inputs, self.specs, strict=True)

@@ -8,6 +8,7 @@ from typing import Any
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, is_array_like, refuse_non_array
 from odyssey.devices.half_dtypes import is_inexact
 from odyssey.devices.ownership import copy_if_shared, is_referenced_elsewhere, read_only_view
+from odyssey.devices.same_device import own_copy
 from odyssey.table.store import operand_of
 from odyssey.table.value import Symbol
 from odyssey.tree import leaves
@@ -60,7 +61,7 @@ def exclusive_leaves(trees: Any, given: list[Any]) -> list[Any]:
         is_referenced_elsewhere(arrays, k, occurrences[id(arrays[k])]) for k in range(len(arrays))
     ]
     return [
-        leaf.copy() if others else copy_if_shared(leaf, given)
+        own_copy(leaf) if others else copy_if_shared(leaf, given)
         for leaf, others in zip(arrays, is_shared, strict=True)
     ]
 

@@ -9,7 +9,13 @@ import numpy as np
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse_non_array
 from odyssey.devices.half_dtypes import is_floating, is_number_dtype
-from odyssey.devices.same_device import array_copy, namespace_of, new_beside, place_beside
+from odyssey.devices.same_device import (
+    array_copy,
+    namespace_of,
+    new_beside,
+    own_copy,
+    place_beside,
+)
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops.structure.joining import stack
 from odyssey.spec import Spec, spec_of
@@ -39,12 +45,12 @@ def exclusive_results(tree: Any) -> Any:
 
 def _exclusive_leaf(leaf: Any) -> Any:
     if isinstance(leaf, ARRAYS):
-        return leaf.copy() if leaf.ndim else leaf[()]
+        return own_copy(leaf) if leaf.ndim else leaf[()]
     if type(leaf) in NUMBERS:
         return np.asarray(leaf)[()]
     if type(leaf) is Variable and is_constant(leaf) and not isinstance(leaf._array, Symbol):
         data = operand_of(leaf)
-        data = data if isinstance(data, Symbol) else data.copy()
+        data = data if isinstance(data, Symbol) else own_copy(data)
         return make_value(Variable, data, CONSTANT, free_id(), leaf._spec, leaf._info)
     return writable_alias(leaf)
 
