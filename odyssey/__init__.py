@@ -18,7 +18,7 @@ from odyssey.tape import Gradients, GradientTape
 from odyssey.variable import Variable
 
 if TYPE_CHECKING:
-    from odyssey import distributed, init, optim, testing
+    from odyssey import devices, distributed, init, optim, testing
     from odyssey.autocasting import autocast
     from odyssey.batching import batches
     from odyssey.cache import Cache
@@ -82,6 +82,7 @@ __all__ = [
     "compile",
     "cond",
     "custom_vjp",
+    "devices",
     "distributed",
     "errors",
     "fft",
@@ -129,6 +130,7 @@ _ROOMS = {
     "compiler": "Dim compile get_threads set_threads",
     "compiler.tuning": "tune",
     "compiler.ways.plans": "Plan plans",
+    "devices": "",
     "distributed": "",
     "init": "",
     "metric_log": "MetricLog",

@@ -109,7 +109,7 @@ def _autocast_block(name: str | None) -> AutocastBlock:
 def _caster(half: np.dtype[Any]) -> Callable[..., Sequence[Any]]:
     """Return a function that casts the operands of a call by the class of its op."""
 
-    def cast(row: Any, operands: Sequence[Any], tape: Any) -> Sequence[Any]:
+    def cast_operands(row: Any, operands: Sequence[Any], tape: Any) -> Sequence[Any]:
         if row.precision == "follow":
             return operands
         dtypes = [getattr(operand, "dtype", None) for operand in operands]
@@ -128,7 +128,7 @@ def _caster(half: np.dtype[Any]) -> Callable[..., Sequence[Any]]:
             for k, operand in enumerate(operands)
         ]
 
-    return cast
+    return cast_operands
 
 
 def _is_half(dtype: Any) -> bool:

@@ -7,8 +7,10 @@ Needs ``pip install nvidia-cuda-nvcc`` for ``ptxas``, and no device. The table i
 ``tests/support/cuda_kernels.txt``.
 """
 
+import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -16,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def main(names: list[str]) -> int:
     """Write the table; return 1 if ptxas is missing, or a name is neither a row nor a step."""
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
-    from support import cuda_rows
+    cuda_rows: Any = importlib.import_module("support.cuda_rows")
 
     if cuda_rows.find_ptxas() is None:
         print("ptxas is missing: pip install nvidia-cuda-nvcc")

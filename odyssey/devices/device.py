@@ -19,7 +19,7 @@ _NAMES = "'cpu', 'cuda', 'cuda:1', or an od.devices.Device"
 
 
 class Device:
-    """Where arrays lie and ops run: the CPU, or one CUDA card.
+    """The CPU or one CUDA card, where arrays lie and ops run.
 
     Anything that takes ``device=`` takes one of these, or its name. Two are equal if their names
     are, and a device equals its name.

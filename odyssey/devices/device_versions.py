@@ -17,11 +17,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 def device_version(function: Callable[..., Any]) -> Callable[[F], F]:
     """Decorate a helper of rows: on a device ``function`` is called in its place."""
 
-    def declare(host: F) -> F:
+    def mark(host: F) -> F:
         host.device_version = function  # type: ignore[attr-defined]
         return host
 
-    return declare
+    return mark
 
 
 def on_host(function: F) -> F:

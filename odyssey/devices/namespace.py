@@ -126,7 +126,7 @@ def _holds_array(values: Any, kind: type) -> bool:
     )
 
 
-def _function_of_shapes(name: str, host: Any, kind: type) -> Any:
+def _function_of_shapes(name: str, host: Any, kind: Any) -> Any:
     if name not in ("result_type", "can_cast", "ndim", "shape", "size"):
         return host
 

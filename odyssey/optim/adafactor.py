@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import check_number, format_value
+from odyssey.devices.half_dtypes import is_inexact
 from odyssey.errors import DTypeError
 from odyssey.optim.declare import Settings, rule_of
 from odyssey.optim.optimizer import Optimizer
@@ -76,6 +77,8 @@ def adafactor(s: Settings) -> Rule:
     def step(g: Any, state: State, p: Any) -> tuple[Any, State]:
         if p.dtype.kind == "c":
             raise DTypeError("Adafactor: a parameter is complex; pass real ones")
+        if not is_inexact(p.dtype):
+            raise DTypeError(f"Adafactor: a parameter has dtype {p.dtype}; pass floats")
         if not math.prod(p.shape):
             return p, state
         tiny = float(np.finfo(p.dtype).eps) if least is None else least

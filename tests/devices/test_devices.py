@@ -61,18 +61,21 @@ ELSEWHERE = {
     "optim/fused_step.py": 2,  # a gradient that a loop reads
     "optim/flat_parameters.py": 2,  # how a gradient came, and what memory is packed
     "saving/node_format.py": 3,  # files hold arrays of the host
+    "saving/restoring.py": 1,  # files hold arrays of the host
     "saving/tensor_files.py": 2,  # maps of files are arrays of the host
     "saving/tensor_loading.py": 1,  # arrays of the host, made by the user's function
+    "table/device_rows.py": 5,  # which values of a module are tables, copied to a device
     "table/kernel_selection.py": 1,  # which operands are arrays, where rows have other kernels
     "table/fused_rules.py": 1,  # which operands a loop reads, where rules have one
     "table/row.py": 1,  # forward rules of linear rows, which run the kernel on plain arrays
     "table/store.py": 3,  # the store of the host's memory
     "table/value.py": 1,  # the base of packed parameters, asked for every snapshot
-    "tape/queries.py": 17,  # shortcuts, for every leaf of a sweep; whose the memory of a view is
+    "tape/queries.py": 18,  # shortcuts, for every leaf of a sweep; whose the memory of a view is
     "tape/gradient_tape.py": 1,  # shortcuts, for every leaf that a transform watches
     "tape/rounding.py": 3,  # shortcuts, for every array that a node keeps
     "tape/recording.py": 4,  # shortcuts, for every array that a node keeps
     "transforms/arguments.py": 3,  # shortcuts, for every argument of a call
+    "variable/variable.py": 7,  # shortcuts: what lies on the host needs no question of devices
 }
 
 

@@ -40,6 +40,9 @@ REGISTRIES = {
 }
 # Locks that a fork need not hold, and why.
 NOT_HELD = {
+    "compiler/cuda/host_execution.py: self._turns = [threading.Lock() for _ in range(width)]": (
+        "locks of one run, which only its threads use"
+    ),
     "devices/write_guard.py: return RLock() if _RUNNING and is_inside_program() else GUARD": (
         "only the thread that makes it uses it"
     ),

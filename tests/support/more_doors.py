@@ -63,6 +63,12 @@ def said(number):
         od.set_threads(None)
 
 
+def autocasting(name, x):
+    """The product of an array with itself in a block of autocast."""
+    with od.autocast(name):
+        return ops.matmul(x, ops.swapaxes(x, 0, 1))
+
+
 def compiled(rng):
     """A compiled function of one op, whose options are hostile."""
     row = list(OPS.values())[rng.integers(len(OPS))]
@@ -133,6 +139,9 @@ def transform_doors():
         od.Spec, lambda rng: (2, 3), lambda rng: (float, hostile(rng))[rng.integers(2)]
     )
     doors["seed"] = simple(seeded, lambda rng: (1, hostile(rng))[rng.integers(2)])
+    doors["autocast"] = simple(
+        autocasting, lambda rng: ("bfloat16", "tf32", None, hostile(rng))[rng.integers(4)], array
+    )
     doors["set_threads"] = simple(said, lambda rng: (1, 2, None, hostile(rng))[rng.integers(4)])
     doors["lower"] = simple(lambda f, *a: od.compile(f).lower(*a), fn, either)
     doors["testing.check_gradients"] = simple(

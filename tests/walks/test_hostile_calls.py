@@ -14,9 +14,9 @@ DOORS = all_doors()
 
 # What takes no argument of a stranger's, or is made by others only.
 WITHOUT_DOOR = {
-    "Gradients", "LossAndGrad", "TapeNode", "backward", "distributed", "errors", "fft", "linalg",
-    "losses", "nn", "get_threads", "no_grad", "ops", "optim", "special", "testing", "Optimizer",
-    "Group", "Rule", "Schedule", "init", "tree",
+    "Gradients", "LossAndGrad", "TapeNode", "backward", "devices", "distributed", "errors", "fft",
+    "linalg", "losses", "nn", "get_threads", "no_grad", "ops", "optim", "special", "testing",
+    "Optimizer", "Group", "Rule", "Schedule", "init", "tree",
 }  # fmt: skip
 
 

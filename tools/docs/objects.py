@@ -221,6 +221,12 @@ GROUPS: tuple[Group, ...] = (
         (*_of("odyssey", "batches"), "odyssey.batching.Batches"),
     ),
     Group(
+        "devices",
+        "Devices",
+        "The CPU and CUDA cards, their memory and its limits.",
+        _all_of("odyssey.devices"),
+    ),
+    Group(
         "distributed",
         "Several processes",
         "Groups of ranks, their collectives, and data-parallel training on MPI.",

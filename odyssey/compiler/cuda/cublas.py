@@ -11,6 +11,7 @@ strides are tested without a device, and by which programs run on the CPU.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import math
 from collections.abc import Iterator, Mapping
 from itertools import pairwise, product
@@ -34,12 +35,12 @@ __all__ = ["Cublas", "GemmCall", "emulate", "gemm_calls"]
 DATA_TYPES: Mapping[str, int] = MappingProxyType(
     {"f4": 0, "f8": 1, "f2": 2, "c8": 4, "c16": 5, "f2b": 14}
 )
-"""By type of elements, ``cudaDataType_t``."""
+"""The ``cudaDataType_t`` of each type of elements."""
 
 COMPUTE_TYPES: Mapping[str, int] = MappingProxyType(
     {"f4": 68, "f8": 70, "f2": 68, "c8": 68, "c16": 70, "f2b": 68}
 )
-"""By type of elements, ``cublasComputeType_t``: 68 is float32 without TF32, and 70 float64."""
+"""The ``cublasComputeType_t`` of each type of elements; 68 is float32 without TF32."""
 
 _DOUBLE = ("f8", "c16")
 WORKSPACE_BYTES = 32 << 20
@@ -342,7 +343,7 @@ def load_cublas() -> Any:
         except OSError as error:
             tried.append(str(error))
     try:
-        from cuda import pathfinder
+        pathfinder: Any = importlib.import_module("cuda.pathfinder")
 
         return ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
     except Exception as error:  # it is not installed, or finds nothing: its own error says what

@@ -50,14 +50,14 @@ def lower_for_device(
     Raises:
         UnsupportedKernelError: a kernel has no form for CUDA devices; the message says which.
     """
-    low, schedule = _plan(graph, budget, ways)
+    low, schedule = _plan_graph(graph, budget, ways)
     windows = {
         choice.work: "columns"
         for choice in schedule.choices.listing()
         if choice.work.row == "window product" and choice.way != "columns"
     }
     if windows:
-        low, schedule = _plan(graph, budget, WaysPlan({**ways.differences, **windows}))
+        low, schedule = _plan_graph(graph, budget, WaysPlan({**ways.differences, **windows}))
     for name, why in low.host_calls.items():
         raise UnsupportedKernelError(f"{name} has no kernel for CUDA devices, since {why}")
     program = compile_kernels(schedule, *(() if shape is None else (shape,)))
@@ -74,7 +74,7 @@ def lower_for_device(
     return DeviceProgram(program, products, addends, low)
 
 
-def _plan(graph: Graph, budget: int | None, ways: WaysPlan) -> tuple[Lowered, Plan]:
+def _plan_graph(graph: Graph, budget: int | None, ways: WaysPlan) -> tuple[Lowered, Plan]:
     low = lower(graph, choices=Choices(ways))
     schedule = plan(low, {}, budget)
     schedule.choices = low.choices

@@ -71,7 +71,7 @@ def circular_formulas(
     to_sign = I(30 if w.single else 62)
     sines, cosines = w.series("sin"), w.series("cos")
 
-    def reduce(x: Any) -> tuple[Any, Any, Any]:
+    def reduce_angle(x: Any) -> tuple[Any, Any, Any]:
         """Return the number of quarter turns, and the rest in two parts."""
         shifted = fma(x, two_over_pi, magic)
         n = shifted - magic
@@ -117,13 +117,13 @@ def circular_formulas(
         return fma(error, inverse, q)
 
     def sin(x: Any) -> Any:
-        return with_fallback("sin", x, select(x == none, x, sine(*reduce(x))))
+        return with_fallback("sin", x, select(x == none, x, sine(*reduce_angle(x))))
 
     def cos(x: Any) -> Any:
-        return with_fallback("cos", x, cosine(*reduce(x)))
+        return with_fallback("cos", x, cosine(*reduce_angle(x)))
 
     def tan(x: Any) -> Any:
-        return with_fallback("tan", x, select(x == none, x, tangent(*reduce(x))))
+        return with_fallback("tan", x, select(x == none, x, tangent(*reduce_angle(x))))
 
     reduced = {"sine": sine, "cosine": cosine, "tangent": tangent}
     return {"sin": sin, "cos": cos, "tan": tan, **reduced}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,8 @@ def _num_segments_option(who: str, count: Any) -> int:
         raise DTypeError(f"{who}: num_segments is {format_value(count)}; pass an int") from None
     if count < 0:
         raise ShapeError(f"{who}: num_segments is {count}; it must not be negative")
+    if count > sys.maxsize:
+        raise ShapeError(f"{who}: num_segments is {count}; an axis has at most {sys.maxsize} rows")
     return count
 
 
@@ -105,6 +108,7 @@ _NO_SEGMENTS = (
     reject((3, 2), np.array([0, 1]), match="needs one"),
     reject((3,), np.array([[0, 1, 2]]), match="needs one"),
     reject((3,), np.array([0, 1, 1]), num_segments=-1, match="must not be negative"),
+    reject((3,), np.array([0, 1, 1]), num_segments=2**63, match="an axis has at most"),
     reject((3,), np.array([0.0, 1, 1]), error=DTypeError, match="pass integers"),
     reject((3,), np.array([0, 1, 1]), num_segments=1.5, error=DTypeError, match="pass an int"),
 )
