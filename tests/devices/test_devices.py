@@ -69,7 +69,6 @@ ELSEWHERE = {
     "table/fused_rules.py": 1,  # which operands a loop reads, where rules have one
     "table/row.py": 1,  # forward rules of linear rows, which run the kernel on plain arrays
     "table/store.py": 3,  # the store of the host's memory
-    "table/value.py": 1,  # the base of packed parameters, asked for every snapshot
     "tape/queries.py": 18,  # shortcuts, for every leaf of a sweep; whose the memory of a view is
     "tape/gradient_tape.py": 1,  # shortcuts, for every leaf that a transform watches
     "tape/rounding.py": 3,  # shortcuts, for every array that a node keeps
