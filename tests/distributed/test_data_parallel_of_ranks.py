@@ -45,6 +45,7 @@ FOUR_SHARDS = ("scaled", "reloaded", "weighted")
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
 def test_digits_end_with_equal_bits_on_any_number_of_ranks(mpi, tmp_path):
     """200 steps of SGD, Adam and AdamW, eager and compiled, in slices and by a plain loop."""
