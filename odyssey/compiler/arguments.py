@@ -11,6 +11,8 @@ from numpy import ndarray
 from odyssey.checks import describe_type
 from odyssey.compiler.result_aliases import ResultAliases
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
+from odyssey.devices.backends import backend_of
+from odyssey.devices.device import device_of
 from odyssey.devices.ownership import may_alias
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.graph.graph import Graph
@@ -147,6 +149,9 @@ def unsupported_argument(args: tuple[Any, ...], named: dict[str, Any]) -> str | 
     for leaf in input_leaves(args, named):
         if isinstance(leaf, Value) and not isinstance(leaf._recording, Mark):
             return "an argument is a result on a tape"
+        array = leaf._array if isinstance(leaf, Value) else leaf
+        if backend_of(array) is not None:
+            return f"an argument lies on {device_of(array)}, and programs run on the CPU"
         if type(leaf) not in (ndarray, Variable) and not isinstance(leaf, np.generic):
             return f"an argument is {describe_type(leaf)}, which is not a plain array"
     for path, value in extras_in((args, named), rule=no_attributes):

@@ -6,6 +6,8 @@ from typing import Any
 
 from numpy import ndarray
 
+from odyssey.devices.backends import backend_of
+from odyssey.devices.device import device_of
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph, State
 
@@ -35,6 +37,8 @@ def state_strides(state: State) -> tuple[int, ...] | None:
 
 def check_state_layout(state: State, array: Any, strides: tuple[int, ...] | None) -> None:
     """Raise BindingError if a state is not what a plan was made for."""
+    if type(array) is not ndarray and backend_of(array) is not None:
+        raise BindingError(f"{state.label} lies on {device_of(array)}, and programs run on the CPU")
     if type(array) is not ndarray or array.shape != state.spec.shape:
         raise BindingError(f"{state.label} has another shape")
     if array.dtype != state.spec.dtype:
