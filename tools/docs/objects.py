@@ -36,6 +36,7 @@ MODULES = (
     "odyssey",
     *(f"odyssey.{name}" for name in ("ops", "nn", "linalg", "fft", "special", "losses", "optim")),
     *(f"odyssey.{name}" for name in ("init", "tree", "testing", "errors", "backward")),
+    "odyssey.devices",
     "odyssey.distributed",
 )
 """The public modules: those in ``odyssey.__all__``, and the package."""
