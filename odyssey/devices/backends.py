@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -212,7 +213,7 @@ def backend_for(platform: str) -> Backend:
         return backend
     if platform != "cuda":
         raise DeviceError(f"device {platform!r}: the platforms are 'cpu' and 'cuda'")
-    from odyssey.devices import cupy_backend
+    cupy_backend: Any = import_module("odyssey.devices.cupy_backend")
 
     backend = cupy_backend.load()
     install(backend)
