@@ -208,14 +208,15 @@ def backend_for(platform: str) -> Backend:
     Raises:
         DeviceError: there is no such platform, its library is missing, or it has no device.
     """
-    if platform in _BY_PLATFORM:
-        return _BY_PLATFORM[platform]
+    backend = _BY_PLATFORM.get(platform)
+    if backend is not None:
+        return backend
     if platform != "cuda":
         raise DeviceError(f"device {platform!r}: the platforms are 'cpu' and 'cuda'")
     # By its name, since the module imports this one.
-    backend: Backend = import_module("odyssey.devices.cupy_backend").load()
-    install(backend)
-    return backend
+    loaded: Backend = import_module("odyssey.devices.cupy_backend").load()
+    install(loaded)
+    return loaded
 
 
 def installed(platform: str) -> Backend | None:
