@@ -7,7 +7,7 @@ import pytest
 
 import odyssey as od
 from odyssey.compiler.cuda.compile_kernels import address_in
-from odyssey.compiler.cuda.cublas import Cublas, GemmCall, emulate
+from odyssey.compiler.cuda.cublas import COMPUTE_TYPES, Cublas, GemmCall, emulate, gemm_calls
 from odyssey.compiler.cuda.lower_for_device import lower_for_device
 from odyssey.compiler.cuda.program import ProductStep
 from odyssey.errors import DeviceError
@@ -126,6 +126,19 @@ def test_gemm_passes_the_arguments_in_the_order_of_the_library():
     assert plain[9:] == [300, 0, 10, 13, 3, 68, -1]
     beta = ctypes.cast(given[15], ctypes.POINTER(ctypes.c_float))
     assert beta[0] == 0.5
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("f4", 77), ("f8", 70), ("c8", 68)])
+def test_tf32_changes_the_compute_type_of_products_of_float32_alone(dtype, expected):
+    a, b = _array(4, 5, 6, dtype=dtype), _array(4, 6, 7, dtype=dtype)
+    program = lower_for_device(od.compile(lambda a, b: a @ b).lower(a, b).graph).program
+    (node,) = [step.node for step in program.steps if isinstance(step, ProductStep)]
+    library = _Recorder()
+    for tf32 in (True, False):
+        (call,) = gemm_calls(program.plan, node, tf32)
+        Cublas(library, 0).gemm(call, 100, 200, 300)
+    types = [given[21] for name, given in library.calls if name == "cublasGemmStridedBatchedEx"]
+    assert types == [expected, COMPUTE_TYPES[dtype]]
 
 
 def test_a_status_of_the_library_is_a_device_error_with_its_meaning():

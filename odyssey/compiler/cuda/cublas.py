@@ -42,6 +42,8 @@ COMPUTE_TYPES: Mapping[str, int] = MappingProxyType(
 )
 """The ``cublasComputeType_t`` of each type of elements; 68 is float32 without TF32."""
 
+_FAST_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
+
 _DOUBLE = ("f8", "c16")
 WORKSPACE_BYTES = 32 << 20
 """Size of the workspace that NVIDIA recommends for Hopper; other devices need less."""
@@ -67,6 +69,7 @@ class GemmCall(NamedTuple):
         beta: Factor of what the result holds before.
         swapped: Whether the library's first operand is the first one of the product, and not the
             second: the result is column-major itself.
+        tf32: Whether float32 operands may be rounded to TF32, 10 bits of mantissa.
     """
 
     transposes: tuple[int, int]
@@ -78,14 +81,17 @@ class GemmCall(NamedTuple):
     types: tuple[str, str]
     beta: float
     swapped: bool = False
+    tf32: bool = False
 
 
-def gemm_calls(plan: Plan, node: Node) -> list[GemmCall]:
+def gemm_calls(plan: Plan, node: Node, tf32: bool = False) -> list[GemmCall]:
     """Return the calls that compute a product of a plan, in order; usually one.
 
     Args:
         plan: The plan.
         node: The product; what it is added to is in the memory of its result already.
+        tf32: Whether a product of float32 may round its operands to TF32, as inside of
+            ``od.autocast("tf32")``. No other product is affected.
 
     Raises:
         UnsupportedKernelError: cuBLAS cannot compute the product where operands and result lie.
@@ -119,7 +125,7 @@ def gemm_calls(plan: Plan, node: Node) -> list[GemmCall]:
             raise UnsupportedKernelError(f"cuda: a product needs more than {k} calls of cuBLAS")
         call = _gemm_call(*views, (left.type, node.type), 1.0 if sums_batch and k else beta)
         if call is not None:
-            found.append(call)
+            found.append(call._replace(tf32=tf32 and call.types == ("f4", "f4")))
     return found
 
 
@@ -309,6 +315,7 @@ class Cublas:
         """Compute a batch of products; arguments as for ``emulate``, in the device's memory."""
         one, beta = _numbers(call.beta, call.types[1])
         kind, result = (DATA_TYPES[type] for type in call.types)
+        compute_type = _FAST_TF32 if call.tf32 else COMPUTE_TYPES[call.types[1]]
         pointer, wide = ctypes.c_void_p, ctypes.c_longlong
         (lda, ldb, ldc), (sa, sb, sc) = call.leading, call.steps
         answer = self._library.cublasGemmStridedBatchedEx(
@@ -316,7 +323,7 @@ class Cublas:
             *(pointer(first), kind, lda, wide(sa)),
             *(pointer(second), kind, ldb, wide(sb), ctypes.byref(beta)),
             *(pointer(out), result, ldc, wide(sc)),
-            *(call.batch, COMPUTE_TYPES[call.types[1]], -1),
+            *(call.batch, compute_type, -1),
         )
         self._check("cublasGemmStridedBatchedEx", answer)
 
