@@ -1,0 +1,113 @@
+"""Launchers: what runs the steps of a CUDA program on one device, in one stream.
+
+A launcher turns each step into a call of C, a function with its arguments. ``execution`` makes all
+calls of a run within one call of C, so that no signal handler comes between them; see
+``devices.commit``. Addresses are cells of a table of the program, which the calls read when they
+are made: a buffer may lie elsewhere at each run.
+
+``driver`` launches on a device by the CUDA driver. ``host_launcher`` runs the same steps on host
+memory, for tests and for the stand-in for CuPy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from odyssey.compiler.cuda.cublas import GemmCall
+from odyssey.compiler.cuda.loops import LaunchShape
+from odyssey.compiler.cuda.program import CudaProgram, Launch
+
+__all__ = ["Call", "Cell", "Launcher"]
+
+Call = tuple[Any, ...]
+"""A function of C and its arguments; it returns 0 or None, or the status of an error."""
+
+Cell = ctypes.c_void_p
+"""An address in the table of a program, at ``ctypes.addressof(cell)``. Its value is read when a
+call is made."""
+
+
+class Launcher:
+    """Maker of the calls that run a program; one for each program.
+
+    Attributes:
+        shape: How loops are shared among threads; ``compile_kernels`` takes it.
+        has_graphs: Whether ``graph_call`` works.
+    """
+
+    shape: LaunchShape
+    has_graphs: bool = False
+
+    def load(self, program: CudaProgram) -> dict[str, float]:
+        """Load the kernels of a program, and return seconds by stage of the compilation.
+
+        Raises:
+            DeviceError: the device refuses them.
+        """
+        raise NotImplementedError
+
+    def launch_call(self, launch: Launch, cells: Sequence[Cell]) -> Call:
+        """Return the call that launches a kernel.
+
+        Args:
+            launch: The kernel with its grid and block.
+            cells: The address for each of its parameters.
+        """
+        raise NotImplementedError
+
+    def product_call(self, product: GemmCall, first: Cell, second: Cell, out: Cell) -> Call:
+        """Return the call of a product; the cells point to the first elements."""
+        raise NotImplementedError
+
+    def copy_call(self, target: Cell, source: Cell, count: int) -> Call:
+        """Return the call that copies bytes within the device."""
+        raise NotImplementedError
+
+    def zero_call(self, target: Cell, count: int) -> Call:
+        """Return the call that sets bytes to 0."""
+        raise NotImplementedError
+
+    def upload_call(self, target: Cell, source: int, count: int) -> Call:
+        """Return the call that copies bytes from an address of ``host_memory``; it may not wait."""
+        raise NotImplementedError
+
+    def download_call(self, target: int, source: Cell, count: int) -> Call:
+        """Return the call that copies bytes to an address of ``host_memory``, and waits for all
+        work that was given before."""
+        raise NotImplementedError
+
+    def host_memory(self, count: int) -> Any:
+        """Return an array of bytes on the host that the device can read and write: page-locked."""
+        raise NotImplementedError
+
+    def graph_call(self, calls: Sequence[Call]) -> Call:
+        """Return one call that makes such calls again, as a CUDA graph.
+
+        The calls are recorded, and not made. The graph has the addresses that their cells hold now.
+
+        Raises:
+            DeviceError: the device cannot record them.
+        """
+        raise NotImplementedError
+
+    def begin_run(self) -> None:
+        """Let the next calls run behind what eager ops gave to the device so far.
+
+        Raises:
+            DeviceError: the device failed.
+        """
+
+    def check(self, answers: Sequence[Any], names: Sequence[str]) -> None:
+        """Raise DeviceError if a call of a run has failed.
+
+        Args:
+            answers: What the calls returned.
+            names: For each call, the kernel or the step, for the message.
+        """
+        raise NotImplementedError
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was given."""
+        raise NotImplementedError
