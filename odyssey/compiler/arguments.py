@@ -12,7 +12,7 @@ from odyssey.checks import describe_type
 from odyssey.compiler.result_aliases import ResultAliases
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.backends import backend_of
-from odyssey.devices.device import device_of
+from odyssey.devices.device import Device, device_of
 from odyssey.devices.ownership import may_alias
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.graph.graph import Graph
@@ -38,6 +38,8 @@ __all__ = [
     "refuse_unhashable",
     "replaced_argument",
     "aliases_states",
+    "devices_of_program",
+    "is_on_device",
     "variable_kinds",
     "program_arguments",
     "alias_refusal",
@@ -77,7 +79,9 @@ def abstract_signature(value: Any) -> Any:
     if kind is Variable:
         mark, info = value._recording, value._info
         name = None if info is None else info.name
-        return mark if type(mark) is Mark else "tape", name, value._spec.shape, value._spec.dtype
+        key = mark if type(mark) is Mark else "tape", name, value._spec.shape, value._spec.dtype
+        backend = backend_of(value._array)
+        return key if backend is None else (*key, device_of(value._array))
     if kind is tuple or kind is list:
         return (kind, *map(abstract_signature, value))
     if kind is dict:
@@ -89,6 +93,8 @@ def abstract_signature(value: Any) -> Any:
         )
     if kind is str or kind is bool:
         return kind, value
+    if kind in ARRAYS:  # of a device
+        return value.shape, value.dtype, device_of(value)
     if issubclass(kind, (dict, list, tuple)) or hasattr(kind, "__dataclass_fields__"):
         return _signature_of_container(value)
     return kind
@@ -149,15 +155,26 @@ def unsupported_argument(args: tuple[Any, ...], named: dict[str, Any]) -> str | 
     for leaf in input_leaves(args, named):
         if isinstance(leaf, Value) and not isinstance(leaf._recording, Mark):
             return "an argument is a result on a tape"
-        array = leaf._array if isinstance(leaf, Value) else leaf
-        if backend_of(array) is not None:
-            return f"an argument lies on {device_of(array)}, and programs run on the CPU"
-        if type(leaf) not in (ndarray, Variable) and not isinstance(leaf, np.generic):
+        if type(leaf) not in (*ARRAYS, Variable) and not isinstance(leaf, np.generic):
             return f"an argument is {describe_type(leaf)}, which is not a plain array"
     for path, value in extras_in((args, named), rule=no_attributes):
         if type(value) not in _PLAIN_TYPES and not path.endswith(".__orig_class__"):
             return f"an argument has an attribute of its own, {path.rpartition('.')[2]}"
     return None
+
+
+def is_on_device(leaf: Any) -> bool:
+    """Return whether an input lies on a device beside the CPU."""
+    return backend_of(array_of(leaf)) is not None
+
+
+def devices_of_program(graph: Graph, args: tuple[Any, ...], named: dict[str, Any]) -> list[Device]:
+    """Return the devices beside the CPU that arguments, states and constants of a graph lie on."""
+    arrays = [array_of(leaf) for leaf in input_leaves(args, named)]
+    arrays += [state.variable._array for state in graph.states]
+    arrays += graph.constants.values()
+    found = [device_of(array) for array in arrays if backend_of(array) is not None]
+    return list(dict.fromkeys(found))
 
 
 def number_leaves(

@@ -14,9 +14,11 @@ from odyssey.checks import check_callable, check_choice, check_flag, check_int, 
 from odyssey.compiler.arguments import (
     alias_refusal,
     cache_key,
+    devices_of_program,
     fill_specs,
     input_leaves,
     is_flat,
+    is_on_device,
     program_arguments,
     receiver_arguments,
     refuse_unhashable,
@@ -166,6 +168,8 @@ class CompiledFunction(InspectableFunction):
 
             self._tolerance = check_tolerance("compile", tolerance)
         self._fn = fn
+        # Mode of the autocast block that the function runs in, if this is the variant for one.
+        self._mode: str | None = None
         self._dynamic, self._declared = None, dynamic
         # Compiled functions for calls inside of scopes: by autocast mode, and whether they pause.
         self._variants: dict[tuple[str | None, bool], CompiledFunction] = {}
@@ -253,7 +257,9 @@ class CompiledFunction(InspectableFunction):
             if result is not CACHE_MISS:
                 return result
         # With a memory limit each size has a program of its own.
-        if self._dynamic is not None and self._limit is None and self._budget is None:
+        sized = self._dynamic is not None and self._limit is self._budget is None
+        if sized and not any(map(is_on_device, input_leaves(args, named))):
+            assert self._dynamic is not None
             result = self._dynamic.call(self, args, named)
             if result is not CACHE_MISS:
                 return result
@@ -340,7 +346,7 @@ class CompiledFunction(InspectableFunction):
                 copies=self._copies,
                 tolerance=self._tolerance,
             )
-            made._fallback, made._native = self._fallback, self._native
+            made._fallback, made._native, made._mode = self._fallback, self._native, mode
             variant = self._variants.setdefault((mode, paused), made)
         return variant
 
@@ -420,7 +426,7 @@ class CompiledFunction(InspectableFunction):
                 self._fallback.report(case.refusal, trial.error)
         else:
             if self._limit is not None or self._budget is not None:
-                check_memory_limit(self._limit, self._budget, trial, self._pinned_plan())
+                self._check_memory(trial, args, named)
             self._check_plan(trial)
             self._refuse_copies_of_trace(trial)
             case = self._insert_entry(key, case)
@@ -481,6 +487,9 @@ class CompiledFunction(InspectableFunction):
             or trial.graph.eager_reason
         )
         guards = trial.guards
+        devices = devices_of_program(trial.graph, args, named)
+        if why is None and len(devices) > 1:
+            why = f"its arrays lie on {devices[0]} and {devices[1]}"
         if why is None:
             why = "the objects that it reads cannot be guarded" if guards is None else guards.reason
         if why is None:
@@ -496,6 +505,19 @@ class CompiledFunction(InspectableFunction):
             case.unstarted = trial.graph.started_optimizers
         else:
             case.refusal = why
+
+    def _check_memory(
+        self, trial: TraceAttempt, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        """Raise DeviceMemoryError if the program of a trace would hold more than its limit."""
+        devices = devices_of_program(trial.graph, args, named)
+        requirements = None
+        if devices:
+            from odyssey.compiler.device_runtime.execution import memory_requirements
+
+            requirements = partial(memory_requirements, devices[0])
+        own = self._limit, self._budget, trial, self._pinned_plan()
+        check_memory_limit(*own, requirements)
 
     def _check_plan(self, trial: TraceAttempt) -> None:
         """Raise PlanError if the pinned plan does not fit a trace, before anything runs."""
@@ -686,7 +708,13 @@ class CompiledFunction(InspectableFunction):
             take = None if bare else flattener_of_call(trial.scalar_inputs.values(), args, named)
             bare_or_taken = bare or take is not None
             ways, reasons = self._chosen_plan(trial.graph)
-            program = CompiledCall(
+            make: Any = CompiledCall
+            devices = devices_of_program(trial.graph, args, named)
+            if devices:
+                from odyssey.compiler.device_runtime.device_call import DeviceCall
+
+                make = partial(DeviceCall, devices[0], self._mode == "tf32")
+            program = make(
                 *(trial, guards, result, bare_or_taken, *own),
                 aliases=case.aliases,
                 ways=ways,
@@ -802,7 +830,7 @@ class CompiledFunction(InspectableFunction):
         if trial.error is not None:
             raise self._fallback.error(trial.describe_error()) from trial.error
         if self._limit is not None or self._budget is not None:
-            check_memory_limit(self._limit, self._budget, trial, self._pinned_plan())
+            self._check_memory(trial, args, named)
         try:
             self._check_plan(trial)
         except SettingError:

@@ -38,6 +38,7 @@ def explain_program(program: Any) -> str:
         )
     lines += _kernel_lines(executable, "")
     outputs = sum(node.size for node in plan.outputs if node is not None)
+    lines += executable.describe_launches()
     lines.append(f"arena: {plan.arena:,} bytes; results: {outputs:,} elements")
     lines += [f"copies {line}" for line in describe_copies(plan, executable.graph)]
     widening = first_widening(executable.graph)

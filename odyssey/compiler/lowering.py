@@ -28,6 +28,7 @@ from odyssey.compiler.llvm.scalar_programs import has_native_code
 from odyssey.compiler.llvm.types import HALVES, PARTS, dtype_of_code
 from odyssey.compiler.ways.alternatives import CALLED, kernel_of_way, lowering_names
 from odyssey.compiler.ways.choices import Choices, PlanError
+from odyssey.devices.backends import backend_of
 from odyssey.devices.half_dtypes import (
     finfo,
     is_bfloat16,
@@ -126,6 +127,8 @@ class Lowering:
         """Return the node of a Symbol, or a constant node for an array or a number."""
         if isinstance(value, Symbol):
             return self.builder.nodes[value.id]
+        if backend_of(value) is not None:
+            raise OdysseyError("an array of a device is no constant of a row")
         array = np.asarray(value)
         type = type_code(array.dtype)
         if type in ITEM_SIZES and is_uniform(array) and array.size:
@@ -879,7 +882,7 @@ def lower(
             spec = state.spec
             symbols[state.id] = low.symbol(leaf(role, index, spec.shape, type_code(spec.dtype)))
     for k, (id, array) in enumerate(graph.constants.items()):
-        array = np.asarray(array)
+        array = array if backend_of(array) is not None else np.asarray(array)
         symbols[id] = low.symbol(leaf("constant", k, array.shape, type_code(array.dtype), array))
 
     _lower_instructions(low, graph, symbols, _partial_writes(graph))

@@ -41,6 +41,7 @@ __all__ = [
     "LoweredProgram",
     "lower_measured",
     "lower_program",
+    "output_source",
     "output_specs",
     "plan",
     "works_of",
@@ -100,7 +101,7 @@ def lower_program(
     """
     begin = perf_counter()
     low = lower(graph, choices=Choices(ways)) if low is None else low
-    sources = [_output_source(k, node) for k, node in enumerate(low.outputs)]
+    sources = [output_source(k, node) for k, node in enumerate(low.outputs)]
     lowered = perf_counter()
     schedule = plan(low, noncontiguous_strides(graph), budget, carries)
     schedule.is_symbolic = varies
@@ -221,7 +222,8 @@ def output_specs(plan_: Plan) -> list[tuple[Shape, np.dtype[Any]]]:
     ]
 
 
-def _output_source(k: int, node: Node | None) -> int:
+def output_source(k: int, node: Node | None) -> int:
+    """Return the number of the value that an output is; see ``LoweredProgram.sources``."""
     if node is None or node.owner.kind in ("number", "index"):
         return (1 << 60) + k
     if node.owner.kind != "leaf":

@@ -30,16 +30,26 @@ def state_strides(state: State) -> tuple[int, ...] | None:
     if array.flags.c_contiguous:
         return None
     size = array.itemsize
-    if any(s % size for s in array.strides) or not array.flags.aligned:
+    is_aligned = type(array) is not ndarray or array.flags.aligned
+    if any(s % size for s in array.strides) or not is_aligned:
         raise BindingError(f"{state.label} is not aligned")
     return tuple(s // size for s in array.strides)
 
 
-def check_state_layout(state: State, array: Any, strides: tuple[int, ...] | None) -> None:
-    """Raise BindingError if a state is not what a plan was made for."""
-    if type(array) is not ndarray and backend_of(array) is not None:
-        raise BindingError(f"{state.label} lies on {device_of(array)}, and programs run on the CPU")
-    if type(array) is not ndarray or array.shape != state.spec.shape:
+def check_state_layout(
+    state: State, array: Any, strides: tuple[int, ...] | None, kind: Any = ndarray
+) -> None:
+    """Raise BindingError if a state is not what a plan was made for.
+
+    Args:
+        state: The state.
+        array: Its array.
+        strides: The strides of the plan in elements; None if it is contiguous.
+        kind: The class of arrays of the program's device.
+    """
+    if type(array) is not kind and backend_of(array) is not None:
+        raise BindingError(f"{state.label} lies on {device_of(array)}, and its program does not")
+    if type(array) is not kind or array.shape != state.spec.shape:
         raise BindingError(f"{state.label} has another shape")
     if array.dtype != state.spec.dtype:
         raise BindingError(f"{state.label} is {array.dtype} now")

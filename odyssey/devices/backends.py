@@ -98,6 +98,14 @@ class Backend:
         del index
         return 0
 
+    def launcher(self, index: int) -> Any:
+        """Return a launcher of compiled programs on a device; see ``compiler.cuda.launcher``.
+
+        Raises:
+            DeviceError: there is none.
+        """
+        raise DeviceError(f"compile: {self.name} has no programs for {self.platform}:{index}")
+
     def allocate(self, size: int, index: int = 0) -> Any:
         """Return ``size`` bytes of a device as an array of uint8, from the pool that arrays share.
 

@@ -300,15 +300,26 @@ def _wrapped_key(array, key):
     return tuple(made) if isinstance(key, tuple) else made[0]
 
 
+_OWNERS = weakref.WeakValueDictionary()
+"""Arrays that own memory, by id of its elements."""
+
+
 class DeviceArray:
     """An array of the stand-in."""
 
     __array_priority__ = 100
     __hash__ = None
-    __slots__ = ("__weakref__", "_a", "_index")
+    __slots__ = ("__weakref__", "_a", "_base", "_index")
 
     def __init__(self, elements, index=None):
         self._a = elements
+        # As in CuPy, a view refers to the array that owns its memory.
+        owner = elements
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        self._base = None if owner is elements else _OWNERS.get(id(owner))
+        if self._base is None:
+            _OWNERS[id(owner)] = self
         self._index = CURRENT[0] if index is None else index
         POOLS[self._index].add(elements)
 
@@ -339,7 +350,7 @@ class DeviceArray:
 
     @property
     def base(self):
-        return None if self._a.base is None else self._like(self._a.base)
+        return self._base
 
     @property
     def device(self):
@@ -588,6 +599,11 @@ class StandIn(Backend):
 
     def pointer(self, array):
         return array._a.__array_interface__["data"][0]
+
+    def launcher(self, index):
+        from odyssey.compiler.cuda.host_launcher import HostLauncher
+
+        return HostLauncher(has_graphs=True)
 
     def memory_stats(self, index):
         pool = POOLS[index]

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from odyssey.compiler.cuda.cublas import GemmCall, emulate
 from odyssey.compiler.cuda.host_execution import HostKernels
 from odyssey.compiler.cuda.launcher import Call, Cell, Launcher
@@ -68,21 +66,17 @@ class HostLauncher(Launcher):
         """Return a call of ``memmove``."""
         return ctypes.memmove, target, source, count
 
-    def host_memory(self, count: int) -> Any:
-        """Return bytes of the host."""
-        return np.zeros(count, np.uint8)
-
     def graph_call(self, calls: Sequence[Call]) -> Call:
         """Return a call that makes all calls, with the addresses that their cells hold now."""
         return commit, [tuple(map(_as_recorded, call)) for call in calls]
 
-    def check(self, answers: Sequence[Any], names: Sequence[str]) -> None:
+    def check_statuses(self, answers: Sequence[Any], names: Sequence[str]) -> None:
         """Raise DeviceError for a status that is not 0; calls on host memory raise at once."""
         for answer, name in zip(answers, names, strict=True):
             if type(answer) is DeviceError:
                 raise DeviceError(f"cuda: {name}: {answer}")
 
-    def synchronize(self) -> None:
+    def wait(self) -> None:
         """Do nothing: each call has ended when it returns."""
 
 

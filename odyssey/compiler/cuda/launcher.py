@@ -35,10 +35,12 @@ class Launcher:
     Attributes:
         shape: How loops are shared among threads; ``compile_kernels`` takes it.
         has_graphs: Whether ``graph_call`` works.
+        tf32: Whether products of float32 may be computed in TF32.
     """
 
     shape: LaunchShape
     has_graphs: bool = False
+    tf32: bool = False
 
     def load(self, program: CudaProgram) -> dict[str, float]:
         """Load the kernels of a program, and return seconds by stage of the compilation.
@@ -70,16 +72,14 @@ class Launcher:
         raise NotImplementedError
 
     def upload_call(self, target: Cell, source: int, count: int) -> Call:
-        """Return the call that copies bytes from an address of ``host_memory``; it may not wait."""
+        """Return the call that copies bytes from an address of the host.
+
+        It has read all bytes when it returns: the memory may be written to again.
+        """
         raise NotImplementedError
 
     def download_call(self, target: int, source: Cell, count: int) -> Call:
-        """Return the call that copies bytes to an address of ``host_memory``, and waits for all
-        work that was given before."""
-        raise NotImplementedError
-
-    def host_memory(self, count: int) -> Any:
-        """Return an array of bytes on the host that the device can read and write: page-locked."""
+        """Return the call that copies bytes to an address of the host, and waits for them."""
         raise NotImplementedError
 
     def graph_call(self, calls: Sequence[Call]) -> Call:
@@ -99,7 +99,7 @@ class Launcher:
             DeviceError: the device failed.
         """
 
-    def check(self, answers: Sequence[Any], names: Sequence[str]) -> None:
+    def check_statuses(self, answers: Sequence[Any], names: Sequence[str]) -> None:
         """Raise DeviceError if a call of a run has failed.
 
         Args:
@@ -108,6 +108,6 @@ class Launcher:
         """
         raise NotImplementedError
 
-    def synchronize(self) -> None:
+    def wait(self) -> None:
         """Wait until the device has done all that it was given."""
         raise NotImplementedError

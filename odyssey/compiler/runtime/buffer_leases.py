@@ -11,12 +11,14 @@ from numpy import ndarray
 
 from odyssey.compiler.state_layout import BindingError
 from odyssey.devices.array_locks import is_locked
+from odyssey.devices.backends import backend_of
 from odyssey.devices.copy_on_write import (
     BufferLease,
     has_exclusive_array,
     is_exclusive,
     is_pinned,
 )
+from odyssey.devices.same_device import array_copy
 from odyssey.graph.graph import State
 from odyssey.variable import Variable
 
@@ -38,7 +40,12 @@ def ensure_exclusive(state: State) -> None:
     unchanged stays: the program does not run, and the function itself raises.
     """
     variable = state.variable
-    if state.update is None or type(variable._array) is not ndarray:
+    if state.update is None:
+        return
+    if type(variable._array) is not ndarray:
+        backend = backend_of(variable._array)
+        if backend is not None and not has_exclusive_array(variable):
+            variable._array = array_copy(variable._array)
         return
     if is_pinned(variable._array) or is_locked(variable._array):
         return

@@ -69,6 +69,8 @@ __all__ = [
     "CompiledCall",
     "NotCompilableError",
     "ShapeSpecialization",
+    "current_gradient",
+    "left_gradients",
     "plan_of_trace",
     "specialize_to_shape",
 ]
@@ -145,7 +147,9 @@ class CompiledCall:
             _drop_known_outputs(graph, leaves(trial.full_result), leaves(result), aliases)
         try:
             clocks = is_profiled() and text is None  # a program for all sizes is timed as a whole
-            self.executable = Executable(graph, clocks, threads, budget, text, ways, tolerance)
+            settings = {"threads": threads, "budget": budget, "ways": ways, "text": text}
+            settings |= {"clocks": clocks, "tolerance": tolerance}
+            self.executable = self._make_executable(graph, settings)
         except BindingError as error:
             raise NotCompilableError(str(error)) from error
         self.bare = bare
@@ -161,9 +165,9 @@ class CompiledCall:
         written = [s.variable for s in states if s.field == "data" and s.update is not None]
         self._written = [v for v in written if v._info is not None]
         self._trained = [v for v in self._written if is_trainable(v)]
-        self._has_host_calls = len(self.executable.module.steps) > 1
+        self._has_host_calls = self.executable.step_count > 1
         self._commits = bool(self._delivered or graph.cleared or written)
-        self._has_middle_steps = len(self.executable.module.steps) > 2
+        self._has_middle_steps = self.executable.step_count > 2
         self._quiet = StepRunner().quiet
         self._calls = bool(self.executable.calls)
         own = [*guards.variables, *[state.variable for state in states]]
@@ -173,7 +177,9 @@ class CompiledCall:
         plain = plain and not any(state.field == "rows" for state in self._delivered)
         given = self.executable, self._specialization.results, guards, CACHE_MISS, calls
         self.native = (
-            native_dispatch_of(*given, self._hyperparameters, self._settings) if plain else None
+            native_dispatch_of(*given, self._hyperparameters, self._settings)
+            if plain and isinstance(self.executable, Executable)
+            else None
         )
         self._rebind()
         self._array_count = len(self.executable.inputs) - len(self._accumulated)
@@ -187,9 +193,13 @@ class CompiledCall:
         self._order = None if places == sorted(places) else itemgetter(*places)
         # Lock of the program's own memory, if other threads may run meanwhile.
         # Without native entry points Python fills the table of addresses, which takes the lock too.
-        releases = self._has_host_calls or self.executable.module.releases_gil
+        releases = self._has_host_calls or self.executable.releases_gil
         needs_lock = releases or bool(self.executable.locks) or object_layout() is None
         self._lock: RLock | None = PROGRAM_LOCKS.new() if needs_lock else None
+
+    def _make_executable(self, graph: Graph, settings: dict[str, Any]) -> Executable:
+        """Compile the program; a subclass for another device makes another."""
+        return Executable(graph, **settings)
 
     # -------------------------------------------------------------- running
 
@@ -335,7 +345,7 @@ class CompiledCall:
         for variable, spec in zip(
             self._accumulated, self.executable.inputs[len(found) :], strict=True
         ):
-            gradient = _current_gradient(variable)  # an absent gradient takes as long
+            gradient = current_gradient(variable)  # an absent gradient takes as long
             found.append(np.zeros(spec.shape, spec.dtype) if gradient is None else gradient)
         numbers = self.numbers.with_computed(given[self._array_count :])
         return found, numbers or ()
@@ -359,7 +369,7 @@ class CompiledCall:
                 return CACHE_MISS
             numbers = words
         if self._accumulated:
-            arrays = [*arrays, *[_current_gradient(v) for v in self._accumulated]]
+            arrays = [*arrays, *[current_gradient(v) for v in self._accumulated]]
             if any(array is None for array in arrays):
                 return CACHE_MISS
         behind: CommitPlan = []
@@ -440,7 +450,6 @@ class CompiledCall:
         self._begin += [(*number, BEING_WRITTEN) for number in self._numbers]
         if self._numbers:
             self._begin.append((next_ticket,))
-        self._begin.append((self.executable.rest,))
         if self.native is not None:
             able = not self.executable.gradients_to_clear
             left = [state.variable for state in self._delivered]
@@ -452,12 +461,12 @@ class CompiledCall:
             leaf._placed = (
                 None  # tapes that entered the leaf without recording a use look it up again
             )
-        plan = list(self._begin)
+        plan = [*self._begin, (self.executable.rest,)]
         for put, where, at in self._numbers:
             number = where[0] if put is setitem else where.own
             plan.append((put, where, at, next_version(number)))
         if self._delivered:
-            for variable, grad in _left_gradients(self._delivered, outs):
+            for variable, grad in left_gradients(self._delivered, outs):
                 info = variable._info
                 plan += [(setattr, info, "grad", grad), (setattr, info, "loan", None)]
         for variable in self.executable.gradients_to_clear:
@@ -466,7 +475,7 @@ class CompiledCall:
         run_all(starmap(call, plan + behind))
 
 
-def _left_gradients(states: Sequence[State], outs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+def left_gradients(states: Sequence[State], outs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
     """Yield the Variables of gradients that a program leaves, with the gradients.
 
     Args:
@@ -544,7 +553,7 @@ def _output_allocator(specs: Sequence[tuple[Any, Any]]) -> Callable[[], list[Any
     return lambda: [empty(shape, dtype) for shape, dtype in specs]
 
 
-def _current_gradient(variable: Variable) -> Any:
+def current_gradient(variable: Variable) -> Any:
     """Return the gradient that a program accumulates into, or None."""
     info = variable._info
     return None if info is None else array_of(info.grad)

@@ -85,6 +85,7 @@ __all__ = [
     "ArgumentTable",
     "BindingError",
     "Executable",
+    "held_buffers",
     "memory_requirements",
     "plan_of_graph",
 ]
@@ -104,6 +105,8 @@ class Executable:
     Attributes:
         graph: Graph that it computes.
         plan: Buffers and kernels.
+        step_count: Number of its native segments and host calls.
+        releases_gil: Whether a step may release the interpreter lock.
         module: LLVM module with its layout of the table.
         loaded: Machine code.
         inputs: Specs of its inputs: arguments, then accumulated gradients.
@@ -203,6 +206,7 @@ class Executable:
         kernels = plan_.fused.kernels
         self._kernel_positions = {k.nodes[0].id: k.position for k in kernels if k.kind == "call"}
         self.contract_broken = False
+        self.step_count, self.releases_gil = len(module.steps), module.releases_gil
         self.host_results: dict[int, Array] = {}
         self.batched_results: dict[int, dict[Any, Any]] = {}
         self.start: Callable[..., Any] = self._start
@@ -274,6 +278,10 @@ class Executable:
         settings: Any = {"clocks": self.counters is not None, "threads": self.threads}
         make = partial(Executable, **settings, ways=self.ways)
         return {node.id: HostCall(self, plan_, node, make) for node in nodes}
+
+    def describe_launches(self) -> list[str]:
+        """Return lines for ``explain`` on what a device is given; none on the CPU."""
+        return []
 
     def works(self) -> list[Choice]:
         """Return the works of the program and of its subgraphs, each once."""
@@ -463,21 +471,26 @@ def memory_requirements(
     """Return the bytes that a graph's program holds, and a description of its largest buffers."""
     choices = Choices(ways)
     made = plan(lower(graph, choices=choices), noncontiguous_strides(graph), budget)
-    found: dict[int, tuple[int, str]] = {}
-    for number, home in made.allocations.items():
-        buffer = home.buffer
-        if buffer.kind in ("arena", *HELD_KINDS):
-            text = f"%{number}, {buffer.bytes:,} bytes of {home.view.shape}"
-            found[id(buffer)] = (buffer.bytes, text)
-    total = held_bytes(made)
+    total, found = held_buffers(made)
     for one in graph.instructions:
         if not isinstance(one.row, LoopRow) or is_unrolled(one.row, choices):
             continue
         for part in one.row.loop.subgraphs:
             inside, _ = memory_requirements(part, None, ways)
             total += inside
-            found[id(part)] = (inside, f"{inside:,} bytes in a {one.row.name}")
-    return total, sorted(found.values(), reverse=True)
+            found.append((inside, f"{inside:,} bytes in a {one.row.name}"))
+    return total, sorted(found, reverse=True)
+
+
+def held_buffers(plan_: Plan) -> tuple[int, list[tuple[int, str]]]:
+    """Return the bytes that a program of a plan holds, and a description of each buffer."""
+    found: dict[int, tuple[int, str]] = {}
+    for number, home in plan_.allocations.items():
+        buffer = home.buffer
+        if buffer.kind in ("arena", *HELD_KINDS):
+            text = f"%{number}, {buffer.bytes:,} bytes of {home.view.shape}"
+            found[id(buffer)] = (buffer.bytes, text)
+    return held_bytes(plan_), list(found.values())
 
 
 def _segment_function(address: int) -> Callable[[int], int]:

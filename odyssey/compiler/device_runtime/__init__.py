@@ -1,0 +1,1 @@
+"""Runtime of devices: bind CUDA programs to states, run them, and publish their effects."""
