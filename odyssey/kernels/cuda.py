@@ -8,8 +8,10 @@ runs every GPU thread as a Python thread: right for tests, and one launch at a t
 from __future__ import annotations
 
 import math
+import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from types import FunctionType
 from typing import Any
 
@@ -45,7 +47,7 @@ _THREADS = 256
 # Enough to fill any card (an H200 holds 132 x 8 such blocks at once); kernels stride over the rest.
 _BLOCKS = 4096
 # A simulated thread takes ~0.1 ms to start, and barriers are polled: few threads, but several.
-_SIMULATED_THREADS = 64
+_SIMULATED_THREADS = 16
 _SIMULATED_BLOCKS = 8
 # Every card gives a block so much shared memory without being asked.
 _SHARED_BYTES = 48 * 1024
@@ -101,7 +103,7 @@ def build_function(function: Callable[..., Any]) -> Any:
 
 
 def threads_per_block() -> int:
-    """Return the block size, a power of two: a multiple of the warp size, and a tree's width."""
+    """Return the block size, a power of two and a tree's width; on a GPU whole warps."""
     return _SIMULATED_THREADS if simulated() else _THREADS
 
 
@@ -254,12 +256,24 @@ def _launch_there(
     if stream:
         stream = cuda.external_stream(stream)
     grid = min(blocks, max_blocks()), threads or threads_per_block(), stream
-    with warnings.catch_warnings():
-        if simulated():  # arithmetic of a simulated thread is NumPy's, which warns
-            warnings.simplefilter("ignore", RuntimeWarning)
+    with _simulation() if simulated() else nullcontext():
         _configure_launch(kernel, *grid)(*arguments, *sizes)
     for device_array, array in copied:
         device_array.copy_to_host(array)
+
+
+@contextmanager
+def _simulation() -> Iterator[None]:
+    interval = sys.getswitchinterval()
+    # At barriers the simulator polls its threads, and each of them waits for the poll's end: with
+    # Python's interval of 5 ms that takes most of the time.
+    sys.setswitchinterval(1e-4)
+    try:
+        with warnings.catch_warnings():  # arithmetic of a simulated thread is NumPy's, which warns
+            warnings.simplefilter("ignore", RuntimeWarning)
+            yield
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def _configure_launch(kernel: Kernel, blocks: int, threads: int, stream: Any) -> Kernel:

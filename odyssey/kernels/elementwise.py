@@ -16,17 +16,27 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from odyssey.errors import DTypeError, ShapeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels import cuda, numba_module
 from odyssey.kernels.scalars import T, program, require_plain_function
 
-__all__ = ["T", "bind", "compile_scalar", "cpu_loop", "cuda_loop", "cuda_ptx", "kernel_dtype"]
+__all__ = [
+    "T",
+    "bind",
+    "compile_scalar",
+    "cpu_loop",
+    "cuda_loop",
+    "cuda_ptx",
+    "cuda_scalar",
+    "kernel_dtype",
+]
 
 Scalar = Callable[..., Any]
 Loop = Callable[..., None]
@@ -244,12 +254,12 @@ def _cuda_loop(scalar: Scalar, kinds: Signature) -> Loop:
 
 
 def _cuda_kernel(scalar: Scalar, kinds: Signature) -> Loop:
-    names = {"scalar": _compile_scalar(scalar, kinds), **cuda.kernel_globals()}
+    names = {"scalar": _cuda_scalar(scalar, kinds), **cuda.kernel_globals()}
     return _exec_loop_source(_CUDA_SOURCE, kinds, names)
 
 
 def compile_scalar(scalar: Scalar, dtype: np.dtype[Any]) -> Any:
-    """Compile a scalar for one dtype, for kernels that call it.
+    """Compile a scalar for one dtype, for kernels of the CPU that call it.
 
     Raises:
         DTypeError: see `cpu_loop`.
@@ -257,14 +267,22 @@ def compile_scalar(scalar: Scalar, dtype: np.dtype[Any]) -> Any:
     return _compile_scalar(scalar, loop_signature(scalar, dtype, None, ()))
 
 
+def cuda_scalar(scalar: Scalar, dtype: np.dtype[Any]) -> Any:
+    """Return a scalar for one dtype, for kernels of the GPU or of its simulator that call it.
+
+    Raises:
+        DTypeError: see `cpu_loop`.
+    """
+    return _cuda_scalar(scalar, loop_signature(scalar, dtype, None, ()))
+
+
+def _cuda_scalar(scalar: Scalar, kinds: Signature) -> Any:
+    return (_simulate_scalar if cuda.simulated() else _compile_scalar)(scalar, kinds)
+
+
 @lru_cache(maxsize=_MEMO)
 def _compile_scalar(scalar: Scalar, kinds: Signature) -> Any:
-    """Compile a scalar to a function that loops and kernels call and LLVM inlines.
-
-    The simulator uses the CPU's machine code as well: in Python math.exp(1000) raises, and float32
-    arithmetic rounds differently. The scalar is compiled here and not at its first call, which in
-    the simulator comes from many threads at once.
-    """
+    """Compile a scalar to a function that loops and kernels call and LLVM inlines."""
     numba = numba_module()
     dtype = kinds.computed
     text = program(scalar, len(kinds.inputs), kinds.options, dtype).python_source("function")
@@ -272,13 +290,54 @@ def _compile_scalar(scalar: Scalar, kinds: Signature) -> Any:
     exec(text, scope)
     compiled = numba.njit(error_model="numpy", nogil=True)(scope["function"])
     compiled.compile(tuple(map(numba.from_dtype, kinds.scalar_inputs)))
-    result = compiled.nopython_signatures[-1].return_type
-    if kinds.result == np.float32 and result.name == "float64":
+    _check_result(scalar, kinds, compiled.nopython_signatures[-1].return_type.name)
+    return compiled
+
+
+# Constants that numba sees in a program, by their types.
+_CONSTANTS = {bool: np.bool_, int: np.int64, float: np.float64}
+
+
+@lru_cache(maxsize=_MEMO)
+@ignore_fp_errors()
+def _simulate_scalar(scalar: Scalar, kinds: Signature) -> Any:
+    """Return the program of a scalar as a function of NumPy's scalars, for the simulator.
+
+    These round as their dtypes do and raise nothing, unlike Python's numbers and `math`. Nothing
+    is compiled: code for the CPU takes 0.1 s a scalar, and says nothing of the code for a GPU.
+    """
+    written = program(scalar, len(kinds.inputs), kinds.options, kinds.computed)
+    steps = {step for step, _ in written.steps}
+    functions = {s[5:]: _numpy_function(s[5:]) for s in steps if s.startswith("math.")}
+    scope: dict[str, Any] = {
+        "math": SimpleNamespace(inf=math.inf, nan=math.nan, **functions),
+        "T": kinds.computed.type,
+        "number": lambda value: _CONSTANTS[type(value)](value),
+    }
+    exec(written.python_source("function", number="number({})"), scope)
+    result = scope["function"](*[dtype.type(1) for dtype in kinds.scalar_inputs])
+    _check_result(scalar, kinds, result.dtype.name)
+    return scope["function"]
+
+
+@lru_cache
+def _numpy_function(name: str) -> Callable[..., Any]:
+    """Return a function of `math` for NumPy's scalars; numba makes those that NumPy lacks."""
+    if name == "pow":  # with a number as the exponent, 0.5, np.power(-inf, 0.5) is nan
+        return lambda x, y: np.power(x, [y])[0]
+    found: Callable[..., Any] | None = getattr(np, name, None)
+    if found is None:
+        signatures = ["float32(float32)", "float64(float64)"]
+        found = numba_module().vectorize(signatures)(eval(f"lambda x: math.{name}(x)"))
+    return found
+
+
+def _check_result(scalar: Scalar, kinds: Signature, dtype: str) -> None:
+    if kinds.result == np.float32 and dtype == "float64":
         raise DTypeError(
             f"kernel: {scalar.__qualname__} of float32 gives float64, for a bare constant is a "
             "float64; write T(0.5) instead of 0.5"
         )
-    return compiled
 
 
 def _count_inputs(scalar: Scalar, options: int) -> int:

@@ -185,28 +185,33 @@ class Program:
             "x, y) instead of a branch"
         )
 
-    def python_source(self, name: str, forms: Mapping[str, str] = _TEXTS) -> str:
+    def python_source(
+        self, name: str, forms: Mapping[str, str] = _TEXTS, number: str = "({})"
+    ) -> str:
         """Return the source of a Python function that computes the program.
 
         Args:
             name: Name of the function.
             forms: Formats of steps by name; other steps are calls.
+            number: Format of numbers among operands.
         """
+
+        def texts(operands: Sequence[Any]) -> list[str]:
+            return [repr(o) if isinstance(o, Term) else number.format(_format(o)) for o in operands]
+
         lines = [f"def {name}({', '.join(f'v{k}' for k in range(self.arity))}):"]
         for k, (step, operands) in enumerate(self.steps, self.arity):
             form = forms.get(step, f"{step}({', '.join(['{}'] * len(operands))})")
             if step == "T" and self.dtype.kind == "b" and not isinstance(operands[0], Term):
                 form, operands = "{}", (bool(operands[0]),)
-            lines.append(f"    v{k} = {form.format(*map(_format_operand, operands))}")
-        return "\n".join([*lines, f"    return {_format_operand(self.result)}"])
+            lines.append(f"    v{k} = {form.format(*texts(operands))}")
+        return "\n".join([*lines, f"    return {texts([self.result])[0]}"])
 
 
-def _format_operand(operand: Any) -> str:
-    if isinstance(operand, Term):
-        return repr(operand)
-    if isinstance(operand, float) and not math.isfinite(operand):
-        return f"({'-' if operand < 0 else ''}math.{'nan' if operand != operand else 'inf'})"
-    return f"({operand.item() if isinstance(operand, np.generic) else operand!r})"
+def _format(number: Any) -> str:
+    if isinstance(number, float) and not math.isfinite(number):
+        return f"{'-' if number < 0 else ''}math.{'nan' if number != number else 'inf'}"
+    return repr(number.item() if isinstance(number, np.generic) else number)
 
 
 class _Math:

@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.kernels import cuda as device
 from odyssey.kernels import numba_module
-from odyssey.kernels.elementwise import T, bind, compile_scalar, kernel_dtype
+from odyssey.kernels.elementwise import T, bind, compile_scalar, cuda_scalar, kernel_dtype
 
 __all__ = ["cpu_softmax", "cuda_ptx", "cuda_softmax"]
 
@@ -177,5 +177,5 @@ def _cuda_rows(dtype: np.dtype[Any]) -> Any:
 
 
 def _cuda_kernel(dtype: np.dtype[Any]) -> Any:
-    names = {"exp_below": compile_scalar(exp_below, dtype), "threads": device.threads_per_block()}
+    names = {"exp_below": cuda_scalar(exp_below, dtype), "threads": device.threads_per_block()}
     return bind(_cuda_rows_kernel, dtype, **names, **device.kernel_globals())

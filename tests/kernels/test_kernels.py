@@ -131,33 +131,44 @@ def test_float32_loop_holds_no_double_precision_instruction(name):
 
 @pytest.mark.slow
 def test_float32_loops_of_the_op_table_are_the_kernels_and_hold_no_double_precision_instruction():
-    walk_float32_loops(lambda name: crc32(name.encode()) % 4 == 0)
+    loops = walk_loops("float32", lambda name: crc32(name.encode()) % 4 == 0)
+    assert_single_precision(loops)
 
 
 @pytest.mark.soak
 def test_all_float32_loops_are_the_kernels_and_hold_no_double_precision_instruction():
-    walk_float32_loops(lambda _: True)
+    assert_single_precision(walk_loops("float32"))
 
 
-def walk_float32_loops(chosen):
-    float32, double = np.dtype(np.float32), []
+@pytest.mark.soak
+@pytest.mark.parametrize("dtype", ["float64", "int64", "bool"])
+def test_all_loops_of_other_dtypes_are_the_kernels(dtype):
+    assert walk_loops(dtype)
+
+
+def assert_single_precision(loops):
+    narrow = {name: loop for name, (loop, made) in loops.items() if made != np.float64}
+    texts = {name: "".join(loop.inspect_llvm().values()) for name, loop in narrow.items()}
+    assert texts
+    assert [name for name, text in texts.items() if "double" in text] == []
+
+
+def walk_loops(dtype, chosen=lambda _: True):
+    """Assert that loops of scalars are the kernels; return them, and the dtypes of results."""
+    dtype, loops = np.dtype(dtype), {}
     once = {row.name: (row, options) for row, options in scalar_cases.CASES.values()}
     assert len(once) > 80
     for name, (row, options) in once.items():
-        if not chosen(name):
-            continue
-        found = scalar_cases.kernel_values(row, options, float32)
-        if found is None:  # of integers
+        found = scalar_cases.kernel_values(row, options, dtype) if chosen(name) else None
+        if found is None:  # not for this dtype
             continue
         operands, wanted = found
         out = np.empty_like(wanted)
-        loop = cpu_loop(row.scalar, [float32] * len(operands), wanted.dtype, options)
+        loop = cpu_loop(row.scalar, [dtype] * len(operands), wanted.dtype, options)
         loop(*operands, out)
         scalar_cases.assert_is_kernel(row, out, wanted, operands)
-        narrow = wanted.dtype != np.float64
-        if narrow and "double" in "".join(loop.inspect_llvm().values()):
-            double.append(name)
-    assert double == []
+        loops[name] = loop, wanted.dtype
+    return loops
 
 
 def test_loops_are_built_once_for_a_scalar_and_a_dtype():
