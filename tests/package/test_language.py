@@ -26,7 +26,7 @@ TABLE_WORDS = {"infer", "samples", "rejects", "rule", "forward", "backward", "vj
 
 COMMON = {
     "launch": "CUDA's word, an interface of launchers of kernels, and the launcher of ranks",
-    "profile": "a public method, and an interface of programs: of the CPU, of devices, of all sizes",
+    "profile": "a public method, and an interface of programs of the CPU, of devices, of all sizes",
     "dry_run": "interface of programs of the CPU, of devices, of all sizes, which tuning calls",
     "works": "interface of executables of CPU and devices, by that name in plans and tuning",
     "size": "the attribute of NumPy's arrays, by that name for specs, views, Values and words",
