@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from card.on_card import ProgramRun, read_programs
+from odyssey.compiler.cuda.cublas import GemmCall, emulate
 from odyssey.compiler.cuda.host_execution import HostKernels
 
 
@@ -25,6 +26,9 @@ class HostRun(ProgramRun):
     def launch(self, name: str, grid: int, block: int, addresses: list[int]) -> None:
         assert self._kernels is not None
         self._kernels.launch(name, grid, block, addresses)
+
+    def gemm(self, call: dict[str, Any], addresses: list[int]) -> None:
+        emulate(GemmCall(*call["own"]), *addresses)
 
 
 def run_here(folder: str) -> int:

@@ -9,9 +9,11 @@ import numpy as np
 import odyssey as od
 from card.on_card import write_programs
 from harness import compiled_cases
-from odyssey.compiler.cuda.compile_kernels import compile_kernels
+from odyssey.compiler.cuda.compile_kernels import address_in
+from odyssey.compiler.cuda.cublas import COMPUTE_TYPES, DATA_TYPES, GemmCall
 from odyssey.compiler.cuda.device_function import UnsupportedKernelError
 from odyssey.compiler.cuda.loops import LaunchShape
+from odyssey.compiler.cuda.lower_for_device import DeviceProgram, lower_for_device
 from odyssey.compiler.cuda.program import (
     BufferAddress,
     CheckStep,
@@ -23,8 +25,9 @@ from odyssey.compiler.cuda.program import (
     ZeroStep,
 )
 from odyssey.compiler.cuda.ptx import emit_ptx
+from odyssey.compiler.device_runtime.host_values import split_host_values
+from odyssey.compiler.interpreter import interpret
 from odyssey.compiler.llvm.types import dtype_of_code
-from odyssey.compiler.pipeline import lower_program
 from odyssey.errors import OdysseyError
 from odyssey.ops import OPS
 from peers import compiled_odyssey
@@ -67,14 +70,17 @@ def workload(name: str, small: bool) -> dict[str, Any]:
     batch = compiled_cases.batches_of(name)[0]
     step = compiled_odyssey.step_of(name, compiled_cases.parameters_of(name))
     lowered = od.compile(step).lower(*batch)
-    states = {
-        k: s.variable._array.copy() for k, s in enumerate(lowered.graph.states) if s.field == "data"
-    }
+    # As compiled functions on a device do, the host computes learning rates and counts of steps.
+    on_host = [k for k, s in enumerate(lowered.graph.states) if not s.spec.shape]
+    parts = split_host_values(lowered.graph, on_host)
+    sent = [] if parts.host is None else interpret(parts.host, [])[0][: len(parts.sent)]
+    written = {k: s for k, s in enumerate(parts.device.states) if s.field == "data"}
+    states = {k: s.variable._array.copy() for k, s in written.items()}
     loss, left = lowered.evaluate(*batch)
-    found = as_data(name, lowered.graph, batch, states, [np.asarray(loss)], small)
+    found = as_data(name, parts.device, [*batch, *sent], states, [np.asarray(loss)], small)
     found["tolerance"] = 1e-4
-    for k, state in enumerate(lowered.graph.states):
-        if state.field == "data" and state.update is not None:
+    for k, state in written.items():
+        if state.update is not None:
             found["left"].append([["state", k], np.asarray(left[state.label])])
     return found
 
@@ -110,10 +116,10 @@ def as_data(
 ) -> dict[str, Any]:
     """Return a program as lists, numbers, text and arrays."""
     try:
-        program = compile_kernels(lower_program(graph).plan, *([SMALL] if small else []))
+        lowered = lower_for_device(graph, shape=SMALL if small else None)
     except UnsupportedKernelError as error:
         raise UnsupportedProgramError(str(error)) from error
-    plan = program.plan
+    program, plan = lowered.program, lowered.program.plan
     known: dict[tuple[str, int], Any] = {("input", k): x for k, x in enumerate(inputs)}
     known |= {("state", k): x for k, x in states.items()}
     for node in plan.fused.order:
@@ -131,7 +137,7 @@ def as_data(
     return {
         "name": name,
         "memory": memory,
-        "steps": [_step(program, step) for step in program.steps],
+        "steps": [one for step in program.steps for one in _steps(lowered, step)],
         "results": [
             [_view(program, plan.outputs[k]), x] for k, x in zip(written, expected, strict=True)
         ],
@@ -143,24 +149,47 @@ def as_data(
     }
 
 
-def _step(program: CudaProgram, step: Any) -> list[Any]:
+def _steps(lowered: DeviceProgram, step: Any) -> list[list[Any]]:
     if isinstance(step, Launch):
-        return ["launch", step.kernel, step.grid, step.block, [*map(_address, step.arguments)]]
+        return [["launch", step.kernel, step.grid, step.block, [*map(_address, step.arguments)]]]
     if isinstance(step, CopyStep):
-        return ["copy", _address(step.target), _address(step.source), int(step.bytes)]
+        return [["copy", _address(step.target), _address(step.source), int(step.bytes)]]
     if isinstance(step, ZeroStep):
-        return ["zero", _address(step.target), int(step.bytes)]
+        return [["zero", _address(step.target), int(step.bytes)]]
     if isinstance(step, CheckStep):
-        return ["check", _address(step.address)]
+        return [["check", _address(step.address)]]
     if isinstance(step, HostCallStep):
         raise UnsupportedProgramError("it calls Python")
     assert isinstance(step, ProductStep)
-    node = step.node
-    inner, columns = node.detail[2:4] if len(node.detail) > 2 else (1, 1)
-    if not all(type(k) is int for k in (inner, columns)):
-        raise UnsupportedProgramError("a product has sliding windows")
-    views = [_view(program, n) for n in (*node.inputs[: 3 if node.detail[1] else 2], node)]
-    return ["product", node.detail[0], float(node.detail[1]), int(inner), int(columns), views]
+    node, plan = step.node, lowered.program.plan
+    addend = lowered.addends.get(node.id)
+    found = [] if addend is None else _steps(lowered, addend)
+    left, right = (plan.allocation(i).buffer for i in node.inputs[:2])
+    out = plan.allocations[node.id].buffer
+    for call in lowered.products[node.id]:
+        buffers = (left, right, out) if call.swapped else (right, left, out)
+        places = [
+            _address(address_in(buffer)._replace(offset=address_in(buffer).offset + start))
+            for buffer, start in zip(buffers, call.starts, strict=True)
+        ]
+        found.append(["gemm", _gemm(call), places])
+    return found
+
+
+def _gemm(call: GemmCall) -> dict[str, Any]:
+    """Return the arguments of cuBLAS as numbers; ``own`` are those of the class."""
+    return {
+        "transposes": call.transposes,
+        "sizes": call.sizes,
+        "leading": call.leading,
+        "steps": call.steps,
+        "batch": call.batch,
+        "types": [DATA_TYPES[type] for type in call.types],
+        "beta": call.beta,
+        "compute": COMPUTE_TYPES[call.types[1]],
+        "double": call.types[1] in ("f8", "c16"),
+        "own": call,
+    }
 
 
 def _address(address: BufferAddress) -> list[Any]:
