@@ -27,10 +27,12 @@ __all__ = [
     "ARRAYS",
     "ARRAY_LIKE",
     "ARRAY_TYPE_LISTENERS",
+    "DEVICE_TYPES",
     "NATIVE",
     "NUMPY_SCALARS",
     "PRIORITY",
     "ForeignContainerError",
+    "HostNumberError",
     "aligned_zeros",
     "as_array",
     "conversion_error",
@@ -48,6 +50,9 @@ ARRAYS = (np.ndarray,)
 
 ARRAY_LIKE = (*ARRAYS, np.generic)
 """Types of arrays and of NumPy scalars."""
+
+DEVICE_TYPES: set[type] = set()
+"""Types of arrays of devices; empty while no backend is installed."""
 
 ARRAY_TYPE_LISTENERS: list[Callable[[type, bool], None]] = []
 """Functions that are told of an array type that joins ``ARRAYS`` (True), or leaves it (False).
@@ -90,6 +95,14 @@ _CONVERSION_ATTRIBUTES = ("__array__", "__array_interface__", "__array_struct__"
 
 class ForeignContainerError(DTypeError):
     """A container with its own arithmetic was passed: Python's operators defer to it."""
+
+
+class HostNumberError(Exception):
+    """A NumPy scalar, or a host array without axes, came to a kernel beside a device's array.
+
+    It is a number if it was passed as such, and refused if it is the array of a Variable, which
+    only ``call.general`` sees.
+    """
 
 
 def as_array(who: str, what: str, value: Any) -> Array:

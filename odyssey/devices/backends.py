@@ -13,15 +13,17 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from odyssey.devices import arrays
-from odyssey.devices.device_cache import DeviceCache
 from odyssey.errors import DeviceError, DeviceMemoryError
 from odyssey.spec import Array
 from odyssey.tree_objects import array_type
+
+if TYPE_CHECKING:
+    from odyssey.devices.device_cache import DeviceCache
 
 __all__ = ["Backend", "backend_for", "backend_of", "install", "installed", "uninstall"]
 
@@ -136,6 +138,8 @@ class Backend:
 
     def cache(self, index: int) -> DeviceCache:
         """Return the cache of what is prepared for a device: tables, loaded kernels, plans."""
+        from odyssey.devices.device_cache import DeviceCache
+
         caches: dict[int, DeviceCache] = self.__dict__.setdefault("_caches", {})
         found = caches.get(index)
         return caches.setdefault(index, DeviceCache()) if found is None else found
@@ -272,5 +276,6 @@ def _set_array_types(types: tuple[type, ...]) -> None:
                     setattr(module, key, replaced[id(value)])
     for kind in set(types) ^ before:
         array_type(kind, kind in types)
+        (arrays.DEVICE_TYPES.add if kind in types else arrays.DEVICE_TYPES.discard)(kind)
         for listener in arrays.ARRAY_TYPE_LISTENERS:
             listener(kind, kind in types)

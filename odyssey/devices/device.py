@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from odyssey.checks import check_int, format_value
 from odyssey.devices.arrays import NATIVE
 from odyssey.devices.backends import Backend, backend_for, backend_of
-from odyssey.devices.device_cache import DeviceCache
 from odyssey.errors import DeviceError, SettingError
+
+if TYPE_CHECKING:
+    from odyssey.devices.device_cache import DeviceCache
 
 __all__ = ["Device", "as_device", "cpu", "cuda", "device_of", "copy_to_device", "transfer_array"]
 
@@ -158,11 +160,10 @@ class Device:
             backend.free_memory(self._index)
 
     def _cache(self) -> DeviceCache:
+        from odyssey.devices.device_cache import CPU_CACHE
+
         backend = self.backend
-        return _CPU_CACHE if backend is None else backend.cache(self._index)
-
-
-_CPU_CACHE = DeviceCache()
+        return CPU_CACHE if backend is None else backend.cache(self._index)
 
 
 def _process_memory() -> dict[str, int | None]:

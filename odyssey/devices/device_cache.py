@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import Any
 
-__all__ = ["DEFAULT_CACHE_LIMIT", "DeviceCache"]
+__all__ = ["CPU_CACHE", "DEFAULT_CACHE_LIMIT", "DeviceCache"]
 
 DEFAULT_CACHE_LIMIT = 4096
 """Entries that a device's cache keeps unless its limit is set."""
@@ -91,3 +91,7 @@ class DeviceCache:
             "hits": self._hits,
             "misses": self._misses,
         }
+
+
+CPU_CACHE = DeviceCache()
+"""The cache of the CPU."""

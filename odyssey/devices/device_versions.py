@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["device_version", "on_host"]
+import numpy as np
+
+__all__ = ["check_bounds", "device_version", "on_host"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,3 +33,15 @@ def on_host(function: F) -> F:
     """
     function.runs_on_host = True  # type: ignore[attr-defined]
     return function
+
+
+def check_bounds(indices: Any, axis: int | None, size: int) -> None:
+    """Raise IndexError if an index of a device's array is out of range; waits for the device.
+
+    There it would wrap, where NumPy raises.
+    """
+    places = indices.reshape(-1).astype(np.intp, copy=False)
+    wrong = (places < -size) | (places >= size)
+    if wrong.any():
+        k = int(places[wrong][0])
+        raise IndexError(f"index {k} is out of bounds for axis {axis} with size {size}")

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.device_versions import check_bounds
 from odyssey.errors import DeviceError
 
 __all__ = ["Namespace"]
@@ -178,8 +179,7 @@ def _take(
         indices = cp.clip(cp.asarray(indices), 0, max(size - 1, 0))
     elif mode == "raise":
         indices = cp.asarray(indices)
-        if indices.size and bool(((indices < -size) | (indices >= size)).any()):
-            raise IndexError(f"index out of bounds for axis {axis} with size {size}")
+        check_bounds(indices, axis, size)
     return cp.take(a, cp.asarray(indices), axis, out)
 
 
@@ -214,20 +214,15 @@ def _extreme(name: str, pick: str) -> Callable[..., Any]:
     return reduce
 
 
-def _sum_of(name: str, neutral: int) -> Callable[..., Any]:
+def _reduction_of(name: str, neutral: int) -> Callable[..., Any]:
+    """Return a reduction with ``where=`` and ``initial=``, which CuPy's lack."""
+
     def reduce(
-        cp: Any,
-        a: Any,
-        axis: Any = None,
-        dtype: Any = None,
-        out: Any = None,
-        keepdims: bool = False,
-        initial: Any = None,
-        where: Any = True,
+        cp: Any, a: Any, *args: Any, initial: Any = None, where: Any = True, **options: Any
     ) -> Any:
         if where is not True:
             a = cp.where(where, a, cp.asarray(neutral, a.dtype))
-        made = getattr(cp, name)(a, axis, dtype, out, keepdims)
+        made = getattr(cp, name)(a, *args, **options)
         if initial is None or initial == neutral:
             return made
         if name == "sum":
@@ -239,24 +234,9 @@ def _sum_of(name: str, neutral: int) -> Callable[..., Any]:
     return reduce
 
 
-def _truth_of(name: str) -> Callable[..., Any]:
-    def reduce(
-        cp: Any,
-        a: Any,
-        axis: Any = None,
-        out: Any = None,
-        keepdims: bool = False,
-        where: Any = True,
-    ) -> Any:
-        if where is not True:
-            a = cp.where(where, a, name == "all")
-        return getattr(cp, name)(a, axis, out, keepdims)
-
-    return reduce
-
-
 def _put_along_axis(cp: Any, arr: Any, indices: Any, values: Any, axis: Any) -> None:
     """Assign elements of lines: CuPy takes no number for values, and no negative axis."""
+    check_bounds(indices, axis, arr.size if axis is None else arr.shape[axis])
     if axis is None:
         arr.reshape(-1)[indices] = values
         return
@@ -343,10 +323,10 @@ def _pinv(linalg: Any, a: Any, rcond: Any = None, hermitian: bool = False) -> An
 
 
 _SUPPLIED: dict[str, Callable[..., Any]] = {
-    "all": _truth_of("all"),
+    "all": _reduction_of("all", 1),
     "amax": _extreme("max", "maximum"),
     "amin": _extreme("min", "minimum"),
-    "any": _truth_of("any"),
+    "any": _reduction_of("any", 0),
     "broadcast_to": _broadcast_to,
     "linalg.cholesky": _cholesky,
     "linalg.matrix_rank": _matrix_rank,
@@ -354,8 +334,8 @@ _SUPPLIED: dict[str, Callable[..., Any]] = {
     "lib.stride_tricks.as_strided": _as_strided,
     "max": _extreme("max", "maximum"),
     "min": _extreme("min", "minimum"),
-    "prod": _sum_of("prod", 1),
+    "prod": _reduction_of("prod", 1),
     "put_along_axis": _put_along_axis,
-    "sum": _sum_of("sum", 0),
+    "sum": _reduction_of("sum", 0),
     "take": _take,
 }

@@ -8,7 +8,7 @@ import numpy as np
 
 from odyssey.checks import check_choice, check_int
 from odyssey.errors import DTypeError, OutOfRangeError, SettingError, ShapeError
-from odyssey.kernels.scatter import cuda_scatter_add, scatter_add_slices
+from odyssey.kernels.scatter import scatter_add_slices
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.elementwise.choice import (
     equal,
@@ -186,6 +186,8 @@ def _fits_loop(g: Spec, indices: Any, padding_index: int | None, spec: Spec) -> 
 
 
 def _scatter_rows_on_cuda(g: Any, indices: Any, padding_index: int | None, spec: Spec) -> Any:
+    from odyssey.kernels.cuda_scatter import cuda_scatter_add
+
     _check_cotangent(g, indices, spec)
     _check_indices(indices)
     rows, dim = spec.shape

@@ -20,7 +20,6 @@ from odyssey.errors import (
     OutOfRangeError,
     ShapeError,
 )
-from odyssey.optim.device_parameters import DeviceParameters
 from odyssey.optim.flat_parameters import SMALL_SIZE, FlatParameters
 from odyssey.optim.groups import Group, check_form, count_text, defaults_of, groups_of
 from odyssey.optim.rule import MASTER, Rule, chosen_step, state_dtype
@@ -336,8 +335,11 @@ class Optimizer:
                     key = (id(group), "device", None)
                 together.setdefault(key, []).append(k)
         packs = [
-            (FlatParameters if key[1] != "device" else DeviceParameters)(
-                owners[indices[0]], indices, [self.params[k] for k in indices]
+            _new_pack(
+                key[1] == "device",
+                owners[indices[0]],
+                indices,
+                [self.params[k] for k in indices],
             )
             for key, indices in together.items()
         ]
@@ -556,3 +558,12 @@ def _dtype_of(name: str, value: Any) -> np.dtype[Any]:
         return np.asarray(value).dtype
     except STUMBLES as error:
         raise DTypeError(f"load_state_dict: {name} is {format_value(value)}: {error}") from error
+
+
+def _new_pack(on_device: bool, group: Group, indices: list[int], params: list[Variable]) -> Any:
+    """Return FlatParameters, or DeviceParameters, which are imported at the first use."""
+    if not on_device:
+        return FlatParameters(group, indices, params)
+    from odyssey.optim.device_parameters import DeviceParameters
+
+    return DeviceParameters(group, indices, params)

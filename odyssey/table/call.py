@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, describe_type, hides_frame
-from odyssey.devices.arrays import ARRAYS, NATIVE, ForeignContainerError, as_array, takes_precedence
+from odyssey.devices.arrays import (
+    ARRAYS,
+    DEVICE_TYPES,
+    NATIVE,
+    ForeignContainerError,
+    as_array,
+    takes_precedence,
+)
 from odyssey.devices.ownership import is_shared, note_foreign, read_only_view
 from odyssey.errors import DTypeError, TapeError
 from odyssey.spec import INEXACT, Spec, spec_of
@@ -88,6 +95,10 @@ def general(
             values.append(operand)
         else:
             values.append(_convert_operand(row, k, operand, gives_way))
+    if DEVICE_TYPES:
+        from odyssey.table.device_rows import place_numbers
+
+        values = place_numbers(row, operands, values)
     if kind is None:
         return run(row, values, options)
     if type(scopes()[0]) in TRANSPARENT:

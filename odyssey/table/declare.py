@@ -33,7 +33,6 @@ from odyssey.table import fast_calls
 from odyssey.table.array_rules import make_array_pullbacks
 from odyssey.table.batch import BATCH_RULES
 from odyssey.table.call import general, general_caller, general_operator
-from odyssey.table.device_rows import handle_devices
 from odyssey.table.half_kernels import handle_halves
 from odyssey.table.kernel_selection import Kernel, scalar_loop, select_by_size
 from odyssey.table.multi_output import MultiOutput
@@ -52,7 +51,7 @@ from odyssey.table.result_checks import (
     copy_residual_if_retained,
     refuse_complex,
 )
-from odyssey.table.row import Row
+from odyssey.table.row import Row, handle_devices
 from odyssey.table.rule_adapters import (
     adapt_multi_output_jvp,
     adapt_multi_output_vjp,

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.arrays import ARRAY_TYPE_LISTENERS
+from odyssey.devices.arrays import ARRAY_TYPE_LISTENERS, DEVICE_TYPES, HostNumberError
 from odyssey.devices.backends import Backend, backend_of
+from odyssey.devices.same_device import place_beside
 from odyssey.errors import DeviceError
 from odyssey.kernels.scalars import program
 from odyssey.spec import HALVES, spec_of
@@ -30,14 +31,13 @@ from odyssey.table.signature import PASS
 from odyssey.table.value import Value
 
 __all__ = [
-    "DEVICE_TYPES",
     "DeviceCode",
     "composite_body",
     "device_kernel",
     "device_rules",
     "device_with_residual",
-    "handle_devices",
     "host_rules",
+    "place_numbers",
 ]
 
 _COPIED = tuple(
@@ -287,12 +287,6 @@ class DeviceCode:
 # The code of each device in use, by backend and number.
 _CODES: dict[tuple[Backend, int], DeviceCode] = {}
 
-# Types of arrays of devices; empty while no backend is installed.
-DEVICE_TYPES: set[type] = set()
-
-# All rows of the table, which handle devices while a backend is installed.
-_ROWS: list[Any] = []
-
 
 def code_of(backend: Backend, index: int) -> DeviceCode:
     """Return the code of rows for a device."""
@@ -309,24 +303,12 @@ def code_of_array(array: Any) -> DeviceCode:
     return code_of(backend, backend.device_index(array))
 
 
-def handle_devices(row: Any) -> None:
-    """Let a row of the table take arrays of devices while a backend is installed."""
-    _ROWS.append(row)
-    if DEVICE_TYPES:
-        row.handle_devices(True)
-
-
-def _handle_in_all_rows(kind: type, on: bool) -> None:
-    had = bool(DEVICE_TYPES)
-    (DEVICE_TYPES.add if on else DEVICE_TYPES.discard)(kind)
+def _forget_codes(kind: type, _: bool) -> None:
     for key in [key for key in _CODES if key[0].array_type is kind]:
         del _CODES[key]
-    if bool(DEVICE_TYPES) != had:
-        for row in list(_ROWS):
-            row.handle_devices(bool(DEVICE_TYPES))
 
 
-ARRAY_TYPE_LISTENERS.append(_handle_in_all_rows)
+ARRAY_TYPE_LISTENERS.append(_forget_codes)
 
 
 def array_on_device(values: Sequence[Any]) -> Any:
@@ -379,7 +361,7 @@ def device_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
 
     def run_on_device(values: tuple[Any, ...], array: Any) -> Any:
         code = code_of_array(array)
-        _refuse_other_devices(row, values[:count], array, code.index)
+        _check_devices(row, values, array)
         found = kernels.get(code)
         if found is None:
             found = kernels[code] = _kernel_on_device(row, code)
@@ -395,29 +377,74 @@ def device_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
         for value in values[:count]:
             if type(value) in DEVICE_TYPES:
                 return run_on_device(values, value)
-        return kernel(*values)
+        return run_on_host(*values)
 
     def run_one(x: Any, *options: Any) -> Any:
-        return run_on_device((x, *options), x) if type(x) in DEVICE_TYPES else kernel(x, *options)
+        if type(x) in DEVICE_TYPES:
+            return run_on_device((x, *options), x)
+        return run_on_host(x, *options)
+
+    def run_on_host(*values: Any) -> Any:
+        try:
+            return kernel(*values)
+        except TypeError:  # perhaps of a device's array, which refuses to become one of the host
+            found = [array_on_device((value,)) for value in values]
+            k = next((k for k, array in enumerate(found) if array is not None), None)
+            if k is None:
+                raise
+        raise _other_device(row, values, values[0], k, found[k])
 
     found: Any = run_one if count == 1 else run
     found.without_devices = kernel
     return found
 
 
-def _refuse_other_devices(row: Any, values: Sequence[Any], array: Any, index: int) -> None:
-    """Raise DeviceError if an operand lies on another device than ``array``."""
+def _check_devices(row: Any, values: Sequence[Any], array: Any) -> None:
+    """Raise DeviceError if an operand or an option lies on another device than ``array``.
+
+    Raises:
+        HostNumberError: an operand is a number of NumPy's, or a host array without axes.
+    """
+    count = len(row.arrays)
     for k, value in enumerate(values):
         kind = type(value)
-        if kind is np.ndarray or (kind in DEVICE_TYPES and value is not array):
-            other = device_name(value)
-            own = device_name(array)
-            if other != own:
-                where = next(n for n, one in enumerate(values) if one is array)
-                raise DeviceError(
-                    f"{row.name}: {row.arrays[where]} is on {own} and {row.arrays[k]} on {other}; "
-                    f"move one of them, with .to({own!r}) for example"
-                )
+        if kind in DEVICE_TYPES or (k >= count and kind is tuple):
+            other = array_on_device((value,))
+            if not (other is None or other is array) and device_name(other) != device_name(array):
+                raise _other_device(row, values, array, k, other)
+        elif k < count and kind is np.ndarray and value.ndim:
+            raise _other_device(row, values, array, k, value)
+        elif k < count and hasattr(value, "dtype"):
+            raise HostNumberError
+
+
+def _other_device(row: Any, values: Sequence[Any], array: Any, k: int, other: Any) -> DeviceError:
+    """Return the error for operand or option ``k``, whose array lies on another device."""
+    names = (*row.arrays, *row.options)
+    where = next(n for n, one in enumerate(values) if one is array)
+    own = device_name(array)
+    return DeviceError(
+        f"{row.name}: {names[where]} is on {own} and {names[k]} on {device_name(other)}; pass both "
+        f"on one device, by .to({own!r}) of a Variable, or od.Variable(array, device={own!r})"
+    )
+
+
+def place_numbers(row: Any, operands: Sequence[Any], values: list[Any]) -> list[Any]:
+    """Return operands of a call in which NumPy's numbers lie on the device of the arrays.
+
+    Raises:
+        DeviceError: a Variable of the host is beside an array of a device.
+    """
+    array = next((value for value in values if type(value) in DEVICE_TYPES), None)
+    if array is None:
+        return values
+    placed = list(values)
+    for k, value in enumerate(values):
+        if isinstance(value, np.generic) or (type(value) is np.ndarray and not value.ndim):
+            if isinstance(operands[k], Value):
+                raise _other_device(row, values, array, k, value)
+            placed[k] = place_beside(np.asarray(value), array)
+    return placed
 
 
 def _place_option(code: DeviceCode, option: Any) -> Any:
@@ -449,7 +476,7 @@ def device_with_residual(row: Any, with_residual: Callable[..., Any]) -> Callabl
         if source is None or any(getattr(v, "dtype", None) in HALVES for v in values[:count]):
             return None
         code = code_of_array(array)
-        _refuse_other_devices(row, values[:count], array, code.index)
+        _check_devices(row, values, array)
         if code not in own:
             own[code] = code.translate(source)
         placed = [_place_option(code, option) for option in values[count:]]

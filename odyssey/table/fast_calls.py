@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from odyssey.checks import STUMBLES, hides_frame
-from odyssey.devices.arrays import NATIVE
+from odyssey.devices.arrays import NATIVE, HostNumberError
 from odyssey.errors import DTypeError
 from odyssey.spec import INEXACT, spec_of
 from odyssey.table.call import check_tape, general, record_call, run, run_with_residual
@@ -214,6 +214,8 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
                         specs = None
             except STUMBLES as error:
                 raise row.kernel_error(error, (a, b), ()) from error
+            except HostNumberError:
+                return general(row, (x, y), ())
 
             if nothing:
                 kept = None
@@ -255,6 +257,8 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
             return kernel(x, y)
         except STUMBLES as error:
             raise row.kernel_error(error, (x, y), ()) from error
+        except HostNumberError:
+            return general(row, (x, y), ())
 
     return call
 
@@ -383,7 +387,10 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
             else:
                 return general(row, operands, options)
         if inputs.count(None) == len(inputs):
-            return run(row, operands, options)
+            try:
+                return run(row, operands, options)
+            except HostNumberError:
+                return general(row, operands, options)
         id = next(recording.block, None)
         if id is None:
             return general(row, operands, options)
@@ -397,8 +404,11 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
                 x._array if type(x) is VARIABLE else value
                 for x, value in zip(operands, values, strict=True)
             ]
-        pair = run_with_residual(row, values, options) if row.with_residual else None
-        data, residual = pair or (run(row, values, options), None)
+        try:
+            pair = run_with_residual(row, values, options) if row.with_residual else None
+            data, residual = pair or (run(row, values, options), None)
+        except HostNumberError:
+            return general(row, operands, options)
         return record_call(
             row, VARIABLE, recording, id, inputs, specs, values, options, data, residual
         )
@@ -414,7 +424,10 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
                 and (type(x) in NUMBERS or x.dtype in NATIVE)
                 and (type(y) in NUMBERS or y.dtype in NATIVE)
             ):
-                return run(row, args, ())
+                try:
+                    return run(row, args, ())
+                except HostNumberError:
+                    return general(row, args, ())
         return call(*args, **named)
 
     return of_two if count == 2 and not row.options else call

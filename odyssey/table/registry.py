@@ -20,16 +20,23 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from odyssey.checks import STUMBLES, check_flag, error_class_of, hides_frame
+from odyssey.devices.arrays import DEVICE_TYPES
 from odyssey.devices.commit import commit
-from odyssey.errors import DTypeError, LinAlgError, OdysseyError, SettingError, ShapeError
+from odyssey.errors import (
+    DeviceError,
+    DTypeError,
+    LinAlgError,
+    OdysseyError,
+    SettingError,
+    ShapeError,
+)
 from odyssey.suggestions import MISSING_NAMES, did_you_mean, keyword_hint
 from odyssey.table import index
 from odyssey.table.array_rules import OP_MODULES, forget_module, make_array_pullbacks
 from odyssey.table.call import check_tape
-from odyssey.table.device_rows import DEVICE_TYPES, composite_body, handle_devices
 from odyssey.table.half_kernels import handle_halves
 from odyssey.table.numpy_signatures import call_with_numpy_signature
-from odyssey.table.row import Row
+from odyssey.table.row import Row, handle_devices
 from odyssey.table.samples import Reject, Sample
 from odyssey.table.scope import run_with_tape
 from odyssey.table.signature import format_call, parameters_of
@@ -53,7 +60,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-_OPERAND_ERRORS = (ShapeError, DTypeError, SettingError, LinAlgError)
+_OPERAND_ERRORS = (ShapeError, DTypeError, SettingError, LinAlgError, DeviceError)
 
 # The keyword ``tape=`` of composites, as ``help`` shows it.
 _TAPE = inspect.Parameter("tape", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
@@ -264,7 +271,7 @@ def composite(
                 if k < len(args):
                     args = (*args[:k], check_flag(function.__name__, name, args[k]), *args[k + 1 :])
             try:
-                body = composite_body(function, args, named) if DEVICE_TYPES else function
+                body = _body_on_device(function, args, named) if DEVICE_TYPES else function
                 if tape is None:
                     return body(*args, **named)
                 check_tape(function.__name__, checked_call, tape)
@@ -324,6 +331,14 @@ def is_library_function(function: Any) -> bool:
     space = getattr(function, "__globals__", {})
     name = space.get("__name__")
     return name in OP_MODULES and vars(sys.modules.get(name, sys)) is space
+
+
+def _body_on_device(
+    function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
+) -> Callable[..., Any]:
+    from odyssey.table.device_rows import composite_body
+
+    return composite_body(function, args, named)
 
 
 def publish(namespace: dict[str, Any]) -> None:

@@ -18,22 +18,22 @@ from odyssey.checks import (
     hides_frame,
     without_own_frames,
 )
-from odyssey.devices.arrays import ARRAY_TYPE_LISTENERS, ARRAYS, NUMPY_SCALARS, conversion_error
+from odyssey.devices.arrays import (
+    ARRAY_TYPE_LISTENERS,
+    ARRAYS,
+    DEVICE_TYPES,
+    NUMPY_SCALARS,
+    conversion_error,
+)
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import spec_of
 from odyssey.suggestions import keyword_hint
-from odyssey.table.device_rows import (
-    device_kernel,
-    device_rules,
-    device_with_residual,
-    host_rules,
-)
 from odyssey.table.half_kernels import half_infer, half_kernel, half_rules, half_with_residual
 from odyssey.table.protocols import Recording
 from odyssey.table.samples import Reject, Sample
 from odyssey.table.signature import REQUIRED, Layout, Rule, format_call
 
-__all__ = ["IMMUTABLE_TYPES", "Row", "is_profiled", "profiled"]
+__all__ = ["IMMUTABLE_TYPES", "Row", "handle_devices", "is_profiled", "profiled"]
 
 # Types of options that a caller may mutate while a tape keeps them, and immutable ones.
 _MUTABLE_TYPES: set[type] = {list, dict, set, *ARRAYS}
@@ -320,6 +320,8 @@ class Row:
             kernel = default or half_kernel(self, kernel)
             with_residual = with_residual and half_with_residual(self, with_residual)
         if self.on_devices:
+            from odyssey.table.device_rows import device_kernel, device_with_residual
+
             kernel = device_kernel(self, kernel)
             with_residual = with_residual and device_with_residual(self, with_residual)
         self.kernel = profiled(self.name, around(kernel) if around else kernel)
@@ -346,6 +348,8 @@ class Row:
         """Let kernels and rules take arrays of devices, see ``device_rows``; or no longer."""
         if on is self.on_devices:
             return
+        from odyssey.table.device_rows import device_rules, host_rules
+
         wrap = device_rules if on else host_rules
         same = self.array_pullbacks is self.pullbacks
         self.pullbacks = wrap(self, self.pullbacks)
@@ -506,3 +510,21 @@ class Row:
         wanted = {name for rule in rules for name in self.layout.requested_names(rule)}
         wanted |= self.optional
         return tuple(name for name in order if name in wanted)
+
+
+# All rows of the table. ``device_rows`` is imported when the first backend is installed.
+_ROWS: list[Row] = []
+
+
+def handle_devices(row: Row) -> None:
+    """Let a row of the table take arrays of devices while a backend is installed."""
+    _ROWS.append(row)
+    row.handle_devices(bool(DEVICE_TYPES))
+
+
+def _handle_in_all_rows(*_: Any) -> None:
+    for row in list(_ROWS):
+        row.handle_devices(bool(DEVICE_TYPES))
+
+
+ARRAY_TYPE_LISTENERS.append(_handle_in_all_rows)

@@ -64,7 +64,7 @@ ELSEWHERE = {
     "saving/restoring.py": 1,  # files hold arrays of the host
     "saving/tensor_files.py": 2,  # maps of files are arrays of the host
     "saving/tensor_loading.py": 1,  # arrays of the host, made by the user's function
-    "table/device_rows.py": 5,  # which values of a module are tables, copied to a device
+    "table/device_rows.py": 6,  # which values of a module are tables, which operands are numbers
     "table/kernel_selection.py": 1,  # which operands are arrays, where rows have other kernels
     "table/fused_rules.py": 1,  # which operands a loop reads, where rules have one
     "table/row.py": 1,  # forward rules of linear rows, which run the kernel on plain arrays

@@ -13,7 +13,8 @@ import pytest
 from odyssey import linalg, nn, ops
 from odyssey.devices import backends
 from odyssey.errors import OutOfRangeError
-from odyssey.kernels import attention, cuda, matrix_product, pooling, scatter
+from odyssey.kernels import attention, cuda, matrix_product, pooling
+from odyssey.kernels.cuda_scatter import cuda_scatter_add
 from odyssey.nn.attention.scaled_dot_product import attention_pullback
 from odyssey.nn.embedding_layers import embedding_pullback
 from odyssey.nn.pooling.average_pooling import avg_pool_pullback
@@ -110,21 +111,21 @@ def added(x, indices, shape):
 def test_scatter_adds_repeated_and_negative_indices(count, dtype):
     x = normal((2, count, 3), dtype)
     indices = np.random.default_rng(1).integers(-5, 5, count)
-    found = scatter.cuda_scatter_add(x, indices, (2, 5, 3))
+    found = cuda_scatter_add(x, indices, (2, 5, 3))
     assert_near(found, added(x, indices, (2, 5, 3)), dtype)
 
 
 def test_scatter_adds_in_the_order_of_elements():
     # Any other order gives another sum: 1 is lost beside 1e17, unless it comes after the pair.
     x = np.array([1e17, 3.0, -1e17, 1.0, 5.0]).reshape(1, 5, 1)
-    found = scatter.cuda_scatter_add(x, np.array([2, 0, 2, 2, 0]), (1, 3, 1))
+    found = cuda_scatter_add(x, np.array([2, 0, 2, 2, 0]), (1, 3, 1))
     np.testing.assert_array_equal(found.ravel(), [8.0, 0.0, 1.0])
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32], ids=str)
 def test_scatter_takes_other_integers(dtype):
     x, indices = normal((1, 4, 2)), np.array([[3, 0], [3, 1]], dtype)
-    found = scatter.cuda_scatter_add(x, indices, (1, 4, 2))
+    found = cuda_scatter_add(x, indices, (1, 4, 2))
     np.testing.assert_array_equal(found, added(x, indices.ravel(), (1, 4, 2)))
 
 
@@ -132,13 +133,13 @@ def test_scatter_of_nothing_is_zeros():
     for shape, count in (((1, 3, 2), 0), ((0, 3, 2), 0), ((1, 3, 0), 2)):
         x = np.ones((shape[0], count, shape[2]))
         indices = np.zeros(count, np.int64)
-        np.testing.assert_array_equal(scatter.cuda_scatter_add(x, indices, shape), np.zeros(shape))
+        np.testing.assert_array_equal(cuda_scatter_add(x, indices, shape), np.zeros(shape))
 
 
 def test_scatter_refuses_an_index_that_is_out_of_range():
     for bad in (3, -4):
         with pytest.raises(IndexError, match=f"index {bad} is out of bounds for 3"):
-            scatter.cuda_scatter_add(np.ones((1, 2, 1)), np.array([0, bad]), (1, 3, 1))
+            cuda_scatter_add(np.ones((1, 2, 1)), np.array([0, bad]), (1, 3, 1))
 
 
 def test_embedding_gradient_skips_the_padding_row_and_refuses_rows_that_are_not_there():
@@ -327,7 +328,7 @@ def all_kernels():
         attention.cuda_attention(q, k, v, mask, False, 0.5),
         *[attention.cuda_attention_pullback(g, q, k, v, mask, False, 0.5, o) for o in "qkv"],
         matrix_product.cuda_matmul(x[0], x[1].T),
-        scatter.cuda_scatter_add(normal((1, 70, 2), "float32"), indices, (1, 40, 2)),
+        cuda_scatter_add(normal((1, 70, 2), "float32"), indices, (1, 40, 2)),
         pooling.cuda_max_pullback(pooled, x, *options),
         pooling.cuda_mean_pullback(pooled, x.shape, 6.0, *options),
     ]
@@ -400,7 +401,7 @@ def test_kernels_take_arrays_of_a_device_and_leave_results_there(own_memory):
     found = {
         "product": matrix_product.cuda_matmul(there(x), there(y)),
         "attention": attention.cuda_attention(*map(there, (q, k, v, mask)), False, 0.7),
-        "scatter": scatter.cuda_scatter_add(there(g), there(indices), (1, 3, 2)),
+        "scatter": cuda_scatter_add(there(g), there(indices), (1, 3, 2)),
         "mean": pooling.cuda_mean_pool(
             there(image), (1, 2, 2), 4.0, (2, 2), (2, 2), (0, 0), (1, 1)
         ),

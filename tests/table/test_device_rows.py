@@ -174,10 +174,10 @@ def test_rows_run_on_a_device(name, standin):
 
 def test_python_and_numpy_numbers_work_beside_a_device(standin):
     x = standin.to_device(np.arange(3, dtype=np.float32))
-    for number in (2, 0.5, True, np.float32(3)):
-        got = OPS["multiply"].kernel(x, number)
-        expected = np.arange(3, dtype=np.float32) * number
-        assert difference(expected, got, standin) is None
+    for number in (2, 0.5, True, np.float32(3), np.float64(3), np.array(0.5)):
+        for got in (od.ops.multiply(x, number), od.ops.multiply(number, x)):
+            expected = np.arange(3, dtype=np.float32) * number
+            assert difference(expected, got, standin) is None
 
 
 def test_a_host_array_beside_a_device_raises_and_names_both(standin):

@@ -11,7 +11,6 @@ import numpy as np
 from odyssey.checks import check_choice, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.kernels import cuda as device
 from odyssey.kernels import scatter
 from odyssey.kernels.scatter import has_float_dtype
 from odyssey.ops.elementwise.arithmetic import add, maximum, minimum
@@ -168,6 +167,9 @@ def _add_taken_loop(x: Any, indices: Any, axis: int | None, mode: str, spec: Spe
 
 
 def _add_taken_on_cuda(x: Any, indices: Any, axis: int | None, mode: str, spec: Spec) -> Any:
+    from odyssey.kernels import cuda as device
+    from odyssey.kernels.cuda_scatter import cuda_scatter_add
+
     check_indices("add_taken", indices)
     space = device.array_namespace(x)
     k = 0 if axis is None else axis % spec.ndim
@@ -179,7 +181,7 @@ def _add_taken_on_cuda(x: Any, indices: Any, axis: int | None, mode: str, spec: 
     head, length, tail = math.prod(shape[:k]), shape[k], math.prod(shape[k + 1 :])
     full = (*shape[:k], *indices.shape, *shape[k + 1 :])
     x = device.contiguous(space.broadcast_to(x, full)).reshape(head, indices.size, tail)
-    return scatter.cuda_scatter_add(x, indices, (head, length, tail)).reshape(spec.shape)
+    return cuda_scatter_add(x, indices, (head, length, tail)).reshape(spec.shape)
 
 
 def _fits_cuda_scatter(x: Spec, indices: Any, axis: int | None, mode: str, spec: Spec) -> bool:

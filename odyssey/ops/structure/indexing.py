@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import format_value
-from odyssey.devices.arrays import ARRAY_LIKE, as_array, is_array_like
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, is_array_like
+from odyssey.devices.device_versions import check_bounds, device_version
 from odyssey.devices.half_dtypes import can_cast
 from odyssey.devices.ownership import copy_if_shared
+from odyssey.devices.same_device import host_array, own_copy
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.kernels.scatter import has_float_dtype
 from odyssey.ops.elementwise.arithmetic import add
@@ -91,7 +93,9 @@ def normalize_key(key: Any) -> Any:
     if isinstance(key, tuple):
         return tuple(normalize_key(part) for part in key)
     if isinstance(key, list):
-        return np.asarray([normalize_key(part) for part in key], dtype=None if key else np.intp)
+        parts = [normalize_key(part) for part in key]
+        parts = [host_array(part) if type(part) in ARRAYS else part for part in parts]
+        return np.asarray(parts, dtype=None if key else np.intp)
     if isinstance(key, Symbol):
         instead = "ops.take or ops.dynamic_slice"
         if key.dtype.kind == "b":
@@ -116,7 +120,7 @@ def normalize_key(key: Any) -> Any:
             f"getitem: an index array has dtype {array.dtype}; use integers or booleans"
         )
     # A tape keeps the key, and its owner may write to the array later: copy it.
-    return array.copy()
+    return own_copy(array)
 
 
 def _slice_bound(bound: Any) -> Any:
@@ -157,7 +161,7 @@ def canonical_key(shape: Shape, key: Any) -> Any:
 
 
 def _is_array_index(part: Any) -> bool:
-    return isinstance(part, (np.ndarray, bool, np.bool_))
+    return type(part) in ARRAYS or isinstance(part, (bool, np.bool_))
 
 
 def _is_full_slice(part: Any) -> bool:
@@ -168,7 +172,22 @@ def _axes_consumed(part: Any) -> int:
     """Return how many axes of an array one index consumes."""
     if part is None or part is Ellipsis or isinstance(part, (bool, np.bool_)):
         return 0
-    return part.ndim if isinstance(part, np.ndarray) and part.dtype.kind == "b" else 1
+    return part.ndim if isinstance(part, ARRAYS) and part.dtype.kind == "b" else 1
+
+
+def _check_range_on_device(key: Any, shape: Shape) -> None:
+    parts = key if isinstance(key, tuple) else (key,)
+    consumed = [_axes_consumed(part) for part in parts]
+    axis = 0
+    for part, width in zip(parts, consumed, strict=True):
+        if isinstance(part, ARRAYS) and part.dtype.kind in "iu" and axis < len(shape):
+            check_bounds(part, axis, shape[axis])
+        axis += len(shape) - sum(consumed) if part is Ellipsis else width
+
+
+@device_version(_check_range_on_device)
+def check_range(key: Any, shape: Shape) -> None:
+    """Raise IndexError for an index out of range, where it would wrap; NumPy raises by itself."""
 
 
 def _canonical_index(part: Any, n: int) -> Any:
@@ -192,11 +211,18 @@ def _getitem_spec(spec: Spec, key: Any, who: str) -> Spec:
     """Return the spec of ``x[key]``, by indexing a broadcast view of one element."""
     stand_in = np.broadcast_to(np.zeros((), spec.dtype), spec.shape)
     try:
-        return Spec(np.shape(stand_in[key]), spec.dtype)
+        return Spec(np.shape(stand_in[_host_key(key)]), spec.dtype)
     except IndexError as error:
         raise OutOfRangeError(
             f"{who}: {error}; x has shape {spec.shape}, the index is {format_value(key)}"
         ) from None
+
+
+def _host_key(key: Any) -> Any:
+    """Return a key with its arrays on the host."""
+    if isinstance(key, tuple):
+        return tuple(map(_host_key, key))
+    return host_array(key) if isinstance(key, ARRAYS) else key
 
 
 def _lower_getitem(build: Any, x: Any, key: Any) -> Any:
@@ -248,7 +274,7 @@ def _getitem_batch(batch: Batch, x: Any, key: Any) -> Any:
 
 
 def _selects_rows(key: Any) -> bool:
-    return type(key) is np.ndarray and key.dtype.kind in "iu"
+    return type(key) in ARRAYS and key.dtype.kind in "iu"
 
 
 @op(
@@ -267,6 +293,7 @@ def getitem(x: Any, /, key: Any) -> Any:
     x = x if hasattr(x, "dtype") else np.asarray(x)
     if type(key) is np.ndarray and key.dtype.kind == "i" and x.ndim:
         return copy_if_shared(x.take(key, 0))  # full rows, in seven eighths of the time
+    check_range(key, x.shape)
     return copy_if_shared(x[key])
 
 
@@ -360,7 +387,7 @@ def _add_at_read_key(g: Any, key: Any, spec: Spec) -> Any:
 
 def _add_at_kernel(x: Any, key: Any, spec: Spec, loops: bool = False) -> Any:
     x = np.asarray(x)
-    if type(key) is np.ndarray and key.dtype.kind in "iu":
+    if _selects_rows(key):
         return add_taken_kernel(x, key, 0, "raise", spec, loops)
     if _has_unique_indices(key):
         out = np.zeros(spec.shape, x.dtype)
@@ -369,6 +396,7 @@ def _add_at_kernel(x: Any, key: Any, spec: Spec, loops: bool = False) -> Any:
     if _is_integer_array_key(key, spec.ndim):
         return scatter_add_at_key(x, key, spec, loops)
     # Otherwise NumPy says which elements the key selects.
+    check_range(key, spec.shape)
     places = np.arange(spec.size).reshape(spec.shape)[key]
     return add_taken_kernel(np.broadcast_to(x, places.shape), places, None, "raise", spec, loops)
 
@@ -379,7 +407,7 @@ def _has_unique_indices(key: Any) -> bool:
         return True
     parts = key if isinstance(key, tuple) else (key,)
     rest = [part for part in parts if not _is_basic_key(part)]
-    return len(rest) == 1 and type(rest[0]) is np.ndarray and rest[0].dtype.kind == "b"
+    return len(rest) == 1 and type(rest[0]) in ARRAYS and rest[0].dtype.kind == "b"
 
 
 def _is_integer_array_key(key: Any, ndim: int) -> bool:
@@ -389,7 +417,7 @@ def _is_integer_array_key(key: Any, ndim: int) -> bool:
         and len(key) == ndim
         and all(
             isinstance(part, (int, np.integer)) and part is not True and part is not False
-            if type(part) is not np.ndarray
+            if type(part) not in ARRAYS
             else part.dtype.kind in "iu"
             for part in key
         )
@@ -533,6 +561,7 @@ def setitem(x: Any, v: Any, /, key: Any) -> Any:
             f"setitem: a value of {np.result_type(v)} cannot be stored in x of {out.dtype} "
             "without loss"
         )
+    check_range(key, out.shape)
     out[key] = v
     return out
 
