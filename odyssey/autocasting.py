@@ -12,6 +12,7 @@ from odyssey.devices.half_dtypes import bfloat16, is_half
 from odyssey.errors import DTypeError
 from odyssey.table.registry import function_of
 from odyssey.table.scope import AutocastBlock, autocast_now
+from odyssey.table.value import Value
 
 __all__ = ["autocast", "autocast_mode", "widened_half"]
 
@@ -34,9 +35,9 @@ def autocast(mode: Any, *, enabled: bool = True) -> AutocastBlock:
 
     Args:
         mode: ``"float16"`` or ``"bfloat16"``, or such a dtype; ``"tf32"``, which casts nothing and
-            changes nothing on the CPU: it permits products of float32 on a CUDA device to round
-            their operands to 10 bits of mantissa, which none does yet; or None, to turn an
-            enclosing block off.
+            changes nothing on the CPU: products of float32 on a CUDA device, those of arrays alone
+            and of sweeps too, may round their operands to 10 bits of mantissa in the block; or
+            None, to turn an enclosing block off.
         enabled: False for a block that does what ``autocast(None)`` does.
 
     Returns:
@@ -70,12 +71,13 @@ def autocast_mode() -> str | None:
 
 
 def widened_half(value: Any) -> Any:
-    """Return a Variable of half precision in float32, if ``autocast`` is on; else as it is.
+    """Return a Variable of half precision in float32 inside of a block that casts; else ``value``.
 
     For functions that are no op, as losses are, and compute in float32 as a whole.
     """
     scope = autocast_now()
-    return value if scope is None or scope.cast is None else value.astype(_FLOAT32)
+    casts = scope is not None and scope.cast is not None and isinstance(value, Value)
+    return value.astype(_FLOAT32) if casts and is_half(value._spec.dtype) else value
 
 
 def _mode_name(mode: Any) -> str:

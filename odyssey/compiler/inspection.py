@@ -10,6 +10,7 @@ from odyssey.compiler.arguments import cache_key, fill_specs, program_arguments,
 from odyssey.compiler.lowered import Lowered
 from odyssey.errors import SettingError
 from odyssey.graph.graph import Graph
+from odyssey.table.scope import run_without_scopes, scopes
 
 if TYPE_CHECKING:
     from odyssey.compiler.runtime.dry_run import DryRun
@@ -63,6 +64,8 @@ class InspectableFunction:
         from odyssey.compiler.explain import explain_program, explain_scalar_inputs
 
         args, named = fill_specs((args, named))
+        if (there := self._ask_variant("explain", args, named)) is not None:
+            return Text(there)
         inner, given = self._with_attributes(args)
         if inner is not self:
             names = ", ".join(str(name) for _, name in inner._fn.attribute_places)
@@ -75,6 +78,20 @@ class InspectableFunction:
             return Text(said + "\n".join([why, *numbers]))
         other = self._describe_failed_guard(args, named, program)
         return Text("\n".join([*other, said + explain_program(program), *numbers]))
+
+    def _ask_variant(
+        self, what: str, args: tuple[Any, ...], named: dict[str, Any], **more: Any
+    ) -> Any:
+        """Call a method of the compiled function for calls in these scopes; None outside of them.
+
+        See ``CompiledFunction._variant_here``.
+        """
+        if scopes()[0] is None or (variant := self._variant_here()) is None:
+            return None
+        return run_without_scopes(getattr(variant, what), args, {**named, **more})
+
+    def _variant_here(self) -> Any:
+        raise NotImplementedError
 
     def _with_attributes(self, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """Return the compiled function that runs, and its arguments; see ``attribute_states``."""
@@ -174,6 +191,9 @@ class InspectableFunction:
         ('multiply, sum', 8000008, 1999999, True)
         """
         runs = check_int("profile", "runs", runs, 1)
+        there: Profile | None = self._ask_variant("profile", args, named, runs=runs)
+        if there is not None:
+            return there
         inner, given = self._with_attributes(args)
         if inner is not self:
             found: Profile = inner.profile(*given, runs=runs, **named)
@@ -207,6 +227,9 @@ class InspectableFunction:
         from odyssey.compiler.ways.plans import Plan
 
         args, named = fill_specs((args, named))
+        there: Plan | None = self._ask_variant("plan", args, named)
+        if there is not None:
+            return there
         inner, given = self._with_attributes(args)
         works = inner._require_program("plan", given, named).executable.works()
         return Plan([(one.work, one.way) for one in works if one.way != one.ways[0].name])
@@ -251,6 +274,8 @@ class InspectableFunction:
             SettingError: there is no program for such arguments.
         """
         args, named = fill_specs((args, named))
+        if (there := self._ask_variant("code", args, named, assembly=assembly)) is not None:
+            return Text(there)
         inner, given = self._with_attributes(args)
         loaded = inner._require_program("code", given, named).executable.loaded
         return Text(loaded.assembly() if check_flag("code", "assembly", assembly) else loaded.text)

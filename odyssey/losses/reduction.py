@@ -46,8 +46,7 @@ def float_operand(who: str, value: Any, real: bool = True) -> Any:
     value = loss_operand(value)
     dtype = (value._spec if isinstance(value, Value) else value).dtype
     if is_floating(dtype) or (dtype.kind == "c" and not real):
-        is_half = dtype.itemsize == 2 and isinstance(value, Value)
-        return widened_half(value) if is_half else value
+        return widened_half(value)
     if dtype.kind == "c":
         raise DTypeError(
             f"{who}: complex numbers came, {format_value(value)}; this loss is of real ones: pass "

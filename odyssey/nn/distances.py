@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.autocasting import widened_half
 from odyssey.checks import check_flag, check_number
 from odyssey.devices.arrays import as_array
 from odyssey.devices.half_dtypes import finfo, is_half
@@ -38,7 +39,7 @@ def _as_real_floating(who: str, name: str, x: Any) -> Any:
     x = x if isinstance(x, (Value, Symbol)) else as_array(who, name, x)
     if x.dtype.kind == "c":
         raise DTypeError(f"{who}: {name} is of {x.dtype}; pass real numbers")
-    return astype(x, np.float64) if x.dtype.kind in "biu" else x
+    return astype(x, np.float64) if x.dtype.kind in "biu" else widened_half(x)
 
 
 def _power_of_two_scale(x: Any, axis: int) -> Any:

@@ -26,7 +26,7 @@ from odyssey.optim.rule import MASTER, Rule, chosen_step, state_dtype
 from odyssey.optim.step_runner import StepRunner
 from odyssey.sparse_rows import SparseRows
 from odyssey.suggestions import MISSING_NAMES, keyword_hint
-from odyssey.table.scope import no_grad
+from odyssey.table.scope import no_grad, run_without_casts
 from odyssey.table.signature import REQUIRED
 from odyssey.table.store import MEMORY, Store, numbers_of, operand_of, store
 from odyssey.table.value import SharedVersion, Symbol, is_trainable
@@ -190,7 +190,8 @@ class Optimizer:
         if where is not True:
             where = _truth_of(f"{type(self).__name__}.step", where)
         if here is not MEMORY:
-            self._step_in_store(here, refuse, where)
+            # In memory, rules compute on arrays, which no od.autocast block casts.
+            run_without_casts(self._step_in_store, here, refuse, where)
             return
         with write_lock():
             wait_for_programs()

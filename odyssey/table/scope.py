@@ -14,10 +14,10 @@ import sys
 from _thread import get_ident
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, copy_context
-from typing import Any
+from typing import Any, TypeVar
 
 from odyssey.devices.stateful import TraceConstant
-from odyssey.errors import TapeMismatchError
+from odyssey.errors import DTypeError, TapeMismatchError
 from odyssey.table.protocols import Recording, Tape
 from odyssey.table.scoped_exit import ScopedBlock
 from odyssey.table.value import CONSTANT, LEAF, Mark, Value
@@ -31,7 +31,9 @@ __all__ = [
     "PassedTape",
     "Pause",
     "PauseBlock",
+    "allows_tf32",
     "autocast_now",
+    "casts_now",
     "enter_scope",
     "find_recording",
     "innermost_scope",
@@ -48,12 +50,18 @@ __all__ = [
     "recordings_of",
     "replace_scope",
     "run_with_tape",
-    "run_without_autocast",
+    "run_without_casts",
     "run_without_scopes",
     "scopes",
     "set_scopes",
     "without_autocast",
 ]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+# Flags of functions whose body runs after their call: CO_GENERATOR, CO_COROUTINE,
+# CO_ITERABLE_COROUTINE and CO_ASYNC_GENERATOR.
+_SUSPENDS = 0x20 | 0x80 | 0x100 | 0x200
 
 # Scopes, None and the number of the thread; (None,) for no scopes.
 _NO_SCOPES = (None,)
@@ -126,9 +134,11 @@ class Autocast(Mark):
         mode: ``"float16"``, ``"bfloat16"`` or ``"tf32"``; None where a block turns casts off.
         cast: ``cast(row, operands, tape)`` returns the operands of a call, cast as the mode says,
             or the same sequence if nothing is cast; None for a mode that casts nothing.
+        ended: True if the block ended in another context than it was entered in, as that of a
+            generator which another thread closes; its scope could not be removed there.
     """
 
-    __slots__ = ("cast", "mode")
+    __slots__ = ("cast", "ended", "mode")
 
     exited = True
 
@@ -136,6 +146,7 @@ class Autocast(Mark):
         super().__init__("autocast")
         self.mode = mode
         self.cast = cast
+        self.ended = False
 
 
 TRANSPARENT = frozenset({PassedTape, Autocast})
@@ -272,7 +283,24 @@ def autocast_now() -> Autocast | None:
     """Return the innermost ``od.autocast`` block of this thread, or None."""
     stack = scopes()
     top = stack[0]
-    return top if type(top) is Autocast and stack[-1] == get_ident() else None
+    if type(top) is not Autocast or stack[-1] != get_ident():
+        return None
+    if not top.ended:
+        return top
+    leave_scope(top)
+    return autocast_now()
+
+
+def casts_now() -> bool:
+    """Return whether the innermost scope is an ``od.autocast`` block that casts operands."""
+    top = scopes()[0]
+    return type(top) is Autocast and top.cast is not None
+
+
+def allows_tf32() -> bool:
+    """Return whether the innermost ``od.autocast`` block here is one of ``"tf32"``."""
+    scope = autocast_now()
+    return scope is not None and scope.mode == "tf32"
 
 
 def without_autocast() -> tuple[Any, ...]:
@@ -284,8 +312,10 @@ def without_autocast() -> tuple[Any, ...]:
     return kept if kept[0] is not None else _NO_SCOPES
 
 
-def run_without_autocast(function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
-    """Call a function as where no ``od.autocast`` block is entered."""
+def run_without_casts(function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+    """Call a function as where no ``od.autocast`` block is entered, unless it casts nothing."""
+    if not casts_now():
+        return function(*args, **named)
     stack = scopes()
     try:
         _SCOPES.set(without_autocast())
@@ -396,8 +426,53 @@ def _recording_of_leaf(operands: Sequence[Any]) -> Recording | None:
     return None
 
 
-class PauseBlock(ScopedBlock, TraceConstant):
+class _ContextBlock(ScopedBlock, TraceConstant):
+    """A block with a scope of this context.
+
+    Several threads and async tasks may be in one block at the same time. Each has its own stack of
+    scopes; the list of open blocks is shared.
+    """
+
+    _name = ""
+
+    def __call__(self, function: _Function) -> _Function:
+        """Return a function that runs in a block of its own.
+
+        Raises:
+            DTypeError: a generator or coroutine function, whose body runs after the block.
+        """
+        code = getattr(function, "__code__", None)
+        if code is not None and code.co_flags & _SUSPENDS:
+            raise DTypeError(
+                f"{self._name}: {function.__name__} is a generator or coroutine function, which "
+                "returns before its body runs; write the with statement inside of it"
+            )
+        return super().__call__(function)
+
+    def _leave(self, kind: Any, error: Any, trace: Any) -> None:
+        if self._blocks:
+            entry = self._blocks[0] if len(self._blocks) == 1 else self._entry_to_leave()
+            self._end(entry)
+            self._blocks.remove(entry)
+
+    def _entry_to_leave(self) -> list[Any]:
+        """Return the innermost of the open blocks that was entered in this context."""
+        stack, thread = scopes(), get_ident()
+        for entry in reversed(self._blocks):
+            if entry[2:] == [thread]:  # its exit was interrupted
+                return entry
+        # A scope is None if nothing was entered, and stacks hold None.
+        here = [entry for entry in reversed(self._blocks) if entry[1] in stack]
+        entered = [entry for entry in here if entry[1] is not None]
+        entry = (entered or here or self._blocks[-1:])[0]
+        entry.append(thread)
+        return entry
+
+
+class PauseBlock(_ContextBlock):
     """A block in which nothing is recorded; see ``no_grad`` and ``Pause``."""
+
+    _name = "no_grad"
 
     def __init__(
         self, refuse: Callable[[str, Any], None] | None = None, is_local: bool = False
@@ -420,8 +495,10 @@ class PauseBlock(ScopedBlock, TraceConstant):
             leave_scope(pause)
 
 
-class AutocastBlock(ScopedBlock, TraceConstant):
+class AutocastBlock(_ContextBlock):
     """A block of ``od.autocast``; see ``Autocast`` for the arguments."""
+
+    _name = "autocast"
 
     def __init__(self, mode: str | None, cast: Callable[..., Sequence[Any]] | None) -> None:
         super().__init__()
@@ -439,8 +516,10 @@ class AutocastBlock(ScopedBlock, TraceConstant):
         enter_scope(scope)
 
     def _end(self, entry: list[Any]) -> None:
-        if entry[1] is not None:
-            leave_scope(entry[1])
+        scope = entry[1]
+        if scope is not None:
+            scope.ended = scope not in scopes()
+            leave_scope(scope)
 
 
 def no_grad() -> PauseBlock:

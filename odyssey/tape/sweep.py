@@ -20,7 +20,7 @@ from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.ops.structure.unbroadcast import broadcast_tangent, unbroadcast
 from odyssey.sparse_rows import SparseRows
 from odyssey.table.declare import PASS
-from odyssey.table.scope import Autocast, run_without_autocast, scopes
+from odyssey.table.scope import casts_now, run_without_casts
 from odyssey.table.value import make_value
 from odyssey.tape.gradient_mask import (
     GradientMask,
@@ -86,8 +86,8 @@ def backward_sweep(
         arrays_only: True if all cotangents and saved values are arrays and numbers.
         masks: Masks of ``cotangents``, by id; on return those of the remaining cotangents.
     """
-    if type(scopes()[0]) is Autocast:  # rules compute in the dtypes that were recorded
-        run_without_autocast(
+    if casts_now():  # rules compute in the dtypes that were recorded
+        run_without_casts(
             *(backward_sweep, nodes, cotangents, reached, own_refs, wanted, visit, audit, ahead),
             arrays_only=arrays_only,
             masks=masks,
@@ -181,8 +181,8 @@ def forward_sweep(
     operand_masks: dict[int, GradientMask] | None = None,
 ) -> None:
     """Propagate ``tangents`` and their masks through ``nodes`` in order (JVPs)."""
-    if type(scopes()[0]) is Autocast:  # as above
-        run_without_autocast(forward_sweep, nodes, tangents, operand_masks)
+    if casts_now():  # as above
+        run_without_casts(forward_sweep, nodes, tangents, operand_masks)
         return
     masks = {} if operand_masks is None else operand_masks
     tangent_of = tangents.get

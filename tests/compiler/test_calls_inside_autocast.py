@@ -150,3 +150,35 @@ def test_all_sizes_of_a_dimension_and_methods_keep_the_mode():
         np.testing.assert_allclose(found.numpy(), X[:rows] @ W, atol=2e-3)
         assert found.dtype == np.float16
         assert step(X[:rows]).dtype == np.float32
+
+
+def test_the_rule_of_an_optimizer_is_not_cast():
+    found = []
+    for compiles in (True, False):
+        w = weight()
+        optimizer = od.optim.Muon([w], learning_rate=0.05)  # whose rule multiplies matrices
+
+        @od.autocast("bfloat16")
+        def step(x, w=w, optimizer=optimizer):
+            return _step_in_block(x, w, optimizer)
+
+        run = od.compile(step, fullgraph=True) if compiles else step
+        for _ in range(4):
+            run(X)
+        found.append(w.numpy().copy())
+    np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+def test_what_is_said_of_a_program_is_of_the_program_of_the_mode():
+    step = od.compile(lambda x: x @ W, fullgraph=True)
+    x = Variable(X)
+    with od.autocast("float16"):
+        assert "not called" in step.explain(x)
+        step(x), step(x)
+        assert "astype" in step.explain(x)
+        assert "half" in step.code(x)
+        assert [kernel.what for kernel in step.profile(x, runs=1).kernels].count("astype")
+        assert step.plan(x) == od.Plan([])
+    assert "not called" in step.explain(x)
+    with pytest.raises(od.errors.SettingError, match=r"code: .* has no program"):
+        step.code(x)

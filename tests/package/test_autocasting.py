@@ -1,7 +1,10 @@
 """``od.autocast``: which ops cast, to what, where the block holds, and what gradients are."""
 
 import asyncio
+import importlib.util
+import re
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,34 +20,99 @@ HALVES = ("float16", "bfloat16")
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 W = np.array([[0.5, -1.25], [1.1, 0.3], [-0.7, 2.2]], np.float32)
 
-# Ops of PyTorch's autocast documentation (docs.pytorch.org/docs/stable/amp.html, 2.9) that have a
-# row here, by their names here. A composite, such as ``dot``, is cast by the rows that it calls.
-TORCH_LOW = {
-    *("matmul", "linear", "conv1d", "conv2d", "conv3d", "scaled_dot_product_attention"),
-    *("convolution_input", "recurrent_states"),  # conv_transpose, and RNN, LSTM and GRU cells
+# The lists of PyTorch 2.13, macros of its header ATen/autocast_mode.h: each op with the row or
+# function of odyssey that does the same, or None.
+TORCH = {
+    "AT_FORALL_LOWER_PRECISION_FP": {
+        **{name: name for name in ("conv1d", "conv2d", "conv3d", "matmul", "linear", "einsum")},
+        **{f"conv_transpose{k}d": "convolution_input" for k in (1, 2, 3)},
+        **dict.fromkeys(("_convolution", "convolution"), "conv2d"),
+        **dict.fromkeys(("mm", "mv", "bmm"), "matmul"),
+        "linalg_vecdot": "vecdot",
+        "linalg_multi_dot": "multi_dot",
+        **dict.fromkeys(("lstm_cell", "gru_cell"), "recurrent_states"),
+        **dict.fromkeys(("rnn_tanh_cell", "rnn_relu_cell"), "recurrent_states"),
+        "scaled_dot_product_attention": "scaled_dot_product_attention",
+        "prelu": "prelu",
+        **dict.fromkeys(("addmm", "addmv", "addr", "addbmm", "baddbmm", "chain_matmul"), None),
+        **dict.fromkeys(("conv_tbc", "_scaled_dot_product_flash_attention"), None),
+        **dict.fromkeys(("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"), None),
+    },
+    "AT_FORALL_FP32": {
+        **{name: name for name in ("cosh", "erfinv", "exp", "expm1", "log", "log10", "log2")},
+        **{name: name for name in ("log1p", "reciprocal", "rsqrt", "sinh", "tan", "softplus")},
+        **{name: name for name in ("layer_norm", "rms_norm", "logsumexp", "kl_div")},
+        **{"acos": "arccos", "asin": "arcsin", "pow": "power", "native_layer_norm": "layer_norm"},
+        **{name: name for name in ("group_norm", "cosine_similarity", "pdist", "cdist")},
+        **{"frobenius_norm": "matrix_norm", "nuclear_norm": "matrix_norm"},
+        "dist": "pairwise_distance",
+        "nll_loss": "softmax_cross_entropy",
+        "mse_loss": "squared_error_mean",
+        "binary_cross_entropy_with_logits": "binary_entropy_with_logits",
+        **{
+            f"{name}_loss": name
+            for name in (
+                *("poisson_nll", "cosine_embedding", "hinge_embedding", "smooth_l1", "huber"),
+                *("margin_ranking", "multilabel_margin", "soft_margin", "triplet_margin"),
+                "multi_margin",
+            )
+        },
+        "l1_loss": "mean_absolute_error",
+        **{
+            f"{prefix}_{name}": "interpolate"
+            for prefix, names in {
+                "upsample": (
+                    *("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d"),
+                    *("trilinear3d", "bicubic2d"),
+                ),
+                "_upsample": ("nearest_exact1d", "nearest_exact2d", "nearest_exact3d"),
+            }.items()
+            for name in names
+        },
+        **dict.fromkeys(("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"), None),
+        **dict.fromkeys(("renorm", "nll_loss2d"), None),
+    },
+    "AT_FORALL_FP32_SET_OPT_DTYPE": {
+        **{name: name for name in ("prod", "softmax", "log_softmax", "cumprod", "cumsum", "sum")},
+        "linalg_vector_norm": "vector_norm",
+        "linalg_matrix_norm": "matrix_norm",
+    },
+    "AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE": {"norm": "norm"},
+    "AT_FORALL_PROMOTE": {
+        **{"atan2": "arctan2", "cross": "cross", "grid_sampler": "grid_sample"},
+        **{"index_put": "setitem", "scatter_add": "add_along_axis"},
+        **{name: name for name in ("bilinear", "dot", "vdot", "tensordot")},
+        **{"addcdiv": None, "addcmul": None},
+    },
 }
-TORCH_WIDE = {
-    *("power", "arccos", "arcsin", "binary_entropy_with_logits", "cosh", "softmax_cross_entropy"),
-    *("cumprod", "cumsum", "erfinv", "exp", "expm1", "kl_div", "layer_norm", "log", "log10"),
-    *("log_softmax", "log1p", "log2", "squared_error_mean", "euclidean_norm", "prod", "reciprocal"),
-    *("rms_norm", "rsqrt", "sinh", "softmax", "softplus", "sum", "tan"),
-    # Of its list for the CPU.
-    *("binary_entropy", "cholesky", "det", "dft", "eig", "eigh", "eigvals", "eigvalsh", "inv"),
-    *("inverse_real_dft", "least_squares", "lu", "matrix_rank", "pinv", "qr_factors", "quantile"),
-    *("real_dft", "slogdet", "solve", "svd_factors", "svdvals", "triangular_solve"),
-}
-# Products that PyTorch has no op of, or makes of those above.
+
+
+def torch_ops(*macros):
+    return {ours for macro in macros for ours in TORCH[macro].values() if ours is not None}
+
+
+TORCH_LOW = torch_ops("AT_FORALL_LOWER_PRECISION_FP")
+TORCH_WIDE = torch_ops(*[m for m in TORCH if "FP32" in m or "SIGNATURE" in m])
+TORCH_PROMOTED = torch_ops("AT_FORALL_PROMOTE")
+# ``prelu`` is of PyTorch's list of half precision, since its own op takes one dtype only.
+FOLLOWS_HERE = {"prelu"}
+# Products like others, made of ``matmul`` and ``contract``; PyTorch leaves their operands alone.
+LOW_HERE = {"bilinear", "dot", "vdot", "tensordot"}
+# Products that PyTorch has no op of, or makes of those above, and derivatives of products.
 OTHER_LOW = {
     *("contract", "convolution_weight", "convolve", "depthwise_conv2d"),
-    "depthwise_separable_conv2d",
+    *("depthwise_separable_conv2d", "attention_pullback", "recurrent_pullback"),
 }
-# Sums, logarithms, exponentials and functions of matrices likewise.
+# Sums, logarithms and exponentials, and functions of matrices, sorted numbers and spectra, of which
+# PyTorch has most in its list for the CPU, ATen/autocast_mode.cpp.
 OTHER_WIDE = {
-    *("entr", "erfcinv", "exp2", "expm", "log_sigmoid", "logaddexp", "logaddexp2", "logcumsumexp"),
-    *("logsumexp", "mean", "percentile", "rel_entr", "segment_softmax", "sqrtm", "std", "var"),
-    *("xlog1py", "xlogy"),
+    *("binary_entropy", "entr", "erfcinv", "exp2", "log_sigmoid", "logaddexp", "logaddexp2"),
+    *("logcumsumexp", "mean", "rel_entr", "segment_softmax", "std", "var", "xlog1py", "xlogy"),
+    *("cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "euclidean_norm", "expm", "inv"),
+    *("least_squares", "lu", "matrix_rank", "pinv", "qr_factors", "slogdet", "solve", "sqrtm"),
+    *("svd_factors", "svdvals", "triangular_solve"),
+    *("percentile", "quantile", "dft", "inverse_real_dft", "real_dft"),
 }
-# ``prelu`` is of PyTorch's list of half precision, since its own op takes one dtype only.
 
 ROWS = {kind: {n for n, r in OPS.items() if r.precision == kind} for kind in ("low", "wide")}
 LOW = {name: case for name, case in SMOOTH.items() if case[0].name in ROWS["low"]}
@@ -60,9 +128,84 @@ def product(w):
 
 
 def test_classes_of_rows_are_those_of_pytorch_and_of_like_ops():
-    assert ROWS["low"] == TORCH_LOW | OTHER_LOW
-    assert ROWS["wide"] == TORCH_WIDE | OTHER_WIDE
+    rows = set(OPS)
+    assert ROWS["low"] == TORCH_LOW & rows - FOLLOWS_HERE | OTHER_LOW
+    assert ROWS["wide"] == TORCH_WIDE & rows | OTHER_WIDE
+    assert all(OPS[name].precision == "follow" for name in TORCH_PROMOTED & rows | FOLLOWS_HERE)
     assert {row.precision for row in OPS.values()} == {"low", "wide", "follow"}
+
+
+def test_the_lists_are_those_of_the_header_of_pytorch():
+    spec = importlib.util.find_spec("torch")
+    if spec is None:
+        pytest.skip("PyTorch is not installed")
+    header = Path(spec.origin).parent / "include/ATen/autocast_mode.h"
+    text = header.read_text()
+    for macro, ops_of_it in TORCH.items():
+        body = text.split(f"#define {macro}(_)")[1].split("\n\n")[0]
+        assert set(re.findall(r"_\((?:ADD_NS\()?(\w+)", body)) == set(ops_of_it)
+
+
+HALF = np.linspace(-1.5, 1.5, 12).reshape(4, 3)
+# Functions of the lists of float32 that are no rows.
+FUNCTIONS = {
+    "cdist": lambda x: od.nn.cdist(x, x[::-1]),
+    "cosine_embedding": lambda x: od.losses.cosine_embedding(x, x[::-1], np.array([1, -1, 1, 1])),
+    "cosine_similarity": lambda x: od.nn.cosine_similarity(x, x[::-1]),
+    "group_norm": lambda x: od.nn.group_norm(x, groups=1),
+    "hinge_embedding": lambda x: od.losses.hinge_embedding(x, np.sign(HALF)),
+    "huber": lambda x: od.losses.huber(x, HALF[::-1]),
+    "interpolate": lambda x: od.nn.interpolate(x[None], size=5, mode="linear"),
+    "margin_ranking": lambda x: od.losses.margin_ranking(x, x[::-1], np.sign(HALF)),
+    "matrix_norm": lambda x: od.linalg.matrix_norm(x, "nuc"),
+    "mean_absolute_error": lambda x: od.losses.mean_absolute_error(x, HALF[::-1]),
+    "multi_margin": lambda x: od.losses.multi_margin(x, np.array([0, 1, 2, 0])),
+    "multilabel_margin": lambda x: od.losses.multilabel_margin(x, np.array([[0, -1, -1]] * 4)),
+    "norm": od.linalg.norm,
+    "pairwise_distance": lambda x: od.nn.pairwise_distance(x, x[::-1]),
+    "pdist": od.nn.pdist,
+    "poisson_nll": lambda x: od.losses.poisson_nll(x, np.abs(HALF)),
+    "smooth_l1": lambda x: od.losses.smooth_l1(x, HALF[::-1]),
+    "soft_margin": lambda x: od.losses.soft_margin(x, np.sign(HALF)),
+    "triplet_margin": lambda x: od.losses.triplet_margin(x, x[::-1], x[[1, 0, 3, 2]]),
+    "vector_norm": od.linalg.vector_norm,
+    "normalize": od.nn.normalize,  # of no list, but a norm
+}
+
+
+def test_all_functions_of_the_lists_of_float32_are_called():
+    assert TORCH_WIDE - set(OPS) == FUNCTIONS.keys() - {"normalize"}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_halves_compute_in_float32(name):
+    fn, half = FUNCTIONS[name], ops.astype(HALF, "float16")
+    wide = ops.astype(half, "float32")
+    with od.autocast("bfloat16"):
+        found = fn(od.Variable(half))
+    expected = fn(wide)
+    assert found.dtype == expected.dtype != np.float16
+    np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+    slope = od.grad(lambda x: ops.sum(fn(x)))
+    with od.autocast("bfloat16"):
+        inside = slope(half)
+    assert inside.dtype == np.float16
+    # Cotangents of uses of one operand are rounded one by one.
+    np.testing.assert_allclose(inside, slope(wide), rtol=1e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", sorted(LOW_HERE | {"einsum", "multi_dot", "vecdot"}))
+def test_products_that_are_no_rows_are_cast_too(name):
+    x, w = leaf(X), leaf(np.ones((2, 3, 3), np.float32))
+    calls = {
+        "bilinear": lambda: od.nn.bilinear(x, X, w),
+        "einsum": lambda: od.linalg.einsum("ij,kj", x, X),
+        "multi_dot": lambda: od.linalg.multi_dot([x, X.T]),
+        "tensordot": lambda: od.linalg.tensordot(x, X, 2),
+    }
+    call = calls.get(name, lambda: getattr(od.linalg, name)(x[0], X[0]))
+    with od.autocast("bfloat16"):
+        assert call().dtype.name == "bfloat16"
 
 
 def cast_floats(operands, dtype):
@@ -189,6 +332,98 @@ def test_other_threads_and_their_copies_of_a_context_are_outside():
         thread.join()
     asyncio.run(main())
     assert found == [np.float32, np.float32, np.float16]
+
+
+@pytest.mark.parametrize(
+    "scope", [od.autocast("float16"), od.no_grad()], ids=["autocast", "no_grad"]
+)
+def test_one_block_is_entered_by_several_threads_and_tasks(scope):
+    w, found = leaf(), {}
+    steps = [threading.Event() for _ in range(2)]
+
+    def state():
+        with od.GradientTape():
+            y = X @ w
+        return y.dtype.name, y.requires_grad
+
+    def first():
+        with scope:
+            steps[0].set()
+            steps[1].wait(10)
+        found["first"] = state()
+
+    def second():
+        steps[0].wait(10)
+        with scope:
+            steps[1].set()
+            thread.join(10)
+            found["inside"] = state()
+        found["second"] = state()
+
+    async def task(name, mine, other):
+        with scope:
+            mine.set()
+            await other.wait()
+            found[f"{name} inside"] = state()
+        found[name] = state()
+
+    async def tasks():
+        events = asyncio.Event(), asyncio.Event()
+        await asyncio.gather(task("one", *events), task("other", *events[::-1]))
+
+    outside = state()
+    with scope:
+        inside = state()
+    thread = threading.Thread(target=first)
+    threads = [thread, threading.Thread(target=second)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    asyncio.run(tasks())
+    for name, one in found.items():
+        assert one == (inside if "inside" in name else outside), name
+    assert len(found) == 7
+    assert outside == state()
+
+
+def test_a_block_of_a_generator_ends_where_the_generator_is_closed():
+    w = leaf()
+
+    def generate():
+        with od.autocast("float16"):
+            yield product(w)
+            yield product(w)
+
+    generator = generate()
+    assert next(generator) == product(w) == np.float16
+    generator.close()
+    assert product(w) == np.float32
+    generator = generate()
+    next(generator)
+    thread = threading.Thread(target=generator.close)
+    thread.start()
+    thread.join()
+    assert product(w) == np.float32
+    step = od.compile(product, fullgraph=True)
+    assert step.lower(w).graph.instructions[-1].specs[0].dtype == np.float32
+
+
+@pytest.mark.parametrize("name", ["autocast", "no_grad"])
+def test_generator_and_coroutine_functions_are_not_decorated(name):
+    def generator():
+        yield
+
+    async def coroutine():
+        pass
+
+    async def both():
+        yield
+
+    for function in (generator, coroutine, both):
+        block = od.autocast("float16") if name == "autocast" else od.no_grad()
+        with pytest.raises(DTypeError, match=f"{name}: {function.__name__} is a generator or"):
+            block(function)
 
 
 def test_tf32_changes_nothing_on_the_cpu():

@@ -937,6 +937,7 @@ def _infer_attention_pullback(
         ),
         reject((2, 2), (2, 3), (4, 3), (4, 2), None, operand="o", error=SettingError, match="'o'"),
     ],
+    precision="low",
 )
 def attention_pullback(
     cotangent: Any,

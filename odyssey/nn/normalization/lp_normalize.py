@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.autocasting import widened_half
 from odyssey.checks import check_number
 from odyssey.devices.half_dtypes import is_half
 from odyssey.errors import DTypeError, SettingError
@@ -51,7 +52,7 @@ def normalize(x: Any, *, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> A
     array([[0.6, 0.8],
            [0. , 0. ]])
     """
-    x = as_operand("normalize", "x", x)
+    x = widened_half(as_operand("normalize", "x", x))
     if x.dtype.kind == "c":
         raise DTypeError(f"normalize: x is of {x.dtype}; pass real numbers")
     eps = check_number("normalize", "eps", eps, "[0, inf)")

@@ -584,6 +584,7 @@ def _infer_recurrent_pullback(
         ),
         reject((2, 1, 3), (2, 3), (1, 3), (3, 3), None, cell="tanh", operand="b", match="is None"),
     ],
+    precision="low",
 )
 def recurrent_pullback(
     cotangent: Any, x: Any, state: Any, w: Any, b: Any = None, /, *, cell: str, operand: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import floor
 from typing import Any
 
+from odyssey.autocasting import widened_half
 from odyssey.checks import check_choice, check_number, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.errors import SettingError, ShapeError
@@ -138,7 +139,7 @@ def interpolate(
     >>> interpolate(x, size=4), interpolate(x, size=4, mode="linear")
     (array([[[0., 0., 4., 4.]]]), array([[[0., 1., 3., 4.]]]))
     """
-    x = x if hasattr(x, "dtype") else as_array("interpolate", "x", x)
+    x = widened_half(x if hasattr(x, "dtype") else as_array("interpolate", "x", x))
     given = _check_mode(x, mode, align_corners)
     wanted, steps = _new_lengths(given, size, scale)
     if mode == "area":
