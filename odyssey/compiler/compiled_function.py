@@ -168,8 +168,6 @@ class CompiledFunction(InspectableFunction):
 
             self._tolerance = check_tolerance("compile", tolerance)
         self._fn = fn
-        # Mode of the autocast block that the function runs in, if this is the variant for one.
-        self._mode: str | None = None
         self._dynamic, self._declared = None, dynamic
         # Compiled functions for calls inside of scopes: by autocast mode, and whether they pause.
         self._variants: dict[tuple[str | None, bool], CompiledFunction] = {}
@@ -346,7 +344,7 @@ class CompiledFunction(InspectableFunction):
                 copies=self._copies,
                 tolerance=self._tolerance,
             )
-            made._fallback, made._native, made._mode = self._fallback, self._native, mode
+            made._fallback, made._native = self._fallback, self._native
             variant = self._variants.setdefault((mode, paused), made)
         return variant
 
@@ -713,7 +711,7 @@ class CompiledFunction(InspectableFunction):
             if devices:
                 from odyssey.compiler.device_runtime.device_call import DeviceCall
 
-                make = partial(DeviceCall, devices[0], self._mode == "tf32")
+                make = partial(DeviceCall, devices[0])
             program = make(
                 *(trial, guards, result, bare_or_taken, *own),
                 aliases=case.aliases,

@@ -61,6 +61,11 @@ class Backend:
         del index
         return nullcontext()
 
+    def tf32(self, index: int) -> AbstractContextManager[Any]:
+        """Return a block in which this thread's products of float32 on a device may use TF32."""
+        del index
+        return nullcontext()
+
     def synchronize(self, index: int) -> None:
         """Wait until a device has done all that it was given."""
         raise NotImplementedError

@@ -7,8 +7,8 @@ programs and kernels. So its figures and its limit count every user of the devic
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from odyssey.devices.backends import Backend
@@ -19,6 +19,8 @@ from odyssey.spec import Array
 __all__ = ["CupyBackend", "load"]
 
 _INSTALL = 'pip install "odyssey[cuda]"'
+
+_TF32_MATH = 3  # CUBLAS_TF32_TENSOR_OP_MATH
 
 # Names of CUDA's errors, of runtime and driver, and what each means for the user.
 _ERRORS: dict[str, str] = {
@@ -166,6 +168,22 @@ class CupyBackend(Backend):
         """Make a card the current one for a block."""
         device: AbstractContextManager[Any] = self._cupy.cuda.Device(index)
         return device
+
+    @contextmanager
+    def tf32(self, index: int) -> Iterator[None]:
+        """Set the math mode of cuBLAS for a block; CuPy has a handle for each thread and card.
+
+        ``cupy._core.set_compute_type`` would hold for all threads, and not for batches.
+        """
+        cublas = self._cupy.cuda.cublas
+        with self.on(index):
+            handle = self._cupy.cuda.device.get_cublas_handle()
+        before = cublas.getMathMode(handle)
+        try:
+            cublas.setMathMode(handle, _TF32_MATH)
+            yield
+        finally:
+            cublas.setMathMode(handle, before)
 
     def synchronize(self, index: int) -> None:
         """Wait for all streams of a card."""

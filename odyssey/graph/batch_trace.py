@@ -36,6 +36,7 @@ from odyssey.table.protocols import Recording
 from odyssey.table.scope import (
     Boundary,
     Pause,
+    autocast_now,
     enter_scope,
     innermost_scope,
     pause_of_all_tapes,
@@ -211,13 +212,20 @@ class BatchTrace:
         return value, False
 
     def _compute_outside(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function in the store and the scopes around ``vmap``, paused if they are here."""
+        """Call a function in the store and the scopes around ``vmap``, paused if they are here.
+
+        An ``od.autocast`` block has cast the operands already, unless it is one of ``"tf32"``,
+        which holds there too.
+        """
         inner, here, around = scopes(), store(), self._outer_scopes
         top = inner[0]
         if top is None or top.exited or isinstance(top, Pause):  # else no tape is paused
             pause = pause_of_all_tapes()
             if pause is not None:
                 around = (pause, *(around if around[0] is not None else (None, inner[-1])))
+        autocast = autocast_now()
+        if autocast is not None and autocast.mode == "tf32":
+            around = (autocast, *(around if around[0] is not None else (None, inner[-1])))
         set_store(self.outer)
         set_scopes(around)
         try:

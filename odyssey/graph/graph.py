@@ -180,6 +180,8 @@ class Graph(_Sealed):
         returned_gradients: By position of an output, the leaf whose gradient array it is.
         started_optimizers: Optimizers that step, some with a state that the trace made.
         numbers: The computation of the ScalarInputs; None if there are none.
+        tf32: Whether products of float32 may round their operands to TF32 on a device: True if
+            ``od.autocast("tf32")`` was entered at each; None without a product.
     """
 
     __slots__ = (
@@ -197,6 +199,7 @@ class Graph(_Sealed):
         "returned_gradients",
         "started_optimizers",
         "states",
+        "tf32",
     )
 
     def __init__(self) -> None:
@@ -214,6 +217,7 @@ class Graph(_Sealed):
         self.returned_gradients: dict[int, Variable] = {}
         self.started_optimizers: list[Any] = []
         self.numbers: Any = None
+        self.tf32: bool | None = None
 
     def seal(self) -> None:
         """Make the graph and its subgraphs immutable; its lists become tuples."""

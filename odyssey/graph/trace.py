@@ -38,7 +38,7 @@ from odyssey.spec import Array, Spec, spec_of
 from odyssey.table.call import run
 from odyssey.table.canonical_options import plain_options
 from odyssey.table.protocols import Recording
-from odyssey.table.scope import Boundary, enter_scope
+from odyssey.table.scope import Boundary, allows_tf32, enter_scope
 from odyssey.table.store import MEMORY, is_within, set_store, store
 from odyssey.table.value import (
     CONSTANT,
@@ -329,6 +329,8 @@ class Trace:
             options = row.canonical(*specs, *options)
         if row.has_side_effect:
             self.only_eagerly(f"{row.name} has a side effect")
+        if row.precision == "low":
+            self.graph.tf32 = self.graph.tf32 is not False and allows_tf32()
         operands = tuple(self._operand(v) for v in values)
         results = [self.symbol(spec) for spec in result_specs]
         ids = tuple(result.id for result in results)

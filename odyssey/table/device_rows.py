@@ -27,6 +27,7 @@ from odyssey.kernels.scalars import program
 from odyssey.spec import HALVES, spec_of
 from odyssey.table.half_kernels import half_kernel, half_rules
 from odyssey.table.multi_output import MultiOutput
+from odyssey.table.scope import allows_tf32
 from odyssey.table.signature import PASS
 from odyssey.table.value import Value
 
@@ -371,7 +372,7 @@ def device_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
             if override.takes(*[spec_of(v) if hasattr(v, "dtype") else v for v in values]):
                 found = override.run
                 break
-        return code.backend.call(row.name, code.index, found, *values)
+        return _call(row, code, row.name, found, values)
 
     def run(*values: Any) -> Any:
         for value in values[:count]:
@@ -397,6 +398,20 @@ def device_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
     found: Any = run_one if count == 1 else run
     found.without_devices = kernel
     return found
+
+
+def _call(
+    row: Any, code: DeviceCode, who: str, function: Callable[..., Any], values: Sequence[Any]
+) -> Any:
+    """Call a function of a row on a device; products of float32 in TF32 if a block allows it."""
+    if (
+        row.precision != "low"
+        or not allows_tf32()
+        or any(getattr(getattr(value, "dtype", None), "kind", "") == "c" for value in values)
+    ):
+        return code.backend.call(who, code.index, function, *values)
+    with code.backend.tf32(code.index):
+        return code.backend.call(who, code.index, function, *values)
 
 
 def _check_devices(row: Any, values: Sequence[Any], array: Any) -> None:
@@ -480,7 +495,7 @@ def device_with_residual(row: Any, with_residual: Callable[..., Any]) -> Callabl
         if code not in own:
             own[code] = code.translate(source)
         placed = [_place_option(code, option) for option in values[count:]]
-        return code.backend.call(row.name, code.index, own[code], *values[:count], *placed)
+        return _call(row, code, row.name, own[code], (*values[:count], *placed))
 
     run.without_devices = with_residual  # type: ignore[attr-defined]
     return run
@@ -517,7 +532,7 @@ def _device_rule(row: Any, rule: Any, source: Any) -> Any:
             found = translated[code] = own if plain is source else half_rules(row, (own,))[0]
         if kept:
             kept = tuple([_place_option(code, one) for one in kept])
-        return code.backend.call(f"gradient of {row.name}", code.index, found, g, kept, specs)
+        return _call(row, code, f"gradient of {row.name}", found, (g, kept, specs))
 
     run.without_devices = rule  # type: ignore[attr-defined]
     if hasattr(rule, "without_halves"):

@@ -182,3 +182,54 @@ def test_what_is_said_of_a_program_is_of_the_program_of_the_mode():
     assert "not called" in step.explain(x)
     with pytest.raises(od.errors.SettingError, match=r"code: .* has no program"):
         step.code(x)
+
+
+def sweep_outside(w):
+    with GradientTape() as tape, od.autocast("tf32"):
+        loss = ops.exp(X @ w).sum()
+    return tape.gradient(loss, w)
+
+
+def sweep_inside(w):
+    with od.autocast("tf32"), GradientTape() as tape:
+        return tape.gradient(ops.exp(X @ w).sum(), w)
+
+
+def one_of_two(w):
+    with od.autocast("tf32"):
+        h = X @ w
+    return h @ w.T
+
+
+def turned_off(w):
+    with od.autocast(None):
+        return X @ w
+
+
+def in_examples(w):
+    return od.vmap(lambda x: od.autocast("tf32")(lambda: x @ w)())(X)
+
+
+def in_a_branch(w):
+    return od.cond(w.sum() > 0, lambda w: X @ w, lambda w: -X @ w, w)
+
+
+@pytest.mark.parametrize(
+    ("fn", "outside", "inside"),
+    [
+        (lambda w: X @ w, False, True),
+        (lambda w: w * 2.0, None, None),
+        (sweep_outside, False, True),
+        (sweep_inside, True, True),
+        (one_of_two, False, True),
+        (turned_off, False, False),
+        (in_examples, True, True),
+        (in_a_branch, False, True),
+    ],
+    ids=["product", "none", "sweep outside", "sweep", "one of two", "off", "vmap", "branch"],
+)
+def test_a_graph_says_whether_all_of_its_products_may_be_in_tf32(fn, outside, inside):
+    w = weight()
+    assert od.compile(fn).lower(w).graph.tf32 is outside
+    with od.autocast("tf32"):
+        assert od.compile(fn).lower(w).graph.tf32 is inside

@@ -35,12 +35,10 @@ class Launcher:
     Attributes:
         shape: How loops are shared among threads; ``compile_kernels`` takes it.
         has_graphs: Whether ``graph_call`` works.
-        tf32: Whether products of float32 may be computed in TF32.
     """
 
     shape: LaunchShape
     has_graphs: bool = False
-    tf32: bool = False
 
     def load(self, program: CudaProgram) -> dict[str, float]:
         """Load the kernels of a program, and return seconds by stage of the compilation.

@@ -62,7 +62,7 @@ def lower_for_device(
     for step in program.steps:
         if isinstance(step, ProductStep):
             node = step.node
-            products[node.id] = gemm_calls(schedule, node)
+            products[node.id] = gemm_calls(schedule, node, bool(graph.tf32))
             if node.detail[1]:
                 before, own = schedule.allocation(node.inputs[2]), schedule.allocations[node.id]
                 if before.buffer is not own.buffer:

@@ -43,7 +43,6 @@ class DeviceCall(CompiledCall):
 
     Args:
         device: The device.
-        tf32: Whether products of float32 may be computed in TF32.
         trial: Trace of the function.
         *others: As for ``CompiledCall``.
         **settings: As for ``CompiledCall``.
@@ -54,17 +53,13 @@ class DeviceCall(CompiledCall):
 
     executable: DeviceExecutable  # type: ignore[assignment]
 
-    def __init__(
-        self, device: Device, tf32: bool, trial: TraceAttempt, *others: Any, **settings: Any
-    ) -> None:
-        self._device, self._tf32 = device, tf32
+    def __init__(self, device: Device, trial: TraceAttempt, *others: Any, **settings: Any) -> None:
+        self._device = device
         super().__init__(trial, *others, **settings)
 
     def _make_executable(self, graph: Any, settings: Any) -> Any:
         try:
-            made = DeviceExecutable(
-                graph, self._device, settings["budget"], settings["ways"], self._tf32
-            )
+            made = DeviceExecutable(graph, self._device, settings["budget"], settings["ways"])
         except UnsupportedKernelError as error:
             reason = str(error).removeprefix("cuda: ")
             raise NotCompilableError(f"{reason} (on {self._device})") from None

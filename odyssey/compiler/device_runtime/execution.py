@@ -83,7 +83,6 @@ class DeviceExecutable:
         device: The device that its states and arguments lie on.
         budget: Most bytes that the program should hold, by rematerialization.
         ways: Ways of works that are not computed as guessed.
-        tf32: Whether products of float32 may be computed in TF32.
 
     Attributes:
         device: The device.
@@ -109,7 +108,6 @@ class DeviceExecutable:
         device: Device,
         budget: int | None = None,
         ways: WaysPlan = NO_PLAN,
-        tf32: bool = False,
     ) -> None:
         backend = device.backend
         assert backend is not None
@@ -118,7 +116,6 @@ class DeviceExecutable:
         self.measured: dict[Any, Any] = {}
         self._backend = backend
         self._launcher: Launcher = backend.launcher(device.index)
-        self._launcher.tf32 = tf32
         begin = perf_counter()
         on_host = [k for k, s in enumerate(graph.states) if _lies_on_host(s)]
         split = split_host_values(graph, on_host)

@@ -73,7 +73,7 @@ def split_host_values(graph: Graph, on_host: Collection[int]) -> HostValues:
     device = Graph()
     device.instructions, device.constants = rest, graph.constants
     device.inputs, device.states, device.outputs = [*graph.inputs, *sent], kept, graph.outputs
-    device.numbers = graph.numbers
+    device.numbers, device.tf32 = graph.numbers, graph.tf32
     if not sent and not updated:
         return HostValues(device, None, [], [])
     outputs = [*[Ref(id) for id, _ in sent], *[state.update for state in updated]]
