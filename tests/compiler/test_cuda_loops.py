@@ -1,5 +1,6 @@
 """CUDA kernels of loops, run on the CPU from the text that becomes PTX, give what NumPy gives."""
 
+import math
 import re
 
 import numpy as np
@@ -8,13 +9,14 @@ import pytest
 import odyssey as od
 from odyssey import ops
 from odyssey.compiler.cuda.compile_kernels import compile_kernels
-from odyssey.compiler.cuda.device_function import UnsupportedKernelError
+from odyssey.compiler.cuda.device_function import DeviceFunction, UnsupportedKernelError
 from odyssey.compiler.cuda.host_execution import HostKernels
 from odyssey.compiler.cuda.loops import LaunchShape
-from odyssey.compiler.cuda.module import device_module, host_module
-from odyssey.compiler.cuda.program import CopyStep, CudaKernel, Launch
+from odyssey.compiler.cuda.module import KernelTable, device_module, host_module
+from odyssey.compiler.cuda.program import CopyStep, Launch
 from odyssey.compiler.cuda.ptx import emit_ptx
 from odyssey.compiler.pipeline import lower_program
+from odyssey.compiler.schedule.fusion import loop_role
 from odyssey.errors import OdysseyError, SettingError
 from tests.support.cuda_programs import SMALL, cuda_program, run_step
 
@@ -74,6 +76,24 @@ def test_gathers_read_at_indices():
     np.testing.assert_array_equal(found, x[k] * 2)
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("op", ["fmod", "mod", "floor_divide"])
+def test_remainders_are_exact_for_quotients_of_any_size(op, dtype):
+    info, word = np.finfo(dtype), f"u{dtype[1]}"
+    bits = RNG.integers(0, np.iinfo(word).max, (2, 500), dtype=word, endpoint=True).view(dtype)
+    few = RNG.normal(scale=50, size=(2, 500)).astype(dtype)
+    special = [0, -0.0, np.inf, -np.inf, np.nan, 1, -3, info.max, -info.smallest_subnormal]
+    special = np.array(special, dtype)
+    x = np.concatenate([bits[0], few[0], few[0] * 4, np.repeat(special, 9)])
+    y = np.concatenate([bits[1], few[1], few[0], np.tile(special, 9)])
+    with np.errstate(all="ignore"):
+        (found,), runs = outputs_of(getattr(ops, op), x, y)
+        expected = getattr(np, {"mod": "remainder"}.get(op, op))(x, y)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found[found == 0]), np.signbit(expected[found == 0]))
+    assert "frem" not in runs.run.program.text
+
+
 # -------------------------------------------------------------- reductions
 
 
@@ -114,6 +134,23 @@ def test_sums_of_each_dtype_by_blocks(dtype, axis):
     x = (np.arange(70) % 5).reshape(1, 70).astype(dtype)
     (found,), _ = outputs_of(lambda x: ops.sum(x, axis=axis), x)
     np.testing.assert_array_equal(found, np.sum(x, axis=axis))
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("how", ["sum", "max"])
+def test_values_of_rows_are_reduced_to_several_elements(how, keepdims):
+    x = RNG.integers(-9, 9, (5, 3, 20))
+
+    def reduced(space, x):
+        rows = space.max(x, axis=2, keepdims=True)
+        several = getattr(space, how)(rows, axis=(0, 2), keepdims=keepdims)
+        return x - rows, several, space.sum(rows)
+
+    found, runs = outputs_of(lambda x: reduced(ops, x), x)
+    (kernel,) = runs.run.program.plan.fused.kernels
+    assert "reduce_rows" in [loop_role(n, kernel.space) for n in kernel.nodes if n.size == 3]
+    for a, b in zip(found, reduced(np, x), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_maxima_of_nan_are_nan():
@@ -239,10 +276,15 @@ def test_text_that_llvm_refuses_is_an_error():
         emit_ptx("define void @f( {")
 
 
+@od.op(elementwise=True, scalar=lambda x: math.cbrt(x))
+def cube_root(x, /):
+    """Cube root."""
+    return np.cbrt(x)
+
+
 def test_kernels_that_call_the_c_library_are_refused():
-    x = normal(3)
-    graph = od.compile(ops.fmod).lower(x, x).graph
-    with pytest.raises(UnsupportedKernelError, match=r"fmod .*calls fmodf of the C library"):
+    graph = od.compile(cube_root).lower(normal(3)).graph
+    with pytest.raises(UnsupportedKernelError, match=r"cube_root .*calls cbrtf of the C library"):
         cuda_program(graph)
 
 
@@ -254,21 +296,15 @@ def test_kernels_without_a_form_for_devices_are_named():
 
 
 def test_threads_that_diverge_are_an_error_and_no_hang():
-    body = """  br label %start
-start:
-  %odd = icmp eq i64 %lane, 3
-  br i1 %odd, label %end, label %wait
-wait:
-  call void @device_barrier()
-  br label %end
-end:
-  ret void"""
-    kernel = CudaKernel("k0", ("%b0",), body, 512, "")
     program = cuda_program(od.compile(lambda x: x + 1).lower(normal(3)).graph)
+    function = DeviceFunction(program.plan, program.plan.fused.kernels[0], single_threaded=True)
+    others = function.code.op("b1", "icmp ne i64 %lane, 3")
+    function.shared_slot("f4", function.code.const("i8", 0))
+    function.emit_if(others, function.emit_barrier)
+    kernel = KernelTable().add(function)
     program = program._replace(kernels=(kernel,), host_text=host_module([kernel]))
-    at = np.zeros(1)
     with pytest.raises(
         OdysseyError, match=r"diverge: thread \d+ waits at a barrier for threads that"
     ):
-        HostKernels(program).launch("k0", 1, 32, [at.ctypes.data])
+        HostKernels(program).launch(kernel.name, 1, 32, [])
     assert re.search(r"bar(?:rier)?\.sync", emit_ptx(device_module([kernel])))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 
-from odyssey.compiler.ir.nodes import ITEM_SIZES, Node
+from odyssey.compiler.ir.nodes import ITEM_SIZES, Node, random_access_inputs
 from odyssey.compiler.llvm.builder import FunctionBuilder, LLVMValue
 from odyssey.compiler.llvm.scalar_programs import emit_scalar_program
 from odyssey.compiler.llvm.types import HALVES, LLVM, MEMORY
@@ -195,6 +195,24 @@ class KernelFunction:
 
     # -------------------------------------------------------------- memory
 
+    def elementwise_operands(self, n: Node, own: Container[int]) -> dict[int, Node]:
+        """Return the arrays that a node reads at each element, by number; load its scalars.
+
+        Args:
+            n: The node.
+            own: Numbers of the nodes that the function computes.
+        """
+        arrays: dict[int, Node] = {}
+        # A randomly accessed array may be read at each element besides, as in x[places] = x.
+        for i in n.inputs[len(random_access_inputs(n)) :]:
+            if i.id in own:
+                continue
+            if i.size == 1:
+                self.scalar_value(i)
+            elif i.owner.kind != "index":
+                arrays[i.id] = i
+        return arrays
+
     def pointer(self, buffer: Buffer) -> str:
         """Return the parameter that points into a buffer."""
         parameter = self._pointers.get(id(buffer))
@@ -248,31 +266,42 @@ class KernelFunction:
         if isinstance(length, int) and length == 1:
             body(code.const("i8", 0))
             return
-        k = self._labels
-        self._labels += 1
         if self._first_loop_line is None:
             self._first_loop_line = len(code.lines)
-        counter = self.alloca("i8")
-        end = length.text if isinstance(length, LLVMValue) else length
-        code.line(f"store i64 0, ptr {counter}")
-        code.line(f"br label %head{k}")
-        code.label(f"head{k}")
-        i = code.op("i8", f"load i64, ptr {counter}")
-        below = code.op("b1", f"icmp slt i64 {i.text}, {end}")
-        code.line(f"br i1 {below.text}, label %body{k}, label %exit{k}")
-        code.label(f"body{k}")
+        end = length.text if isinstance(length, LLVMValue) else f"{length}"
+        k, counter, i = self._open_loop("0", end)
         first, known = len(code.lines), dict(self._scalars)
         body(i)
         self._scalars = known  # what was first loaded in the loop is not there behind it
-        after = code.op("i8", f"add nuw nsw i64 {i.text}, 1")
-        code.line(f"store i64 {after.text}, ptr {counter}")
         innermost = self._labels == k + 1
         calls = sum("@odyssey." in line for line in code.lines[first:])
         is_chain = calls >= _INTERLEAVED_CALLS or sums >= _INTERLEAVED_SUMS
         metadata = _interleave_count(length) if innermost and is_chain else 1
         if innermost and _has_partial_vectors(length) and _computes_truths(code.lines[first:]):
             metadata = _WIDTH_METADATA[4 if length == 3 else 8]
-        code.line(f"br label %head{k}{f', !llvm.loop !{metadata}' if metadata > 1 else ''}")
+        hint = f", !llvm.loop !{metadata}" if metadata > 1 else ""
+        self._close_loop(k, counter, i, "1", hint)
+
+    def _open_loop(self, first: str, end: str) -> tuple[int, str, LLVMValue]:
+        """Begin a loop; return the number of its labels, its counter's local, and the index."""
+        code, k = self.code, self._labels
+        self._labels += 1
+        counter = self.alloca("i8")
+        code.line(f"store i64 {first}, ptr {counter}")
+        code.line(f"br label %head{k}")
+        code.label(f"head{k}")
+        i = code.op("i8", f"load i64, ptr {counter}")
+        below = code.op("b1", f"icmp slt i64 {i.text}, {end}")
+        code.line(f"br i1 {below.text}, label %body{k}, label %exit{k}")
+        code.label(f"body{k}")
+        return k, counter, i
+
+    def _close_loop(self, k: int, counter: str, i: LLVMValue, step: str, hint: str = "") -> None:
+        """End a loop that ``_open_loop`` began."""
+        code = self.code
+        after = code.op("i8", f"add nuw nsw i64 {i.text}, {step}")
+        code.line(f"store i64 {after.text}, ptr {counter}")
+        code.line(f"br label %head{k}{hint}")
         code.label(f"exit{k}")
 
     def emit_loops(

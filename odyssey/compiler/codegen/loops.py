@@ -190,17 +190,9 @@ class LoopNest(KernelFunction):
 
     def _collect_views(self) -> None:
         for n in self.kernel.nodes:
-            random_access = random_access_inputs(n)
-            for i in random_access:
+            for i in random_access_inputs(n):
                 self._add_array(i)
-            # A randomly accessed array may be read at each element besides, as in x[places] = x.
-            for i in n.inputs[len(random_access) :]:
-                if i.id in self._nodes:
-                    continue
-                if i.size == 1:
-                    self.scalar_value(i)
-                elif i.owner.kind != "index":
-                    self._external[i.id] = i
+            self._external |= self.elementwise_operands(n, self._nodes)
         for i in self._external.values():
             self._add_view(i)
         for n in self.kernel.nodes:

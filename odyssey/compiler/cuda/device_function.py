@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from odyssey.compiler.codegen.kernel_function import KernelFunction
 from odyssey.compiler.codegen.reductions import combine_elements, identity_element
 from odyssey.compiler.cuda.program import BufferAddress
+from odyssey.compiler.cuda.remainders import call_exact_remainders
 from odyssey.compiler.ir.nodes import ITEM_SIZES, Node
 from odyssey.compiler.llvm.builder import LLVMValue
 from odyssey.compiler.llvm.types import HALVES, LLVM, PARTS
@@ -63,7 +64,8 @@ class DeviceFunction(KernelFunction):
                 "stop:",
                 "  ret void",
             ]
-        return "\n".join([*self._entry, *go, "start:", *self.code.lines, "  ret void"])
+        body = "\n".join([*self._entry, *go, "start:", *self.code.lines, "  ret void"])
+        return call_exact_remainders(body)
 
     @property
     def arguments(self) -> tuple[BufferAddress, ...]:
@@ -84,23 +86,11 @@ class DeviceFunction(KernelFunction):
         self, first: str, end: str, step: str, body: Callable[[LLVMValue], None]
     ) -> None:
         """Generate a loop over ``range(first, end, step)``."""
-        code, k = self.code, self._labels
-        self._labels += 1
-        counter = self.alloca("i8")
-        code.line(f"store i64 {first}, ptr {counter}")
-        code.line(f"br label %head{k}")
-        code.label(f"head{k}")
-        i = code.op("i8", f"load i64, ptr {counter}")
-        below = code.op("b1", f"icmp slt i64 {i.text}, {end}")
-        code.line(f"br i1 {below.text}, label %body{k}, label %exit{k}")
-        code.label(f"body{k}")
+        k, counter, i = self._open_loop(first, end)
         known = dict(self._scalars)
         body(i)
         self._scalars = known  # a scalar that was first loaded in the loop is not there behind it
-        after = code.op("i8", f"add nuw nsw i64 {i.text}, {step}")
-        code.line(f"store i64 {after.text}, ptr {counter}")
-        code.line(f"br label %head{k}")
-        code.label(f"exit{k}")
+        self._close_loop(k, counter, i, step)
 
     def emit_if(self, condition: LLVMValue, body: Callable[[], None]) -> None:
         """Generate code that runs where a condition holds."""

@@ -35,6 +35,7 @@ __all__ = [
     "DeviceLaunch",
     "LaunchShape",
     "LoopKernels",
+    "last_element",
     "loop_kernels",
     "with_copies",
 ]
@@ -157,20 +158,13 @@ class LoopFunction(DeviceFunction):
 
     def _collect_views(self) -> None:
         for n in self._own:
-            random_access = random_access_inputs(n)
-            for i in random_access:
+            for i in random_access_inputs(n):
                 if i.size == 1:
                     self.scalar_value(i)
                 else:
                     allocation = self.plan.allocation(i)
                     self._arrays[i.id] = self.pointer(allocation.buffer), allocation.view
-            for i in n.inputs[len(random_access) :]:
-                if i.id in self._nodes:
-                    continue
-                if i.size == 1:
-                    self.scalar_value(i)
-                elif i.owner.kind != "index":
-                    self._external[i.id] = i
+            self._external |= self.elementwise_operands(n, self._nodes)
         stored = [n for n in self._own if n.id in self.plan.allocations]
         for n in [*self._external.values(), *stored]:
             allocation = self.plan.allocation(n)
@@ -559,14 +553,19 @@ def with_copies(
         if id(buffer) not in copies:
             copies[id(buffer)] = BufferCopy(Buffer("scratch", operand.id, 0), buffer, 0)
         copy = copies[id(buffer)]
-        extent = (_last_element(view) + 1) * ITEM_SIZES[operand.type]
+        extent = (last_element(view) + 1) * ITEM_SIZES[operand.type]
         copy.target.bytes = max(copy.target.bytes, extent)
         copies[id(buffer)] = copy._replace(bytes=copy.target.bytes)
         allocations[operand.id] = Allocation(copy.target, view)
     return replace(plan, allocations=allocations)
 
 
-def _last_element(view: View) -> int:
+def last_element(view: View) -> int:
+    """Return the place of the last element of a view, counted from the start of its buffer.
+
+    Raises:
+        UnsupportedKernelError: it has negative strides.
+    """
     if any(s < 0 for s in view.strides):
         raise UnsupportedKernelError("cuda: an operand that is overwritten has negative strides")
     return view.offset + sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from odyssey.compiler.cuda.device_function import DeviceFunction
 from odyssey.compiler.cuda.program import CudaKernel
+from odyssey.compiler.cuda.remainders import define_remainders
 from odyssey.compiler.llvm.declarations import declarations
 
 __all__ = ["KernelTable", "device_module", "host_module"]
@@ -109,6 +110,7 @@ def host_module(kernels: Sequence[CudaKernel]) -> str:
 
 
 def _module(head: str, functions: Sequence[str]) -> str:
+    functions = [*functions, *define_remainders("\n".join(functions))]
     text = "\n".join([head, *functions])
     # Vector variants of elementary functions are for loops that LLVM vectorizes on a CPU.
     return "\n".join([head, declarations(text, vector_variants=False), *functions])
