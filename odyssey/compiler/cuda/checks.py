@@ -20,7 +20,7 @@ from odyssey.compiler.schedule.fusion import Kernel
 __all__ = ["CheckFunction", "CopyFunction", "check_byte"]
 
 # Types by which bytes are copied, by size.
-_WORDS = {4: "u4", 1: "u1"}
+_WORDS = {4: "u4", 2: "u2", 1: "u1"}
 
 
 def check_byte(number: int) -> Buffer:
@@ -61,13 +61,15 @@ class CopyFunction(DeviceFunction):
         target: Where to copy to.
         source: Where from.
         count: Number of bytes.
+        item: Bytes of an element. Memory is aligned to elements, and to no longer words: arrays of
+            the user may begin anywhere.
     """
 
     def __init__(
-        self, plan: Plan, kernel: Kernel, target: Buffer, source: Buffer, count: int
+        self, plan: Plan, kernel: Kernel, target: Buffer, source: Buffer, count: int, item: int
     ) -> None:
         super().__init__(plan, kernel, single_threaded=True)
-        size = 1 if count % 4 else 4
+        size = min(item, 4)
         type = _WORDS[size]
         to, of = self.pointer(target), self.pointer(source)
         self.words = count // size

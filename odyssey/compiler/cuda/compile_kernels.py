@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from odyssey.compiler.cuda.checks import CheckFunction, CopyFunction, check_byte
 from odyssey.compiler.cuda.device_function import WARP, UnsupportedKernelError
-from odyssey.compiler.cuda.loops import DeviceLaunch, LaunchShape, LoopKernels
+from odyssey.compiler.cuda.loops import DeviceLaunch, LaunchShape, LoopKernels, last_element
 from odyssey.compiler.cuda.module import KernelTable, device_module, host_module
 from odyssey.compiler.cuda.program import (
     BufferAddress,
@@ -27,7 +27,7 @@ from odyssey.compiler.cuda.program import (
 )
 from odyssey.compiler.cuda.scans import scan_kernels
 from odyssey.compiler.cuda.scatters import scatter_kernels
-from odyssey.compiler.ir.nodes import Node
+from odyssey.compiler.ir.nodes import ITEM_SIZES, Node
 from odyssey.compiler.schedule.buffer_assignment import (
     ALIGNMENT,
     Buffer,
@@ -94,7 +94,7 @@ class _ProgramBuilder:
         for state, node in plan.state_copies:
             source = plan.allocation(node).buffer
             if self._checks and last is not None:
-                self._add_copy(last, Buffer("state", state, source.bytes), source)
+                self._add_copy(last, node, Buffer("state", state, source.bytes), source)
             else:
                 target = BufferAddress("state", state)
                 self._steps.append(CopyStep(target, address_in(source), source.bytes))
@@ -151,20 +151,23 @@ class _ProgramBuilder:
 
     def _add_product(self, node: Node, kernel: Kernel) -> None:
         """Add a product; behind a check a state that it is written over can be restored."""
-        target = self._plan.allocation(node).buffer
-        kept = Buffer("scratch", node.id, target.bytes, offset=self._reserved)
-        outlives = bool(self._checks) and target.kind in ("state", "input")
-        if outlives:
-            self._scratch = max(self._scratch, self._reserved + target.bytes)
-            step = CopyStep(address_in(kept), address_in(target), target.bytes)
-            self._steps.append(step)
-        self._steps.append(ProductStep(node, kernel.position))
-        if outlives:
-            self._add_copy(kernel, target, kept, value=False)
+        target, view = self._plan.allocation(node)
+        product = ProductStep(node, kernel.position)
+        if not (self._checks and node.size and target.kind in ("state", "input")):
+            self._steps.append(product)
+            return
+        size = (last_element(view) + 1) * ITEM_SIZES[node.type]
+        kept = Buffer("scratch", node.id, size, offset=self._reserved)
+        self._scratch = max(self._scratch, self._reserved + size)
+        self._steps += [CopyStep(address_in(kept), address_in(target), size), product]
+        self._add_copy(kernel, node, target, kept, value=False)
 
-    def _add_copy(self, kernel: Kernel, target: Buffer, source: Buffer, value: bool = True) -> None:
-        """Add a copy that is made if the last check has a value."""
-        function = CopyFunction(self._plan, kernel, target, source, source.bytes)
+    def _add_copy(
+        self, kernel: Kernel, node: Node, target: Buffer, source: Buffer, value: bool = True
+    ) -> None:
+        """Add a copy of a node's elements that is made if the last check has a value."""
+        item = ITEM_SIZES[node.type]
+        function = CopyFunction(self._plan, kernel, target, source, source.bytes, item)
         grid = max(1, min(self._shape.blocks, -(-function.words // self._shape.threads)))
         launch = DeviceLaunch(function, grid, self._shape.threads)
         self._add_launch(launch, kernel, value=value)
