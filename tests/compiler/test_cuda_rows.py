@@ -8,9 +8,13 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="llvmlite, which compiles, is missing")
 
+from odyssey.compiler.cuda.ptx import emit_ptx
 from support.cuda_rows import (
+    FLOAT64,
     STEPS,
+    device_text,
     find_ptxas,
+    float64_kernels,
     lines_of_row,
     lines_of_step,
     ptxas_version,
@@ -36,6 +40,13 @@ def test_programs_of_a_row_give_what_numpy_gives_in_both_orders_of_threads(name)
             found.assert_equal()
     wanted = read_table()[1][name].kind
     assert next(k for k in ("refused", "library", "runs") if k in kinds) == wanted
+
+
+@pytest.mark.parametrize("name", [name for name in samples_by_row() if name not in FLOAT64])
+def test_kernels_of_float32_compute_in_float64_only_where_a_reason_is_named(name):
+    found = [sample_program(row, sample).program for row, sample in samples_by_row()[name]]
+    ptx = emit_ptx(device_text([program for program in found if program is not None]))
+    assert not [kernel for kernel, double in float64_kernels(ptx).items() if double]
 
 
 def assert_fits(line, table):

@@ -14,8 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ from support.cuda_programs import HostRun, cuda_program
 
 __all__ = [
     "ARCHITECTURES",
+    "FLOAT64",
     "STEPS",
     "TABLE",
     "KernelUse",
@@ -42,6 +44,7 @@ __all__ = [
     "assemble",
     "device_text",
     "find_ptxas",
+    "float64_kernels",
     "lines_of_row",
     "lines_of_step",
     "ptxas_version",
@@ -241,6 +244,36 @@ _HEAD = """\
 STEPS = ("W1", "W2", "W3", "W4", "W4m", "W6", "W7", "digits")
 """Training steps of ``benchmarks/harness/compiled_cases.py``."""
 
+_SUMS = "full sums add up in float64"
+_PLACES = "elements at one place are added in float64"
+_POWERS = "powers of float32 are computed in float64"
+_SAMPLES = "samples are float64"
+
+FLOAT64: Mapping[str, str] = MappingProxyType(
+    {
+        name: reason
+        for reason, names in (
+            (_SUMS, "euclidean_norm rms_norm layer_norm squared_error_mean softmax_cross_entropy"),
+            (_SUMS, "softmax_cross_entropy_slope prelu global_avg_pool2d multiply divide maximum"),
+            (_SUMS, "minimum fmax fmin where power_share logaddexp logaddexp2 copysign direction"),
+            (_SUMS, "hypot arctan2 logsumexp sum mean max min sum_to var over_length std betaln"),
+            (_SUMS, "put_along_axis xlogy xlog1py rel_entr kl_div W1 W2 W3 W4 W4m W6 W7"),
+            (_PLACES, "fold avg_pool_pullback max_pool_pullback max_pool_pushforward max_pool1d"),
+            (_PLACES, "max_pool2d max_pool3d take add_taken take_along_axis add_along_axis"),
+            (_PLACES, "segment_max segment_min segment_softmax piecewise_linear"),
+            (_POWERS, "power power_slope power_log beta gamma zeta"),
+            ("recurrences run in float64", "linear_recurrence cumprod"),
+            ("random numbers are float64", "philox_uniform philox_normal philox_dropout"),
+            ("angles of positions are float64", "rope"),
+            (_SAMPLES, "softmax_cross_entropy_mass nan_to_num running_argmax running_argmin"),
+            (_SAMPLES, "bin_numbers searchsorted"),
+            ("numbers of Python, as Adam's corrections of its means, are float64", "digits"),
+        )
+        for name in names.split()
+    }
+)
+"""Rows and steps with kernels that compute in float64, and why; on the CPU they do so too."""
+
 
 class TableLine(NamedTuple):
     """A line of the table.
@@ -307,14 +340,19 @@ def device_text(programs: Iterable[CudaProgram]) -> str:
     return device_module(list(kernels.values()))
 
 
+def float64_kernels(ptx: str) -> dict[str, bool]:
+    """Return by kernel of a module whether it computes in float64."""
+    parts = ptx.split(".visible .entry ")[1:]
+    return {part.split("(")[0].strip(): bool(_FLOAT64.search(part)) for part in parts}
+
+
 def _measure(text: str) -> dict[str, tuple[bool, list[KernelUse]]]:
     """Return by kernel of a module whether it computes in float64, and what it takes."""
     ptx = {architecture: emit_ptx(text, architecture) for architecture in ARCHITECTURES}
     for module in ptx.values():
         external = [line for line in module.splitlines() if line.startswith(".extern")]
         assert not external, f"kernels call external functions: {external[:3]}"
-    parts = ptx[ARCHITECTURES[0]].split(".visible .entry ")[1:]
-    float64 = {part.split("(")[0].strip(): bool(_FLOAT64.search(part)) for part in parts}
+    float64 = float64_kernels(ptx[ARCHITECTURES[0]])
     uses = [assemble(module, a) if module else {} for a, module in ptx.items()]
     return {name: (double, [use[name] for use in uses]) for name, double in float64.items()}
 
