@@ -60,6 +60,7 @@ PRODUCTS = {
         _array(2, 33, 3, 40),
         _array(2, 50, 3, 40),
     ),
+    "empty sums": (lambda a, b: a @ b, _array(3, 0), _array(0, 2)),
     "columns of slices": (lambda a, b: a[:, 3:33] @ b[5:35], _array(70, 40), _array(40, 50)),
 }
 
@@ -86,6 +87,66 @@ def test_a_convolution_and_its_gradients_are_products_of_columns():
     run.run()
     assert len(lowered.products) >= 2
     np.testing.assert_allclose(run.outputs()[0], np.asarray(step(x, w)), rtol=1e-4, atol=1e-3)
+
+
+def _half_product(a, b):
+    return od.Variable(a) @ b
+
+
+def _half_gradient(a, b):
+    return od.grad(lambda a: od.ops.exp(od.ops.tanh(a @ b)).sum())(a)
+
+
+HALF_PRODUCTS = {
+    "matrices": (_half_product, _array(70, 30), _array(30, 50)),
+    "few rows": (_half_product, _array(4, 30), _array(30, 50)),
+    "one row": (_half_product, _array(1, 30), _array(30, 50)),
+    "one column": (_half_product, _array(50, 30), _array(30, 1)),
+    "transposed": (lambda a, b: od.ops.tanh(od.Variable(a).T @ b), _array(30, 70), _array(30, 50)),
+    "batch": (_half_product, _array(4, 33, 40), _array(4, 40, 50)),
+    "gradient": (_half_gradient, _array(70, 30), _array(30, 50)),
+    "empty sums": (_half_product, _array(3, 0), _array(0, 2)),
+}
+
+
+@pytest.mark.parametrize("mode", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", HALF_PRODUCTS)
+def test_products_of_autocast_read_both_matrices_in_half_precision(name, mode):
+    fn, a, b = HALF_PRODUCTS[name]
+    fn = od.autocast(mode)(fn)
+    lowered = lower_for_device(od.compile(fn).lower(a, b).graph, shape=SMALL)
+    code = {"float16": "f2", "bfloat16": "f2b"}[mode]
+    calls = [call for calls in lowered.products.values() for call in calls]
+    assert all(call.types == (code, "f4") for call in calls)
+    counts = {"gradient": 2, "one column": 0}  # a column is a sum in a loop
+    assert len(calls) == counts.get(name, 1)
+    run = _GemmRun(lowered, [a, b])
+    run.run()
+    expected = np.asarray(fn(a, b))
+    found = run.outputs()[0]
+    assert found.dtype == expected.dtype
+    tolerance = {"float16": 2e-3, "bfloat16": 2e-2}[mode]
+    np.testing.assert_allclose(
+        found.astype("f4"), expected.astype("f4"), rtol=tolerance, atol=tolerance
+    )
+
+
+def test_a_product_of_a_half_and_a_float32_matrix_reads_float32():
+    a, b = _array(4, 30), _array(30, 50)
+    for fn in (
+        lambda a, b: od.ops.astype(a, "float16") @ b,
+        lambda a, b: a @ od.ops.astype(b, "float16"),
+        lambda a, b: (
+            od.ops.astype(od.ops.astype(a, "float16"), "f4")
+            @ od.ops.astype(od.ops.astype(b, "bfloat16"), "f4")
+        ),
+    ):
+        lowered = lower_for_device(od.compile(fn).lower(a, b).graph, shape=SMALL)
+        (calls,) = lowered.products.values()
+        assert [call.types for call in calls] == [("f4", "f4")]
+        run = _GemmRun(lowered, [a, b])
+        run.run()
+        np.testing.assert_allclose(run.outputs()[0], fn(a, b), rtol=1e-4, atol=1e-4)
 
 
 class _Recorder:

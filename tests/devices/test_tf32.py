@@ -161,7 +161,7 @@ def test_programs_of_a_device_are_in_tf32_in_the_block_alone(standin, monkeypatc
         optimizer.zero_grad()
         return loss
 
-    for mode, expected in (("tf32", True), (None, False), ("tf32", None)):
+    for mode, expected in (("tf32", True), (None, False), ("tf32", None), ("bfloat16", False)):
         for _ in range(3):
             with od.autocast(mode):
                 step(x)

@@ -180,6 +180,8 @@ def _merge_batch(view: View, first: int) -> View | None:
 def _leading_dimension(view: View) -> tuple[int, int] | None:
     """Return whether a row-major library would transpose the last two axes, and their distance."""
     (rows, columns), (row, column) = view.shape[-2:], view.strides[-2:]
+    if not (rows and columns):  # nothing is read
+        return 0, max(columns, 1)
     if (column == 1 or columns == 1) and (rows == 1 or row >= max(columns, 1)):
         return 0, max(row if rows > 1 else columns, 1)
     if (row == 1 or rows == 1) and (columns == 1 or column >= max(rows, 1)):

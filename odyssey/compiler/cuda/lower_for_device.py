@@ -73,6 +73,7 @@ def lower_for_device(
 
 def _plan_graph(graph: Graph, budget: int | None, ways: WaysPlan) -> tuple[Lowered, Plan]:
     low = lower(graph, choices=Choices(ways))
+    low.builder.multiplies_halves = True
     schedule = plan(low, {}, budget)
     schedule.choices = low.choices
     return low, schedule

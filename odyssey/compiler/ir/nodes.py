@@ -206,11 +206,14 @@ class IRBuilder:
     Attributes:
         nodes: All nodes, by number.
         op: Name of the row that is being lowered; without one nodes inherit it from an input.
+        multiplies_halves: Whether the target has products of two matrices of one half precision,
+            added up in float32. If not, one of few rows reads one matrix in half precision.
     """
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.op = ""
+        self.multiplies_halves = False
         self._unique: dict[Any, Node] = {}
 
     def make_node(

@@ -109,10 +109,17 @@ def _fold(roots: Roots, node: Node, inputs: list[Node], leaves: Mapping[int, Vie
 
 
 def _with_half(builder: IRBuilder, node: Node, inputs: list[Node]) -> Node | None:
-    """Return a product of few rows that reads its matrix in half precision."""
-    if node.type != "f4" or len(node.detail) > 2 or node.detail[0] != "=":
+    """Return a product that reads matrices in half precision, as the target can."""
+    if node.type != "f4" or len(node.detail) > 2:
         return None
     a, b = inputs[:2]
+    if builder.multiplies_halves:
+        pair = builder.half_source(a), builder.half_source(b)
+        if pair[0] is None or pair[1] is None or pair[0].type != pair[1].type:
+            return None
+        return builder.with_inputs(node, [*pair, *inputs[2:]])
+    if node.detail[0] != "=":
+        return None
     rows, columns = a.shape[-2], b.shape[-1]
     sources = [None, builder.half_source(b)] if rows <= columns else [builder.half_source(a), None]
     sizes = [n for i in (node, a, a.owner, b, b.owner) for n in i.shape]
