@@ -114,10 +114,10 @@ def _with_half(builder: IRBuilder, node: Node, inputs: list[Node]) -> Node | Non
         return None
     a, b = inputs[:2]
     if builder.multiplies_halves:
-        pair = builder.half_source(a), builder.half_source(b)
-        if pair[0] is None or pair[1] is None or pair[0].type != pair[1].type:
+        left, right = builder.half_source(a), builder.half_source(b)
+        if left is None or right is None or left.type != right.type:
             return None
-        return builder.with_inputs(node, [*pair, *inputs[2:]])
+        return builder.with_inputs(node, [left, right, *inputs[2:]])
     if node.detail[0] != "=":
         return None
     rows, columns = a.shape[-2], b.shape[-1]
