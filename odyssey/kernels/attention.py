@@ -159,39 +159,112 @@ def softmax_vjp_scores(powers: Any, inverse: Any, cotangents: Any) -> None:
 
 # Free names of the GPU kernels, to which ``bind_kernel`` gives their values: a tile has TILE
 # queries, TILE keys and a thread for each score. MASK: 0 for none, 1 for truth values, 2 for
-# numbers that are added.
+# numbers that are added. ``sizes``: matrices of queries, their rows, those of keys, and how many
+# matrices of queries share one of keys. ``strides``: distances in the mask of matrices, rows and
+# columns.
 cuda: Any = None
+load_rows: Any = None
+store_rows: Any = None
+add_products: Any = None
 score: Any = None
+weigh: Any = None
 T: Any = None
 C: Any = None
 TILE = AREA = DIM = VALUES = Q_SIZE = V_SIZE = MASK = 0
 CAUSAL = False
 
 
+def _load_rows(
+    tile: Any, x: Any, which: Any, length: Any, first: Any, width: Any, lane: Any
+) -> None:
+    """Copy the rows of a matrix from ``first`` on; zeros behind its last row."""
+    for i in range(lane, TILE * width, AREA):
+        row = first + i // width
+        tile[i] = C(x[(which * length + row) * width + i % width]) if row < length else C(0)
+
+
+def _store_rows(
+    out: Any, sums: Any, which: Any, length: Any, row: Any, width: Any, factor: Any, a: Any, b: Any
+) -> None:
+    """Write row ``a`` of a tile times a factor, from column ``b`` on; none behind the last row."""
+    if row < length:
+        for d in range(b, width, TILE):
+            out[(which * length + row) * width + d] = T(sums[a * width + d] * factor)
+
+
+def _add_products(
+    sums: Any,
+    shrink: Any,
+    weights: Any,
+    first: Any,
+    step: Any,
+    tile: Any,
+    width: Any,
+    a: Any,
+    b: Any,
+) -> None:
+    """Shrink row ``a`` of sums, and add the rows of a tile, each times a weight, in their order."""
+    for d in range(b, width, TILE):
+        value = sums[a * width + d] * shrink
+        for c in range(TILE):
+            value += weights[first + c * step] * tile[c * width + d]
+        sums[a * width + d] = value
+
+
 def _score(
     q: Any,
     k: Any,
     mask: Any,
-    inside: Any,
+    which: Any,
     query: Any,
     key: Any,
     a: Any,
     b: Any,
-    at: Any,
     scale: Any,
+    sizes: Any,
+    strides: Any,
 ) -> Any:
     """Return a score from tiles in shared memory; -inf where the query may not attend."""
-    if not inside or (CAUSAL and key > query):
+    if query >= sizes[1] or key >= sizes[2] or (CAUSAL and key > query):
         return C(-math.inf)
     total = C(0)
     for d in range(DIM):
         total += q[a * DIM + d] * k[b * DIM + d]
     total *= scale
+    at = which * strides[0] + query * strides[1] + key * strides[2]
     if MASK == 1 and not mask[at]:
         return C(-math.inf)
     if MASK == 2:
         total += C(mask[at])
     return total
+
+
+def _weigh(
+    q: Any,
+    k: Any,
+    g: Any,
+    v: Any,
+    mask: Any,
+    logs: Any,
+    dots: Any,
+    which: Any,
+    query: Any,
+    key: Any,
+    a: Any,
+    b: Any,
+    scale: Any,
+    sizes: Any,
+    strides: Any,
+) -> Any:
+    """Return the weight of a key for a query, and the cotangent of their score."""
+    if query >= sizes[1] or key >= sizes[2]:
+        return C(0), C(0)
+    x = score(q, k, mask, which, query, key, a, b, scale, sizes, strides)
+    weight = C(math.exp(x - logs[which * sizes[1] + query]))
+    moved = C(0)
+    for d in range(VALUES):
+        moved += g[a * VALUES + d] * v[b * VALUES + d]
+    return weight, weight * (moved - dots[which * sizes[1] + query])
 
 
 def _attention_forward(
@@ -201,14 +274,9 @@ def _attention_forward(
     mask: Any,
     out: Any,
     out_log: Any,
-    batch: Any,
-    queries: Any,
-    keys: Any,
-    group: Any,
+    sizes: Any,
+    strides: Any,
     scale: Any,
-    mask_batch: Any,
-    mask_row: Any,
-    mask_column: Any,
 ) -> None:
     q_tile = cuda.shared.array(Q_SIZE, C)
     k_tile = cuda.shared.array(Q_SIZE, C)
@@ -218,37 +286,28 @@ def _attention_forward(
     lane = cuda.threadIdx.x
     a, b = lane // TILE, lane % TILE
     factor = C(scale)
+    batch, queries, keys, group = sizes
     down = (queries + TILE - 1) // TILE
     # Bounds of all loops with barriers are the same for all threads of a block.
     for tile in range(cuda.blockIdx.x, batch * down, cuda.gridDim.x):
         which = tile // down
-        first = tile % down * TILE
         shared_head = which // group
+        first = tile % down * TILE
         query = first + a
-        for i in range(lane, Q_SIZE, AREA):
-            row = first + i // DIM
-            q_tile[i] = C(q[(which * queries + row) * DIM + i % DIM]) if row < queries else C(0)
+        load_rows(q_tile, q, which, queries, first, DIM, lane)
         for i in range(lane, V_SIZE, AREA):
             sums[i] = C(0)
         largest = C(-math.inf)
         total = C(0)
-        end = keys
-        if CAUSAL:
-            end = min(keys, first + TILE)
+        end = first + TILE if CAUSAL and first + TILE < keys else keys
         for start in range(0, end, TILE):
-            for i in range(lane, Q_SIZE, AREA):
-                row = start + i // DIM
-                k_tile[i] = C(k[(shared_head * keys + row) * DIM + i % DIM]) if row < keys else C(0)
-            for i in range(lane, V_SIZE, AREA):
-                row = start + i // VALUES
-                v_tile[i] = (
-                    C(v[(shared_head * keys + row) * VALUES + i % VALUES]) if row < keys else C(0)
-                )
+            load_rows(k_tile, k, shared_head, keys, start, DIM, lane)
+            load_rows(v_tile, v, shared_head, keys, start, VALUES, lane)
             cuda.syncthreads()
             key = start + b
-            at = which * mask_batch + query * mask_row + key * mask_column
-            inside = query < queries and key < keys
-            scores[lane] = score(q_tile, k_tile, mask, inside, query, key, a, b, at, factor)
+            scores[lane] = score(
+                q_tile, k_tile, mask, which, query, key, a, b, factor, sizes, strides
+            )
             cuda.syncthreads()
             # Each thread of a row computes the same maximum and sum, in the order of the keys.
             before = largest
@@ -263,11 +322,7 @@ def _attention_forward(
             total *= shrink
             for c in range(TILE):
                 total += scores[a * TILE + c]
-            for d in range(b, VALUES, TILE):
-                value = sums[a * VALUES + d] * shrink
-                for c in range(TILE):
-                    value += scores[a * TILE + c] * v_tile[c * VALUES + d]
-                sums[a * VALUES + d] = value
+            add_products(sums, shrink, scores, a * TILE, 1, v_tile, VALUES, a, b)
             cuda.syncthreads()  # all have read the tiles before they are written again
         if query < queries:
             divisor = C(1) if total == C(0) else total
@@ -282,9 +337,9 @@ def _attention_forward(
         cuda.syncthreads()
 
 
-def _attention_dots(g: Any, out: Any, dots: Any, rows: Any) -> None:
+def _attention_dots(g: Any, out: Any, dots: Any) -> None:
     """Write the product of each row of a result with its cotangent."""
-    for i in range(cuda.grid(1), rows, cuda.gridsize(1)):
+    for i in range(cuda.grid(1), dots.size, cuda.gridsize(1)):
         total = C(0)
         for d in range(VALUES):
             total += C(g[i * VALUES + d]) * C(out[i * VALUES + d])
@@ -300,14 +355,9 @@ def _attention_q(
     logs: Any,
     dots: Any,
     out: Any,
-    batch: Any,
-    queries: Any,
-    keys: Any,
-    group: Any,
+    sizes: Any,
+    strides: Any,
     scale: Any,
-    mask_batch: Any,
-    mask_row: Any,
-    mask_column: Any,
 ) -> None:
     q_tile = cuda.shared.array(Q_SIZE, C)
     k_tile = cuda.shared.array(Q_SIZE, C)
@@ -318,56 +368,32 @@ def _attention_q(
     lane = cuda.threadIdx.x
     a, b = lane // TILE, lane % TILE
     factor = C(scale)
+    batch, queries, keys, group = sizes
     down = (queries + TILE - 1) // TILE
     for tile in range(cuda.blockIdx.x, batch * down, cuda.gridDim.x):
         which = tile // down
-        first = tile % down * TILE
         shared_head = which // group
+        first = tile % down * TILE
         query = first + a
+        load_rows(q_tile, q, which, queries, first, DIM, lane)
+        load_rows(g_tile, g, which, queries, first, VALUES, lane)
         for i in range(lane, Q_SIZE, AREA):
-            row = first + i // DIM
-            q_tile[i] = C(q[(which * queries + row) * DIM + i % DIM]) if row < queries else C(0)
             sums[i] = C(0)
-        for i in range(lane, V_SIZE, AREA):
-            row = first + i // VALUES
-            g_tile[i] = (
-                C(g[(which * queries + row) * VALUES + i % VALUES]) if row < queries else C(0)
-            )
-        end = keys
-        if CAUSAL:
-            end = min(keys, first + TILE)
+        end = first + TILE if CAUSAL and first + TILE < keys else keys
         for start in range(0, end, TILE):
-            for i in range(lane, Q_SIZE, AREA):
-                row = start + i // DIM
-                k_tile[i] = C(k[(shared_head * keys + row) * DIM + i % DIM]) if row < keys else C(0)
-            for i in range(lane, V_SIZE, AREA):
-                row = start + i // VALUES
-                v_tile[i] = (
-                    C(v[(shared_head * keys + row) * VALUES + i % VALUES]) if row < keys else C(0)
-                )
+            load_rows(k_tile, k, shared_head, keys, start, DIM, lane)
+            load_rows(v_tile, v, shared_head, keys, start, VALUES, lane)
             cuda.syncthreads()
             key = start + b
-            at = which * mask_batch + query * mask_row + key * mask_column
-            inside = query < queries and key < keys
-            slope = C(0)
-            if inside:
-                x = score(q_tile, k_tile, mask, inside, query, key, a, b, at, factor)
-                weight = C(math.exp(x - logs[which * queries + query]))
-                moved = C(0)
-                for d in range(VALUES):
-                    moved += g_tile[a * VALUES + d] * v_tile[b * VALUES + d]
-                slope = weight * (moved - dots[which * queries + query])
+            tiles = q_tile, k_tile, g_tile, v_tile
+            _, slope = weigh(
+                *tiles, mask, logs, dots, which, query, key, a, b, factor, sizes, strides
+            )
             slopes[lane] = slope
             cuda.syncthreads()
-            for d in range(b, DIM, TILE):
-                value = sums[a * DIM + d]
-                for c in range(TILE):
-                    value += slopes[a * TILE + c] * k_tile[c * DIM + d]
-                sums[a * DIM + d] = value
+            add_products(sums, C(1), slopes, a * TILE, 1, k_tile, DIM, a, b)
             cuda.syncthreads()
-        if query < queries:
-            for d in range(b, DIM, TILE):
-                out[(which * queries + query) * DIM + d] = T(sums[a * DIM + d] * factor)
+        store_rows(out, sums, which, queries, query, DIM, factor, a, b)
         cuda.syncthreads()
 
 
@@ -381,14 +407,9 @@ def _attention_kv(
     dots: Any,
     out_k: Any,
     out_v: Any,
-    batch: Any,
-    queries: Any,
-    keys: Any,
-    group: Any,
+    sizes: Any,
+    strides: Any,
     scale: Any,
-    mask_batch: Any,
-    mask_row: Any,
-    mask_column: Any,
 ) -> None:
     q_tile = cuda.shared.array(Q_SIZE, C)
     k_tile = cuda.shared.array(Q_SIZE, C)
@@ -401,70 +422,35 @@ def _attention_kv(
     lane = cuda.threadIdx.x
     a, b = lane // TILE, lane % TILE
     factor = C(scale)
+    batch, queries, keys, group = sizes
     across = (keys + TILE - 1) // TILE
     # A block has a tile of keys, and goes through the queries of all heads that share them.
     for tile in range(cuda.blockIdx.x, batch // group * across, cuda.gridDim.x):
         shared_head = tile // across
         start = tile % across * TILE
+        load_rows(k_tile, k, shared_head, keys, start, DIM, lane)
+        load_rows(v_tile, v, shared_head, keys, start, VALUES, lane)
         for i in range(lane, Q_SIZE, AREA):
-            row = start + i // DIM
-            k_tile[i] = C(k[(shared_head * keys + row) * DIM + i % DIM]) if row < keys else C(0)
             k_sums[i] = C(0)
         for i in range(lane, V_SIZE, AREA):
-            row = start + i // VALUES
-            v_tile[i] = (
-                C(v[(shared_head * keys + row) * VALUES + i % VALUES]) if row < keys else C(0)
-            )
             v_sums[i] = C(0)
-        begin = 0
-        if CAUSAL:
-            begin = start
         for which in range(shared_head * group, (shared_head + 1) * group):
-            for first in range(begin, queries, TILE):
-                for i in range(lane, Q_SIZE, AREA):
-                    row = first + i // DIM
-                    q_tile[i] = (
-                        C(q[(which * queries + row) * DIM + i % DIM]) if row < queries else C(0)
-                    )
-                for i in range(lane, V_SIZE, AREA):
-                    row = first + i // VALUES
-                    g_tile[i] = (
-                        C(g[(which * queries + row) * VALUES + i % VALUES])
-                        if row < queries
-                        else C(0)
-                    )
+            for first in range(start if CAUSAL else 0, queries, TILE):
+                load_rows(q_tile, q, which, queries, first, DIM, lane)
+                load_rows(g_tile, g, which, queries, first, VALUES, lane)
                 cuda.syncthreads()
                 query, key = first + a, start + b
-                at = which * mask_batch + query * mask_row + key * mask_column
-                inside = query < queries and key < keys
-                weight, slope = C(0), C(0)
-                if inside:
-                    x = score(q_tile, k_tile, mask, inside, query, key, a, b, at, factor)
-                    weight = C(math.exp(x - logs[which * queries + query]))
-                    moved = C(0)
-                    for d in range(VALUES):
-                        moved += g_tile[a * VALUES + d] * v_tile[b * VALUES + d]
-                    slope = weight * (moved - dots[which * queries + query])
-                weights[lane] = weight
-                slopes[lane] = slope
+                tiles = q_tile, k_tile, g_tile, v_tile
+                weights[lane], slopes[lane] = weigh(
+                    *tiles, mask, logs, dots, which, query, key, a, b, factor, sizes, strides
+                )
                 cuda.syncthreads()
                 # From here on a thread has a key, number a, and columns from b on.
-                for d in range(b, DIM, TILE):
-                    value = k_sums[a * DIM + d]
-                    for c in range(TILE):
-                        value += slopes[c * TILE + a] * q_tile[c * DIM + d]
-                    k_sums[a * DIM + d] = value
-                for d in range(b, VALUES, TILE):
-                    value = v_sums[a * VALUES + d]
-                    for c in range(TILE):
-                        value += weights[c * TILE + a] * g_tile[c * VALUES + d]
-                    v_sums[a * VALUES + d] = value
+                add_products(k_sums, C(1), slopes, a, TILE, q_tile, DIM, a, b)
+                add_products(v_sums, C(1), weights, a, TILE, g_tile, VALUES, a, b)
                 cuda.syncthreads()
-        if start + a < keys:
-            for d in range(b, DIM, TILE):
-                out_k[(shared_head * keys + start + a) * DIM + d] = T(k_sums[a * DIM + d] * factor)
-            for d in range(b, VALUES, TILE):
-                out_v[(shared_head * keys + start + a) * VALUES + d] = T(v_sums[a * VALUES + d])
+        store_rows(out_k, k_sums, shared_head, keys, start + a, DIM, factor, a, b)
+        store_rows(out_v, v_sums, shared_head, keys, start + a, VALUES, C(1), a, b)
         cuda.syncthreads()
 
 
@@ -489,8 +475,8 @@ def bind_attention_kernel(
         "MASK": mask,
         "CAUSAL": causal,
     }
-    function = device.bind_kernel(_score, dtype, **names)
-    return device.bind_kernel(kernel, dtype, **names, score=device.build_function(function))
+    steps = (_load_rows, _store_rows, _add_products, _score, _weigh)
+    return device.bind_kernel(kernel, dtype, steps, **names)
 
 
 def _tile_for(dtype: Any, dim: int, values: int) -> int:
@@ -549,8 +535,7 @@ class _Call:
             flat, strides = _mask_elements(mask, q.shape[:-2])
         self.operands.append(flat)
         self.options = (self.tile, self.dim, self.values, kind, bool(causal))
-        sizes = (self.batch, self.queries, self.keys, self.group)
-        self.sizes = (*sizes, float(scale), *strides)
+        self.sizes = (self.batch, self.queries, self.keys, self.group), strides, float(scale)
 
     def run_tiles(self, kernel: Any, blocks: int, inputs: Any, outs: Any) -> None:
         built = _cuda_attention_kernel(kernel, self.dtype, *self.options)
@@ -620,7 +605,7 @@ def cuda_attention_pullback(
     rows = logs.size
     dots = device.new_array(q, rows, logs.dtype)
     kernel = _cuda_attention_kernel(_attention_dots, call.dtype, *call.options)
-    device.launch(kernel, -(-rows // device.threads_per_block()), [g, out], dots, (rows,))
+    device.launch(kernel, -(-rows // device.threads_per_block()), [g, out], dots)
     inputs = [g, *call.operands, logs, dots]
     if operand == "q":
         found = device.new_array(q, q.size, q.dtype)

@@ -26,7 +26,6 @@ __all__ = [
     "array_namespace",
     "bind_kernel",
     "build",
-    "build_function",
     "computing_dtype",
     "contiguous",
     "copy_beside",
@@ -97,11 +96,6 @@ def build(kernel: Callable[..., None]) -> Kernel:
     return numba_module("cuda").jit(kernel)
 
 
-def build_function(function: Callable[..., Any]) -> Any:
-    """Make a function that kernels call, of the globals that `bind_kernel` gave it."""
-    return numba_module("cuda").jit(device=True)(function)
-
-
 def threads_per_block() -> int:
     """Return the block size, a power of two and a tree's width; on a GPU whole warps."""
     return _SIMULATED_THREADS if simulated() else _THREADS
@@ -133,19 +127,28 @@ def computing_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def bind_kernel(
-    kernel: Callable[..., None], dtype: np.dtype[Any], **names: Any
+    kernel: Callable[..., None],
+    dtype: np.dtype[Any],
+    steps: Sequence[Callable[..., Any]] = (),
+    **names: Any,
 ) -> Callable[..., None]:
     """Rebuild a plain function as a kernel of one dtype.
 
     Args:
         kernel: A function without closure, which loses its other globals.
         dtype: The dtype of arrays, the global `T` of the kernel; `C` is `computing_dtype` of it.
+        steps: Functions without closure that the kernel and later steps call, by their names
+            without underscore. They do not name `cuda`: in the simulator threads that run one
+            function at a time would exchange it under each other.
         names: Further globals, such as the sizes of tiles.
     """
     numba = numba_module()
     types = {"T": numba.from_dtype(dtype), "C": numba.from_dtype(computing_dtype(dtype))}
-    scope = {"math": math, **types, **kernel_globals(), **names}
-    return FunctionType(kernel.__code__, scope, kernel.__name__)
+    scope = {"math": math, **types, **names}
+    for step in steps:
+        function = FunctionType(step.__code__, dict(scope), step.__name__)
+        scope[step.__name__.lstrip("_")] = numba_module("cuda").jit(device=True)(function)
+    return FunctionType(kernel.__code__, scope | kernel_globals(), kernel.__name__)
 
 
 # ------------------------------------------------------------------ arrays
@@ -216,7 +219,7 @@ def launch(
             which are not, and are contiguous.
         out: one array to write, or a tuple of them; NumPy arrays are copied there and back, for
             which the host waits.
-        sizes: further arguments, numbers.
+        sizes: further arguments, numbers and tuples of numbers.
         threads: threads of a block, by default `threads_per_block()`.
     """
     outs = out if type(out) is tuple else (out,)

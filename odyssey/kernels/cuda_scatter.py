@@ -18,6 +18,7 @@ __all__ = ["cuda_scatter_add"]
 
 # Free names of the GPU kernels, to which ``bind_kernel`` gives their values.
 cuda: Any = None
+count_below: Any = None
 T: Any = None
 C: Any = None
 
@@ -31,6 +32,17 @@ def _normalize_keys(indices: Any, keys: Any, order: Any, size: Any, length: Any)
         order[k] = k
 
 
+def _count_below(keys: Any, key: Any, low: Any, high: Any, equal: Any) -> Any:
+    """Return the end of the keys below ``key``, and of equal ones if so, among sorted keys."""
+    while low < high:
+        middle = (low + high) // 2
+        if keys[middle] < key or (equal and keys[middle] == key):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 def _merge_runs(
     keys: Any, order: Any, out_keys: Any, out_order: Any, size: Any, width: Any
 ) -> None:
@@ -40,60 +52,41 @@ def _merge_runs(
     """
     for k in range(cuda.grid(1), size, cuda.gridsize(1)):
         run = k // width
-        key = keys[k]
         later = run % 2
-        low = (run + 1 - 2 * later) * width
-        first = low
-        high = min(low + width, size)
-        while low < high:
-            middle = (low + high) // 2
-            other = keys[middle]
-            if other < key or (later == 1 and other == key):
-                low = middle + 1
-            else:
-                high = middle
+        first = (run + 1 - 2 * later) * width
+        end = first + width if first + width < size else size
+        other = count_below(keys, keys[k], first, end, later == 1)
         # The start of the pair, the place in the own run, and the smaller keys of the other one.
-        place = (run - later) * width + (k - run * width) + max(low - first, 0)
-        out_keys[place] = key
+        place = (run - later) * width + (k - run * width) + (other - first)
+        out_keys[place] = keys[k]
         out_order[place] = order[k]
 
 
-def _fold_segments(
-    x: Any,
-    keys: Any,
-    order: Any,
-    out: Any,
-    heads: Any,
-    length: Any,
-    tail: Any,
-    count: Any,
-    skipped: Any,
-) -> None:
+def _fold_segments(x: Any, keys: Any, order: Any, out: Any, sizes: Any, skipped: Any) -> None:
     """Add for each element of ``out`` those of ``x`` at its index, in the order of ``x``."""
+    heads, length, tail, count = sizes
     for i in range(cuda.grid(1), heads * length * tail, cuda.gridsize(1)):
         t = i % tail
         index = (i // tail) % length
         h = i // (tail * length)
-        low, high = 0, count
-        while low < high:
-            middle = (low + high) // 2
-            if keys[middle] < index:
-                low = middle + 1
-            else:
-                high = middle
         total = C(0)
         if index != skipped:
-            while low < count and keys[low] == index:
-                total += C(x[(h * count + order[low]) * tail + t])
-                low += 1
+            k = count_below(keys, index, 0, count, False)
+            while k < count and keys[k] == index:
+                total += C(x[(h * count + order[k]) * tail + t])
+                k += 1
         out[i] = T(total)
 
 
-@lru_cache(maxsize=8)
-def _cuda_kernels(dtype: np.dtype[Any]) -> tuple[Any, Any, Any]:
+def bind_scatter_kernels(dtype: np.dtype[Any]) -> list[Any]:
+    """Return the kernels of a scatter-add of a dtype, as plain functions, in their order."""
     kernels = (_normalize_keys, _merge_runs, _fold_segments)
-    normalize, merge, fold = [device.build(device.bind_kernel(k, dtype)) for k in kernels]
-    return normalize, merge, fold
+    return [device.bind_kernel(kernel, dtype, [_count_below]) for kernel in kernels]
+
+
+@lru_cache(maxsize=8)
+def _cuda_kernels(dtype: np.dtype[Any]) -> list[Any]:
+    return [device.build(kernel) for kernel in bind_scatter_kernels(dtype)]
 
 
 def _sorted_positions(dtype: np.dtype[Any], indices: Any, length: int) -> tuple[Any, Any]:
@@ -147,6 +140,6 @@ def cuda_scatter_add(
     fold = _cuda_kernels(dtype)[2]
     blocks = -(-out.size // device.threads_per_block())
     arrays = [device.contiguous(x), keys, order]
-    sizes = (heads, length, tail, count, skipped)
+    sizes = (heads, length, tail, count), skipped
     device.launch(fold, blocks, arrays, out.reshape(out.size), sizes)
     return out

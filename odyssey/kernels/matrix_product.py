@@ -31,26 +31,13 @@ def fits_cuda_matmul(x: Spec, y: Spec) -> bool:
     return x.dtype == y.dtype and x.dtype.char in "efd" and x.ndim > 1 and y.ndim > 1
 
 
-def _matmul_tiles(
-    x: Any,
-    y: Any,
-    out: Any,
-    batch: Any,
-    m: Any,
-    n: Any,
-    inner: Any,
-    x_batch: Any,
-    x_row: Any,
-    x_column: Any,
-    y_batch: Any,
-    y_row: Any,
-    y_column: Any,
-) -> None:
+def _matmul_tiles(x: Any, y: Any, out: Any, sizes: Any, x_strides: Any, y_strides: Any) -> None:
     # Loops over tiles are the same for all threads of a block, so that all reach every barrier.
     left = cuda.shared.array(AREA, C)
     right = cuda.shared.array(AREA, C)
     lane = cuda.threadIdx.x
     a, b = lane // TILE, lane % TILE
+    batch, m, n, inner = sizes
     across = (n + TILE - 1) // TILE
     down = (m + TILE - 1) // TILE
     for tile in range(cuda.blockIdx.x, batch * down * across, cuda.gridDim.x):
@@ -62,15 +49,15 @@ def _matmul_tiles(
             k = start + b
             value = C(0)
             if row < m and k < inner:
-                value = C(x[which * x_batch + row * x_row + k * x_column])
+                value = C(x[which * x_strides[0] + row * x_strides[1] + k * x_strides[2]])
             left[lane] = value
             k = start + a
             value = C(0)
             if column < n and k < inner:
-                value = C(y[which * y_batch + k * y_row + column * y_column])
+                value = C(y[which * y_strides[0] + k * y_strides[1] + column * y_strides[2]])
             right[lane] = value
             cuda.syncthreads()
-            for c in range(min(TILE, inner - start)):
+            for c in range(TILE):  # behind the inner axis both are zeros
                 total += left[a * TILE + c] * right[c * TILE + b]
             cuda.syncthreads()  # all have read the tiles before they are written again
         if row < m and column < n:
@@ -82,7 +69,7 @@ def _cuda_matmul(dtype: np.dtype[Any], tile: int) -> Any:
     return device.build(device.bind_kernel(_matmul_tiles, dtype, TILE=tile, AREA=tile * tile))
 
 
-def _matrices(x: Any, lead: Shape) -> tuple[Any, int, int, int]:
+def _matrices(x: Any, lead: Shape) -> tuple[Any, tuple[int, int, int]]:
     """Return elements on one axis, and the distances of matrices, rows and columns in them."""
     rows, columns = x.shape[-2:]
     if math.prod(x.shape[:-2]) == 1:
@@ -93,8 +80,8 @@ def _matrices(x: Any, lead: Shape) -> tuple[Any, int, int, int]:
             x = device.array_namespace(x).broadcast_to(x, (*lead, rows, columns))
         distance = rows * columns
     if not x.flags["C_CONTIGUOUS"] and x.swapaxes(-1, -2).flags["C_CONTIGUOUS"]:
-        return device.contiguous(x.swapaxes(-1, -2)), distance, 1, rows
-    return device.contiguous(x), distance, columns, 1
+        return device.contiguous(x.swapaxes(-1, -2)), (distance, 1, rows)
+    return device.contiguous(x), (distance, columns, 1)
 
 
 def cuda_matmul(x: Any, y: Any) -> Any:
@@ -118,11 +105,11 @@ def cuda_matmul(x: Any, y: Any) -> Any:
     if not inner:
         out[...] = 0
         return out
-    left, *left_strides = _matrices(x, lead)
-    right, *right_strides = _matrices(y, lead)
+    left, left_strides = _matrices(x, lead)
+    right, right_strides = _matrices(y, lead)
     tile = device.tile_width(0)
     blocks = batch * -(-m // tile) * -(-n // tile)
-    sizes = (batch, m, n, inner, *left_strides, *right_strides)
+    sizes = (batch, m, n, inner), left_strides, right_strides
     kernel = _cuda_matmul(x.dtype, tile)
     device.launch(kernel, blocks, [left, right], out.reshape(out.size), sizes, tile * tile)
     return out

@@ -37,6 +37,7 @@ __all__ = [
 cuda: Any = None
 T: Any = None
 C: Any = None
+LARGEST = False
 
 
 @loop
@@ -248,30 +249,23 @@ def max_pullback_loop(g: Array, x: Array, peak: Array, *options: Shape) -> Array
 # ------------------------------------------------------------------ GPU kernels
 
 
-def _cuda_max_windows(
-    x: Any,
-    out: Any,
-    counts: Any,
-    images: Any,
-    height: Any,
-    width: Any,
-    down: Any,
-    across: Any,
-    window_h: Any,
-    window_w: Any,
-    stride_h: Any,
-    stride_w: Any,
-    padding_h: Any,
-    padding_w: Any,
-    dilation_h: Any,
-    dilation_w: Any,
+# LARGEST: whether a window gives its maximum, else its mean. ``sizes``: height and width of images,
+# rows and columns of windows; ``options``: window, stride, padding and dilation, each along both
+# axes. ``counts``: how many elements of a window have its maximum; ``divisors``: for each window of
+# an image.
+
+
+def _cuda_windows(
+    x: Any, divisors: Any, out: Any, out_counts: Any, sizes: Any, options: Any
 ) -> None:
-    """Write the maximum of each window, and the number of elements that have it."""
-    for i in range(cuda.grid(1), images * down * across, cuda.gridsize(1)):
+    """Write the maximum of each window, and how many elements have it; or its mean."""
+    height, width, down, across = sizes
+    window_h, window_w, stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w = options
+    for i in range(cuda.grid(1), out.size, cuda.gridsize(1)):
         top = (i // across) % down * stride_h - padding_h
         left = i % across * stride_w - padding_w
         start = i // (across * down) * height * width
-        peak = C(-math.inf)
+        total = C(-math.inf) if LARGEST else C(0)
         count = 0
         for a in range(window_h):
             row = top + a * dilation_h
@@ -279,108 +273,33 @@ def _cuda_max_windows(
                 column = left + b * dilation_w
                 if 0 <= row < height and 0 <= column < width:
                     value = C(x[start + row * width + column])
-                    # NaN is the largest number, and all NaNs count as equal.
-                    if value > peak or (value != value and peak == peak):
-                        peak = value
-                        count = 1
-                    elif value == peak or value != value:
-                        count += 1
-        out[i] = T(peak)
-        counts[i] = count
-
-
-def _cuda_max_shares(
-    g: Any,
-    x: Any,
-    peaks: Any,
-    counts: Any,
-    out: Any,
-    images: Any,
-    height: Any,
-    width: Any,
-    down: Any,
-    across: Any,
-    window_h: Any,
-    window_w: Any,
-    stride_h: Any,
-    stride_w: Any,
-    padding_h: Any,
-    padding_w: Any,
-    dilation_h: Any,
-    dilation_w: Any,
-) -> None:
-    for i in range(cuda.grid(1), images * height * width, cuda.gridsize(1)):
-        row = (i // width) % height + padding_h
-        column = i % width + padding_w
-        start = i // (width * height) * down * across
-        value = C(x[i])
-        total = C(0)
-        for a in range(window_h - 1, -1, -1):  # so that windows come in their order
-            y = row - a * dilation_h
-            if y >= 0 and y % stride_h == 0 and y // stride_h < down:
-                for b in range(window_w - 1, -1, -1):
-                    z = column - b * dilation_w
-                    if z >= 0 and z % stride_w == 0 and z // stride_w < across:
-                        k = start + y // stride_h * across + z // stride_w
-                        if value == C(peaks[k]) or value != value:
-                            total += C(g[k]) / C(counts[k])
+                    if LARGEST:
+                        # NaN is the largest number, and all NaNs count as equal.
+                        if value > total or (value != value and total == total):
+                            total = value
+                            count = 1
+                        elif value == total or value != value:
+                            count += 1
+                    else:
+                        total += value
+        if LARGEST:
+            out_counts[i] = count
+        else:
+            total /= C(divisors[i % (down * across)])
         out[i] = T(total)
 
 
-def _cuda_mean_windows(
-    x: Any,
-    divisors: Any,
-    out: Any,
-    images: Any,
-    height: Any,
-    width: Any,
-    down: Any,
-    across: Any,
-    window_h: Any,
-    window_w: Any,
-    stride_h: Any,
-    stride_w: Any,
-    padding_h: Any,
-    padding_w: Any,
-    dilation_h: Any,
-    dilation_w: Any,
+def _cuda_shares(
+    g: Any, x: Any, peaks: Any, counts: Any, divisors: Any, out: Any, sizes: Any, options: Any
 ) -> None:
-    for i in range(cuda.grid(1), images * down * across, cuda.gridsize(1)):
-        top = (i // across) % down * stride_h - padding_h
-        left = i % across * stride_w - padding_w
-        start = i // (across * down) * height * width
-        total = C(0)
-        for a in range(window_h):
-            row = top + a * dilation_h
-            for b in range(window_w):
-                column = left + b * dilation_w
-                if 0 <= row < height and 0 <= column < width:
-                    total += C(x[start + row * width + column])
-        out[i] = T(total / divisors[i % (down * across)])
-
-
-def _cuda_mean_shares(
-    g: Any,
-    divisors: Any,
-    out: Any,
-    images: Any,
-    height: Any,
-    width: Any,
-    down: Any,
-    across: Any,
-    window_h: Any,
-    window_w: Any,
-    stride_h: Any,
-    stride_w: Any,
-    padding_h: Any,
-    padding_w: Any,
-    dilation_h: Any,
-    dilation_w: Any,
-) -> None:
-    for i in range(cuda.grid(1), images * height * width, cuda.gridsize(1)):
+    """Add for each element the shares of the windows that hold it, or whose maximum it is."""
+    height, width, down, across = sizes
+    window_h, window_w, stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w = options
+    for i in range(cuda.grid(1), out.size, cuda.gridsize(1)):
         row = (i // width) % height + padding_h
         column = i % width + padding_w
         start = i // (width * height) * down * across
+        value = C(x[i]) if LARGEST else C(0)
         total = C(0)
         for a in range(window_h - 1, -1, -1):  # so that windows come in their order
             y = row - a * dilation_h
@@ -389,13 +308,17 @@ def _cuda_mean_shares(
                     z = column - b * dilation_w
                     if z >= 0 and z % stride_w == 0 and z // stride_w < across:
                         k = y // stride_h * across + z // stride_w
-                        total += C(g[start + k]) / divisors[k]
+                        if LARGEST:
+                            if value == C(peaks[start + k]) or value != value:
+                                total += C(g[start + k]) / C(counts[start + k])
+                        else:
+                            total += C(g[start + k]) / C(divisors[k])
         out[i] = T(total)
 
 
 @lru_cache(maxsize=16)
-def _cuda_kernel(kernel: Any, dtype: np.dtype[Any]) -> Any:
-    return device.build(device.bind_kernel(kernel, dtype))
+def _cuda_kernel(kernel: Any, dtype: np.dtype[Any], largest: bool) -> Any:
+    return device.build(device.bind_kernel(kernel, dtype, LARGEST=largest))
 
 
 def fits_cuda_pool(x: Spec, window: Shape) -> bool:
@@ -404,25 +327,29 @@ def fits_cuda_pool(x: Spec, window: Shape) -> bool:
 
 
 def _launch_pool(
-    kernel: Any, inputs: list[Any], outs: Any, shape: Shape, pooled: Shape, options: Any
+    kernel: Any,
+    largest: bool,
+    inputs: list[Any],
+    outs: Any,
+    shape: Shape,
+    pooled: Shape,
+    options: Any,
 ) -> None:
     """Launch a kernel with a thread for each element of its first output."""
-    dims = len(options[0])
-    high, down = (shape[-2], pooled[-2]) if dims == 2 else (1, 1)
-    images = math.prod(shape[: len(shape) - dims])
-    sizes = (images, high, shape[-1], down, pooled[-1])
-    numbers = [n for pair in _two_axes(options) for n in pair]
+    high, down = (shape[-2], pooled[-2]) if len(options[0]) == 2 else (1, 1)
+    sizes = (high, shape[-1], down, pooled[-1])
+    numbers = tuple([n for pair in _two_axes(options) for n in pair])
     first = outs[0] if type(outs) is tuple else outs
     blocks = -(-first.size // device.threads_per_block())
-    flat = [device.contiguous(x) for x in inputs]
-    device.launch(_cuda_kernel(kernel, first.dtype), blocks, flat, outs, (*sizes, *numbers))
+    built = _cuda_kernel(kernel, first.dtype, largest)
+    device.launch(built, blocks, list(map(device.contiguous, inputs)), outs, (sizes, numbers))
 
 
 def _cuda_peaks(x: Any, pooled: Shape, options: Any) -> tuple[Any, Any]:
     size = math.prod(pooled)
     peaks, counts = device.new_array(x, size, x.dtype), device.new_array(x, size, np.int32)
     if size:
-        _launch_pool(_cuda_max_windows, [x], (peaks, counts), x.shape, pooled, options)
+        _launch_pool(_cuda_windows, True, [x, x], (peaks, counts), x.shape, pooled, options)
     return peaks, counts
 
 
@@ -453,8 +380,8 @@ def cuda_max_pullback(g: Any, x: Any, *options: Shape) -> Any:
     """
     peaks, counts = _cuda_peaks(x, g.shape, options)
     out = device.new_array(x, x.shape, x.dtype)
-    arrays = [g, x, peaks, counts]
-    _launch_pool(_cuda_max_shares, arrays, out.reshape(out.size), x.shape, g.shape, options)
+    arrays = [g, x, peaks, counts, peaks]
+    _launch_pool(_cuda_shares, True, arrays, out.reshape(out.size), x.shape, g.shape, options)
     return out
 
 
@@ -480,7 +407,8 @@ def cuda_mean_pool(x: Any, pooled: Shape, divisors: Any, *options: Shape) -> Any
     out = device.new_array(x, pooled, x.dtype)
     if out.size:
         arrays = [x, _divisors_beside(x, divisors, pooled, len(options[0]))]
-        _launch_pool(_cuda_mean_windows, arrays, out.reshape(out.size), x.shape, pooled, options)
+        outs = out.reshape(out.size), device.new_array(x, 1, np.int32)
+        _launch_pool(_cuda_windows, False, arrays, outs, x.shape, pooled, options)
     return out
 
 
@@ -497,6 +425,6 @@ def cuda_mean_pullback(g: Any, shape: Shape, divisors: Any, *options: Shape) -> 
         DeviceError: There is neither a usable GPU nor the simulator.
     """
     out = device.new_array(g, shape, g.dtype)
-    arrays = [g, _divisors_beside(g, divisors, g.shape, len(options[0]))]
-    _launch_pool(_cuda_mean_shares, arrays, out.reshape(out.size), shape, g.shape, options)
+    arrays = [g, g, g, g, _divisors_beside(g, divisors, g.shape, len(options[0]))]
+    _launch_pool(_cuda_shares, False, arrays, out.reshape(out.size), shape, g.shape, options)
     return out
