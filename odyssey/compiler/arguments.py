@@ -295,7 +295,7 @@ def variable_kinds(tree: Any) -> list[Any]:
 
 def _variable_kind(leaf: Any) -> Any:
     if not isinstance(leaf, Value):
-        return isinstance(leaf, (ndarray, Symbol)) and leaf.ndim > 0
+        return isinstance(leaf, (*ARRAYS, Symbol)) and leaf.ndim > 0
     mark = leaf._recording
     return mark if isinstance(mark, Mark) else "tape"
 
@@ -306,8 +306,8 @@ def _variable_kind(leaf: Any) -> Any:
 def _shares_memory(result: Any, given: list[Any]) -> bool:
     """Return whether a leaf of a result may alias one of some arrays."""
     found = [array_of(leaf) for leaf in leaves(result)]
-    own = [array for array in map(array_of, given) if type(array) is ndarray]
-    arrays = [array for array in found if type(array) is ndarray and array.size]
+    own = [array for array in map(array_of, given) if type(array) in ARRAYS]
+    arrays = [array for array in found if type(array) in ARRAYS and array.size]
     return any(may_alias(array, own) for array in arrays)
 
 
@@ -320,7 +320,8 @@ def aliases_states(result: Any, graph: Graph) -> bool:
     variables = [state.variable for state in graph.states]
     own = set(map(id, variables))
     rest = [leaf for leaf in leaves(result) if id(leaf) not in own]
-    if _shares_memory(rest, variables):
+    # What shares memory on a device is copied before it is written; see ``copy_on_write``.
+    if _shares_memory(rest, [v for v in variables if backend_of(v._array) is None]):
         return True
     infos = [s.variable._info for s in graph.states if s.field == "grad"]
     grads = [info.grad for info in infos if info]

@@ -5,6 +5,7 @@ Found in an eager run, right behind it; ``runtime.results`` makes the leaves of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -12,7 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
-from odyssey.devices.ownership import may_alias, memory_span
+from odyssey.devices.arrays import ARRAYS
+from odyssey.devices.backends import backend_of
+from odyssey.devices.ownership import address_of, is_writable, may_alias, memory_span
 from odyssey.spec import Array, Shape
 from odyssey.table.value import Value, array_of
 
@@ -44,10 +47,38 @@ class View(NamedTuple):
         >>> view.of(other).shape, view.of(other).base is other
         ((2, 2), True)
         """
+        if backend_of(array) is not None:
+            return self._of_device_array(array)
         made: Array = ndarray(self.shape, self.dtype, array, self.offset, self.strides)
         if self.read_only:
             made.flags.writeable = False
         return made
+
+    def _of_device_array(self, array: Any) -> Array:
+        """Return the view of a device's array, by steps of which each keeps its owner alive."""
+        axes = range(len(self.shape))
+        order = sorted(axes, key=lambda axis: -abs(self.strides[axis]))
+        ends = zip(self.shape, self.strides, strict=True)
+        start = self.offset + sum((n - 1) * step for n, step in ends if step < 0)
+        first = start // self.dtype.itemsize
+        part = array.reshape(-1).view(self.dtype)[first : first + math.prod(self.shape)]
+        part = part.reshape([self.shape[axis] for axis in order])
+        made = part.transpose([order.index(axis) for axis in axes])
+        shown: Array = made[
+            tuple([slice(None, None, -1 if step < 0 else None) for step in self.strides])
+        ]
+        return shown
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it shows neighboring elements, each once, in any order of the axes."""
+        steps = zip(self.shape, map(abs, self.strides), strict=True)
+        reach = self.dtype.itemsize
+        for step, n in sorted((step, n) for n, step in steps if n > 1):
+            if step != reach:
+                return False
+            reach *= n
+        return True
 
 
 class Alias(NamedTuple):
@@ -95,13 +126,16 @@ def find_aliases(found: Sequence[Any], given: Sequence[Any]) -> ResultAliases:
     >>> [(leaf, a.source, a.is_input, a.view is None) for leaf, a in aliases.items()]
     [(0, 0, True, True), (2, 1, False, True), (4, 0, True, False), (3, 1, False, False)]
     """
-    inputs = {id(one): k for k, one in enumerate(given) if isinstance(one, (ndarray, Value))}
+    inputs = {id(one): k for k, one in enumerate(given) if isinstance(one, (*ARRAYS, Value))}
+    # Variables on a device share memory unseen: it is copied before it is written.
+    hidden = [array_of(one) for one in (*found, *given) if isinstance(one, Value)]
+    unseen = {id(array) for array in hidden if backend_of(array) is not None}
     contiguous = all(_is_contiguous(array_of(one)) for one in given)
     aliases: dict[int, Alias] = {}
     first: dict[int, int] = {}
     rest: list[tuple[int, Array]] = []
     for k, leaf in enumerate(found):
-        if not isinstance(leaf, (ndarray, Value)):  # scalars have no identity that matters
+        if not isinstance(leaf, (*ARRAYS, Value)):  # scalars have no identity that matters
             continue
         if id(leaf) in inputs:
             aliases[k] = Alias(inputs[id(leaf)], True, None)
@@ -110,11 +144,11 @@ def find_aliases(found: Sequence[Any], given: Sequence[Any]) -> ResultAliases:
         else:
             first[id(leaf)] = k
             array = array_of(leaf)
-            if type(array) is ndarray and array.size:
+            if type(array) in ARRAYS and array.size and id(array) not in unseen:
                 rest.append((k, array))
     bases: list[tuple[int, Array]] = []
     sources = [(k, array_of(one)) for k, one in enumerate(given) if inputs.get(id(one)) == k]
-    sources = [(k, array) for k, array in sources if type(array) is ndarray and array.size]
+    sources = [(k, a) for k, a in sources if type(a) in ARRAYS and a.size and id(a) not in unseen]
     for k, array in sorted(rest, key=_likely_base):
         for is_input, others in ((True, sources), (False, bases)):
             near = [(j, other) for j, other in others if may_alias(array, [other])]
@@ -136,7 +170,8 @@ _REFUSALS = {
 
 
 def _is_contiguous(array: Any) -> bool:
-    return type(array) is not ndarray or bool(array.flags.c_contiguous and array.flags.aligned)
+    is_aligned = type(array) is not ndarray or array.flags.aligned
+    return type(array) not in ARRAYS or bool(array.flags.c_contiguous and is_aligned)
 
 
 def _likely_base(leaf: tuple[int, Array]) -> tuple[int, bool]:
@@ -150,8 +185,8 @@ def view_between(array: Array, base: Array) -> View | None:
     (start, end), (first, last) = memory_span(array), memory_span(base)
     if not base.flags.c_contiguous or start < first or last < end:
         return None
-    if not base.flags.writeable:  # nobody sees whether the function made the view read-only
+    if not is_writable(base):  # nobody sees whether the function made the view read-only
         return None
-    offset = array.__array_interface__["data"][0] - first
-    read_only = not array.flags.writeable
-    return View(offset, array.shape, array.strides, array.dtype, read_only)
+    offset = address_of(array) - first
+    view = View(offset, array.shape, array.strides, array.dtype, not is_writable(array))
+    return view if backend_of(array) is None or view.is_dense else None

@@ -284,6 +284,38 @@ def test_the_stated_derivative_holds_on_a_device(case):
     assert_equal_bits(found[1], found[0])
 
 
+WITHOUT_KERNELS = {"sort", "median", "quantile", "percentile", "svdvals", "fmod"}
+WITHOUT_KERNELS |= {"eigenvalue_pullback", "singular_value_pullback", "segment_max", "segment_min"}
+
+
+@pytest.mark.share(6, rest="slow")
+@every_case
+@pytest.mark.usefixtures("standin")
+def test_the_stated_derivative_holds_in_a_compiled_function_on_a_device(case):
+    op, operands, stated, *options = case
+    places = [k for k, w in enumerate(stated) if w is not None]
+    constants = [placed(operand, "cuda") for operand in operands]
+
+    def gradients(*given):
+        leaves = [Variable(v, requires_grad=True) for v in given]
+        values = list(constants)
+        for k, leaf in zip(places, leaves, strict=True):
+            values[k] = leaf
+        with GradientTape() as tape:
+            out = op(*values, **(options[0] if options else {}))
+        return tape.gradient(out, leaves, ops.ones_like(out))
+
+    compiled = od.compile(gradients, warn=False)
+    given = [Variable(operands[k], device="cuda") for k in places]
+    with np.errstate(all="ignore"):
+        found = [compiled(*given) for _ in range(3)]
+    for gradient, k, leaf in zip(found[2], places, given, strict=True):
+        assert is_on_device(gradient)
+        expected = np.asarray(stated[k], leaf.dtype)
+        np.testing.assert_allclose(gradient.get(), expected, rtol=1e-12, atol=0)
+    assert compiled.statistics().native == 2 or op.row.name in WITHOUT_KERNELS
+
+
 def units(leaf, together):
     """Tangents that show the derivative: one for each element, or one for all."""
     places = [...] if together else list(np.ndindex(leaf.shape))

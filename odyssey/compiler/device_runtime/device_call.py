@@ -29,11 +29,13 @@ from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.compiler.ways.alternatives import Choice
 from odyssey.compiler.ways.plans import NO_PLAN
 from odyssey.compiler.ways.plans import Plan as WaysPlan
+from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.devices.commit import Plan as CommitPlan
 from odyssey.devices.commit import run_all
-from odyssey.devices.device import Device
+from odyssey.devices.device import Device, device_of
 from odyssey.errors import SettingError
-from odyssey.table.value import next_version
+from odyssey.table.value import Value, array_of, next_version
+from odyssey.tree import leaves
 
 __all__ = ["DeviceCall"]
 
@@ -55,7 +57,9 @@ class DeviceCall(CompiledCall):
 
     def __init__(self, device: Device, trial: TraceAttempt, *others: Any, **settings: Any) -> None:
         self._device = device
-        super().__init__(trial, *others, **settings)
+        guards, result, *rest = others
+        _refuse_results_elsewhere(device, leaves(trial.full_result), leaves(result))
+        super().__init__(trial, guards, result, *rest, **settings)
 
     def _make_executable(self, graph: Any, settings: Any) -> Any:
         try:
@@ -169,3 +173,14 @@ class DeviceCall(CompiledCall):
             f"tune: the program runs on {self._device}, and ways are measured on the CPU; pass "
             "arguments of the CPU"
         )
+
+
+def _refuse_results_elsewhere(device: Device, traced: Sequence[Any], seen: Sequence[Any]) -> None:
+    """Raise NotCompilableError for a result that an eager call makes on another device."""
+    for symbol, leaf in zip(traced, seen, strict=False):
+        is_array = isinstance(leaf, (*ARRAY_LIKE, Value))
+        if is_array and symbol is not leaf and device_of(array_of(leaf)) != device:
+            raise NotCompilableError(
+                f"it returns a value that lies on {device_of(array_of(leaf))}, and others of its "
+                f"arrays lie on {device}"
+            )

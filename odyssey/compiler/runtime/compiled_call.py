@@ -38,6 +38,7 @@ from odyssey.compiler.ways.alternatives import Choice
 from odyssey.compiler.ways.plans import NO_PLAN
 from odyssey.compiler.ways.plans import Plan as WaysPlan
 from odyssey.compiler.ways.works import Work
+from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan as CommitPlan
 from odyssey.devices.commit import run_all
 from odyssey.devices.write_guard import WAIT, is_inside_program, run_with_locks, wait_for_writers
@@ -496,7 +497,7 @@ def plan_of_trace(trial: TraceAttempt, budget: int | None, ways: WaysPlan = NO_P
     graph = copy(trial.graph)
     returned = zip(graph.outputs, leaves(trial.full_result), strict=False)
     # Captured arrays and Variables, which are returned themselves.
-    kept = [None if isinstance(array_of(leaf), ndarray) else out for out, leaf in returned]
+    kept = [None if isinstance(array_of(leaf), ARRAYS) else out for out, leaf in returned]
     graph.outputs = [*kept, *graph.outputs[len(kept) :]]
     return plan_of_graph(graph, budget, ways)
 
@@ -506,7 +507,7 @@ def _drop_known_outputs(
 ) -> None:
     """Drop the outputs that are captured objects, or aliases: no program needs to copy them."""
     for k, (symbol, leaf) in enumerate(zip(traced, seen, strict=False)):
-        is_captured = symbol is leaf and isinstance(leaf, (ndarray, Value))
+        is_captured = symbol is leaf and isinstance(leaf, (*ARRAYS, Value))
         if (is_captured or k in aliases.by_leaf) and isinstance(graph.outputs[k], (Ref, Splat)):
             graph.outputs[k] = None
 
@@ -536,7 +537,7 @@ def specialize_to_shape(
     outs = _output_allocator(output_specs(text.plan))
     returned = trial.full_result
     readers: dict[int, Any] = {}
-    if trial.guards is not None and any(type(leaf) is ndarray for leaf in leaves(returned)):
+    if trial.guards is not None and any(type(leaf) in ARRAYS for leaf in leaves(returned)):
         readers = trial.guards.array_readers()
         several = {array for array, reader in readers.items() if reader is None}
         trial.guards.guard_identity([x for x in leaves(returned) if id(x) in several])

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy import ndarray
 
 from odyssey.checks import describe_type
 from odyssey.compiler.arguments import aliases_states
@@ -33,9 +32,11 @@ from odyssey.compiler.result_aliases import (
 )
 from odyssey.compiler.runtime.executable import Executable
 from odyssey.compiler.tracing.snapshot import PythonEffect
+from odyssey.devices.arrays import ARRAYS
+from odyssey.devices.backends import backend_of
 from odyssey.devices.commit import run_all
 from odyssey.devices.half_dtypes import is_bfloat16, is_floating
-from odyssey.devices.ownership import owner_of
+from odyssey.devices.ownership import is_writable, owner_of
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph, Ref, Splat
 from odyssey.table.value import (
@@ -314,7 +315,7 @@ class _LeafMaker:
             return lambda values, given: reader()
         alias = self._aliases.by_leaf.get(entry.position)
         is_repeated = alias is not None and alias.view is None
-        if type(symbol) is not ndarray or entry.is_captured or is_repeated:
+        if type(symbol) not in ARRAYS or entry.is_captured or is_repeated:
             return None
         owner = owner_of(symbol)
         near = [(id, read) for id, read in self._readers.items() if _shows(id, read, owner)]
@@ -352,13 +353,20 @@ class _LeafMaker:
             return _constant_leaf(entry.leaf, entry.output)
         if k in executable.graph.returned_gradients:
             return _gradient_leaf(executable, executable.graph.returned_gradients[k], entry.leaf)
-        if type(entry.symbol) is ndarray:  # ``present_reader`` found that each call makes it anew
+        if type(entry.symbol) in ARRAYS:  # ``present_reader`` found that each call makes it anew
             return _output_leaf(entry.leaf, entry.at, entry.symbol)
         # According to the graph, before copies separated aliased results.
         passed_on = (
             executable.sources[k] < 0 and getattr(entry.output, "id", None) not in self._anew
         )
-        if passed_on and not _owns_fresh_memory(array_of(entry.symbol), array_of(entry.leaf)):
+        shared_unseen = (
+            backend_of(array_of(entry.leaf)) is not None and type(entry.leaf) is Variable
+        )
+        if (
+            passed_on
+            and not shared_unseen
+            and not _owns_fresh_memory(array_of(entry.symbol), array_of(entry.leaf))
+        ):
             is_input = -2 - len(executable.graph.inputs) < executable.sources[k] < -1
             if not (is_input and self._is_this_size and self._aliases.contiguous):
                 raise NotCompilableError("it returns an argument, or a view of one")
@@ -377,7 +385,7 @@ def _derive_leaf(entry: _Entry, alias: Alias, source: int) -> _Derive:
     if view is None:
         return lambda values, given: (given if is_input else values)[source]
     kept: View = view
-    if type(entry.leaf) is ndarray:
+    if type(entry.leaf) in ARRAYS:
         return lambda values, given: kept.of(array_of((given if is_input else values)[source]))
     wrap = _output_leaf(entry.leaf, 0, entry.symbol).make
     return lambda values, given: wrap((kept.of(array_of((given if is_input else values)[source])),))
@@ -392,7 +400,7 @@ def _owns_fresh_memory(made: Any, before: Any) -> bool:
     """
     if isinstance(made, np.generic):
         return True
-    return type(made) is ndarray and made.flags.owndata and made is not before
+    return type(made) in ARRAYS and made.flags.owndata and made is not before
 
 
 def _freshly_allocated_values(graph: Graph) -> set[int]:
@@ -467,7 +475,7 @@ def _gradient_leaf(executable: Executable | LoweredProgram, variable: Any, leaf:
     """Return a leaf that is the gradient array the program leaves to a Variable, not a copy."""
     grads = [state for state in executable.graph.states if state.field != "data"]
     left = [id(state.variable) for state in grads if state.update is not None]
-    if type(leaf) is not ndarray or id(variable) not in left:
+    if type(leaf) not in ARRAYS or id(variable) not in left:
         raise NotCompilableError(
             "it returns a gradient of an earlier call, or one that is not an array"
         )
@@ -499,8 +507,8 @@ def _output_leaf(leaf: Any, at: int, symbol: Any) -> ResultLeaf:
     _refuse_other_promotion(leaf, symbol)
     if isinstance(leaf, np.generic):
         return ResultLeaf(lambda outs: outs[at][()], NUMBER_RESULT, at)
-    if type(leaf) is ndarray:
-        if leaf.base is not None and not leaf.flags.writeable:
+    if type(leaf) in ARRAYS:
+        if leaf.base is not None and not is_writable(leaf):
             raise NotCompilableError("it returns an array that cannot be written to")
         return ResultLeaf(lambda outs: outs[at], ARRAY_RESULT, at)
     if type(leaf) is float and _is_real_number(symbol):  # such as the norm that clipping returns
