@@ -13,6 +13,7 @@ from numpy import ndarray
 
 from odyssey.checks import user_line
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
+from odyssey.devices.device import cpu, device_of
 from odyssey.devices.ownership import (
     copy_with_layout,
     is_uniform,
@@ -85,6 +86,8 @@ class Trace:
         phase: The time at which its values are unknown, in the words of messages.
         read_objects: The plain objects that were read as trees, with all their attributes.
         value_dependent: Returns the positions of the operands of a call whose values its row needs.
+        device: The device of its values: that of the last argument or state beside those of the
+            CPU. Where a program is compiled, there is one.
     """
 
     outer = None
@@ -104,6 +107,7 @@ class Trace:
         self._argument_index = -1
         self.scalar_inputs: dict[int, Weak] = {}
         self.value_dependent: Callable[..., Any] = lambda row, values, options: ()
+        self.device = cpu
         self.find_stored: Callable[[], list[Any]] = list
         self.read_objects: list[Any] = []
         self.numpy_calls: dict[int, tuple[Any, ...]] | None = None
@@ -171,6 +175,7 @@ class Trace:
         data = array_of(value)
         if not isinstance(data, ARRAY_LIKE):
             return value
+        self._note_device(data)
         symbol = self.symbol(spec_of(data))
         self.graph.inputs.append((symbol.id, symbol.spec))
         if id(value) in self._arguments:  # one object that is passed twice stays one object
@@ -181,6 +186,10 @@ class Trace:
             replacement = make_value(Variable, symbol, mark, free_id(), value._spec, value._info)
         self._arguments[id(value)] = (value, replacement)
         return replacement
+
+    def _note_device(self, array: Any) -> None:
+        if type(array) is not ndarray and device_of(array) != cpu:
+            self.device = device_of(array)
 
     def _is_argument(self, variable: Any) -> bool:
         return any(replacement is variable for _, replacement in self._arguments.values())
@@ -391,6 +400,7 @@ class Trace:
         return self._current[variable._id]
 
     def _add_state(self, variable: Any, field: str, spec: Any) -> TracedArray:
+        self._note_device(variable._array)
         symbol = self.symbol(spec)
         state = State(variable, field, symbol.id, spec, self._labels.label(variable, field))
         self._states[variable._id, field] = state

@@ -210,7 +210,7 @@ class Variable(Value, Operators):
         array = self._array
         while type(array) is not np.ndarray and hasattr(array, "payload"):  # in vmap
             array = array.payload
-        return device_of(array)
+        return array.graph.device if isinstance(array, Symbol) else device_of(array)
 
     @property
     def tape(self) -> Tape | None:

@@ -18,7 +18,7 @@ from odyssey.compiler.guards.terms import Guard, compile_guards
 from odyssey.compiler.native_dispatch import NATIVE_DISPATCH
 from odyssey.compiler.native_dispatch.cpython_layout import MemoryGuard
 from odyssey.compiler.scoped_function import unscoped_function
-from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.optim.groups import Group
 from odyssey.table.value import Value
 from odyssey.transforms.reachability import is_user_defined
@@ -376,7 +376,8 @@ def reached_functions(fn: Any) -> list[FunctionType]:
 def _objects_of_tree(node: Any) -> Iterator[Any]:
     """Yield the leaves of a tree whose attributes code may read, and the classes of containers."""
     own = isinstance(node, (dict, list, tuple, *ARRAY_LIKE, Value))
-    if is_user_defined(type(node)) and (own or hasattr(type(node), "__dataclass_fields__")):
+    is_tree = own or hasattr(type(node), "__dataclass_fields__")
+    if is_tree and is_user_defined(type(node)) and type(node) not in ARRAYS:
         yield type(node)  # the function may make others; an object's class is visited with it
     if isinstance(node, dict):
         parts = list(node.values())

@@ -35,6 +35,7 @@ from odyssey.compiler.tracing.snapshot import PythonEffect
 from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.backends import backend_of
 from odyssey.devices.commit import run_all
+from odyssey.devices.device import Device, cpu, device_of
 from odyssey.devices.half_dtypes import is_bfloat16, is_floating
 from odyssey.devices.ownership import is_writable, owner_of
 from odyssey.errors import OdysseyError
@@ -305,6 +306,7 @@ class _LeafMaker:
         self._executable, self._aliases, self._readers = executable, aliases, readers
         self._anew = _freshly_allocated_values(executable.graph)
         self._is_this_size = is_this_size
+        self._device: Device = getattr(executable, "device", cpu)
         self.needs_layout = False
 
     def present_reader(self, entry: _Entry) -> _Derive | None:
@@ -354,7 +356,7 @@ class _LeafMaker:
         if k in executable.graph.returned_gradients:
             return _gradient_leaf(executable, executable.graph.returned_gradients[k], entry.leaf)
         if type(entry.symbol) in ARRAYS:  # ``present_reader`` found that each call makes it anew
-            return _output_leaf(entry.leaf, entry.at, entry.symbol)
+            return self._output_leaf(entry)
         # According to the graph, before copies separated aliased results.
         passed_on = (
             executable.sources[k] < 0 and getattr(entry.output, "id", None) not in self._anew
@@ -371,6 +373,12 @@ class _LeafMaker:
             if not (is_input and self._is_this_size and self._aliases.contiguous):
                 raise NotCompilableError("it returns an argument, or a view of one")
             self.needs_layout = True  # of others it may return a view
+        return self._output_leaf(entry)
+
+    def _output_leaf(self, entry: _Entry) -> ResultLeaf:
+        home = device_of(array_of(entry.leaf))
+        if home != self._device and type(entry.leaf) is not float:
+            raise NotCompilableError(f"it returns {describe_type(entry.leaf)} on {home}")
         return _output_leaf(entry.leaf, entry.at, entry.symbol)
 
 

@@ -1,0 +1,140 @@
+"""Arguments and results of compiled functions on a device are what the eager function has.
+
+The stand-in runs the text of the kernels on the CPU.
+"""
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from support.standin import CUPY, DeviceArray
+
+pytestmark = pytest.mark.usefixtures("standin")
+
+X = np.random.default_rng(0).standard_normal((4, 3)).astype("f4")
+
+
+def on(array, device="cuda"):
+    return od.Variable(array, device=device)
+
+
+def described(thing):
+    """What a leaf is, where it lies, and its numbers."""
+    if isinstance(thing, od.Variable):
+        return "Variable", str(thing.device), thing.requires_grad, thing.numpy().tolist()
+    if isinstance(thing, DeviceArray):
+        return "array of a device", thing.device, thing.get().tolist()
+    if isinstance(thing, (tuple, list)):
+        return type(thing), *map(described, thing)
+    return type(thing), np.asarray(thing).tolist()
+
+
+def agree(function, *arguments, runs=4):
+    """Call a function eagerly and compiled, compare all results, and return the statistics."""
+    compiled = od.compile(function, warn=False)
+    for _ in range(runs):
+        one, other = [make() for make in arguments], [make() for make in arguments]
+        assert described(compiled(*one)) == described(function(*other))
+    return compiled.statistics()
+
+
+RESULTS = {
+    "one Variable": lambda x: x * 2.0,
+    "the argument": lambda x: x,
+    "its transpose": lambda x: (x * 2.0, x.T),
+    "one Variable twice": lambda x: [(y := x * 2.0), (y, y.T, None, 2.5, "text")],
+    "a number's name": lambda x: float(x.shape[0]),
+    "reshaped": lambda x: (x * 2.0).reshape(-1),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_are_of_the_kinds_of_the_eager_call(name):
+    assert agree(RESULTS[name], lambda: on(X)) == (1, 3, 1)
+
+
+ELSEWHERE = {
+    "an array of NumPy": lambda x: (x * 2.0).numpy(),
+    "a number of NumPy": lambda x: (x * 2.0, np.float32(1.5)),
+    "a Variable of the CPU": lambda x: x.to("cpu") + np.ones(3, "f4"),
+    "a Variable of another device": lambda x: (x * 2.0).to("cuda:1"),
+    "there and back": lambda x: (x.to("cpu") * 2.0).to("cuda"),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_results_elsewhere_lie_where_the_eager_call_leaves_them(name):
+    assert agree(ELSEWHERE[name], lambda: on(X)).native == 0
+
+
+def test_a_program_of_the_cpu_returns_nothing_on_a_device():
+    function = od.compile(lambda x: (x * 2.0).to("cuda"), warn=False)
+    for _ in range(3):
+        assert str(function(od.Variable(X)).device) == "cuda:0"
+    assert "it returns a Variable on cuda:0" in str(function.explain(od.Variable(X)))
+
+
+def test_a_function_that_asks_for_the_device_is_told_that_of_its_arguments():
+    def function(x):
+        doubled = x * 2.0
+        return doubled if doubled.device == x.device == "cuda:0" else x * 3.0, x.device.platform
+
+    assert agree(function, lambda: on(X)) == (1, 3, 1)
+
+
+ARRAYS = {
+    "contiguous": lambda: CUPY.asarray(X),
+    "reversed": lambda: CUPY.asarray(X)[::-1, ::-2],
+    "transposed": lambda: CUPY.asarray(X).T,
+    "empty": lambda: CUPY.asarray(X[:0]),
+    "without axes": lambda: CUPY.asarray(X[0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_arrays_of_the_device_are_arguments(name):
+    assert agree(lambda x: (x * 2.0, od.ops.maximum(x, 0.5)), ARRAYS[name]) == (1, 3, 1)
+
+
+def test_views_of_arrays_of_the_device_stay_views():
+    turn = od.compile(lambda x: (x * 2.0, x.T), warn=False)
+    for _ in range(3):
+        x = CUPY.asarray(X)
+        turned = turn(x)[1]
+        x[0, 1] = 7.0
+        assert turned[1, 0].item() == 7.0
+
+
+def test_gradients_of_functions_are_arrays_of_the_device():
+    gradient = od.grad(lambda x: (x * x * x).sum())
+    assert agree(gradient, lambda: on(np.arange(3.0))) == (1, 3, 1)
+    assert agree(od.grad(lambda x: gradient(x).sum()), lambda: on(np.arange(3.0))).native == 3
+
+
+def test_results_share_no_memory_with_each_other_or_with_later_ones():
+    double = od.compile(lambda x: (x * 2.0, x * 2.0))
+    found = [double(CUPY.asarray(X)) for _ in range(5)]
+    for pair in found:
+        for one in pair:
+            one[:] = 0.0
+    np.testing.assert_array_equal(double(CUPY.asarray(X))[0].get(), X * 2.0)
+    spans = {one.__cuda_array_interface__["data"][0] for pair in found for one in pair}
+    assert len(spans) == 10
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 2**40, 2**70, 4, -1), (1.5, 2.0, 1e30, np.inf, 4.0)])
+def test_numbers_are_inputs_and_those_that_do_not_fit_run_eagerly(numbers):
+    kind = np.arange(1, 4, dtype="i8" if type(numbers[0]) is int else "f4")
+    scale = od.compile(lambda x, k: x * k, fullgraph=True)
+    for number in numbers:
+        found = expected = None
+        try:
+            expected = (on(kind) * number).numpy()
+        except (od.errors.OdysseyError, OverflowError) as error:
+            expected = type(error)
+        try:
+            found = scale(on(kind), number).numpy()
+        except (od.errors.OdysseyError, OverflowError) as error:
+            found = type(error)
+        np.testing.assert_array_equal(found, expected)
+    assert scale.statistics().programs == 1
