@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import odyssey as od
 from odyssey import linalg, nn, ops
 from odyssey.devices import backends
 from odyssey.errors import OutOfRangeError
@@ -459,3 +460,96 @@ def test_rows_run_their_gpu_kernels_in_a_block(monkeypatch):
         with ops.use_kernels("cuda"):
             np.testing.assert_allclose(call(), expected, rtol=1e-14)
         assert launches
+
+
+# ------------------------------------------------------------------ public ops on a device
+
+INDICES = np.array([1, 0, 1])
+
+# A function of Variables and of its indices there, shapes, and the kernels of a step.
+ON_DEVICE = {
+    "attention": (
+        lambda at, q, k, v: nn.scaled_dot_product_attention(q, k, v, causal=True),
+        ((3, 2), (3, 2), (3, 2)),
+        {"_attention_forward", "_attention_dots", "_attention_q", "_attention_kv", "_matmul_tiles"},
+    ),
+    "matmul": (lambda at, x, y: x @ y, ((5, 6), (6, 3)), {"_matmul_tiles"}),
+    "take": (
+        lambda at, x: ops.take(x, at, axis=0),
+        ((3, 2),),
+        {"_normalize_keys", "_merge_runs", "_fold_segments"},
+    ),
+    "embedding": (
+        lambda at, weight: nn.embedding(at, weight),
+        ((3, 2),),
+        {"_normalize_keys", "_merge_runs", "_fold_segments"},
+    ),
+    "avg_pool2d": (
+        lambda at, x: nn.avg_pool2d(x, window=2),
+        ((2, 4, 4),),
+        {"_cuda_windows", "_cuda_shares"},
+    ),
+    "max_pool1d": (
+        lambda at, x: nn.max_pool1d(x, window=3, stride=1, padding=1),
+        ((2, 5),),
+        {"_cuda_windows", "_cuda_shares"},
+    ),
+    "softmax": (lambda at, x: nn.softmax(x), ((3, 5),), {"_cuda_rows_kernel"}),
+}
+
+
+def derivatives(function, arrays, device):
+    """The result, the gradients, and those of their squares, as arrays of the device."""
+    at = od.Variable(INDICES, device=device)
+    xs = [od.Variable(x, requires_grad=True, device=device) for x in arrays]
+    with od.GradientTape() as outer:
+        with od.GradientTape() as inner:
+            out = function(at, *xs)
+            loss = ops.sum(ops.sin(out))
+        gradients = inner.gradient(loss, xs)
+        squares = sum(ops.sum(g * g) for g in gradients)
+    return [out, *gradients, *outer.gradient(squares, xs)]
+
+
+@pytest.mark.parametrize("name", ON_DEVICE)
+def test_ops_and_their_gradients_run_kernels_on_arrays_of_a_device(name, standin, monkeypatch):
+    function, shapes, kernels = ON_DEVICE[name]
+    arrays = [normal(shape, seed=n) for n, shape in enumerate(shapes)]
+    expected = derivatives(function, arrays, "cpu")
+    launched, copied, usual = set(), [], cuda.launch
+    monkeypatch.setattr(
+        cuda, "launch", lambda kernel, *work: (launched.add(kernel.__name__), usual(kernel, *work))
+    )
+    with monkeypatch.context() as counted, ops.use_kernels("cuda"):
+        counted.setattr(standin, "to_host", copied.append)
+        found = derivatives(function, arrays, "cuda")
+    assert launched == kernels
+    assert not copied
+    for there, here in zip(found, expected, strict=True):
+        there = there.numpy() if isinstance(there, od.Variable) else standin.to_host(there)
+        here = here.numpy() if isinstance(here, od.Variable) else here
+        np.testing.assert_allclose(there, here, rtol=0, atol=1e-14 * max(1, np.abs(here).max()))
+
+
+def test_training_with_kernels_on_a_device_is_that_of_the_cpu(standin):
+    shapes = ((5, 4), (4, 3), (4, 3), (4, 3))
+    losses = []
+    for device in ("cpu", "cuda"):
+        parameters = [
+            od.Variable(normal(shape, seed=n), requires_grad=True, device=device)
+            for n, shape in enumerate(shapes)
+        ]
+        tokens = od.Variable(np.array([[1, 2, 1], [0, 4, 4]]), device=device)
+        optimizer = od.optim.Adam(parameters, 0.1)
+        for _ in range(2):
+            with ops.use_kernels("numpy" if device == "cpu" else device), od.GradientTape() as tape:
+                table, *weights = parameters
+                x = nn.embedding(tokens, table)
+                q, k, v = [x @ weight for weight in weights]
+                loss = ops.mean(nn.scaled_dot_product_attention(q, k, v, causal=True) ** 2)
+            tape.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+    np.testing.assert_allclose(losses[2:], losses[:2], rtol=1e-13)
+    assert losses[1] < losses[0]
