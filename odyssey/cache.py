@@ -18,6 +18,7 @@ from odyssey.devices.copy_on_write import has_exclusive_array
 from odyssey.devices.ownership import is_writable
 from odyssey.devices.same_device import (
     array_copy,
+    call_beside,
     host_array,
     host_copy,
     new_beside,
@@ -297,7 +298,7 @@ class Cache(Stateful):
             pending = self._pending_after(layer, count, self._pending._array)
             pieces = self._pieces(start, end)
             if written > end:  # an attempt that failed put more
-                commit(self._clear_plan("put", end, written))
+                self._commit(self._clear_plan("put", end, written))
             plan: Plan = []
             for name, value in rows.items():
                 array = value._array if isinstance(value, Value) else value
@@ -305,14 +306,10 @@ class Cache(Stateful):
                 plan += self._write_plan(
                     "put", buffers[name], pieces, _rows_by_piece(array, pieces)
                 )
-            commit(
-                [
-                    *plan,
-                    *assign_plan(self._written, np.array(end)),
-                    *assign_plan(self._lost, np.maximum(self._lost._array, end - self._capacity)),
-                    *assign_plan(self._pending, pending),
-                ]
-            )
+            plan += assign_plan(self._written, np.array(end))
+            lost = np.maximum(self._lost._array, end - self._capacity)
+            plan += assign_plan(self._lost, lost)
+            self._commit([*plan, *assign_plan(self._pending, pending)])
         given = Variable(place_beside(np.array(start), *buffers.values()))
         found = [
             _with_gradient(buffers[name][..., :reach, :], value, given, self._is_ring)
@@ -441,13 +438,17 @@ class Cache(Stateful):
         if not has_exclusive_array(buffer) or not is_writable(buffer._array):
             new = array_copy(buffer._array)
             for piece, part in zip(pieces, parts, strict=True):
-                new[..., piece, :] = part
+                call_beside(new, setitem, new, (..., piece, slice(None)), part)
             return assign_plan(buffer, new)
         calls: Plan = [
             (setitem, buffer._array, (..., piece, slice(None)), part)
             for piece, part in zip(pieces, parts, strict=True)
         ]
         return write_plan(buffer, calls)
+
+    def _commit(self, plan: Plan) -> None:
+        """Make all calls of ``plan``, which write to buffers, on the device of the buffers."""
+        call_beside(next(iter(self._buffers[0].values())), commit, plan)
 
     def _clear_plan(self, who: str, first: int, last: int) -> Plan:
         """Return the calls that set rows of all buffers to 0, so that no NaN stays behind."""
@@ -537,7 +538,7 @@ class Cache(Stateful):
                     f"{lost + self._overlap} or more, or clear it"
                 )
             plan = self._clear_plan("truncate", n, written) if written > n else []
-            commit(
+            self._commit(
                 [
                     *plan,
                     (setattr, self, "_reach", self._reach_of(n + 1)),

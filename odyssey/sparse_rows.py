@@ -12,6 +12,7 @@ from odyssey import ops
 from odyssey.checks import STUMBLES, format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array
 from odyssey.devices.same_device import (
+    call_beside,
     host_array,
     namespace_of,
     new_beside,
@@ -128,8 +129,10 @@ class SparseRows:
             ordered = ops.sort(indices)
             slots = ops.searchsorted(ordered, indices)
             return assemble_rows(ordered, _sum_rows(values, slots, _spec_of(values)), self.shape)
-        if len(indices) < 2:
-            return self
+        return self if len(indices) < 2 else call_beside(indices, self._coalesced)
+
+    def _coalesced(self) -> SparseRows:
+        indices, values = self.indices, self.values
         order = indices.argsort(kind="stable")
         ordered = indices[order]
         begins = new_beside((indices,), "empty", len(ordered), bool)

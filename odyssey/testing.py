@@ -17,7 +17,14 @@ from odyssey.checks import (
 )
 from odyssey.devices.arrays import as_array
 from odyssey.devices.half_dtypes import is_inexact
-from odyssey.devices.same_device import array_copy, host_array, place_beside, zeros_beside
+from odyssey.devices.same_device import (
+    array_copy,
+    call_beside,
+    cast_beside,
+    host_array,
+    place_beside,
+    zeros_beside,
+)
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.floating_point_errors import isolate_errstate
 from odyssey.table.kernel_overrides import count_kernels
@@ -111,7 +118,7 @@ def _to_double(x: Any) -> Any:
     x = x.data if isinstance(x, Variable) else as_array("check_gradients", "an argument", x)
     if not is_inexact(x.dtype):
         raise OdysseyError(f"check_gradients: an argument has dtype {x.dtype}; wrap it in fn")
-    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+    return cast_beside(x, np.dtype(np.complex128 if x.dtype.kind == "c" else np.float64))
 
 
 def _random_like(x: Any, rng: np.random.Generator) -> Any:
@@ -137,15 +144,21 @@ class _Probe:
     def __init__(self, fn: Callable[..., Any], point: list[Any], rng: np.random.Generator) -> None:
         self.fn = fn
         self.point = point
+        self.place = next(iter(leaves(point)), None)  # an array on the device of the function
         self.direction = [_random_like(x, rng) for x in leaves(point)]
-        self.outputs = [_result_array(y) for y in leaves(fn(*map_tree(array_copy, point)))]
+        copies = map_tree(array_copy, point)
+        self.outputs = list(map(_result_array, leaves(call_beside(self.place, fn, *copies))))
         self.cotangent = [_random_like(y, rng) for y in self.outputs]
         # Relative to the size of the terms that were summed, which may cancel in the sum.
         self.scale = 0.0
 
     def _outputs_at(self, shift: complex) -> list[Any]:
-        moved = [x + shift * v for x, v in zip(leaves(self.point), self.direction, strict=True)]
-        return [_result_array(y) for y in leaves(self.fn(*unflatten(self.point, moved)))]
+        moved = [
+            call_beside(x, lambda x, v: x + shift * v, x, v)
+            for x, v in zip(leaves(self.point), self.direction, strict=True)
+        ]
+        found = leaves(call_beside(self.place, self.fn, *unflatten(self.point, moved)))
+        return [host_array(_result_array(y)) for y in found]
 
     def difference(self, step: float, complex_step: bool) -> float:
         if complex_step:
@@ -161,9 +174,8 @@ class _Probe:
             for a, b in zip(self._outputs_at(2 * step), self._outputs_at(-2 * step), strict=True)
         ]
         slopes = [(4 * n - f) / 3 for n, f in zip(near, far, strict=True)]
-        self.scale = float(
-            sum(np.abs(c * s).sum() for c, s in zip(self.cotangent, slopes, strict=True))
-        )
+        pairs = zip(map(host_array, self.cotangent), slopes, strict=True)
+        self.scale = float(sum(np.abs(c * s).sum() for c, s in pairs))
         return _inner_product(self.cotangent, slopes)
 
     def _record_outputs(self, **options: Any) -> tuple[GradientTape, list[Any], list[Any]]:

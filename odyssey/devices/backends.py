@@ -181,15 +181,21 @@ class Backend:
             DeviceError: the device failed: an illegal address, a lost device.
         """
         try:
-            return self._call_once(who, index, function, args, options)
+            return self.call_once(who, index, function, args, options)
         except DeviceMemoryError:
             pass  # outside of the handler the error's frames no longer hold arrays
         self.free_memory(index)
-        return self._call_once(who, index, function, args, options)
+        return self.call_once(who, index, function, args, options)
 
-    def _call_once(
-        self, who: str, index: int, function: Callable[..., Any], args: Any, options: Any
+    def call_once(
+        self,
+        who: str,
+        index: int,
+        function: Callable[..., Any],
+        args: Any,
+        options: Mapping[str, Any] = MappingProxyType({}),
     ) -> Any:
+        """Call a function as ``call`` does, but not again if memory is short."""
         try:
             with self.on(index):
                 out = function(*args, **options)

@@ -7,6 +7,7 @@ array lies on a device they are NumPy's functions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import add, setitem
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,12 @@ from odyssey.spec import Array
 
 __all__ = [
     "HOST_TYPES",
+    "add_beside",
     "array_copy",
     "call_beside",
+    "cast_beside",
     "empty_beside",
+    "fill_beside",
     "full_beside",
     "host_array",
     "host_copy",
@@ -122,20 +126,22 @@ def empty_beside(array: Any) -> Any:
     return backend.call("a copy", backend.device_index(array), backend.namespace.empty_like, array)
 
 
-def place_as(who: str, value: Any, leaf: Any) -> Any:
-    """Return a value that is written to an array: one of the host is copied to its device.
+def place_as(who: str, what: str, value: Any, like: Any) -> Any:
+    """Return an array that a user passed for a place on the device of ``like``.
+
+    An array of the host is copied there.
 
     Raises:
-        DeviceError: the value lies on another device.
+        DeviceError: the value lies on another device, or is a Variable of the host.
     """
-    backend = backend_of(value)
-    if backend is None:
-        return place_beside(value, leaf)
-    here, there = device_of(value), device_of(leaf)
+    given, target = _first_on_device((value,))[0], _first_on_device((like,))[0]
+    if given is None and not hasattr(value, "_array"):
+        return place_beside(value, like)
+    here, there = device_of(given), device_of(target)
     if here != there:
         raise DeviceError(
-            f"{who}: the value is on {here}, and what is written to on {there}; pass a copy there, "
-            f"by .to({str(there)!r}) of a Variable"
+            f"{who}: {what} is on {here}, and must be on {there}; pass a copy there, by "
+            f".to({str(there)!r}) of a Variable"
         )
     return value
 
@@ -153,8 +159,33 @@ def call_beside(value: Any, function: Callable[..., Any], *args: Any) -> Any:
     array, backend = _first_on_device((value,))
     if backend is None:
         return function(*args)
-    with backend.on(backend.device_index(array)):
-        return function(*args)
+    return backend.call_once("arithmetic", backend.device_index(array), function, args)
+
+
+def add_beside(x: Any, y: Any) -> Any:
+    """Return ``x + y``, computed on the device of ``y``."""
+    array, backend = _first_on_device((y,))
+    if backend is None:
+        return x + y
+    return backend.call("a sum", backend.device_index(array), add, x, y)
+
+
+def cast_beside(array: Any, dtype: Any) -> Any:
+    """Return an array in a dtype, on its device; itself if it has the dtype."""
+    if backend_of(array) is None:
+        return np.asarray(array, dtype)
+    return array if array.dtype == dtype else array_copy(array, dtype)
+
+
+def fill_beside(like: Any, array: Any) -> Any:
+    """Return a new array of the shape, dtype and device of ``like`` with the values of another."""
+    backend = backend_of(like)
+    new = empty_beside(like)
+    if backend is None:
+        new[...] = array
+    else:
+        backend.call("a copy", backend.device_index(like), setitem, new, ..., array)
+    return new
 
 
 def host_array(value: Any, dtype: Any = None) -> Array:

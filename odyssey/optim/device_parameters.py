@@ -10,7 +10,7 @@ import numpy as np
 
 from odyssey.devices.commit import Plan
 from odyssey.devices.ownership import copy_if_shared
-from odyssey.devices.same_device import own_copy, place_beside
+from odyssey.devices.same_device import cast_beside, own_copy, place_beside
 from odyssey.optim.groups import Group
 from odyssey.optim.rule import Rule, State
 from odyssey.sparse_rows import SparseRows
@@ -106,4 +106,4 @@ def _own_result(made: Any, old: Any) -> Any:
         return old
     if made.shape != old.shape:
         made = own_copy(np.broadcast_to(made, old.shape))
-    return copy_if_shared(made.astype(old.dtype, copy=False))
+    return copy_if_shared(cast_beside(made, old.dtype))

@@ -8,10 +8,10 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import check_number, format_value
-from odyssey.devices.arrays import ARRAYS, as_array
+from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.half_dtypes import is_inexact
-from odyssey.devices.same_device import array_copy, host_copy
+from odyssey.devices.same_device import array_copy, cast_beside, host_copy
 from odyssey.devices.stateful import Stateful
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
@@ -98,7 +98,7 @@ class EMA(Stateful):
         refuse_in_vmap("EMA.swap")
         plan = []
         for average, p in self._pairs():
-            new = array_copy(numbers_of("EMA.swap", average)).astype(p.dtype, copy=False)
+            new = array_copy(numbers_of("EMA.swap", average), p.dtype)
             plan += [(p, new), (average, _wide(numbers_of("EMA.swap", p)))]
         _assign_all(plan)
 
@@ -148,10 +148,4 @@ def _assign_all(pairs: list[tuple[Variable, Any]]) -> None:
     """Write arrays to Variables, all or none."""
     with write_lock():
         wait_for_programs()
-        commit(
-            [call for v, array in pairs for call in assign_plan(v, _array_of_dtype(array, v.dtype))]
-        )
-
-
-def _array_of_dtype(array: Any, dtype: np.dtype[Any]) -> Any:
-    return array.astype(dtype, copy=False) if type(array) in ARRAYS else np.asarray(array, dtype)
+        commit([call for v, array in pairs for call in assign_plan(v, cast_beside(array, v.dtype))])

@@ -276,7 +276,8 @@ def run(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
                 return value.graph.emit(row, values, options)
     try:
         if not only_numbers:
-            if type(values[0]) is complex and row.ufunc is not None:
+            left = type(values[0]) is complex and type(values[-1]) not in DEVICE_TYPES
+            if left and row.ufunc is not None:
                 return row.ufunc(*values)  # Python's operator would return a Python number
             return row.kernel(*values, *options)
         given = values if row.elementwise else [np.asarray(value) for value in values]

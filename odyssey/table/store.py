@@ -21,7 +21,7 @@ from odyssey.devices.commit import commit
 from odyssey.devices.copy_on_write import SNAPSHOT_SIZE, ParameterMemory
 from odyssey.devices.half_dtypes import can_cast
 from odyssey.devices.ownership import may_alias, read_only_view
-from odyssey.devices.same_device import array_copy, namespace_of, own_copy, place_as
+from odyssey.devices.same_device import array_copy, cast_beside, namespace_of, own_copy, place_as
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, MutationError, ShapeError, TapeError
 from odyssey.table.protocols import Recording
@@ -171,8 +171,8 @@ class Memory:
         array = as_array("assign", "the value", value)
         if not can_cast(array.dtype, leaf._array.dtype):
             raise DTypeError(f"assign: {array.dtype} does not cast to {leaf.dtype} of {leaf!r}")
-        array = place_as("assign", array, leaf._array)
-        array = array.astype(leaf.dtype, copy=False)  # may overflow, so before any change
+        array = place_as("assign", "the value", array, leaf)
+        array = cast_beside(array, leaf.dtype)  # may overflow, so before any change
         with write_lock():
             wait_for_programs()
             try:

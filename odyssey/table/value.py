@@ -12,10 +12,11 @@ import numpy as np
 
 from odyssey.checks import is_called_by_user
 from odyssey.devices.arrays import ARRAYS, NUMPY_SCALARS
+from odyssey.devices.backends import backend_of
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.copy_on_write import has_exclusive_array
 from odyssey.devices.ownership import is_writable
-from odyssey.devices.same_device import empty_beside
+from odyssey.devices.same_device import fill_beside
 from odyssey.spec import Array, Shape, Spec, spec_of
 from odyssey.table.protocols import Recording
 from odyssey.tree_objects import variable_type
@@ -292,12 +293,13 @@ class SharedVersion:
 def assign_plan(leaf: Value, array: Array) -> Plan:
     """The calls that write ``array`` to a leaf; it has the leaf's dtype, and fits its shape.
 
-    Where anything else refers to the leaf's array, the leaf gets a new one (copy on write).
+    Where anything else refers to the leaf's array, the leaf gets a new one (copy on write); so does
+    one on a device, where a write may fail for want of memory.
     """
-    if has_exclusive_array(leaf) and is_writable(leaf._array):
+    on_host = backend_of(leaf._array) is None
+    if on_host and has_exclusive_array(leaf) and is_writable(leaf._array):
         return write_plan(leaf, [(setitem, leaf._array, ..., array)])
-    new = empty_beside(leaf._array)
-    new[...] = array
+    new = fill_beside(leaf._array, array)
     plan: Plan = []
     target: Value | None = leaf
     while target is not None and target._array is leaf._array:

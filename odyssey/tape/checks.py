@@ -21,7 +21,7 @@ import numpy as np
 from odyssey.checks import user_line, user_stacklevel
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.half_dtypes import is_inexact
-from odyssey.devices.same_device import host_array
+from odyssey.devices.same_device import call_beside, host_array
 from odyssey.errors import MutationError, NonFiniteError, WideningWarning
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import spec_of
@@ -43,7 +43,11 @@ def _checksum(array: Any) -> tuple[bool, int]:
 
 
 def _all_finite(array: Any) -> bool:
-    return not is_inexact(array.dtype) or bool(np.isfinite(array).all())
+    return not is_inexact(array.dtype) or bool(call_beside(array, _finite, array))
+
+
+def _finite(array: Any) -> Any:
+    return np.isfinite(array).all()
 
 
 def _is_finite(operand: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
-from odyssey.devices.same_device import array_copy, place_beside
+from odyssey.devices.same_device import array_copy, place_as
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.sparse_rows import SparseRows
 from odyssey.spec import fits_kind
@@ -91,4 +91,6 @@ def _replacement_cotangent(new: Any, g: Any) -> Any:
         raise DTypeError(
             f"on_gradient: the function returned {format_value(new)} of {array.dtype} for {g.dtype}"
         )
-    return array if is_symbolic else array_copy(place_beside(array, g), g.dtype)
+    if not isinstance(array, Symbol):
+        array = place_as("on_gradient", "what the function returned", array, g)
+    return array if is_symbolic else array_copy(array, g.dtype)

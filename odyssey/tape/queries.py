@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import weakref
 from _thread import get_ident
 from collections.abc import Callable, Iterator
@@ -26,7 +25,13 @@ from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.commit import run_all
 from odyssey.devices.copy_on_write import note_kept_recording
 from odyssey.devices.ownership import owns_memory
-from odyssey.devices.same_device import array_copy, call_beside, namespace_of, zeros_beside
+from odyssey.devices.same_device import (
+    add_beside,
+    array_copy,
+    call_beside,
+    namespace_of,
+    zeros_beside,
+)
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
     OdysseyError,
@@ -705,7 +710,7 @@ def deliver(
 
 def _accumulated(old: Any, g: Any) -> Any:
     """Return the sum as an array; NumPy returns read-only scalars for arrays without axes."""
-    total = old + g if type(g) is ndarray else call_beside(g, operator.add, old, g)
+    total = old + g if type(g) is ndarray else add_beside(old, g)
     return np.asarray(total) if isinstance(total, np.generic) else total
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.ownership import address_of, owner_of
-from odyssey.devices.same_device import namespace_of
+from odyssey.devices.same_device import call_beside, namespace_of
 from odyssey.errors import DTypeError
 from odyssey.kernels.half_storage import STORAGE_DTYPES, round_to_halves, widen_halves
 from odyssey.kernels.scalars import Term, program
@@ -99,7 +99,7 @@ class RoundedArray:
         return f"{'float32' if self.exact is not None else self.name}{list(self.shape)}"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        array = self.widen()
+        array = call_beside(self.stored, self.widen)
         # Never the array that nodes share.
         return array.astype(dtype or _FLOAT32, copy=self.exact is not None)
 
@@ -269,7 +269,7 @@ class Rounding:
         if exact:
             shared.keep_exact(array)
         elif shared.bits is None and shared.exact is array:
-            shared.round()
+            call_beside(array, shared.round)
         return shared
 
     def _shared_array(self, owner: Any, array: Any) -> RoundedArray:
@@ -310,7 +310,7 @@ class Rounding:
             if type(value) is not RoundedArray:
                 return value
             if id(value) not in wide:
-                wide[id(value)] = array = value.widen()
+                wide[id(value)] = array = call_beside(value.stored, value.widen)
                 if share:
                     owner = owner_of(array)
                     self._share(_memory_key(owner, array), owner, value)

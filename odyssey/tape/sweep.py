@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count as counting
 from itertools import repeat
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import Any, Protocol
 
+from odyssey.devices.arrays import DEVICE_TYPES
 from odyssey.devices.half_dtypes import is_inexact
+from odyssey.devices.same_device import add_beside
 from odyssey.errors import NotDifferentiableError
 from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.ops.structure.unbroadcast import broadcast_tangent, unbroadcast
@@ -95,6 +97,9 @@ def backward_sweep(
         return
     tracker = MaskTracker(masks) if masks else None
     usual = wanted is None and audit is None
+    # A sum is computed on the current device, which is that of one cotangent of a sweep at most.
+    plus: Callable[[Any, Any], Any] = add_beside if DEVICE_TYPES and not arrays_only else add
+    usual = usual and plus is add
     plain = usual and tracker is None
     take = cotangents.pop
     i: int | None
@@ -167,7 +172,7 @@ def backward_sweep(
                 r = unbroadcast(r, spec)
             if audit is not None:
                 audit.check_gradient((row, id, inputs, kept, specs), name, g, r)
-            cotangents[i] = cotangents[i] + r if i in cotangents else r
+            cotangents[i] = plus(cotangents[i], r) if i in cotangents else r
         if tracker is not None:
             plain = usual and not tracker.masks
     if masks is not None:
@@ -185,6 +190,7 @@ def forward_sweep(
         run_without_casts(forward_sweep, nodes, tangents, operand_masks)
         return
     masks = {} if operand_masks is None else operand_masks
+    plus: Callable[[Any, Any], Any] = add_beside if DEVICE_TYPES else add
     tangent_of = tangents.get
     for row, id, inputs, kept, specs in nodes:
         total = mask = None
@@ -198,7 +204,7 @@ def forward_sweep(
                 if rule is None:
                     raise _missing_rule(row, row.arrays[k])
                 t_out = t if rule is PASS else rule(t, kept, specs)
-                total = t_out if total is None else total + t_out
+                total = t_out if total is None else plus(total, t_out)
             if total is not None:
                 if specs is not None:
                     spec = specs[-1]
@@ -223,7 +229,7 @@ def forward_sweep(
                     node, row.selection_pushforwards, k, t, t_out, known, begins
                 )
             mask = passed if total is None else union_masks(mask, passed)
-            total = t_out if total is None else total + t_out
+            total = t_out if total is None else plus(total, t_out)
         if total is not None:
             if mask is not None:
                 masks[id] = mask

@@ -12,7 +12,13 @@ import numpy as np
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.devices.ownership import copy_with_layout
-from odyssey.devices.same_device import HOST_TYPES, namespace_of, ones_beside, place_beside
+from odyssey.devices.same_device import (
+    HOST_TYPES,
+    cast_beside,
+    namespace_of,
+    ones_beside,
+    place_as,
+)
 from odyssey.errors import (
     DTypeError,
     ShapeError,
@@ -249,6 +255,7 @@ def _seed_cotangent(
         and given.dtype is spec.dtype
         and given.shape == spec.shape
         and not spec.is_complex
+        and type(given) in HOST_TYPES
         and (like is None or type(like._array) in HOST_TYPES)
     ):
         return copy_with_layout(given) if exposed else given  # fast path for the most frequent case
@@ -288,7 +295,9 @@ def check_cotangent(
     if isinstance(given, Variable) and not graph:
         given = operand_of(given)
     if not isinstance(given, (Variable, Symbol)):
-        given = place_beside(as_array(who, f"the {what}", given), like)
+        given = as_array(who, f"the {what}", given)
+    if like is not None and not isinstance(given, Symbol):
+        given = place_as(who, f"the {what}", given, like)
     if spec is None:
         return given
     if given.shape != spec.shape:
@@ -299,7 +308,7 @@ def check_cotangent(
         return given
     if not fits_kind(given.dtype, spec.dtype):
         raise DTypeError(f"{who}: a {what} of {given.dtype} came for a value of {spec.dtype}")
-    return given.astype(spec.dtype)
+    return cast_beside(given, spec.dtype) if isinstance(given, ARRAYS) else given.astype(spec.dtype)
 
 
 def first_unreached(

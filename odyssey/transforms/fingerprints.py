@@ -15,7 +15,13 @@ import numpy as np
 
 from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.half_dtypes import finfo, is_bfloat16, is_floating, is_number_dtype
-from odyssey.devices.same_device import host_array, namespace_of, place_beside
+from odyssey.devices.same_device import (
+    call_beside,
+    cast_beside,
+    host_array,
+    namespace_of,
+    place_beside,
+)
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.spec import Array, Spec
 from odyssey.table.value import Symbol
@@ -45,6 +51,10 @@ def fingerprint(data: Any) -> Fingerprint:
     """Return the fingerprint of an array: weighted sums of its pieces, and a tolerance."""
     if isinstance(data, Symbol):
         return None
+    return call_beside(data, _sums_of_pieces, data)
+
+
+def _sums_of_pieces(data: Any) -> Fingerprint:
     xp = namespace_of(data)  # sums of a device stay there, and nobody waits for them
     flat = xp.asarray(data).reshape(-1)
     if is_bfloat16(flat.dtype):
@@ -72,7 +82,10 @@ def matches_fingerprint(old: Fingerprint, new: Fingerprint) -> bool:
     """Return whether two fingerprints are of one result, but for rounding."""
     if old is None or new is None:
         return True
-    (sums, tolerance), (again, _) = old, new
+    return call_beside(old[0], _are_close, *old, new[0])
+
+
+def _are_close(sums: Any, tolerance: Any, again: Any) -> bool:
     if not np.isfinite(tolerance):
         return bool((np.isfinite(sums) == np.isfinite(again)).all())
     return bool((abs(again - sums) <= tolerance).all())
@@ -185,8 +198,8 @@ def _concatenated_samples(pieces: list[Array]) -> Array:
     if xp is np:
         found: Array = np.concatenate(pieces, dtype=np.float64, casting="unsafe")
         return found
-    numbers = [place_beside(piece, *pieces).astype(np.float64) for piece in pieces]
-    return host_array(xp.concatenate(numbers))
+    numbers = [cast_beside(place_beside(piece, *pieces), np.dtype(np.float64)) for piece in pieces]
+    return host_array(call_beside(numbers[0], xp.concatenate, numbers))
 
 
 @cache

@@ -288,7 +288,7 @@ class Variable(Value, Operators):
         if found.shape != self.shape:
             raise ShapeError(f"grad: a gradient of shape {found.shape} came for {self!r}")
         if not kept:
-            return array_copy(place_as("grad", found, self), self.dtype)
+            return array_copy(place_as("grad", "the gradient", found, self), self.dtype)
         return found if found.dtype == self.dtype else astype(found, self.dtype)
 
     def _as_rows(self, rows: SparseRows) -> SparseRows:

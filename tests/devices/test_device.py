@@ -127,9 +127,11 @@ def test_an_array_of_the_card_is_copied_into_a_variable(standin):
     for requires_grad in (False, True):
         v = Variable(theirs, requires_grad)
         assert v.device == "cuda:1"
-        theirs[0] = 5.0
+        with standin.on(1):
+            theirs[0] = 5.0
         np.testing.assert_array_equal(v.numpy(), [0.0, 1.0, 2.0])
-        theirs[0] = 0.0
+        with standin.on(1):
+            theirs[0] = 0.0
 
 
 def test_a_variable_of_a_variable_stays_on_its_device_unless_told(standin):
@@ -224,10 +226,10 @@ def test_assign_takes_values_of_the_host_and_of_the_card_but_not_of_another(stan
     w += 1.0
     np.testing.assert_array_equal(w.numpy(), [11.0, 13.0])
     assert w.device == "cuda:0"
-    with pytest.raises(DeviceError, match=r"the value is on cuda:1, and .* on cuda:0"):
+    with pytest.raises(DeviceError, match=r"the value is on cuda:1, and must be on cuda:0"):
         w.assign(Variable([0.0, 0.0], device="cuda:1"))
     home = leaf([1.0, 2.0], "cpu")
-    with pytest.raises(DeviceError, match=r"the value is on cuda:0, and .* on cpu"):
+    with pytest.raises(DeviceError, match=r"the value is on cuda:0, and must be on cpu"):
         home.assign(w)
     np.testing.assert_array_equal(w.numpy(), [11.0, 13.0])
     np.testing.assert_array_equal(home.numpy(), [1.0, 2.0])

@@ -227,10 +227,15 @@ TRANSFORMS = {
     "hessian": lambda x: od.hessian(_f)(x),
     "vmap": lambda x: od.vmap(lambda row: ops.softmax(row) * row.sum())(x),
     "gradients of examples": lambda x: od.vmap(od.grad(lambda row: ops.exp(row).sum()))(x),
-    "checkpoint": lambda x: od.grad(lambda x: od.checkpoint(lambda x: ops.sin(x) @ x)(x).sum())(x),
+    "checkpoint": lambda x: od.grad(
+        lambda x: od.checkpoint(lambda x: ops.matmul(ops.sin(x), x))(x).sum()
+    )(x),
     "gradient of grad": lambda x: od.grad(lambda x: (od.grad(_f)(x) ** 2).sum())(x),
     "zero": lambda x: od.grad(lambda x, y: (x * x).sum(), argnums=(0, 1))(x, x),
-    "scan": lambda x: od.scan(lambda c, row: (c + ops.sin(row), c * row), x[0], x),
+    "scan": lambda x: od.scan(
+        lambda c, row: (ops.add(c, ops.sin(row)), ops.multiply(c, row)), x[0], x
+    ),
+    "scan from a number": lambda x: od.scan(lambda c, row: (ops.add(c, row), c), 0.0, x[0]),
     "custom_vjp": lambda x: od.grad(lambda x: _cube(x).sum())(x),
     "ravel": lambda x: od.tree.ravel({"a": x, "b": x[0]})[0],
 }
@@ -238,10 +243,10 @@ TRANSFORMS = {
 
 @od.custom_vjp
 def _cube(x):
-    return x * x * x
+    return ops.power(x, 3)
 
 
-_cube.defvjp(lambda x: (x * x * x, x), lambda x, g: (3.0 * x * x * g,))
+_cube.defvjp(lambda x: (ops.power(x, 3), x), lambda x, g: (ops.multiply(ops.power(x, 2), 3.0 * g),))
 
 
 @pytest.mark.filterwarnings("ignore::odyssey.errors.IndependentWarning")

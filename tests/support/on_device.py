@@ -7,7 +7,8 @@ import numpy as np
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 
-DEVICE = "cuda"
+DEVICE = "cuda:1"
+"""Not the current device: what is computed outside of a call of the backend is an error."""
 
 
 def host(value):

@@ -96,7 +96,7 @@ def reset():
 def host(x, who=""):
     """Return elements in the place of device arrays, in nests too; refuse host arrays."""
     if isinstance(x, DeviceArray):
-        return x._a
+        return x.on_current(who)
     if isinstance(x, np.ndarray):
         raise leak(f"{who}: a host array among operands")
     if type(x) is list:
@@ -345,6 +345,15 @@ class DeviceArray:
     flat = property(lambda s: _Flat(s))
     flags = property(lambda s: _Flags(s._a.flags))
 
+    def on_current(self, who):
+        """Return the elements for a kernel, which runs on the current device."""
+        if self._index != CURRENT[0]:
+            raise leak(
+                f"{who}: Array device must be same as the current device: array device = "
+                f"{self._index} while current = {CURRENT[0]}"
+            )
+        return self._a
+
     def _like(self, elements):
         return DeviceArray(np.asarray(elements), self._index)
 
@@ -377,6 +386,8 @@ class DeviceArray:
                 return out
             # A view lies where its array does; all else is computed on the current device.
             is_view = isinstance(made, np.ndarray) and np.may_share_memory(made, self._a)
+            if not (is_view or name == "copy"):
+                self.on_current(name)
             return self._like(made) if is_view else device(made)
 
         return call
@@ -394,6 +405,8 @@ class DeviceArray:
     def astype(self, *args, **options):
         check_call("ndarray.astype", METHODS["astype"], args, options)
         dtype = np.dtype(args[0] if args else options["dtype"])
+        if dtype != self._a.dtype:
+            self.on_current("astype")
         if self._a.dtype.kind == "f" and dtype.kind in "iu":
             limits = np.iinfo(dtype)
             whole = np.trunc(np.nan_to_num(self._a.astype(np.float64), nan=0.0))
@@ -445,9 +458,13 @@ class DeviceArray:
     # -- Python
 
     def __getitem__(self, key):
-        return self._like(self._a[_wrapped_key(self._a, host(key, "[]"))])
+        made = self._a[_wrapped_key(self._a, host(key, "[]"))]
+        if isinstance(made, np.ndarray) and not np.may_share_memory(made, self._a):
+            self.on_current("[]")
+        return self._like(made)
 
     def __setitem__(self, key, value):
+        self.on_current("[]=")
         self._a[_wrapped_key(self._a, host(key, "[]"))] = host(value, "[]=")
 
     def __len__(self):
@@ -521,7 +538,7 @@ def _operator(name):
                 other, (DeviceArray, int, float, complex, np.generic)
             ):
                 return NotImplemented
-        made = getattr(self._a, name)(*host(others))
+        made = getattr(self.on_current(name), name)(*host(others))
         return made if made is NotImplemented else self._like(made)
 
     return call
@@ -540,7 +557,7 @@ for _name in ["lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert"]
 
 def _in_place(name):
     def call(self, other):
-        getattr(self._a, name)(host(other, name))
+        getattr(self.on_current(name), name)(host(other, name))
         return self
 
     return call

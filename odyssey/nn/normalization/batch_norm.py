@@ -10,6 +10,7 @@ from odyssey.checks import check_number, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.half_dtypes import is_floating, result_type
+from odyssey.devices.same_device import cast_beside
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, SettingError, ShapeError, TapeError
 from odyssey.nn.normalization.channels import (
@@ -76,7 +77,7 @@ def _update_running(running: tuple[Any, Any], x: Any, momentum: float) -> None:
             moved = add(mul(here.operand(leaf), 1 - momentum), mul(new, momentum))
             if here is MEMORY:
                 refuse_locked("batch_norm", leaf)
-                plan += assign_plan(leaf, np.asarray(moved, leaf.dtype))
+                plan += assign_plan(leaf, cast_beside(moved, leaf.dtype))
             else:
                 here.write(leaf, moved)
         commit(plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import setitem
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse_non_array
 from odyssey.devices.half_dtypes import is_floating, is_number_dtype
 from odyssey.devices.same_device import (
     array_copy,
+    call_beside,
+    cast_beside,
     namespace_of,
     new_beside,
     own_copy,
@@ -163,7 +166,10 @@ class StackedResults:
             if isinstance(column, ARRAYS) and isinstance(leaf, (Value, Symbol)):
                 column = self._columns[j] = list(column)
             # A snapshot, because the next step may write to the result.
-            column[k] = leaf if isinstance(column, ARRAYS) else _leaf_snapshot(leaf)
+            if isinstance(column, ARRAYS):
+                call_beside(column, setitem, column, k, leaf)
+            else:
+                column[k] = _leaf_snapshot(leaf)
 
     def _column(self, leaf: Any) -> Any:
         if leaf is None:
@@ -191,13 +197,16 @@ class StackedResults:
         if type(column) is not list:
             return column
         dtype = spec.dtype if isinstance(spec, Spec) else None
-        if not any(isinstance(one, (Value, Symbol)) for one in column):
-            if namespace_of(*column) is np:
-                return np.array(column, dtype)
+        plain = not any(isinstance(one, (Value, Symbol)) for one in column)
+        if namespace_of(*column) is not np:
             column = [
-                place_beside(np.asarray(v, dtype), *column) if type(v) in NUMBERS else v
+                v
+                if isinstance(v, (Value, Symbol))
+                else place_beside(cast_beside(v, dtype or v.dtype), *column)
                 for v in column
             ]
+        elif plain:
+            return np.array(column, dtype)
         return stack([array_copy(v, dtype) if isinstance(v, ARRAYS) else v for v in column])
 
 
