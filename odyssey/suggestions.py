@@ -56,7 +56,7 @@ MISSING_ATTRIBUTES = {
     "copy": "ops.identity(v)",
     "copy_": "v.assign(x)",
     "cpu": "v.to('cpu')",
-    "cuda": "v: this version computes on the CPU",
+    "cuda": "v.to('cuda')",
     "detach_": "v = v.detach()",
     "dim": "v.ndim",
     "div_": "v.assign(v / x)",

@@ -31,6 +31,7 @@ __all__ = [
     "host_copy",
     "namespace_of",
     "new_beside",
+    "on_one_device",
     "ones_beside",
     "own_copy",
     "place_as",
@@ -168,6 +169,13 @@ def add_beside(x: Any, y: Any) -> Any:
     if backend is None:
         return x + y
     return backend.call("a sum", backend.device_index(array), add, x, y)
+
+
+def on_one_device(values: list[Any]) -> list[Any]:
+    """Return numbers as they are if they lie on one device, else on the host, which waits."""
+    if len({str(device_of(value)) for value in values}) < 2:
+        return values
+    return [host_array(value) for value in values]
 
 
 def cast_beside(array: Any, dtype: Any) -> Any:

@@ -12,7 +12,7 @@ from odyssey import ops
 from odyssey.checks import check_flag, check_number, format_value
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.half_dtypes import is_half
-from odyssey.devices.same_device import array_copy, place_beside
+from odyssey.devices.same_device import array_copy, on_one_device, place_beside
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.optim.groups import parameter_paths
 from odyssey.optim.rule import weak_factor
@@ -146,7 +146,7 @@ def _norm(grads: list[Any], norm_type: float) -> Any:
     arrays = [g.values if type(g) is SparseRows else g for g in grads]
     sizes = [ops.absolute(g) for g in arrays]
     if norm_type == math.inf:
-        largest = [ops.max(size) for size in sizes if size.size]
+        largest = on_one_device([ops.max(size) for size in sizes if size.size])
         total: Any = 0.0
         for one in largest:
             total = ops.maximum(total, one)
@@ -163,8 +163,8 @@ def _at_least_single(x: Any) -> Any:
 
 
 def _sum_of(numbers: list[Any]) -> Any:
-    total = numbers[0]
-    for other in numbers[1:]:
+    total, *others = on_one_device(numbers)
+    for other in others:
         total = ops.add(total, other)
     return total
 

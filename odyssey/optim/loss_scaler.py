@@ -12,7 +12,7 @@ from odyssey.checks import check_flag, check_int, check_number, few_digits, form
 from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.half_dtypes import is_half
-from odyssey.devices.same_device import place_beside
+from odyssey.devices.same_device import on_one_device, place_beside
 from odyssey.devices.stateful import Stateful
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, NonFiniteError, OdysseyError
@@ -244,16 +244,16 @@ class LossScaler(Stateful):
     def _quotients(self, optimizer: Optimizer) -> tuple[list[tuple[Variable, Any]], Any]:
         """Return the gradients of an optimizer over the scale, and whether all are finite."""
         scale, found = operand_of(self._applied), []
-        finite: Any = True
+        truths: list[Any] = []
         for p in optimizer.params:
             g = operand_of(p.grad) if is_trainable(p) else None
             if g is None:
                 continue
             rows = type(g) is SparseRows
             quotient = _quotient(g.values if rows else g, scale)
-            finite = ops.logical_and(finite, ops.all(ops.isfinite(quotient)))
+            truths.append(ops.all(ops.isfinite(quotient)))
             found.append((p, assemble_rows(g.indices, quotient, g.shape) if rows else quotient))
-        return found, finite
+        return found, reduce(ops.logical_and, on_one_device(truths), True)
 
     def _numbers(self) -> tuple[Variable, ...]:
         return self._scale, self._finite_steps, self._skips

@@ -29,7 +29,7 @@ from odyssey.suggestions import MISSING_NAMES, keyword_hint
 from odyssey.table.scope import no_grad, run_without_casts
 from odyssey.table.signature import REQUIRED
 from odyssey.table.store import MEMORY, Store, numbers_of, operand_of, store
-from odyssey.table.value import SharedVersion, Symbol, is_trainable
+from odyssey.table.value import SharedVersion, Symbol, assign_plan, is_trainable
 from odyssey.variable import Variable
 
 __all__ = ["Optimizer"]
@@ -505,7 +505,10 @@ class Optimizer:
     def _state_calls(
         self, saved: list[dict[str, Any]], rules: list[Rule], take: Callable[..., Any]
     ) -> Plan:
-        """Return the calls that write into the existing arrays, which compiled steps refer to."""
+        """Return the calls that write into the existing arrays, which compiled steps refer to.
+
+        Those of a device are replaced, since a write there may fail for want of memory.
+        """
         plan: Plan = []
         places = zip(self.params, self._paths, self._state, saved, rules, strict=True)
         for p, path, state, values, rule in places:
@@ -515,7 +518,10 @@ class Optimizer:
             for name, value in values.items():
                 if name in state:
                     array = place_beside(take(value, state[name].dtype), state[name])
-                    plan.append((setitem, state[name]._array, ..., array))
+                    if namespace_of(array) is np:
+                        plan.append((setitem, state[name]._array, ..., array))
+                    else:
+                        plan += assign_plan(state[name], array)
                 else:
                     array = take(value, np.int64 if name == "steps" else state_dtype(p.dtype))
                     array = array if name == "steps" else place_beside(array, p)

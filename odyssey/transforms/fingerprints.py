@@ -51,7 +51,8 @@ def fingerprint(data: Any) -> Fingerprint:
     """Return the fingerprint of an array: weighted sums of its pieces, and a tolerance."""
     if isinstance(data, Symbol):
         return None
-    return call_beside(data, _sums_of_pieces, data)
+    found: Fingerprint = call_beside(data, _sums_of_pieces, data)
+    return found
 
 
 def _sums_of_pieces(data: Any) -> Fingerprint:
@@ -82,7 +83,8 @@ def matches_fingerprint(old: Fingerprint, new: Fingerprint) -> bool:
     """Return whether two fingerprints are of one result, but for rounding."""
     if old is None or new is None:
         return True
-    return call_beside(old[0], _are_close, *old, new[0])
+    same: bool = call_beside(old[0], _are_close, *old, new[0])
+    return same
 
 
 def _are_close(sums: Any, tolerance: Any, again: Any) -> bool:

@@ -125,6 +125,7 @@ WORDS = {
     "view": r"v\.reshape\(shape\)",
     "norm": r"od\.ops\.norm\(v\)",
     "cpu": r"v\.to\('cpu'\)",
+    "cuda": r"v\.to\('cuda'\)",
     "requires_grad_": r"v\.requires_grad = True",
     "zero_": r"v\.assign\(0\)",
     "unsqueeze": r"ops\.expand_dims\(v, axis\)",
@@ -143,6 +144,7 @@ def test_an_attribute_of_other_libraries_is_answered_with_our_word(name, words):
     assert getattr(v, name, None) is None
 
 
+@pytest.mark.usefixtures("standin")
 def test_every_expression_that_a_missing_attribute_names_is_one_that_works():
     v, x, shape, axis, axes, mask = leaf(), np.ones(2), (2, 1), 0, (0,), np.array([True, False])
     with GradientTape(persistent=True) as tape:

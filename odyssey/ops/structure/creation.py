@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import as_array, native_dtype
-from odyssey.devices.same_device import full_beside
+from odyssey.devices.same_device import full_beside, place_as
 from odyssey.errors import DTypeError
 from odyssey.ops.structure.shape import astype, broadcast_to, shape_of
 from odyssey.table.declare import composite, publish
@@ -116,13 +116,16 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None) 
         A Variable for a Variable, else an array; a constant where ``fill_value`` is one.
 
     Raises:
-        DTypeError: for complex numbers in a real dtype.
+        DTypeError: for complex numbers in a real dtype. DeviceError: for a Variable of another
+            device than the array.
 
     >>> full_like(np.zeros(2), 7)
     array([7., 7.])
     """
     if not isinstance(fill_value, (Value, Symbol)):
         return _filled_constant(a, fill_value, dtype, shape)
+    if not isinstance(fill_value, Symbol):
+        place_as("full_like", "fill_value", fill_value, a)
     kind = dtype or (a if hasattr(a, "dtype") else as_array("full_like", "a", a)).dtype
     refuse_imaginary_parts("full_like", "fill_value is", fill_value.dtype, native_dtype(kind))
     number = astype(fill_value, kind)
