@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from odyssey.compiler.ir.nodes import (
@@ -24,8 +25,9 @@ from odyssey.compiler.ir.nodes import (
     topological_order,
 )
 from odyssey.compiler.ir.views import View
+from odyssey.compiler.llvm.types import HALVES
 from odyssey.compiler.passes.layout_assignment import Roots, current_view, strided_leaves
-from odyssey.compiler.passes.rewriting import product_work
+from odyssey.compiler.passes.rewriting import product_work, users_of
 from odyssey.compiler.symbolic.dims import SymbolicDim
 from odyssey.compiler.ways.products import row_product_ways
 
@@ -63,6 +65,10 @@ def fold_row_products(roots: Roots) -> None:
         return None
 
     roots.nodes = rewrite(roots.builder, roots.nodes, rule)
+    if roots.builder.multiplies_halves:
+        users = users_of(roots.nodes)
+        write = partial(_write_half, roots.builder, users)
+        roots.nodes = rewrite(roots.builder, roots.nodes, write)
 
 
 def _fold(roots: Roots, node: Node, inputs: list[Node], leaves: Mapping[int, View]) -> Node | None:
@@ -132,6 +138,20 @@ def _with_half(builder: IRBuilder, node: Node, inputs: list[Node]) -> Node | Non
     pairs = zip(sources, inputs, strict=False)
     halves = [i if half is None else half for half, i in pairs]
     return builder.with_inputs(node, [*halves, *inputs[2:]])
+
+
+def _write_half(
+    builder: IRBuilder, users: Mapping[int, list[Node]], node: Node, inputs: list[Node]
+) -> Node | None:
+    """Return a product of halves that writes halves, for a cast that alone reads its result."""
+    if node.kind != "map" or node.type not in HALVES or node.payload.steps or len(inputs) > 1:
+        return None
+    (product,) = inputs
+    if product.kind != "product" or product.detail != ("=", 0.0) or product.shape != node.shape:
+        return None
+    if product.inputs[0].type != node.type or len(users[node.inputs[0].id]) > 1:
+        return None
+    return builder.make_node("product", product.inputs, node.shape, node.type, product.detail)
 
 
 def _in_blocks(builder: IRBuilder, node: Node, inputs: list[Node]) -> Node | None:
