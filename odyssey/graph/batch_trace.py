@@ -225,7 +225,7 @@ class BatchTrace:
                 around = (pause, *(around if around[0] is not None else (None, inner[-1])))
         autocast = autocast_now()
         if autocast is not None and autocast.mode == "tf32":
-            around = (autocast, *(around if around[0] is not None else (None, inner[-1])))
+            around = (*around[:-2], autocast, None, inner[-1])
         set_store(self.outer)
         set_scopes(around)
         try:

@@ -127,8 +127,10 @@ class PassedTape(Mark):
 class Autocast(Mark):
     """The scope of one ``od.autocast`` block.
 
-    Scopes of this class stand before all others in a stack: with one there, ``scopes()[0]`` has no
-    ids, which closes the fast paths of calls. They hide no other scope.
+    If the innermost one casts, it stands before all others in a stack: with it there,
+    ``scopes()[0]`` has no ids, which closes the fast paths of calls. One that casts nothing stands
+    behind tapes and pauses where none casts, and leaves the fast paths open. They hide no other
+    scope.
 
     Attributes:
         mode: ``"float16"``, ``"bfloat16"`` or ``"tf32"``; None where a block turns casts off.
@@ -173,14 +175,19 @@ def enter_scope(scope: Any) -> None:
 
 
 def push_scope(scope: Any) -> tuple[Any, ...]:
-    """Return the stack with ``scope`` on top."""
+    """Return the stack with ``scope`` on top, but for what ``Autocast`` says of its place."""
     stack, thread = scopes(), get_ident()
     if stack[-1] != thread:
         return (scope, None, thread)
-    if type(stack[0]) is Autocast and type(scope) is not Autocast:
-        count = sum(type(one) is Autocast for one in stack)
-        return (*stack[:count], scope, *stack[count:])
-    return (scope, *stack)
+    position = 0
+    if type(scope) is Autocast:
+        if scope.cast is None:
+            while stack[position] is not None and type(stack[position]) is not Autocast:
+                position += 1
+    elif casts_now():
+        while type(stack[position]) is Autocast:
+            position += 1
+    return (*stack[:position], scope, *stack[position:]) if position else (scope, *stack)
 
 
 def leave_scope(scope: Any) -> None:
@@ -282,13 +289,26 @@ def run_without_scopes(
 def autocast_now() -> Autocast | None:
     """Return the innermost ``od.autocast`` block of this thread, or None."""
     stack = scopes()
-    top = stack[0]
-    if type(top) is not Autocast or stack[-1] != get_ident():
+    for scope in stack:
+        if type(scope) is Autocast:
+            break
+    else:
         return None
-    if not top.ended:
-        return top
-    leave_scope(top)
+    if stack[-1] != get_ident():
+        return None
+    if not scope.ended:
+        return scope
+    _leave_autocast(scope)
     return autocast_now()
+
+
+def _leave_autocast(scope: Autocast) -> None:
+    """Remove an ``od.autocast`` block; that around it is first again, if it casts."""
+    leave_scope(scope)
+    around = autocast_now()
+    if around is not None and around.cast is not None and not casts_now():
+        leave_scope(around)
+        enter_scope(around)
 
 
 def casts_now() -> bool:
@@ -306,8 +326,6 @@ def allows_tf32() -> bool:
 def without_autocast() -> tuple[Any, ...]:
     """Return the stack without the scopes of ``od.autocast``."""
     stack = scopes()
-    if type(stack[0]) is not Autocast:
-        return stack
     kept = tuple([scope for scope in stack if type(scope) is not Autocast])
     return kept if kept[0] is not None else _NO_SCOPES
 
@@ -519,7 +537,7 @@ class AutocastBlock(_ContextBlock):
         scope = entry[1]
         if scope is not None:
             scope.ended = scope not in scopes()
-            leave_scope(scope)
+            _leave_autocast(scope)
 
 
 def no_grad() -> PauseBlock:

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import itertools
 import re
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ from odyssey import ops
 from odyssey.autocasting import autocast_mode
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops import OPS
+from odyssey.table.scope import scopes
 from support.cases import SEVERAL, SMOOTH, derive, draw, tracked, walk
 
 HALVES = ("float16", "bfloat16")
@@ -315,6 +317,64 @@ def test_a_tape_that_saw_the_block_records_fast_again_after_it():
             X @ w
         assert next(tape._recording.block, None) is not None
         assert (X @ w).dtype == np.float32
+
+
+def test_blocks_that_cast_nothing_leave_the_fast_paths_open():
+    w = leaf()
+
+    def is_fast(tape):
+        return scopes()[0] is tape._recording
+
+    for mode in ("tf32", None):
+        with od.autocast("float16"), od.autocast(mode), od.GradientTape() as inner:
+            assert is_fast(inner)
+            assert product(w) == np.float32
+            with od.autocast("bfloat16"):
+                assert not is_fast(inner)
+                assert product(w).name == "bfloat16"
+            assert is_fast(inner)
+    with od.GradientTape() as tape, od.autocast("tf32"):
+        assert is_fast(tape)
+        assert autocast_mode() == "tf32"
+        with od.no_grad():
+            assert autocast_mode() == "tf32"
+            assert not (X @ w).requires_grad
+        with od.autocast(None):
+            assert autocast_mode() is None
+            assert is_fast(tape)
+        with od.autocast("float16"), od.GradientTape() as within:
+            assert not is_fast(within)
+            assert product(w) == np.float16
+        assert autocast_mode() == "tf32"
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
+@pytest.mark.parametrize("first", [None, "tf32", "float16"])
+def test_scopes_end_in_any_order(first, order):
+    w, modes = leaf(), [first, "bfloat16", "tf32", "float16"]
+    blocks = [od.autocast(mode) for mode in modes]
+    entered = []
+    with od.GradientTape():
+        for block in blocks:
+            block.__enter__()
+            tape = od.GradientTape()
+            tape.__enter__()
+            entered.append(tape)
+        left = list(range(4))
+        for k in order:
+            blocks[k].__exit__(None, None, None)
+            left.remove(k)
+            mode = modes[left[-1]] if left else None
+            assert autocast_mode() == mode
+            expected = mode if mode in HALVES else "float32"
+            assert product(w).name == expected
+            if k % 2:
+                entered.pop().__exit__(None, None, None)
+                assert autocast_mode() == mode
+                assert product(w).name == expected
+        for tape in reversed(entered):
+            tape.__exit__(None, None, None)
+    assert scopes() == (None,)
 
 
 def test_other_threads_and_their_copies_of_a_context_are_outside():
