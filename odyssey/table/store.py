@@ -234,8 +234,9 @@ class Memory:
                 wait_for_programs()
                 # The mapping that the sweep returned still shows this array: get one of its own.
                 on_loan = info.loan is not None and info.loan() is not None
-                # An array or sparse rows; a recorded gradient is not copied.
-                if on_loan and not isinstance(info.grad, (Value, Symbol)):
+                # An array or sparse rows; a recorded gradient is not copied. None of a sweep that
+                # failed after it had noted the loan.
+                if on_loan and not isinstance(info.grad, (Value, Symbol, type(None))):
                     info.grad = own_copy(info.grad)
                 info.loan = None
         return info.grad

@@ -57,7 +57,7 @@ ELSEWHERE = {
     "distributed/data_parallel.py": 1,  # a shortcut, for every gradient of a part
     "distributed/group.py": 7,  # what travels lies in the host's memory, in one piece
     "graph/batch_trace.py": 1,  # the class of an example, for who asks
-    "graph/trace.py": 1,  # what an array of a run would be, for who asks
+    "graph/trace.py": 2,  # what an array of a run would be, and where it lies, for who asks
     "optim/fused_step.py": 2,  # a gradient that a loop reads
     "optim/flat_parameters.py": 2,  # how a gradient came, and what memory is packed
     "saving/node_format.py": 3,  # files hold arrays of the host

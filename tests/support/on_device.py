@@ -11,6 +11,12 @@ DEVICE = "cuda:1"
 """Not the current device: what is computed outside of a call of the backend is an error."""
 
 
+def current(device=DEVICE):
+    """A block in which a device is the current one, as users have it that write to its arrays."""
+    device = od.devices.Device(device)
+    return device.backend.on(device.index)
+
+
 def host(value):
     """Numbers of the host: of a Variable, an array of a device, sparse rows or a plain array."""
     if isinstance(value, Variable):

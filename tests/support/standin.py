@@ -93,20 +93,35 @@ def reset():
 # ------------------------------------------------------------------ conversion
 
 
-def host(x, who=""):
-    """Return elements in the place of device arrays, in nests too; refuse host arrays."""
+def host(x, who="", anywhere=False):
+    """Return elements in the place of device arrays, in nests too; refuse host arrays.
+
+    Arrays lie on the current device, unless they may lie ``anywhere``.
+    """
     if isinstance(x, DeviceArray):
-        return x.on_current(who)
+        return x._a if anywhere else x.on_current(who)
     if isinstance(x, np.ndarray):
         raise leak(f"{who}: a host array among operands")
     if type(x) is list:
-        return [host(i, who) for i in x]
+        return [host(i, who, anywhere) for i in x]
     if isinstance(x, tuple):
-        made = [host(i, who) for i in x]
+        made = [host(i, who, anywhere) for i in x]
         return type(x)(*made) if hasattr(x, "_fields") else tuple(made)
     if type(x) is dict:
-        return {k: host(v, who) for k, v in x.items()}
+        return {k: host(v, who, anywhere) for k, v in x.items()}
     return x
+
+
+def result(made, args, who):
+    """Return a result: a view lies where its array does, all else is made on the current device."""
+    if type(made) in (list, tuple):
+        return type(made)(result(one, args, who) for one in made)
+    for array in args:
+        if isinstance(array, DeviceArray) and isinstance(made, np.ndarray):
+            if np.may_share_memory(made, array._a):
+                return array._like(made)
+    host(args, who)
+    return device(made)
 
 
 def device(x):
@@ -174,6 +189,10 @@ _OF_LISTS = frozenset(
 """Functions of CuPy that take lists or tuples for arrays; others raise for these."""
 
 
+_MOVES = frozenset(["array", "asarray", "ascontiguousarray", "asfortranarray"])
+"""Functions that copy an array of the host, or of another device, to the current one."""
+
+
 class Function:
     """A function of CuPy, computed by NumPy's of the same name."""
 
@@ -206,7 +225,7 @@ class Function:
         named = host(options, name)
         if out is not None:
             named["out"] = host(out)
-        if name in ("asarray", "array", "ascontiguousarray", "asfortranarray"):
+        if name in _MOVES:
             # from the host by hand: a copy that somebody wrote down
             named.pop("blocking", None)
             first = args[0]._a if isinstance(args[0], DeviceArray) else args[0]
@@ -220,10 +239,10 @@ class Function:
             a, indices, *rest = host(args, name)
             made = self.own(a, indices, *rest, mode="wrap", **named)
         else:
-            made = self.own(*host(args, name), **named)
+            made = self.own(*host(args, name, anywhere=out is None), **named)
         if out is not None:
             return out[0] if isinstance(out, tuple) and len(out) == 1 else out
-        return device(made)
+        return result(made, args if name not in _MOVES else (), name)
 
     def __getattr__(self, name):
         if self.known != "ufunc" or name not in ("reduce", "accumulate", "at", "outer", "reduceat"):
