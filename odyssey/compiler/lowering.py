@@ -108,6 +108,8 @@ class Lowering:
         self.builder = IRBuilder() if builder is None else builder
         self.choices = Choices() if choices is None else choices
         self.static_shapes = builder is None
+        # Whether programs call LAPACK; those of devices do not, and call the rows.
+        self.calls_lapack = True
         # Whether a row is lowered that writes some elements of a state, whose update is the result.
         self.writes_state = False
         self.checks: list[Node] = []
@@ -648,7 +650,8 @@ class Lowering:
         """Return matrices in double precision, which NumPy computes singles in as well."""
         node = self.node(x)
         type = _DOUBLES.get(node.type)
-        if type is None or not self.static_shapes or lapack_library() is None:
+        able = self.static_shapes and self.calls_lapack
+        if type is None or not able or lapack_library() is None:
             raise DTypeError("no LAPACK function for this")
         return self.builder.convert(node, type)
 
@@ -859,7 +862,10 @@ def _unroll_scan(low: Lowering, loop: Loop, values: Sequence[Any]) -> tuple[Any,
 
 
 def lower(
-    graph: Graph, builder: IRBuilder | None = None, choices: Choices | None = None
+    graph: Graph,
+    builder: IRBuilder | None = None,
+    choices: Choices | None = None,
+    calls_lapack: bool = True,
 ) -> Lowered:
     """Lower a graph to nodes, made by ``builder`` if its sizes are symbolic.
 
@@ -867,8 +873,10 @@ def lower(
         graph: The graph.
         builder: Builder for symbolic sizes.
         choices: Ways of the works; by default as guessed.
+        calls_lapack: Whether the program may call LAPACK, which devices do not have.
     """
     low = Lowering(builder, choices)
+    low.calls_lapack = calls_lapack
     symbols: dict[int, Symbol] = {}
     leaf = low.builder.leaf
     for k, (id, spec) in enumerate(graph.inputs):

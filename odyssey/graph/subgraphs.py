@@ -70,13 +70,19 @@ class Loop(NamedTuple):
         stacked = [intern((self.steps, *s.shape), s.dtype) for s in outputs[self.carries :]]
         return (*outputs[: self.carries], *stacked)
 
-    def run(self, *operands: Any, call: Callable[[int, Sequence[Any], Any], list[Any]]) -> Any:
+    def run(
+        self,
+        *operands: Any,
+        call: Callable[[int, Sequence[Any], Any], list[Any]],
+        empty: Callable[..., Any] = np.empty,
+    ) -> Any:
         """Execute the loop or the branch; return the results.
 
         Args:
             operands: The predicate of a ``cond``, the carries, the columns, the captured values,
                 the numbers.
             call: Runs a subgraph, by its index, on its inputs and on numbers.
+            empty: Makes an array of a shape and a dtype, for what a scan stacks.
         """
         count = len(operands) - len(self.numbers)
         operands, numbers = operands[:count], operands[count:]
@@ -89,7 +95,7 @@ class Loop(NamedTuple):
             return tuple(carry)
         columns, rest = rest[: self.columns], rest[self.columns :]
         specs = self.specs()[self.carries :]
-        stacked = [np.empty(spec.shape, spec.dtype) for spec in specs]
+        stacked = [empty(spec.shape, spec.dtype) for spec in specs]
         for k in self.order:
             results = call(0, (*carry, *[column[k] for column in columns], *rest), numbers)
             carry = results[: self.carries]

@@ -72,7 +72,7 @@ def lower_for_device(
 
 
 def _plan_graph(graph: Graph, budget: int | None, ways: WaysPlan) -> tuple[Lowered, Plan]:
-    low = lower(graph, choices=Choices(ways))
+    low = lower(graph, choices=Choices(ways), calls_lapack=False)
     low.builder.multiplies_halves = True
     schedule = plan(low, {}, budget)
     schedule.choices = low.choices

@@ -24,6 +24,7 @@ from odyssey.compiler.runtime.compiled_call import (
     left_gradients,
 )
 from odyssey.compiler.runtime.executable import BindingError
+from odyssey.compiler.runtime.host_calls import all_outputs
 from odyssey.compiler.runtime.results import NotCompilableError
 from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.compiler.ways.alternatives import Choice
@@ -69,14 +70,20 @@ class DeviceCall(CompiledCall):
             raise NotCompilableError(f"{reason} (on {self._device})") from None
         return made
 
-    def _run(
+    def _run(self, *call: Any) -> Any:
+        """Run the program and commit its side effects; MISSED if nothing was committed."""
+        try:
+            return self._run_and_commit(*call)
+        finally:
+            self.executable.end_run()
+
+    def _run_and_commit(
         self,
         arrays: Sequence[Any],
         numbers: Sequence[Any],
         given: Sequence[Any],
         shape: ShapeSpecialization,
     ) -> Any:
-        """Run the program and commit its side effects; MISSED if nothing was executed."""
         executable = self.executable
         if numbers:
             words = self.numbers.for_entry_point(numbers)
@@ -112,13 +119,13 @@ class DeviceCall(CompiledCall):
                 return CACHE_MISS
         except Exception:  # of a host call: an eager call will raise it in its own words
             return CACHE_MISS
-        all_outs = self._all_outputs(outs) if self._calls else outs
+        outs = all_outputs(executable, outs) if self._calls else outs
         try:
-            if not self._launch_and_commit(all_outs, behind):
+            if not self._launch_and_commit(outs, behind):
                 return CACHE_MISS
         except BindingError:  # of an exclusivity check: another thread came in between
             return CACHE_MISS
-        return shape.results.build(all_outs, given)
+        return shape.results.build(outs, given)
 
     def _launch_and_commit(self, outs: list[Any], behind: CommitPlan) -> bool:
         """Launch the last segment and publish all side effects; return whether all checks hold."""

@@ -1,9 +1,10 @@
 """Execution of a CUDA program: memory, addresses, and the calls of a run.
 
 ``DeviceExecutable`` stands where ``runtime.executable.Executable`` stands for the CPU: a program
-that is bound to the states of its graph. A run is a list of calls of C, which ``device_call`` makes
-together with the commit of all side effects. Work on a device is asynchronous: a run waits only if
-the program has a check, whose byte it reads at the end.
+that is bound to the states of its graph. Host calls part it into segments, lists of calls of C.
+``device_call`` makes those of the last segment together with the commit of all side effects. Work
+on a device is asynchronous: a run waits only for the bytes of checks, which it reads before a host
+call and at the end.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from operator import call
 from threading import RLock
 from time import perf_counter
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from odyssey.compiler.cuda.compile_kernels import address_in
 from odyssey.compiler.cuda.cublas import GemmCall
 from odyssey.compiler.cuda.device_function import UnsupportedKernelError
 from odyssey.compiler.cuda.launcher import Call, Cell, Launcher
@@ -34,9 +36,13 @@ from odyssey.compiler.cuda.program import (
     Step,
     ZeroStep,
 )
+from odyssey.compiler.device_runtime.host_calls import DeviceHostCall
 from odyssey.compiler.device_runtime.host_values import split_host_values
+from odyssey.compiler.device_runtime.segments import CellTable, GraphRecorder, Segment
+from odyssey.compiler.ir.nodes import Node
+from odyssey.compiler.llvm.types import dtype_of_code
 from odyssey.compiler.machine.state_locks import state_locks
-from odyssey.compiler.native_dispatch.entry import GUARD_FAILED, RAN
+from odyssey.compiler.native_dispatch.entry import CHECK_FAILED, GUARD_FAILED, RAN
 from odyssey.compiler.native_dispatch.scalar_inputs import ScalarInputs
 from odyssey.compiler.pipeline import output_source, output_specs
 from odyssey.compiler.runtime.binding import planned_strides
@@ -59,20 +65,14 @@ from odyssey.devices.ownership import (
     memory_span,
     overlaps,
 )
-from odyssey.errors import DeviceMemoryError
 from odyssey.graph.graph import Graph, State
-from odyssey.spec import Array, Spec
+from odyssey.spec import Spec
 from odyssey.table.value import LEAF, is_trainable
 
 __all__ = ["DeviceExecutable", "memory_requirements"]
 
 # Runs by separate calls, before a graph is recorded: modules are loaded at their first launch.
 _WARM_UPS = 1
-# A program whose states get other arrays again and again is launched kernel by kernel.
-_MOST_RECORDINGS = 4
-# A program with more bytes of arguments and results is launched kernel by kernel: a graph reads
-# copies of them.
-_MOST_COPIED = 16 << 20
 
 
 class DeviceExecutable:
@@ -88,6 +88,8 @@ class DeviceExecutable:
         device: The device.
         inputs: Specs of its inputs: arguments, then accumulated gradients.
         check_bytes: Where a run copies the bytes of its checks to.
+        host_calls: Host calls by number of their node, in order.
+        host_results: During a run, the results of host calls by number of their node.
         Others are those of ``Executable``.
 
     Raises:
@@ -122,7 +124,9 @@ class DeviceExecutable:
         lowered = lower_for_device(split.device, budget, ways, self._launcher.shape)
         self.seconds = {"lower": perf_counter() - begin}
         self.program, low = lowered.program, lowered.low
-        self.plan, self.choices, self.calls = self.program.plan, low.choices, low.host_calls
+        self.plan, self.choices = self.program.plan, low.choices
+        how = f"calls Python on {device} between launches"
+        self.calls = {row: f"{why}; {how}" for row, why in low.host_calls.items()}
         self._products, self._addends = lowered.products, lowered.addends
         self.sources = [output_source(k, node) for k, node in enumerate(low.outputs)]
         gradients = [s.spec for s in graph.states if s.field == "grad" and s.id >= 0]
@@ -139,14 +143,14 @@ class DeviceExecutable:
         self.seconds |= self._launcher.load(self.program)
         self.loaded = SimpleNamespace(seconds={})
         self.module = SimpleNamespace(names=_kernel_names(self.program), text="")
-        self.host_calls: dict[int, Any] = {}
+        self.host_calls: dict[int, DeviceHostCall] = {}
+        self.host_results: dict[int, Any] = {}
+        self._run_arrays: dict[tuple[str, int], Any] = {}
         self.outputs = output_specs(self.plan)
         self._prepare_memory()
         self._prepare_calls()
         self.locks: tuple[RLock, ...] = ()
         self._starts: list[int] = []
-        self.host_results: dict[int, Array] = {}
-        self.batched_results: dict[int, dict[Any, Any]] = {}
         self.gradients_to_clear: list[Any] = []
         self.bind()
 
@@ -192,94 +196,76 @@ class DeviceExecutable:
 
     def _prepare_calls(self) -> None:
         """Build the calls of all steps, and the cells that they read addresses from."""
-        self._cells = _CellTable()
-        self._segments: list[_NamedCalls] = [_NamedCalls([], [])]
-        checks = 0
+        launcher, plan, cells = self._launcher, self.plan, CellTable()
+        self._cells = cells
+        self._segments = [Segment([("input", k) for k in range(len(self.inputs))])]
+        segment, checks = self._segments[0], 0
         for step in self.program.steps:
-            if isinstance(step, HostCallStep):
-                raise UnsupportedKernelError(
-                    f"{step.node.payload.row.name} has no kernel for CUDA devices"
-                )
-            checks += isinstance(step, CheckStep)
-            for one in self._calls_of(step):
-                self._segments[-1].add(one, _name_of(step))
+            if isinstance(step, CheckStep):
+                segment.last_check, checks = checks, checks + 1
+            elif isinstance(step, HostCallStep):
+                segment.touched = cells.touched
+                self.host_calls[step.node.id] = DeviceHostCall(self, step.node, self._compile_part)
+                results = [("call", user.id) for user in plan.fused.users.get(step.node.id, [])]
+                segment, cells.touched = Segment(results), set()
+                self._segments.append(segment)
+            else:
+                for one in self._calls_of(step):
+                    segment.body.add(one, _name_of(step))
+        segment.touched = cells.touched
         self.check_bytes = np.ones(max(checks, 1), np.uint8)
-        address = self.check_bytes.__array_interface__["data"][0]
-        # Calls that no graph holds: those that touch the host's memory, and copies of arguments and
-        # results, which are elsewhere in each run.
-        self._before, self._after = _NamedCalls([], []), _NamedCalls([], [])
+        self._prepare_transfers()
+        self._runs = 0
+        self._recorder = GraphRecorder(launcher, cells, self._segments, self._moving_regions())
+        cells.freeze()
+        for key, array in self._region_arrays.items():
+            start = self._backend.pointer(array) if array.size else 0
+            if key[0] in ("arena", "scratch"):
+                start += -start % ALIGNMENT
+            cells.set_address(*key, start)
+        self.step_count = len(self._segments) + len(self.host_calls)
+
+    def _prepare_transfers(self) -> None:
+        """Build the copies between the memory of the host and of the device."""
         launcher = self._launcher
         if self._sends:
             start = self._staging.__array_interface__["data"][0]
             target = self._cells.cell("staging", 0, 0)
             upload = launcher.upload_call(target, start, self._staging.size)
-            self._before.add(upload, "upload of the host's values")
-        if checks:
-            source = self._cells.cell("scratch", 0, 0)
-            download = launcher.download_call(address, source, checks)
-            self._after.add(download, "download of checks")
-        self._checks = checks
-        self._runs = self._recordings = 0
-        self._graph: Call | None = None
-        self._fixed: dict[tuple[str, int], int] = {}
-        self._can_record = launcher.has_graphs and self._copied_bytes() <= _MOST_COPIED
-        if self._can_record:
-            self._prepare_copies()
-        self._cells.freeze()
-        for key, array in self._region_arrays.items():
-            start = self._backend.pointer(array) if array.size else 0
-            if key[0] in ("arena", "scratch"):
-                start += -start % ALIGNMENT
-            self._cells.set_address(*key, start)
-        self.step_count = len(self._segments)
+            self._segments[0].before.add(upload, "upload of the host's values")
+        address = self.check_bytes.__array_interface__["data"][0]
+        source = self._cells.cell("scratch", 0, 0)
+        for segment in self._segments:
+            if segment.last_check is not None:
+                download = launcher.download_call(address, source, segment.last_check + 1)
+                segment.after.add(download, "download of checks")
 
-    def _copied_bytes(self) -> int:
-        """Return the bytes of arguments and results, which a graph has at fixed places."""
-        arrays = [(spec.shape, spec.dtype) for spec in self.inputs] + self.outputs
-        return sum(math.prod(shape) * dtype.itemsize for shape, dtype in arrays)
-
-    def _prepare_copies(self) -> None:
-        """Build the copies between arguments and results of a run, and the places in a graph."""
+    def _moving_regions(self) -> dict[tuple[str, int], int]:
+        """Return the bytes of the regions that lie elsewhere in each run."""
+        found = {("input", k): s.size * s.dtype.itemsize for k, s in enumerate(self.inputs)}
         written = zip(self.plan.written_outputs(), self.outputs, strict=True)
-        places: list[tuple[str, int, Any, Any]] = [
-            *[("input", k, spec.shape, spec.dtype) for k, spec in enumerate(self.inputs)],
-            *[("output", k, shape, dtype) for k, (shape, dtype) in written],
-        ]
-        self._copies = _NamedCalls([], []), _NamedCalls([], [])
-        for kind, k, shape, dtype in places:
-            size = math.prod(shape) * dtype.itemsize
-            self._fixed[kind, k] = size
-            fixed, given = self._cells.cell(kind, k, 0), self._cells.cell(f"{kind} of a run", k, 0)
-            if size and kind == "input":
-                self._copies[0].add(self._launcher.copy_call(fixed, given, size), "copy")
-            elif size:
-                self._copies[1].add(self._launcher.copy_call(given, fixed, size), "copy")
+        found |= {("output", k): math.prod(shape) * dtype.itemsize for k, (shape, dtype) in written}
+        buffers = [home.buffer for home in self.plan.allocations.values()]
+        return found | {("call", b.index): int(b.bytes) for b in buffers if b.kind == "call"}
 
-    def _record(self) -> None:
-        """Record the launches as a graph, if the device has memory for copies of arguments."""
-        self._can_record = False
-        backend, index = self._backend, self.device.index
-        try:
-            arrays = {key: backend.allocate(size, index) for key, size in self._fixed.items()}
-        except DeviceMemoryError:
-            return
-        for (kind, k), array in arrays.items():
-            self._cells.set_address(kind, k, backend.pointer(array) if array.size else 0)
-        (segment,) = self._segments
-        self._graph = self._launcher.graph_call(segment.calls)
-        self._region_arrays |= arrays
-        self._recordings += 1
+    def _compile_part(self, graph: Graph) -> DeviceExecutable:
+        """Compile a subgraph of control flow."""
+        return DeviceExecutable(graph, self.device, None, self.ways, self._launcher.tf32)
 
-    def _address(self, address: BufferAddress, more: int = 0) -> Cell:
+    def _place(self, address: BufferAddress, more: int = 0) -> tuple[str, int, int]:
+        """Return the region of an address and the offset in it, as the table of cells has them."""
         kind, index, offset = address
         if kind == "given":
-            return self._cells.cell("staging", 0, self._given_offset + 8 * index + offset + more)
+            return "staging", 0, self._given_offset + 8 * index + offset + more
         sent = index - self._argument_count
         if kind == "input" and 0 <= sent < len(self._sent):
-            return self._cells.cell("staging", 0, self._sent_offsets[sent] + offset + more)
+            return "staging", 0, self._sent_offsets[sent] + offset + more
         if kind == "input" and sent >= 0:  # an accumulated gradient
             index -= len(self._sent)
-        return self._cells.cell(kind, index, offset + more)
+        return kind, index, offset + more
+
+    def _address(self, address: BufferAddress, more: int = 0) -> Cell:
+        return self._cells.cell(*self._place(address, more))
 
     def _calls_of(self, step: Step) -> list[Call]:
         """Return the calls of one step."""
@@ -300,8 +286,6 @@ class DeviceExecutable:
         return []
 
     def _product(self, node: Any, one: GemmCall) -> Call:
-        from odyssey.compiler.cuda.compile_kernels import address_in
-
         left, right = (self.plan.allocation(i).buffer for i in node.inputs[:2])
         out = self.plan.allocations[node.id].buffer
         buffers = (left, right, out) if one.swapped else (right, left, out)
@@ -364,8 +348,8 @@ class DeviceExecutable:
         ]
         self._written = [(start, end) for start, end, written in spans if written and end > start]
         starts = [start for start, _, _ in spans]
-        if self._graph is not None and starts != self._starts:  # the next run records another
-            self._graph, self._can_record = None, self._recordings < _MOST_RECORDINGS
+        if starts != self._starts:
+            self._recorder.forget()
         self._starts = starts
         for (k, _), start in zip(self._states, starts, strict=True):
             self._cells.set_address("state", k, start)
@@ -449,49 +433,102 @@ class DeviceExecutable:
                 or backend.device_index(array) != index
             ):
                 return GUARD_FAILED
-            start = backend.pointer(array) if array.size else 0
+            start = self._place_array("input", k, array)
             if overlaps((start, start + array.nbytes), self._written):
                 return GUARD_FAILED
-            self._set_address("input", k, start)
         if numbers and not self.numbers.store(numbers):
             return GUARD_FAILED
-        if self._host is not None:
-            outs = [*self._sent_arrays, *self._new_values]
-            answer: int = self._host.start(*outs)
-            return answer
-        return RAN
+        return RAN if self._host is None else self._compute_host_values()
+
+    def _compute_host_values(self) -> int:
+        """Compute what the host sends, and the new values of its states."""
+        host: Any = self._host
+        outs = [*self._sent_arrays, *self._new_values]
+        written = host.plan.written_outputs()
+        answer: int = host.start(*[outs[k] for k in written])
+        if answer == RAN and host.step_count > 1:
+            answer = host.run_middle_steps()
+            answer = host.rest() if answer == RAN else answer
+            for out, node in zip(outs, host.plan.outputs, strict=True):
+                if node.kind == "result":
+                    out[...] = host.host_results[node.id]
+        return answer
 
     def place_outputs(self, outs: Sequence[Any]) -> None:
         """Let the next run write its results to these arrays."""
         for k, array in zip(self.plan.written_outputs(), outs, strict=True):
-            self._set_address("output", k, self._backend.pointer(array) if array.size else 0)
+            self._place_array("output", k, array)
 
-    def _set_address(self, kind: str, k: int, start: int) -> None:
-        """Let a run find an argument or a result at an address; a graph has them elsewhere."""
-        if self._graph is None:
-            self._cells.set_address(kind, k, start)
-        if self._fixed:
-            self._cells.set_address(f"{kind} of a run", k, start)
+    def _place_array(self, kind: str, k: int, array: Any) -> int:
+        """Let a run find an argument or a result in an array; return its address."""
+        start = self._backend.pointer(array) if array.size else 0
+        self._recorder.set_address(kind, k, start)
+        if self.host_calls:
+            self._run_arrays[kind, k] = array
+        return start
 
     def begin_run(self) -> None:
         """Let the next calls run behind what eager ops gave to the device so far."""
         self._launcher.begin_run()
+        self._runs += 1
+        if self._recorder.can_record and self._runs > _WARM_UPS:
+            self._recorder.record(self._backend, self.device.index)
 
     def run_middle_steps(self) -> int:
-        """Run all segments but the last, and the host calls between them."""
+        """Run all segments but the last, and the host calls behind them.
+
+        Returns:
+            CHECK_FAILED if a check failed, else RAN.
+        """
+        for segment, called in zip(self._segments, self.host_calls.values(), strict=False):
+            calls, names = self._recorder.calls_of(segment)
+            if self.waits:
+                self.run_calls(calls, names)
+            else:
+                self.check_statuses(list(starmap(call, calls)), names)
+            if segment.last_check is not None and not self.check_bytes[segment.last_check]:
+                return CHECK_FAILED
+            called.run(self)
+            self._launcher.begin_run()
         return RAN
 
     def last_calls(self) -> tuple[list[Call], list[str]]:
         """Return the calls of the last segment, and their names."""
-        self._runs += 1
-        if self._can_record and self._runs > _WARM_UPS:
-            self._record()
-        body = self._segments[-1]
-        parts = [self._before, body, self._after]
-        if self._graph is not None:
-            graph = _NamedCalls([self._graph], ["graph"])
-            parts = [self._before, self._copies[0], graph, self._copies[1], self._after]
-        return [c for part in parts for c in part.calls], [n for part in parts for n in part.names]
+        return self._recorder.calls_of(self._segments[-1])
+
+    def run_last_step(self) -> int:
+        """Run the last segment, without a commit."""
+        calls, names = self.last_calls()
+        self.check_statuses(list(starmap(call, calls)), names)
+        return RAN if self.check_bytes[-1] else CHECK_FAILED
+
+    def end_run(self) -> None:
+        """Let go of the arrays of a run: arguments, and results that the caller has by now."""
+        self._run_arrays, self.host_results = {}, {}
+
+    # -------------------------------------------------------------- host calls
+
+    def operand_place(self, node: Node) -> tuple[tuple[str, int], Cell]:
+        """Return the region of a value that a host call reads, and the cell of its first byte."""
+        buffer, view = self.plan.allocation(node)
+        offset = int(view.offset) * dtype_of_code(node.type).itemsize
+        kind, index, at = self._place(address_in(buffer), offset)
+        return (kind, index), self._cells.cell(kind, index, at)
+
+    def region_array(self, region: tuple[str, int]) -> Any:
+        """Return the array of the device that holds a region in this run."""
+        kind, index = region
+        found = self._recorder.arrays.get(region)
+        if found is None:
+            found = self._region_arrays.get(region)
+        if found is None and kind == "state":
+            return next(s.variable._array for k, s in self._states if k == index)
+        return self._run_arrays[region] if found is None else found
+
+    def keep_result(self, id: int, array: Any) -> None:
+        """Keep a result of a host call until the run ends."""
+        self.host_results[id] = array
+        self._recorder.set_address("call", id, self._backend.pointer(array) if array.size else 0)
 
     def run_calls(self, calls: Sequence[Call], names: Sequence[str]) -> list[Any]:
         """Make calls one after another, wait for each, and raise its error.
@@ -525,56 +562,35 @@ class DeviceExecutable:
         """Return lines for ``explain`` on what the device is given in a run."""
         counts: dict[str, int] = {}
         for segment in self._segments:
-            for name in segment.names:
+            for name in segment.body.names:
                 kind = name.partition(" ")[0]
                 kind = {"kernel": "launches of kernels", "product": "products"}.get(kind, "copies")
                 counts[kind] = counts.get(kind, 0) + 1
         told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-        how = "as one CUDA graph" if self._graph is not None else "one by one"
+        lines = [f"on {self.device}: {told or 'nothing'}, {self._recorder.describe()}"]
+        last = self._segments[-1].last_check
+        read = [s.last_check for s in self._segments[:-1] if s.last_check is not None]
+        if read:
+            lines.append(f"  waits for {read[-1] + 1} checks before host calls")
+        if last is not None:
+            lines.append(f"  waits for {last - (read[-1] if read else -1)} checks at the end")
+        for one in self.host_calls.values():
+            lines += one.describe_waits()
         return [
-            f"on {self.device}: {told or 'nothing'}, launched {how}",
-            *[f"  waits for {n} checks at the end of a run" for n in [self._checks] if n],
+            *lines,
             f"  {self.program.scratch:,} bytes of scratch memory",
             f"  from the CPU at each run: {len(self._sent)} values of {len(self._updated)} written "
             f"states, {len(self.numbers.slots)} scalar inputs",
         ]
 
     def works(self) -> list[Choice]:
-        """Return the works of the program, each once."""
-        return list({choice.work: choice for choice in self.choices.listing()}.values())
-
-
-class _NamedCalls(NamedTuple):
-    """Calls, with the name of each for messages."""
-
-    calls: list[Call]
-    names: list[str]
-
-    def add(self, one: Call, name: str) -> None:
-        """Append a call."""
-        self.calls.append(one)
-        self.names.append(name)
-
-
-class _CellTable:
-    """Addresses that the calls of a program read, one for each place in a buffer."""
-
-    def __init__(self) -> None:
-        self._cells: dict[tuple[str, int], dict[int, Cell]] = {}
-
-    def cell(self, kind: str, index: int, offset: int) -> Cell:
-        """Return the cell for a place in a buffer."""
-        of_buffer = self._cells.setdefault((kind, index), {})
-        return of_buffer.setdefault(offset, Cell())
-
-    def freeze(self) -> None:
-        """Prepare ``set_address``: all cells are known."""
-        self._by_buffer = {key: list(cells.items()) for key, cells in self._cells.items()}
-
-    def set_address(self, kind: str, index: int, start: int) -> None:
-        """Let the cells of a buffer point into memory at an address."""
-        for offset, cell in self._by_buffer.get((kind, index), ()):
-            cell.value = start + offset
+        """Return the works of the program and of its subgraphs, each once."""
+        found = {choice.work: choice for choice in self.choices.listing()}
+        for one in self.host_calls.values():
+            for part in one.parts.values():
+                for choice in part.works():
+                    found.setdefault(choice.work, choice)
+        return list(found.values())
 
 
 def _name_of(step: Step) -> str:

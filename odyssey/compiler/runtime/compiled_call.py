@@ -31,6 +31,7 @@ from odyssey.compiler.runtime.buffer_leases import ensure_exclusive
 from odyssey.compiler.runtime.dispatch_tables import native_dispatch_of
 from odyssey.compiler.runtime.eligibility import refuse_captured_aliases, refuse_states_on_tapes
 from odyssey.compiler.runtime.executable import BindingError, Executable, plan_of_graph
+from odyssey.compiler.runtime.host_calls import all_outputs
 from odyssey.compiler.runtime.results import NotCompilableError, ResultBuilder
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.compiler.tracing.attempt import TraceAttempt
@@ -404,7 +405,7 @@ class CompiledCall:
                     return CACHE_MISS
             if self._commits:
                 try:
-                    self._commit(self._all_outputs(outs) if self._calls else outs, behind)
+                    self._commit(all_outputs(self.executable, outs) if self._calls else outs, behind)
                 except BindingError:  # of an exclusivity check: another thread came in between
                     return CACHE_MISS
             elif behind:
@@ -413,15 +414,8 @@ class CompiledCall:
                 executable.rest()
         elif behind:
             run_all(starmap(call, behind))
-        outs = self._all_outputs(outs) if self._calls else outs
+        outs = all_outputs(self.executable, outs) if self._calls else outs
         return shape.results.build(outs, given)
-
-    def _all_outputs(self, outs: list[Any]) -> list[Any]:
-        """Return all outputs in order, results of host calls included."""
-        written = iter(outs)
-        nodes = [node for node in self.executable.plan.outputs if node is not None]
-        called = self.executable.host_results
-        return [called[n.id] if n.kind == "result" else next(written) for n in nodes]
 
     def _rebind(self) -> None:
         """Bind to the states' arrays of now, and prepare the commit of their versions."""

@@ -27,7 +27,15 @@ from odyssey.graph.subgraphs import Loop, LoopRow, output_specs
 from odyssey.spec import Array
 from odyssey.table.row import Row
 
-__all__ = ["NativeLoop", "host_call_kernel", "subprograms_of"]
+__all__ = [
+    "NativeLoop",
+    "host_call_kernel",
+    "lift_scalar_inputs",
+    "refusal",
+    "scalar_arguments",
+    "subprograms_of",
+    "titled_parts",
+]
 
 _TITLES = {"scan": ["each step"], "cond": ["if true", "if false"]}
 
@@ -141,7 +149,7 @@ class _Subprogram:
         make: Callable[..., Any],
         carries: int = 0,
     ) -> None:
-        self.program = program = make(_lift_scalar_inputs(graph, numbers), carries=carries)
+        self.program = program = make(lift_scalar_inputs(graph, numbers), carries=carries)
         self.slots, self.table = program.module.slots, program.table
         steps, written = program.module.steps, program.plan.written_outputs()
         self._written = {k: n for n, k in enumerate(written)}
@@ -152,7 +160,7 @@ class _Subprogram:
         """Run the subgraph and return its outputs in new arrays."""
         program = self.program
         outs = [np.empty(shape, dtype) for shape, dtype in program.outputs]
-        taken = self._scalar_arguments(numbers)
+        taken = scalar_arguments(program, numbers)
         answer = program.start(*arrays, *taken, *outs)
         if answer == GUARD_FAILED:
             given = program.canonical_args(list(map(np.asarray, arrays)))
@@ -161,25 +169,16 @@ class _Subprogram:
             answer = program.run_middle_steps()
             answer = program.rest() if answer == RAN else answer
         if answer != RAN:
-            raise _refusal()
+            raise refusal()
         return [
             outs[self._written[k]] if k in self._written else program.host_results[node.id]
             for k, node in enumerate(program.plan.outputs)
         ]
 
-    def _scalar_arguments(self, numbers: Sequence[Any]) -> Sequence[Any]:
-        """Convert scalar inputs to what the program takes; raise if one is refused."""
-        completed = self.program.numbers.with_computed(numbers)
-        taken = None if completed is None else self.program.numbers.for_entry_point(completed)
-        if taken is None:
-            raise _refusal()
-        found: Sequence[Any] = taken
-        return found
-
     def write_scalars(self, numbers: Sequence[Any]) -> None:
         """Write scalar inputs to the cells that the program reads, as its entry does."""
-        if not self.program.numbers.store(self._scalar_arguments(numbers)):
-            raise _refusal()
+        if not self.program.numbers.store(scalar_arguments(self.program, numbers)):
+            raise refusal()
 
     def set_address(self, kind: str, k: int, array: Array) -> None:
         """Set the address of an input or an output in the program's table."""
@@ -193,7 +192,17 @@ class _Subprogram:
         return None if slot is None else address_of(self.table) + 8 * slot
 
 
-def _lift_scalar_inputs(graph: Graph, numbers: Sequence[ScalarInput]) -> Graph:
+def scalar_arguments(program: Any, numbers: Sequence[Any]) -> Sequence[Any]:
+    """Convert scalar inputs to what the program of a subgraph takes; raise if one is refused."""
+    completed = program.numbers.with_computed(numbers)
+    taken = None if completed is None else program.numbers.for_entry_point(completed)
+    if taken is None:
+        raise refusal()
+    found: Sequence[Any] = taken
+    return found
+
+
+def lift_scalar_inputs(graph: Graph, numbers: Sequence[ScalarInput]) -> Graph:
     """Return a subgraph whose scalar inputs are named inputs of its own."""
     if not numbers:
         return graph
@@ -215,7 +224,7 @@ def _lift_scalar_inputs(graph: Graph, numbers: Sequence[ScalarInput]) -> Graph:
     return made
 
 
-def _refusal() -> OdysseyError:
+def refusal() -> OdysseyError:
     """Return the error for a step whose runtime checks refuse its data."""
     return OdysseyError("a step of a loop refuses its data")
 
@@ -223,6 +232,12 @@ def _refusal() -> OdysseyError:
 def host_call_kernel(row: Row, make: Callable[[Graph], Any]) -> Callable[..., Any]:
     """Return the kernel of a host call: a native loop for control flow, else the row's own."""
     return NativeLoop(row.loop, make).run if isinstance(row, LoopRow) else row.kernel
+
+
+def titled_parts(loop: Loop, programs: Sequence[Any]) -> dict[str, Any]:
+    """Return the programs of a loop's subgraphs by title."""
+    titles = _TITLES.get(loop.kind, ["while", "each step"])
+    return dict(zip(titles, programs, strict=True))
 
 
 def subprograms_of(kernel: Callable[..., Any]) -> dict[str, Any]:
@@ -256,8 +271,7 @@ class NativeLoop:
 
     def programs(self) -> dict[str, Any]:
         """Return the compiled subgraphs by title."""
-        titles = _TITLES.get(self._loop.kind, ["while", "each step"])
-        return dict(zip(titles, [part.program for part in self._parts], strict=True))
+        return titled_parts(self._loop, [part.program for part in self._parts])
 
     def run(self, *operands: Any) -> Any:
         """Run the loop and return its results in new arrays.
@@ -352,12 +366,12 @@ class _NativeLoopState:
             while time < self._loop.steps:
                 time = steps(*self._end, time, min(time + _STEPS_PER_CALL, self._loop.steps))
                 if time < 0:
-                    raise _refusal()
+                    raise refusal()
             return time
         while True:
             before = time
             time = until(*self._begin, *self._end, before, before + _STEPS_PER_CALL)
             if time < 0:
-                raise _refusal()
+                raise refusal()
             if time < before + _STEPS_PER_CALL:
                 return int(time)

@@ -23,7 +23,7 @@ from odyssey.graph.subgraphs import LoopRow
 from odyssey.spec import Array, Spec, spec_of
 from odyssey.table.kernel_selection import first_applicable
 
-__all__ = ["HostCall"]
+__all__ = ["HostCall", "all_outputs"]
 
 
 # Memory of any length: ctypes would make a class for each length, which only the collector frees.
@@ -98,6 +98,19 @@ class HostCall:
             results[id] = array
             if slot is not None:
                 self._table[slot] = address_of(array)
+
+
+def all_outputs(executable: Any, outs: Sequence[Any]) -> list[Any]:
+    """Return all outputs of a run in order: those that the program wrote, and those of host calls.
+
+    Args:
+        executable: The program.
+        outs: The arrays that it wrote.
+    """
+    written = iter(outs)
+    nodes = [node for node in executable.plan.outputs if node is not None]
+    called = executable.host_results
+    return [called[n.id] if n.kind == "result" else next(written) for n in nodes]
 
 
 class _BatchedCalls(NamedTuple):
