@@ -252,7 +252,7 @@ class DeviceExecutable:
         """Compile a subgraph of control flow."""
         return DeviceExecutable(graph, self.device, None, self.ways, self._launcher.tf32)
 
-    def _place(self, address: BufferAddress, more: int = 0) -> tuple[str, int, int]:
+    def _location(self, address: BufferAddress, more: int = 0) -> tuple[str, int, int]:
         """Return the region of an address and the offset in it, as the table of cells has them."""
         kind, index, offset = address
         if kind == "given":
@@ -265,7 +265,7 @@ class DeviceExecutable:
         return kind, index, offset + more
 
     def _address(self, address: BufferAddress, more: int = 0) -> Cell:
-        return self._cells.cell(*self._place(address, more))
+        return self._cells.cell(*self._location(address, more))
 
     def _calls_of(self, step: Step) -> list[Call]:
         """Return the calls of one step."""
@@ -512,7 +512,7 @@ class DeviceExecutable:
         """Return the region of a value that a host call reads, and the cell of its first byte."""
         buffer, view = self.plan.allocation(node)
         offset = int(view.offset) * dtype_of_code(node.type).itemsize
-        kind, index, at = self._place(address_in(buffer), offset)
+        kind, index, at = self._location(address_in(buffer), offset)
         return (kind, index), self._cells.cell(kind, index, at)
 
     def region_array(self, region: tuple[str, int]) -> Any:

@@ -49,7 +49,8 @@ class DeviceHostCall:
     ) -> None:
         self._call: Call = node.payload
         row = self._call.row
-        self._backend, self._index = executable.device.backend, executable.device.index
+        self._backend: Any = executable.device.backend
+        self._index = executable.device.index
         # The ways of a plan name kernels of the CPU, so it is the row's own one in any case.
         self._kernel: Callable[..., Any] = row.kernel
         self.parts: dict[str, Any] = {}
@@ -128,7 +129,7 @@ class _OperandView:
     """View of a value of the program as an array of the device."""
 
     def __init__(self, executable: DeviceExecutable, node: Node) -> None:
-        self._backend = executable.device.backend
+        self._backend: Any = executable.device.backend
         self._dtype = dtype_of_code(node.type)
         view, size = executable.plan.allocation(node).view, self._dtype.itemsize
         self._shape = tuple(map(int, view.shape))

@@ -7,10 +7,13 @@ them before each run of the program, which gets their results as inputs.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from typing import NamedTuple
 
+import numpy as np
+
 from odyssey.compiler.cuda.device_function import UnsupportedKernelError
+from odyssey.devices.backends import backend_of
 from odyssey.graph.graph import Graph, Instruction, Ref, Splat, State, live_instructions
 from odyssey.spec import Spec
 
@@ -50,10 +53,15 @@ def split_host_values(graph: Graph, on_host: Collection[int]) -> HostValues:
     """
     read = [graph.states[k] for k in on_host]
     specs = {state.id: state.spec for state in read if state.id >= 0}
+    constants = {
+        id: array
+        for id, array in graph.constants.items()
+        if backend_of(array) is None and np.size(array) <= _MOST_ELEMENTS
+    }
     own: list[Instruction] = []
     rest: list[Instruction] = []
     for instruction in graph.instructions:
-        if _reads_only(instruction, specs):
+        if _reads_only(instruction, specs.keys(), constants):
             specs.update(zip(instruction.ids, instruction.specs, strict=True))
             own.append(instruction)
         else:
@@ -79,18 +87,26 @@ def split_host_values(graph: Graph, on_host: Collection[int]) -> HostValues:
     outputs = [*[Ref(id) for id, _ in sent], *[state.update for state in updated]]
     host = Graph()
     host.instructions = live_instructions(own, [o.id for o in outputs if isinstance(o, Ref)])
+    reads_of_host = {o.id for i in host.instructions for o in i.operands if isinstance(o, Ref)}
+    host.constants = {id: array for id, array in constants.items() if id in reads_of_host}
     host.states = [State(s.variable, s.field, s.id, s.spec, s.label) for s in read]
     host.outputs = outputs
     return HostValues(device, host, sent, updated)
 
 
-def _reads_only(instruction: Instruction, specs: Collection[int]) -> bool:
-    """Return whether an instruction computes small values of values of the host alone."""
+def _reads_only(instruction: Instruction, specs: Set[int], constants: Collection[int]) -> bool:
+    """Return whether an instruction computes small values of values of the host alone.
+
+    Args:
+        instruction: The instruction.
+        specs: Ids of values that the host knows at each run.
+        constants: Ids of small constants.
+    """
     refs = [operand.id for operand in instruction.operands if isinstance(operand, Ref)]
     plain = all(
         isinstance(o, (Ref, int, float)) or (isinstance(o, Splat) and not o.shape)
         for o in instruction.operands
     )
     small = all(spec.size <= _MOST_ELEMENTS for spec in instruction.specs)
-    known = bool(refs) and all(id in specs for id in refs)
+    known = not specs.isdisjoint(refs) and all(id in specs or id in constants for id in refs)
     return known and plain and small and not instruction.row.impure

@@ -403,9 +403,11 @@ class CompiledCall:
                         return CACHE_MISS
                 except Exception:  # of a host call: an eager call will raise it in its own words
                     return CACHE_MISS
+            if self._calls:
+                outs = all_outputs(executable, outs)
             if self._commits:
                 try:
-                    self._commit(all_outputs(self.executable, outs) if self._calls else outs, behind)
+                    self._commit(outs, behind)
                 except BindingError:  # of an exclusivity check: another thread came in between
                     return CACHE_MISS
             elif behind:
@@ -414,7 +416,6 @@ class CompiledCall:
                 executable.rest()
         elif behind:
             run_all(starmap(call, behind))
-        outs = all_outputs(self.executable, outs) if self._calls else outs
         return shape.results.build(outs, given)
 
     def _rebind(self) -> None:
