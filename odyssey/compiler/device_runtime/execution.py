@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from itertools import starmap
 from operator import call
 from threading import RLock
@@ -250,7 +251,9 @@ class DeviceExecutable:
 
     def _compile_part(self, graph: Graph) -> DeviceExecutable:
         """Compile a subgraph of control flow."""
-        return DeviceExecutable(graph, self.device, None, self.ways, self._launcher.tf32)
+        part = copy(graph)
+        part.tf32 = self.graph.tf32
+        return DeviceExecutable(part, self.device, None, self.ways)
 
     def _location(self, address: BufferAddress, more: int = 0) -> tuple[str, int, int]:
         """Return the region of an address and the offset in it, as the table of cells has them."""

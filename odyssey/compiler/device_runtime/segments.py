@@ -184,11 +184,8 @@ class GraphRecorder:
         """Say how segments are launched."""
         filled = [segment for segment in self._segments if segment.body.calls]
         count = sum(segment.graph is not None for segment in filled)
-        if count == len(filled) == 1:
-            return "launched as one CUDA graph"
-        if count:
-            rest = len(filled) - count
-            return f"launched as {count} CUDA graphs" + f", and {rest} segments one by one" * (
-                rest > 0
-            )
-        return "launched one by one"
+        if not count:
+            return "launched one by one"
+        told = "one CUDA graph" if count == 1 else f"{count} CUDA graphs"
+        rest = len(filled) - count
+        return f"launched as {told}" + (f", and {rest} segments one by one" if rest else "")
