@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -403,15 +404,31 @@ def device_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
 def _call(
     row: Any, code: DeviceCode, who: str, function: Callable[..., Any], values: Sequence[Any]
 ) -> Any:
-    """Call a function of a row on a device; products of float32 in TF32 if a block allows it."""
-    if (
-        row.precision != "low"
-        or not allows_tf32()
-        or any(getattr(getattr(value, "dtype", None), "kind", "") == "c" for value in values)
-    ):
-        return code.backend.call(who, code.index, function, *values)
-    with code.backend.tf32(code.index):
-        return code.backend.call(who, code.index, function, *values)
+    """Call a function of a row on a device; products in TF32 where that is allowed or exact."""
+    if row.precision == "low" and _may_use_tf32(row, values):
+        with code.backend.tf32(code.index):
+            return code.backend.call(who, code.index, function, *values)
+    return code.backend.call(who, code.index, function, *values)
+
+
+# Rows that multiply their operands, and whose rules multiply cotangents by operands. Halves are
+# computed in float32, and are numbers of TF32: it has 10 bits of mantissa, as float16 has, and 8 of
+# the exponent, as bfloat16 has. So TF32 changes nothing but the order of sums.
+_EXACT_IN_TF32 = frozenset(
+    {
+        *("matmul", "linear", "contract", "conv1d", "conv2d", "conv3d"),
+        *("convolution_input", "convolution_weight"),
+    }
+)
+
+
+def _may_use_tf32(row: Any, values: Sequence[Any]) -> bool:
+    """Return whether all products of a call may be in TF32; those of complex numbers may not."""
+    arrays = chain.from_iterable([v if type(v) is tuple else (v,) for v in values])
+    dtypes = [v.dtype for v in arrays if hasattr(v, "dtype")]
+    if row.name in _EXACT_IN_TF32 and HALVES.issuperset(dtypes):
+        return True
+    return allows_tf32() and all(dtype.kind != "c" for dtype in dtypes)
 
 
 def _check_devices(row: Any, values: Sequence[Any], array: Any) -> None:

@@ -97,15 +97,36 @@ def test_the_block_of_the_sweep_counts_for_the_sweep(calls):
     assert ("matmul", False) not in calls
 
 
-@pytest.mark.parametrize("mode", ["float16", "bfloat16", None, "off"])
-def test_other_modes_and_an_inner_block_are_not_in_tf32(calls, mode):
+@pytest.mark.parametrize("mode", [None, "off"])
+def test_without_a_mode_and_in_an_inner_block_nothing_is_in_tf32(calls, mode):
     w = leaf(3, 3)
-    with (
-        od.autocast("tf32" if mode == "off" else mode),
-        od.autocast(None if mode == "off" else mode),
-    ):
+    with od.autocast(None if mode is None else "tf32"), od.autocast(None):
         w @ w
     assert [pair for pair in calls if pair[0] == "matmul"] == [("matmul", False)]
+
+
+@pytest.mark.parametrize("mode", ["float16", "bfloat16"])
+def test_products_of_halves_which_tf32_holds_are_in_tf32(calls, mode):
+    given = values("cuda")
+    with od.autocast(mode), od.GradientTape() as tape:
+        loss = network(*given)
+    tape.gradient(loss, given)
+    exact = {"matmul", "linear", "conv1d"}
+    assert {who for who, allowed in calls if allowed} == exact
+    assert {who for who, allowed in calls if not allowed and who in exact} == set()
+    calls.clear()
+    w, h, k = leaf(3, 3), leaf(3, 3, dtype=mode), od.Variable(np.eye(3, dtype=int), device="cuda")
+    for one, other in ((w, h), (h, w), (k, k), (w, w), (h, k)):
+        one @ other
+    assert ("matmul", True) not in calls
+
+
+@pytest.mark.parametrize("dtype", [np.float16, "bfloat16"])
+def test_tf32_holds_all_halves(dtype):
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    wide = ops.astype(bits.view(od.Variable(0.0, dtype=dtype).dtype), "float32")
+    # float32 has 13 bits of mantissa more than TF32, and as many of the exponent.
+    assert not (wide[np.isfinite(wide)].view(np.uint32) & 0x1FFF).any()
 
 
 def test_complex_products_arrays_alone_examples_and_other_threads(calls):
