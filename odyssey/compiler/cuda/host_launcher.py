@@ -76,7 +76,7 @@ class HostLauncher(Launcher):
             if type(answer) is DeviceError:
                 raise DeviceError(f"cuda: {name}: {answer}")
 
-    def wait(self) -> None:
+    def wait(self, who: str) -> None:
         """Do nothing: each call has ended when it returns."""
 
 

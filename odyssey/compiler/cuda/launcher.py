@@ -83,15 +83,22 @@ class Launcher:
     def graph_call(self, calls: Sequence[Call]) -> Call:
         """Return one call that makes such calls again, as a CUDA graph.
 
-        The calls are recorded, and not made. The graph has the addresses that their cells hold now.
+        The calls are recorded, and not made. The graph has the addresses that their cells hold now,
+        and is for the stream of the last ``begin_run``, see ``keeps_stream``.
 
         Raises:
             DeviceError: the device cannot record them.
         """
         raise NotImplementedError
 
+    def keeps_stream(self) -> bool:
+        """Return whether the next run is in the stream of the run before."""
+        return True
+
     def begin_run(self) -> None:
         """Let the next calls run behind what eager ops gave to the device so far.
+
+        A run is made within ``Backend.on``.
 
         Raises:
             DeviceError: the device failed.
@@ -106,6 +113,13 @@ class Launcher:
         """
         raise NotImplementedError
 
-    def wait(self) -> None:
-        """Wait until the device has done all that it was given."""
+    def wait(self, who: str) -> None:
+        """Wait until the device has done all that it was given.
+
+        Args:
+            who: What was given last, for the message.
+
+        Raises:
+            DeviceError: the device failed.
+        """
         raise NotImplementedError

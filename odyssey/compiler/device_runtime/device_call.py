@@ -113,18 +113,19 @@ class DeviceCall(CompiledCall):
                 return CACHE_MISS
         outs = executable.allocate_outputs()
         executable.place_outputs(outs)
-        executable.begin_run()
-        try:
-            if executable.run_middle_steps() != RAN:
+        with executable.on_device():
+            executable.begin_run()
+            try:
+                if executable.run_middle_steps() != RAN:
+                    return CACHE_MISS
+            except Exception:  # of a host call: an eager call will raise it in its own words
                 return CACHE_MISS
-        except Exception:  # of a host call: an eager call will raise it in its own words
-            return CACHE_MISS
-        outs = all_outputs(executable, outs) if self._calls else outs
-        try:
-            if not self._launch_and_commit(outs, behind):
+            outs = all_outputs(executable, outs) if self._calls else outs
+            try:
+                if not self._launch_and_commit(outs, behind):
+                    return CACHE_MISS
+            except BindingError:  # of an exclusivity check: another thread came in between
                 return CACHE_MISS
-        except BindingError:  # of an exclusivity check: another thread came in between
-            return CACHE_MISS
         return shape.results.build(outs, given)
 
     def _launch_and_commit(self, outs: list[Any], behind: CommitPlan) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
 from itertools import starmap
 from operator import call
@@ -427,6 +428,8 @@ class DeviceExecutable:
         kind: Any = backend.array_type
         if not self._is_bound() or len(arrays) != len(self.inputs):
             return GUARD_FAILED
+        if self._recorder.arrays and not self._launcher.keeps_stream():
+            self._recorder.forget()
         for k, (array, spec) in enumerate(zip(arrays, self.inputs, strict=True)):
             if (
                 type(array) is not kind
@@ -469,6 +472,10 @@ class DeviceExecutable:
         if self.host_calls:
             self._run_arrays[kind, k] = array
         return start
+
+    def on_device(self) -> AbstractContextManager[Any]:
+        """Return a block in which the device is the current one, for a run."""
+        return self._backend.on(self.device.index)
 
     def begin_run(self) -> None:
         """Let the next calls run behind what eager ops gave to the device so far."""
@@ -542,7 +549,7 @@ class DeviceExecutable:
         for one, name in zip(calls, names, strict=True):
             answer = list(starmap(call, [one]))
             self._launcher.check_statuses(answer, [name])
-            self._launcher.wait()
+            self._launcher.wait(name)
         return []
 
     def check_statuses(self, answers: Sequence[Any], names: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from odyssey.compiler.cuda.launcher import Call, Cell, Launcher
 from odyssey.devices.backends import Backend
-from odyssey.errors import DeviceMemoryError
+from odyssey.errors import DeviceError, DeviceMemoryError
 
 __all__ = ["CellTable", "GraphRecorder", "NamedCalls", "Segment"]
 
@@ -143,7 +143,7 @@ class GraphRecorder:
         self._cells.set_address(f"{kind} of a run", index, start)
 
     def record(self, backend: Backend, device_index: int) -> None:
-        """Record graphs, if the device has memory for the fixed places."""
+        """Record graphs, if the device can, and has memory for the fixed places."""
         self.can_record = False
         try:
             arrays = {key: backend.allocate(n, device_index) for key, n in self._fixed.items()}
@@ -151,7 +151,13 @@ class GraphRecorder:
             return
         for key, array in arrays.items():
             self._cells.set_address(*key, backend.pointer(array) if array.size else 0)
-        graphs = [self._launcher.graph_call(segment.body.calls) for segment in self._recorded]
+        try:
+            graphs = [self._launcher.graph_call(segment.body.calls) for segment in self._recorded]
+        except (DeviceError, DeviceMemoryError):  # another thread waited for the whole device
+            for kind, index in arrays:
+                given = self._cells.cell(f"{kind} of a run", index, 0)
+                self._cells.set_address(kind, index, given.value or 0)
+            return
         for segment, graph in zip(self._recorded, graphs, strict=True):
             segment.graph = graph
         self.arrays = arrays
