@@ -68,6 +68,7 @@ from odyssey.devices.ownership import (
     overlaps,
 )
 from odyssey.graph.graph import Graph, State
+from odyssey.graph.subgraphs import LoopRow
 from odyssey.spec import Spec
 from odyssey.table.value import LEAF, is_trainable
 
@@ -640,9 +641,15 @@ def memory_requirements(
         return 0, []
     total, buffers = held_buffers(program.program.plan)
     scratch = program.program.scratch
-    return total + scratch, sorted([*buffers, (scratch, f"{scratch:,} bytes of scratch memory")])[
-        ::-1
-    ]
+    buffers.append((scratch, f"{scratch:,} bytes of scratch memory"))
+    total += scratch
+    for step in program.program.steps:
+        row = step.node.payload.row if isinstance(step, HostCallStep) else None
+        for inside in row.loop.subgraphs if isinstance(row, LoopRow) else ():
+            held, _ = memory_requirements(device, inside, None, ways)
+            total += held
+            buffers.append((held, f"{held:,} bytes in a {row.name}"))
+    return total, sorted(buffers, reverse=True)
 
 
 def _lies_on_host(state: State) -> bool:
