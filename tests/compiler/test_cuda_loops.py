@@ -153,11 +153,15 @@ def test_values_of_rows_are_reduced_to_several_elements(how, keepdims):
         np.testing.assert_array_equal(a, b)
 
 
-def test_maxima_of_nan_are_nan():
-    x = normal(2, 70)
-    x[1, 5] = np.nan
-    (found,), _ = outputs_of(lambda x: ops.max(x, axis=1), x)
-    assert np.isnan(found).tolist() == [False, True]
+@pytest.mark.parametrize("size", [1, 31, 33, 1025])
+def test_extremes_of_special_numbers_and_their_first_places_are_numpys(size):
+    x = RNG.choice(np.array([np.inf, -np.inf, 0.0, -0.0, 1.0], "f4"), (4, size))
+    x[0] = 1
+    x[1, size // 2] = np.nan
+    names = ("max", "min", "argmax", "argmin")
+    found, _ = outputs_of(lambda x: [getattr(ops, name)(x, axis=1) for name in names], x)
+    for a, name in zip(found, names, strict=True):
+        np.testing.assert_array_equal(a, getattr(np, name)(x, axis=1), err_msg=name)
 
 
 def test_long_sums_of_a_thread_are_added_in_float64():
