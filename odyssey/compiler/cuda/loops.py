@@ -35,7 +35,6 @@ __all__ = [
     "DeviceLaunch",
     "LaunchShape",
     "LoopKernels",
-    "last_element",
     "loop_kernels",
     "with_copies",
 ]
@@ -553,19 +552,14 @@ def with_copies(
         if id(buffer) not in copies:
             copies[id(buffer)] = BufferCopy(Buffer("scratch", operand.id, 0), buffer, 0)
         copy = copies[id(buffer)]
-        extent = (last_element(view) + 1) * ITEM_SIZES[operand.type]
+        extent = (_last_element(view) + 1) * ITEM_SIZES[operand.type]
         copy.target.bytes = max(copy.target.bytes, extent)
         copies[id(buffer)] = copy._replace(bytes=copy.target.bytes)
         allocations[operand.id] = Allocation(copy.target, view)
     return replace(plan, allocations=allocations)
 
 
-def last_element(view: View) -> int:
-    """Return the place of the last element of a view, counted from the start of its buffer.
-
-    Raises:
-        UnsupportedKernelError: it has negative strides.
-    """
+def _last_element(view: View) -> int:
     if any(s < 0 for s in view.strides):
         raise UnsupportedKernelError("cuda: an operand that is overwritten has negative strides")
     return view.offset + sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True))
