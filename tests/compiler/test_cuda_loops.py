@@ -225,6 +225,36 @@ def test_an_operand_that_is_overwritten_is_copied_for_a_later_kernel():
     assert any(isinstance(s, CopyStep) for s in runs.run.program.steps)
 
 
+UPDATES_WITH_OWN_ELEMENTS = {
+    "the first": lambda w: w * w[0, 0],
+    "the last": lambda w: w - w[-1, -1] * 2,
+    "beside sums of rows": lambda w: w - ops.max(w, axis=1, keepdims=True) * w[4, 1],
+}
+
+
+@pytest.mark.parametrize("name", UPDATES_WITH_OWN_ELEMENTS)
+@pytest.mark.parametrize("shape", [(5, 70), (70, 5)])
+def test_an_element_that_all_threads_read_is_that_before_its_update(shape, name):
+    w = od.Variable(RNG.integers(-5, 5, shape).astype("f8"), name="w")
+    update = UPDATES_WITH_OWN_ELEMENTS[name]
+    graph, runs = run_step(lambda: w.assign(update(w)))
+    runs.assert_equal_bits()
+    np.testing.assert_array_equal(runs.states(graph)["w"], runs.left["w"])
+    copied = [s for s in runs.run.program.steps if isinstance(s, CopyStep)]
+    assert {s.bytes for s in copied} == {8}
+
+
+def test_scalars_that_a_single_thread_updates_are_not_copied():
+    count = od.Variable(np.array(3.0), name="count")
+
+    def step(x):
+        count.assign(count * 0.5 + ops.sum(x * count))
+
+    graph, runs = run_step(step, np.arange(70.0))
+    assert runs.states(graph)["count"] == 3 * 0.5 + 3 * 70 * 69 / 2
+    assert not [s for s in runs.run.program.steps if isinstance(s, CopyStep)]
+
+
 def test_a_program_leaves_its_plan_as_it_was():
     def rows_and_columns(x):
         y = x / ops.sum(x, axis=1, keepdims=True)
