@@ -16,7 +16,7 @@ from odyssey.compiler.symbolic.dims import SymbolicDim
 
 __all__ = [
     "Tiling",
-    "overwritten_scalars",
+    "reads_own_output",
     "partition_loop",
     "partition_symbolic_loop",
     "gemm_block_size",
@@ -185,14 +185,13 @@ def gemm_block_size(m: int, n: int, k: int) -> int | None:
     return size if size < longer else None
 
 
-def overwritten_scalars(plan: Plan, kernel: Kernel) -> list[Node]:
-    """Return the scalars that a kernel reads where it writes, which blocks would see changed."""
+def reads_own_output(plan: Plan, kernel: Kernel) -> bool:
+    """Return whether a kernel reads a scalar that it overwrites, which blocks would see changed."""
     own = {n.id for n in kernel.nodes}
     allocations = [plan.allocations[n.id] for n in kernel.nodes if n.id in plan.allocations]
     written = {id(allocation.buffer) for allocation in allocations}
     stack = [i for n in kernel.nodes for i in n.inputs if i.size == 1 and i.id not in own]
     visited: set[int] = set()
-    found: list[Node] = []
     while stack:
         node = stack.pop()
         if node.id in visited:
@@ -202,5 +201,5 @@ def overwritten_scalars(plan: Plan, kernel: Kernel) -> list[Node]:
         if owner.id in plan.fused.numbers:
             stack += owner.inputs
         elif owner.id in plan.allocations and id(plan.allocations[owner.id].buffer) in written:
-            found.append(node)
-    return found
+            return True
+    return False
