@@ -74,6 +74,7 @@ _ALIASES = {
     "STREAM_CAPTURE": "StreamCapture",
     "SYSTEM_DRIVER_MISMATCH": "InsufficientDriver",
     "SystemDriverMismatch": "InsufficientDriver",
+    "UNSUPPORTED_PTX_VERSION": "InsufficientDriver",
     "NO_DEVICE": "NoDevice",
     "INVALID_DEVICE": "InvalidDevice",
 }
@@ -113,7 +114,30 @@ def describe_error(error: BaseException) -> str | None:
     """
     if type(error).__name__ not in _ERROR_CLASSES:
         return None
-    text = " ".join(str(error).split())
+    return _meaning(" ".join(str(error).split()))
+
+
+def cuda_error(who: str, text: str) -> Exception:
+    """Return the error of this project for an error of CUDA.
+
+    Args:
+        who: The op or kernel, for the message.
+        text: The name that CUDA gives to the error, a colon, and what CUDA says of it.
+    """
+    if "MemoryAllocation" in text or "OUT_OF_MEMORY" in text:
+        return _memory_error(who, text)
+    return DeviceError(f"{who}: {_meaning(text)} ({text})")
+
+
+def _memory_error(who: str, text: str) -> DeviceMemoryError:
+    return DeviceMemoryError(
+        f"{who}: the device has too little memory: {text}; free arrays, use smaller "
+        "batches or od.checkpoint, or raise od.devices.cuda().memory_limit"
+    )
+
+
+def _meaning(text: str) -> str:
+    """Return what an error means whose name, of the runtime or the driver, begins a text."""
     name = text.partition(":")[0].removeprefix("cudaError").removeprefix("CUDA_ERROR_")
     for prefix in ("StreamCapture", "STREAM_CAPTURE"):
         name = prefix if name.startswith(prefix) else name
@@ -145,6 +169,7 @@ class CupyBackend(Backend):
         self.namespace = Namespace(cupy, cupy.ndarray)
         self.array_type = cupy.ndarray
         self._peaks: dict[int, int] = {}
+        self._contexts: dict[int, Any] = {}  # of the CUDA driver, by device
         self._replacements: Mapping[Any, Any] | None = None
 
     @property
@@ -258,21 +283,27 @@ class CupyBackend(Backend):
             self._pool().free_all_blocks()
             self._cupy.get_default_pinned_memory_pool().free_all_blocks()
 
+    # ------------------------------------------------------------ programs
+
+    def launcher(self, index: int) -> Any:
+        """Return a launcher that calls the CUDA driver."""
+        # By its name: the compiler imports this module.
+        driver = importlib.import_module("odyssey.compiler.cuda.driver")
+        context = self._contexts.get(index)
+        if context is None:
+            context = self._contexts.setdefault(index, driver.DeviceContext(self, index))
+        return driver.DriverLauncher(context)
+
     # ------------------------------------------------------------ errors
 
     def named_error(self, who: str, error: BaseException) -> Exception | None:
         """Return DeviceMemoryError or DeviceError for an error of CuPy or CUDA."""
         if isinstance(error, (DeviceError, DeviceMemoryError)):
             return None
-        kind = type(error).__name__
-        text = " ".join(str(error).split())
-        if kind == "OutOfMemoryError" or "MemoryAllocation" in text or "OUT_OF_MEMORY" in text:
-            return DeviceMemoryError(
-                f"{who}: the device has too little memory: {text}; free arrays, use smaller "
-                "batches or od.checkpoint, or raise od.devices.cuda().memory_limit"
-            )
-        meaning = describe_error(error)
-        return None if meaning is None else DeviceError(f"{who}: {meaning} ({text})")
+        kind, text = type(error).__name__, " ".join(str(error).split())
+        if kind == "OutOfMemoryError":
+            return _memory_error(who, text)
+        return cuda_error(who, text) if kind in _ERROR_CLASSES else None
 
 
 def _cupy_replacements(cupy: Any) -> dict[Any, Any]:

@@ -7,7 +7,14 @@ import pytest
 
 import odyssey as od
 from odyssey.compiler.cuda.compile_kernels import address_in
-from odyssey.compiler.cuda.cublas import COMPUTE_TYPES, Cublas, GemmCall, emulate, gemm_calls
+from odyssey.compiler.cuda.cublas import (
+    COMPUTE_TYPES,
+    Cublas,
+    GemmCall,
+    emulate,
+    gemm_call,
+    gemm_calls,
+)
 from odyssey.compiler.cuda.lower_for_device import lower_for_device
 from odyssey.compiler.cuda.program import ProductStep
 from odyssey.errors import DeviceError
@@ -166,17 +173,23 @@ class _Recorder:
 def test_a_change_of_streams_sets_the_workspace_again():
     library = _Recorder()
     cublas = Cublas(library, 4096)
-    for stream in (7, 7, 9):
+    for stream in (7, 9):
         cublas.use_stream(stream)
     names = [name for name, _ in library.calls]
     assert names[1:] == ["cublasSetStream_v2", "cublasSetWorkspace_v2"] * 2
     assert library.calls[2][1][1].value == 4096
 
 
+def _make(library, product):
+    addresses = map(ctypes.c_void_p, (100, 200, 300))
+    function, *arguments = gemm_call(library, ctypes.c_void_p(), product, *addresses)
+    return function(*arguments)
+
+
 def test_gemm_passes_the_arguments_in_the_order_of_the_library():
     library = _Recorder()
     call = GemmCall((1, 0), (5, 6, 7), (8, 9, 10), (11, 12, 13), 3, (0, 0, 0), ("f4", "f4"), 0.5)
-    Cublas(library, 0).gemm(call, 100, 200, 300)
+    _make(library, call)
     name, given = library.calls[-1]
     assert name == "cublasGemmStridedBatchedEx"
     values = [getattr(one, "value", one) for one in given[1:6]]
@@ -196,7 +209,7 @@ def test_tf32_changes_the_compute_type_of_products_of_float32_alone(dtype, expec
     library = _Recorder()
     for tf32 in (True, False):
         (call,) = gemm_calls(program.plan, node, tf32)
-        Cublas(library, 0).gemm(call, 100, 200, 300)
+        _make(library, call)
     types = [given[21] for name, given in library.calls if name == "cublasGemmStridedBatchedEx"]
     assert types == [expected, COMPUTE_TYPES[dtype]]
 

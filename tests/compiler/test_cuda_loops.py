@@ -153,11 +153,15 @@ def test_values_of_rows_are_reduced_to_several_elements(how, keepdims):
         np.testing.assert_array_equal(a, b)
 
 
-def test_maxima_of_nan_are_nan():
-    x = normal(2, 70)
-    x[1, 5] = np.nan
-    (found,), _ = outputs_of(lambda x: ops.max(x, axis=1), x)
-    assert np.isnan(found).tolist() == [False, True]
+@pytest.mark.parametrize("size", [1, 31, 33, 1025])
+def test_extremes_of_special_numbers_and_their_first_places_are_numpys(size):
+    x = RNG.choice(np.array([np.inf, -np.inf, 0.0, -0.0, 1.0], "f4"), (4, size))
+    x[0] = 1
+    x[1, size // 2] = np.nan
+    names = ("max", "min", "argmax", "argmin")
+    found, _ = outputs_of(lambda x: [getattr(ops, name)(x, axis=1) for name in names], x)
+    for a, name in zip(found, names, strict=True):
+        np.testing.assert_array_equal(a, getattr(np, name)(x, axis=1), err_msg=name)
 
 
 def test_long_sums_of_a_thread_are_added_in_float64():
@@ -219,6 +223,36 @@ def test_an_operand_that_is_overwritten_is_copied_for_a_later_kernel():
     np.testing.assert_allclose(runs.run.outputs()[0], (start / rows).sum(0), rtol=1e-6)
     np.testing.assert_allclose(runs.states(graph)["w"], start - rows * 0.25, atol=2e-5)
     assert any(isinstance(s, CopyStep) for s in runs.run.program.steps)
+
+
+UPDATES_WITH_OWN_ELEMENTS = {
+    "the first": lambda w: w * w[0, 0],
+    "the last": lambda w: w - w[-1, -1] * 2,
+    "beside sums of rows": lambda w: w - ops.max(w, axis=1, keepdims=True) * w[4, 1],
+}
+
+
+@pytest.mark.parametrize("name", UPDATES_WITH_OWN_ELEMENTS)
+@pytest.mark.parametrize("shape", [(5, 70), (70, 5)])
+def test_an_element_that_all_threads_read_is_that_before_its_update(shape, name):
+    w = od.Variable(RNG.integers(-5, 5, shape).astype("f8"), name="w")
+    update = UPDATES_WITH_OWN_ELEMENTS[name]
+    graph, runs = run_step(lambda: w.assign(update(w)))
+    runs.assert_equal_bits()
+    np.testing.assert_array_equal(runs.states(graph)["w"], runs.left["w"])
+    copied = [s for s in runs.run.program.steps if isinstance(s, CopyStep)]
+    assert {s.bytes for s in copied} == {8}
+
+
+def test_scalars_that_a_single_thread_updates_are_not_copied():
+    count = od.Variable(np.array(3.0), name="count")
+
+    def step(x):
+        count.assign(count * 0.5 + ops.sum(x * count))
+
+    graph, runs = run_step(step, np.arange(70.0))
+    assert runs.states(graph)["count"] == 3 * 0.5 + 3 * 70 * 69 / 2
+    assert not [s for s in runs.run.program.steps if isinstance(s, CopyStep)]
 
 
 def test_a_program_leaves_its_plan_as_it_was():

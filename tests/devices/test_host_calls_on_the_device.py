@@ -333,7 +333,7 @@ LOOPS = {
     ),
     "captured values": lambda x: od.scan(lambda c, r: (c * 0.5 + x[1], c), x[0] * 1.0, x)[0],
     "no columns": lambda x: od.scan(lambda c, _: (c * 1.1, None), x * 1.0, length=66)[0],
-    "while": lambda x: od.while_loop(lambda c: (c * c).sum() < 2e3, lambda c: c * 1.5, x * 1.0),
+    "while": lambda x: od.while_loop(lambda c: (c * c).sum() < 20.0, lambda c: c * 1.5, x[0]),
     "while without steps": lambda x: (
         y := x * 1.0,
         od.while_loop(lambda c: (c * c).sum() < 0.0, lambda c: c * 1.5, y) + 1.0,
@@ -346,7 +346,7 @@ LOOPS = {
             None,
         ),
         x[0] * 1.0,
-        x[:4],
+        x[:2],
     )[0],
 }
 
@@ -380,6 +380,14 @@ def test_explain_says_what_a_loop_waits_for_and_lists_its_kernels():
     said = str(compiled.explain(on_device(LONG)))
     assert "the CPU reads the condition of a while_loop before each step, and waits for it" in said
     assert "each step:" in said
+
+
+def test_a_memory_limit_counts_what_the_program_of_a_step_holds():
+    def fn(x):
+        return od.scan(lambda c, r: (ops.sort(c) @ c + r.sum(), None), x[:5] * 1.0, x)[0]
+
+    with pytest.raises(od.errors.DeviceMemoryError, match="bytes in a scan"):
+        od.compile(fn, memory_limit=200)(on_device(LONG))
 
 
 def test_a_loop_whose_step_has_no_program_runs_eagerly_and_says_why(monkeypatch):

@@ -43,6 +43,9 @@ NOT_HELD = {
     "compiler/cuda/host_execution.py: self._turns = [threading.Lock() for _ in range(width)]": (
         "locks of one run, which only its threads use"
     ),
+    "compiler/cuda/driver.py: _DEVICE_LOCK = threading.RLock()": (
+        "a child is refused by the driver before it acquires the lock"
+    ),
     "devices/write_guard.py: return RLock() if _RUNNING and is_inside_program() else GUARD": (
         "only the thread that makes it uses it"
     ),

@@ -51,6 +51,7 @@ COMMON = {
     "add_command": "interface of the commands, which the parser calls",
     "add": "public name of the op and of DataParallel, and of collections that something enters",
     "precompile": "public name of compiled functions, of whatever kind, and of DataParallel",
+    "wait": "as subprocess.Popen.wait, and an interface of launchers of kernels",
     "bind": "as inspect.Signature.bind: arguments, or the arrays of a program",
 }
 """Names that more files define, each with its reason."""

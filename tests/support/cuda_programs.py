@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,7 +59,7 @@ class HostRun:
     ) -> None:
         self.program, self.states = program, states
         self.truths: list[bool] = []
-        self._kernels = HostKernels(program, backward)
+        self._backward = backward
         self._memory: dict[tuple[str, int], Any] = {}
         plan = program.plan
         for k, x in enumerate(inputs):
@@ -77,6 +78,10 @@ class HostRun:
                 sizes["output", buffer.index] = buffer.bytes
         for key, size in sizes.items():
             self._memory[key] = np.full(size + 64, 0xA5, np.uint8)
+
+    @cached_property
+    def _kernels(self) -> HostKernels:
+        return HostKernels(self.program, self._backward)
 
     def _bytes(self, address: BufferAddress) -> Any:
         array = self._memory[address.kind, address.index]

@@ -117,9 +117,9 @@ def result(made, args, who):
     if type(made) in (list, tuple):
         return type(made)(result(one, args, who) for one in made)
     for array in args:
-        if isinstance(array, DeviceArray) and isinstance(made, np.ndarray):
-            if np.may_share_memory(made, array._a):
-                return array._like(made)
+        is_view = isinstance(array, DeviceArray) and isinstance(made, np.ndarray)
+        if is_view and np.may_share_memory(made, array._a):
+            return array._like(made)
     host(args, who)
     return device(made)
 

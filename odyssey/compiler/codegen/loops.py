@@ -30,9 +30,9 @@ from odyssey.compiler.schedule.work_partition import (
     estimated_seconds,
     has_symbolic_sizes,
     is_worth_threads,
+    overwritten_scalars,
     partition_loop,
     partition_symbolic_loop,
-    reads_own_output,
 )
 from odyssey.compiler.symbolic.dims import SymbolicDim
 
@@ -133,7 +133,7 @@ class LoopNest(KernelFunction):
     def _tiling(self) -> Tiling | None:
         """Return how the nest is partitioned into blocks; None if it is not."""
         nodes = self._nest_nodes()
-        if self.single_threaded or reads_own_output(self.plan, self.kernel):
+        if self.single_threaded or overwritten_scalars(self.plan, self.kernel):
             return None
         if not self._is_symbolic and not is_worth_threads(self.kernel):
             return None

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from odyssey.compiler.cuda.checks import CheckFunction, CopyFunction, check_byte
 from odyssey.compiler.cuda.device_function import WARP, UnsupportedKernelError
-from odyssey.compiler.cuda.loops import DeviceLaunch, LaunchShape, LoopKernels, last_element
+from odyssey.compiler.cuda.loops import DeviceLaunch, LaunchShape, LoopKernels
 from odyssey.compiler.cuda.module import KernelTable, device_module, host_module
 from odyssey.compiler.cuda.program import (
     BufferAddress,
@@ -119,6 +119,7 @@ class _ProgramBuilder:
             self._scratch = max(self._scratch, _assign_scratch(made, self._reserved))
             for copy in made.copies:
                 target, source = address_in(copy.target), address_in(copy.source)
+                source = source._replace(offset=source.offset + copy.start)
                 self._steps.append(CopyStep(target, source, copy.bytes))
             for launch in made.launches:
                 self._add_launch(launch, kernel)
@@ -151,15 +152,14 @@ class _ProgramBuilder:
 
     def _add_product(self, node: Node, kernel: Kernel) -> None:
         """Add a product; behind a check a state that it is written over can be restored."""
-        target, view = self._plan.allocation(node)
+        target = self._plan.allocation(node).buffer
         product = ProductStep(node, kernel.position)
         if not (self._checks and node.size and target.kind in ("state", "input")):
             self._steps.append(product)
             return
-        size = (last_element(view) + 1) * ITEM_SIZES[node.type]
-        kept = Buffer("scratch", node.id, size, offset=self._reserved)
-        self._scratch = max(self._scratch, self._reserved + size)
-        self._steps += [CopyStep(address_in(kept), address_in(target), size), product]
+        kept = Buffer("scratch", node.id, target.bytes, offset=self._reserved)
+        self._scratch = max(self._scratch, self._reserved + target.bytes)
+        self._steps += [CopyStep(address_in(kept), address_in(target), target.bytes), product]
         self._add_copy(kernel, node, target, kept, value=False)
 
     def _add_copy(

@@ -30,7 +30,16 @@ from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.errors import DeviceError
 from odyssey.spec import Array
 
-__all__ = ["Cublas", "GemmCall", "emulate", "gemm_calls"]
+__all__ = [
+    "Cublas",
+    "CublasStatus",
+    "GemmCall",
+    "emulate",
+    "gemm_call",
+    "gemm_calls",
+    "load_cublas",
+    "status_error",
+]
 
 DATA_TYPES: Mapping[str, int] = MappingProxyType(
     {"f4": 0, "f8": 1, "f2": 2, "c8": 4, "c16": 5, "f2b": 14}
@@ -286,61 +295,85 @@ def _numbers(beta: float, type: str) -> tuple[Any, Any]:
     return kind(1.0, 0.0), kind(beta, 0.0)
 
 
+class CublasStatus(ctypes.c_int):
+    """Status of a function of cuBLAS, which no status of the driver is an instance of."""
+
+
+def status_error(who: str, status: int) -> DeviceError:
+    """Return the error for a status of cuBLAS."""
+    why = _STATUS.get(status, "an unknown status")
+    return DeviceError(f"cuda: {who} gave status {status}, {why}, of cuBLAS")
+
+
 class Cublas:
     """A handle of cuBLAS with a workspace of its own.
 
     Args:
         library: The library, as ctypes loads it.
         workspace: Address of ``WORKSPACE_BYTES`` of the device's memory.
+
+    Attributes:
+        handle: The handle, which ``cublasDestroy_v2`` of the library releases.
     """
 
     def __init__(self, library: Any, workspace: int) -> None:
         self._library = library
-        self._handle = ctypes.c_void_p()
-        self._stream: int | None = None
+        self.handle = ctypes.c_void_p()
         self._workspace = workspace
-        self._check("cublasCreate", library.cublasCreate_v2(ctypes.byref(self._handle)))
+        self._check("cublasCreate", library.cublasCreate_v2(ctypes.byref(self.handle)))
 
     def use_stream(self, stream: int) -> None:
         """Let the next calls run in a stream."""
-        if stream == self._stream:
-            return
         library = self._library
-        answer = library.cublasSetStream_v2(self._handle, ctypes.c_void_p(stream))
+        answer = library.cublasSetStream_v2(self.handle, ctypes.c_void_p(stream))
         self._check("cublasSetStream", answer)
         # Another stream takes the workspace away.
         room = ctypes.c_void_p(self._workspace), ctypes.c_size_t(WORKSPACE_BYTES)
-        self._check("cublasSetWorkspace", library.cublasSetWorkspace_v2(self._handle, *room))
-        self._stream = stream
-
-    def gemm(self, call: GemmCall, first: int, second: int, out: int) -> None:
-        """Compute a batch of products; arguments as for ``emulate``, in the device's memory."""
-        one, beta = _numbers(call.beta, call.types[1])
-        kind, result = (DATA_TYPES[type] for type in call.types)
-        compute_type = _FAST_TF32 if call.tf32 else COMPUTE_TYPES[call.types[1]]
-        pointer, wide = ctypes.c_void_p, ctypes.c_longlong
-        (lda, ldb, ldc), (sa, sb, sc) = call.leading, call.steps
-        answer = self._library.cublasGemmStridedBatchedEx(
-            *(self._handle, *call.transposes, *call.sizes, ctypes.byref(one)),
-            *(pointer(first), kind, lda, wide(sa)),
-            *(pointer(second), kind, ldb, wide(sb), ctypes.byref(beta)),
-            *(pointer(out), result, ldc, wide(sc)),
-            *(call.batch, compute_type, -1),
-        )
-        self._check("cublasGemmStridedBatchedEx", answer)
-
-    def close(self) -> None:
-        """Destroy the handle."""
-        self._library.cublasDestroy_v2(self._handle)
+        self._check("cublasSetWorkspace", library.cublasSetWorkspace_v2(self.handle, *room))
 
     def _check(self, what: str, status: int) -> None:
         if status:
-            why = _STATUS.get(status, "an unknown status")
-            raise DeviceError(f"cuda: {what} gave status {status}, {why}")
+            raise status_error(what, status)
+
+
+def gemm_call(
+    library: Any,
+    handle: ctypes.c_void_p,
+    product: GemmCall,
+    first: ctypes.c_void_p,
+    second: ctypes.c_void_p,
+    out: ctypes.c_void_p,
+) -> tuple[Any, ...]:
+    """Return the function of cuBLAS that computes a batch of products, and its arguments.
+
+    Args:
+        library: The library, as ctypes loads it.
+        handle: The handle, which is read when the call is made; so are the addresses.
+        product: Shapes, strides and types.
+        first: Address of the first operand, as for ``emulate``, in the device's memory.
+        second: Address of the second operand.
+        out: Address of the result.
+    """
+    function = library.cublasGemmStridedBatchedEx
+    function.restype = CublasStatus
+    one, beta = _numbers(product.beta, product.types[1])
+    kind, result = (DATA_TYPES[type] for type in product.types)
+    compute_type = _FAST_TF32 if product.tf32 else COMPUTE_TYPES[product.types[1]]
+    (lda, ldb, ldc), wide = product.leading, map(ctypes.c_longlong, product.steps)
+    return (
+        *(function, handle, *product.transposes, *product.sizes, ctypes.byref(one)),
+        *(first, kind, lda, next(wide)),
+        *(second, kind, ldb, next(wide), ctypes.byref(beta)),
+        *(out, result, ldc, next(wide)),
+        *(product.batch, compute_type, -1),
+    )
 
 
 def load_cublas() -> Any:
     """Load cuBLAS from where CuPy's wheels put it, or from the system.
+
+    Its functions keep Python's lock. So no other thread comes between two launches of one product,
+    of which the first writes to the workspace what the second reads.
 
     Raises:
         DeviceError: it is not installed.
@@ -348,13 +381,13 @@ def load_cublas() -> Any:
     tried: list[str] = []
     for name in _NAMES:
         try:
-            return ctypes.CDLL(name)
+            return ctypes.PyDLL(name)
         except OSError as error:
             tried.append(str(error))
     try:
         pathfinder: Any = importlib.import_module("cuda.pathfinder")
 
-        return ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
+        return ctypes.PyDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
     except Exception as error:  # it is not installed, or finds nothing: its own error says what
         tried.append(f"{type(error).__name__}: {error}")
     raise DeviceError(

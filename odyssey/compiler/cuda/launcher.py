@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from itertools import islice, starmap
-from operator import call, itemgetter
 from typing import Any
 
 from odyssey.compiler.cuda.cublas import GemmCall
 from odyssey.compiler.cuda.loops import LaunchShape
 from odyssey.compiler.cuda.program import CudaProgram, Launch
-from odyssey.devices.commit import Plan
 
 __all__ = ["Call", "Cell", "Launcher"]
 
@@ -80,51 +77,49 @@ class Launcher:
         raise NotImplementedError
 
     def download_call(self, target: int, source: Cell, count: int) -> Call:
-        """Return the call that copies bytes to an address of the host, and waits for them.
-
-        For no bytes it waits for the stream alone.
-        """
+        """Return the call that copies bytes to an address of the host, and waits for them."""
         raise NotImplementedError
 
     def graph_call(self, calls: Sequence[Call]) -> Call:
         """Return one call that makes such calls again, as a CUDA graph.
 
-        The calls are recorded, and not made. The graph has the addresses that their cells hold now.
+        The calls are recorded, and not made. The graph has the addresses that their cells hold now,
+        and is for the stream of the last ``begin_run``, see ``keeps_stream``.
 
         Raises:
             DeviceError: the device cannot record them.
         """
         raise NotImplementedError
 
-    def run_calls(
-        self, calls: Sequence[Call], names: Sequence[str], failed: list[tuple[Any, str]]
-    ) -> Plan:
-        """Return what makes the calls of a run, up to the first that fails, as calls of C.
-
-        Args:
-            calls: The calls.
-            names: For each call, the kernel or the step.
-            failed: It gets the status of a call that fails, with its name.
-        """
-        statuses = zip(starmap(call, calls), names, strict=True)
-        return [(failed.extend, islice(filter(itemgetter(0), statuses), 1))]
+    def keeps_stream(self) -> bool:
+        """Return whether the next run is in the stream of the run before."""
+        return True
 
     def begin_run(self) -> None:
         """Let the next calls run behind what eager ops gave to the device so far.
+
+        A run is made within ``Backend.on``.
 
         Raises:
             DeviceError: the device failed.
         """
 
     def check_statuses(self, answers: Sequence[Any], names: Sequence[str]) -> None:
-        """Raise DeviceError if a call has failed.
+        """Raise DeviceError if a call of a run has failed.
 
         Args:
-            answers: What calls returned.
+            answers: What the calls returned.
             names: For each call, the kernel or the step, for the message.
         """
         raise NotImplementedError
 
-    def wait(self) -> None:
-        """Wait until the device has done all that it was given."""
+    def wait(self, who: str) -> None:
+        """Wait until the device has done all that it was given.
+
+        Args:
+            who: What was given last, for the message.
+
+        Raises:
+            DeviceError: the device failed.
+        """
         raise NotImplementedError

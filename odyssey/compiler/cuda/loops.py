@@ -11,7 +11,8 @@ The number of blocks has a constant bound, so every device adds in the same orde
 
 A kernel that reduces rows and other axes besides, such as the gradient of a bias beside a softmax,
 becomes several: what rows have goes to memory in between. An operand that the first of them is
-written over, and a later one reads, is copied before.
+written over, and a later one reads, is copied before. So is a scalar that all threads read, and one
+of them writes.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from odyssey.compiler.llvm.builder import LLVMValue
 from odyssey.compiler.llvm.types import HALVES
 from odyssey.compiler.schedule.buffer_assignment import Allocation, Buffer, Plan
 from odyssey.compiler.schedule.fusion import Kernel, loop_levels, loop_role
+from odyssey.compiler.schedule.work_partition import overwritten_scalars
 
 __all__ = [
     "BufferCopy",
     "DeviceLaunch",
     "LaunchShape",
     "LoopKernels",
-    "last_element",
     "loop_kernels",
     "with_copies",
 ]
@@ -71,11 +72,19 @@ class DeviceLaunch(NamedTuple):
 
 
 class BufferCopy(NamedTuple):
-    """A copy of the first bytes of a buffer."""
+    """A copy of bytes of a buffer.
+
+    Attributes:
+        target: Where to copy to.
+        source: Where from.
+        bytes: How many.
+        start: Where they begin in the source.
+    """
 
     target: Buffer
     source: Buffer
     bytes: int
+    start: int = 0
 
 
 class LoopKernels(NamedTuple):
@@ -465,6 +474,7 @@ def _split(plan: Plan, kernel: Kernel) -> tuple[list[BufferCopy], list[LoopPiece
     along_rows = not epilogue.flat and bool(
         {"row", "row_reduce", "reduce_rows"} & set(roles.values())
     )
+    plan, scalars = _with_scalar_copies(plan, kernel, {n.id for n in epilogue.nodes})
     partials = [n for n in nodes if roles[n.id] == "reduce" and n.size > 1]
     row_partial = [n for n in nodes if roles[n.id] == "reduce_rows" and n.size > 1]
     if along_rows:
@@ -478,7 +488,7 @@ def _split(plan: Plan, kernel: Kernel) -> tuple[list[BufferCopy], list[LoopPiece
     if not main:
         pieces = []
     if not separate:
-        return [], pieces
+        return scalars, pieces
     # What rows have goes to memory, from where the later pieces read it.
     allocations = dict(plan.allocations)
     for n in main:
@@ -496,7 +506,37 @@ def _split(plan: Plan, kernel: Kernel) -> tuple[list[BufferCopy], list[LoopPiece
         part = _part_of(kernel, needed, own)
         piece_plan = with_copies(shared, part, overwritten, main, copies)
         pieces.append(LoopPiece(piece_plan, part, n.detail[1]))
-    return list(copies.values()), pieces
+    return [*scalars, *copies.values()], pieces
+
+
+def _with_scalar_copies(
+    plan: Plan, kernel: Kernel, last: set[int]
+) -> tuple[Plan, list[BufferCopy]]:
+    """Return a plan in which scalars that a thread overwrites are read from copies, and these.
+
+    Args:
+        plan: The plan.
+        kernel: The kernel.
+        last: Numbers of the nodes that one thread writes after all others have ended.
+    """
+    if math.prod(kernel.space) == 1:  # one thread computes
+        return plan, []
+    written = {
+        id(plan.allocations[n.id].buffer)
+        for n in kernel.nodes
+        if n.id in plan.allocations
+        and n.id not in last
+        and not (n.kind == "reduce" and n.size == 1)
+    }
+    allocations, copies = dict(plan.allocations), []
+    for scalar in overwritten_scalars(plan, kernel):
+        buffer, view = plan.allocation(scalar)
+        if id(buffer) in written:
+            size = ITEM_SIZES[scalar.type]
+            copy = BufferCopy(Buffer("scratch", scalar.id, size), buffer, size, view.offset * size)
+            copies.append(copy)
+            allocations[scalar.id] = Allocation(copy.target, View.dense(scalar.shape))
+    return replace(plan, allocations=allocations) if copies else plan, copies
 
 
 class _Epilogue(NamedTuple):
@@ -553,19 +593,14 @@ def with_copies(
         if id(buffer) not in copies:
             copies[id(buffer)] = BufferCopy(Buffer("scratch", operand.id, 0), buffer, 0)
         copy = copies[id(buffer)]
-        extent = (last_element(view) + 1) * ITEM_SIZES[operand.type]
+        extent = (_last_element(view) + 1) * ITEM_SIZES[operand.type]
         copy.target.bytes = max(copy.target.bytes, extent)
         copies[id(buffer)] = copy._replace(bytes=copy.target.bytes)
         allocations[operand.id] = Allocation(copy.target, view)
     return replace(plan, allocations=allocations)
 
 
-def last_element(view: View) -> int:
-    """Return the place of the last element of a view, counted from the start of its buffer.
-
-    Raises:
-        UnsupportedKernelError: it has negative strides.
-    """
+def _last_element(view: View) -> int:
     if any(s < 0 for s in view.strides):
         raise UnsupportedKernelError("cuda: an operand that is overwritten has negative strides")
     return view.offset + sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True))

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
+from itertools import starmap
+from operator import call
 from threading import RLock
 from time import perf_counter
 from types import SimpleNamespace
@@ -57,7 +60,6 @@ from odyssey.compiler.symbolic.expressions import Arithmetic
 from odyssey.compiler.ways.alternatives import Choice
 from odyssey.compiler.ways.plans import NO_PLAN
 from odyssey.compiler.ways.plans import Plan as WaysPlan
-from odyssey.devices.commit import Plan, commit
 from odyssey.devices.copy_on_write import is_exclusive, lease_of
 from odyssey.devices.device import Device, device_of
 from odyssey.devices.ownership import (
@@ -66,6 +68,7 @@ from odyssey.devices.ownership import (
     overlaps,
 )
 from odyssey.graph.graph import Graph, State
+from odyssey.graph.subgraphs import LoopRow
 from odyssey.spec import Spec
 from odyssey.table.value import LEAF, is_trainable
 
@@ -239,7 +242,6 @@ class DeviceExecutable:
             if segment.last_check is not None:
                 download = launcher.download_call(address, source, segment.last_check + 1)
                 segment.after.add(download, "download of checks")
-        self._wait_call = launcher.download_call(address, Cell(), 0)
 
     def _moving_regions(self) -> dict[tuple[str, int], int]:
         """Return the bytes of the regions that lie elsewhere in each run."""
@@ -427,6 +429,8 @@ class DeviceExecutable:
         kind: Any = backend.array_type
         if not self._is_bound() or len(arrays) != len(self.inputs):
             return GUARD_FAILED
+        if self._recorder.arrays and not self._launcher.keeps_stream():
+            self._recorder.forget()
         for k, (array, spec) in enumerate(zip(arrays, self.inputs, strict=True)):
             if (
                 type(array) is not kind
@@ -470,6 +474,10 @@ class DeviceExecutable:
             self._run_arrays[kind, k] = array
         return start
 
+    def on_device(self) -> AbstractContextManager[Any]:
+        """Return a block in which the device is the current one, for a run."""
+        return self._backend.on(self.device.index)
+
     def begin_run(self) -> None:
         """Let the next calls run behind what eager ops gave to the device so far."""
         self._launcher.begin_run()
@@ -484,37 +492,25 @@ class DeviceExecutable:
             CHECK_FAILED if a check failed, else RAN.
         """
         for segment, called in zip(self._segments, self.host_calls.values(), strict=False):
-            self._launch(segment)
+            calls, names = self._recorder.calls_of(segment)
+            if self.waits:
+                self.run_calls(calls, names)
+            else:
+                self.check_statuses(list(starmap(call, calls)), names)
             if segment.last_check is not None and not self.check_bytes[segment.last_check]:
                 return CHECK_FAILED
             called.run(self)
             self._launcher.begin_run()
         return RAN
 
-    def last_launches(self, failed: list[tuple[Any, str]]) -> Plan:
-        """Return what makes the calls of the last segment, as calls of C.
-
-        Args:
-            failed: It gets the status of a call that fails, with its name.
-        """
-        return self._launches(self._segments[-1], failed)
-
-    def _launches(self, segment: Segment, failed: list[tuple[Any, str]]) -> Plan:
-        calls, names = self._recorder.calls_of(segment)
-        if self._backend.waits:  # behind each call
-            calls = [each for one in calls for each in (one, self._wait_call)]
-            names = [name for name in names for _ in range(2)]
-        return self._launcher.run_calls(calls, names, failed)
-
-    def _launch(self, segment: Segment) -> None:
-        """Run a segment, without a commit."""
-        failed: list[tuple[Any, str]] = []
-        commit(self._launches(segment, failed))
-        self.raise_failure(failed)
+    def last_calls(self) -> tuple[list[Call], list[str]]:
+        """Return the calls of the last segment, and their names."""
+        return self._recorder.calls_of(self._segments[-1])
 
     def run_last_step(self) -> int:
         """Run the last segment, without a commit."""
-        self._launch(self._segments[-1])
+        calls, names = self.last_calls()
+        self.check_statuses(list(starmap(call, calls)), names)
         return RAN if self.check_bytes[-1] else CHECK_FAILED
 
     def end_run(self) -> None:
@@ -545,10 +541,26 @@ class DeviceExecutable:
         self.host_results[id] = array
         self._recorder.set_address("call", id, self._backend.pointer(array) if array.size else 0)
 
-    def raise_failure(self, failed: Sequence[tuple[Any, str]]) -> None:
+    def run_calls(self, calls: Sequence[Call], names: Sequence[str]) -> list[Any]:
+        """Make calls one after another, wait for each, and raise its error.
+
+        Raises:
+            DeviceError: a call failed; the message names it.
+        """
+        for one, name in zip(calls, names, strict=True):
+            answer = list(starmap(call, [one]))
+            self._launcher.check_statuses(answer, [name])
+            self._launcher.wait(name)
+        return []
+
+    def check_statuses(self, answers: Sequence[Any], names: Sequence[str]) -> None:
         """Raise DeviceError if a call of a run has failed."""
-        for status, name in failed:
-            self._launcher.check_statuses([status], [name])
+        self._launcher.check_statuses(answers, names)
+
+    @property
+    def waits(self) -> bool:
+        """Whether each call waits for the device: ``ODYSSEY_CUDA_SYNC=1``."""
+        return self._backend.waits
 
     def host_updates(self) -> list[tuple[Any, ...]]:
         """Return the calls that set the states of the host to their new values."""
@@ -629,9 +641,15 @@ def memory_requirements(
         return 0, []
     total, buffers = held_buffers(program.program.plan)
     scratch = program.program.scratch
-    return total + scratch, sorted([*buffers, (scratch, f"{scratch:,} bytes of scratch memory")])[
-        ::-1
-    ]
+    buffers.append((scratch, f"{scratch:,} bytes of scratch memory"))
+    total += scratch
+    for step in program.program.steps:
+        row = step.node.payload.row if isinstance(step, HostCallStep) else None
+        for inside in row.loop.subgraphs if isinstance(row, LoopRow) else ():
+            held, _ = memory_requirements(device, inside, None, ways)
+            total += held
+            buffers.append((held, f"{held:,} bytes in a {row.name}"))
+    return total, sorted(buffers, reverse=True)
 
 
 def _lies_on_host(state: State) -> bool:

@@ -162,7 +162,7 @@ class Plan:
 
     def allocation(self, node: Node) -> Allocation:
         """Return the location of a node, which may be a view."""
-        if node.kind != "view":
+        if node.kind != "view" or node.id in self.allocations:
             return self.allocations[node.id]
         base = self.allocation(node.inputs[0])
         return Allocation(base.buffer, apply_view(node, base.view))

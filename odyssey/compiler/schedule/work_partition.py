@@ -16,7 +16,7 @@ from odyssey.compiler.symbolic.dims import SymbolicDim
 
 __all__ = [
     "Tiling",
-    "reads_own_output",
+    "overwritten_scalars",
     "partition_loop",
     "partition_symbolic_loop",
     "gemm_block_size",
@@ -185,13 +185,14 @@ def gemm_block_size(m: int, n: int, k: int) -> int | None:
     return size if size < longer else None
 
 
-def reads_own_output(plan: Plan, kernel: Kernel) -> bool:
-    """Return whether a kernel reads a scalar that it overwrites, which blocks would see changed."""
+def overwritten_scalars(plan: Plan, kernel: Kernel) -> list[Node]:
+    """Return the scalars that a kernel reads where it writes, which blocks would see changed."""
     own = {n.id for n in kernel.nodes}
     allocations = [plan.allocations[n.id] for n in kernel.nodes if n.id in plan.allocations]
     written = {id(allocation.buffer) for allocation in allocations}
     stack = [i for n in kernel.nodes for i in n.inputs if i.size == 1 and i.id not in own]
     visited: set[int] = set()
+    found: list[Node] = []
     while stack:
         node = stack.pop()
         if node.id in visited:
@@ -201,5 +202,5 @@ def reads_own_output(plan: Plan, kernel: Kernel) -> bool:
         if owner.id in plan.fused.numbers:
             stack += owner.inputs
         elif owner.id in plan.allocations and id(plan.allocations[owner.id].buffer) in written:
-            return True
-    return False
+            found.append(node)
+    return found
