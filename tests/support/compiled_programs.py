@@ -9,10 +9,11 @@ from support.compiled_rows import assert_within, plain, same_bits, ways_to_outpu
 PLACES = ("trained", "frozen", "argument", "captured")
 
 
-def spelled(program):
+def spelled(program, place=lambda array: array):
     """A program as a function that is written out, since what looks ops up by text is not traced.
 
-    What Python cannot spell stands in the function's globals.
+    What Python cannot spell stands in the function's globals. ``place`` moves arrays that are
+    operands to a device.
     """
     names = {"ops": ops}
 
@@ -27,6 +28,7 @@ def spelled(program):
     def operand(value):
         if type(value) is list:
             return f"[{', '.join(map(operand, value))}]"
+        value = place(value) if isinstance(value, np.ndarray) else value
         return f"v{value}" if type(value) is int else told(value)
 
     given = ", ".join(f"v{k}" for k in range(len(program.leaves)))

@@ -1,0 +1,350 @@
+"""Training by compiled functions on a device: what a step leaves is what it leaves on the host.
+
+The stand-in runs the kernels of CUDA programs on the CPU. Sums have another order than NumPy's. So
+values of float32 are within 3e-7, relative to the largest one of an array, or no further from those
+of float64 than twice as far as NumPy's own.
+"""
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, ops
+from odyssey.compiler.cuda.host_launcher import HostLauncher
+from support.on_device import (
+    DEVICE,
+    assert_equal_bits,
+    batch_of,
+    constant,
+    decoder_loss,
+    decoder_weights,
+    host,
+    is_on_device,
+    leaf,
+    loss_of,
+    parameters_of,
+)
+from support.optimizers import OPTIMIZERS, shapes_for
+
+pytestmark = [
+    pytest.mark.usefixtures("standin"),
+    pytest.mark.filterwarnings("error::odyssey.errors.CompileWarning"),
+]
+
+
+class Training:
+    """Parameters on a device, their optimizer, and a step that leaves its gradients.
+
+    Args:
+        name: A workload of ``support.on_device``, or "decoder".
+        device: The device.
+        dtype: The dtype of parameters and floating arguments.
+        compiled: Whether the step is compiled.
+    """
+
+    def __init__(self, name, device, dtype="f4", compiled=False):
+        starts = decoder_weights(layers=1) if name == "decoder" else parameters_of(name)
+        parameters = od.tree.map_tree(lambda a: leaf(a.astype(dtype), device), starts)
+        self.leaves = od.tree.leaves(parameters)
+        self.batch = batch_of_decoder() if name == "decoder" else batch_of(name)
+        self.batch = [a.astype(dtype) if a.dtype == np.float32 else a for a in self.batch]
+        self.batch = [constant(a, device) for a in self.batch]
+        rate = 1e-4 if name in ("W4", "W4m") else 0.01
+        adam = name in ("digits", "decoder")
+        self.optimizer = (
+            od.optim.AdamW(parameters, rate)
+            if adam
+            else od.optim.SGD(parameters, rate, momentum=0.9)
+        )
+
+        def step(*batch):
+            self.optimizer.zero_grad()
+            with GradientTape() as tape:
+                if name == "decoder":
+                    loss = decoder_loss(parameters, *batch)
+                else:
+                    loss = loss_of(name, parameters, *batch)
+            tape.backward(loss)
+            self.optimizer.step()
+            return loss
+
+        self.step = od.compile(step, fullgraph=True) if compiled else step
+
+    def run(self):
+        """Make one step; return the loss, the parameters, their gradients and states."""
+        loss = self.step(*self.batch)
+        states = [{n: s[n] for n in sorted(s)} for s in self.optimizer.state_dict()["state"]]
+        assert all(is_on_device(p) == is_on_device(p.grad) for p in self.leaves)
+        found = [loss, *self.leaves, *[p.grad for p in self.leaves], *od.tree.leaves(states)]
+        return [np.array(host(one)) for one in found]
+
+    def take_over(self, other):
+        """Take over the parameters and the states of another one."""
+        for own, its in zip(self.leaves, other.leaves, strict=True):
+            own.assign(host(its).astype(own.dtype))
+        states = od.tree.map_tree(lambda a: host(a) if is_on_device(a) else a, other.state())
+        self.optimizer.load_state_dict(states)
+
+    def state(self):
+        return self.optimizer.state_dict()
+
+
+def batch_of_decoder():
+    tokens = np.random.RandomState(5).randint(0, 11, (2, 6))
+    return tokens[:, :-1], tokens[:, 1:].reshape(-1)
+
+
+def assert_near(found, wanted, exact):
+    for one, other, true in zip(found, wanted, exact, strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        scale = max(float(np.abs(true).max(initial=0)), 1e-30)
+        apart = float(np.abs(one.astype("f8") - other).max(initial=0))
+        errors = [float(np.abs(a - true).max(initial=0)) for a in (one, other)]
+        assert apart <= 3e-7 * scale or errors[0] <= 2 * errors[1], (apart / scale, errors)
+
+
+WORKLOADS = ["W1", "W4m", "W2", "W3", "W4", "W6", "W7", "digits", "decoder"]
+QUICK = ("W1", "W4m")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in WORKLOADS]
+)
+def test_each_step_leaves_what_an_eager_step_of_the_host_leaves(name):
+    compiled = Training(name, DEVICE, compiled=True)
+    eager, exact = Training(name, "cpu"), Training(name, "cpu", "f8")
+    calls = 3 if name in QUICK else 4
+    for k in range(calls):
+        if k:
+            eager.take_over(compiled)
+            exact.take_over(compiled)
+        found = compiled.run()
+        assert_near(found, eager.run(), exact.run())
+    assert compiled.step.statistics() == (1, calls - 1, 1)
+    assert "launched as one CUDA graph" in str(compiled.step.explain(*compiled.batch))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n == "W4m" else pytest.mark.slow) for n in WORKLOADS]
+)
+def test_the_order_of_threads_changes_no_bit(name, standin, monkeypatch):
+    found = []
+    for backward in (False, True):
+        made = HostLauncher(backward=backward, has_graphs=True)
+        monkeypatch.setattr(standin, "launcher", lambda index, made=made: made)
+        training = Training(name, DEVICE, compiled=True)
+        found.append([training.run() for _ in range(3)])
+        assert training.step.statistics().native == 2
+    assert_equal_bits(found[1], found[0])
+
+
+# ------------------------------------------------------------------ what a step may do besides
+
+W, X = (np.random.default_rng(k).standard_normal(shape) for k, shape in enumerate(((3, 2), (4, 3))))
+
+
+class Small:
+    """Two parameters of float64 with an optimizer."""
+
+    def __init__(self, device, make=lambda p: od.optim.SGD(p, 0.1, momentum=0.9)):
+        self.w, self.b = leaf(W, device, name="w"), leaf(np.zeros(2), device, name="b")
+        self.optimizer = make([self.w, self.b])
+        self.kept = None
+
+    def backward(self, x):
+        with GradientTape() as tape:
+            loss = (ops.tanh(x @ self.w + self.b) ** 2).mean()
+        tape.backward(loss)
+        return loss
+
+    def update(self):
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def clip_by_norm(s, x):
+    loss = s.backward(x)
+    norm = od.optim.clip_grad_norm([s.w, s.b], 0.01)
+    s.update()
+    return loss, norm
+
+
+def clip_by_global_norm(s, x):
+    loss = s.backward(x)
+    od.optim.clip_grad_global_norm([s.w, s.b], 0.01)
+    s.update()
+    return loss
+
+
+def clip_by_value(s, x):
+    loss = s.backward(x)
+    od.optim.clip_grad_value([s.w, s.b], 0.01)
+    s.optimizer.step()
+    return loss
+
+
+def accumulate(s, x):
+    return s.backward(x)
+
+
+def accumulate_and_step(s, x):
+    loss = s.backward(x)
+    s.optimizer.step()
+    return loss
+
+
+def two_sweeps(s, x):
+    loss = s.backward(x) + s.backward(x * 2.0)
+    s.update()
+    return loss
+
+
+def two_steps(s, x):
+    first = s.backward(x)
+    s.update()
+    second = s.backward(x)
+    s.update()
+    return first, second
+
+
+def return_gradients(s, x):
+    loss = s.backward(x)
+    return loss, s.w.grad, s.b.grad
+
+
+def gradient_penalty(s, x):
+    with GradientTape() as outer:
+        with GradientTape(persistent=True) as tape:
+            y = ops.tanh(x @ s.w).sum()
+        slope = tape.gradient(y, s.w, create_graph=True)
+        loss = (slope**2).sum() + y
+    outer.backward(loss)
+    s.b.grad = None
+    s.optimizer.step(allow_missing=True)
+    s.optimizer.zero_grad()
+    return loss
+
+
+STEPS = [clip_by_norm, clip_by_global_norm, clip_by_value, accumulate, accumulate_and_step]
+STEPS += [two_sweeps, two_steps, return_gradients, gradient_penalty]
+
+
+def assert_as_eager(make, step, calls=4):
+    """What calls return and leave is the same on the host eagerly, and compiled on the device."""
+    found = {}
+    for device in ("cpu", DEVICE):
+        world = make(device)
+        run = step if device == "cpu" else od.compile(step, fullgraph=True)
+        seen = []
+        for k in range(calls):
+            result = run(world, constant(X + 0.1 * k, device))
+            grads = [world.w.grad, world.b.grad]
+            grads = [None if g is None else host(g) for g in grads]
+            states = [{n: s[n] for n in sorted(s)} for s in world.optimizer.state_dict()["state"]]
+            seen.append([result, world.w.detach(), world.b.detach(), grads, states])
+        found[device] = [np.asarray(host(one)) for one in od.tree.leaves(seen) if one is not None]
+    assert run.statistics() == (1, calls - 1, 1)
+    for one, other in zip(found[DEVICE], found["cpu"], strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-14 * np.abs(other).max(initial=1.0))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_of_another_form_leaves_what_it_leaves_on_the_host(step):
+    assert_as_eager(Small, step)
+
+
+SCHEDULES = {
+    "step": lambda o: od.optim.StepLR(o, 2, 0.5),
+    "exponential": lambda o: od.optim.ExponentialLR(o, 0.8),
+    "warmup and cosine": lambda o: od.optim.WarmupCosineLR(o, 3, 8),
+    "one cycle": lambda o: od.optim.OneCycleLR(o, 0.5, 9),
+    "function": lambda o: od.optim.LambdaLR(o, lambda k: 0.9**k),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=list(SCHEDULES))
+def test_a_schedule_steps_behind_each_run(schedule):
+    def make(device):
+        world = Small(device)
+        world.kept = schedule(world.optimizer)
+        return world
+
+    def step(world, x):
+        loss = world.backward(x)
+        world.optimizer.step()
+        world.kept.step()
+        world.optimizer.zero_grad()
+        return loss
+
+    assert_as_eager(make, step, calls=5)
+
+
+def test_groups_of_parameters_have_their_own_settings():
+    def make(device):
+        def groups(parameters):
+            w, b = parameters
+            return od.optim.Adam([{"params": [w], "learning_rate": 0.3}, {"params": [b]}], 0.1)
+
+        return Small(device, groups)
+
+    def step(world, x):
+        loss = world.backward(x)
+        world.update()
+        return loss
+
+    assert_as_eager(make, step)
+
+
+@pytest.mark.share(8, rest="slow")
+@pytest.mark.parametrize("case", OPTIMIZERS)
+def test_an_optimizer_steps_as_on_the_host(case):
+    make, _, _, settings = OPTIMIZERS[case]
+    shapes = shapes_for(make, [(2, 3), (3,), ()])
+    found = {}
+    for device in ("cpu", DEVICE):
+        rng = np.random.default_rng(0)
+        leaves = [leaf(rng.normal(0, 0.5, s), device) for s in shapes]
+        optimizer = make(leaves, **settings)
+
+        def step(x, leaves=leaves, optimizer=optimizer):
+            with GradientTape() as tape:
+                loss = sum((ops.tanh(p) * x).sum() for p in leaves)
+            tape.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        run = step if device == "cpu" else od.compile(step, fullgraph=True)
+        losses = [host(run(constant(np.array(1.0 + k), device))) for k in range(4)]
+        states = [{n: s[n] for n in sorted(s)} for s in optimizer.state_dict()["state"]]
+        found[device] = [*losses, *map(host, leaves), *map(host, od.tree.leaves(states))]
+    assert run.statistics() == (1, 3, 1)
+    for one, other in zip(found[DEVICE], found["cpu"], strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-13 * np.abs(other).max(initial=1.0))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "c8", "c16"])
+def test_parameters_of_other_dtypes_step_as_on_the_host(dtype):
+    found = {}
+    for device in ("cpu", DEVICE):
+        start = (W + 1j * W[::-1] if dtype[0] == "c" else W).astype(dtype)
+        w, x = (
+            leaf(start, device),
+            constant((X * (1 + 0.5j if dtype[0] == "c" else 1)).astype(dtype), device),
+        )
+        optimizer = od.optim.Adam([w], 0.01)
+
+        def step(x, w=w, optimizer=optimizer):
+            with GradientTape() as tape:
+                loss = (ops.absolute(x @ w) ** 2).sum()
+            tape.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        run = step if device == "cpu" else od.compile(step, fullgraph=True)
+        found[device] = [*[host(run(x)) for _ in range(3)], host(w)]
+    assert run.statistics().native == 2
+    bound = {"f2": 1e-3, "f4": 1e-6, "c8": 1e-6, "c16": 1e-13}[dtype]
+    for one, other in zip(found[DEVICE], found["cpu"], strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=bound * np.abs(other).max())
