@@ -36,6 +36,7 @@ __all__ = [
     "ptx",
     "require_cuda",
     "simulated",
+    "simulated_memory",
     "threads_per_block",
     "tile_width",
 ]
@@ -182,14 +183,19 @@ def copy_beside(beside: Any, array: np.ndarray[Any, Any]) -> Any:
     return array if backend is None else backend.to_device(array, backend.device_index(beside))
 
 
+def simulated_memory(address: int, size: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return the elements at an address of the simulator, whose devices have the host's memory."""
+    import ctypes  # only the simulator needs it
+
+    memory: Any = (ctypes.c_byte * int(size * dtype.itemsize)).from_address(int(address))
+    return np.frombuffer(memory, dtype, int(size))
+
+
 def _kernel_argument(backend: Backend, array: Any) -> Any:
     """Return an array of numba on the memory of a contiguous array of a backend."""
     pointer, cuda = backend.pointer(array), numba_module("cuda")
     if simulated():
-        import ctypes  # only the simulator needs it
-
-        memory = (ctypes.c_byte * array.nbytes).from_address(pointer)
-        host = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
+        host = simulated_memory(pointer, array.size, array.dtype).reshape(array.shape)
         return numba_module("cuda.simulator.cudadrv.devicearray").FakeCUDAArray(host)
     description = {
         "shape": tuple(array.shape),

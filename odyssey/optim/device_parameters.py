@@ -11,6 +11,7 @@ import numpy as np
 from odyssey.devices.commit import Plan
 from odyssey.devices.ownership import copy_if_shared
 from odyssey.devices.same_device import cast_beside, own_copy, place_beside
+from odyssey.optim.device_step import step_in_one_launch
 from odyssey.optim.groups import Group
 from odyssey.optim.rule import Rule, State
 from odyssey.sparse_rows import SparseRows
@@ -23,10 +24,10 @@ __all__ = ["DeviceParameters"]
 class DeviceParameters:
     """Parameters of a group that lie on a device, with the interface of ``FlatParameters``.
 
-    The pure rule computes the new parameters and the new state from arrays of the device: a step
-    copies nothing to the host, and waits for nothing. All results are there before the first
-    parameter changes, so a step needs memory for one more copy of parameters and state. The count
-    of steps lies on the host.
+    The pure rule, or one kernel for all parameters in a block of ``use_kernels("cuda")``, computes
+    the new parameters and the new state from arrays of the device: a step copies nothing to the
+    host, and waits for nothing. All results are there before the first parameter changes, so a step
+    needs memory for one more copy of parameters and state. The count of steps lies on the host.
     """
 
     def __init__(self, group: Group, indices: list[int], params: list[Variable]) -> None:
@@ -75,29 +76,34 @@ class DeviceParameters:
         """
         plan: Plan = []
         rule = self.group._rule
-        for p, g, state in zip(self.params, gradients, self._states, strict=True):
+        made = step_in_one_launch(self.group, self.params, gradients, self._states)
+        for j, (p, g, state) in enumerate(zip(self.params, gradients, self._states, strict=True)):
             if g is not None:
-                plan += _update_plan(rule, g, state, p)
+                result = made[j] if j in made else _apply_rule(rule, g, state, p)
+                plan += _update_plan(result, state, p)
         return plan
 
 
-def _update_plan(rule: Rule, g: Any, variables: dict[str, Variable], p: Variable) -> Plan:
-    """Return the calls that set a parameter and its state to the results of a rule."""
-    count = variables["steps"]._array
-    steps = int(count)
+def _apply_rule(
+    rule: Rule, g: Any, variables: dict[str, Variable], p: Variable
+) -> tuple[Any, State]:
     state: State = {name: variable._array for name, variable in variables.items()}
-    state["steps"] = steps
+    state["steps"] = int(variables["steps"]._array)
     if type(g) is SparseRows and rule.by_rows:
-        value, new = rule.update_rows(g, state, p._array)
-    else:
-        g = g.to_dense() if type(g) is SparseRows else g
-        value, new = rule.new_leaf(g, state, p._array)
+        return rule.update_rows(g, state, p._array)
+    return rule.new_leaf(g.to_dense() if type(g) is SparseRows else g, state, p._array)
+
+
+def _update_plan(result: tuple[Any, State], variables: dict[str, Variable], p: Variable) -> Plan:
+    """Return the calls that set a parameter and its state to the results of a rule."""
+    value, new = result
+    count = variables["steps"]._array
     plan = write_plan(p, [(setattr, p, "_array", _own_result(value, p._array))])
     for name, variable in variables.items():
         if name != "steps":
             made = _own_result(new[name], variable._array)
             plan += write_plan(variable, [(setattr, variable, "_array", made)])
-    return [*plan, *write_plan(variables["steps"], [(setitem, count, ..., steps + 1)])]
+    return [*plan, *write_plan(variables["steps"], [(setitem, count, ..., int(count) + 1)])]
 
 
 def _own_result(made: Any, old: Any) -> Any:

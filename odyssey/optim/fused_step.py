@@ -7,7 +7,7 @@ not warn of overflow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import setitem
 from typing import Any
 
@@ -21,7 +21,7 @@ from odyssey.optim.inplace_program import Call, InPlaceProgram, Location, bind_c
 from odyssey.spec import Array
 from odyssey.table.kernel_selection import SIZE_FACTOR, is_numba_avoided
 
-__all__ = ["FusedUpdate", "fused_update"]
+__all__ = ["KNOWN_CALLS", "FusedUpdate", "element_lines", "fused_update"]
 
 _EXPRESSIONS = {
     np.add: "{} + {}",
@@ -36,6 +36,9 @@ _EXPRESSIONS = {
     np.maximum: "select(({0} >= {1}) | ({0} != {0}), {0}, {1})",
     np.minimum: "select(({0} <= {1}) | ({0} != {0}), {0}, {1})",
 }
+
+KNOWN_CALLS = frozenset({*_EXPRESSIONS, np.where, setitem})
+"""Functions of calls that ``element_lines`` has a form for."""
 
 _LOOP_TEMPLATE = '''"""A step of an optimizer, element by element."""
 
@@ -148,12 +151,9 @@ def _loop_source(
     numbers: Mapping[Location, Any],
     dtype: np.dtype[Any],
 ) -> str:
-    names: dict[Location, str] = {"g": "g_", **{location: f"{location}_" for location in written}}
-    names |= {location: f"n{k}" for k, location in enumerate(read)}
-    names |= {k: f"s{k}" for k in range(program.scratch)}
     truths = {location for location in read if np.asarray(numbers[location]).dtype.kind == "b"}
     lines = ["g_ = g[i]", *[f"{location}_ = out_{location}[i]" for location in written]]
-    lines += [f"{names[call.out]} = {_expression(call, names)}" for call in program.calls]
+    lines += element_lines(program, written, read)
     lines += [f"out_{location}[i] = {location}_" for location in written]
     return _LOOP_TEMPLATE.format(
         dtype=dtype.name,
@@ -171,6 +171,19 @@ def _loop_source(
         or "pass",
         lines="\n        ".join(lines),
     )
+
+
+def element_lines(
+    program: InPlaceProgram, written: Sequence[str], read: Sequence[Location]
+) -> list[str]:
+    """Return the calls of a program as statements on one element of each array.
+
+    The element of array ``x`` is ``x_``, and number ``k`` of those read is ``nk``.
+    """
+    names: dict[Location, str] = {"g": "g_", **{location: f"{location}_" for location in written}}
+    names |= {location: f"n{k}" for k, location in enumerate(read)}
+    names |= {k: f"s{k}" for k in range(program.scratch)}
+    return [f"{names[call.out]} = {_expression(call, names)}" for call in program.calls]
 
 
 def _expression(call: Call, names: Mapping[Location, str]) -> str:

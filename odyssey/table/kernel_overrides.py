@@ -12,6 +12,7 @@ from typing import Any
 from odyssey.checks import check_choice
 from odyssey.devices.write_guard import FORK_WAITS, hold_during_forks
 from odyssey.table.kernel_selection import (
+    CUDA_KERNELS,
     DEFAULT_SIZE_FACTOR,
     SIZE_FACTOR,
     first_applicable,
@@ -38,7 +39,7 @@ class use_kernels(ScopedBlock):
     Args:
         device: Which kernels: those for the ``"cpu"``; ``"numpy"``, none; or those for ``"cuda"``,
             to which arrays of the host are then copied, and from which results; arrays of a device
-            stay there.
+            stay there, and a step of an optimizer updates all of one dtype at once.
 
     Raises:
         DeviceError: on entering, for ``"cuda"`` without a GPU.
@@ -154,6 +155,7 @@ def _apply_overrides(rows: list[Row]) -> None:
     SIZE_FACTOR[0] = (
         0.0 if "cpu" in wanted else math.inf if "numpy" in devices else DEFAULT_SIZE_FACTOR
     )
+    CUDA_KERNELS[0] = "cuda" in wanted
     _APPLIED[0] = devices, counting
 
 

@@ -18,6 +18,7 @@ from odyssey.kernels.tuned_sizes import sizes_in_use, wait_for_sizes
 from odyssey.spec import Spec, spec_of
 
 __all__ = [
+    "CUDA_KERNELS",
     "DEFAULT_SIZE_FACTOR",
     "SIZE_FACTOR",
     "Kernel",
@@ -72,6 +73,9 @@ DEFAULT_SIZE_FACTOR = math.inf if os.environ.get("ODYSSEY_KERNELS", "") == "nump
 
 SIZE_FACTOR = [DEFAULT_SIZE_FACTOR]
 """Factor on the sizes from which ops run compiled kernels; infinity for never."""
+
+CUDA_KERNELS = [False]
+"""Whether a block of ``use_kernels("cuda")`` is open."""
 
 _BRIEF = ContextVar("_BRIEF", default=False)
 

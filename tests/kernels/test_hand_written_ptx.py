@@ -6,8 +6,18 @@ import re
 import numpy as np
 import pytest
 
+import odyssey as od
+from odyssey import optim
 from odyssey.errors import DeviceError
-from odyssey.kernels import attention, cuda, cuda_scatter, matrix_product, pooling
+from odyssey.kernels import (
+    attention,
+    cuda,
+    cuda_scatter,
+    matrix_product,
+    optimizer_step,
+    pooling,
+)
+from odyssey.optim import device_step
 
 pytestmark = [
     pytest.mark.slow,
@@ -18,7 +28,14 @@ pytestmark = [
 def kernels(dtype):
     """Name, kernel and argument types of each; a letter for an array, a number for a tuple."""
     computed = cuda.computing_dtype(dtype)
-    arrays = {"x": dtype, "c": computed, "k": np.int64, "i": np.int32, "b": np.bool_}
+    arrays = {
+        "x": dtype,
+        "c": computed,
+        "k": np.int64,
+        "i": np.int32,
+        "b": np.bool_,
+        "d": np.float64,
+    }
     for kernel, text in (("forward", "xxxbxc"), ("q", "xxxxbccx"), ("kv", "xxxxbccxx")):
         for mask in (0, 1, 2) if kernel == "forward" else (1,):
             bound = attention.bind_attention_kernel(
@@ -37,6 +54,14 @@ def kernels(dtype):
         ]
         yield f"windows {largest}", windows, arrays, (*("xxxi" if largest else "xcxi"), 4, 8)
         yield f"shares {largest}", shares, arrays, (*("xxxixx" if largest else "xxxxcx"), 4, 8)
+    for rule in (optim.SGD, optim.Adam):
+        options = {"momentum": 0.9} if rule is optim.SGD else {"amsgrad": True}
+        group = rule([od.Variable([1.0], True)], learning_rate=0.1, **options).groups[0]
+        program = group.program(computed)
+        numbers = device_step.step_numbers(program, 0.1, 0)
+        source = device_step.step_source(program, group.rule().slots_for(dtype), numbers)
+        step = optimizer_step.bind_step_kernel(source, dtype)
+        yield f"step of {rule.__name__}", step, arrays, ("k", "d", int)
     normalize, merge, fold = cuda_scatter.bind_scatter_kernels(dtype)
     yield "normalize", normalize, arrays, ("k", "k", "k", int, int)
     yield "merge", merge, arrays, ("k", "k", "k", "k", int, int)
@@ -67,4 +92,4 @@ def test_hand_written_kernels_compile_to_ptx_in_their_precision_without_local_me
         double = re.findall(r"\b(?:add|sub|mul|fma|div)\S*\.f64\b", text)
         assert dtype == "float64" or not double, name
         names.append(name)
-    assert len(names) == len(set(names)) == 14
+    assert len(names) == len(set(names)) == 16
