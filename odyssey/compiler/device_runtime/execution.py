@@ -643,8 +643,8 @@ def memory_requirements(
     scratch = program.program.scratch
     buffers.append((scratch, f"{scratch:,} bytes of scratch memory"))
     total += scratch
-    for step in program.program.steps:
-        row = step.node.payload.row if isinstance(step, HostCallStep) else None
+    rows = [s.node.payload.row for s in program.program.steps if isinstance(s, HostCallStep)]
+    for row in rows:
         for inside in row.loop.subgraphs if isinstance(row, LoopRow) else ():
             held, _ = memory_requirements(device, inside, None, ways)
             total += held
