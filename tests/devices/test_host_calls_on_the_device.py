@@ -9,7 +9,9 @@ import pytest
 import odyssey as od
 from odyssey import ops
 from odyssey.compiler.cuda.device_function import UnsupportedKernelError
+from odyssey.compiler.cuda.lower_for_device import lower_for_device
 from odyssey.compiler.device_runtime import execution, segments
+from odyssey.compiler.lowering import lower
 from odyssey.devices.device import device_of
 from odyssey.devices.same_device import host_array
 from odyssey.table.value import array_of
@@ -80,6 +82,21 @@ def test_rows_without_kernels_are_called_on_views_of_the_programs_memory(fn):
 def test_dtypes_of_host_calls(dtype):
     x = (X * 3).astype(dtype) if dtype != "?" else X > 0
     assert_as_eager(lambda x: ops.flip(ops.sort(ops.flip(x, 0), axis=0), 0), x, rtol=1e-3)
+
+
+@pytest.mark.parametrize("op", ["argmax", "conv2d", "sort"])
+def test_rows_that_are_called_on_the_cpu_for_speed_alone_are_kernels(op):
+    shapes = {
+        "argmax": [(400, 4096)],
+        "conv2d": [(8, 32, 32, 32), (64, 32, 3, 3)],
+        "sort": [(5,)],
+    }
+    options = {"axis": 1} if op == "argmax" else {}
+    arrays = [np.ones(shape, np.float32) for shape in shapes[op]]
+    graph = od.compile(lambda *x: getattr(ops, op)(*x, **options)).lower(*arrays).graph
+    assert list(lower(graph).host_calls) == [op]
+    # A sort would be an argsort, which is a host call as well.
+    assert list(lower_for_device(graph).low.host_calls) == ["sort"] * (op == "sort")
 
 
 def test_results_with_nan_and_ties_are_the_eager_ones():

@@ -11,9 +11,11 @@ from odyssey.compiler.cuda.program import CopyStep, CudaProgram, ProductStep
 from odyssey.compiler.lowering import Lowered, lower
 from odyssey.compiler.pipeline import plan
 from odyssey.compiler.schedule.buffer_assignment import Plan
+from odyssey.compiler.ways.alternatives import lowering_names
 from odyssey.compiler.ways.choices import Choices
 from odyssey.compiler.ways.plans import NO_PLAN
 from odyssey.compiler.ways.plans import Plan as WaysPlan
+from odyssey.compiler.ways.works import Work
 from odyssey.graph.graph import Graph
 
 __all__ = ["DeviceProgram", "lower_for_device"]
@@ -43,13 +45,17 @@ def lower_for_device(
 ) -> DeviceProgram:
     """Lower a graph to a program of a CUDA device.
 
-    Products with sliding windows become products of columns, which a kernel copies: cuBLAS reads
-    matrices alone.
+    Rows that are called on the CPU only because that is faster are compiled. Products with sliding
+    windows become products of columns, which a kernel copies: cuBLAS reads matrices alone.
 
     Raises:
         UnsupportedKernelError: a kernel has no form for CUDA devices; the message says which.
     """
     low, schedule = _plan_graph(graph, budget, ways)
+    compiled = _compiled_ways(graph, ways, low)
+    if compiled:
+        ways = WaysPlan({**ways.differences, **compiled})
+        low, schedule = _plan_graph(graph, budget, ways)
     windows = {
         choice.work: "columns"
         for choice in schedule.choices.listing()
@@ -69,6 +75,28 @@ def lower_for_device(
                     addresses = address_in(own.buffer), address_in(before.buffer)
                     addends[node.id] = CopyStep(*addresses, own.buffer.bytes)
     return DeviceProgram(program, products, addends, low)
+
+
+def _compiled_ways(graph: Graph, ways: WaysPlan, low: Lowered) -> dict[Work, str]:
+    """Return the ways that compile works whose guess is a host call, since it is faster on the CPU.
+
+    On a device a host call parts the program. A row stays one if it is compiled to host calls of
+    other rows.
+    """
+    found: dict[Work, str] = {}
+    for choice in low.choices.listing():
+        row = None if choice.call is None else choice.call[0]
+        if row is None or row.lowering is None or choice.origin != "guessed":
+            continue
+        known = lowering_names(row)
+        names = [way.name for way in choice.ways if way.name in known]
+        if choice.way in known or not names:
+            continue
+        plan_ = WaysPlan({**ways.differences, **found, choice.work: names[0]})
+        other = lower(graph, choices=Choices(plan_), calls_lapack=False)
+        if other.host_calls.keys() <= low.host_calls.keys():
+            found[choice.work] = names[0]
+    return found
 
 
 def _plan_graph(graph: Graph, budget: int | None, ways: WaysPlan) -> tuple[Lowered, Plan]:
