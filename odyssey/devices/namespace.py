@@ -96,6 +96,8 @@ class _Function:
                 f"{self._host.__name__}: {self._space._library!r} has no such function; move the "
                 "operands to the CPU, with .to('cpu')"
             )
+        if "where" in options and isinstance(self._host, np.ufunc):
+            return self._call_where(*args, **options)
         if "order" in options and isinstance(self._host, np.ufunc):
             order = options.pop("order")
             out = self._own(*args, **options)
@@ -105,6 +107,14 @@ class _Function:
                 else (self._space.ascontiguousarray(out) if order == "C" else out)
             )
         return self._own(*args, **options)
+
+    def _call_where(self, *args: Any, where: Any, out: Any = None, **options: Any) -> Any:
+        """Compute all elements, and write those where the mask is True: ``where=`` is missing."""
+        made = self(*args, **options)
+        if out is None or where is True:
+            return made if out is None else self(*args, out=out, **options)
+        out[...] = self._space.where(where, made, out)
+        return out
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -117,6 +127,10 @@ class _Function:
             own = _reduction(getattr(self._space, _REDUCTIONS[self.__name__]))
         elif name == "accumulate" and self.__name__ in _ACCUMULATIONS:
             own = _accumulation(getattr(self._space, _ACCUMULATIONS[self.__name__]))
+        elif name == "accumulate" and self.__name__ in ("maximum", "minimum", "logaddexp"):
+            own = _accumulate_of(self._own, by_doubling=self.__name__ != "logaddexp")
+        elif name == "reduceat" and self.__name__ in ("maximum", "minimum"):
+            own = _extremes_of_segments(self._space, self._own)
         return _Function(f"{self.__name__}.{name}", host, own, self._space)
 
 
@@ -164,6 +178,46 @@ def _accumulation(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(x, axis=axis, dtype=dtype, out=out)
 
     return accumulate_along
+
+
+def _accumulate_of(function: Callable[..., Any], by_doubling: bool) -> Callable[..., Any]:
+    """Return ``accumulate`` of a ufunc; by doubling where the order does not change rounding."""
+
+    def accumulate_along(x: Any, axis: int = 0) -> Any:
+        out = x.copy()
+        lines = out.swapaxes(axis, 0)
+        step = 1
+        while step < len(lines):
+            if by_doubling:
+                lines[step:] = function(lines[:-step], lines[step:])
+                step *= 2
+            else:
+                lines[step] = function(lines[step - 1], lines[step])
+                step += 1
+        return out
+
+    return accumulate_along
+
+
+def _extremes_of_segments(xp: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``reduceat`` of a maximum or minimum for rising starts, by doubling."""
+
+    def reduce_at(x: Any, starts: Any, axis: int = 0) -> Any:
+        out = x.copy()
+        lines = out.swapaxes(axis, 0)
+        begins = xp.zeros(len(lines), np.intp)
+        begins[starts] = 1
+        segments = begins.cumsum().reshape(-1, *[1] * (out.ndim - 1))
+        step = 1
+        while step < len(lines):
+            later = lines[step:]
+            same = segments[step:] == segments[:-step]
+            lines[step:] = xp.where(same, function(lines[:-step], later), later)
+            step *= 2
+        ends = xp.append(starts[1:], len(lines)) - 1
+        return xp.take(out, ends, axis)
+
+    return reduce_at
 
 
 # ------------------------------------------------------------------ what the library lacks

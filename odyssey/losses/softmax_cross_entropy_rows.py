@@ -47,7 +47,7 @@ def row_starts(
     # Viewed as unsigned, negative indices are too large as well: one maximum finds both. Indexing
     # by argmax takes half the time of max.
     numbers = targets.view(np.uint64)
-    if numbers.item(int(numbers.argmax())) >= classes:
+    if int(numbers[int(numbers.argmax())]) >= classes:
         return None
     return (_flat_row_starts if rows <= 4096 else _flat_row_starts.__wrapped__)(rows, classes)
 

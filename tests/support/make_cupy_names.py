@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 import cupy
+import numpy as np
 
 MODULES = (
     *("cupy", "cupy.linalg", "cupy.fft", "cupy.lib.stride_tricks"),
@@ -51,6 +52,44 @@ def of_method(name, method):
     return f"({', '.join(parts)})"
 
 
+def elements():
+    """An array of CuPy's in host memory: without a GPU it shows what calls refuse at once."""
+    memory = np.zeros(6)
+    block = cupy.cuda.UnownedMemory(memory.ctypes.data, memory.nbytes, memory, 0)
+    return cupy.ndarray((2, 3), np.float64, cupy.cuda.MemoryPointer(block, 0))
+
+
+KEYWORDS = ("out", "dtype", "casting", "where", "order", "subok", "signature", "axis", "keepdims")
+METHODS = {
+    "reduce": (),
+    "accumulate": (),
+    "reduceat": ([0, 1],),
+    "at": ((0,), 1.0),
+}
+
+
+def of_ufuncs(ufuncs):
+    """Return the keywords of ufuncs, and by each of their methods the ufuncs that have it."""
+    x = elements()
+    keywords = []
+    for name in KEYWORDS:
+        try:
+            cupy.add(x, x, **{name: "none"})
+        except Exception as error:  # of the missing driver, unless the keyword is refused
+            if not str(error).startswith("Wrong arguments"):
+                keywords.append(name)
+    methods = {method: [] for method in METHODS}
+    for method, rest in METHODS.items():
+        for name in ufuncs:
+            try:
+                getattr(getattr(cupy, name), method)(x, *rest)
+            except NotImplementedError:
+                continue
+            except Exception:  # of the missing driver
+                methods[method].append(name)
+    return keywords, methods
+
+
 def main():
     modules = {}
     for path in MODULES:
@@ -68,8 +107,12 @@ def main():
             methods[name] = of_method(name, member)
         else:
             attributes.append(name)
+    known = modules["cupy"]
+    keywords, of_ufunc = of_ufuncs([name for name in known if known[name] == "ufunc"])
     found = {
         "version": cupy.__version__,
+        "ufunc_keywords": keywords,
+        "ufunc_methods": of_ufunc,
         "modules": modules,
         "methods": methods,
         "attributes": attributes,

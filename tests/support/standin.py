@@ -26,7 +26,16 @@ from odyssey.errors import DeviceMemoryError
 _NAMES = json.loads(Path(__file__).with_name("cupy_names.json").read_text())
 FUNCTIONS, METHODS = _NAMES["modules"], _NAMES["methods"]
 DEVICES = 2
-KEYWORDS = frozenset({"out", "dtype", "casting", "where", "axis", "keepdims"})
+KEYWORDS = frozenset(_NAMES["ufunc_keywords"])
+OF_UFUNCS = _NAMES["ufunc_methods"] | {"outer": None}
+"""The ufuncs that have a method; None: all."""
+_METHOD_SIGNATURES = {
+    "reduce": "(array, axis=0, dtype=None, out=None, keepdims=False)",
+    "accumulate": "(array, axis=0, dtype=None, out=None)",
+    "reduceat": "(array, indices, axis=0, dtype=None, out=None)",
+    "at": "(a, indices, b=None)",
+    "outer": "(A, B, **options)",
+}
 LEAKS = []
 """What was refused, in words, the latest last."""
 
@@ -145,6 +154,13 @@ def _signature(text):
 
 def check_call(name, known, args, options):
     """Refuse what CuPy's function or method does not take."""
+    for option in ("subok", *(("casting",) if name == "ndarray.astype" else ())):
+        if options.get(option) is not None:
+            raise leak(f"cupy.{name}: {option} is not supported yet")
+    if options.get("kind") not in (None, "stable") and "sort" in name:
+        raise leak(f"cupy.{name}: kind must be 'stable' or None")
+    if name == "einsum" and options.keys() - {"dtype", "optimize"}:
+        raise leak(f"cupy.einsum: no keyword {', '.join(sorted(options))}")
     if known == "ufunc":
         wrong = options.keys() - KEYWORDS
         if wrong:
@@ -245,11 +261,11 @@ class Function:
         return result(made, args if name not in _MOVES else (), name)
 
     def __getattr__(self, name):
-        if self.known != "ufunc" or name not in ("reduce", "accumulate", "at", "outer", "reduceat"):
+        having = OF_UFUNCS.get(name, ())
+        if self.known != "ufunc" or not (having is None or self.__name__ in having):
             raise AttributeError(f"{self!r} has no {name!r}")
-        if name == "reduce" and self.__name__ not in ("add", "multiply", "maximum", "minimum"):
-            raise AttributeError(f"{self!r} has no {name!r}")
-        return Function(self.path, f"{self.__name__}.{name}", None, getattr(self.own, name))
+        known = _METHOD_SIGNATURES[name]
+        return Function(self.path, f"{self.__name__}.{name}", known, getattr(self.own, name))
 
 
 class Library:
@@ -411,8 +427,8 @@ class DeviceArray:
 
         return call
 
-    def item(self, *at):
-        return self._a.item(*at)
+    def item(self):
+        return self._a.item()
 
     def tolist(self):
         return self._a.tolist()
