@@ -45,7 +45,7 @@ from odyssey.compiler.result_aliases import find_aliases
 from odyssey.compiler.runtime.memory_limit import check_memory_limit
 from odyssey.compiler.scoped_function import ScopedFunction
 from odyssey.compiler.tracing.attempt import TraceAttempt, try_trace
-from odyssey.errors import CompileError, OdysseyError, SettingError
+from odyssey.errors import CompileError, DeviceError, OdysseyError, SettingError
 from odyssey.table.kernel_selection import without_numba
 from odyssey.table.row import is_profiled, profiled
 from odyssey.table.scope import (
@@ -59,6 +59,7 @@ from odyssey.table.scope import (
     without_autocast,
 )
 from odyssey.table.store import MEMORY, store
+from odyssey.table.value import array_of
 from odyssey.tree import containers, leaves
 
 if TYPE_CHECKING:
@@ -733,6 +734,11 @@ class CompiledFunction(InspectableFunction):
                 raise
             case.refusal = f"there is not enough memory for its program: {error}"
             return None
+        except DeviceError as error:
+            if self._check:
+                raise
+            case.refusal = f"the device refuses its program: {error}"
+            return None
         except Exception as error:
             if self._check:
                 raise
@@ -784,7 +790,8 @@ class CompiledFunction(InspectableFunction):
 
         Args:
             args: Arguments as in a call; specs, as ``od.Spec((32, 784), np.float32)``, may stand
-                for arrays.
+                for arrays of the CPU. A program of another device is compiled for arrays or
+                Variables that lie there.
             named: Keyword arguments as in a call.
 
         Raises:
@@ -839,7 +846,13 @@ class CompiledFunction(InspectableFunction):
         if kept is None:
             raise self._fallback.error(case.refusal or trial.graph.eager_reason or "it cannot")
         inputs = input_leaves(args, named)
-        result = expected_result(trial, inputs)
+        devices = devices_of_program(trial.graph, args, named)
+        if devices and any(type(array_of(one)) is np.ndarray for one in inputs):
+            raise self._fallback.error(
+                f"an argument, or the array of a Spec, lies on the CPU, and others of its arrays "
+                f"on {devices[0]}"
+            )
+        result = expected_result(trial, inputs, devices)
         case.written = trial.written_places()
         case.aliases = find_aliases(leaves(result), inputs)
         case.refusal = alias_refusal(result, trial.graph, case.aliases)

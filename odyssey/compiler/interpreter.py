@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.same_device import host_array
 from odyssey.errors import MissingGradientError, ShapeError
 from odyssey.graph.graph import Graph, Ref, ScalarInput, Splat, State
 from odyssey.spec import spec_of
@@ -28,16 +29,16 @@ def check_argument_specs(graph: Graph, arrays: list[Any]) -> None:
 
 
 def interpret(graph: Graph, arrays: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Run a graph on the arrays of its arguments without side effects.
+    """Run a graph on the CPU, on the arrays of its arguments, without side effects.
 
     Returns:
         The outputs, and by label the values that a run would leave in the states; None for a
         gradient that is cleared.
     """
     check_argument_specs(graph, arrays)
-    slots: dict[int, Any] = dict(graph.constants)
+    slots: dict[int, Any] = {id: host_array(array) for id, array in graph.constants.items()}
     for (id, _), array in zip(graph.inputs, arrays, strict=True):
-        slots[id] = array
+        slots[id] = host_array(array)
     for state in graph.states:
         if state.id >= 0:
             slots[state.id] = _state_value(state)
@@ -69,11 +70,11 @@ def _operand_value(slots: dict[int, Any], operand: Any) -> Any:
 def _state_value(state: State) -> Any:
     """Return the current value of a state."""
     if state.field == "data":
-        return state.variable._array
+        return host_array(state.variable._array)
     grad = state.variable.grad
     if grad is None:
         raise MissingGradientError(
             f"the graph adds to the gradient of {state.label}, which is None now but was not when "
             "it was lowered; lower it again"
         )
-    return array_of(grad)
+    return host_array(array_of(grad))

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.compiler.tracing.attempt import TraceAttempt
+from odyssey.devices.backends import backend_of
+from odyssey.devices.device import Device, copy_to_device, cpu
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.graph.graph import Graph, Instruction, Ref, ScalarInput, Splat
 from odyssey.graph.subgraphs import LoopRow
@@ -27,7 +29,7 @@ def start_optimizers(attempt: TraceAttempt) -> bool:
     return bool(started)
 
 
-def expected_result(attempt: TraceAttempt, inputs: Sequence[Any]) -> Any:
+def expected_result(attempt: TraceAttempt, inputs: Sequence[Any], devices: Sequence[Device]) -> Any:
     """Return a result such as an eager run returns: arrays, NumPy scalars and Variables.
 
     If the function writes to objects of Python, it is a pair of the result and of what it writes.
@@ -37,8 +39,12 @@ def expected_result(attempt: TraceAttempt, inputs: Sequence[Any]) -> Any:
             compute the values without axes, which are NumPy scalars or arrays, and those that may
             be views.
         inputs: The inputs of the call, which the result may contain.
+        devices: The devices of the program beside the CPU. Results lie on the first, unless the
+            function copies arrays between devices.
     """
-    values = _StandIns(attempt.graph, inputs, attempt.numpy_calls)
+    moves = any(instruction.row.name == "transfer" for instruction in attempt.graph.instructions)
+    device = cpu if moves or not devices else devices[0]
+    values = _StandIns(attempt.graph, inputs, attempt.numpy_calls, device)
     result = attempt.full_result
     outputs = zip(leaves(result), attempt.graph.outputs, strict=True)
     made = unflatten(result, [values.leaf(leaf, output) for leaf, output in outputs])
@@ -62,11 +68,17 @@ class _StandIns:
         graph: The graph.
         inputs: The inputs of the call.
         numpy_calls: See ``Trace``.
+        device: Where results lie.
     """
 
     def __init__(
-        self, graph: Graph, inputs: Sequence[Any], numpy_calls: Mapping[int, tuple[Any, ...]]
+        self,
+        graph: Graph,
+        inputs: Sequence[Any],
+        numpy_calls: Mapping[int, tuple[Any, ...]],
+        device: Device,
     ) -> None:
+        self._device = device
         self._graph, self._numpy_calls = graph, numpy_calls
         self._numpy_results: dict[int, Any] = {}
         self._specs = dict(graph.inputs)
@@ -100,6 +112,8 @@ class _StandIns:
         else:
             array = np.zeros(symbol.shape, symbol.dtype)
             array = array if symbol.shape else array[()]
+        if self._device != cpu and backend_of(array) is None:
+            array = copy_to_device("precompile", np.asarray(array), self._device)
         if not isinstance(leaf, Value):
             return array
         return make_value(Variable, array, leaf._recording, free_id(), leaf._spec, leaf._info)

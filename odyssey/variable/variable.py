@@ -195,7 +195,10 @@ class Variable(Value, Operators):
         >>> w.assign([3.0, 4.0]).numpy(), before
         (array([3., 4.]), array([1., 2.]))
         """
-        if type(self._array) is np.ndarray or self.device == cpu or store() is not MEMORY:
+        if type(self._array) is np.ndarray or self.device == cpu:
+            return self.data
+        if store() is not MEMORY:
+            store().only_eagerly("it copies a Variable to the CPU, by numpy()")
             return self.data
         with write_lock():
             wait_for_programs()

@@ -756,11 +756,11 @@ def test_the_kernel_that_failed_is_named_if_each_call_waits(fake, monkeypatch):
     x, y = (od.Variable(a, device="cuda") for a in (X, CLASSES))
     monkeypatch.setenv("ODYSSEY_CUDA_SYNC", "1")
     step(x, y)
-    function = fake.driver.cuCtxSynchronize
+    function = fake.driver.cuStreamSynchronize
 
-    def fail_behind_a_kernel():
-        return function() or (700 if fake.driver.calls[-3] == "cuLaunchKernel" else 0)
+    def fail_behind_a_kernel(stream):
+        return function(stream) or (700 if fake.driver.calls[-2] == "cuLaunchKernel" else 0)
 
-    fake.driver.library.cuCtxSynchronize._function = fail_behind_a_kernel
+    fake.driver.library.cuStreamSynchronize._function = fail_behind_a_kernel
     with pytest.raises(DeviceError, match=r"cuda: kernel k\d.*illegal address"):
         step(x, y)

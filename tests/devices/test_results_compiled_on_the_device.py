@@ -113,7 +113,7 @@ def test_a_result_that_lies_on_the_host_is_no_programs():
         on_device, on_host = compiled(x)
     assert is_on_device(on_device)
     assert not is_on_device(on_host)
-    assert "it returns a value that lies on cpu" in str(compiled.explain(x))
+    assert "it returns a float64 on cpu" in str(compiled.explain(x))
 
 
 def test_gradients_that_are_returned_are_those_that_are_left():

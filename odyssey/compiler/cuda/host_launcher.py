@@ -1,18 +1,28 @@
-"""Launcher of CUDA programs on host memory: kernels by threads of Python, products by NumPy."""
+"""Launcher of CUDA programs on host memory: kernels by threads of Python, products by NumPy.
+
+The calls of a run are functions of Python, in which a signal handler could raise. So all of them
+run in a thread of their own, and the thread of the run waits for it by a call of C.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import weakref
+
+# Also in ``threading``, which counts its threads.
+from _thread import start_new_thread
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
+
+import numpy as np
 
 from odyssey.compiler.cuda.cublas import GemmCall, emulate
 from odyssey.compiler.cuda.host_execution import HostKernels
 from odyssey.compiler.cuda.launcher import Call, Cell, Launcher
 from odyssey.compiler.cuda.loops import LaunchShape
 from odyssey.compiler.cuda.program import CudaProgram, Launch
-from odyssey.devices.commit import commit
+from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DeviceError
 
 __all__ = ["HostLauncher"]
@@ -35,6 +45,7 @@ class HostLauncher(Launcher):
         self._backward = backward
         self.has_graphs = has_graphs
         self._kernels: HostKernels
+        self._done = _WaitableFlag()
 
     def load(self, program: CudaProgram) -> dict[str, float]:
         """Compile the kernels for the CPU."""
@@ -70,14 +81,59 @@ class HostLauncher(Launcher):
         """Return a call that makes all calls, with the addresses that their cells hold now."""
         return commit, [tuple(map(_as_recorded, call)) for call in calls]
 
+    def run_calls(
+        self, calls: Sequence[Call], names: Sequence[str], failed: list[tuple[Any, str]]
+    ) -> Plan:
+        """Return what makes the calls in another thread, and waits for it."""
+        done = self._done
+        return [(start_new_thread, _run_calls, (calls, names, failed, done)), done.wait_call]
+
     def check_statuses(self, answers: Sequence[Any], names: Sequence[str]) -> None:
-        """Raise DeviceError for a status that is not 0; calls on host memory raise at once."""
+        """Raise the error of a call: one that it raised, or that it returned for a status."""
         for answer, name in zip(answers, names, strict=True):
             if type(answer) is DeviceError:
-                raise DeviceError(f"cuda: {name}: {answer}")
+                raise DeviceError(f"cuda: {name}: {answer}") from answer
+            if isinstance(answer, BaseException):
+                raise answer
 
     def wait(self, who: str) -> None:
         """Do nothing: each call has ended when it returns."""
+
+
+class _WaitableFlag:
+    """A flag that a thread sets, and another one waits for without running signal handlers."""
+
+    def __init__(self) -> None:
+        self._lock = ctypes.c_void_p(_THREADS.PyThread_allocate_lock())
+        self.wait_call: Call = _THREADS.PyThread_acquire_lock, self._lock, 1
+        commit([self.wait_call])
+        weakref.finalize(self, _THREADS.PyThread_free_lock, self._lock).atexit = False
+
+    def set(self) -> None:
+        """Let the waiting thread go on."""
+        _THREADS.PyThread_release_lock(self._lock)
+
+
+# Without the interpreter's lock, which the other thread needs.
+_THREADS = ctypes.CDLL(None, handle=ctypes.pythonapi._handle)
+_THREADS.PyThread_allocate_lock.restype = ctypes.c_void_p
+
+
+def _run_calls(
+    calls: Sequence[Call], names: Sequence[str], failed: list[tuple[Any, str]], done: _WaitableFlag
+) -> None:
+    """Make the calls of a run, up to the first that fails."""
+    try:
+        with np.errstate(all="ignore"):  # as on a device
+            for (function, *args), name in zip(calls, names, strict=True):
+                answer = function(*args)
+                if isinstance(answer, DeviceError):
+                    failed.append((answer, name))
+                    break
+    except BaseException as error:
+        failed.append((error, name))
+    finally:
+        done.set()
 
 
 def _launch(kernels: HostKernels, name: str, grid: int, block: int, cells: Sequence[Cell]) -> None:

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from itertools import islice, starmap
+from operator import call, itemgetter
 from typing import Any
 
 from odyssey.compiler.cuda.cublas import GemmCall
 from odyssey.compiler.cuda.loops import LaunchShape
 from odyssey.compiler.cuda.program import CudaProgram, Launch
+from odyssey.devices.commit import Plan
 
 __all__ = ["Call", "Cell", "Launcher"]
 
@@ -77,7 +80,10 @@ class Launcher:
         raise NotImplementedError
 
     def download_call(self, target: int, source: Cell, count: int) -> Call:
-        """Return the call that copies bytes to an address of the host, and waits for them."""
+        """Return the call that copies bytes to an address of the host, and waits for them.
+
+        For no bytes it waits for the stream alone.
+        """
         raise NotImplementedError
 
     def graph_call(self, calls: Sequence[Call]) -> Call:
@@ -95,6 +101,19 @@ class Launcher:
         """Return whether the next run is in the stream of the run before."""
         return True
 
+    def run_calls(
+        self, calls: Sequence[Call], names: Sequence[str], failed: list[tuple[Any, str]]
+    ) -> Plan:
+        """Return what makes the calls of a run, up to the first that fails, as calls of C.
+
+        Args:
+            calls: The calls.
+            names: For each call, the kernel or the step.
+            failed: It gets the status of a call that fails, with its name.
+        """
+        statuses = zip(starmap(call, calls), names, strict=True)
+        return [(failed.extend, islice(filter(itemgetter(0), statuses), 1))]
+
     def begin_run(self) -> None:
         """Let the next calls run behind what eager ops gave to the device so far.
 
@@ -105,10 +124,10 @@ class Launcher:
         """
 
     def check_statuses(self, answers: Sequence[Any], names: Sequence[str]) -> None:
-        """Raise DeviceError if a call of a run has failed.
+        """Raise DeviceError if a call has failed.
 
         Args:
-            answers: What the calls returned.
+            answers: What calls returned.
             names: For each call, the kernel or the step, for the message.
         """
         raise NotImplementedError

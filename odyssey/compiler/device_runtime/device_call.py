@@ -30,13 +30,11 @@ from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.compiler.ways.alternatives import Choice
 from odyssey.compiler.ways.plans import NO_PLAN
 from odyssey.compiler.ways.plans import Plan as WaysPlan
-from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.devices.commit import Plan as CommitPlan
 from odyssey.devices.commit import run_all
-from odyssey.devices.device import Device, device_of
+from odyssey.devices.device import Device
 from odyssey.errors import SettingError
-from odyssey.table.value import Value, array_of, next_version
-from odyssey.tree import leaves
+from odyssey.table.value import next_version
 
 __all__ = ["DeviceCall"]
 
@@ -59,7 +57,6 @@ class DeviceCall(CompiledCall):
     def __init__(self, device: Device, trial: TraceAttempt, *others: Any, **settings: Any) -> None:
         self._device = device
         guards, result, *rest = others
-        _refuse_results_elsewhere(device, leaves(trial.full_result), leaves(result))
         super().__init__(trial, guards, result, *rest, **settings)
 
     def _make_executable(self, graph: Any, settings: Any) -> Any:
@@ -133,28 +130,39 @@ class DeviceCall(CompiledCall):
         executable = self.executable
         for leaf in self._trained:
             leaf._placed = None
-        calls, names = executable.last_calls()
-        answers: list[Any] = []
-        launch: tuple[Any, ...] = answers.extend, starmap(call, calls)
-        if executable.waits:
-            launch = executable.run_calls, calls, names
-        done, undone = self._publications(outs)
-        outcomes = undone, [*done, *behind]
-        # The byte of the last check is read once the launches behind it in the list are made.
-        failed_or_not = map(outcomes.__getitem__, executable.check_bytes[-1:].data)
-        plan = chain([*self._begin, launch], chain.from_iterable(failed_or_not))
-        run_all(starmap(call, plan))
-        if answers:
-            executable.check_statuses(answers, names)
+        failed: list[tuple[Any, str]] = []
+        launches = executable.last_launches(failed)
+        done, unchanged, partly = self._publications(outs)
+        done += behind
+        outcomes = {(0, 1): done, (0, 0): unchanged, (1, 0): partly, (1, 1): partly}
+        # Which one it is, is asked once the launches ahead of it in the list are made.
+        outcome = zip(map(len, [failed]), executable.check_bytes[-1:].data, strict=True)
+        what = chain.from_iterable(map(outcomes.__getitem__, outcome))
+        try:
+            run_all(starmap(call, chain(self._begin, launches, what)))
+        except BaseException:
+            if any(number != number for number in self._versions()):
+                run_all(starmap(call, partly))
+            raise
+        executable.raise_failure(failed)
         return bool(executable.check_bytes[-1])
 
-    def _publications(self, outs: list[Any]) -> tuple[CommitPlan, CommitPlan]:
-        """Return the calls behind a run that succeeded, and behind one that did not."""
-        done, undone = self.executable.host_updates(), []
-        for put, where, at in self._numbers:
-            number = where[0] if put is setitem else where.own
-            done.append((put, where, at, next_version(number)))
-            undone.append((put, where, at, number))
+    def _versions(self) -> list[float]:
+        """Return the versions of the states that are written; NaN while a run writes to them."""
+        return [where[0] if put is setitem else where.own for put, where, _ in self._numbers]
+
+    def _publications(self, outs: list[Any]) -> tuple[CommitPlan, CommitPlan, CommitPlan]:
+        """Return the calls behind a run.
+
+        Returns:
+            Those of a run that succeeded; of one that stored nothing, since a check failed; and of
+            one that may have stored some of its values, since the device failed.
+        """
+        numbers, versions = self._numbers, self._versions()
+        unchanged = [(*one, version) for one, version in zip(numbers, versions, strict=True)]
+        new = map(next_version, versions)
+        partly: CommitPlan = [(*one, version) for one, version in zip(numbers, new, strict=True)]
+        done = [*self.executable.host_updates(), *partly]
         if self._delivered:
             for variable, grad in left_gradients(self._delivered, outs):
                 info = variable._info
@@ -162,7 +170,7 @@ class DeviceCall(CompiledCall):
         for variable in self.executable.gradients_to_clear:
             info = variable._info
             done += [(setattr, info, "grad", None), (setattr, info, "loan", None)]
-        return done, undone
+        return done, unchanged, partly
 
     def works_of(self, ways: WaysPlan) -> list[Choice]:
         """Return the works of the program, each once."""
@@ -181,14 +189,3 @@ class DeviceCall(CompiledCall):
             f"tune: the program runs on {self._device}, and ways are measured on the CPU; pass "
             "arguments of the CPU"
         )
-
-
-def _refuse_results_elsewhere(device: Device, traced: Sequence[Any], seen: Sequence[Any]) -> None:
-    """Raise NotCompilableError for a result that an eager call makes on another device."""
-    for symbol, leaf in zip(traced, seen, strict=False):
-        is_array = isinstance(leaf, (*ARRAY_LIKE, Value))
-        if is_array and symbol is not leaf and device_of(array_of(leaf)) != device:
-            raise NotCompilableError(
-                f"it returns a value that lies on {device_of(array_of(leaf))}, and others of its "
-                f"arrays lie on {device}"
-            )

@@ -13,8 +13,6 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
-from itertools import starmap
-from operator import call
 from threading import RLock
 from time import perf_counter
 from types import SimpleNamespace
@@ -60,6 +58,7 @@ from odyssey.compiler.symbolic.expressions import Arithmetic
 from odyssey.compiler.ways.alternatives import Choice
 from odyssey.compiler.ways.plans import NO_PLAN
 from odyssey.compiler.ways.plans import Plan as WaysPlan
+from odyssey.devices.commit import Plan, commit
 from odyssey.devices.copy_on_write import is_exclusive, lease_of
 from odyssey.devices.device import Device, device_of
 from odyssey.devices.ownership import (
@@ -242,6 +241,7 @@ class DeviceExecutable:
             if segment.last_check is not None:
                 download = launcher.download_call(address, source, segment.last_check + 1)
                 segment.after.add(download, "download of checks")
+        self._wait_call = launcher.download_call(address, Cell(), 0)
 
     def _moving_regions(self) -> dict[tuple[str, int], int]:
         """Return the bytes of the regions that lie elsewhere in each run."""
@@ -492,25 +492,37 @@ class DeviceExecutable:
             CHECK_FAILED if a check failed, else RAN.
         """
         for segment, called in zip(self._segments, self.host_calls.values(), strict=False):
-            calls, names = self._recorder.calls_of(segment)
-            if self.waits:
-                self.run_calls(calls, names)
-            else:
-                self.check_statuses(list(starmap(call, calls)), names)
+            self._launch(segment)
             if segment.last_check is not None and not self.check_bytes[segment.last_check]:
                 return CHECK_FAILED
             called.run(self)
             self._launcher.begin_run()
         return RAN
 
-    def last_calls(self) -> tuple[list[Call], list[str]]:
-        """Return the calls of the last segment, and their names."""
-        return self._recorder.calls_of(self._segments[-1])
+    def last_launches(self, failed: list[tuple[Any, str]]) -> Plan:
+        """Return what makes the calls of the last segment, as calls of C.
+
+        Args:
+            failed: It gets the status of a call that fails, with its name.
+        """
+        return self._launches(self._segments[-1], failed)
+
+    def _launches(self, segment: Segment, failed: list[tuple[Any, str]]) -> Plan:
+        calls, names = self._recorder.calls_of(segment)
+        if self._backend.waits:  # behind each call
+            calls = [each for one in calls for each in (one, self._wait_call)]
+            names = [name for name in names for _ in range(2)]
+        return self._launcher.run_calls(calls, names, failed)
+
+    def _launch(self, segment: Segment) -> None:
+        """Run a segment, without a commit."""
+        failed: list[tuple[Any, str]] = []
+        commit(self._launches(segment, failed))
+        self.raise_failure(failed)
 
     def run_last_step(self) -> int:
         """Run the last segment, without a commit."""
-        calls, names = self.last_calls()
-        self.check_statuses(list(starmap(call, calls)), names)
+        self._launch(self._segments[-1])
         return RAN if self.check_bytes[-1] else CHECK_FAILED
 
     def end_run(self) -> None:
@@ -541,26 +553,10 @@ class DeviceExecutable:
         self.host_results[id] = array
         self._recorder.set_address("call", id, self._backend.pointer(array) if array.size else 0)
 
-    def run_calls(self, calls: Sequence[Call], names: Sequence[str]) -> list[Any]:
-        """Make calls one after another, wait for each, and raise its error.
-
-        Raises:
-            DeviceError: a call failed; the message names it.
-        """
-        for one, name in zip(calls, names, strict=True):
-            answer = list(starmap(call, [one]))
-            self._launcher.check_statuses(answer, [name])
-            self._launcher.wait(name)
-        return []
-
-    def check_statuses(self, answers: Sequence[Any], names: Sequence[str]) -> None:
+    def raise_failure(self, failed: Sequence[tuple[Any, str]]) -> None:
         """Raise DeviceError if a call of a run has failed."""
-        self._launcher.check_statuses(answers, names)
-
-    @property
-    def waits(self) -> bool:
-        """Whether each call waits for the device: ``ODYSSEY_CUDA_SYNC=1``."""
-        return self._backend.waits
+        for status, name in failed:
+            self._launcher.check_statuses([status], [name])
 
     def host_updates(self) -> list[tuple[Any, ...]]:
         """Return the calls that set the states of the host to their new values."""

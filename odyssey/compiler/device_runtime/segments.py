@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from odyssey.compiler.cuda.launcher import Call, Cell, Launcher
 from odyssey.devices.backends import Backend
+from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DeviceError, DeviceMemoryError
 
 __all__ = ["CellTable", "GraphRecorder", "NamedCalls", "Segment"]
@@ -112,6 +113,7 @@ class GraphRecorder:
         self._fixed: dict[Region, int] = {}
         self._recordings = 0
         self.arrays: dict[Region, Any] = {}
+        self._calls: dict[int, NamedCalls] = {}
         for segment in segments if launcher.has_graphs else ():
             moving = {key: sizes[key] for key in segment.touched if key in sizes}
             if segment.body.calls and sum(moving.values()) <= _MOST_COPIED:
@@ -147,20 +149,19 @@ class GraphRecorder:
         self.can_record = False
         try:
             arrays = {key: backend.allocate(n, device_index) for key, n in self._fixed.items()}
-        except DeviceMemoryError:
-            return
-        for key, array in arrays.items():
-            self._cells.set_address(*key, backend.pointer(array) if array.size else 0)
-        try:
+            for key, array in arrays.items():
+                self._cells.set_address(*key, backend.pointer(array) if array.size else 0)
             graphs = [self._launcher.graph_call(segment.body.calls) for segment in self._recorded]
-        except (DeviceError, DeviceMemoryError):  # another thread waited for the whole device
-            for kind, index in arrays:
-                given = self._cells.cell(f"{kind} of a run", index, 0)
-                self._cells.set_address(kind, index, given.value or 0)
+            pairs = zip(self._recorded, graphs, strict=True)
+            plan: Plan = [(setattr, segment, "graph", graph) for segment, graph in pairs]
+            commit([*plan, (setattr, self, "arrays", arrays)])
+        except (DeviceError, DeviceMemoryError):  # launched one by one
             return
-        for segment, graph in zip(self._recorded, graphs, strict=True):
-            segment.graph = graph
-        self.arrays = arrays
+        finally:
+            self._calls.clear()
+            for kind, index in () if self.arrays else self._fixed:
+                own = self._cells.cell(f"{kind} of a run", index, 0)
+                self._cells.set_address(kind, index, own.value or 0)
         self._recordings += 1
 
     def forget(self) -> None:
@@ -170,9 +171,16 @@ class GraphRecorder:
         for segment in self._recorded:
             segment.graph = None
         self.arrays = {}
+        self._calls.clear()
 
     def calls_of(self, segment: Segment) -> NamedCalls:
         """Return the calls of a segment in a run."""
+        found = self._calls.get(id(segment))
+        if found is None:
+            found = self._calls[id(segment)] = self._find_calls(segment)
+        return found
+
+    def _find_calls(self, segment: Segment) -> NamedCalls:
         body = segment.body
         if segment.graph is not None:
             body = NamedCalls([segment.graph], ["graph"])
