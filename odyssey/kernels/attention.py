@@ -170,8 +170,8 @@ score: Any = None
 weigh: Any = None
 T: Any = None
 C: Any = None
-TILE = AREA = DIM = VALUES = Q_SIZE = V_SIZE = MASK = 0
-CAUSAL = False
+TILE = AREA = DIM = VALUES = Q_SIZE = V_SIZE = SIZE = MASK = 0
+CAUSAL = OF_KEYS = False
 
 
 def _load_rows(
@@ -405,20 +405,18 @@ def _attention_kv(
     mask: Any,
     logs: Any,
     dots: Any,
-    out_k: Any,
-    out_v: Any,
+    out: Any,
     sizes: Any,
     strides: Any,
     scale: Any,
 ) -> None:
+    """Write the cotangent of keys if OF_KEYS, else that of values, which reads no dots."""
     q_tile = cuda.shared.array(Q_SIZE, C)
     k_tile = cuda.shared.array(Q_SIZE, C)
     g_tile = cuda.shared.array(V_SIZE, C)
     v_tile = cuda.shared.array(V_SIZE, C)
-    k_sums = cuda.shared.array(Q_SIZE, C)
-    v_sums = cuda.shared.array(V_SIZE, C)
-    weights = cuda.shared.array(AREA, C)
-    slopes = cuda.shared.array(AREA, C)
+    sums = cuda.shared.array(SIZE, C)
+    shares = cuda.shared.array(AREA, C)
     lane = cuda.threadIdx.x
     a, b = lane // TILE, lane % TILE
     factor = C(scale)
@@ -430,10 +428,8 @@ def _attention_kv(
         start = tile % across * TILE
         load_rows(k_tile, k, shared_head, keys, start, DIM, lane)
         load_rows(v_tile, v, shared_head, keys, start, VALUES, lane)
-        for i in range(lane, Q_SIZE, AREA):
-            k_sums[i] = C(0)
-        for i in range(lane, V_SIZE, AREA):
-            v_sums[i] = C(0)
+        for i in range(lane, SIZE, AREA):
+            sums[i] = C(0)
         for which in range(shared_head * group, (shared_head + 1) * group):
             for first in range(start if CAUSAL else 0, queries, TILE):
                 load_rows(q_tile, q, which, queries, first, DIM, lane)
@@ -441,28 +437,38 @@ def _attention_kv(
                 cuda.syncthreads()
                 query, key = first + a, start + b
                 tiles = q_tile, k_tile, g_tile, v_tile
-                weights[lane], slopes[lane] = weigh(
+                weight, slope = weigh(
                     *tiles, mask, logs, dots, which, query, key, a, b, factor, sizes, strides
                 )
+                shares[lane] = slope if OF_KEYS else weight
                 cuda.syncthreads()
                 # From here on a thread has a key, number a, and columns from b on.
-                add_products(k_sums, C(1), slopes, a, TILE, q_tile, DIM, a, b)
-                add_products(v_sums, C(1), weights, a, TILE, g_tile, VALUES, a, b)
+                if OF_KEYS:
+                    add_products(sums, C(1), shares, a, TILE, q_tile, DIM, a, b)
+                else:
+                    add_products(sums, C(1), shares, a, TILE, g_tile, VALUES, a, b)
                 cuda.syncthreads()
-        store_rows(out_k, k_sums, shared_head, keys, start + a, DIM, factor, a, b)
-        store_rows(out_v, v_sums, shared_head, keys, start + a, VALUES, C(1), a, b)
+        if OF_KEYS:
+            store_rows(out, sums, shared_head, keys, start + a, DIM, factor, a, b)
+        else:
+            store_rows(out, sums, shared_head, keys, start + a, VALUES, C(1), a, b)
         cuda.syncthreads()
 
 
 @lru_cache(maxsize=64)
-def _cuda_attention_kernel(
-    kernel: Any, dtype: Any, tile: int, dim: int, values: int, mask: int, causal: bool
-) -> Any:
-    return device.build(bind_attention_kernel(kernel, dtype, tile, dim, values, mask, causal))
+def _cuda_attention_kernel(kernel: Any, dtype: Any, *options: Any) -> Any:
+    return device.build(bind_attention_kernel(kernel, dtype, *options))
 
 
 def bind_attention_kernel(
-    kernel: Any, dtype: Any, tile: int, dim: int, values: int, mask: int, causal: bool
+    kernel: Any,
+    dtype: Any,
+    tile: int,
+    dim: int,
+    values: int,
+    mask: int,
+    causal: bool,
+    of_keys: bool = False,
 ) -> Any:
     """Return a kernel for the sizes and options of a call, as a plain function."""
     names = {
@@ -472,17 +478,19 @@ def bind_attention_kernel(
         "VALUES": values,
         "Q_SIZE": tile * dim,
         "V_SIZE": tile * values,
+        "SIZE": tile * (dim if of_keys else values),
         "MASK": mask,
         "CAUSAL": causal,
+        "OF_KEYS": of_keys,
     }
     steps = (_load_rows, _store_rows, _add_products, _score, _weigh)
     return device.bind_kernel(kernel, dtype, steps, **names)
 
 
 def _tile_for(dtype: Any, dim: int, values: int) -> int:
-    """Return the width of tiles for which three arrays of either dim fit, and two of scores."""
+    """Return the width of tiles for which the operands' fit, and one of sums and one of scores."""
     size = device.computing_dtype(dtype).itemsize
-    return device.tile_width(size * (3 * (dim + values) + 2 * 16))
+    return device.tile_width(size * (2 * (dim + values) + max(dim, values) + 16))
 
 
 def _shared_heads(q: Any, k: Any) -> int | None:
@@ -537,8 +545,10 @@ class _Call:
         self.options = (self.tile, self.dim, self.values, kind, bool(causal))
         self.sizes = (self.batch, self.queries, self.keys, self.group), strides, float(scale)
 
-    def run_tiles(self, kernel: Any, blocks: int, inputs: Any, outs: Any) -> None:
-        built = _cuda_attention_kernel(kernel, self.dtype, *self.options)
+    def run_tiles(
+        self, kernel: Any, blocks: int, inputs: Any, outs: Any, of_keys: bool = False
+    ) -> None:
+        built = _cuda_attention_kernel(kernel, self.dtype, *self.options, of_keys)
         device.launch(built, blocks, inputs, outs, self.sizes, self.tile * self.tile)
 
     def forward(self) -> tuple[Any, Any]:
@@ -602,16 +612,17 @@ def cuda_attention_pullback(
     call = _Call(q, k, v, mask, causal, scale)
     out, logs = call.forward()
     g = device.contiguous(g)
-    rows = logs.size
-    dots = device.new_array(q, rows, logs.dtype)
-    kernel = _cuda_attention_kernel(_attention_dots, call.dtype, *call.options)
-    device.launch(kernel, -(-rows // device.threads_per_block()), [g, out], dots)
+    dots = logs
+    if operand != "v":
+        dots = device.new_array(q, logs.size, logs.dtype)
+        kernel = _cuda_attention_kernel(_attention_dots, call.dtype, *call.options)
+        device.launch(kernel, -(-logs.size // device.threads_per_block()), [g, out], dots)
     inputs = [g, *call.operands, logs, dots]
+    like = {"q": q, "k": k, "v": v}[operand]
+    found = device.new_array(q, like.size, like.dtype)
     if operand == "q":
-        found = device.new_array(q, q.size, q.dtype)
         call.run_tiles(_attention_q, call.batch * -(-call.queries // call.tile), inputs, found)
-        return found.reshape(q.shape)
-    found_k, found_v = [device.new_array(x, x.size, x.dtype) for x in (k, v)]
-    blocks = call.batch // call.group * -(-call.keys // call.tile)
-    call.run_tiles(_attention_kv, blocks, inputs, (found_k, found_v))
-    return found_k.reshape(k.shape) if operand == "k" else found_v.reshape(v.shape)
+    else:
+        blocks = call.batch // call.group * -(-call.keys // call.tile)
+        call.run_tiles(_attention_kv, blocks, inputs, found, operand == "k")
+    return found.reshape(like.shape)

@@ -36,14 +36,19 @@ def kernels(dtype):
         "b": np.bool_,
         "d": np.float64,
     }
-    for kernel, text in (("forward", "xxxbxc"), ("q", "xxxxbccx"), ("kv", "xxxxbccxx")):
-        for mask in (0, 1, 2) if kernel == "forward" else (1,):
-            bound = attention.bind_attention_kernel(
-                getattr(attention, f"_attention_{kernel}"), dtype, 8, 16, 24, mask, mask == 1
-            )
-            types = text if mask < 2 else text.replace("b", "x")
-            yield f"attention {kernel} {mask}", bound, arrays, (*types, 4, 3, float)
-    dots = attention.bind_attention_kernel(attention._attention_dots, dtype, 8, 16, 24, 0, False)
+    sizes = (dtype, 8, 16, 24)
+    for kernel, text, options in (
+        ("forward", "xxxbxc", (0, False)),
+        ("forward", "xxxbxc", (1, True)),
+        ("forward", "xxxxxc", (2, False)),
+        ("q", "xxxxbccx", (1, True)),
+        ("kv", "xxxxbccx", (1, True, True)),
+        ("kv", "xxxxbccx", (1, True, False)),
+    ):
+        function = getattr(attention, f"_attention_{kernel}")
+        bound = attention.bind_attention_kernel(function, *sizes, *options)
+        yield f"attention {kernel} {options}", bound, arrays, (*text, 4, 3, float)
+    dots = attention.bind_attention_kernel(attention._attention_dots, *sizes, 0, False)
     yield "attention dots", dots, arrays, "xxc"
     tiles = cuda.bind_kernel(matrix_product._matmul_tiles, dtype, TILE=8, AREA=64)
     yield "product", tiles, arrays, ("x", "x", "x", 4, 3, 3)
@@ -92,4 +97,4 @@ def test_hand_written_kernels_compile_to_ptx_in_their_precision_without_local_me
         double = re.findall(r"\b(?:add|sub|mul|fma|div)\S*\.f64\b", text)
         assert dtype == "float64" or not double, name
         names.append(name)
-    assert len(names) == len(set(names)) == 16
+    assert len(names) == len(set(names)) == 17
