@@ -23,8 +23,9 @@ _NAMES = "'cpu', 'cuda', 'cuda:1', or an od.devices.Device"
 class Device:
     """The CPU or one CUDA card, where arrays lie and ops run.
 
-    Anything that takes ``device=`` takes one of these, or its name. Two are equal if their names
-    are, and a device equals its name.
+    An op runs where its operands lie, and refuses arrays of two devices. Anything that takes
+    ``device=`` takes one of these, or its name. Two are equal if their names are, and a device
+    equals its name.
 
     >>> import odyssey as od
     >>> od.devices.cpu
