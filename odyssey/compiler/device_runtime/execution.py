@@ -139,7 +139,7 @@ class DeviceExecutable:
         # Positions among the states of the device's part, with the states.
         self._states = [(k, s) for k, s in enumerate(split.device.states) if s.field == "data"]
         self._host_states = [graph.states[k] for k in on_host]
-        self._updated = split.updated
+        self._updated, self._returned = split.updated, split.returned
         self._sent = [spec for _, spec in split.sent]
         self._host = None if split.host is None else Executable(split.host)
         self.seconds |= self._launcher.load(self.program)
@@ -187,6 +187,7 @@ class DeviceExecutable:
             for spec, offset in zip(self._sent, offsets, strict=True)
         ]
         self._new_values = [np.zeros(s.spec.shape, s.spec.dtype) for s in self._updated]
+        self._downloads = [np.zeros(s.spec.shape, s.spec.dtype) for s in self._returned]
 
     def _as_device_array(self, array: Any) -> Any:
         """Return a contiguous copy of a constant on the device."""
@@ -241,6 +242,14 @@ class DeviceExecutable:
             if segment.last_check is not None:
                 download = launcher.download_call(address, source, segment.last_check + 1)
                 segment.after.add(download, "download of checks")
+        first = len(self.graph.outputs)
+        for k, array in enumerate(self._downloads, first):
+            node = self.plan.outputs[k]
+            assert node is not None
+            _, value = self.operand_place(node)
+            target = array.__array_interface__["data"][0]
+            one = launcher.download_call(target, value, array.nbytes)
+            self._segments[-1].after.add(one, "download of a state")
         self._wait_call = launcher.download_call(address, Cell(), 0)
 
     def _moving_regions(self) -> dict[tuple[str, int], int]:
@@ -563,6 +572,9 @@ class DeviceExecutable:
         return [
             (s.variable._array.__setitem__, ..., value.copy())
             for s, value in zip(self._updated, self._new_values, strict=True)
+        ] + [
+            (s.variable._array.__setitem__, ..., downloaded)  # read once the run has written it
+            for s, downloaded in zip(self._returned, self._downloads, strict=True)
         ]
 
     def describe_launches(self) -> list[str]:
@@ -581,6 +593,9 @@ class DeviceExecutable:
             lines.append(f"  waits for {read[-1] + 1} checks before host calls")
         if last is not None:
             lines.append(f"  waits for {last - (read[-1] if read else -1)} checks at the end")
+        if self._returned:
+            names = ", ".join(state.label for state in self._returned)
+            lines.append(f"  waits for new values of states that lie on the CPU: {names}")
         for one in self.host_calls.values():
             lines += one.describe_waits()
         return [

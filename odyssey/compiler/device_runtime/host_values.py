@@ -31,13 +31,15 @@ class HostValues(NamedTuple):
         host: The part of the host, which writes no states: its outputs are first the values that
             the device reads, then the new values of states. None if there is nothing to compute.
         sent: Ids and specs of the values that the device reads.
-        updated: The states of the host that a run writes.
+        updated: The states of the host whose new values the host computes.
+        returned: The states of the host whose new values the device computes: its last outputs.
     """
 
     device: Graph
     host: Graph | None
     sent: list[tuple[int, Spec]]
     updated: list[State]
+    returned: list[State]
 
 
 def split_host_values(graph: Graph, on_host: Collection[int]) -> HostValues:
@@ -48,8 +50,8 @@ def split_host_values(graph: Graph, on_host: Collection[int]) -> HostValues:
         on_host: Positions of its states that lie on the host.
 
     Raises:
-        UnsupportedKernelError: a state on the host depends on values of the device, or a result is
-            a value of the host.
+        UnsupportedKernelError: a large state on the host depends on values of the device, or a
+            result is a value of the host.
     """
     read = [graph.states[k] for k in on_host]
     specs = {state.id: state.spec for state in read if state.id >= 0}
@@ -66,9 +68,11 @@ def split_host_values(graph: Graph, on_host: Collection[int]) -> HostValues:
             own.append(instruction)
         else:
             rest.append(instruction)
-    updated = [state for state in read if state.update is not None]
-    for state in updated:
-        if isinstance(state.update, Ref) and state.update.id not in specs:
+    written = [state for state in read if state.update is not None]
+    returned = [s for s in written if isinstance(s.update, Ref) and s.update.id not in specs]
+    updated = [state for state in written if state not in returned]
+    for state in returned:
+        if state.spec.size > _MOST_ELEMENTS:
             raise UnsupportedKernelError(
                 f"{state.label} lies on the CPU, and its new value is computed on the device"
             )
@@ -80,10 +84,11 @@ def split_host_values(graph: Graph, on_host: Collection[int]) -> HostValues:
     sent = [(id, specs[id]) for id in reads if id in specs]
     device = Graph()
     device.instructions, device.constants = rest, graph.constants
-    device.inputs, device.states, device.outputs = [*graph.inputs, *sent], kept, graph.outputs
+    device.inputs, device.states = [*graph.inputs, *sent], kept
+    device.outputs = [*graph.outputs, *[state.update for state in returned]]
     device.numbers, device.tf32 = graph.numbers, graph.tf32
     if not sent and not updated:
-        return HostValues(device, None, [], [])
+        return HostValues(device, None, [], [], returned)
     outputs = [*[Ref(id) for id, _ in sent], *[state.update for state in updated]]
     host = Graph()
     host.instructions = live_instructions(own, [o.id for o in outputs if isinstance(o, Ref)])
@@ -91,7 +96,7 @@ def split_host_values(graph: Graph, on_host: Collection[int]) -> HostValues:
     host.constants = {id: array for id, array in constants.items() if id in reads_of_host}
     host.states = [State(s.variable, s.field, s.id, s.spec, s.label) for s in read]
     host.outputs = outputs
-    return HostValues(device, host, sent, updated)
+    return HostValues(device, host, sent, updated, returned)
 
 
 def _reads_only(instruction: Instruction, specs: Set[int], constants: Collection[int]) -> bool:
