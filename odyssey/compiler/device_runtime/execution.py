@@ -505,7 +505,6 @@ class DeviceExecutable:
             if segment.last_check is not None and not self.check_bytes[segment.last_check]:
                 return CHECK_FAILED
             called.run(self)
-            self._launcher.begin_run()
         return RAN
 
     def last_launches(self, failed: list[tuple[Any, str]]) -> Plan:
@@ -586,7 +585,8 @@ class DeviceExecutable:
                 kind = {"kernel": "launches of kernels", "product": "products"}.get(kind, "copies")
                 counts[kind] = counts.get(kind, 0) + 1
         told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-        lines = [f"on {self.device}: {told or 'nothing'}, {self._recorder.describe()}"]
+        told = f"{told}, {self._recorder.describe()}" if told else "host calls alone"
+        lines = [f"on {self.device}: {told}"]
         last = self._segments[-1].last_check
         read = [s.last_check for s in self._segments[:-1] if s.last_check is not None]
         if read:
