@@ -585,7 +585,7 @@ class DeviceExecutable:
                 kind = {"kernel": "launches of kernels", "product": "products"}.get(kind, "copies")
                 counts[kind] = counts.get(kind, 0) + 1
         told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-        told = f"{told}, {self._recorder.describe()}" if told else "host calls alone"
+        told = f"{told}, {self._recorder.describe_launches()}" if told else "host calls alone"
         lines = [f"on {self.device}: {told}"]
         last = self._segments[-1].last_check
         read = [s.last_check for s in self._segments[:-1] if s.last_check is not None]
