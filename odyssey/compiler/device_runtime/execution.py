@@ -13,6 +13,8 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
+from itertools import repeat
+from operator import attrgetter, setitem
 from threading import RLock
 from time import perf_counter
 from types import SimpleNamespace
@@ -63,6 +65,7 @@ from odyssey.devices.copy_on_write import is_exclusive, lease_of
 from odyssey.devices.device import Device, device_of
 from odyssey.devices.ownership import (
     has_overlapping_writes,
+    is_writable,
     memory_span,
     overlaps,
 )
@@ -187,7 +190,7 @@ class DeviceExecutable:
             for spec, offset in zip(self._sent, offsets, strict=True)
         ]
         self._new_values = [np.zeros(s.spec.shape, s.spec.dtype) for s in self._updated]
-        self._downloads = [np.zeros(s.spec.shape, s.spec.dtype) for s in self._returned]
+        self._returned_values = [np.zeros(s.spec.shape, s.spec.dtype) for s in self._returned]
 
     def _as_device_array(self, array: Any) -> Any:
         """Return a contiguous copy of a constant on the device."""
@@ -242,15 +245,18 @@ class DeviceExecutable:
             if segment.last_check is not None:
                 download = launcher.download_call(address, source, segment.last_check + 1)
                 segment.after.add(download, "download of checks")
-        first = len(self.graph.outputs)
-        for k, array in enumerate(self._downloads, first):
-            node = self.plan.outputs[k]
-            assert node is not None
-            _, value = self.operand_place(node)
-            target = array.__array_interface__["data"][0]
-            one = launcher.download_call(target, value, array.nbytes)
-            self._segments[-1].after.add(one, "download of a state")
         self._wait_call = launcher.download_call(address, Cell(), 0)
+        written, first = self.plan.written_outputs(), len(self.graph.outputs)
+        pairs = zip(self._returned, self._returned_values, strict=True)
+        for k, (state, value) in enumerate(pairs, first):
+            if k not in written:
+                raise UnsupportedKernelError(
+                    f"{state.label} lies on the CPU, and a host call computes its new value"
+                )
+            source, address = self._cells.cell("output", k, 0), value.__array_interface__["data"][0]
+            if value.size:
+                download = launcher.download_call(address, source, value.nbytes)
+                self._segments[-1].after.add(download, f"download of {state.label}")
 
     def _moving_regions(self) -> dict[tuple[str, int], int]:
         """Return the bytes of the regions that lie elsewhere in each run."""
@@ -342,7 +348,9 @@ class DeviceExecutable:
         if has_overlapping_writes(spans):
             raise BindingError("two states share memory")
         for state in self._host_states:
+            ensure_exclusive(state)
             check_state_layout(state, state.variable._array, None)
+            held.append((state, lease_of(state.variable._array)))
         if self._host is not None:
             self._host.bind()
         involved = [*(s.variable for s in self.graph.states), *cleared]
@@ -387,7 +395,8 @@ class DeviceExecutable:
             all(
                 held is not None
                 and state.variable._array is held.array
-                and (state.update is None or is_exclusive(held))
+                and is_writable(held.array)
+                and (not needs_exclusive_array(state) or is_exclusive(held))
                 for state, held in self._held
             )
             and all(
@@ -505,6 +514,7 @@ class DeviceExecutable:
             if segment.last_check is not None and not self.check_bytes[segment.last_check]:
                 return CHECK_FAILED
             called.run(self)
+            self._launcher.begin_run()
         return RAN
 
     def last_launches(self, failed: list[tuple[Any, str]]) -> Plan:
@@ -568,13 +578,11 @@ class DeviceExecutable:
 
     def host_updates(self) -> list[tuple[Any, ...]]:
         """Return the calls that set the states of the host to their new values."""
-        return [
-            (s.variable._array.__setitem__, ..., value.copy())
-            for s, value in zip(self._updated, self._new_values, strict=True)
-        ] + [
-            (s.variable._array.__setitem__, ..., downloaded)  # read once the run has written it
-            for s, downloaded in zip(self._returned, self._downloads, strict=True)
-        ]
+        states = [*self._updated, *self._returned]
+        values = [*[value.copy() for value in self._new_values], *self._returned_values]
+        # Arrays are looked up by the commit: a reference from here would be another holder.
+        arrays = map(attrgetter("variable._array"), states)
+        return [([].extend, map(setitem, arrays, repeat(...), values))] if states else []
 
     def describe_launches(self) -> list[str]:
         """Return lines for ``explain`` on what the device is given in a run."""
@@ -585,8 +593,7 @@ class DeviceExecutable:
                 kind = {"kernel": "launches of kernels", "product": "products"}.get(kind, "copies")
                 counts[kind] = counts.get(kind, 0) + 1
         told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-        told = f"{told}, {self._recorder.describe_launches()}" if told else "host calls alone"
-        lines = [f"on {self.device}: {told}"]
+        lines = [f"on {self.device}: {told or 'nothing'}, {self._recorder.describe()}"]
         last = self._segments[-1].last_check
         read = [s.last_check for s in self._segments[:-1] if s.last_check is not None]
         if read:
@@ -595,7 +602,7 @@ class DeviceExecutable:
             lines.append(f"  waits for {last - (read[-1] if read else -1)} checks at the end")
         if self._returned:
             names = ", ".join(state.label for state in self._returned)
-            lines.append(f"  waits for new values of states that lie on the CPU: {names}")
+            lines.append(f"  waits for the new values of {names}, which lie on the CPU")
         for one in self.host_calls.values():
             lines += one.describe_waits()
         return [
