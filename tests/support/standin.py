@@ -13,7 +13,6 @@ import functools
 import inspect
 import json
 import math
-import threading
 import weakref
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,21 +87,13 @@ class Pool:
 
 
 POOLS = [Pool() for _ in range(DEVICES)]
-
-
-class _Current(threading.local):
-    """The current device of a thread, as CUDA has one."""
-
-    index = 0
-
-
-CURRENT = _Current()
+CURRENT = [0]
 
 
 def reset():
     """Forget limits, peaks and what was refused."""
     LEAKS.clear()
-    CURRENT.index = 0
+    CURRENT[0] = 0
     for pool in POOLS:
         pool.limit = None
         pool.peak = pool.in_use
@@ -364,7 +355,7 @@ class DeviceArray:
         self._base = None if owner is elements else _OWNERS.get(id(owner))
         if self._base is None:
             _OWNERS[id(owner)] = self
-        self._index = CURRENT.index if index is None else index
+        self._index = CURRENT[0] if index is None else index
         POOLS[self._index].add(elements)
 
     def get(self, *_, **__):
@@ -391,10 +382,10 @@ class DeviceArray:
 
     def on_current(self, who):
         """Return the elements for a kernel, which runs on the current device."""
-        if self._index != CURRENT.index:
+        if self._index != CURRENT[0]:
             raise leak(
                 f"{who}: Array device must be same as the current device: array device = "
-                f"{self._index} while current = {CURRENT.index}"
+                f"{self._index} while current = {CURRENT[0]}"
             )
         return self._a
 
@@ -503,7 +494,8 @@ class DeviceArray:
 
     def __getitem__(self, key):
         made = self._a[_wrapped_key(self._a, host(key, "[]"))]
-        if isinstance(made, np.ndarray) and not np.may_share_memory(made, self._a):
+        copies = isinstance(made, np.ndarray) and not np.may_share_memory(made, self._a)
+        if copies and made.size:  # an empty view shares nothing
             self.on_current("[]")
         return self._like(made)
 
@@ -641,11 +633,11 @@ class StandIn(Backend):
 
     @contextmanager
     def on(self, index):
-        before, CURRENT.index = CURRENT.index, index
+        before, CURRENT[0] = CURRENT[0], index
         try:
             yield
         finally:
-            CURRENT.index = before
+            CURRENT[0] = before
 
     def synchronize(self, index):
         self.waited += 1
