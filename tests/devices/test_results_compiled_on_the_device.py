@@ -28,7 +28,8 @@ def assert_as_on_the_host(function, *arrays, calls=3, rtol=1e-14):
             assert is_on_device(one)
             one, other = host(one), host(other)
             assert (one.shape, one.dtype) == (other.shape, other.dtype)
-            np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol * np.abs(other).max())
+            largest = np.abs(other[np.isfinite(other)]).max(initial=0)
+            np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol * largest)
     assert compiled.statistics() == (1, calls - 1, 1)
     return result
 
@@ -131,3 +132,59 @@ def test_gradients_that_are_returned_are_those_that_are_left():
         assert grad is w.grad
         np.testing.assert_allclose(host(grad), k * X / np.cosh(X * X) ** 2, rtol=1e-14)
     assert step.statistics().native == 3
+
+
+# ------------------------------------------------------------------ shapes, dtypes, special numbers
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (3, 0), (1,), (2, 0, 3)], ids=str)
+def test_arrays_without_axes_or_elements(shape):
+    def function(x):
+        y = ops.exp(x) * 2.0
+        turned = y.T @ y if len(shape) == 2 else y - 1.0
+        return y, ops.sum(x), turned, od.grad(lambda x: (x * x).sum())(x), ops.reshape(y, (-1,))
+
+    assert_as_on_the_host(function, np.ones(shape))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i4", "i8", "u1", "u2", "u8"])
+def test_whole_numbers(dtype):
+    def function(x):
+        return x + x, x * 3, x // 2, x % 3, ~x, x > 1, x / 2, ops.sum(x, axis=0), ops.cumsum(x)
+
+    assert_as_on_the_host(function, np.arange(-6, 6).reshape(3, 4).astype(dtype))
+
+
+def test_truth_values():
+    def function(x):
+        return ~x, x & x[::-1], x | x[:1], x ^ x[::-1], ops.any(x, axis=0), ops.sum(x), x * 2
+
+    assert_as_on_the_host(function, X > 0)
+
+
+def test_complex_numbers():
+    def function(x):
+        y = x * (2.0 - 1j) + ops.conj(x)
+        return y, y @ y.T, ops.sum(y, axis=0), ops.real(y), ops.absolute(y), x / y
+
+    assert_as_on_the_host(function, X + 1j * X[::-1], rtol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_nan_infinity_and_signed_zeros(dtype):
+    def function(x):
+        found = [x + 1, x * x, x - x, ops.exp(x), ops.log(x), ops.sqrt(x), ops.sum(x), ops.max(x)]
+        found += [ops.min(x), ops.isnan(x), ops.cumsum(x), ops.argmax(x, axis=1), ops.sign(x)]
+        return [*found, x @ x.T, ops.maximum(x, 0.5), 1.0 / x]
+
+    x = np.array([[np.nan, np.inf, -np.inf, 0.0], [-0.0, 1e38, -1e-40, 1.0]], dtype)
+    with np.errstate(all="ignore"):
+        assert_as_on_the_host(function, x, rtol=3e-7 if dtype == "f4" else 1e-14)
+
+
+def test_a_padded_constant_of_the_device():
+    c = od.Variable(X, device=DEVICE)
+    compiled = od.compile(lambda x: x + ops.pad(c, 1, mode="edge"), fullgraph=True)
+    for _ in range(3):
+        found = compiled(constant(np.ones(()), DEVICE))
+    np.testing.assert_array_equal(found.numpy(), np.pad(X, 1, mode="edge") + 1.0)

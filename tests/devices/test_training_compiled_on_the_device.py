@@ -348,3 +348,164 @@ def test_parameters_of_other_dtypes_step_as_on_the_host(dtype):
     bound = {"f2": 1e-3, "f4": 1e-6, "c8": 1e-6, "c16": 1e-13}[dtype]
     for one, other in zip(found[DEVICE], found["cpu"], strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=bound * np.abs(other).max())
+
+
+# ------------------------------------------------------------------ states that lie on the host
+
+
+def test_a_loss_scaler_skips_steps_and_adapts_its_scale_as_on_the_host():
+    found = {}
+    for device in ("cpu", DEVICE):
+        w = leaf(W, device)
+        optimizer, scaler = od.optim.Adam([w], 0.1), od.optim.LossScaler(8.0, interval=2)
+
+        def step(x, w=w, optimizer=optimizer, scaler=scaler):
+            with GradientTape() as tape:
+                loss = scaler.scale(((x @ w) ** 2).mean())
+            tape.backward(loss)
+            scaler.step(optimizer)
+            optimizer.zero_grad()
+            return loss
+
+        run = step if device == "cpu" else od.compile(step, fullgraph=True)
+        seen = []
+        for k in range(7):
+            x = X * np.array([np.inf if k in (2, 3, 5) else 1.0, 1.0, 1.0])
+            with np.errstate(all="ignore"):
+                loss = host(run(constant(x, device)))
+            seen += [loss, host(w).copy(), np.float64(scaler.value)]
+        found[device] = seen
+    assert run.statistics() == (1, 6, 1)
+    assert "waits for the new values of" in str(run.explain(constant(X, DEVICE)))
+    for one, other in zip(found[DEVICE], found["cpu"], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-13)
+
+
+def test_dropout_draws_the_hosts_numbers_and_leaves_its_generator_where_it_is_there():
+    found = {}
+    for device in ("cpu", DEVICE):
+        w, rng = leaf(W, device), od.Generator(7)
+        optimizer = od.optim.SGD([w], 0.1)
+
+        def step(x, w=w, rng=rng, optimizer=optimizer):
+            with GradientTape() as tape:
+                loss = (ops.dropout(x @ w, rate=0.5, rng=rng) ** 2).sum()
+            tape.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        run = step if device == "cpu" else od.compile(step, fullgraph=True)
+        losses = [host(run(constant(X, device))) for _ in range(4)]
+        found[device] = [*losses, host(w)], rng.state
+    assert run.statistics() == (1, 3, 1)
+    assert found[DEVICE][1] == found["cpu"][1]
+    for one, other in zip(found[DEVICE][0], found["cpu"][0], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-13)
+
+
+def test_a_state_on_the_host_is_copied_before_it_is_written_if_somebody_holds_it():
+    count = od.Variable(np.zeros(3))
+
+    @od.compile(fullgraph=True)
+    def step(x):
+        count.assign(count + 1.0)
+        return x * 2.0
+
+    held = []
+    for _ in range(5):
+        step(constant(X, DEVICE))
+        held.append((count.detach(), count.numpy()))
+    assert [(float(one.numpy()[0]), float(other[0])) for one, other in held] == [
+        (k, k) for k in (1.0, 2.0, 3.0, 4.0, 5.0)
+    ]
+    assert step.statistics().native == 4
+
+
+@pytest.mark.parametrize("make", [od.optim.SGD, od.optim.AdaGrad, od.optim.Adam])
+def test_rows_of_a_table_step_as_on_the_host(make):
+    found = {}
+    for device in ("cpu", DEVICE):
+        table = leaf(np.arange(12.0).reshape(6, 2), device, sparse_grad=True)
+        optimizer = make([table], 0.1)
+
+        def step(rows, table=table, optimizer=optimizer):
+            with GradientTape() as tape:
+                loss = (ops.embedding(rows, table) ** 2).sum()
+            tape.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        run = step if device == "cpu" else od.compile(step, fullgraph=True)
+        batches = [np.array(rows) for rows in ([1, 4, 1], [0, 5, 4], [2, 2, 2], [3, 0, 3])]
+        found[device] = [*[host(run(constant(rows, device))) for rows in batches], host(table)]
+    assert run.statistics() == (1, 3, 1)
+    for one, other in zip(found[DEVICE], found["cpu"], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-13)
+
+
+# ------------------------------------------------------------------ generation with a cache
+
+HEADS, DIM = 2, 4
+
+
+@pytest.mark.parametrize("window", [None, 6])
+@pytest.mark.parametrize("dynamic", [None, {"tokens": {0: od.Dim("n")}}], ids=["each", "all"])
+def test_a_decoder_with_a_cache_generates_the_hosts_tokens(window, dynamic):
+    found = {}
+    for device in ("cpu", DEVICE):
+        rng = np.random.default_rng(0)
+        width = HEADS * DIM
+        weights = [od.Variable(rng.normal(size=(width, width)) / 3, device=device) for _ in "qkv"]
+        table = od.Variable(rng.normal(size=(11, width)), device=device)
+        shapes = {"k": (HEADS, DIM), "v": (HEADS, DIM)}
+        cache = od.Cache(shapes, capacity=32, dtype="float64", window=window, device=device)
+
+        def forward(tokens, weights=weights, table=table, cache=cache):
+            n, x = tokens.shape[0], ops.embedding(tokens, table)
+            q, k, v = (
+                ops.transpose(ops.reshape(x @ w, (n, HEADS, DIM)), (1, 0, 2)) for w in weights
+            )
+            keys, values, seen = cache[0].put(k=k, v=v)
+            scores = ops.where(seen, q @ ops.matrix_transpose(keys) / 2.0, -np.inf)
+            mixed = ops.softmax(scores, axis=-1) @ values
+            x = x + ops.reshape(ops.transpose(mixed, (1, 0, 2)), x.shape)
+            cache.advance(n)
+            return ops.argmax(x[-1] @ ops.transpose(table))
+
+        run = forward if device == "cpu" else od.compile(forward, fullgraph=True, dynamic=dynamic)
+        prompts = [[1, 2, 3, 4, 5], *[None] * 6, [7, 8, 9], [1, 2, 3], None]
+        told = []
+        for prompt in prompts:
+            tokens = np.array([told[-1]] if prompt is None else prompt)
+            told.append(int(run(od.Variable(tokens, device=device)).item()))
+        found[device] = told, len(cache)
+    assert found[DEVICE] == found["cpu"]
+    assert len(set(found["cpu"][0])) > 1
+    # A program for each of two sizes that come again, and none for the prompt.
+    assert run.statistics().native == 7 or dynamic
+    assert run.statistics().native >= 6
+
+
+def test_states_that_are_not_contiguous_are_read_and_written_where_they_lie():
+    found = {}
+    for device in ("cpu", DEVICE):
+        v, held = leaf(np.zeros((3, 4)), device), constant(X, device)
+        frozen = ops.transpose(od.Variable(X, device=device)).detach()
+        v.assign(ops.transpose(od.Variable(X, device=device)))
+        optimizer = od.optim.SGD([v], 0.1, momentum=0.9)
+
+        def step(x, v=v, frozen=frozen, optimizer=optimizer):
+            with GradientTape() as tape:
+                loss = ((x @ v) ** 2).sum() + (v * frozen).sum()
+            tape.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        run = step if device == "cpu" else od.compile(step, fullgraph=True)
+        found[device] = [*[host(run(held)) for _ in range(4)], host(v)]
+    assert run.statistics() == (1, 3, 1)
+    for one, other in zip(found[DEVICE], found["cpu"], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-13)

@@ -11,6 +11,7 @@ from odyssey.compiler.cuda.program import CopyStep, CudaProgram, ProductStep
 from odyssey.compiler.lowering import Lowered, lower
 from odyssey.compiler.pipeline import plan
 from odyssey.compiler.schedule.buffer_assignment import Plan
+from odyssey.compiler.state_layout import noncontiguous_strides
 from odyssey.compiler.ways.alternatives import lowering_names
 from odyssey.compiler.ways.choices import Choices
 from odyssey.compiler.ways.plans import NO_PLAN
@@ -102,6 +103,6 @@ def _compiled_ways(graph: Graph, ways: WaysPlan, low: Lowered) -> dict[Work, str
 def _plan_graph(graph: Graph, budget: int | None, ways: WaysPlan) -> tuple[Lowered, Plan]:
     low = lower(graph, choices=Choices(ways), calls_lapack=False)
     low.builder.multiplies_halves = True
-    schedule = plan(low, {}, budget)
+    schedule = plan(low, noncontiguous_strides(graph), budget)
     schedule.choices = low.choices
     return low, schedule
