@@ -272,7 +272,7 @@ def copy_to_device(who: str, array: Any, device: Device) -> Any:
         if source is target:
             return target.call(who, device.index, target.move, array, device.index)
         array = source.call(who, here.index, source.to_host, array)
-    if array.dtype not in NATIVE:
+    if array.dtype not in NATIVE or array.dtype.char in "gG":  # extended precision
         raise DeviceError(f"{who}: arrays of dtype {array.dtype} are of the CPU alone")
     return target.call(who, device.index, target.to_device, array, device.index)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
+from threading import RLock
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -111,6 +112,10 @@ class DeviceCode:
         self._modules: dict[str, _Module] = {}
         self.builtins = vars(builtins) | {"__import__": self._import}
         self._translated: dict[int, tuple[Any, Any]] = {}  # by id, with the value that has it
+        # Those that this thread has begun: a function is there before its closure is filled.
+        self._begun: dict[int, tuple[Any, Any]] = {}
+        self._depth = 0
+        self._lock = RLock()
 
     def globals_of(self, module: str) -> _Globals:
         """Return the globals of a module's functions on this device."""
@@ -128,9 +133,21 @@ class DeviceCode:
         known = self._translated.get(id(value))
         if known is not None:
             return known[1]
-        found = self._translate(value)
-        if found is not value:
-            self._translated[id(value)] = value, found
+        with self._lock:
+            known = self._translated.get(id(value)) or self._begun.get(id(value))
+            if known is not None:
+                return known[1]
+            self._depth += 1
+            try:
+                found = self._translate(value)
+                if found is not value:
+                    self._begun[id(value)] = value, found
+                if self._depth == 1:
+                    self._translated |= self._begun
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self._begun.clear()
         return found
 
     def _translate(self, value: Any) -> Any:
@@ -192,7 +209,7 @@ class DeviceCode:
             function.__defaults__,
             function.__closure__ and tuple([CellType() for _ in function.__closure__]),
         )
-        self._translated[id(function)] = function, made  # before its closure, which may hold it
+        self._begun[id(function)] = function, made  # before its closure, which may hold it
         for own, cell in zip(made.__closure__ or (), function.__closure__ or (), strict=True):
             with suppress(ValueError):  # an empty cell
                 own.cell_contents = self.translate(cell.cell_contents)
@@ -248,7 +265,7 @@ class DeviceCode:
         ):
             return kind
         made = type(kind.__name__, (), {})
-        self._translated[id(kind)] = kind, made
+        self._begun[id(kind)] = kind, made
         for name, member in vars(kind).items():
             if name in ("__dict__", "__weakref__", "__doc__"):
                 continue

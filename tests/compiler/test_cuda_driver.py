@@ -721,6 +721,20 @@ def test_a_compiled_step_trains_by_the_driver(fake):
     assert fake.driver.local.context is None, "the device is current within a run alone"
 
 
+def test_segments_between_host_calls_and_steps_of_loops_run_by_the_driver(fake):
+    def fn(x):
+        y = ops.sort(x * 2.0) + 1.0
+        return od.while_loop(lambda c: (c * c).sum() < 1e3, lambda c: c * 1.5 + y, y) * 2.0
+
+    step, x = od.compile(fn, fullgraph=True), od.Variable(X, device="cuda:1")
+    want = fn(x).numpy()
+    for _ in range(4):
+        np.testing.assert_allclose(step(x).numpy(), want, rtol=1e-6)
+    assert step.statistics().native == 3
+    assert "launched as 3 CUDA graphs" in str(step.explain(x))
+    assert fake.driver.local.context is None
+
+
 def test_a_graph_is_recorded_again_in_another_stream(fake):
     w = od.Variable(np.eye(4, dtype="f4"), device="cuda")
     step = od.compile(lambda x: w.assign(w + x.T @ x), fullgraph=True)

@@ -151,3 +151,34 @@ def test_programs_of_the_cpu_and_of_each_device_are_apart():
             out = double(od.Variable(np.ones(3), device=device))
             assert str(out.device) == device
     assert double.statistics() == (3, 6, 3)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_loss_scaler_reads_its_new_scale_from_the_device():
+    found = {}
+    for compiled in (False, True):
+        p = [od.Variable(a, requires_grad=True, device="cuda") for a in START]
+        update, scaler = od.optim.SGD(p, 0.01), od.optim.LossScaler(interval=2)
+
+        def step(x, y, p=p, update=update, scaler=scaler):
+            with od.autocast("float16"), od.GradientTape() as tape:
+                loss = od.losses.cross_entropy(od.ops.tanh(x @ p[0] + p[1]) @ p[2] + p[3], y)
+                scaled = scaler.scale(loss)
+            tape.backward(scaled)
+            scaler.step(update)
+            update.zero_grad()
+            return loss
+
+        step = od.compile(step, fullgraph=True) if compiled else step
+        batch, wrong = on("cuda", X, Y), on("cuda", X * np.float32(1e30), Y)
+        scales = []
+        for given in (batch, batch, wrong, batch):
+            step(*given)
+            scales.append(scaler.value)
+        found[compiled] = scales, [one.numpy() for one in p]
+    assert found[True][0] == found[False][0] == [2.0**15, 2.0**16, 2.0**15, 2.0**15]
+    for one, other in zip(found[True][1], found[False][1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3)
+    assert "waits for new values of states that lie on the CPU: scaler.scale" in str(
+        step.explain(*batch)
+    )

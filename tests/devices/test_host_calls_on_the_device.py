@@ -15,6 +15,7 @@ from odyssey.compiler.lowering import lower
 from odyssey.devices.device import device_of
 from odyssey.devices.same_device import host_array
 from odyssey.table.value import array_of
+from support import standin as standin_module
 
 pytestmark = [
     pytest.mark.usefixtures("standin"),
@@ -58,7 +59,7 @@ def assert_as_eager(fn, *arrays, runs=4, rtol=1e-12):
 
 ROWS = {
     "sort": lambda x: ops.sort(x * 2.0) + 1.0,
-    "of a transpose": lambda x: ops.sort((x * 2.0).mT, axis=0) + 1.0,
+    "of a transpose": lambda x: ops.sort(ops.matrix_transpose(x * 2.0), axis=0) + 1.0,
     "of a flipped slice": lambda x: ops.sort((x * 2.0)[::-1, 1:4]) + 1.0,
     "of an argument": lambda x: ops.sort(x)[0],
     "an output is an operand": lambda x: (y := x * 2.0, ops.sort(y) - 1.0),
@@ -66,7 +67,7 @@ ROWS = {
     "a result of a result": lambda x: ops.argsort(ops.sort(x * 2.0), axis=0).sum(0) * 1.0,
     "several results": lambda x: od.linalg.svd(x * 2.0)[1] * 2.0,
     "solve": lambda x: od.linalg.solve(x[:5] * 2.0, x[5]) * 2.0,
-    "cholesky": lambda x: od.linalg.cholesky(x.mT @ x) * 2.0,
+    "cholesky": lambda x: od.linalg.cholesky(ops.matrix_transpose(x) @ x) * 2.0,
     "fft": lambda x: abs(od.fft.fft(x * 2.0)) * 2.0,
     "of no elements": lambda x: ops.sort(x[:0]) * 2.0,
     "of a number": lambda x: ops.sort(x.sum()[None])[0] * x,
@@ -263,6 +264,40 @@ def test_an_interrupt_in_a_host_call_commits_nothing():
     np.testing.assert_allclose(w.numpy(), before + X[0], rtol=1e-12)
 
 
+@pytest.mark.slow
+def test_memory_that_is_short_at_any_allocation_leaves_all_as_it_was(monkeypatch):
+    step, w, update = sorted_step("cuda")
+    compiled = od.compile(step, warn=False)
+    x, y = on_device(X[:5]), on_device(X[1:6])
+    for _ in range(4):
+        compiled(x, y)
+    add, left = standin_module.Pool.add, [0]
+
+    def add_few(pool, elements):
+        left[0] -= elements.base is None
+        if left[0] < 0:
+            raise standin_module.OutOfMemoryError("Out of memory")
+        add(pool, elements)
+
+    monkeypatch.setattr(standin_module.Pool, "add", add_few)
+    failures = 0
+    for count in range(40):
+        left[0] = 10**9
+        before = [w.numpy(), *map(np.array, od.tree.leaves(update.state_dict()))]
+        left[0] = count
+        try:
+            compiled(x, y)
+        except od.errors.DeviceMemoryError:
+            failures += 1
+            left[0] = 10**9
+            after = [w.numpy(), *map(np.array, od.tree.leaves(update.state_dict()))]
+            for one, other in zip(before, after, strict=True):
+                np.testing.assert_array_equal(one, other)
+    assert failures > 5
+    left[0] = 10**9
+    assert np.isfinite(compiled(x, y).item())
+
+
 # ------------------------------------------------------------------ memory, graphs and threads
 
 
@@ -341,6 +376,12 @@ def test_two_threads_run_one_program():
 
 
 LOOPS = {
+    "exchanged carries": lambda x: od.scan(
+        lambda c, r: ((c[1], c[0] + r), None), (x[0] * 1.0, x[1] * 2.0), x
+    )[0],
+    "branches that pass on": lambda x: od.cond(
+        (x**2).sum() > 0.0, lambda a, b: (a, a, b), lambda a, b: (b, a, b), x * 1.0, x * 2.0
+    ),
     "scan": lambda x: od.scan(lambda c, r: (ops.tanh(c * 0.5 + r), c * 2.0), x[0] * 1.0, x),
     "reverse scan": lambda x: od.scan(
         lambda c, r: (c * 0.5 + r, c * 2.0), x[0] * 1.0, x, reverse=True
@@ -371,6 +412,54 @@ LOOPS = {
 @pytest.mark.parametrize("fn", LOOPS.values(), ids=LOOPS)
 def test_loops_and_branches_run_programs_of_their_steps(fn):
     assert_as_eager(fn, LONG)
+
+
+def test_scalar_arguments_of_loops_are_numbers_of_each_call():
+    fn = lambda x, k: od.scan(lambda c, r: (c * k + r, c * k), x[0] * 1.0, x)  # noqa: E731
+    compiled, x = od.compile(fn, fullgraph=True), on_device(LONG)
+    for k in (0.5, 0.25, -0.5, 0.1):
+        for one, other in zip(compiled(x, k), fn(x, k), strict=True):
+            np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-12)
+    assert compiled.statistics() == (1, 3, 1)
+
+
+def test_a_check_that_fails_in_a_step_of_a_scan_raises_the_eager_error():
+    compiled = od.compile(
+        lambda x, rows: od.scan(
+            lambda c, k: (c + ops.take(x, k, axis=0) * 0.5, ops.sort(c)), x[0] * 1.0, rows
+        )[0],
+        fullgraph=True,
+    )
+    x, good, bad = on_device(X), np.zeros(33, int), np.zeros(33, int)
+    bad[20] = 9
+    for _ in range(3):
+        compiled(x, on_device(good))
+    for _ in range(2):
+        with pytest.raises(IndexError, match="take: index 9 is out of bounds"):
+            compiled(x, on_device(bad))
+    found = compiled(x, on_device(good)).numpy()
+    np.testing.assert_allclose(found, X[0] * (1 + 33 * 0.5), rtol=1e-12)
+
+
+def test_programs_of_loops_on_the_second_device():
+    compiled = od.compile(LOOPS["scan with a host call"], fullgraph=True)
+    x = od.Variable(LONG, device="cuda:1")
+    for _ in range(3):
+        found = compiled(x)
+        assert {str(one.device) for one in found} == {"cuda:1"}
+    for one, other in zip(found, LOOPS["scan with a host call"](x), strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-12)
+
+
+def test_nothing_of_a_loop_waits_for_the_garbage_collector():
+    compiled = od.compile(LOOPS["scan with a host call"], fullgraph=True)
+    for _ in range(3):
+        compiled(on_device(LONG))
+    program = executable_of(compiled)
+    ((part,),) = [call.parts.values() for call in program.host_calls.values()]
+    references = weakref.ref(program), weakref.ref(part)
+    del compiled, program, part
+    assert [reference() for reference in references] == [None, None]
 
 
 def test_gradients_of_scans_and_branches_are_the_eager_ones():

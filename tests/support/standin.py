@@ -13,6 +13,7 @@ import functools
 import inspect
 import json
 import math
+import threading
 import weakref
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,13 +88,21 @@ class Pool:
 
 
 POOLS = [Pool() for _ in range(DEVICES)]
-CURRENT = [0]
+
+
+class _Current(threading.local):
+    """The current device of a thread, as CUDA has one."""
+
+    index = 0
+
+
+CURRENT = _Current()
 
 
 def reset():
     """Forget limits, peaks and what was refused."""
     LEAKS.clear()
-    CURRENT[0] = 0
+    CURRENT.index = 0
     for pool in POOLS:
         pool.limit = None
         pool.peak = pool.in_use
@@ -355,7 +364,7 @@ class DeviceArray:
         self._base = None if owner is elements else _OWNERS.get(id(owner))
         if self._base is None:
             _OWNERS[id(owner)] = self
-        self._index = CURRENT[0] if index is None else index
+        self._index = CURRENT.index if index is None else index
         POOLS[self._index].add(elements)
 
     def get(self, *_, **__):
@@ -382,10 +391,10 @@ class DeviceArray:
 
     def on_current(self, who):
         """Return the elements for a kernel, which runs on the current device."""
-        if self._index != CURRENT[0]:
+        if self._index != CURRENT.index:
             raise leak(
                 f"{who}: Array device must be same as the current device: array device = "
-                f"{self._index} while current = {CURRENT[0]}"
+                f"{self._index} while current = {CURRENT.index}"
             )
         return self._a
 
@@ -633,11 +642,11 @@ class StandIn(Backend):
 
     @contextmanager
     def on(self, index):
-        before, CURRENT[0] = CURRENT[0], index
+        before, CURRENT.index = CURRENT.index, index
         try:
             yield
         finally:
-            CURRENT[0] = before
+            CURRENT.index = before
 
     def synchronize(self, index):
         self.waited += 1

@@ -205,7 +205,7 @@ def test_tables_and_caches_belong_to_one_device(standin):
         out = loss.kernel(*placed, *options)
         assert standin.device_index(out) == index
         assert np.array_equal(standin.to_host(out), expected)
-    assert CURRENT[0] == 0
+    assert CURRENT.index == 0
 
 
 def test_the_kernels_of_the_cpu_are_back_after_a_backend_is_uninstalled():

@@ -181,12 +181,13 @@ class DeviceContext:
             log: What the driver wrote besides.
         """
         name, text = (
-            self._describe(function, status) for function in ("cuGetErrorName", "cuGetErrorString")
+            self._error_text(function, status)
+            for function in ("cuGetErrorName", "cuGetErrorString")
         )
         words = f"{name or f'status {status}'}: {text} {log[:_LOG_SHOWN]}"
         return cuda_error(f"cuda: {who}", " ".join(words.split()))
 
-    def _describe(self, function: str, status: int) -> str:
+    def _error_text(self, function: str, status: int) -> str:
         text = ctypes.c_char_p()
         getattr(self.library, function)(status, ctypes.byref(text))
         return (text.value or b"").decode(errors="replace")

@@ -190,7 +190,7 @@ class DeviceExecutable:
             for spec, offset in zip(self._sent, offsets, strict=True)
         ]
         self._new_values = [np.zeros(s.spec.shape, s.spec.dtype) for s in self._updated]
-        self._returned_values = [np.zeros(s.spec.shape, s.spec.dtype) for s in self._returned]
+        self._downloads = [np.zeros(s.spec.shape, s.spec.dtype) for s in self._returned]
 
     def _as_device_array(self, array: Any) -> Any:
         """Return a contiguous copy of a constant on the device."""
@@ -245,18 +245,15 @@ class DeviceExecutable:
             if segment.last_check is not None:
                 download = launcher.download_call(address, source, segment.last_check + 1)
                 segment.after.add(download, "download of checks")
+        first = len(self.graph.outputs)
+        for k, array in enumerate(self._downloads, first):
+            node = self.plan.outputs[k]
+            assert node is not None
+            _, value = self.operand_place(node)
+            target = array.__array_interface__["data"][0]
+            one = launcher.download_call(target, value, array.nbytes)
+            self._segments[-1].after.add(one, "download of a state")
         self._wait_call = launcher.download_call(address, Cell(), 0)
-        written, first = self.plan.written_outputs(), len(self.graph.outputs)
-        pairs = zip(self._returned, self._returned_values, strict=True)
-        for k, (state, value) in enumerate(pairs, first):
-            if k not in written:
-                raise UnsupportedKernelError(
-                    f"{state.label} lies on the CPU, and a host call computes its new value"
-                )
-            source, address = self._cells.cell("output", k, 0), value.__array_interface__["data"][0]
-            if value.size:
-                download = launcher.download_call(address, source, value.nbytes)
-                self._segments[-1].after.add(download, f"download of {state.label}")
 
     def _moving_regions(self) -> dict[tuple[str, int], int]:
         """Return the bytes of the regions that lie elsewhere in each run."""
@@ -514,7 +511,6 @@ class DeviceExecutable:
             if segment.last_check is not None and not self.check_bytes[segment.last_check]:
                 return CHECK_FAILED
             called.run(self)
-            self._launcher.begin_run()
         return RAN
 
     def last_launches(self, failed: list[tuple[Any, str]]) -> Plan:
@@ -579,7 +575,7 @@ class DeviceExecutable:
     def host_updates(self) -> list[tuple[Any, ...]]:
         """Return the calls that set the states of the host to their new values."""
         states = [*self._updated, *self._returned]
-        values = [*[value.copy() for value in self._new_values], *self._returned_values]
+        values = [*[value.copy() for value in self._new_values], *self._downloads]
         # Arrays are looked up by the commit: a reference from here would be another holder.
         arrays = map(attrgetter("variable._array"), states)
         return [([].extend, map(setitem, arrays, repeat(...), values))] if states else []
@@ -593,7 +589,8 @@ class DeviceExecutable:
                 kind = {"kernel": "launches of kernels", "product": "products"}.get(kind, "copies")
                 counts[kind] = counts.get(kind, 0) + 1
         told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-        lines = [f"on {self.device}: {told or 'nothing'}, {self._recorder.describe()}"]
+        told = f"{told}, {self._recorder.describe_launches()}" if told else "host calls alone"
+        lines = [f"on {self.device}: {told}"]
         last = self._segments[-1].last_check
         read = [s.last_check for s in self._segments[:-1] if s.last_check is not None]
         if read:
@@ -602,7 +599,7 @@ class DeviceExecutable:
             lines.append(f"  waits for {last - (read[-1] if read else -1)} checks at the end")
         if self._returned:
             names = ", ".join(state.label for state in self._returned)
-            lines.append(f"  waits for the new values of {names}, which lie on the CPU")
+            lines.append(f"  waits for new values of states that lie on the CPU: {names}")
         for one in self.host_calls.values():
             lines += one.describe_waits()
         return [

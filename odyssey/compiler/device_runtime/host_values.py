@@ -32,8 +32,7 @@ class HostValues(NamedTuple):
             the device reads, then the new values of states. None if there is nothing to compute.
         sent: Ids and specs of the values that the device reads.
         updated: The states of the host whose new values the host computes.
-        returned: The states of the host whose new values the device computes, such as the scale of
-            a loss, which follows its gradients: they are the last outputs of its part.
+        returned: The states of the host whose new values the device computes: its last outputs.
     """
 
     device: Graph
@@ -51,7 +50,8 @@ def split_host_values(graph: Graph, on_host: Collection[int]) -> HostValues:
         on_host: Positions of its states that lie on the host.
 
     Raises:
-        UnsupportedKernelError: a result is a value of the host.
+        UnsupportedKernelError: a large state on the host depends on values of the device, or a
+            result is a value of the host.
     """
     read = [graph.states[k] for k in on_host]
     specs = {state.id: state.spec for state in read if state.id >= 0}
@@ -68,13 +68,14 @@ def split_host_values(graph: Graph, on_host: Collection[int]) -> HostValues:
             own.append(instruction)
         else:
             rest.append(instruction)
-    updated: list[State] = []
-    returned: list[State] = []
-    for state in read:
-        if isinstance(state.update, Ref) and state.update.id not in specs:
-            returned.append(state)
-        elif state.update is not None:
-            updated.append(state)
+    written = [state for state in read if state.update is not None]
+    returned = [s for s in written if isinstance(s.update, Ref) and s.update.id not in specs]
+    updated = [state for state in written if state not in returned]
+    for state in returned:
+        if state.spec.size > _MOST_ELEMENTS:
+            raise UnsupportedKernelError(
+                f"{state.label} lies on the CPU, and its new value is computed on the device"
+            )
     if any(isinstance(output, Ref) and output.id in specs for output in graph.outputs):
         raise UnsupportedKernelError("it returns a value of a Variable that lies on the CPU")
     kept = [state for k, state in enumerate(graph.states) if k not in on_host]

@@ -194,7 +194,7 @@ class GraphRecorder:
             [name for part in parts for name in part.names],
         )
 
-    def describe(self) -> str:
+    def describe_launches(self) -> str:
         """Say how segments are launched."""
         filled = [segment for segment in self._segments if segment.body.calls]
         count = sum(segment.graph is not None for segment in filled)
