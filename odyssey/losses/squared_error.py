@@ -78,7 +78,7 @@ def squared_error_mean(x: Any, y: Any, /) -> Any:
         raise DTypeError(f"mean_squared_error: needs real floating numbers, came {dtype}")
     flat = d.ravel()
     if dtype.char == "e":  # float16 sums of squares overflow
-        return np.float16(mean_loss(np.square(flat, dtype=np.float32), d.size or 1))
+        return mean_loss(np.square(flat, dtype=np.float32), d.size or 1).astype(np.float16)
     return flat.dot(flat) / (d.size or 1)
 
 

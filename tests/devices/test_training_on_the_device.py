@@ -261,6 +261,28 @@ def test_gradients_are_checked_on_the_device():
     assert od.testing.check_gradients(lambda x: ops.exp(x) * ops.sin(x), x, order=2) < 1e-6
 
 
+HALF_LOSSES = {
+    "cross entropy": lambda x, y: od.losses.cross_entropy(x, y),
+    "cross entropy of shares": lambda x, y: od.losses.cross_entropy(x, x.detach() * 0.25),
+    "squared error": lambda x, y: od.losses.mean_squared_error(x, x.detach() * 0.5),
+    "absolute error": lambda x, y: od.losses.mean_absolute_error(x, x.detach() * 0.5),
+}
+
+
+@pytest.mark.parametrize("loss", HALF_LOSSES.values(), ids=list(HALF_LOSSES))
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_losses_of_half_precision_are_those_of_the_host(loss, dtype):
+    def program(device):
+        x = leaf(np.array([[0.5, -1.0, 2.0], [1.0, 0.25, -0.5]], np.float32), device)
+        classes = constant(np.array([0, 2]), device)
+        with GradientTape() as tape:
+            value = loss(ops.astype(x, dtype), classes)
+        tape.backward(value)
+        return ops.astype(value.detach(), np.float32), x.grad
+
+    assert_same_on_both(program)
+
+
 # ------------------------------------------------------------------ optimizers
 
 

@@ -56,6 +56,7 @@ NOT_HELD = {
         "made anew in a child"
     ),
     "compiler/ways/store.py: self._lock = RLock()": "a child makes a store of its own",
+    "table/device_rows.py: self._lock = RLock()": "CUDA cannot be used in a forked child",
     "table/profiling.py: self.lock = threading.RLock()": (
         "nobody acquires it without ODYSSEY_PROFILE, and with it forks hold it"
     ),

@@ -155,7 +155,7 @@ def mean_loss(losses: Any, n: int) -> Any:
     """Return the sum of an array divided by ``n``, for kernels; float16 is summed in float32."""
     kind = losses.dtype.char
     if kind == "e":
-        return np.float16(np.add.reduce(losses, None, np.float32) / n)
+        return (np.add.reduce(losses, None, np.float32) / n).astype(np.float16)
     if losses.ndim == 1 and losses.size <= 128 and kind in "fd":  # see row_sums
         return losses.dot(_ones(losses.size, losses.dtype)) / n
     return np.add.reduce(losses, None) / n
