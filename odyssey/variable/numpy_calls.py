@@ -13,12 +13,15 @@ from odyssey.checks import STUMBLES, error_class_of, format_value
 from odyssey.devices.arrays import (
     ARRAY_LIKE,
     ARRAYS,
+    DEVICE_TYPES,
     as_array,
     has_own_arithmetic,
     refuse_non_array,
 )
+from odyssey.devices.device import device_of
 from odyssey.devices.half_dtypes import can_cast, named_dtype
-from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.devices.same_device import call_beside
+from odyssey.errors import DeviceError, DTypeError, OdysseyError, ShapeError
 from odyssey.ops.structure import shape
 from odyssey.spec import Spec
 from odyssey.table import fast_calls, index
@@ -27,7 +30,7 @@ from odyssey.table.numpy_signatures import FALLBACKS
 from odyssey.table.registry import function_of, row_of
 from odyssey.table.store import MEMORY, numbers_of, store
 from odyssey.table.value import CONSTANT, Traced, Value, free_id, make_value
-from odyssey.tree import map_tree
+from odyssey.tree import leaves, map_tree
 from odyssey.tree_objects import no_attributes
 from odyssey.variable.numpy_arguments import (
     given_arguments,
@@ -205,7 +208,16 @@ def _op_name_of(func: Any) -> str | None:
 def _call_on_arrays(func: Any, args: Any, kwargs: Any) -> Any:
     """Call a function of NumPy on the data of Variables; the results are constants."""
     plain = map_tree(_array_for_numpy, (list(args), dict(kwargs)), rule=no_attributes)
-    result = func(*plain[0], **plain[1])
+    found = leaves(plain)
+    array = next((one for one in found if type(one) in DEVICE_TYPES), None)
+    for other in found if array is not None else ():
+        if isinstance(other, ARRAYS) and device_of(other) != device_of(array):
+            here = str(device_of(array))
+            raise DeviceError(
+                f"{public_name(func)}: an operand is on {here} and one on {device_of(other)}; pass "
+                f"both on one device, by .to({here!r}) or .numpy() of a Variable"
+            )
+    result = call_beside(array, lambda: func(*plain[0], **plain[1]))
     return tuple(map(_as_constant, result)) if isinstance(result, tuple) else _as_constant(result)
 
 

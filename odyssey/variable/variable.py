@@ -53,6 +53,7 @@ from odyssey.table.store import MEMORY, operand_of, store
 from odyssey.table.value import (
     CONSTANT,
     LEAF,
+    NUMBERS,
     UNTRACKED,
     Info,
     Mark,
@@ -596,6 +597,8 @@ class Variable(Value, Operators):
         return self
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if type(value) not in NUMBERS:
+            value = place_as("item assignment", "the value", value, self)
         if not is_trainable(self):
             store().become(self, _with_assigned(self, value, key))
             return

@@ -176,3 +176,33 @@ def test_full_like_fills_where_the_array_lies():
         with pytest.raises(DeviceError, match=r"full_like: fill_value is on c.* must be on cuda:1"):
             ops.full_like(x, other)
     assert places_of([full, ops.full_like(x, 2.0)]) == ("cuda:1", "cuda:1")
+
+
+def test_assigned_elements_come_from_the_host_or_the_own_device():
+    for w in (leaf([1.0, 2.0, 3.0], "cuda:1"), Variable([1.0, 2.0, 3.0], device="cuda:1")):
+        w[0] = 4.0
+        w[1:] = np.array([5.0, 6.0])
+        w[Variable(np.array([2]), device="cuda:1")] = Variable([7.0], device="cuda:1")
+        w[[True, False, False]] = [8.0]
+        np.testing.assert_array_equal(host(w), [8.0, 5.0, 7.0])
+        for value in (Variable([1.0, 1.0], device="cuda:0"), Variable(1.0), Variable([1.0, 1.0])):
+            with pytest.raises(
+                DeviceError, match=r"item assignment: the value is on c.* on cuda:1"
+            ):
+                w[:2] = value
+        np.testing.assert_array_equal(host(w), [8.0, 5.0, 7.0])
+    with pytest.raises(DeviceError, match=r"item assignment: the value is on cuda:1.* on cpu"):
+        leaf([1.0], "cpu")[0] = w[0]
+
+
+def test_comparisons_of_numpy_run_on_the_device_and_refuse_another():
+    x, y = leaf([1.0, np.nan], "cuda:1"), Variable([1.0, np.nan], device="cuda:1")
+    assert bool(np.allclose(x, y, equal_nan=True))
+    assert not bool(np.allclose(x, 1.0))
+    assert not bool(np.array_equal(x, y))
+    np.testing.assert_array_equal(host(np.isclose(x, 1.0)), [True, False])
+    np.testing.assert_array_equal(host(np.isreal(x)), [True, True])
+    for other in (np.ones(2), Variable([1.0, 1.0]), Variable([1.0, 1.0], device="cuda:0")):
+        for compare in (np.allclose, np.array_equal, np.isclose):
+            with pytest.raises(DeviceError, match=r"is on cuda:1 and one on c.* on one device"):
+                compare(x, other)
