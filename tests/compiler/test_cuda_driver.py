@@ -748,6 +748,21 @@ def test_a_graph_is_recorded_again_in_another_stream(fake):
     assert fake.driver.calls.count("cuStreamBeginCapture_v2") == 3
 
 
+def test_a_graph_of_states_alone_is_recorded_again_in_another_stream(fake):
+    w = od.Variable(np.eye(4, dtype="f4"), device="cuda")
+
+    def double():
+        w.assign(w * 2.0)
+
+    step = od.compile(double, fullgraph=True)
+    for stream in (0, 0, 0, 2, 2):
+        fake.current_stream = stream
+        step()
+    np.testing.assert_array_equal(w.numpy(), 32 * np.eye(4, dtype="f4"))
+    used = [stream for name, stream in fake.driver.streams_used if name == "cuGraphLaunch"]
+    assert used == [0, 2, 2]
+
+
 def test_a_run_whose_recording_is_broken_off_is_launched_by_separate_calls(fake):
     step = od.compile(lambda x: ops.tanh(x.T @ x), fullgraph=True)
     x = od.Variable(X, device="cuda")

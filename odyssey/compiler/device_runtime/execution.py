@@ -444,7 +444,7 @@ class DeviceExecutable:
         kind: Any = backend.array_type
         if not self._is_bound() or len(arrays) != len(self.inputs):
             return GUARD_FAILED
-        if self._recorder.arrays and not self._launcher.keeps_stream():
+        if self._recorder.has_graphs and not self._launcher.keeps_stream():
             self._recorder.forget()
         for k, (array, spec) in enumerate(zip(arrays, self.inputs, strict=True)):
             if (

@@ -1,8 +1,8 @@
 """Host calls of a device's program: kernels of rows that Python calls between two segments.
 
 The kernel is that of an eager call. It reads views of the program's memory, and its results are
-arrays of the device, whose addresses the segments behind it read. The host does not wait: the
-kernel runs in the stream of the segments.
+arrays of the device, whose addresses the segments behind it read. The host does not wait, unless
+the kernel itself does: it runs in the stream of the segments.
 """
 
 from __future__ import annotations

@@ -164,9 +164,14 @@ class GraphRecorder:
                 self._cells.set_address(kind, index, own.value or 0)
         self._recordings += 1
 
+    @property
+    def has_graphs(self) -> bool:
+        """Whether graphs are in use, with or without fixed places."""
+        return any(segment.graph is not None for segment in self._recorded)
+
     def forget(self) -> None:
         """Drop the graphs: states lie elsewhere. A next run may record others."""
-        if self.arrays:
+        if self.has_graphs:
             self.can_record = self._recordings < _MOST_RECORDINGS
         for segment in self._recorded:
             segment.graph = None
