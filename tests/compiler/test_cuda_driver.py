@@ -761,6 +761,7 @@ def test_a_graph_of_states_alone_is_recorded_again_in_another_stream(fake):
     np.testing.assert_array_equal(w.numpy(), 32 * np.eye(4, dtype="f4"))
     used = [stream for name, stream in fake.driver.streams_used if name == "cuGraphLaunch"]
     assert used == [0, 2, 2]
+    assert fake.driver.calls.count("cuStreamBeginCapture_v2") == 2  # cuBLAS has a handle for each
 
 
 def test_a_run_whose_recording_is_broken_off_is_launched_by_separate_calls(fake):
