@@ -235,6 +235,9 @@ class CupyBackend(Backend):
 
     def move(self, array: Any, index: int) -> Any:
         """Return a copy on another card, by way of the bus between them where there is one."""
+        with self.on(self.device_index(array)):
+            if not (array.flags.c_contiguous or array.flags.f_contiguous):
+                array = self._cupy.ascontiguousarray(array)  # CuPy moves no array with gaps
         with self.on(index):
             return self._cupy.array(array, order="K")
 

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -503,6 +504,39 @@ def test_an_error_in_a_kernel_names_the_op_and_the_cpu_goes_on(standin, monkeypa
     with pytest.raises(DeviceError, match=r"exp: a kernel read or wrote outside .*illegal address"):
         ops.exp(w)
     np.testing.assert_array_equal(ops.exp(home).numpy(), np.exp([1.0, 2.0]))
+
+
+def test_an_array_with_gaps_is_made_contiguous_where_it_lies_before_it_moves():
+    current = []
+
+    class Device:
+        def __init__(self, index):
+            self.index = index
+
+        def __enter__(self):
+            current.append(self.index)
+
+        def __exit__(self, *_):
+            current.pop()
+
+    def made(how):
+        def copy(array, order="C"):
+            copies.append((how, *current, array.flags.forc))
+            return np.array(array, order=order)
+
+        return copy
+
+    copies = []
+    backend = object.__new__(cupy_backend.CupyBackend)
+    backend._cupy = SimpleNamespace(
+        cuda=SimpleNamespace(Device=Device), array=made("moved"), ascontiguousarray=made("packed")
+    )
+    backend.device_index = lambda array: 0
+    backend.move(np.ones((4, 4))[::2, ::2], 1)
+    assert copies == [("packed", 0, False), ("moved", 1, True)]
+    copies.clear()
+    backend.move(np.ones((4, 4)).T, 1)
+    assert copies == [("moved", 1, True)]
 
 
 # ------------------------------------------------------------------ installing
