@@ -376,7 +376,9 @@ def test_a_loss_scaler_skips_steps_and_adapts_its_scale_as_on_the_host():
             seen += [loss, host(w).copy(), np.float64(scaler.value)]
         found[device] = seen
     assert run.statistics() == (1, 6, 1)
-    assert "waits for the new values of" in str(run.explain(constant(X, DEVICE)))
+    assert "waits for new values of states that lie on the CPU: scaler.scale" in str(
+        run.explain(constant(X, DEVICE))
+    )
     for one, other in zip(found[DEVICE], found["cpu"], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-13)
 
