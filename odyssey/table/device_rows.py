@@ -31,7 +31,7 @@ from odyssey.table.half_kernels import half_kernel, half_rules
 from odyssey.table.multi_output import MultiOutput
 from odyssey.table.scope import allows_tf32
 from odyssey.table.signature import PASS
-from odyssey.table.store import MEMORY, store
+from odyssey.table.store import store
 from odyssey.table.value import Value
 
 __all__ = [
@@ -360,7 +360,7 @@ def composite_body(
     function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
 ) -> Callable[..., Any]:
     """Return the function of a composite that runs a call: the device's, if operands are there."""
-    if store() is not MEMORY:  # ops in a trace take keys and other arrays of the host
+    if store().traces:  # ops in a graph take keys and other arrays of the host
         return function
     array = array_on_device(args)
     if array is None and named:
