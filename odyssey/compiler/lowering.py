@@ -108,8 +108,8 @@ class Lowering:
         self.builder = IRBuilder() if builder is None else builder
         self.choices = Choices() if choices is None else choices
         self.static_shapes = builder is None
-        # Whether programs call LAPACK; those of devices do not, and call the rows.
-        self.calls_lapack = True
+        # Whether programs call LAPACK; those of devices do not, and call the rows that want it.
+        self.calls_lapack, self._wants_lapack = True, False
         # Whether a row is lowered that writes some elements of a state, whose update is the result.
         self.writes_state = False
         self.checks: list[Node] = []
@@ -189,6 +189,8 @@ class Lowering:
             nodes = self._lower_natively(row, values, specs, options, results, way)
             if nodes is None:
                 why = "it may raise" if row.raises else _host_call_reason(row, specs)
+                if self._wants_lapack:
+                    why, self._wants_lapack = "a device has no LAPACK", False
                 self.choices.refuse(position, row, why)
                 self.host_calls.setdefault(row.name, why)
             return nodes, None
@@ -650,6 +652,7 @@ class Lowering:
         """Return matrices in double precision, which NumPy computes singles in as well."""
         node = self.node(x)
         type = _DOUBLES.get(node.type)
+        self._wants_lapack |= not self.calls_lapack
         able = self.static_shapes and self.calls_lapack
         if type is None or not able or lapack_library() is None:
             raise DTypeError("no LAPACK function for this")

@@ -156,6 +156,7 @@ def test_a_training_step_with_host_calls_leaves_what_the_eager_step_leaves(optim
     np.testing.assert_allclose(found[True][0], found[False][0], rtol=1e-12)
     np.testing.assert_allclose(found[True][1], found[False][1], rtol=1e-11)
     assert step.statistics() == (1, 5, 1)
+    assert "not lowered: solve, since a device has no LAPACK; calls" in str(step.explain(x, y))
 
 
 def test_second_derivatives_go_through_host_calls():

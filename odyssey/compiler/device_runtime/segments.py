@@ -166,7 +166,7 @@ class GraphRecorder:
 
     @property
     def has_graphs(self) -> bool:
-        """Whether graphs are in use, with or without fixed places."""
+        """Return whether graphs are in use, with or without fixed places."""
         return any(segment.graph is not None for segment in self._recorded)
 
     def forget(self) -> None:
