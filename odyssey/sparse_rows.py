@@ -17,6 +17,7 @@ from odyssey.devices.same_device import (
     namespace_of,
     new_beside,
     own_copy,
+    place_as,
     place_beside,
 )
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
@@ -80,7 +81,8 @@ class SparseRows:
                 f"rows of shape {shape}; wanted is (indices, {', '.join(map(str, shape[1:]))})"
             )
         if not isinstance(indices, Symbol):
-            indices = place_beside(_known_indices(indices, shape[0]), values)
+            indices = place_as("SparseRows", "the array of indices", indices, values)
+            indices = call_beside(indices, _known_indices, indices, shape[0])
         self.indices, self.values, self.shape = indices, values, shape
 
     @property

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import ARRAY_LIKE
-from odyssey.devices.same_device import namespace_of, new_beside
+from odyssey.devices.same_device import call_beside, namespace_of, new_beside
 from odyssey.ops.elementwise.choice import keep_where, logical_or, not_equal
 from odyssey.ops.reductions.reduce import sum_to
 from odyssey.ops.structure.shape import astype, broadcast_to
@@ -133,7 +133,7 @@ def union_masks(a: GradientMask | None, b: GradientMask | None) -> GradientMask 
 
 def _zero_masked_out(r: Any, mask: GradientMask) -> Any:
     """Return ``r`` with 0 at the elements that are masked out."""
-    if isinstance(r, ARRAY_LIKE) and np.isfinite(r).all():
+    if isinstance(r, ARRAY_LIKE) and call_beside(r, lambda: np.isfinite(r).all()):
         return r  # a masked-out cotangent of 0 times a finite slope is 0 already
     return keep_where(r, mask.mask())
 

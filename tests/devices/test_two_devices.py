@@ -6,7 +6,7 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, nn, ops
 from odyssey.errors import DeviceError
-from support.on_device import assert_equal_bits, assert_same_on_both, host, leaf
+from support.on_device import assert_equal_bits, assert_same_on_both, constant, host, leaf
 from support.optimizers import OPTIMIZERS
 
 pytestmark = pytest.mark.usefixtures("standin")
@@ -89,6 +89,17 @@ def test_a_sweep_adds_cotangents_on_the_device_of_each_value():
         np.testing.assert_allclose(host(got), wanted, rtol=1e-12)
     tangents = tape.jvp(loss, [a, b, c], [np.ones(2)] * 3)
     np.testing.assert_allclose(host(tangents), sum(map(np.sum, expected)), rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in divide:RuntimeWarning")
+def test_elements_masked_out_stay_at_zero_on_each_device():
+    params = leaves([0.0, 4.0])
+    with GradientTape() as tape:
+        parts = [ops.where(p > 0.0, ops.sqrt(p), 0.0).to("cpu") for p in params]
+        loss = ops.sum(parts[0] + parts[1] + parts[2])
+    gradients = tape.gradient(loss, params)
+    assert places_of(gradients) == PLACES
+    assert_equal_bits(gradients, [np.array([0.0, 0.25])] * 3)
 
 
 @pytest.mark.parametrize("place", ["cuda:0", "cpu"])
@@ -206,3 +217,22 @@ def test_comparisons_of_numpy_run_on_the_device_and_refuse_another():
         for compare in (np.allclose, np.array_equal, np.isclose):
             with pytest.raises(DeviceError, match=r"is on cuda:1 and one on c.* on one device"):
                 compare(x, other)
+
+
+def test_sparse_rows_are_made_on_the_device_of_their_values():
+    values = Variable([[1.0, 2.0], [3.0, 4.0]], device="cuda:1").data
+    for indices in ([2, -3], Variable(np.array([2, -3]), device="cuda:1").data):
+        rows = od.SparseRows(indices, values, (3, 2))
+        np.testing.assert_array_equal(host(rows.to_dense()), [[3.0, 4.0], [0.0, 0.0], [1.0, 2.0]])
+        assert places_of([rows.indices, rows.values, rows.to_dense()]) == ("cuda:1",) * 3
+    with pytest.raises(DeviceError, match="SparseRows: the array of indices is on cuda:0"):
+        od.SparseRows(Variable(np.array([2, 0]), device="cuda:0").data, values, (3, 2))
+
+
+def test_histograms_and_quantiles_take_settings_of_the_device():
+    def program(device):
+        x = leaf([1.0, 2.0, 4.0, 8.0], device)
+        counts, edges = ops.histogram(x.detach(), bins=3)
+        return counts, edges, ops.quantile(x, constant(np.array([0.25, 0.5]), device))
+
+    assert_same_on_both(program)

@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey.checks import check_int, format_value
 from odyssey.devices.arrays import as_array
+from odyssey.devices.device_versions import on_host
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, sub
 from odyssey.ops.elementwise.choice import greater_equal, less_equal, logical_or, where
@@ -174,7 +175,7 @@ def histogram(
                 f"histogram: weights {weighing.shape} for a {numbers.shape}; pass as many weights"
             )
         plain = None if isinstance(weighing, Symbol) else _as_plain_array(weighing)
-    edges = np.histogram_bin_edges(numbers, bins, range, plain)
+    edges = _bin_edges(numbers, bins, range, plain)
     flat = numbers.reshape(-1)
     places = np.searchsorted(edges, flat, "right") - 1
     places[flat == edges[-1]] = len(edges) - 2
@@ -199,6 +200,11 @@ def _check_real(numbers: Any, bins: Any) -> None:
                 f"histogram: {what} is {came.dtype}; bins hold real numbers, such as the real "
                 "part or the absolute value"
             )
+
+
+@on_host
+def _bin_edges(numbers: Any, bins: Any, limits: Any, weights: Any) -> Any:
+    return np.histogram_bin_edges(numbers, bins, limits, weights)
 
 
 def _as_plain_array(x: Any) -> Any:

@@ -12,6 +12,7 @@ from odyssey.checks import format_value
 from odyssey.devices.arrays import as_array
 from odyssey.devices.device_versions import on_host
 from odyssey.devices.half_dtypes import is_floating, is_half
+from odyssey.devices.same_device import host_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
@@ -279,7 +280,7 @@ def static_quantiles(who: str, q: Any, most: float) -> Any:
     """Validate static quantiles and return them as a float64 array, from 0 to ``most``."""
     if isinstance(q, Symbol) or is_tracked(q):
         raise DTypeError(f"{who}: q is {format_value(q)}, but it is static; pass numbers")
-    given = numbers_of(who, q) if isinstance(q, Value) else as_array(who, "q", q)
+    given = host_array(numbers_of(who, q) if isinstance(q, Value) else as_array(who, "q", q))
     if not (given.dtype.kind in "iu" or is_floating(given.dtype)):
         raise DTypeError(f"{who}: q has dtype {given.dtype}; pass real numbers")
     if not ((given >= 0) & (given <= most)).all():
