@@ -1,8 +1,8 @@
 """Training by compiled functions on a device: what a step leaves is what it leaves on the host.
 
 The stand-in runs the kernels of CUDA programs on the CPU. Sums have another order than NumPy's. So
-values of float32 are within 3e-7, relative to the largest one of an array, or no further from those
-of float64 than twice as far as NumPy's own.
+values of float32 are within 3e-7, relative to the largest one of an array; or they are as near to
+those of float64 as NumPy's are, or within 8 units of rounding of the largest one.
 """
 
 import numpy as np
@@ -100,7 +100,8 @@ def assert_near(found, wanted, exact):
         scale = max(float(np.abs(true).max(initial=0)), 1e-30)
         apart = float(np.abs(one.astype("f8") - other).max(initial=0))
         errors = [float(np.abs(a - true).max(initial=0)) for a in (one, other)]
-        assert apart <= 3e-7 * scale or errors[0] <= 2 * errors[1], (apart / scale, errors)
+        near = apart <= 3e-7 * scale or errors[0] <= max(errors[1], 8 * 2**-24 * scale)
+        assert near, (apart / scale, errors)
 
 
 WORKLOADS = ["W1", "W4m", "W2", "W3", "W4", "W6", "W7", "digits", "decoder"]
