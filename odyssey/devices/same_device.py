@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.arrays import NUMPY_SCALARS
+from odyssey.devices.arrays import ARRAY_LIKE, NUMPY_SCALARS
 from odyssey.devices.backends import backend_of
 from odyssey.devices.device import device_of
 from odyssey.errors import DeviceError
@@ -130,7 +130,7 @@ def empty_beside(array: Any) -> Any:
 def place_as(who: str, what: str, value: Any, like: Any) -> Any:
     """Return an array that a user passed for a place on the device of ``like``.
 
-    An array of the host is copied there.
+    An array of the host is copied there. A value of a graph is placed where the graph runs.
 
     Raises:
         DeviceError: the value lies on another device, or is a Variable of the host.
@@ -138,6 +138,8 @@ def place_as(who: str, what: str, value: Any, like: Any) -> Any:
     given, target = _first_on_device((value,))[0], _first_on_device((like,))[0]
     if given is None and not hasattr(value, "_array"):
         return place_beside(value, like)
+    if given is None and not isinstance(value._array, ARRAY_LIKE):
+        return value
     here, there = device_of(given), device_of(target)
     if here != there:
         raise DeviceError(

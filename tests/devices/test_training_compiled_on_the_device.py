@@ -512,3 +512,21 @@ def test_states_that_are_not_contiguous_are_read_and_written_where_they_lie():
     assert run.statistics() == (1, 3, 1)
     for one, other in zip(found[DEVICE], found["cpu"], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-13)
+
+
+def test_elements_of_a_state_are_assigned_values_of_the_program():
+    found = {}
+    for device in ("cpu", DEVICE):
+        memory = od.Variable(np.zeros((2, 3)), device=device)
+
+        def step(x, memory=memory):
+            memory[0] = memory[1, ::-1] * 0.5 + x.sum()
+            memory[:, 1] = x[0]
+            memory[1] = 2.0
+            return memory.detach() * 2.0
+
+        run = step if device == "cpu" else od.compile(step, fullgraph=True)
+        found[device] = [host(run(constant(X[0] + k, device))) for k in range(3)] + [host(memory)]
+    assert run.statistics() == (1, 2, 1)
+    for one, other in zip(found[DEVICE], found["cpu"], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-14)
