@@ -374,6 +374,10 @@ class CompiledFunction(InspectableFunction):
             self._fast_path = program.native_call
         elif program.flatten is not None and names:
             self._keyword_path = names, *fast_path_of(program, program.flatten)
+        elif program.variable_kinds is not None and names:
+            self._keyword_path = names, always_miss, program.call_variables
+        elif program.variable_kinds is not None:
+            self._fast_path, self._slow_path = always_miss, program.call_variables
         elif program.flatten is not None:
             self._fast_path, self._slow_path = fast_path_of(program, program.flatten)
         return result
@@ -748,6 +752,8 @@ class CompiledFunction(InspectableFunction):
         self._backoff.reset()
         self._note_compiled(program, program.executable)
         program.flatten = take
+        if devices:
+            program.note_variables((*args, *named.values()))
         case.programs.insert(0, (known, program))
         case.attempts = 0
         return program

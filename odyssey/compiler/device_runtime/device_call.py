@@ -30,11 +30,13 @@ from odyssey.compiler.tracing.attempt import TraceAttempt
 from odyssey.compiler.ways.alternatives import Choice
 from odyssey.compiler.ways.plans import NO_PLAN
 from odyssey.compiler.ways.plans import Plan as WaysPlan
+from odyssey.devices.backends import backend_of
 from odyssey.devices.commit import Plan as CommitPlan
 from odyssey.devices.commit import run_all
 from odyssey.devices.device import Device
 from odyssey.errors import SettingError
-from odyssey.table.value import next_version
+from odyssey.table.value import Mark, is_trainable, next_version
+from odyssey.variable import Variable
 
 __all__ = ["DeviceCall"]
 
@@ -66,6 +68,34 @@ class DeviceCall(CompiledCall):
             reason = str(error).removeprefix("cuda: ")
             raise NotCompilableError(f"{reason} (on {self._device})") from None
         return made
+
+    def note_variables(self, args: Sequence[Any]) -> None:
+        """Let ``call_variables`` take such arguments, if they are distinct Variables and arrays."""
+        count, places = len(self._receivers), self.places
+        rest = args[count:]
+        numbers = [k - count for k in places]
+        kinds = [_kind_of(one) if k not in numbers else None for k, one in enumerate(rest)]
+        plain = all(k in numbers or kind is not None for k, kind in enumerate(kinds))
+        if plain and len(rest) == self._argument_count and len(set(map(id, rest))) == len(rest):
+            self.variable_kinds = kinds
+
+    def call_variables(self, args: Sequence[Any]) -> Any:
+        """Run on distinct arguments, in the order of the call; MISSED if nothing was executed."""
+        kinds, receivers = self.variable_kinds or (), self._receivers
+        if receivers:
+            if not all(map(is_, args, receivers)):
+                return CACHE_MISS
+            args = args[len(receivers) :]
+        if len(args) != len(kinds) or not self._captured_ids.isdisjoint(map(id, args)):
+            return CACHE_MISS
+        found = []
+        for one, kind in zip(args, kinds, strict=True):
+            if kind is not None and _kind_of(one) != kind:  # numbers are checked by the program
+                return CACHE_MISS
+            found.append(one._array if type(one) is Variable else one)
+        if self._order is not None:
+            return self.run(self._order(found), self._order(args))
+        return self.run(found, args)
 
     def _run(self, *call: Any) -> Any:
         """Run the program and commit its side effects; MISSED if nothing was committed."""
@@ -189,3 +219,16 @@ class DeviceCall(CompiledCall):
             f"tune: the program runs on {self._device}, and ways are measured on the CPU; pass "
             "arguments of the CPU"
         )
+
+
+def _kind_of(argument: Any) -> Any:
+    """Return what tells a Variable or an array of a device from others; None for other arguments.
+
+    Shapes and dtypes are compared by the program.
+    """
+    if type(argument) is Variable:
+        mark, info = argument._recording, argument._info
+        if type(mark) is not Mark or is_trainable(argument):
+            return None
+        return mark, None if info is None else info.name
+    return type(argument) if backend_of(argument) is not None else None

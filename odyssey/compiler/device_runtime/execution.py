@@ -10,6 +10,7 @@ call and at the end.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
@@ -60,14 +61,13 @@ from odyssey.compiler.symbolic.expressions import Arithmetic
 from odyssey.compiler.ways.alternatives import Choice
 from odyssey.compiler.ways.plans import NO_PLAN
 from odyssey.compiler.ways.plans import Plan as WaysPlan
-from odyssey.devices.commit import Plan, commit
+from odyssey.devices.commit import Plan, commit, run_all
 from odyssey.devices.copy_on_write import is_exclusive, lease_of
 from odyssey.devices.device import Device, device_of
 from odyssey.devices.ownership import (
     has_overlapping_writes,
     is_writable,
     memory_span,
-    overlaps,
 )
 from odyssey.graph.graph import Graph, State
 from odyssey.graph.subgraphs import LoopRow
@@ -152,6 +152,8 @@ class DeviceExecutable:
         self.host_results: dict[int, Any] = {}
         self._run_arrays: dict[tuple[str, int], Any] = {}
         self.outputs = output_specs(self.plan)
+        self._written_outputs = self.plan.written_outputs()
+        self._written_by_host = [] if self._host is None else self._host.plan.written_outputs()
         self._prepare_memory()
         self._prepare_calls()
         self.locks: tuple[RLock, ...] = ()
@@ -365,7 +367,8 @@ class DeviceExecutable:
             for s in self.graph.states
             if is_trainable(s.variable)
         ]
-        self._written = [(start, end) for start, end, written in spans if written and end > start]
+        written_spans = sorted(span[:2] for span in spans if span[2] and span[1] > span[0])
+        self._written = [start for start, _ in written_spans], [end for _, end in written_spans]
         starts = [start for start, _, _ in spans]
         if starts != self._starts:
             self._recorder.forget()
@@ -373,6 +376,12 @@ class DeviceExecutable:
         for (k, _), start in zip(self._states, starts, strict=True):
             self._cells.set_address("state", k, start)
         self.words = np.zeros(3 * len(held), np.int64)
+
+    def _is_written(self, start: int, end: int) -> bool:
+        """Return whether memory is that of a state that is written; these do not overlap."""
+        starts, ends = self._written
+        k = bisect_left(starts, end) - 1
+        return k >= 0 and start < end and ends[k] > start
 
     def invalidate(self) -> None:
         """Let no call pass until the program is bound again."""
@@ -425,7 +434,7 @@ class DeviceExecutable:
                 array = backend.call("compile", index, backend.to_device, array, index)
             if type(array) is not kind or backend.device_index(array) != index:
                 raise BindingError(f"an argument lies on {device_of(array)}")
-            if overlaps(memory_span(array), self._written):
+            if self._is_written(*memory_span(array)):
                 raise BindingError("an argument aliases a state that is written")
             if not array.flags.c_contiguous:
                 copy: Callable[..., Any] = backend.namespace.ascontiguousarray
@@ -456,7 +465,7 @@ class DeviceExecutable:
             ):
                 return GUARD_FAILED
             start = self._place_array("input", k, array)
-            if overlaps((start, start + array.nbytes), self._written):
+            if self._is_written(start, start + array.nbytes):
                 return GUARD_FAILED
         if numbers and not self.numbers.store(numbers):
             return GUARD_FAILED
@@ -466,8 +475,7 @@ class DeviceExecutable:
         """Compute what the host sends, and the new values of its states."""
         host: Any = self._host
         outs = [*self._sent_arrays, *self._new_values]
-        written = host.plan.written_outputs()
-        answer: int = host.start(*[outs[k] for k in written])
+        answer: int = host.start(*map(outs.__getitem__, self._written_by_host))
         if answer == RAN and host.step_count > 1:
             answer = host.run_middle_steps()
             answer = host.rest() if answer == RAN else answer
@@ -478,7 +486,7 @@ class DeviceExecutable:
 
     def place_outputs(self, outs: Sequence[Any]) -> None:
         """Let the next run write its results to these arrays."""
-        for k, array in zip(self.plan.written_outputs(), outs, strict=True):
+        for k, array in zip(self._written_outputs, outs, strict=True):
             self._place_array("output", k, array)
 
     def _place_array(self, kind: str, k: int, array: Any) -> int:
@@ -572,13 +580,15 @@ class DeviceExecutable:
         for status, name in failed:
             self._launcher.check_statuses([status], [name])
 
-    def host_updates(self) -> list[tuple[Any, ...]]:
-        """Return the calls that set the states of the host to their new values."""
+    def host_updates(self) -> Plan:
+        """Return the calls that set the states of the host to their new values.
+
+        They look up the arrays when they are made: until then nothing but a Variable has one.
+        """
         states = [*self._updated, *self._returned]
-        values = [*[value.copy() for value in self._new_values], *self._downloads]
-        # Arrays are looked up by the commit: a reference from here would be another holder.
-        arrays = map(attrgetter("variable._array"), states)
-        return [([].extend, map(setitem, arrays, repeat(...), values))] if states else []
+        arrays = map(attrgetter("_array"), [state.variable for state in states])
+        values = [*self._new_values, *self._downloads]
+        return [(run_all, map(setitem, arrays, repeat(...), values))] if states else []
 
     def describe_launches(self) -> list[str]:
         """Return lines for ``explain`` on what the device is given in a run."""

@@ -121,6 +121,8 @@ class CompiledCall:
     # Flattener of arguments that are containers; see ``dispatch.fast_path``. The entry made of it
     # refers to the program, which must not hold it: a cycle would wait for the garbage collector.
     flatten: Callable[[tuple[Any, ...]], Any] | None = None
+    # Kinds of arguments that are Variables, for a fast path of its own.
+    variable_kinds: Sequence[Any] | None = None
 
     def __init__(
         self,
