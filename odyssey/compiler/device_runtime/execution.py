@@ -41,7 +41,7 @@ from odyssey.compiler.cuda.program import (
 )
 from odyssey.compiler.device_runtime.host_calls import DeviceHostCall
 from odyssey.compiler.device_runtime.host_values import split_host_values
-from odyssey.compiler.device_runtime.segments import CellTable, GraphRecorder, Segment
+from odyssey.compiler.device_runtime.segments import MOST_COPIED, CellTable, GraphRecorder, Segment
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.llvm.types import dtype_of_code
 from odyssey.compiler.machine.state_locks import state_locks
@@ -659,15 +659,22 @@ def memory_requirements(
     backend = device.backend
     assert backend is not None
     on_host = [k for k, s in enumerate(graph.states) if _lies_on_host(s)]
+    launcher = backend.launcher(device.index)
     try:
         part = split_host_values(graph, on_host).device
-        program = lower_for_device(part, budget, ways, backend.launcher(device.index).shape)
+        program = lower_for_device(part, budget, ways, launcher.shape)
     except UnsupportedKernelError:
         return 0, []
     total, buffers = held_buffers(program.program.plan)
     scratch = program.program.scratch
     buffers.append((scratch, f"{scratch:,} bytes of scratch memory"))
     total += scratch
+    moving = [(spec.shape, spec.dtype) for _, spec in graph.inputs]
+    moving += output_specs(program.program.plan)
+    copied = sum(math.prod(shape) * dtype.itemsize for shape, dtype in moving)
+    if launcher.has_graphs and copied <= MOST_COPIED:
+        buffers.append((copied, f"{copied:,} bytes of arguments and results of a CUDA graph"))
+        total += copied
     rows = [s.node.payload.row for s in program.program.steps if isinstance(s, HostCallStep)]
     for row in rows:
         for inside in row.loop.subgraphs if isinstance(row, LoopRow) else ():

@@ -14,13 +14,13 @@ from odyssey.devices.backends import Backend
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DeviceError, DeviceMemoryError
 
-__all__ = ["CellTable", "GraphRecorder", "NamedCalls", "Segment"]
+__all__ = ["MOST_COPIED", "CellTable", "GraphRecorder", "NamedCalls", "Segment"]
 
 Region = tuple[str, int]
 """Kind and number of memory of a program, see ``cuda.program``."""
 
 # A segment with more bytes of arguments and results is launched kernel by kernel.
-_MOST_COPIED = 16 << 20
+MOST_COPIED = 16 << 20
 # A program whose states get other arrays again and again is launched kernel by kernel.
 _MOST_RECORDINGS = 4
 
@@ -116,7 +116,7 @@ class GraphRecorder:
         self._calls: dict[int, NamedCalls] = {}
         for segment in segments if launcher.has_graphs else ():
             moving = {key: sizes[key] for key in segment.touched if key in sizes}
-            if segment.body.calls and sum(moving.values()) <= _MOST_COPIED:
+            if segment.body.calls and sum(moving.values()) <= MOST_COPIED:
                 self._recorded.append(segment)
                 self._fixed |= moving
         self.can_record = bool(self._recorded)
