@@ -190,7 +190,7 @@ def test_runs_leave_no_memory_behind():
         step(x)
     gc.collect()
     assert in_use() == memory
-    assert len(gc.get_objects()) <= objects + 3
+    assert len(gc.get_objects()) <= objects + 30  # fewer than one a run
 
 
 def test_copies_of_compiled_functions_compile_programs_of_their_own():

@@ -230,5 +230,5 @@ def _kind_of(argument: Any) -> Any:
         mark, info = argument._recording, argument._info
         if type(mark) is not Mark or is_trainable(argument):
             return None
-        return mark, None if info is None else info.name
+        return mark, type(argument._array), None if info is None else info.name
     return type(argument) if backend_of(argument) is not None else None
