@@ -383,14 +383,14 @@ class CompiledFunction(InspectableFunction):
         return result
 
     def _note_compiled(self, program: Any, executable: Any = None) -> None:
-        """Count a program; with profiling on, time its runs and its kernels."""
+        """Count a program; with profiling on, time its runs, and kernels that have clocks."""
         if is_profiled():
             from odyssey.compiler.runtime.profile import profile_kernels_of
 
             name = f"compiled {function_name(self._fn)}"
             run = (
                 program.run
-                if executable is None
+                if executable is None or executable.counters is None
                 else profile_kernels_of(name, program.run, executable)
             )
             program.run, program.native = profiled(name, run, CACHE_MISS), None

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import os
 import weakref
 
 import numpy as np
@@ -140,6 +141,44 @@ def test_two_programs_write_one_state_in_turns():
     assert first.statistics().native == second.statistics().native == 3
 
 
+def test_profiling_times_whole_runs(monkeypatch):
+    from odyssey.compiler import compiled_function
+
+    timed = []
+
+    def profiled(name, run, missed):
+        return lambda *given: timed.append(name) or run(*given)
+
+    monkeypatch.setattr(compiled_function, "is_profiled", lambda: True)
+    monkeypatch.setattr(compiled_function, "profiled", profiled)
+    double = od.compile(lambda x: x * 2.0, fullgraph=True)
+    for _ in range(4):
+        np.testing.assert_array_equal(double(on(X)).numpy(), X * 2.0)
+    assert timed == ["compiled <lambda>"] * 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks on this system")
+def test_a_fork_runs_the_programs_of_its_parent():
+    step, x = training(), on(X)
+    for _ in range(3):
+        step(x)
+    expected, (read_end, write_end) = step.statistics(), os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            step(x)
+            ran = step.statistics() == expected._replace(native=expected.native + 1)
+            os.write(write_end, b"1" if ran else b"0")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write_end)
+    assert os.read(read_end, 1) == b"1"
+    os.close(read_end)
+    step(x)
+    assert step.statistics().native == expected.native + 1
+
+
 def in_use():
     return od.devices.cuda().memory_stats()["in_use"]
 
@@ -180,6 +219,7 @@ def test_a_dropped_function_frees_its_memory_at_once():
     assert c.size
 
 
+@pytest.mark.slow
 def test_runs_leave_no_memory_behind():
     step, x = training(), on(X)
     for _ in range(5):
