@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.arrays import ARRAY_LIKE, NUMPY_SCALARS
+from odyssey.devices.arrays import NUMPY_SCALARS
 from odyssey.devices.backends import backend_of
 from odyssey.devices.device import device_of
 from odyssey.errors import DeviceError
@@ -127,6 +127,12 @@ def empty_beside(array: Any) -> Any:
     return backend.call("a copy", backend.device_index(array), backend.namespace.empty_like, array)
 
 
+def _is_traced(value: Any) -> bool:
+    """Return whether an operand, or the value of a Variable, is no array yet."""
+    inner = getattr(value, "_array", value)
+    return type(inner) not in HOST_TYPES and backend_of(inner) is None
+
+
 def place_as(who: str, what: str, value: Any, like: Any) -> Any:
     """Return an array that a user passed for a place on the device of ``like``.
 
@@ -138,7 +144,7 @@ def place_as(who: str, what: str, value: Any, like: Any) -> Any:
     given, target = _first_on_device((value,))[0], _first_on_device((like,))[0]
     if given is None and not hasattr(value, "_array"):
         return place_beside(value, like)
-    if given is None and not isinstance(value._array, ARRAY_LIKE):
+    if _is_traced(value) or _is_traced(like):  # the ops of the graph look where operands lie
         return value
     here, there = device_of(given), device_of(target)
     if here != there:
