@@ -42,7 +42,7 @@ def expected_result(attempt: TraceAttempt, inputs: Sequence[Any], devices: Seque
         devices: The devices of the program beside the CPU. Results lie on the first, unless the
             function copies arrays between devices.
     """
-    moves = any(instruction.row.name == "transfer" for instruction in attempt.graph.instructions)
+    moves = any("device" in one.row.options for one in attempt.graph.instructions)
     device = cpu if moves or not devices else devices[0]
     values = _StandIns(attempt.graph, inputs, attempt.numpy_calls, device)
     result = attempt.full_result

@@ -20,6 +20,8 @@ PLACING = {
     "variable/variable.py",
     "compiler/arguments.py",  # where an argument stands says whether a program can take it
     "compiler/runtime/eligibility.py",
+    "compiler/device_runtime/execution.py",  # guards: whether a state is a leaf
+    "compiler/device_runtime/device_call.py",
     "compiler/symbolic_shapes/declarations.py",
     "compiler/runtime/results.py",
     "compiler/attribute_states.py",

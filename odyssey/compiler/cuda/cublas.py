@@ -28,6 +28,7 @@ from odyssey.compiler.llvm.types import dtype_of_code
 from odyssey.compiler.passes.windows import product_axes
 from odyssey.compiler.schedule.buffer_assignment import Plan
 from odyssey.errors import DeviceError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.spec import Array
 
 __all__ = [
@@ -234,6 +235,7 @@ def _gemm_call(a: View, b: View, c: View, types: tuple[str, str], beta: float) -
 _Memory: Any = ctypes.c_char * (1 << 47)
 
 
+@ignore_fp_errors()  # devices do not warn
 def emulate(call: GemmCall, first: int, second: int, out: int) -> None:
     """Compute on host memory what cuBLAS would for a call, in float64, and round it once.
 
@@ -255,9 +257,8 @@ def emulate(call: GemmCall, first: int, second: int, out: int) -> None:
         matrices.append(matrix.swapaxes(1, 2) if turned[k] else matrix)
     a, b, c = matrices
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
-    with np.errstate(all="ignore"):  # devices do not warn
-        made = a.astype(wide) @ b.astype(wide)
-        c[...] = made + call.beta * c if call.beta else made
+    made = a.astype(wide) @ b.astype(wide)
+    c[...] = made + call.beta * c if call.beta else made
 
 
 def _column_major(

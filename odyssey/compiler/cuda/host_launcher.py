@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from odyssey.compiler.cuda.cublas import GemmCall, emulate
 from odyssey.compiler.cuda.host_execution import HostKernels
 from odyssey.compiler.cuda.launcher import Call, Cell, Launcher
@@ -24,6 +22,7 @@ from odyssey.compiler.cuda.loops import LaunchShape
 from odyssey.compiler.cuda.program import CudaProgram, Launch
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DeviceError
+from odyssey.floating_point_errors import ignore_fp_errors
 
 __all__ = ["HostLauncher"]
 
@@ -119,17 +118,17 @@ _THREADS = ctypes.CDLL(None, handle=ctypes.pythonapi._handle)
 _THREADS.PyThread_allocate_lock.restype = ctypes.c_void_p
 
 
+@ignore_fp_errors()  # as on a device
 def _run_calls(
     calls: Sequence[Call], names: Sequence[str], failed: list[tuple[Any, str]], done: _WaitableFlag
 ) -> None:
     """Make the calls of a run, up to the first that fails."""
     try:
-        with np.errstate(all="ignore"):  # as on a device
-            for (function, *args), name in zip(calls, names, strict=True):
-                answer = function(*args)
-                if isinstance(answer, DeviceError):
-                    failed.append((answer, name))
-                    break
+        for (function, *args), name in zip(calls, names, strict=True):
+            answer = function(*args)
+            if isinstance(answer, DeviceError):
+                failed.append((answer, name))
+                break
     except BaseException as error:
         failed.append((error, name))
     finally:

@@ -105,6 +105,7 @@ class DeviceExecutable:
     """
 
     shares = False
+    has_native_entry = False
     releases_gil = True
     counters = None
     contract_broken = False

@@ -182,7 +182,7 @@ class CompiledCall:
         given = self.executable, self._specialization.results, guards, CACHE_MISS, calls
         self.native = (
             native_dispatch_of(*given, self._hyperparameters, self._settings)
-            if plain and isinstance(self.executable, Executable)
+            if plain and self.executable.has_native_entry
             else None
         )
         self._rebind()

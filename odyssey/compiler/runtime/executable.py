@@ -105,6 +105,7 @@ class Executable:
     Attributes:
         graph: Graph that it computes.
         plan: Buffers and kernels.
+        has_native_entry: Whether whole calls may be native; a program of a device has none.
         step_count: Number of its native segments and host calls.
         releases_gil: Whether a step may release the interpreter lock.
         module: LLVM module with its layout of the table.
@@ -206,6 +207,7 @@ class Executable:
         kernels = plan_.fused.kernels
         self._kernel_positions = {k.nodes[0].id: k.position for k in kernels if k.kind == "call"}
         self.contract_broken = False
+        self.has_native_entry = True
         self.step_count, self.releases_gil = len(module.steps), module.releases_gil
         self.host_results: dict[int, Array] = {}
         self.batched_results: dict[int, dict[Any, Any]] = {}
