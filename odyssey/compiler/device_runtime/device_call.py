@@ -58,8 +58,7 @@ class DeviceCall(CompiledCall):
 
     def __init__(self, device: Device, trial: TraceAttempt, *others: Any, **settings: Any) -> None:
         self._device = device
-        guards, result, *rest = others
-        super().__init__(trial, guards, result, *rest, **settings)
+        super().__init__(trial, *others, **settings)
 
     def _make_executable(self, graph: Any, settings: Any) -> Any:
         try:
