@@ -130,7 +130,7 @@ class Lowering:
         if isinstance(value, Symbol):
             return self.builder.nodes[value.id]
         if backend_of(value) is not None:
-            raise OdysseyError("an array of a device is no constant of a row")
+            raise OdysseyError("an array of a device cannot be a constant of a row")
         array = np.asarray(value)
         type = type_code(array.dtype)
         if type in ITEM_SIZES and is_uniform(array) and array.size:

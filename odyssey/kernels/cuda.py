@@ -277,12 +277,28 @@ def _simulation() -> Iterator[None]:
     # At barriers the simulator polls its threads, and each of them waits for the poll's end: with
     # Python's interval of 5 ms that takes most of the time.
     sys.setswitchinterval(1e-4)
+    api = numba_module("cuda.simulator.kernelapi")
+    own, api.FakeCUDAShared.array = api.FakeCUDAShared.array, _shared_array
     try:
         with warnings.catch_warnings():  # arithmetic of a simulated thread is NumPy's, which warns
             warnings.simplefilter("ignore", RuntimeWarning)
             yield
     finally:
+        api.FakeCUDAShared.array = own
         sys.setswitchinterval(interval)
+
+
+def _shared_array(shared: Any, shape: Any, dtype: Any) -> Any:
+    """Return the shared array of a block that a line of a kernel declares.
+
+    It stands for a method of the simulator, in which two threads that come at one time both make an
+    array, and one of them computes in its own.
+    """
+    support = numba_module("np.numpy_support")
+    dtype = support.as_dtype(dtype) if isinstance(dtype, numba_module("types").Type) else dtype
+    frame = sys._getframe(1)
+    made = np.empty(shape, dtype)
+    return shared._allocations.setdefault((frame.f_code.co_filename, frame.f_lineno), made)
 
 
 def _configure_launch(kernel: Kernel, blocks: int, threads: int, stream: Any) -> Kernel:

@@ -28,6 +28,9 @@ new: Any = object.__new__
 
 VARIABLE: Any = Value
 
+# The result of a fast path that has to be left for the general one.
+_AGAIN: Any = object()
+
 # A Python complex on the left would compute by Python's operator and return a Python number.
 _LEFT_TYPES = PLAIN - {complex}
 
@@ -215,6 +218,8 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
             except STUMBLES as error:
                 raise row.kernel_error(error, (a, b), ()) from error
             except HostNumberError:
+                out = _AGAIN
+            if out is _AGAIN:
                 return general(row, (x, y), ())
 
             if nothing:
@@ -258,7 +263,8 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
         except STUMBLES as error:
             raise row.kernel_error(error, (x, y), ()) from error
         except HostNumberError:
-            return general(row, (x, y), ())
+            pass
+        return general(row, (x, y), ())
 
     return call
 
@@ -390,7 +396,8 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
             try:
                 return run(row, operands, options)
             except HostNumberError:
-                return general(row, operands, options)
+                pass
+            return general(row, operands, options)
         id = next(recording.block, None)
         if id is None:
             return general(row, operands, options)
@@ -408,6 +415,8 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
             pair = run_with_residual(row, values, options) if row.with_residual else None
             data, residual = pair or (run(row, values, options), None)
         except HostNumberError:
+            data = _AGAIN
+        if data is _AGAIN:
             return general(row, operands, options)
         return record_call(
             row, VARIABLE, recording, id, inputs, specs, values, options, data, residual
@@ -427,7 +436,8 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
                 try:
                     return run(row, args, ())
                 except HostNumberError:
-                    return general(row, args, ())
+                    pass
+                return general(row, args, ())
         return call(*args, **named)
 
     return of_two if count == 2 and not row.options else call

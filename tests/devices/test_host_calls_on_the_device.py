@@ -295,7 +295,7 @@ def test_memory_that_is_short_at_any_allocation_leaves_all_as_it_was(monkeypatch
             after = [w.numpy(), *map(np.array, od.tree.leaves(update.state_dict()))]
             for one, other in zip(before, after, strict=True):
                 np.testing.assert_array_equal(one, other)
-    assert failures > 5
+    assert failures >= 5  # results, results of host calls, and eager ops behind them
     left[0] = 10**9
     assert np.isfinite(compiled(x, y).item())
 

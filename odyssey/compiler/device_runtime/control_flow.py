@@ -8,7 +8,7 @@ of a step is a CUDA graph from its second run on, as any other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from odyssey.compiler.cuda.device_function import UnsupportedKernelError
 from odyssey.compiler.native_dispatch.entry import RAN
@@ -23,9 +23,6 @@ from odyssey.devices.device import Device
 from odyssey.devices.same_device import array_copy
 from odyssey.graph.graph import Graph
 from odyssey.graph.subgraphs import Loop
-
-if TYPE_CHECKING:
-    from odyssey.compiler.device_runtime.execution import DeviceExecutable
 
 __all__ = ["DeviceLoop"]
 
@@ -50,7 +47,7 @@ class DeviceLoop:
         self._loop, self._device = loop, device
         graphs = [lift_scalar_inputs(graph, loop.numbers) for graph in loop.subgraphs]
         try:
-            self._parts: list[DeviceExecutable] = list(map(compile_part, graphs))
+            self._parts: list[Any] = list(map(compile_part, graphs))
         except UnsupportedKernelError as error:
             reason = str(error).removeprefix("cuda: ")
             raise UnsupportedKernelError(f"cuda: in a {loop.kind}, {reason}") from None

@@ -23,7 +23,6 @@ from odyssey.graph.subgraphs import LoopRow
 from odyssey.spec import Spec, spec_of
 
 if TYPE_CHECKING:
-    from odyssey.compiler.device_runtime.execution import DeviceExecutable
     from odyssey.compiler.lowering import Call
 
 __all__ = ["DeviceHostCall"]
@@ -44,9 +43,7 @@ class DeviceHostCall:
         UnsupportedKernelError: a subgraph has no program for the device.
     """
 
-    def __init__(
-        self, executable: DeviceExecutable, node: Node, compile_part: Callable[[Graph], Any]
-    ) -> None:
+    def __init__(self, executable: Any, node: Node, compile_part: Callable[[Graph], Any]) -> None:
         self._call: Call = node.payload
         row = self._call.row
         self._backend: Any = executable.device.backend
@@ -63,7 +60,7 @@ class DeviceHostCall:
         users = executable.plan.fused.users.get(node.id, [])
         self._results: list[tuple[int, int]] = [(user.detail, user.id) for user in users]
 
-    def run(self, executable: DeviceExecutable) -> None:
+    def run(self, executable: Any) -> None:
         """Call the kernel, and give its results to a program.
 
         The program is passed, and not held, since it holds this call: a cycle would keep what the
@@ -128,7 +125,7 @@ def _spec_of_result(result: Any) -> Spec:
 class _OperandView:
     """View of a value of the program as an array of the device."""
 
-    def __init__(self, executable: DeviceExecutable, node: Node) -> None:
+    def __init__(self, executable: Any, node: Node) -> None:
         self._backend: Any = executable.device.backend
         self._dtype = dtype_of_code(node.type)
         view, size = executable.plan.allocation(node).view, self._dtype.itemsize
@@ -140,7 +137,7 @@ class _OperandView:
         if self._result is None and 0 not in self._shape:
             self._region, self._cell = executable.operand_place(node)
 
-    def array(self, executable: DeviceExecutable) -> Any:
+    def array(self, executable: Any) -> Any:
         """Return the array, without a copy."""
         xp = self._backend.namespace
         if 0 in self._shape:
