@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import warnings
+from contextlib import closing, suppress
 from random import Random
 
 import pytest
@@ -412,6 +413,28 @@ def test_the_facts_name_processor_blas_and_versions():
     assert "numpy" in facts["versions"]
     assert facts["processor"]
     json.dumps(facts)
+
+
+def test_a_file_that_another_process_is_making_is_not_taken_for_that_of_another_program(
+    path, monkeypatch
+):
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.touch(mode=0o600)
+    read = module._pragma
+
+    def make_tables_meanwhile(connection, name):
+        found = read(connection, name)
+        with closing(sqlite3.connect(path, timeout=0)) as other, suppress(sqlite3.OperationalError):
+            own = {"application": module._APPLICATION, "version": module._VERSION}
+            other.executescript(module._TABLES.format(**own))
+        return found
+
+    monkeypatch.setattr(module, "_pragma", make_tables_meanwhile)
+    store = Store(path, FACTS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert store.all_verdicts() == []
+    assert [file.name for file in path.parent.iterdir() if "unusable" in file.name] == []
 
 
 WRITERS = """

@@ -537,9 +537,15 @@ def _pragma(connection: Any, name: str) -> int:
 
 def _check_header(connection: Any) -> None:
     """Raise DatabaseError for files of other programs, and of newer versions of this one."""
-    application, version = (_pragma(connection, n) for n in ("application_id", "user_version"))
+    # In one transaction: another process may be making the tables.
+    connection.execute("BEGIN")
+    try:
+        application, version = (_pragma(connection, n) for n in ("application_id", "user_version"))
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    finally:
+        connection.execute("ROLLBACK")
     if (application, version) == (0, 0):
-        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        if not tables:
             return  # a new file
         raise _sqlite().DatabaseError("it is of another program")
     if application != _APPLICATION:

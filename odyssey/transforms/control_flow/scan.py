@@ -252,7 +252,7 @@ def _on_isolated_tape(f: Callable[..., Any]) -> Callable[..., Any]:
 
 def _empty_of(leaf: Any) -> Any:
     spec = spec_of_leaf("scan", "y", leaf)
-    return None if spec is None else _empty_beside(leaf, (0, *spec.shape))
+    return None if spec is None else new_beside((leaf,), "empty", (0, *spec.shape), spec.dtype)
 
 
 def _empty_beside(value: Any, shape: Shape) -> Any:
