@@ -108,6 +108,8 @@ def test_specs_predict_the_peak_of_a_fresh_process_within_ten_percent(network):
     )
     predicted, measured = json.loads(done.stdout)
     assert predicted == pytest.approx(measured["allocated_bytes"], rel=0.1)
-    # Resident memory has pages of BLAS and of malloc besides, by the machine: W3 came within 14 %
-    # on one, and took up to 27 % more on another, where what was allocated did not differ.
-    assert 0.9 * predicted <= measured["peak_bytes"] <= 1.4 * predicted
+    # Resident memory has pages of BLAS, malloc and code that is first touched besides, by the
+    # machine: on one W3 came within 14 %, on another it took up to 27 % more, and W7 up to 40 %,
+    # where what was allocated did not differ.
+    most = 1.4 * predicted + (2 << 20)
+    assert 0.9 * predicted <= measured["peak_bytes"] <= most
