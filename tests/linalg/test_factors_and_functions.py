@@ -356,10 +356,15 @@ def test_squares_of_close_eigenvalues_and_singular_values_have_their_hessian(
     a, spectrum = CLOSE[matrix], SPECTRA[name]
     with np.errstate(all="ignore"):
         got = hessian_of(lambda x: ops.sum(spectrum(x) ** 2), a)
-    if not np.isfinite(got).all():  # by the rounding of this machine's LAPACK
+    if "svd" not in name and not np.isfinite(got).all():
+        assert (np.diff(np.asarray(spectrum(a))) == 0).any()
+        # Rounding of this machine's LAPACK made close ones a tie, of which nothing is known.
+        a = a + 1e-15 * np.diag(np.arange(len(a)))
+        with np.errstate(all="ignore"):
+            got = hessian_of(lambda x: ops.sum(spectrum(x) ** 2), a)
+    if "svd" in name and not np.isfinite(got).all():
         s = np.asarray(spectrum(a))
-        tied = (np.diff(s) == 0).any()  # of a tie nothing is known
-        assert tied or ("svd" in name and (s == 0).any())
+        assert (np.diff(s) == 0).any() or (s == 0).any()  # a tie, of which nothing is known
         return
     np.testing.assert_allclose(got, hessian_of_squares(name, len(a)), atol=1e-13)
 
