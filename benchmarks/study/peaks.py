@@ -2,7 +2,9 @@
 
 The base of steps is what is resident when everything that a step loads was loaded by a first run of
 it, and freed memory was given back. Blocks from 64 kB on get pages of their own, which go back when
-they are freed: so the high-water mark counts arrays and not the gaps between them.
+they are freed: so the high-water mark counts arrays and not the gaps between them. The C library
+would rather use a gap of its heap that is large enough, and imports leave such gaps, more or fewer
+in each process: they are filled while steps are measured.
 """
 
 import ctypes
@@ -10,8 +12,8 @@ import gc
 import os
 import time
 import tracemalloc
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from harness.machine import PeakMemory, resident_bytes
@@ -69,6 +71,32 @@ def give_memory_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+@contextmanager
+def filled_gaps() -> Iterator[None]:
+    """Fill the gaps of the heap that would take a block with pages of its own.
+
+    Blocks just below `OWN_PAGES` are allocated until one extends the heap: no gap for them is left.
+    Their pages are not touched. No effect with other libraries than glibc.
+    """
+    blocks: list[int] = []
+    with suppress(AttributeError, OSError):
+        library = ctypes.CDLL(None)
+        _ = library.mallopt  # glibc's: others divide their heaps in other ways
+        library.malloc.restype = library.sbrk.restype = ctypes.c_void_p
+        library.malloc.argtypes, library.sbrk.argtypes = [ctypes.c_size_t], [ctypes.c_ssize_t]
+        library.free.argtypes, library.free.restype = [ctypes.c_void_p], None
+        end = library.sbrk(0)
+        while block := library.malloc(OWN_PAGES - 64):
+            blocks.append(block)
+            if library.sbrk(0) != end or block > end:  # above it, where a heap can't be extended
+                break
+    try:
+        yield
+    finally:
+        for block in blocks:
+            library.free(block)
+
+
 def resident_peak(
     make: Callable[[], Callable[[], Any]],
     first: int = 1,
@@ -90,18 +118,19 @@ def resident_peak(
         step()
     del step
     give_memory_back()
-    base = PeakMemory()
-    start = resident_bytes(os.getpid()) or 0
-    step = make()
-    for _ in range(first):
-        step()
-    if first:
-        give_memory_back()
+    with filled_gaps():
         base = PeakMemory()
-    offset = (resident_bytes(os.getpid()) or 0) - start if first else 0
-    for _ in range(steps):
-        step()
-    above = base.above_base()
+        start = resident_bytes(os.getpid()) or 0
+        step = make()
+        for _ in range(first):
+            step()
+        if first:
+            give_memory_back()
+            base = PeakMemory()
+        offset = (resident_bytes(os.getpid()) or 0) - start if first else 0
+        for _ in range(steps):
+            step()
+        above = base.above_base()
     if above is None:
         raise OSError("this system does not tell a process its peak memory")
     return above + offset
