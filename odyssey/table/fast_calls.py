@@ -80,32 +80,29 @@ def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]
                 return general(row, (x,), ())
             recording = scope
             scope = x
+        id = next(recording.block, None)
+        if id is None:
+            return general(row, (x,), ())
+        if scope is x and x._placed is not recording.mark:  # a leaf
+            if _is_foreign_context():
+                return general(row, (x,), ())
+            recording.operand_id(x, row.name)
+        data = x._array
         try:
-            id = next(recording.block)
-        except StopIteration:
-            pass  # outside of this clause, so that no traceback shows the StopIteration
-        else:
-            if scope is x and x._placed is not recording.mark:  # a leaf
-                if _is_foreign_context():
-                    return general(row, (x,), ())
-                recording.operand_id(x, row.name)
-            data = x._array
-            try:
-                out = kernel(data)
-            except STUMBLES as error:
-                raise row.kernel_error(error, (data,), ()) from error
-            spec = x._spec if closed else spec_of(out)
-            kept = None if nothing else (data if keep_x else None, out if keep_out else None)
-            append = recording.append
-            append((row, id, (x._id,), kept, None if closed else (x._spec, spec)))
-            value = new(VARIABLE)  # make_value, inlined: its call would take a tenth of the time
-            value._array = out
-            value._spec = spec
-            value._recording = recording
-            value._id = id
-            value._info = None
-            return value
-        return general(row, (x,), ())
+            out = kernel(data)
+        except STUMBLES as error:
+            raise row.kernel_error(error, (data,), ()) from error
+        spec = x._spec if closed else spec_of(out)
+        kept = None if nothing else (data if keep_x else None, out if keep_out else None)
+        append = recording.append
+        append((row, id, (x._id,), kept, None if closed else (x._spec, spec)))
+        value = new(VARIABLE)  # make_value, inlined: its call would take a tenth of the time
+        value._array = out
+        value._spec = spec
+        value._recording = recording
+        value._id = id
+        value._info = None
+        return value
 
     def plainly(x: Any) -> Any:
         __tracebackhide__ = hides_frame
@@ -151,103 +148,94 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
         if tape is not None:
             check_tape(row.name, row.reference, tape)
             return general(row, (x, y), (), tape)
-        try:
-            if type(x) is VARIABLE:
-                recording = scopes()[0]
-                where = x._recording
-                if recording is None:
-                    recording = where
-                id = next(recording.block)
-                a = x._array
-                i = x._id
-                spec = x._spec
-                if where is not recording and (
-                    where is not LEAF or x._placed is not recording.mark
-                ):
-                    if where is LEAF and _is_foreign_context():
-                        return general(row, (x, y), ())
-                    i = recording.operand_id(x, row.name)
-                    a = x._array  # again: another thread may have assigned the leaf
-                    if i is None and kind_y is not VARIABLE:
-                        return general(row, (x, y), ())
-            elif type(x) in _LEFT_TYPES and kind_y is VARIABLE:
-                recording = scopes()[0]
-                if recording is None:
-                    recording = y._recording
-                id = next(recording.block)
-                a = x
-                i = spec = None
-            else:
-                return plainly(x, y)
-            if kind_y is VARIABLE:
-                b = y._array
-                j = y._id
-                spec_y = y._spec
-                where = y._recording
-                if where is not recording and (
-                    where is not LEAF or y._placed is not recording.mark
-                ):
-                    if where is LEAF and _is_foreign_context():
-                        return general(row, (x, y), ())
-                    j = recording.operand_id(y, row.name)
-                    b = y._array
-                    if i is None and j is None:
-                        return general(row, (x, y), ())
-            elif kind_y in PLAIN:
-                b = y
-                j = spec_y = None
-            else:
+        if type(x) is VARIABLE:
+            recording = scopes()[0]
+            where = x._recording
+            if recording is None:
+                recording = where
+            id = next(recording.block, None)
+            if id is None:
                 return general(row, (x, y), ())
-        except StopIteration:
-            pass  # as above
+            a = x._array
+            i = x._id
+            spec = x._spec
+            if where is not recording and (where is not LEAF or x._placed is not recording.mark):
+                if where is LEAF and _is_foreign_context():
+                    return general(row, (x, y), ())
+                i = recording.operand_id(x, row.name)
+                a = x._array  # again: another thread may have assigned the leaf
+                if i is None and kind_y is not VARIABLE:
+                    return general(row, (x, y), ())
+        elif type(x) in _LEFT_TYPES and kind_y is VARIABLE:
+            recording = scopes()[0]
+            if recording is None:
+                recording = y._recording
+            id = next(recording.block, None)
+            if id is None:
+                return general(row, (x, y), ())
+            a = x
+            i = spec = None
         else:
-            try:
-                out = (on_arrays if spec_y is not None and spec_y.shape else kernel)(a, b)
-                # Both operands have the spec of the result, or one is a weakly typed number.
-                if closed and (spec is spec_y or kind_y is float or kind_y is int):
-                    specs = None
-                else:
-                    specs = spec, spec_y, spec_of(out)
-                    spec = specs[2]
-                    if (
-                        closed
-                        and (i is None or specs[0] is spec)
-                        and (j is None or specs[1] is spec)
-                    ):
-                        specs = None
-            except STUMBLES as error:
-                raise row.kernel_error(error, (a, b), ()) from error
-            except HostNumberError:
-                out = _AGAIN
-            if out is _AGAIN:
-                return general(row, (x, y), ())
-
-            if nothing:
-                kept = None
-            elif j is None:
-                kept = (
-                    a if xx else None,
-                    recording.keep_array(b) if xy else None,
-                    out if xo else None,
-                )
-            elif i is None:
-                kept = (
-                    recording.keep_array(a) if yx else None,
-                    b if yy else None,
-                    out if yo else None,
-                )
+            return plainly(x, y)
+        if kind_y is VARIABLE:
+            b = y._array
+            j = y._id
+            spec_y = y._spec
+            where = y._recording
+            if where is not recording and (where is not LEAF or y._placed is not recording.mark):
+                if where is LEAF and _is_foreign_context():
+                    return general(row, (x, y), ())
+                j = recording.operand_id(y, row.name)
+                b = y._array
+                if i is None and j is None:
+                    return general(row, (x, y), ())
+        elif kind_y in PLAIN:
+            b = y
+            j = spec_y = None
+        else:
+            return general(row, (x, y), ())
+        try:
+            out = (on_arrays if spec_y is not None and spec_y.shape else kernel)(a, b)
+            # Both operands have the spec of the result, or one is a weakly typed number.
+            if closed and (spec is spec_y or kind_y is float or kind_y is int):
+                specs = None
             else:
-                kept = (a if bx else None, b if by else None, out if bo else None)
-            append = recording.append  # as a method call it would take twice as long to look up
-            append((row, id, (i, j), kept, specs))
-            value = new(VARIABLE)
-            value._array = out
-            value._spec = spec
-            value._recording = recording
-            value._id = id
-            value._info = None
-            return value
-        return general(row, (x, y), ())
+                specs = spec, spec_y, spec_of(out)
+                spec = specs[2]
+                if closed and (i is None or specs[0] is spec) and (j is None or specs[1] is spec):
+                    specs = None
+        except STUMBLES as error:
+            raise row.kernel_error(error, (a, b), ()) from error
+        except HostNumberError:
+            out = _AGAIN
+        if out is _AGAIN:
+            return general(row, (x, y), ())
+
+        if nothing:
+            kept = None
+        elif j is None:
+            kept = (
+                a if xx else None,
+                recording.keep_array(b) if xy else None,
+                out if xo else None,
+            )
+        elif i is None:
+            kept = (
+                recording.keep_array(a) if yx else None,
+                b if yy else None,
+                out if yo else None,
+            )
+        else:
+            kept = (a if bx else None, b if by else None, out if bo else None)
+        append = recording.append  # as a method call it would take twice as long to look up
+        append((row, id, (i, j), kept, specs))
+        value = new(VARIABLE)
+        value._array = out
+        value._spec = spec
+        value._recording = recording
+        value._id = id
+        value._info = None
+        return value
 
     def plainly(x: Any, y: Any) -> Any:
         __tracebackhide__ = hides_frame
