@@ -111,6 +111,29 @@ def test_a_held_state_of_the_host_keeps_its_numbers():
     assert [held[0].numpy().tolist(), held[1].tolist()] == [[2.0, 2.0]] * 2
 
 
+def test_a_failed_check_of_what_the_host_computes_raises_the_eager_error():
+    table, index = od.Variable(np.arange(4.0)), od.Variable(np.array([1, 2]))
+    total = on(np.zeros(3, "f8"), requires_grad=True)
+
+    @od.compile(fullgraph=True)
+    def step(x):
+        drawn = od.ops.sum(od.ops.take(table, index, 0)).to(x.device)
+        total.assign(total + x * drawn)
+        return x * drawn
+
+    x = on(np.ones(3))
+    for _ in range(3):
+        np.testing.assert_array_equal(step(x).numpy(), np.full(3, 3.0))
+    index.assign(np.array([1, 9]))
+    for _ in range(2):
+        with pytest.raises(od.errors.OutOfRangeError, match="index 9 is out of bounds"):
+            step(x)
+    np.testing.assert_array_equal(total.numpy(), np.full(3, 9.0))
+    index.assign(np.array([0, 3]))
+    np.testing.assert_array_equal(step(x).numpy(), np.full(3, 3.0))
+    assert step.statistics().native == 3
+
+
 def test_arguments_that_are_or_alias_states():
     w = on(W, requires_grad=True)
     scale = od.compile(lambda x: x * w, fullgraph=True)

@@ -126,7 +126,8 @@ class DeviceCall(CompiledCall):
                 behind += schedule.step_calls()
         except Exception:  # an eager call will raise it in its own words
             return CACHE_MISS
-        if executable.prepare_run(arrays, numbers) == GUARD_FAILED:
+        status = executable.prepare_run(arrays, numbers)
+        if status == GUARD_FAILED:
             try:
                 self._rebind()
                 as_given = arrays
@@ -135,8 +136,9 @@ class DeviceCall(CompiledCall):
                 return CACHE_MISS
             if shape.results.keeps_layout and not all(map(is_, arrays, as_given)):
                 return CACHE_MISS
-            if executable.prepare_run(arrays, numbers) != RAN:
-                return CACHE_MISS
+            status = executable.prepare_run(arrays, numbers)
+        if status != RAN:  # a check of what the host computes may have failed as well
+            return CACHE_MISS
         outs = executable.allocate_outputs()
         executable.place_outputs(outs)
         with executable.on_device():
