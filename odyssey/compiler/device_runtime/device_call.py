@@ -17,12 +17,7 @@ from odyssey.compiler.cuda.device_function import UnsupportedKernelError
 from odyssey.compiler.device_runtime.execution import DeviceExecutable
 from odyssey.compiler.dispatch.fast_path import CACHE_MISS
 from odyssey.compiler.native_dispatch.entry import GUARD_FAILED, RAN
-from odyssey.compiler.runtime.compiled_call import (
-    CompiledCall,
-    ShapeSpecialization,
-    current_gradient,
-    left_gradients,
-)
+from odyssey.compiler.runtime.compiled_call import CompiledCall, ShapeSpecialization
 from odyssey.compiler.runtime.executable import BindingError
 from odyssey.compiler.runtime.host_calls import all_outputs
 from odyssey.compiler.runtime.results import NotCompilableError
@@ -79,7 +74,7 @@ class DeviceCall(CompiledCall):
             self.variable_kinds = kinds
 
     def call_variables(self, args: Sequence[Any]) -> Any:
-        """Run on distinct arguments, in the order of the call; MISSED if nothing was executed."""
+        """Run on distinct arguments, in the order of the call; CACHE_MISS if nothing ran."""
         kinds, receivers = self.variable_kinds or (), self._receivers
         if receivers:
             if not all(map(is_, args, receivers)):
@@ -97,7 +92,7 @@ class DeviceCall(CompiledCall):
         return self.run(found, args)
 
     def _run(self, *call: Any) -> Any:
-        """Run the program and commit its side effects; MISSED if nothing was committed."""
+        """Run the program and commit its side effects; CACHE_MISS if nothing was committed."""
         try:
             return self._run_and_commit(*call)
         finally:
@@ -109,23 +104,9 @@ class DeviceCall(CompiledCall):
         numbers: Sequence[Any],
         given: Sequence[Any],
         shape: ShapeSpecialization,
+        deferred: CommitPlan,
     ) -> Any:
         executable = self.executable
-        if numbers:
-            words = self.numbers.for_entry_point(numbers)
-            if words is None:
-                return CACHE_MISS
-            numbers = words
-        if self._accumulated:
-            arrays = [*arrays, *map(current_gradient, self._accumulated)]
-            if any(array is None for array in arrays):
-                return CACHE_MISS
-        behind: CommitPlan = []
-        try:
-            for schedule in self._deferred:
-                behind += schedule.step_calls()
-        except Exception:  # an eager call will raise it in its own words
-            return CACHE_MISS
         status = executable.prepare_run(arrays, numbers)
         if status == GUARD_FAILED:
             try:
@@ -150,13 +131,13 @@ class DeviceCall(CompiledCall):
                 return CACHE_MISS
             outs = all_outputs(executable, outs) if self._calls else outs
             try:
-                if not self._launch_and_commit(outs, behind):
+                if not self._launch_and_commit(outs, deferred):
                     return CACHE_MISS
             except BindingError:  # of an exclusivity check: another thread came in between
                 return CACHE_MISS
         return shape.results.build(outs, given)
 
-    def _launch_and_commit(self, outs: list[Any], behind: CommitPlan) -> bool:
+    def _launch_and_commit(self, outs: list[Any], deferred: CommitPlan) -> bool:
         """Launch the last segment and publish all side effects; return whether all checks hold."""
         executable = self.executable
         for leaf in self._trained:
@@ -164,7 +145,7 @@ class DeviceCall(CompiledCall):
         failed: list[tuple[Any, str]] = []
         launches = executable.last_launches(failed)
         done, unchanged, partly = self._publications(outs)
-        done += behind
+        done += deferred
         outcomes = {(0, 1): done, (0, 0): unchanged, (1, 0): partly, (1, 1): partly}
         # Which one it is, is asked once the launches ahead of it in the list are made.
         outcome = zip(map(len, [failed]), executable.check_bytes[-1:].data, strict=True)
@@ -183,24 +164,18 @@ class DeviceCall(CompiledCall):
         return [where[0] if put is setitem else where.own for put, where, _ in self._numbers]
 
     def _publications(self, outs: list[Any]) -> tuple[CommitPlan, CommitPlan, CommitPlan]:
-        """Return the calls behind a run.
+        """Return what is called at the end of a run, for each of its three outcomes.
 
         Returns:
-            Those of a run that succeeded; of one that stored nothing, since a check failed; and of
-            one that may have stored some of its values, since the device failed.
+            The calls if it succeeded; if it stored nothing, since a check failed; and if it may
+            have stored some of its values, since the device failed.
         """
         numbers, versions = self._numbers, self._versions()
         unchanged = [(*one, version) for one, version in zip(numbers, versions, strict=True)]
         new = map(next_version, versions)
         partly: CommitPlan = [(*one, version) for one, version in zip(numbers, new, strict=True)]
         done = [*self.executable.host_updates(), *partly]
-        if self._delivered:
-            for variable, grad in left_gradients(self._delivered, outs):
-                info = variable._info
-                done += [(setattr, info, "grad", grad), (setattr, info, "loan", None)]
-        for variable in self.executable.gradients_to_clear:
-            info = variable._info
-            done += [(setattr, info, "grad", None), (setattr, info, "loan", None)]
+        self._add_gradients(done, outs)
         return done, unchanged, partly
 
     def works_of(self, ways: WaysPlan) -> list[Choice]:

@@ -71,8 +71,6 @@ __all__ = [
     "CompiledCall",
     "NotCompilableError",
     "ShapeSpecialization",
-    "current_gradient",
-    "left_gradients",
     "plan_of_trace",
     "specialize_to_shape",
 ]
@@ -208,7 +206,7 @@ class CompiledCall:
     # -------------------------------------------------------------- running
 
     def run(self, arrays: Sequence[Any], given: Sequence[Any] | None = None) -> Any:
-        """Run on arrays, then scalars; MISSED if a guard failed and nothing was executed.
+        """Run on arrays, then scalars; CACHE_MISS if a guard failed and nothing was executed.
 
         Args:
             arrays: Arrays, then scalars.
@@ -242,19 +240,31 @@ class CompiledCall:
         given: Sequence[Any] | None,
         shape: ShapeSpecialization | None = None,
     ) -> Any:
-        """Check the guards, then run; MISSED if one fails."""
+        """Check the guards, complete the inputs, then run; CACHE_MISS if one of these fails."""
         guards = self.guards
         if not self._quiet() or not (guards.holds() or guards.refresh()):
             return CACHE_MISS
         numbers: Sequence[Any] = ()
         if self.places:
             found = self.numbers.with_computed(arrays[self._array_count :])
-            if found is None:
+            words = None if found is None else self.numbers.for_entry_point(found)
+            if words is None:
                 return CACHE_MISS
-            arrays, numbers = arrays[: self._array_count], found
+            arrays, numbers = arrays[: self._array_count], words
         if self._hyperparameters:
             self._refresh_hyperparameters()
-        return self._run(arrays, numbers, given or arrays, shape or self._specialization)
+        given = given or arrays
+        if self._accumulated:
+            arrays = [*arrays, *map(_current_gradient, self._accumulated)]
+            if any(array is None for array in arrays):
+                return CACHE_MISS
+        deferred: CommitPlan = []
+        try:
+            for schedule in self._deferred:
+                deferred += schedule.step_calls()
+        except Exception:  # an eager call will raise it in its own words
+            return CACHE_MISS
+        return self._run(arrays, numbers, given, shape or self._specialization, deferred)
 
     @property
     def call_arrays(self) -> Callable[[Sequence[Any]], Any]:
@@ -308,7 +318,7 @@ class CompiledCall:
                 self._settings[k] = settings
 
     def call_any(self, given: Sequence[Any]) -> Any:
-        """Run on Variables, scalars and any arrays; MISSED if nothing was executed."""
+        """Run on Variables, scalars and any arrays; CACHE_MISS if nothing was executed."""
         if any(id(one) in self._captured_ids for one in given):
             return CACHE_MISS  # an argument is a captured Variable: one object to the function
         found = [array_of(one) for one in given[: self._array_count]]
@@ -349,7 +359,7 @@ class CompiledCall:
         for variable, spec in zip(
             self._accumulated, self.executable.inputs[len(found) :], strict=True
         ):
-            gradient = current_gradient(variable)  # an absent gradient takes as long
+            gradient = _current_gradient(variable)  # an absent gradient takes as long
             found.append(np.zeros(spec.shape, spec.dtype) if gradient is None else gradient)
         numbers = self.numbers.with_computed(given[self._array_count :])
         return found, numbers or ()
@@ -364,24 +374,18 @@ class CompiledCall:
         numbers: Sequence[Any],
         given: Sequence[Any],
         shape: ShapeSpecialization,
+        deferred: CommitPlan,
     ) -> Any:
-        """Run the program and commit its side effects; MISSED if nothing was executed."""
+        """Run the program and commit its side effects; CACHE_MISS if nothing was committed.
+
+        Args:
+            arrays: Arguments, then accumulated gradients.
+            numbers: Scalar inputs.
+            given: The objects that the arguments belong to.
+            shape: The specialization for their shapes.
+            deferred: The calls of deferred effects, made last: steps of schedules.
+        """
         executable = self.executable
-        if numbers:
-            words = self.numbers.for_entry_point(numbers)
-            if words is None:
-                return CACHE_MISS
-            numbers = words
-        if self._accumulated:
-            arrays = [*arrays, *[current_gradient(v) for v in self._accumulated]]
-            if any(array is None for array in arrays):
-                return CACHE_MISS
-        behind: CommitPlan = []
-        try:
-            for schedule in self._deferred:
-                behind += schedule.step_calls()
-        except Exception:  # an eager call will raise it in its own words
-            return CACHE_MISS
         outs = shape.outs()
         answer = executable.start(*arrays, *numbers, *outs)
         if answer == GUARD_FAILED:
@@ -409,15 +413,15 @@ class CompiledCall:
                 outs = all_outputs(executable, outs)
             if self._commits:
                 try:
-                    self._commit(outs, behind)
+                    self._commit(outs, deferred)
                 except BindingError:  # of an exclusivity check: another thread came in between
                     return CACHE_MISS
-            elif behind:
-                run_all(starmap(call, [(executable.rest,), *behind]))
+            elif deferred:
+                run_all(starmap(call, [(executable.rest,), *deferred]))
             else:
                 executable.rest()
-        elif behind:
-            run_all(starmap(call, behind))
+        elif deferred:
+            run_all(starmap(call, deferred))
         return shape.results.build(outs, given)
 
     def _rebind(self) -> None:
@@ -453,27 +457,30 @@ class CompiledCall:
             left = [state.variable for state in self._delivered]
             self.native.bind(self._trained, self._numbers, left, able)
 
-    def _commit(self, outs: list[Any], behind: CommitPlan) -> None:
+    def _commit(self, outs: list[Any], deferred: CommitPlan) -> None:
         """Run the last step and publish all side effects in one C call, deferred effects last."""
         for leaf in self._trained:
-            leaf._placed = (
-                None  # tapes that entered the leaf without recording a use look it up again
-            )
+            # Tapes that entered the leaf without recording a use look it up again.
+            leaf._placed = None
         plan = [*self._begin, (self.executable.rest,)]
         for put, where, at in self._numbers:
             number = where[0] if put is setitem else where.own
             plan.append((put, where, at, next_version(number)))
+        self._add_gradients(plan, outs)
+        run_all(starmap(call, plan + deferred))
+
+    def _add_gradients(self, plan: CommitPlan, outs: Sequence[Any]) -> None:
+        """Add the calls that publish the gradients that a run leaves, and clear others."""
         if self._delivered:
-            for variable, grad in left_gradients(self._delivered, outs):
+            for variable, gradient in _left_gradients(self._delivered, outs):
                 info = variable._info
-                plan += [(setattr, info, "grad", grad), (setattr, info, "loan", None)]
+                plan += [(setattr, info, "grad", gradient), (setattr, info, "loan", None)]
         for variable in self.executable.gradients_to_clear:
             info = variable._info
             plan += [(setattr, info, "grad", None), (setattr, info, "loan", None)]
-        run_all(starmap(call, plan + behind))
 
 
-def left_gradients(states: Sequence[State], outs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+def _left_gradients(states: Sequence[State], outs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
     """Yield the Variables of gradients that a program leaves, with the gradients.
 
     Args:
@@ -551,7 +558,7 @@ def _output_allocator(specs: Sequence[tuple[Any, Any]]) -> Callable[[], list[Any
     return lambda: [empty(shape, dtype) for shape, dtype in specs]
 
 
-def current_gradient(variable: Variable) -> Any:
+def _current_gradient(variable: Variable) -> Any:
     """Return the gradient that a program accumulates into, or None."""
     info = variable._info
     return None if info is None else array_of(info.grad)
