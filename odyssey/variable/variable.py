@@ -610,7 +610,8 @@ class Variable(Value, Operators):
         here = store()
         with write_lock():
             wait_for_programs()
-            here.write(self, _with_assigned(here.operand(self), operand_of(value), key))
+            made = _with_assigned(here.operand(self), operand_of(value), key)
+            here.write(self, operand_of(made))
 
     def __iadd__(self, other: Any) -> Self:
         return self._in_place("+=", operator.add, other)

@@ -218,6 +218,28 @@ def test_a_state_is_written_at_an_index_at_each_call(key, shape, trains):
     assert call.statistics().native == 3
 
 
+@pytest.mark.parametrize("trains", [True, False], ids=["leaf", "constant"])
+@pytest.mark.parametrize("value", ["its own", "an argument", "a number", "an array", "masked"])
+def test_a_state_is_written_at_an_index_that_is_a_variable(value, trains):
+    def held(compiled):
+        state = Variable(TABLE.copy(), requires_grad=trains)
+        writes = {
+            "its own": lambda v, i: state.__setitem__(i, state[i] * 0.5),
+            "an argument": lambda v, i: state.__setitem__(i, v),
+            "a number": lambda v, i: state.__setitem__(i, 2.0),
+            "an array": lambda v, i: state.__setitem__(i, TABLE[:4]),
+            "masked": lambda v, i: state.__setitem__(state[:, 0, 0] > i[0], 2.0),
+        }
+        call = compiled(writes[value])
+        for k in range(4):
+            call(Variable(np.full((4, 4, 3), k + 1.5)), Variable((ROWS + k) % 6))
+        return call, state.numpy()
+
+    call, got = held(od.compile)
+    np.testing.assert_array_equal(got, held(lambda fn: fn)[1])
+    assert call.statistics().native == 3
+
+
 @pytest.mark.parametrize("value", [0.5, -np.inf, 7, True, np.float32(0.1), np.float64(0.1)])
 @pytest.mark.parametrize("kind", ["f8", "f4", "f2"])
 def test_a_number_is_written_where_a_mask_holds(kind, value):
