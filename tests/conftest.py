@@ -230,14 +230,7 @@ def by_scipy(item):
 @pytest.fixture
 def standin():
     """A backend of devices "cuda:0" and "cuda:1" in host memory, see ``support.standin``."""
-    from odyssey.devices.backends import install, uninstall
-    from support.standin import StandIn, reset
+    from support.standin import StandIn, installed
 
-    reset()
-    backend = StandIn()
-    install(backend)
-    try:
+    with installed(StandIn()) as backend:
         yield backend
-    finally:
-        uninstall(backend)
-        reset()

@@ -8,6 +8,7 @@ import threading
 import tracemalloc
 from collections import deque
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.compiler import compiled_function
 from odyssey.errors import DTypeError, NonFiniteError, TapeError
 from odyssey.ops import Symbol
+from support.threads import run_in_threads
 
 X = np.array([3.0, 4.0])
 
@@ -80,11 +82,7 @@ def test_trials_of_several_threads_leave_nothing_of_one_another():
         for n in range(k, 60, 4):
             assert keep(np.ones(n)).tolist() == [2.0] * n
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(*[partial(work, k) for k in range(4)])
     assert not history
 
 

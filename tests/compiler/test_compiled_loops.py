@@ -3,7 +3,7 @@
 # ruff: noqa: B023 (steps that close over names which are bound anew are what some tests are about)
 
 import signal
-import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, linalg, ops
 from odyssey.compiler import lowering
 from odyssey.errors import TapeError
+from support.threads import run_in_threads
 
 # Ordinary runs take one case in fourteen, and soaks the others.
 pytestmark = pytest.mark.share(14)
@@ -704,11 +705,7 @@ def test_threads_call_one_compiled_loop():
             if not np.allclose(compiled(W, START, inputs[k]), wanted[k], rtol=1e-12, atol=0):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(*[partial(work, k) for k in range(4)])
     assert wrong == []
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,13 +20,14 @@ from odyssey.compiler.cuda.driver import DeviceContext, DriverLauncher, load_dri
 from odyssey.compiler.cuda.host_launcher import HostLauncher
 from odyssey.compiler.cuda.launcher import Cell
 from odyssey.compiler.cuda.program import CheckStep, CopyStep, Launch, ProductStep, ZeroStep
-from odyssey.devices.backends import Backend, install, uninstall
+from odyssey.devices.backends import Backend
 from odyssey.devices.cupy_backend import CupyBackend
 from odyssey.errors import DeviceError, DeviceMemoryError
-from tests.support.fake_driver import FakeBackend, FakeDriver
-from tests.support.faults import interrupt
-from tests.support.launched import LaunchedRun, lowered_for_device
-from tests.support.standin import reset
+from support.fake_driver import FakeBackend, FakeDriver
+from support.faults import interrupt
+from support.launched import LaunchedRun, lowered_for_device
+from support.standin import installed
+from support.threads import run_in_threads
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(5, 4)).astype("f4")
@@ -414,24 +416,15 @@ def test_each_thread_gets_the_context_of_the_device():
         Session(*PROGRAMS[name], driver=driver, backend=backend, index=index)
         for name, index in (("batch", 0), ("product", 1), ("sum of all", 1))
     ]
-    failures = []
 
     def work(session):
-        try:
-            expected = session.expected()
-            for _ in range(2):
-                session.run.run()
-                assert_same(session.run, expected)
-                session.run.make([session.launcher.graph_call(session.run.calls)])
-        except BaseException as error:
-            failures.append(error)
+        expected = session.expected()
+        for _ in range(2):
+            session.run.run()
+            assert_same(session.run, expected)
+            session.run.make([session.launcher.graph_call(session.run.calls)])
 
-    threads = [threading.Thread(target=work, args=(session,)) for session in sessions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    run_in_threads(*[partial(work, session) for session in sessions])
 
 
 def test_the_own_stream_of_each_thread_is_another_one():
@@ -667,14 +660,8 @@ def test_the_launcher_is_for_programs_of_the_default_shape():
 @pytest.fixture
 def fake():
     """The backend of the fake driver, installed as that of "cuda:0" and "cuda:1"."""
-    reset()
-    backend = FakeBackend(FakeDriver(devices=2, is_late=False))
-    install(backend)
-    try:
+    with installed(FakeBackend(FakeDriver(devices=2, is_late=False))) as backend:
         yield backend
-    finally:
-        uninstall(backend)
-        reset()
 
 
 def classifier(device):

@@ -18,7 +18,7 @@ from odyssey.compiler.cuda.ptx import emit_ptx
 from odyssey.compiler.pipeline import lower_program
 from odyssey.compiler.schedule.fusion import loop_role
 from odyssey.errors import OdysseyError, SettingError
-from tests.support.cuda_programs import SMALL, cuda_program, run_step
+from support.cuda_programs import SMALL, cuda_program, run_step
 
 RNG = np.random.default_rng(0)
 

@@ -9,8 +9,8 @@ import pytest
 import odyssey as od
 from odyssey import ops
 from odyssey.optim import SGD
+from support.cuda_programs import run_on_host, run_step
 from support.cuda_rows import FLOAT64, read_table
-from tests.support.cuda_programs import run_on_host, run_step
 
 RNG = np.random.default_rng(0)
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -5,6 +5,7 @@ import sys
 import threading
 import weakref
 from collections import namedtuple
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from odyssey.compiler.dispatch.fast_path import CACHE_MISS
 from odyssey.compiler.native_dispatch import NATIVE_DISPATCH
 from odyssey.compiler.native_dispatch.loader import load_entry_points
 from odyssey.errors import MutationError
+from support.threads import run_in_threads
 
 pytestmark = pytest.mark.skipif(not NATIVE_DISPATCH, reason="ODYSSEY_NATIVE_DISPATCH=off")
 
@@ -370,11 +372,7 @@ def test_results_of_threads_are_their_own():
             if doubled[0] != 2.0 * k or float(total.numpy()) != 8.0 * k * k:
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(*[partial(work, k) for k in range(4)])
     assert not wrong
 
 

@@ -15,6 +15,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.compiler import eager_loops
 from odyssey.errors import MissingGradientError, MutationError, OdysseyError
+from support.threads import run_in_threads
 
 RNG = np.random.default_rng(5)
 STEPS = 70
@@ -674,11 +675,7 @@ def test_threads_run_one_program_side_by_side(runs):
     def work():
         found.extend(od.scan(cell(W), START, XS) for _ in range(5))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(*[work] * 4)
     assert len(found) == 20
     for one in found:
         assert_alike(one, wanted)

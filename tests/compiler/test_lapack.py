@@ -1,6 +1,6 @@
 """Programs factor matrices and solve systems by NumPy's own LAPACK library."""
 
-import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from odyssey.compiler.pipeline import plan
 from odyssey.compiler.schedule.verify import verify
 from odyssey.errors import LinAlgError
 from odyssey.kernels.lapack_library import lapack_library
+from support.threads import run_in_threads
 
 pytestmark = pytest.mark.skipif(lapack_library() is None, reason="this NumPy exports no LAPACK")
 
@@ -411,13 +412,7 @@ def test_threads_factor_by_one_program_at_a_time():
             if not np.allclose(compiled(a), factor, rtol=1e-12):
                 wrong.append(a)
 
-    threads = [
-        threading.Thread(target=work, args=pair) for pair in zip(matrices, wanted, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(*[partial(work, *pair) for pair in zip(matrices, wanted, strict=True)])
     assert not wrong
 
 

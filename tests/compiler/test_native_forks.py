@@ -6,6 +6,7 @@ import itertools
 import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,7 @@ from odyssey.kernels.llvm_locks import COMPILER_LOCK
 from support.faults import in_its_thread, interrupt
 from support.forks import forks, in_a_child
 from support.native_text import SCALED, check_scaled
+from support.threads import run_in_threads
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 
@@ -60,22 +62,12 @@ def test_an_interrupt_at_any_line_leaves_all_as_it_was(cache, monkeypatch):
 
 
 def test_threads_that_load_at_once_get_each_their_own():
-    failed = []
-
     def work(number):
-        try:
-            for k in range(4):
-                name, factor = f"of_{number % 4}", number % 4 + k + 2
-                check_scaled(load(SCALED.format(name=name, factor=factor)), factor, name)
-        except BaseException as error:
-            failed.append(error)
+        for k in range(4):
+            name, factor = f"of_{number % 4}", number % 4 + k + 2
+            check_scaled(load(SCALED.format(name=name, factor=factor)), factor, name)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    run_in_threads(*[partial(work, number) for number in range(8)])
 
 
 @forks

@@ -23,6 +23,7 @@ from odyssey.compiler.machine.jit import load
 from odyssey.compiler.runtime import thread_pool
 from odyssey.optim import SGD
 from support.forks import forks, in_a_child
+from support.threads import run_in_threads
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 
@@ -53,26 +54,6 @@ def made(fn, *args):
 
 def module_of(compiled):
     return next(iter(compiled._known.values())).programs[0][1].executable.module
-
-
-def run_all(*works):
-    """Run functions at once, each in a thread; raise what one raised."""
-    failed = []
-
-    def kept(work):
-        try:
-            work()
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=kept, args=(work,), daemon=True) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-        assert not thread.is_alive(), "a thread waits for ever"
-    if failed:
-        raise failed[0]
 
 
 # ------------------------------------------------------------------ the interpreter's lock
@@ -152,7 +133,7 @@ def test_an_argument_cannot_be_resized_while_a_program_reads_it():
         begun.set()
         assert np.array_equal(compiled(x), wanted)
 
-    run_all(resize, call)
+    run_in_threads(resize, call)
     assert refused
 
 
@@ -194,7 +175,7 @@ def test_steps_of_one_model_in_several_threads_are_as_many_steps_in_one():
         for _ in range(10):
             shared(x)
 
-    run_all(work, work, work)
+    run_in_threads(work, work, work)
     assert shared.statistics().native + shared.statistics().written == 33
     assert all(np.array_equal(v.numpy(), a) for v, a in zip(p, wanted, strict=True))
 
@@ -208,7 +189,7 @@ def test_models_trained_in_two_threads_are_what_they_are_one_after_another():
         compiled = [made(step, x) for step, _ in steps]
         works = [lambda fn=fn: [fn(x) for _ in range(12)] for fn in compiled]
         if together:
-            run_all(*works)
+            run_in_threads(*works)
         else:
             for work in works:
                 work()
@@ -237,7 +218,7 @@ def test_a_program_reads_a_leaf_as_it_was_before_a_write_of_another_thread_or_af
             assert low == high
             seen.add(float(low))
 
-    run_all(write, read, read)
+    run_in_threads(write, read, read)
     assert seen <= set(map(float, range(9)))
 
 
@@ -263,7 +244,7 @@ def test_a_program_reads_a_leaf_as_it_is_before_another_program_writes_it_or_aft
             low, high = program()
             assert float(low) == float(high)
 
-    run_all(write, *[lambda fn=fn: read(fn) for fn in readers])
+    run_in_threads(write, *[lambda fn=fn: read(fn) for fn in readers])
     assert np.array_equal(w.numpy(), np.full(LONG, first + 12))
 
 
@@ -279,7 +260,7 @@ def test_one_program_in_several_threads_gives_each_its_own_result():
 
     pairs = zip(arrays, wanted, strict=True)
     od.set_threads(2)
-    run_all(*[lambda x=x, result=result: work(x, result) for x, result in pairs])
+    run_in_threads(*[lambda x=x, result=result: work(x, result) for x, result in pairs])
 
 
 @pytest.mark.slow
@@ -297,7 +278,7 @@ def test_threads_that_call_first_together_make_one_program(sizes_vary):
         for _ in range(4):
             np.testing.assert_allclose(compiled(x), wanted * 2.0, rtol=1e-12)
 
-    run_all(*[work] * 12)
+    run_in_threads(*[work] * 12)
     compiled(x), compiled(x)
     found = compiled.statistics()
     assert (found.programs, found.native + found.written) == (1, 50)

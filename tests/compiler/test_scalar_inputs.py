@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import math
 import operator
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
+from support.threads import run_in_threads
 
 # Ordinary runs take one case in fourteen, and soaks the others.
 pytestmark = pytest.mark.share(14)
@@ -232,11 +233,7 @@ def test_threads_with_numbers_of_their_own_do_not_meet() -> None:
             if compiled(x, float(k)) != 65.0 * k:
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in (3, 7, 11)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(*[partial(work, k) for k in (3, 7, 11)])
     assert not wrong
 
 

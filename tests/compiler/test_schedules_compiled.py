@@ -1,6 +1,5 @@
 """Schedules that step inside compiled functions do so behind the program, as its last line."""
 
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from odyssey.optim import (
     WarmupLR,
 )
 from support import faults
+from support.threads import run_in_threads
 
 KINDS = {
     "step": lambda o: StepLR(o, 2, 0.5),
@@ -314,11 +314,7 @@ def test_threads_that_step_together_lose_no_step():
     compiled = od.compile(net.step)
     for _ in range(3):
         compiled(X)
-    threads = [threading.Thread(target=lambda: [compiled(X) for _ in range(100)]) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(*[lambda: [compiled(X) for _ in range(100)]] * 3)
     assert compiled.statistics().written == 1
     assert net.schedule.steps == 303
     assert net.optimizer.learning_rate == pytest.approx(1e-3 * 0.8**303, rel=1e-9)

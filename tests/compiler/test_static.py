@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import enum
 import math
-import threading
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 import odyssey as od
 from odyssey import Variable, ops
 from odyssey.errors import DTypeError, OutOfRangeError, SettingError
+from support.threads import run_in_threads
 
 X = np.linspace(-2.0, 3.0, 7)
 
@@ -293,9 +293,5 @@ def test_threads_may_come_with_new_values_at_once() -> None:
             if not np.array_equal(compiled(X, n, 0.5), powers(X, n, 0.5)):
                 wrong.append(n)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(*[partial(work, k) for k in range(3)])
     assert not wrong

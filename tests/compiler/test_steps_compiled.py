@@ -5,6 +5,7 @@ each pause all that can be seen of the two is the same, but for the order of sum
 """
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.optim import SGD, Adam, AdamW, ExponentialLR, StepLR
 from support.compiled_rows import plain
+from support.threads import run_in_threads
 
 # Ordinary runs take one case in fourteen, and soaks the others.
 pytestmark = pytest.mark.share(14)
@@ -344,23 +346,15 @@ def test_calls_of_several_threads_give_each_its_own_result():
         return ops.sum(ops.tanh(x @ w) ** 2, axis=1), x * 2.0
 
     compiled = od.compile(fn)
-    found, errors = {}, []
+    found = {}
 
     def work(seed):
-        try:
-            rng = np.random.default_rng(seed)
-            for k in range(30):
-                x = rng.normal(size=(4, 8))
-                found[seed, k] = (x, *map(plain, compiled(x)))
-        except BaseException as error:
-            errors.append(error)
+        rng = np.random.default_rng(seed)
+        for k in range(30):
+            x = rng.normal(size=(4, 8))
+            found[seed, k] = (x, *map(plain, compiled(x)))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    run_in_threads(*[partial(work, seed) for seed in range(4)])
     assert len(found) == 120
     for x, sums, doubled in found.values():
         np.testing.assert_allclose(sums, (np.tanh(x @ w.numpy()) ** 2).sum(1), rtol=1e-13)

@@ -7,10 +7,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 import warnings
 from contextlib import closing, suppress
+from functools import partial
 from random import Random
 
 import pytest
@@ -18,6 +18,7 @@ import pytest
 from odyssey.compiler.ways import store as module
 from odyssey.compiler.ways.store import Outcome, Ran, Store, Verdict, default_store
 from odyssey.kernels.machine_facts import machine_facts
+from support.threads import run_in_threads
 
 FACTS = {"processor": "a"}
 ROUNDS = [(10.0, 11.0), (12.5, 9.0)]
@@ -315,11 +316,7 @@ def test_threads_add_and_read_at_once(path):
                 failed.append((k, n))
             store.verdicts([f"w{k}.{n}"])
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(*[partial(work, k) for k in range(4)])
     assert failed == []
     assert len(store.all_verdicts()) == 40
 

@@ -1,7 +1,7 @@
 """Programs of a device call rows without kernels between launches, and run loops step by step."""
 
-import threading
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from odyssey.devices.device import device_of
 from odyssey.devices.same_device import host_array
 from odyssey.table.value import array_of
 from support import standin as standin_module
+from support.threads import run_in_threads
 
 pytestmark = [
     pytest.mark.usefixtures("standin"),
@@ -366,11 +367,7 @@ def test_two_threads_run_one_program():
             if not np.array_equal(found, want):
                 wrong.append(found)
 
-    threads = [threading.Thread(target=run, args=(array,)) for array in arrays]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(*[partial(run, array) for array in arrays])
     assert not wrong
 
 

@@ -36,7 +36,7 @@ from odyssey.compiler.cuda.cublas import DATA_TYPES, WORKSPACE_BYTES, GemmCall, 
 from odyssey.compiler.cuda.driver import DeviceContext, DriverLauncher
 from odyssey.compiler.cuda.host_execution import HostKernels
 from odyssey.devices.cupy_backend import CupyBackend
-from tests.support.standin import StandIn
+from support.standin import StandIn
 
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_DEVICE, INVALID_CONTEXT, INVALID_PTX = 1, 2, 101, 201, 218
 ILLEGAL_STATE, NOT_FOUND, ILLEGAL_ADDRESS = 401, 500, 700

@@ -10,7 +10,7 @@ from odyssey.compiler.cuda.compile_kernels import address_in
 from odyssey.compiler.cuda.launcher import Cell
 from odyssey.compiler.cuda.lower_for_device import lower_for_device
 from odyssey.compiler.cuda.program import CheckStep, CopyStep, Launch, ProductStep, ZeroStep
-from tests.support.cuda_programs import SMALL, HostRun
+from support.cuda_programs import SMALL, HostRun
 
 __all__ = ["LaunchedRun", "lowered_for_device"]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from odyssey.devices.backends import Backend
+from odyssey.devices.backends import Backend, install, uninstall
 from odyssey.devices.namespace import Namespace
 from odyssey.errors import DeviceMemoryError
 
@@ -106,6 +106,18 @@ def reset():
     for pool in POOLS:
         pool.limit = None
         pool.peak = pool.in_use
+
+
+@contextmanager
+def installed(backend):
+    """A block in which a backend is that of "cuda:0" and "cuda:1"."""
+    reset()
+    install(backend)
+    try:
+        yield backend
+    finally:
+        uninstall(backend)
+        reset()
 
 
 # ------------------------------------------------------------------ conversion
