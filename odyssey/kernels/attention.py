@@ -7,13 +7,15 @@ and W. Waite, Software Manual for the Elementary Functions, 1980, and a Taylor s
 
 On the GPU a kernel computes whole tiles. The forward pass keeps for each query the running maximum
 and sum of the softmax (T. Dao et al., FlashAttention, 2022), so scores are never in memory; it
-leaves the logarithm of the sum, from which the backward pass computes the weights again. Sums over
-keys and over queries are taken in their order by one block: no atomics.
+leaves the logarithm of the sum, from which the backward pass computes the weights again, in tiles
+of queries and in tiles of keys (T. Dao, FlashAttention-2, 2023). Sums over keys and over queries
+are taken in their order by one block: no atomics.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from types import FunctionType
 from typing import Any
@@ -27,6 +29,7 @@ from odyssey.spec import Shape
 __all__ = [
     "cuda_attention",
     "cuda_attention_pullback",
+    "cuda_attention_with_logs",
     "exponentiate_scores",
     "fits_cuda_attention",
     "softmax_vjp_scores",
@@ -164,14 +167,16 @@ def softmax_vjp_scores(powers: Any, inverse: Any, cotangents: Any) -> None:
 # columns.
 cuda: Any = None
 load_rows: Any = None
+load_tiles: Any = None
+clear_row: Any = None
 store_rows: Any = None
 add_products: Any = None
 score: Any = None
 weigh: Any = None
 T: Any = None
 C: Any = None
-TILE = AREA = DIM = VALUES = Q_SIZE = V_SIZE = SIZE = MASK = 0
-CAUSAL = OF_KEYS = False
+TILE = AREA = DIM = VALUES = Q_SIZE = V_SIZE = K_SUMS = V_SUMS = MASK = 0
+CAUSAL = OF_KEYS = OF_VALUES = False
 
 
 def _load_rows(
@@ -181,6 +186,20 @@ def _load_rows(
     for i in range(lane, TILE * width, AREA):
         row = first + i // width
         tile[i] = C(x[(which * length + row) * width + i % width]) if row < length else C(0)
+
+
+def _load_tiles(
+    tile: Any, x: Any, other: Any, y: Any, which: Any, length: Any, first: Any, lane: Any
+) -> None:
+    """Copy rows of two matrices of one length, which have DIM and VALUES columns."""
+    load_rows(tile, x, which, length, first, DIM, lane)
+    load_rows(other, y, which, length, first, VALUES, lane)
+
+
+def _clear_row(sums: Any, width: Any, a: Any, b: Any) -> None:
+    """Write zeros to row ``a`` of sums, from column ``b`` on, which one thread alone uses."""
+    for d in range(b, width, TILE):
+        sums[a * width + d] = C(0)
 
 
 def _store_rows(
@@ -211,20 +230,12 @@ def _add_products(
         sums[a * width + d] = value
 
 
-def _score(
-    q: Any,
-    k: Any,
-    mask: Any,
-    which: Any,
-    query: Any,
-    key: Any,
-    a: Any,
-    b: Any,
-    scale: Any,
-    sizes: Any,
-    strides: Any,
-) -> Any:
-    """Return a score from tiles in shared memory; -inf where the query may not attend."""
+def _score(q: Any, k: Any, mask: Any, place: Any, scale: Any, sizes: Any, strides: Any) -> Any:
+    """Return a score from tiles in shared memory; -inf where the query may not attend.
+
+    ``place``: the matrix of queries, the query and the key in it, and their rows in the tiles.
+    """
+    which, query, key, a, b = place
     if query >= sizes[1] or key >= sizes[2] or (CAUSAL and key > query):
         return C(-math.inf)
     total = C(0)
@@ -247,19 +258,16 @@ def _weigh(
     mask: Any,
     logs: Any,
     dots: Any,
-    which: Any,
-    query: Any,
-    key: Any,
-    a: Any,
-    b: Any,
+    place: Any,
     scale: Any,
     sizes: Any,
     strides: Any,
 ) -> Any:
     """Return the weight of a key for a query, and the cotangent of their score."""
+    which, query, key, a, b = place
     if query >= sizes[1] or key >= sizes[2]:
         return C(0), C(0)
-    x = score(q, k, mask, which, query, key, a, b, scale, sizes, strides)
+    x = score(q, k, mask, place, scale, sizes, strides)
     weight = C(math.exp(x - logs[which * sizes[1] + query]))
     moved = C(0)
     for d in range(VALUES):
@@ -295,19 +303,15 @@ def _attention_forward(
         first = tile % down * TILE
         query = first + a
         load_rows(q_tile, q, which, queries, first, DIM, lane)
-        for i in range(lane, V_SIZE, AREA):
-            sums[i] = C(0)
+        clear_row(sums, VALUES, a, b)
         largest = C(-math.inf)
         total = C(0)
         end = first + TILE if CAUSAL and first + TILE < keys else keys
         for start in range(0, end, TILE):
-            load_rows(k_tile, k, shared_head, keys, start, DIM, lane)
-            load_rows(v_tile, v, shared_head, keys, start, VALUES, lane)
+            load_tiles(k_tile, k, v_tile, v, shared_head, keys, start, lane)
             cuda.syncthreads()
-            key = start + b
-            scores[lane] = score(
-                q_tile, k_tile, mask, which, query, key, a, b, factor, sizes, strides
-            )
+            place = which, query, start + b, a, b
+            scores[lane] = score(q_tile, k_tile, mask, place, factor, sizes, strides)
             cuda.syncthreads()
             # Each thread of a row computes the same maximum and sum, in the order of the keys.
             before = largest
@@ -375,20 +379,15 @@ def _attention_q(
         shared_head = which // group
         first = tile % down * TILE
         query = first + a
-        load_rows(q_tile, q, which, queries, first, DIM, lane)
-        load_rows(g_tile, g, which, queries, first, VALUES, lane)
-        for i in range(lane, Q_SIZE, AREA):
-            sums[i] = C(0)
+        load_tiles(q_tile, q, g_tile, g, which, queries, first, lane)
+        clear_row(sums, DIM, a, b)
         end = first + TILE if CAUSAL and first + TILE < keys else keys
         for start in range(0, end, TILE):
-            load_rows(k_tile, k, shared_head, keys, start, DIM, lane)
-            load_rows(v_tile, v, shared_head, keys, start, VALUES, lane)
+            load_tiles(k_tile, k, v_tile, v, shared_head, keys, start, lane)
             cuda.syncthreads()
-            key = start + b
             tiles = q_tile, k_tile, g_tile, v_tile
-            _, slope = weigh(
-                *tiles, mask, logs, dots, which, query, key, a, b, factor, sizes, strides
-            )
+            place = which, query, start + b, a, b
+            _, slope = weigh(*tiles, mask, logs, dots, place, factor, sizes, strides)
             slopes[lane] = slope
             cuda.syncthreads()
             add_products(sums, C(1), slopes, a * TILE, 1, k_tile, DIM, a, b)
@@ -405,17 +404,19 @@ def _attention_kv(
     mask: Any,
     logs: Any,
     dots: Any,
-    out: Any,
+    out_k: Any,
+    out_v: Any,
     sizes: Any,
     strides: Any,
     scale: Any,
 ) -> None:
-    """Write the cotangent of keys if OF_KEYS, else that of values, which reads no dots."""
+    """Write the cotangents of keys if OF_KEYS, and of values if OF_VALUES, which need no dots."""
     q_tile = cuda.shared.array(Q_SIZE, C)
     k_tile = cuda.shared.array(Q_SIZE, C)
     g_tile = cuda.shared.array(V_SIZE, C)
     v_tile = cuda.shared.array(V_SIZE, C)
-    sums = cuda.shared.array(SIZE, C)
+    k_sums = cuda.shared.array(K_SUMS, C)
+    v_sums = cuda.shared.array(V_SUMS, C)
     shares = cuda.shared.array(AREA, C)
     lane = cuda.threadIdx.x
     a, b = lane // TILE, lane % TILE
@@ -426,32 +427,33 @@ def _attention_kv(
     for tile in range(cuda.blockIdx.x, batch // group * across, cuda.gridDim.x):
         shared_head = tile // across
         start = tile % across * TILE
-        load_rows(k_tile, k, shared_head, keys, start, DIM, lane)
-        load_rows(v_tile, v, shared_head, keys, start, VALUES, lane)
-        for i in range(lane, SIZE, AREA):
-            sums[i] = C(0)
+        load_tiles(k_tile, k, v_tile, v, shared_head, keys, start, lane)
+        if OF_KEYS:
+            clear_row(k_sums, DIM, a, b)
+        if OF_VALUES:
+            clear_row(v_sums, VALUES, a, b)
         for which in range(shared_head * group, (shared_head + 1) * group):
             for first in range(start if CAUSAL else 0, queries, TILE):
-                load_rows(q_tile, q, which, queries, first, DIM, lane)
-                load_rows(g_tile, g, which, queries, first, VALUES, lane)
+                load_tiles(q_tile, q, g_tile, g, which, queries, first, lane)
                 cuda.syncthreads()
-                query, key = first + a, start + b
                 tiles = q_tile, k_tile, g_tile, v_tile
-                weight, slope = weigh(
-                    *tiles, mask, logs, dots, which, query, key, a, b, factor, sizes, strides
-                )
-                shares[lane] = slope if OF_KEYS else weight
-                cuda.syncthreads()
-                # From here on a thread has a key, number a, and columns from b on.
+                place = which, first + a, start + b, a, b
+                weight, slope = weigh(*tiles, mask, logs, dots, place, factor, sizes, strides)
+                # Of sums a thread has a key, number a, and columns from b on.
+                if OF_VALUES:
+                    shares[lane] = weight
+                    cuda.syncthreads()
+                    add_products(v_sums, C(1), shares, a, TILE, g_tile, VALUES, a, b)
+                    cuda.syncthreads()
                 if OF_KEYS:
-                    add_products(sums, C(1), shares, a, TILE, q_tile, DIM, a, b)
-                else:
-                    add_products(sums, C(1), shares, a, TILE, g_tile, VALUES, a, b)
-                cuda.syncthreads()
+                    shares[lane] = slope
+                    cuda.syncthreads()
+                    add_products(k_sums, C(1), shares, a, TILE, q_tile, DIM, a, b)
+                    cuda.syncthreads()
         if OF_KEYS:
-            store_rows(out, sums, shared_head, keys, start + a, DIM, factor, a, b)
-        else:
-            store_rows(out, sums, shared_head, keys, start + a, VALUES, C(1), a, b)
+            store_rows(out_k, k_sums, shared_head, keys, start + a, DIM, factor, a, b)
+        if OF_VALUES:
+            store_rows(out_v, v_sums, shared_head, keys, start + a, VALUES, C(1), a, b)
         cuda.syncthreads()
 
 
@@ -469,6 +471,7 @@ def bind_attention_kernel(
     mask: int,
     causal: bool,
     of_keys: bool = False,
+    of_values: bool = False,
 ) -> Any:
     """Return a kernel for the sizes and options of a call, as a plain function."""
     names = {
@@ -478,19 +481,21 @@ def bind_attention_kernel(
         "VALUES": values,
         "Q_SIZE": tile * dim,
         "V_SIZE": tile * values,
-        "SIZE": tile * (dim if of_keys else values),
+        "K_SUMS": tile * dim if of_keys else 1,
+        "V_SUMS": tile * values if of_values else 1,
         "MASK": mask,
         "CAUSAL": causal,
         "OF_KEYS": of_keys,
+        "OF_VALUES": of_values,
     }
-    steps = (_load_rows, _store_rows, _add_products, _score, _weigh)
+    steps = (_load_rows, _load_tiles, _clear_row, _store_rows, _add_products, _score, _weigh)
     return device.bind_kernel(kernel, dtype, steps, **names)
 
 
-def _tile_for(dtype: Any, dim: int, values: int) -> int:
-    """Return the width of tiles for which the operands' fit, and one of sums and one of scores."""
+def _tile_for(dtype: Any, dim: int, values: int, sums: int) -> int:
+    """Return the width of tiles that fit: of operands, of sums of so many columns, of scores."""
     size = device.computing_dtype(dtype).itemsize
-    return device.tile_width(size * (2 * (dim + values) + max(dim, values) + 16))
+    return device.tile_width(size * (2 * (dim + values) + sums + 16))
 
 
 def _shared_heads(q: Any, k: Any) -> int | None:
@@ -522,7 +527,8 @@ def fits_cuda_attention(q: Any, k: Any, v: Any, mask: Any, *options: Any) -> boo
     if mask is not None and np.broadcast_shapes(mask.shape, lead) != lead:
         return False
     same = k.shape[:-1] == v.shape[:-1]
-    return group is not None and same and _tile_for(q.dtype, q.shape[-1], v.shape[-1]) > 0
+    sizes = q.shape[-1], v.shape[-1]
+    return group is not None and same and _tile_for(q.dtype, *sizes, max(sizes)) > 0
 
 
 class _Call:
@@ -530,12 +536,16 @@ class _Call:
 
     def __init__(self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float) -> None:
         self.operands = [device.contiguous(x) for x in (q, k, v)]
+        self.shapes = {"q": q.shape, "k": k.shape, "v": v.shape}
         self.dim, self.values = q.shape[-1], v.shape[-1]
         self.queries, self.keys = q.shape[-2], k.shape[-2]
         self.batch = math.prod(q.shape[:-2])
         self.group = _shared_heads(q, k) or 1
         self.dtype, self.like = q.dtype, q
-        self.tile = _tile_for(q.dtype, self.dim, self.values)
+        sizes = self.dim, self.values
+        self.tile = _tile_for(q.dtype, *sizes, max(sizes))
+        # Sums of keys and of values may fit into narrower tiles only: then each has its launch.
+        self.joins_kv = _tile_for(q.dtype, *sizes, sum(sizes)) == self.tile
         kind, strides = 0, (0, 0, 0)
         flat = device.copy_beside(q, np.zeros(1, np.bool_))
         if mask is not None:
@@ -545,20 +555,42 @@ class _Call:
         self.options = (self.tile, self.dim, self.values, kind, bool(causal))
         self.sizes = (self.batch, self.queries, self.keys, self.group), strides, float(scale)
 
-    def run_tiles(
-        self, kernel: Any, blocks: int, inputs: Any, outs: Any, of_keys: bool = False
-    ) -> None:
-        built = _cuda_attention_kernel(kernel, self.dtype, *self.options, of_keys)
+    def run_tiles(self, kernel: Any, blocks: int, inputs: Any, outs: Any, *written: bool) -> None:
+        built = _cuda_attention_kernel(kernel, self.dtype, *self.options, *written)
         device.launch(built, blocks, inputs, outs, self.sizes, self.tile * self.tile)
 
     def forward(self) -> tuple[Any, Any]:
-        """Return the result on one axis, and the logarithm of the sum for each query."""
+        """Return the result, and the logarithm of the sum for each query."""
         rows = self.batch * self.queries
-        out = device.new_array(self.like, rows * self.values, self.dtype)
+        shape = (*self.like.shape[:-1], self.values)
+        out = device.new_array(self.like, shape, self.dtype)
         logs = device.new_array(self.like, rows, device.computing_dtype(self.dtype))
         blocks = self.batch * -(-self.queries // self.tile)
-        self.run_tiles(_attention_forward, blocks, self.operands, (out, logs))
+        self.run_tiles(_attention_forward, blocks, self.operands, (out.reshape(out.size), logs))
         return out, logs
+
+    def backward(self, g: Any, out: Any, logs: Any, operands: Sequence[str]) -> dict[str, Any]:
+        """Return the cotangents of some operands, by name."""
+        g, dots = device.contiguous(g), logs
+        if "q" in operands or "k" in operands:
+            dots = device.new_array(self.like, logs.size, logs.dtype)
+            kernel = _cuda_attention_kernel(_attention_dots, self.dtype, *self.options)
+            blocks = -(-logs.size // device.threads_per_block())
+            device.launch(kernel, blocks, [g, device.contiguous(out)], dots)
+        inputs = [g, *self.operands, logs, dots]
+        found = {n: device.new_array(self.like, self.shapes[n], self.dtype) for n in operands}
+        flat = {name: array.reshape(array.size) for name, array in found.items()}
+        if "q" in flat:
+            blocks = self.batch * -(-self.queries // self.tile)
+            self.run_tiles(_attention_q, blocks, inputs, flat["q"])
+        blocks = self.batch // self.group * -(-self.keys // self.tile)
+        for names in ["kv"] if self.joins_kv else ["k", "v"]:
+            written = [name in names and name in flat for name in "kv"]
+            if any(written):
+                unused = device.new_array(self.like, 1, self.dtype)
+                outs = [flat[n] if w else unused for n, w in zip("kv", written, strict=True)]
+                self.run_tiles(_attention_kv, blocks, inputs, tuple(outs), *written)
+        return found
 
 
 def _mask_elements(mask: Any, lead: Shape) -> tuple[Any, tuple[int, int, int]]:
@@ -587,14 +619,32 @@ def cuda_attention(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float
     Raises:
         DeviceError: There is neither a usable GPU nor the simulator.
     """
-    out, _ = _Call(q, k, v, mask, causal, scale).forward()
-    return out.reshape((*q.shape[:-1], v.shape[-1]))
+    return cuda_attention_with_logs(q, k, v, mask, causal, scale)[0]
+
+
+def cuda_attention_with_logs(
+    q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float
+) -> tuple[Any, Any]:
+    """Return attention as above, and for each query the logarithm of the sum of exponentials.
+
+    The logarithm is infinity for a query that may attend to no key. Both are for
+    ``cuda_attention_pullback``.
+    """
+    return _Call(q, k, v, mask, causal, scale).forward()
 
 
 def cuda_attention_pullback(
-    g: Any, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, operand: str
-) -> Any:
-    """Return the cotangent of ``"q"``, ``"k"`` or ``"v"``, on the GPU.
+    g: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    causal: bool,
+    scale: float,
+    operands: Sequence[str],
+    results: tuple[Any, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the cotangents of some of ``"q"``, ``"k"`` and ``"v"``, by name, on the GPU.
 
     Args:
         g: The cotangent of the result.
@@ -604,25 +654,11 @@ def cuda_attention_pullback(
         mask: A mask, or None.
         causal: Whether later keys are left out.
         scale: A number that multiplies the scores.
-        operand: The operand.
+        operands: The names of operands.
+        results: What ``cuda_attention_with_logs`` returned; None to compute it again.
 
     Raises:
         DeviceError: There is neither a usable GPU nor the simulator.
     """
     call = _Call(q, k, v, mask, causal, scale)
-    out, logs = call.forward()
-    g = device.contiguous(g)
-    dots = logs
-    if operand != "v":
-        dots = device.new_array(q, logs.size, logs.dtype)
-        kernel = _cuda_attention_kernel(_attention_dots, call.dtype, *call.options)
-        device.launch(kernel, -(-logs.size // device.threads_per_block()), [g, out], dots)
-    inputs = [g, *call.operands, logs, dots]
-    like = {"q": q, "k": k, "v": v}[operand]
-    found = device.new_array(q, like.size, like.dtype)
-    if operand == "q":
-        call.run_tiles(_attention_q, call.batch * -(-call.queries // call.tile), inputs, found)
-    else:
-        blocks = call.batch // call.group * -(-call.keys // call.tile)
-        call.run_tiles(_attention_kv, blocks, inputs, found, operand == "k")
-    return found.reshape(like.shape)
+    return call.backward(g, *(results or call.forward()), operands)

@@ -252,12 +252,25 @@ def run_with_residual(
     row: Row, values: Sequence[Any], options: tuple[Any, ...]
 ) -> tuple[Any, Any] | None:
     """Return the result and the residual of ``row.with_residual``, or None without one."""
-    if row.with_residual is None or not _MEMORY_TYPES.issuperset(map(type, values)):
+    if row.with_residual is None:
+        return None
+    in_memory = _MEMORY_TYPES.issuperset(map(type, values))
+    if not in_memory and not _leaves_residual_on_device(row, values, options):
         return None
     try:
         return row.with_residual(*values, *options)
     except STUMBLES as error:
         raise row.kernel_error(error, values, options) from error
+
+
+def _leaves_residual_on_device(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> bool:
+    """Return whether operands are on a device, where a kernel in use leaves a residual of them."""
+    if not row.device_kernels or not set(map(type, values)) - _MEMORY_TYPES <= DEVICE_TYPES:
+        return False
+    from odyssey.table.device_rows import overriding_kernel
+
+    kernel = overriding_kernel(row, (*values, *options))
+    return kernel is not None and kernel.with_residual is not None
 
 
 def spec_or_none(value: Any) -> Spec | None:

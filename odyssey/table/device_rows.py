@@ -376,6 +376,14 @@ def composite_body(
     return run
 
 
+def overriding_kernel(row: Any, values: Sequence[Any]) -> Any:
+    """Return the kernel that ``use_kernels`` runs instead of the row's on a device, or None."""
+    for kernel in row.device_kernels:
+        if kernel.takes(*[spec_of(v) if hasattr(v, "dtype") else v for v in values]):
+            return kernel
+    return None
+
+
 def device_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Return a kernel that runs arrays of a device there, and others by ``kernel``."""
     count = len(row.arrays)
@@ -389,10 +397,8 @@ def device_kernel(row: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
             found = kernels[code] = _kernel_on_device(row, code)
         if len(values) > count:
             values = (*values[:count], *[_place_option(code, o) for o in values[count:]])
-        for override in row.device_kernels:
-            if override.takes(*[spec_of(v) if hasattr(v, "dtype") else v for v in values]):
-                found = override.run
-                break
+        override = overriding_kernel(row, values)
+        found = found if override is None else override.run
         return _call(row, code, row.name, found, values)
 
     def run(*values: Any) -> Any:
@@ -524,15 +530,21 @@ def device_with_residual(row: Any, with_residual: Callable[..., Any]) -> Callabl
         array = array_on_device(values[:count])
         if array is None:
             return with_residual(*values)
-        source = row.device_source[1]
-        if source is None or any(getattr(v, "dtype", None) in HALVES for v in values[:count]):
+        override, source = overriding_kernel(row, values), row.device_source[1]
+        if override is not None:
+            source = override.with_residual
+        elif any(getattr(v, "dtype", None) in HALVES for v in values[:count]):
+            source = None
+        if source is None:
             return None
         code = code_of_array(array)
         _check_devices(row, values, array)
-        if code not in own:
-            own[code] = code.translate(source)
+        if override is None:
+            if code not in own:
+                own[code] = code.translate(source)
+            source = own[code]
         placed = [_place_option(code, option) for option in values[count:]]
-        return _call(row, code, row.name, own[code], (*values[:count], *placed))
+        return _call(row, code, row.name, source, (*values[:count], *placed))
 
     run.without_devices = with_residual  # type: ignore[attr-defined]
     return run

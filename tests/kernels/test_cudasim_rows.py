@@ -13,7 +13,7 @@ import pytest
 import odyssey as od
 from odyssey import linalg, nn, ops
 from odyssey.devices import backends
-from odyssey.errors import OutOfRangeError
+from odyssey.errors import OdysseyError, OutOfRangeError
 from odyssey.kernels import attention, cuda, matrix_product, pooling
 from odyssey.kernels.cuda_scatter import cuda_scatter_add
 from odyssey.nn.attention.scaled_dot_product import attention_pullback
@@ -234,6 +234,8 @@ CALLS = {
     "truth values": ((2, 5, 3), (2, 6, 3), (2, 6, 2), BOOL, False),
     "numbers for a row": ((2, 5, 3), (2, 6, 3), (2, 6, 2), normal((2, 1, 6)), False),
     "one key": ((1, 3), (1, 3), (1, 2), None, False),
+    "one query": ((1, 2), (5, 2), (5, 5), None, True),
+    "one beyond two tiles": ((9, 5), (9, 5), (9, 1), None, True),
 }
 by_call = pytest.mark.parametrize("name", CALLS)
 
@@ -249,8 +251,15 @@ def attention_case(name, dtype):
 def plain_attention(q, k, v, mask, causal, scale):
     """Scaled dot-product attention by its formula, in float64."""
     q, k, v, mask = in_double(q, k, v, mask)
-    if q.ndim > 2 and len(q) != len(k):
-        k, v = [np.repeat(x, len(q) // len(x), axis=0) for x in (k, v)]
+    return plain_weights(q, k, mask, causal, scale) @ repeated(v, q)
+
+
+def repeated(x, q):
+    return np.repeat(x, len(q) // len(x), axis=0) if q.ndim > 2 else x
+
+
+def plain_weights(q, k, mask, causal, scale):
+    k = repeated(k, q)
     scores = q @ k.swapaxes(-1, -2) * scale
     if mask is not None and mask.dtype == bool:
         scores = np.where(mask, scores, -np.inf)
@@ -261,7 +270,25 @@ def plain_attention(q, k, v, mask, causal, scale):
     top = scores.max(-1, keepdims=True)
     powers = np.exp(scores - np.where(np.isfinite(top), top, 0))
     total = powers.sum(-1, keepdims=True)
-    return powers / np.where(total == 0, 1, total) @ v
+    return powers / np.where(total == 0, 1, total)
+
+
+def plain_gradients(g, q, k, v, mask, causal, scale):
+    """The cotangents of queries, keys and values by their formulas, in float64."""
+    g, q, k, v, mask = in_double(g, q, k, v, mask)
+    weights = plain_weights(q, k, mask, causal, scale)
+    moved = g @ repeated(v, q).swapaxes(-1, -2)
+    slopes = weights * (moved - (weights * moved).sum(-1, keepdims=True)) * scale
+    found = {
+        "q": slopes @ repeated(k, q),
+        "k": slopes.swapaxes(-1, -2) @ q,
+        "v": weights.swapaxes(-1, -2) @ g,
+    }
+    if q.ndim > 2:  # the query heads of a key head are side by side
+        found |= {
+            n: x.reshape(len(k), -1, *x.shape[1:]).sum(1) for n, x in found.items() if n != "q"
+        }
+    return found
 
 
 @by_call
@@ -285,15 +312,132 @@ def test_gradient_of_attention_is_the_rows(name, operand):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14 * np.abs(expected).max() + 1e-15)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_gradient_of_attention_in_other_dtypes_is_that_in_double(dtype):
-    q, k, v, mask, causal = attention_case("causal", dtype)
-    g = normal((6, 2), dtype, 9)
-    for operand in ("q", "k"):
-        options = {"causal": causal, "scale": 0.7, "operand": operand}
-        expected = attention_pullback(*in_double(g, q, k, v), None, **options)
-        found = attention.cuda_attention_pullback(g, q, k, v, mask, causal, 0.7, operand)
-        assert_near(found, expected, dtype)
+@by_call
+@by_dtype
+def test_joint_gradients_of_attention_are_their_formulas(name, dtype):
+    q, k, v, mask, causal = attention_case(name, dtype)
+    g = normal((*q.shape[:-1], v.shape[-1]), dtype, 9)
+    expected = plain_gradients(g, q, k, v, mask, causal, 0.7)
+    results = attention.cuda_attention_with_logs(q, k, v, mask, causal, 0.7)
+    found = attention.cuda_attention_pullback(g, q, k, v, mask, causal, 0.7, "qkv", results)
+    for operand in "qkv":
+        assert_near(found[operand], expected[operand], dtype)
+
+
+@pytest.mark.parametrize("name", ["shared heads", "truth values"])
+def test_joint_gradients_of_attention_have_the_bits_of_single_ones(name, monkeypatch):
+    call = attention_case(name, "float32")
+    g = normal((*call[0].shape[:-1], call[2].shape[-1]), "float32", 9)
+    joint = attention.cuda_attention_pullback(g, *call, 0.7, "qkv")
+    single = {o: attention.cuda_attention_pullback(g, *call, 0.7, [o])[o] for o in "qkv"}
+    # So little memory that the sums of keys and those of values do not fit together.
+    dim, values = call[0].shape[-1], call[2].shape[-1]
+    monkeypatch.setattr(cuda, "_SHARED_BYTES", 4 * 4 * (2 * (dim + values) + dim + 16))
+    launched, usual = [], cuda.launch
+    monkeypatch.setattr(
+        cuda, "launch", lambda kernel, *work: (launched.append(kernel), usual(kernel, *work))
+    )
+    apart = attention.cuda_attention_pullback(g, *call, 0.7, "qkv")
+    assert [kernel.__name__ for kernel in launched].count("_attention_kv") == 2
+    for operand in "qkv":
+        assert joint[operand].tobytes() == single[operand].tobytes() == apart[operand].tobytes()
+
+
+STEP = ["_attention_forward", "_attention_dots", "_attention_q", "_attention_kv"]
+
+
+def attention_loss(arrays, device, mask=None):
+    """Variables on a device, and the loss of attention to the mask."""
+    xs = [od.Variable(x, requires_grad=True, device=device) for x in arrays]
+    mask = None if mask is None else od.Variable(mask, device=device)
+    return xs, ops.sum(ops.sin(nn.scaled_dot_product_attention(*xs, mask, scale=0.7)))
+
+
+def kernels_of_launches(monkeypatch, fail=None):
+    """The names of kernels to come; the launch of the kernel ``fail`` raises, once."""
+    launched, failing, usual = [], [fail], cuda.launch
+
+    def launch(kernel, *work):
+        launched.append(kernel.__name__)
+        if failing == [kernel.__name__]:
+            failing.clear()
+            raise ArithmeticError("the launch")
+        usual(kernel, *work)
+
+    monkeypatch.setattr(cuda, "launch", launch)
+    return launched
+
+
+@by_dtype
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_step_of_attention_launches_each_kernel_once(device, dtype, standin, monkeypatch):
+    q, k, v, mask, _ = attention_case("truth values", dtype)
+    launched = kernels_of_launches(monkeypatch)
+    with ops.use_kernels("cuda"), od.GradientTape() as tape:
+        xs, loss = attention_loss((q, k, v), device, mask)
+    with ops.use_kernels("cuda"):
+        found = tape.gradient(loss, xs)
+    assert launched == STEP
+    g = np.cos(plain_attention(q, k, v, mask, False, 0.7))
+    expected = plain_gradients(g, q, k, v, mask, False, 0.7)
+    for x, operand in zip(found, "qkv", strict=True):
+        array = x.numpy() if isinstance(x, od.Variable) else x
+        array = array if device == "cpu" else standin.to_host(array)
+        assert_near(array, expected[operand], dtype)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("kernel", STEP)
+def test_attention_is_right_after_a_launch_that_failed(kernel, device, standin, monkeypatch):
+    arrays = attention_case("plain", "float64")[:3]
+    g = np.cos(plain_attention(*arrays, None, False, 0.7))
+    expected = plain_gradients(g, *arrays, None, False, 0.7)
+    launched = kernels_of_launches(monkeypatch, kernel)
+    failures = 0
+    with ops.use_kernels("cuda"), od.GradientTape(persistent=True) as tape:
+        try:
+            xs, loss = attention_loss(arrays, device)
+        except OdysseyError:
+            failures += 1
+            xs, loss = attention_loss(arrays, device)
+        try:
+            tape.gradient(loss, xs)
+        except ArithmeticError:
+            failures += 1
+        found = tape.gradient(loss, xs)
+    assert failures == 1
+    assert launched[-3:] == STEP[1:]
+    for x, operand in zip(found, "qkv", strict=True):
+        array = x if device == "cpu" else standin.to_host(x)
+        np.testing.assert_allclose(array, expected[operand], rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "shapes", [((0, 2), (3, 2), (3, 2)), ((3, 2), (0, 2), (0, 2)), ((0, 3, 2),) * 3], ids=str
+)
+def test_attention_to_nothing_is_the_rows(shapes, monkeypatch):
+    arrays = [normal(shape, seed=n) for n, shape in enumerate(shapes)]
+    assert not attention.fits_cuda_attention(*arrays, None)
+    launched = kernels_of_launches(monkeypatch)
+    with ops.use_kernels("cuda"), od.GradientTape() as tape:
+        xs, loss = attention_loss(arrays, "cpu")
+    for x, found in zip(arrays, tape.gradient(loss, xs), strict=True):
+        np.testing.assert_array_equal(found, np.zeros(x.shape))
+    assert not launched
+
+
+def test_gradients_of_attention_have_the_special_values_of_the_row():
+    q, k, v = normal((5, 2)), normal((5, 2), seed=1), normal((5, 2), seed=2)
+    g, mask = normal((5, 2), seed=3), np.ones((5, 5), bool)
+    q[1], k[3, 0], v[2, 1], g[0, 1] = np.nan, 1e200, np.inf, -np.inf
+    mask[2] = mask[:, 3] = False  # no key for a query, and none attends to the large one
+    with np.errstate(all="ignore"):
+        options = {"causal": False, "scale": 0.7}
+        expected = [attention_pullback(g, q, k, v, mask, **options, operand=o) for o in "qkv"]
+    found = attention.cuda_attention_pullback(g, q, k, v, mask, False, 0.7, "qkv")
+    for operand, there in zip("qkv", expected, strict=True):
+        assert not np.isfinite(there).all()
+        np.testing.assert_allclose(found[operand], there, rtol=1e-13, atol=1e-15)
 
 
 def test_attention_with_infinite_scores_has_the_special_values_of_the_row():
@@ -327,7 +471,7 @@ def all_kernels():
     pooled = normal((2, 3, 6), "float32", 3)
     return [
         attention.cuda_attention(q, k, v, mask, False, 0.5),
-        *[attention.cuda_attention_pullback(g, q, k, v, mask, False, 0.5, o) for o in "qkv"],
+        *attention.cuda_attention_pullback(g, q, k, v, mask, False, 0.5, "qkv").values(),
         matrix_product.cuda_matmul(x[0], x[1].T),
         cuda_scatter_add(normal((1, 70, 2), "float32"), indices, (1, 40, 2)),
         pooling.cuda_max_pullback(pooled, x, *options),

@@ -42,8 +42,9 @@ def kernels(dtype):
         ("forward", "xxxbxc", (1, True)),
         ("forward", "xxxxxc", (2, False)),
         ("q", "xxxxbccx", (1, True)),
-        ("kv", "xxxxbccx", (1, True, True)),
-        ("kv", "xxxxbccx", (1, True, False)),
+        ("kv", "xxxxbccxx", (1, True, True, True)),
+        ("kv", "xxxxbccxx", (1, True, True, False)),
+        ("kv", "xxxxbccxx", (1, True, False, True)),
     ):
         function = getattr(attention, f"_attention_{kernel}")
         bound = attention.bind_attention_kernel(function, *sizes, *options)
@@ -97,4 +98,4 @@ def test_hand_written_kernels_compile_to_ptx_in_their_precision_without_local_me
         double = re.findall(r"\b(?:add|sub|mul|fma|div)\S*\.f64\b", text)
         assert dtype == "float64" or not double, name
         names.append(name)
-    assert len(names) == len(set(names)) == 17
+    assert len(names) == len(set(names)) == 18

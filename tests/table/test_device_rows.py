@@ -10,6 +10,7 @@ import pytest
 
 import odyssey as od
 from odyssey.errors import DeviceError
+from odyssey.nn.shared import SharedPullback
 from odyssey.ops import OPS
 from odyssey.table.device_rows import array_on_device
 from odyssey.table.multi_output import MultiOutput
@@ -250,3 +251,46 @@ def test_kernels_of_a_device_run_its_arrays_without_a_copy(standin):
         assert len(seen) == 1
     finally:
         row.device_kernels = ()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_kernel_of_a_device_leaves_its_residual_for_the_rules_of_the_calls_it_takes(
+    standin, causal
+):
+    row, pulled = OPS["scaled_dot_product_attention"], []
+
+    def pull(kept, g, q, *rest):
+        pulled.append((q, *kept))
+        return {"q": q, "k": q + 1, "v": q + 2}
+
+    kernel = od.ops.Kernel(
+        "mine",
+        lambda q, *rest: q,
+        device="cuda",
+        when=lambda q, k, v, mask, causal, scale: not causal,
+        with_residual=lambda q, *rest: (q * 2, (SharedPullback(), pull, q * 3)),
+    )
+    arrays = [np.random.default_rng(n).normal(size=(3, 2)) for n in range(3)]
+
+    def gradients(device):
+        xs = [od.Variable(x, requires_grad=True, device=device) for x in arrays]
+        with od.GradientTape() as tape:
+            out = od.nn.scaled_dot_product_attention(*xs, causal=causal)
+            loss = od.ops.sum(out)
+        return out.numpy(), tape.gradient(loss, xs)
+
+    row.device_kernels = (kernel,)
+    try:
+        out, found = gradients("cuda")
+        expected = gradients("cpu")  # which kernels of a device do not change
+    finally:
+        row.device_kernels = ()
+    if causal:
+        assert not pulled
+    else:
+        ((q, kept),) = pulled
+        np.testing.assert_array_equal(standin.to_host(kept), standin.to_host(q) * 3)
+        expected = arrays[0] * 2, [arrays[0], arrays[0] + 1, arrays[0] + 2]
+    np.testing.assert_allclose(out, expected[0], rtol=1e-15)
+    for there, here in zip(found, expected[1], strict=True):
+        np.testing.assert_allclose(standin.to_host(there), here, rtol=0, atol=1e-15)

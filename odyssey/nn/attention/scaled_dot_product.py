@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -636,13 +637,8 @@ def _operand_rule(operand: str) -> Callable[..., Any]:
             return np.zeros(shape_of(mask), g.dtype)
         if residual is None or operand == "mask":
             return attention_pullback(g, q, k, v, mask, causal=causal, scale=scale, operand=operand)
-        shared, passes, *kept = residual
-
-        def answers() -> dict[str, Any]:
-            call = _tiled_call(q, k, v, mask, causal, scale, passes)
-            return call.backward(g, ("q", "k", "v"), kept)
-
-        return shared.cotangent(operand, g, answers)
+        shared, pull, *kept = residual
+        return shared.cotangent(operand, g, lambda: pull(kept, g, q, k, v, mask, causal, scale))
 
     return rule
 
@@ -688,7 +684,16 @@ def _forward_with_residual(passes: TilePasses, *given: Any) -> tuple[Any, Any]:
     """Return the result, and the residual that the rules share."""
     q, k, v, mask, causal, scale = given
     out, kept = _tiled_call(q, k, v, mask, causal, scale, passes).forward(keep=True)
-    return out, (SharedPullback(), passes, *kept)
+    return out, (SharedPullback(), partial(_pull_exponentials, passes), *kept)
+
+
+def _pull_exponentials(
+    passes: TilePasses, kept: Sequence[Array], g: Array, *given: Any
+) -> dict[str, Array]:
+    """Return the cotangents of queries, keys and values, from the exponentials that are kept."""
+    q, k, v, mask, causal, scale = given
+    call = _tiled_call(q, k, v, mask, causal, scale, passes)
+    return call.backward(g, ("q", "k", "v"), kept)
 
 
 def _pullback_arrays(
@@ -770,7 +775,29 @@ def _attention_pullback_on_cuda(
 ) -> Any:
     from odyssey.kernels.attention import cuda_attention_pullback
 
-    return cuda_attention_pullback(g, q, k, v, mask, causal, score_scale(q, scale), operand)
+    options = causal, score_scale(q, scale)
+    return cuda_attention_pullback(g, q, k, v, mask, *options, [operand])[operand]
+
+
+def _attention_with_logs_on_cuda(
+    q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: Any
+) -> tuple[Any, Any]:
+    from odyssey.kernels.attention import cuda_attention_with_logs
+
+    out, logs = cuda_attention_with_logs(q, k, v, mask, causal, score_scale(q, scale))
+    return out, (SharedPullback(), _pull_logs_on_cuda, out, logs)
+
+
+def _pull_logs_on_cuda(
+    kept: Sequence[Any], g: Any, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: Any
+) -> dict[str, Any]:
+    """Return the cotangents of queries, keys and values, from the result and its logarithms."""
+    from odyssey.kernels.attention import cuda_attention_pullback
+
+    # Rules of halves pass all but the residual in single precision.
+    g, out = [x.astype(q.dtype, copy=False) for x in (g, kept[0])]
+    options = causal, score_scale(q, scale)
+    return cuda_attention_pullback(g, q, k, v, mask, *options, ["q", "k", "v"], (out, kept[1]))
 
 
 def _fits_cuda_tiles(*given: Any) -> bool:
@@ -786,7 +813,11 @@ def _pullback_fits_cuda_tiles(g: Any, q: Any, k: Any, v: Any, mask: Any, *option
 
 
 _CUDA_KERNEL = Kernel(
-    "tiles with a running softmax", _attention_on_cuda, "cuda", when=_fits_cuda_tiles
+    "tiles with a running softmax",
+    _attention_on_cuda,
+    "cuda",
+    when=_fits_cuda_tiles,
+    with_residual=_attention_with_logs_on_cuda,
 )
 _CUDA_KERNEL_BACK = Kernel(
     "tiles of weights computed again",
