@@ -58,6 +58,7 @@ from odyssey.table.value import (
     Info,
     Mark,
     Symbol,
+    Traced,
     Value,
     free_id,
     is_constant,
@@ -597,7 +598,7 @@ class Variable(Value, Operators):
         return self
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if type(value) not in NUMBERS:
+        if type(value) not in NUMBERS and not isinstance(value, Traced):
             value = place_as("item assignment", "the value", value, self)
         if not is_trainable(self):
             store().become(self, _with_assigned(self, value, key))

@@ -532,3 +532,23 @@ def test_elements_of_a_state_are_assigned_values_of_the_program():
     assert run.statistics() == (1, 2, 1)
     for one, other in zip(found[DEVICE], found["cpu"], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-14)
+
+
+@pytest.mark.parametrize("trains", [True, False], ids=["leaf", "constant"])
+def test_elements_of_a_state_are_assigned_gradients_that_a_transform_returns(trains):
+    found = {}
+    for device in ("cpu", DEVICE):
+        memory = od.Variable(np.zeros((2, 3)), requires_grad=trains, device=device)
+
+        def step(x, memory=memory):
+            slope = od.grad(lambda v: ops.sum(ops.tanh(v * v)))(x)  # no Variable
+            memory[0] = slope
+            memory[1, ::-1] = slope * x
+            memory[1, 0] = slope[1]
+            return memory.detach() * 2.0
+
+        run = step if device == "cpu" else od.compile(step, fullgraph=True)
+        found[device] = [host(run(constant(X[0] + k, device))) for k in range(3)] + [host(memory)]
+    assert run.statistics() == (1, 2, 1)
+    for one, other in zip(found[DEVICE], found["cpu"], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-14)
