@@ -35,6 +35,7 @@ __all__ = [
     "new_array",
     "ptx",
     "require_cuda",
+    "scratch_array",
     "simulated",
     "simulated_memory",
     "threads_per_block",
@@ -168,6 +169,16 @@ def new_array(beside: Any, shape: Shape | int, dtype: Any) -> Any:
         return np.empty(shape, dtype)
     index = backend.device_index(beside)
     return backend.call("kernels", index, backend.namespace.empty, shape, dtype)
+
+
+def scratch_array(beside: Any, size: int, dtype: Any) -> Any:
+    """Return an array without values on the device, which launches copy neither there nor back.
+
+    In the memory of ``beside`` if that is an array of a backend.
+    """
+    if backend_of(beside) is None:
+        return numba_module("cuda").device_array(size, dtype)
+    return new_array(beside, size, dtype)
 
 
 def contiguous(array: Any) -> Any:

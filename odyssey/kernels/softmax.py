@@ -7,6 +7,10 @@ NumPy's formula, special values included: a row with a NaN or +inf, or of -inf a
 Floating-point policy: IEEE, no fast-math. Sums are taken in a fixed order, so that equal inputs
 give equal bits: in blocks of 128 columns on the CPU, by a tree over the threads on the GPU. Both
 keep the error of a sum over n columns to about 128 + n/128, or n/256 + 8, roundings.
+
+On the GPU a block has a row, of more than 32,768 columns a part of one: it writes exponentials over
+that of the largest element of the part, and a second launch scales them by the maxima and sums of
+all parts of the row, in their order. Parts depend on the number of columns alone.
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ __all__ = ["cpu_softmax", "cuda_ptx", "cuda_softmax"]
 # Free names of the GPU kernel, to which `bind` gives their values; declared here for checkers.
 cuda: Any = None
 threads: int = 0
+
+# A thread adds so many elements of a part, or more in rows of more parts than a block has threads.
+_PART_ROUNDS = 128
 
 
 def cpu_softmax(x: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None:
@@ -65,15 +72,25 @@ def cuda_softmax(x: Any, out: Any) -> None:
         DeviceError: there is neither a usable GPU nor the simulator.
     """
     _check_shapes("cuda_softmax", x, out)
-    kernel = _cuda_rows(x.dtype)
+    of_parts, scale = _cuda_kernels(x.dtype)
     rows, columns = x.shape
-    if out.size:  # a grid of no blocks cannot be launched
-        flat = x.reshape(out.size), out.reshape(out.size)
-        device.launch(kernel, rows, flat[:1], flat[1], (rows, columns))
+    if not out.size:  # a grid of no blocks cannot be launched
+        return
+    flat = x.reshape(out.size), out.reshape(out.size)
+    in_block = device.threads_per_block()
+    width = max(_PART_ROUNDS * in_block, -(-columns // in_block))
+    parts = rows * -(-columns // width)
+    shared = parts if parts > rows else 1  # whole rows leave nothing there
+    peaks = device.scratch_array(x, shared, x.dtype)
+    totals = device.scratch_array(x, shared, x.dtype)
+    sizes = rows, columns, width
+    device.launch(of_parts, parts, flat[:1], (flat[1], peaks, totals), sizes)
+    if parts > rows:
+        device.launch(scale, parts, [peaks, totals], flat[1], sizes)
 
 
-def cuda_ptx(dtype: DTypeLike) -> str:
-    """PTX of the kernel that `cuda_softmax` launches; no GPU is needed.
+def cuda_ptx(dtype: DTypeLike) -> list[str]:
+    """PTX of the kernels that `cuda_softmax` launches; no GPU is needed.
 
     Raises:
         DTypeError: see `bind`.
@@ -81,7 +98,11 @@ def cuda_ptx(dtype: DTypeLike) -> str:
     """
     dtype, numba = kernel_dtype(dtype), numba_module()
     array, size = numba.types.Array(numba.from_dtype(dtype), 1, "C"), numba.types.int64
-    return device.ptx(_cuda_kernel(dtype), (array, array, size, size))
+    of_parts, scale = _bound_kernels(dtype)
+    return [
+        device.ptx(of_parts, (*[array] * 4, size, size, size)),
+        device.ptx(scale, (*[array] * 3, size, size, size)),
+    ]
 
 
 def _check_shapes(who: str, x: Any, out: Any) -> None:
@@ -120,16 +141,21 @@ def _cpu_kernel(x: Any, out: Any) -> None:
             out[row, j] /= total
 
 
-def _cuda_rows_kernel(x: Any, out: Any, rows: Any, columns: Any) -> None:
-    # Trees in shared memory and not warp shuffles, which the simulator lacks. The loop over rows
+def _cuda_rows_kernel(
+    x: Any, out: Any, peaks: Any, totals: Any, rows: Any, columns: Any, width: Any
+) -> None:
+    """Write whole rows; of rows of several parts, their maxima, sums and exponentials."""
+    # Trees in shared memory and not warp shuffles, which the simulator lacks. The loop over parts
     # is the same for all threads of a block, so that every thread reaches every barrier.
     scratch = cuda.shared.array(threads, T)
     lane = cuda.threadIdx.x
-    for row in range(cuda.blockIdx.x, rows, cuda.gridDim.x):
-        first = row * columns + lane
-        end = (row + 1) * columns
+    parts = (columns + width - 1) // width
+    for part in range(cuda.blockIdx.x, rows * parts, cuda.gridDim.x):
+        start = part // parts * columns + part % parts * width
+        end = (part // parts + 1) * columns
+        end = start + width if start + width < end else end
         largest = T(-math.inf)
-        for j in range(first, end, threads):
+        for j in range(start + lane, end, threads):
             if x[j] > largest:
                 largest = x[j]
         scratch[lane] = largest
@@ -142,9 +168,11 @@ def _cuda_rows_kernel(x: Any, out: Any, rows: Any, columns: Any) -> None:
             half //= 2
         largest = scratch[0]
         cuda.syncthreads()  # all have read the maximum before its place is used again
+        # A part of -inf has the sum 0: a row of it becomes 0 / 0, one with other parts does not.
+        shift = T(0) if largest == T(-math.inf) else largest
         partial = T(0)
-        for j in range(first, end, threads):
-            value = T(exp_below(x[j], largest))
+        for j in range(start + lane, end, threads):
+            value = T(exp_below(x[j], shift))
             out[j] = value
             partial += value
         scratch[lane] = partial
@@ -157,8 +185,34 @@ def _cuda_rows_kernel(x: Any, out: Any, rows: Any, columns: Any) -> None:
             half //= 2
         total = scratch[0]
         cuda.syncthreads()
-        for j in range(first, end, threads):
-            out[j] /= total
+        if parts == 1:
+            for j in range(start + lane, end, threads):
+                out[j] /= total
+        elif lane == 0:
+            peaks[part] = largest
+            totals[part] = total
+
+
+def _cuda_scale_kernel(
+    peaks: Any, totals: Any, out: Any, rows: Any, columns: Any, width: Any
+) -> None:
+    """Scale the exponentials of each part of a row by the maxima and sums of all its parts."""
+    parts = (columns + width - 1) // width
+    for part in range(cuda.blockIdx.x, rows * parts, cuda.gridDim.x):
+        first = part // parts * parts
+        largest = T(-math.inf)
+        for k in range(first, first + parts):
+            if peaks[k] > largest:
+                largest = peaks[k]
+        total = T(0)
+        for k in range(first, first + parts):
+            total += totals[k] * T(exp_below(peaks[k], largest))
+        factor = T(exp_below(peaks[part], largest)) / total
+        start = part // parts * columns + part % parts * width
+        end = (part // parts + 1) * columns
+        end = start + width if start + width < end else end
+        for j in range(start + cuda.threadIdx.x, end, threads):
+            out[j] *= factor
 
 
 @lru_cache(maxsize=2)
@@ -172,10 +226,11 @@ def _cpu_rows(dtype: np.dtype[Any]) -> Any:
 
 
 @lru_cache(maxsize=2)
-def _cuda_rows(dtype: np.dtype[Any]) -> Any:
-    return device.build(_cuda_kernel(dtype))
+def _cuda_kernels(dtype: np.dtype[Any]) -> list[Any]:
+    return [device.build(kernel) for kernel in _bound_kernels(dtype)]
 
 
-def _cuda_kernel(dtype: np.dtype[Any]) -> Any:
+def _bound_kernels(dtype: np.dtype[Any]) -> list[Any]:
     names = {"exp_below": cuda_scalar(exp_below, dtype), "threads": device.threads_per_block()}
-    return bind(_cuda_rows_kernel, dtype, **names, **device.kernel_globals())
+    names |= device.kernel_globals()
+    return [bind(kernel, dtype, **names) for kernel in (_cuda_rows_kernel, _cuda_scale_kernel)]

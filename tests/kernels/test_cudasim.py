@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from odyssey.errors import DeviceError, DTypeError, ShapeError
-from odyssey.kernels import T, cpu_softmax, cuda_loop, cuda_softmax, elementwise
+from odyssey.kernels import T, cpu_softmax, cuda_loop, cuda_softmax, elementwise, softmax
 from odyssey.kernels import cuda as device
 from support import scalar_cases
 
@@ -181,6 +181,97 @@ def test_softmax_kernel_strides_over_more_rows_than_its_grid():
     out = np.empty_like(x)
     cuda_softmax(x, out)
     np.testing.assert_allclose(out.sum(axis=1), 1, rtol=1e-6)
+
+
+@pytest.fixture
+def short_parts(monkeypatch):
+    """Parts of a row have 16 columns, or a sixteenth of it if that is more."""
+    monkeypatch.setattr(softmax, "_PART_ROUNDS", 1)
+
+
+def softmax_in_double(x):
+    x = x.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(x - x.max(1, keepdims=True))
+        return powers / powers.sum(1, keepdims=True)
+
+
+def assert_parts_are_numpys(x, parts, monkeypatch):
+    launched, usual = [], device.launch
+    monkeypatch.setattr(
+        device, "launch", lambda *args: (launched.append(args[:2]), usual(*args))[1]
+    )
+    out = np.empty_like(x)
+    cuda_softmax(x, out)
+    names = [kernel.__name__ for kernel, _ in launched]
+    assert names == ["_cuda_rows_kernel", "_cuda_scale_kernel"][: 1 if parts == 1 else 2]
+    assert {blocks for _, blocks in launched} == {len(x) * parts}
+    # The exponent is rounded, so the error grows with the distance from the largest element.
+    limits, expected = np.finfo(x.dtype), softmax_in_double(x)
+    distance = x.max(1, keepdims=True).astype(np.float64) - x
+    bound = limits.eps * (16 + distance) * expected + limits.tiny
+    assert (np.abs(out - expected) <= bound).all()
+
+
+@by_dtype
+@pytest.mark.parametrize(
+    ("shape", "parts"),
+    [((2, 16), 1), ((3, 17), 2), ((1, 33), 3), ((1, 256), 16), ((5, 257), 16)],
+    ids=str,
+)
+def test_softmax_kernel_shares_a_long_row_among_blocks(
+    shape, parts, dtype, short_parts, monkeypatch
+):
+    # So wide that only the largest of all parts avoids overflow; sums of the others vanish.
+    assert_parts_are_numpys(30 * normal(shape, dtype), parts, monkeypatch)
+
+
+def test_softmax_kernel_shares_rows_of_more_than_128_elements_a_thread(monkeypatch):
+    columns = 128 * device.threads_per_block()
+    assert_parts_are_numpys(normal((1, columns), "float32"), 1, monkeypatch)
+    monkeypatch.undo()
+    assert_parts_are_numpys(normal((1, columns + 1), "float32"), 2, monkeypatch)
+
+
+def test_softmax_kernel_of_parts_has_the_special_values_of_a_row(short_parts):
+    x = normal((8, 40), "float64")  # parts of 16, 16 and 8 columns
+    x[0, 20], x[1, 39], x[2, 0] = np.nan, np.inf, np.inf
+    x[3], x[4, :16], x[5, 16:] = -np.inf, -np.inf, -np.inf
+    x[6], x[6, 33], x[7, 16:32] = -np.inf, np.nan, np.nan
+    out = np.empty_like(x)
+    cuda_softmax(x, out)
+    expected = softmax_in_double(x)
+    assert np.isnan(expected[[0, 1, 2, 3, 6, 7]]).all()
+    assert np.isfinite(expected[[4, 5]]).all()
+    np.testing.assert_allclose(out, expected, rtol=1e-14, atol=0)
+
+
+def test_softmax_kernel_of_parts_may_write_over_its_operand_on_the_device(short_parts):
+    from numba import cuda
+
+    x = normal((2, 35), "float64")
+    there = cuda.to_device(x)
+    cuda_softmax(there, there)
+    np.testing.assert_allclose(there.copy_to_host(), softmax_in_double(x), rtol=1e-14)
+
+
+def test_softmax_kernel_of_parts_is_right_after_a_launch_that_failed(short_parts, monkeypatch):
+    x, usual, failing = normal((2, 35), "float64"), device.launch, ["_cuda_scale_kernel"]
+    given = x.copy()
+
+    def launch(kernel, *work):
+        if failing == [kernel.__name__]:
+            failing.clear()
+            raise ArithmeticError("the launch")
+        usual(kernel, *work)
+
+    monkeypatch.setattr(device, "launch", launch)
+    with pytest.raises(ArithmeticError):
+        cuda_softmax(x, np.empty_like(x))
+    np.testing.assert_array_equal(x, given)
+    out = np.empty_like(x)
+    cuda_softmax(x, out)
+    np.testing.assert_allclose(out, softmax_in_double(x), rtol=1e-14)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)], ids=str)

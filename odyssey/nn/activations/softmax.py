@@ -124,7 +124,9 @@ def log_softmax_arrays(x: Any, axis: int) -> Any:
     decomposition=compute_in_float32(_softmax_decomposition),
     kernels=[
         Kernel("a compiled loop over rows", _row_kernel("softmax_rows"), when=_fits_rows),
-        Kernel("a block for each row", _cuda_softmax, "cuda", when=_fits_rows),
+        Kernel(
+            "a block for each row, or part of a long one", _cuda_softmax, "cuda", when=_fits_rows
+        ),
     ],
     # The Jacobian diag(s) - s s^T is symmetric, so it serves both directions.
     vjp={"x": lambda g, out, axis: softmax_pullback(g, out, axis)},
