@@ -24,7 +24,7 @@ def _said(name: str) -> str:
 
 def main() -> None:
     """Run the benchmark that is named, with the arguments behind its name."""
-    if len(sys.argv) < 2:
+    if sys.argv[1:] in ([], ["-h"], ["--help"]):
         print("\n".join(f"{name:<18}{_said(name)}" for name in NAMES))
         return
     name = sys.argv[1]

@@ -13,13 +13,17 @@ import sys
 
 def main() -> int:
     """Parse arguments, and do what they name."""
-    parser = argparse.ArgumentParser(prog="card", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks card", description=__doc__.partition("\n")[0]
+    )
     parts = parser.add_subparsers(dest="part", required=True)
     one = parts.add_parser("prepare", help="write the data; needs odyssey, and no card")
     one.add_argument("--out", required=True, metavar="DIR", help="a new or empty folder")
-    one.add_argument("--small", action="store_true", help="for `here`")
-    parts.add_parser("here", help="execute a small set on the CPU").add_argument("dir")
-    parts.add_parser("run", help="run on a card").add_argument("dir")
+    one.add_argument("--small", action="store_true", help="few blocks, and the text for `here`")
+    here = parts.add_parser("here", help="execute a small set on the CPU")
+    here.add_argument("dir", metavar="DIR", help="what `prepare --small` wrote")
+    on_card = parts.add_parser("run", help="run on a card; needs CuPy and a driver")
+    on_card.add_argument("dir", metavar="DIR", help="what `prepare` wrote")
     asked = parser.parse_args()
     if asked.part == "prepare":
         from card.prepare import prepare

@@ -229,9 +229,25 @@ def _timed(cupy: Any, stream: Any, call: Any, count: int) -> dict[str, float]:
     return {"us": 1e3 * cupy.cuda.get_elapsed_time(begin, end) / count, "host_us": host}
 
 
-def _run_cupy_part(part: str, folder: Path) -> None:
-    import cupy
+def _import_cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise SystemExit(
+            f"on_card: CuPy cannot be imported ({error}); pip install cupy-cuda13x"
+        ) from None
+    try:
+        cupy.cuda.runtime.getDeviceProperties(0)
+    except Exception as error:  # of the runtime: no driver, one too old, or no card
+        raise SystemExit(
+            f"on_card: CuPy finds no card ({error}); run it on a machine with an NVIDIA card and "
+            "driver 580 or later, where nvidia-smi lists the card"
+        ) from None
+    return cupy
 
+
+def _run_cupy_part(part: str, folder: Path) -> None:
+    cupy = _import_cupy()
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
         if part == "versions":
@@ -349,6 +365,8 @@ def run_all(folder: Path) -> int:
                 code = f"over its limit of {limit} s"
             failed += code != 0
             _say(part, ended=code, seconds=round(time.monotonic() - start, 1))
+            if part == "versions" and failed:
+                break  # without CuPy or a card the other parts fail likewise
     return failed
 
 

@@ -62,6 +62,10 @@ def prepare(folder: str, small: bool) -> int:
     print(f"{len(programs)} programs, {len(rows)} calls of rows, {size / 2**20:.1f} MiB in {out}")
     if size > MOST_BYTES:
         print("this is more than 64 MiB")
+    elif small:
+        print(f"next: python -m benchmarks card here {out}")
+    else:
+        print(f"next, on a machine with a card, NumPy and CuPy: python {out}/on_card.py {out}")
     return int(size > MOST_BYTES)
 
 

@@ -38,8 +38,11 @@ def import_extra(module: str, distribution: str, extra: str = "examples") -> Mod
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
             raise  # the package is installed but broken: show its error
-        checkout = (Path(__file__).parents[2] / "pyproject.toml").is_file()
-        package = f'-e ".[{extra}]"' if checkout else f'"odyssey[{extra}]"'
+        root = Path(__file__).parents[2]
+        if (root / "pyproject.toml").is_file():
+            package = f'-e "{"." if root == Path.cwd() else root}[{extra}]"'
+        else:
+            package = f'"odyssey[{extra}]"'
         raise SystemExit(
             f"python -m odyssey: this command needs {distribution}, which is not installed; "
             f"install it with: pip install {package}"

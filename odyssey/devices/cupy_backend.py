@@ -18,7 +18,10 @@ from odyssey.spec import Array
 
 __all__ = ["CupyBackend", "load"]
 
-_INSTALL = 'pip install "odyssey[cuda]"'
+_INSTALL = (
+    'on a machine with an NVIDIA card and driver 580 or later, pip install "odyssey[cuda]"; '
+    "elsewhere pass device='cpu'"
+)
 
 _TF32_MATH = 3  # CUBLAS_TF32_TENSOR_OP_MATH
 
@@ -50,7 +53,8 @@ _ERRORS: dict[str, str] = {
         "the stream is being captured, in which this is not allowed; end the capture first"
     ),
     "InsufficientDriver": (
-        "the NVIDIA driver is missing or older than CUDA 13 needs; install driver 580 or later"
+        "the NVIDIA driver is missing or older than CUDA 13 needs; on a machine with an NVIDIA "
+        "card, install driver 580 or later; elsewhere pass device='cpu'"
     ),
     "NoDevice": "the driver sees no CUDA device; see nvidia-smi and CUDA_VISIBLE_DEVICES",
     "InvalidDevice": "there is no such device; see nvidia-smi and CUDA_VISIBLE_DEVICES",

@@ -45,12 +45,22 @@ class Device:
 
     @property
     def platform(self) -> str:
-        """``"cpu"`` or ``"cuda"``."""
+        """``"cpu"`` or ``"cuda"``.
+
+        >>> import odyssey as od
+        >>> od.devices.cpu.platform
+        'cpu'
+        """
         return self._platform
 
     @property
     def index(self) -> int:
-        """The number of the card; 0 for the CPU."""
+        """The number of the card; 0 for the CPU.
+
+        >>> import odyssey as od
+        >>> od.devices.cpu.index
+        0
+        """
         return self._index
 
     def __str__(self) -> str:
@@ -72,7 +82,12 @@ class Device:
 
     @property
     def backend(self) -> Backend | None:
-        """The array library of the device; None for the CPU, whose arrays are NumPy's."""
+        """The array library of the device; None for the CPU, whose arrays are NumPy's.
+
+        >>> import odyssey as od
+        >>> od.devices.cpu.backend is None
+        True
+        """
         return None if self._platform == "cpu" else backend_for(self._platform)
 
     # ------------------------------------------------------------ work
@@ -83,7 +98,8 @@ class Device:
         Raises:
             DeviceError: work that was given earlier failed.
 
-        >>> cpu.synchronize()
+        >>> import odyssey as od
+        >>> od.devices.cpu.synchronize()
         """
         backend = self.backend
         if backend is not None:
@@ -99,7 +115,8 @@ class Device:
         On the CPU they are of the process: its resident memory, and no limit; a number is None
         where the system does not tell it.
 
-        >>> sorted(cpu.memory_stats())
+        >>> import odyssey as od
+        >>> sorted(od.devices.cpu.memory_stats())
         ['in_use', 'limit', 'peak', 'reserved']
         """
         backend = self.backend
@@ -111,6 +128,10 @@ class Device:
 
         It counts all users of the device in this process: arrays, compiled programs and kernels.
         What would go beyond it raises DeviceMemoryError. Settable; on the CPU it is None.
+
+        >>> import odyssey as od
+        >>> od.devices.cpu.memory_limit is None
+        True
         """
         return self.memory_stats()["limit"]
 
@@ -130,7 +151,11 @@ class Device:
         backend.set_memory_limit(self._index, limit)
 
     def reset_peak(self) -> None:
-        """Let ``memory_stats()["peak"]`` begin at the bytes that are in use now; cards only."""
+        """Let ``memory_stats()["peak"]`` begin at the bytes that are in use now; cards only.
+
+        >>> import odyssey as od
+        >>> od.devices.cpu.reset_peak()  # does nothing
+        """
         backend = self.backend
         if backend is not None:
             backend.reset_peak(self._index)
@@ -141,12 +166,21 @@ class Device:
         """Return ``entries``, ``limit``, ``hits`` and ``misses`` of the device's cache.
 
         Tables of rows and loaded kernels are kept there, the least recently used is dropped first.
+
+        >>> import odyssey as od
+        >>> sorted(od.devices.cpu.cache_stats())
+        ['entries', 'hits', 'limit', 'misses']
         """
         return self._cache().stats()
 
     @property
     def cache_limit(self) -> int:
-        """The largest number of entries of the device's cache; settable, at least 0."""
+        """The largest number of entries of the device's cache; settable, at least 0.
+
+        >>> import odyssey as od
+        >>> od.devices.cpu.cache_limit == od.devices.cpu.cache_stats()["limit"]
+        True
+        """
         return self._cache().limit
 
     @cache_limit.setter
@@ -154,7 +188,13 @@ class Device:
         self._cache().limit = check_int("cache_limit", "cache_limit", limit, 0)
 
     def clear_cache(self) -> None:
-        """Drop all entries of the device's cache, and return unused memory to the device."""
+        """Drop all entries of the device's cache, and return unused memory to the device.
+
+        >>> import odyssey as od
+        >>> od.devices.cpu.clear_cache()
+        >>> od.devices.cpu.cache_stats()["entries"]
+        0
+        """
         self._cache().clear()
         backend = self.backend
         if backend is not None:
@@ -205,7 +245,8 @@ def cuda(k: int = 0) -> Device:
     Raises:
         DeviceError: CuPy or the driver is missing, or there is no such card; it says what to do.
 
-    >>> cuda(-1)
+    >>> import odyssey as od
+    >>> od.devices.cuda(-1)
     Traceback (most recent call last):
     ...
     odyssey.errors.SettingError: cuda: k=-1; it must be at least 0

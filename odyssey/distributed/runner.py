@@ -48,6 +48,9 @@ def main(arguments: Sequence[str]) -> None:
     Args:
         arguments: ``-m``, if a module is meant; the script or module; its arguments.
     """
+    if list(arguments) in (["-h"], ["--help"]):
+        print(_USAGE)
+        return
     module = list(arguments[:1]) == ["-m"]
     target, *rest = arguments[module:] or [""]
     rank = _Rank(environment_rank() or 0, os.environ.get("ODYSSEY_RUN"))

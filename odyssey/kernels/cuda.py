@@ -54,7 +54,7 @@ _SIMULATED_BLOCKS = 8
 _SHARED_BYTES = 48 * 1024
 
 _WHAT_TO_DO = (
-    'run on a machine with a CUDA GPU after `pip install -e ".[cuda]"`, '
+    'run on a machine with a CUDA GPU after `pip install "odyssey[cuda]"`, '
     "or set NUMBA_ENABLE_CUDASIM=1 before Python starts to run kernels in numba's simulator"
 )
 
@@ -353,7 +353,7 @@ def ptx(
         reason = " ".join(str(error).split())
         raise DeviceError(
             f"ptx: the CUDA toolkit's compiler, NVVM, cannot be used: {reason}; "
-            'pip install -e ".[cuda]", or set CUDA_HOME to an installed toolkit'
+            'pip install "odyssey[cuda]", or set CUDA_HOME to an installed toolkit'
         ) from error
     finally:
         dispatcher.get_current_device = current_device

@@ -85,7 +85,7 @@ def test_without_cupy_the_error_says_what_to_install_and_the_import_reads_none_o
     done = subprocess.run(
         [sys.executable, "-c", blocked], capture_output=True, text=True, timeout=60, check=True
     )
-    assert 'pip install "odyssey[cuda]"' in done.stdout
+    assert "pip install \"odyssey[cuda]\"; elsewhere pass device='cpu'" in done.stdout
 
 
 # ------------------------------------------------------------------ Variables

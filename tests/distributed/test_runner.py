@@ -156,6 +156,13 @@ def test_a_script_that_is_not_there_is_named(arguments, text, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_the_runner_shows_its_usage(option, tmp_path):
+    usage = "usage: python -m odyssey.distributed [-m] SCRIPT [ARGUMENT ...]\n"
+    assert run(*RUNNER, option, cwd=tmp_path) == (0, usage, "")
+
+
+@pytest.mark.slow
 def test_an_exit_handler_that_raises_is_a_failure(tmp_path):
     (tmp_path / "script.py").write_text("import atexit\natexit.register(lambda: 1 / 0)\nprint(1)\n")
     status, stdout, stderr = run(*RUNNER, "script.py", cwd=tmp_path)

@@ -331,7 +331,7 @@ def test_a_gpu_kernel_without_a_gpu_says_what_is_missing_and_what_to_do():
     for line in said.splitlines():
         assert line.startswith("cuda: no GPU can be used: ")
         assert "NUMBA_ENABLE_CUDASIM=1" in line
-        assert 'pip install -e ".[cuda]"' in line
+        assert 'pip install "odyssey[cuda]"' in line
     assert len(said.splitlines()) == 2
 
 

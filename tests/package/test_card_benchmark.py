@@ -1,6 +1,7 @@
 """Programs that ``benchmarks/card`` prepares as data run without a card, and faults are found."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,42 @@ def test_what_runs_on_a_card_imports_numpy_alone_and_says_what_is_missing(tmp_pa
     )
     assert refused.returncode == 1
     assert "card prepare" in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cupy", "message"),
+    [
+        pytest.param(
+            "raise ImportError('no libcudart')",
+            "CuPy cannot be imported (no libcudart); pip install cupy-cuda13x",
+            id="no CuPy",
+        ),
+        pytest.param(
+            "class cuda:\n"
+            "    class runtime:\n"
+            "        def getDeviceProperties(k):\n"
+            "            raise RuntimeError('cudaErrorInsufficientDriver')",
+            "CuPy finds no card (cudaErrorInsufficientDriver); run it on a machine with",
+            id="no driver",
+        ),
+    ],
+)
+def test_without_cupy_or_a_card_the_first_part_says_so_and_ends_the_run(cupy, message, tmp_path):
+    (tmp_path / "cupy.py").write_text(cupy)
+    (tmp_path / "programs.npz").touch()
+    done = subprocess.run(
+        [sys.executable, ON_CARD, tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"on_card: {message}")
+    (part,) = map(json.loads, done.stdout.splitlines())
+    assert (part["part"], part["ended"]) == ("versions", 1)
 
 
 def test_a_full_folder_is_not_written_to(tmp_path):

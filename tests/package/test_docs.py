@@ -166,6 +166,15 @@ def test_no_filter_of_warnings_is_needed_to_ask_rows_for_their_dtypes(monkeypatc
             assert dtypes_of(row), row.name  # a warning is an error here
 
 
+def test_an_object_that_cannot_be_called_is_documented_as_data():
+    from tools.docs.objects import GROUPS, object_page, value_of
+
+    for group in GROUPS:
+        for name in group.names:
+            if not callable(value_of(name)):
+                assert ".. py:data:: " in object_page(name, group), name
+
+
 # ------------------------------------------------------------------ the command
 
 

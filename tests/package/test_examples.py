@@ -99,11 +99,15 @@ def test_version_is_printed(capsys):
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_a_missing_extra_is_named_with_the_command_that_installs_it(extra, monkeypatch):
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(extra, monkeypatch, tmp_path):
     for name in [name for name in sys.modules if name.partition(".")[0] == extra]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, extra, None)  # importing it now fails as if it were missing
+    monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit, match=r'pip install -e "\.\[examples\]"'):
+        import_extra(f"{extra}.anything", extra)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=re.escape(f'pip install -e "{ROOT}[examples]"')):
         import_extra(f"{extra}.anything", extra)
 
 

@@ -95,6 +95,7 @@ def test_benchmarks_are_listed_and_run_by_name():
     lines = [f"{name}.py" for name in listed if name not in packages]
     lines += [f"python -m benchmarks {name}" for name in packages]
     assert [line for line in lines if line not in text] == []
+    assert run("--help").stdout == run().stdout
     helped = run("kernels", "--help")
     assert (helped.returncode, "--rounds" in helped.stdout) == (0, True)
     unknown = run("kernel")

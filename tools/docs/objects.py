@@ -283,6 +283,7 @@ _DATA = {
     "odyssey.ops.OPS": "The rows of the table by name; a read-only mapping.",
     "odyssey.ops.COMPOSITES": "The functions that are made of other ops, by name.",
     "odyssey.backward.TABLE": "The backward functions by name of the op; a read-only mapping.",
+    "odyssey.devices.cpu": "The CPU, a Device whose arrays are NumPy's.",
 }
 _WITHOUT_MEMBERS = {"odyssey.ops.Row", "odyssey.ops.Symbol"}
 
