@@ -15,6 +15,8 @@ pytestmark = [
 ]
 RNG = np.random.default_rng(0)
 X, W, BATCH = (RNG.standard_normal(shape) for shape in ((5, 4), (4, 3), (2, 5, 4)))
+# Multiples of 1/8, whose products add up without rounding in float32, in any order.
+EIGHTHS = tuple(np.round(8 * a) / 8 for a in (X, W))
 HALVES = {"float16": (np.float16, "f2"), "bfloat16": (ml_dtypes.bfloat16, "f2b")}
 halves = pytest.mark.parametrize("half", HALVES)
 
@@ -56,7 +58,11 @@ CASES = {
     "every second column": (lambda x, w: x[:, ::2] @ w[::2], (X, W), [True]),
     "batch": (lambda x, w: x @ w, (BATCH, W), [True]),
     "no rows": (lambda x, w: x[:0] @ w, (X, W), []),
-    "read in float32": (lambda x, w: ops.astype(x, "f4") @ ops.astype(w, "f4"), (X, W), [False]),
+    "read in float32": (
+        lambda x, w: ops.astype(x, "f4") @ ops.astype(w, "f4"),
+        EIGHTHS,
+        [False],
+    ),
     "summed": (lambda x, w: (x @ w, ops.sum(x @ w)), (X, W), [True]),
     "gradients": (
         od.grad(lambda x, w: ops.tanh(x @ w).sum(), argnums=(0, 1)),
