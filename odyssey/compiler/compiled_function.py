@@ -29,7 +29,7 @@ from odyssey.compiler.arguments import (
 )
 from odyssey.compiler.attribute_states import StatefulFunction, is_state_value
 from odyssey.compiler.dispatch.attribute_calls import AttributeStates
-from odyssey.compiler.dispatch.cache import CacheEntry, make_room
+from odyssey.compiler.dispatch.cache import CacheEntry, KeptTrace, make_room
 from odyssey.compiler.dispatch.fast_path import (
     CACHE_MISS,
     always_miss,
@@ -457,7 +457,7 @@ class CompiledFunction(InspectableFunction):
             trial: The trace that a program is to be made of, if the entry has none.
         """
         __tracebackhide__ = hides_frame
-        trial = case.trial[1] if case.trial else trial
+        trial = case.kept.trial if case.kept else trial
         alone = scopes()[0] is None
         self._written += 1
         brief = alone and case.refusal is None and len(self._known) <= _MOST_ATTEMPTS
@@ -496,12 +496,10 @@ class CompiledFunction(InspectableFunction):
         if why is None:
             why = "the objects that it reads cannot be guarded" if guards is None else guards.reason
         if why is None:
+            assert guards is not None
             known = static_values(args, named)
-            case.trial = (
-                {p: known[p] for p in known if p not in trial.scalar_inputs},
-                trial,
-                guards,
-            )
+            static = {p: known[p] for p in known if p not in trial.scalar_inputs}
+            case.kept = KeptTrace(static, trial, guards)
         # A first run may create what a later trace only reads.
         elif why == trial.graph.eager_reason and case.attempts < _MOST_ATTEMPTS:
             case.first_guards = guards
@@ -631,61 +629,54 @@ class CompiledFunction(InspectableFunction):
         if len(case.programs) != len(looked):
             return CACHE_MISS
         if len(case.programs) >= _MOST_PROGRAMS:
-            changes = [program.guards.describe_change() for _, program in looked]
-            changed = next(filter(None, changes), None)
-            case.refusal = f"{_MOST_PROGRAMS} programs were compiled, and a guard fails again"
-            replaced = replaced_argument([wanted for wanted, _ in looked], known)
-            if replaced is not None:
-                case.refusal += f": {replaced} is another object at each call"
-            elif changed is not None:
-                case.refusal += f": {with_self(changed.partition(':')[0])} changed"
+            case.refusal = _describe_changes(looked, known)
             return self._run_refused(case, args, named)
-        kept, case.trial = case.trial, None
-        latest = [kept[2]] if kept is not None else [program.guards for _, program in looked]
-        asked = [guards.changed_attributes() for guards in latest]
-        if case.first_guards is not None:  # a first run changed other things
-            asked.append(case.first_guards.changed_attributes(alone=False))
-            case.first_guards = None
-        if self._use_attributes(next(filter(None, asked), None), args, named):
+        kept, case.kept = case.kept, None
+        places = _changed_attributes(case, kept, looked)
+        if self._use_attributes(places, args, named):
             return self._call(args, named)
-        retraced = kept is None or not kept[0].items() <= known.items() or not kept[2].holds()
-        if retraced:
-            trial = try_trace(self._fn, args, named, case.fixed_numbers, repeats_writes=True)
-            if trial.error is not None:
-                why = trial.describe_error()
-                self._fallback.report(why)
-                # It may raise the same error, and nothing is noted.
-                result = self._run_eagerly_and_record(case, args, named)
-                case.refusal = why
-                return result
-            result = self._try_attributes(trial, args, named)
+        fits = kept is not None and kept.static.items() <= known.items() and kept.guards.holds()
+        if not fits:
+            result = self._trace_again(case, args, named)
             if result is not CACHE_MISS:
                 return result
-            self._check_plan(trial)
-            self._keep_trace(case, trial, args, named)
-            kept, case.trial = case.trial, None
+            kept, case.kept = case.kept, None
         if kept is None:
             return self._run_refused(case, args, named)
-        if retraced:
-            self._refuse_copies_of_trace(kept[1])
-        # The kinds of results may depend on all that the trace is specialized to.
-        seen_for, seen = case.result
-        same = seen_for is not None and kept[0].items() <= seen_for.items()
-        same = same and case.written == kept[1].written_places()
-        # A container that the function captures may be another one since the eager run.
-        held = [container for container, _ in containers(kept[1].result)] if retraced else []
-        same = same and not (held and kept[2].are_of_any(held))
-        if not same or not same_variable_kinds(kept[1].full_result, seen):
-            result = self._run_eagerly_and_record(case, args, named, kept[1])
+        if not fits:
+            self._refuse_copies_of_trace(kept.trial)
+        recorded = case.result  # another thread may record a run meanwhile
+        if not _is_result_known(recorded, case.written, kept, retraced=not fits):
+            result = self._run_eagerly_and_record(case, args, named, kept.trial)
             if case.refusal is None:
                 self._compile(case, kept, case.result[1], args, named)
             return result
-        program = self._compile(case, kept, seen, args, named)
+        program = self._compile(case, kept, recorded[1], args, named)
         if program is not None:
             result = program.call_any(program_arguments(program.places, args, named))
             if result is not CACHE_MISS:
                 return self._note_ran(case, program, result, tuple(named))
         return self._run_refused(case, args, named)
+
+    def _trace_again(self, case: CacheEntry, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Trace for a program, and keep the trace; or run the function, if it cannot be traced.
+
+        Returns:
+            CACHE_MISS if nothing was run.
+        """
+        trial = try_trace(self._fn, args, named, case.fixed_numbers, repeats_writes=True)
+        if trial.error is not None:
+            why = trial.describe_error()
+            self._fallback.report(why)
+            # It may raise the same error, and nothing is noted.
+            result = self._run_eagerly_and_record(case, args, named)
+            case.refusal = why
+            return result
+        result = self._try_attributes(trial, args, named)
+        if result is CACHE_MISS:
+            self._check_plan(trial)
+            self._keep_trace(case, trial, args, named)
+        return result
 
     def _run_refused(self, case: CacheEntry, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Report the refusal of an entry, if there is one yet, and run the function."""
@@ -694,68 +685,74 @@ class CompiledFunction(InspectableFunction):
         return self._run_eagerly_and_record(case, args, named)
 
     def _compile(
-        self, case: CacheEntry, kept: Any, result: Any, args: tuple[Any, ...], named: dict[str, Any]
+        self,
+        case: CacheEntry,
+        kept: KeptTrace,
+        result: Any,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
     ) -> Any:
         """Compile a program from a trace; None, with the reason in the entry, if it cannot be."""
-        from odyssey.compiler.explain import warn_of_widening
-        from odyssey.compiler.runtime.compiled_call import CompiledCall, NotCompilableError
-        from odyssey.compiler.schedule.verify import verify
+        from odyssey.compiler.runtime.compiled_call import NotCompilableError
         from odyssey.compiler.ways.choices import PlanError
 
-        known, trial, guards = kept
         case.result = None, None
-        ahead = receiver_arguments(args)
-        bare = is_flat(trial.scalar_inputs.values(), (*args, *named.values()), {}, len(ahead))
         try:
-            own = self._native, self._threads, ahead, self._budget
-            take = None if bare else flattener_of_call(trial.scalar_inputs.values(), args, named)
-            bare_or_taken = bare or take is not None
-            ways, reasons = self._chosen_plan(trial.graph)
-            make: Any = CompiledCall
-            devices = devices_of_program(trial.graph, args, named)
-            if devices:
-                from odyssey.compiler.device_runtime.device_call import DeviceCall
-
-                make = partial(DeviceCall, devices[0])
-            program = make(
-                *(trial, guards, result, bare_or_taken, *own),
-                aliases=case.aliases,
-                ways=ways,
-                tolerance=self._measured_tolerance(),
-            )
-            program.reasons = reasons
-            program.bare = bare
-            if self._check:
-                verify(program.executable.plan)
-                warn_of_widening(trial.graph)
+            program = self._make_program(case, kept, result, args, named)
         except PlanError:  # of the user, and not of the compiler
             raise
         except NotCompilableError as error:
             case.refusal = str(error)
             return None
-        except MemoryError as error:
-            if self._check:
-                raise
-            case.refusal = f"there is not enough memory for its program: {error}"
-            return None
-        except DeviceError as error:
-            if self._check:
-                raise
-            case.refusal = f"the device refuses its program: {error}"
-            return None
         except Exception as error:
             if self._check:
                 raise
-            case.refusal = f"the compiler fails, {type(error).__name__}: {error}"
+            case.refusal = _describe_failure(error)
             return None
-        self._refuse_copies(program.executable.plan, trial.graph)
+        self._refuse_copies(program.executable.plan, kept.trial.graph)
         self._backoff.reset()
         self._note_compiled(program, program.executable)
-        program.flatten = take
+        case.programs.insert(0, (kept.static, program))
+        case.attempts = 0
+        return program
+
+    def _make_program(
+        self,
+        case: CacheEntry,
+        kept: KeptTrace,
+        result: Any,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+    ) -> Any:
+        """Return the program of a trace, with the fast paths that the arguments allow."""
+        from odyssey.compiler.explain import warn_of_widening
+        from odyssey.compiler.runtime.compiled_call import CompiledCall
+        from odyssey.compiler.schedule.verify import verify
+
+        _, trial, guards = kept
+        ahead, scalars = receiver_arguments(args), trial.scalar_inputs.values()
+        bare = is_flat(scalars, (*args, *named.values()), {}, len(ahead))
+        flatten = None if bare else flattener_of_call(scalars, args, named)
+        ways, reasons = self._chosen_plan(trial.graph)
+        make: Any = CompiledCall
+        devices = devices_of_program(trial.graph, args, named)
+        if devices:
+            from odyssey.compiler.device_runtime.device_call import DeviceCall
+
+            make = partial(DeviceCall, devices[0])
+        program = make(
+            *(trial, guards, result, bare or flatten is not None),
+            *(self._native, self._threads, ahead, self._budget),
+            aliases=case.aliases,
+            ways=ways,
+            tolerance=self._measured_tolerance(),
+        )
+        program.reasons, program.bare, program.flatten = reasons, bare, flatten
         if devices:
             program.note_variables((*args, *named.values()))
-        case.programs.insert(0, (known, program))
-        case.attempts = 0
+        if self._check:
+            verify(program.executable.plan)
+            warn_of_widening(trial.graph)
         return program
 
     def _refuse_copies_of_trace(self, trial: TraceAttempt) -> None:
@@ -811,8 +808,6 @@ class CompiledFunction(InspectableFunction):
         >>> total(np.ones(3)), total.statistics().written
         (np.float64(6.0), 0)
         """
-        from odyssey.compiler.precompile import expected_result, start_optimizers
-
         args, named = fill_specs((args, named))
         refuse_unhashable(args, named)
         if scopes()[0] is not None and (variant := self._variant_here()) is not None:
@@ -828,18 +823,12 @@ class CompiledFunction(InspectableFunction):
         except Exception as error:  # of an untrusted container, or of one that holds itself
             raise self._fallback.error(f"its arguments cannot be compared, {error}") from error
         known = static_values(args, named)
-        asked = {"repeats_writes": True, "notes_numpy": True}
         for wanted, program in case.programs:
             if wanted.items() <= known.items() and program.guards.holds():
                 return
-        trial = try_trace(self._fn, args, named, case.fixed_numbers, **asked)
-        why = trial.graph.eager_reason
-        if self._use_attributes(trial.assigned, args, named, why):
+        trial = self._trace_ahead(case, args, named)
+        if trial is None:
             return self.precompile(*args, **named)
-        if trial.error is None and trial.graph.eager_reason and start_optimizers(trial):
-            trial = try_trace(self._fn, args, named, case.fixed_numbers, **asked)
-        if trial.error is not None:
-            raise self._fallback.error(trial.describe_error()) from trial.error
         if self._limit is not None or self._budget is not None:
             self._check_memory(trial, args, named)
         try:
@@ -848,10 +837,42 @@ class CompiledFunction(InspectableFunction):
             self._known.pop(cache_key(args, named), None)  # a call is refused as well
             raise
         self._keep_trace(case, trial, args, named)
-        kept, case.trial = case.trial, None
+        kept, case.kept = case.kept, None
         if kept is None:
             raise self._fallback.error(case.refusal or trial.graph.eager_reason or "it cannot")
-        inputs = input_leaves(args, named)
+        self._compile_ahead(case, kept, args, named)
+
+    def _trace_ahead(
+        self, case: CacheEntry, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> TraceAttempt | None:
+        """Trace for ``precompile``; None if attributes became arguments: it is to begin anew.
+
+        Raises:
+            CompileError: the function cannot be traced.
+        """
+        from odyssey.compiler.precompile import start_optimizers
+
+        trace = partial(try_trace, self._fn, args, named, repeats_writes=True, notes_numpy=True)
+        trial = trace(case.fixed_numbers)
+        if self._use_attributes(trial.assigned, args, named, trial.graph.eager_reason):
+            return None
+        if trial.error is None and trial.graph.eager_reason and start_optimizers(trial):
+            trial = trace(case.fixed_numbers)
+        if trial.error is not None:
+            raise self._fallback.error(trial.describe_error()) from trial.error
+        return trial
+
+    def _compile_ahead(
+        self, case: CacheEntry, kept: KeptTrace, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        """Compile the program of a trace, which shows the kinds of results without an eager run.
+
+        Raises:
+            CompileError: it cannot be compiled.
+        """
+        from odyssey.compiler.precompile import expected_result
+
+        trial, inputs = kept.trial, input_leaves(args, named)
         devices = devices_of_program(trial.graph, args, named)
         if devices and any(type(array_of(one)) is np.ndarray for one in inputs):
             raise self._fallback.error(
@@ -895,3 +916,69 @@ class CompiledFunction(InspectableFunction):
             self._dynamic.clear()
         self._fast_path = self._slow_path = always_miss
         self._keyword_path = _NO_KEYWORD_PATH
+
+
+def _describe_changes(looked: list[Any], known: dict[str, Any]) -> str:
+    """Return why no more programs are compiled for a signature: what changes at each call.
+
+    Args:
+        looked: The programs, none of which fits, each with its static values.
+        known: The static values of the call.
+    """
+    reason = f"{_MOST_PROGRAMS} programs were compiled, and a guard fails again"
+    replaced = replaced_argument([wanted for wanted, _ in looked], known)
+    if replaced is not None:
+        return f"{reason}: {replaced} is another object at each call"
+    changed = next(filter(None, [program.guards.describe_change() for _, program in looked]), None)
+    if changed is not None:
+        return f"{reason}: {with_self(changed.partition(':')[0])} changed"
+    return reason
+
+
+def _changed_attributes(
+    case: CacheEntry, kept: KeptTrace | None, looked: list[Any]
+) -> list[tuple[Any, str]] | None:
+    """Return the attributes that alone keep the trace, or a program, of an entry from fitting.
+
+    The guards of a trace ahead of the first run are asked last, and only once.
+    """
+    latest = [kept.guards] if kept is not None else [program.guards for _, program in looked]
+    asked = [guards.changed_attributes() for guards in latest]
+    if case.first_guards is not None:  # a first run changed other things
+        asked.append(case.first_guards.changed_attributes(alone=False))
+        case.first_guards = None
+    return next(filter(None, asked), None)
+
+
+def _is_result_known(
+    recorded: tuple[Any, Any], written: list[Any], kept: KeptTrace, retraced: bool
+) -> bool:
+    """Return whether an eager run shows the kinds of results of a trace.
+
+    They may depend on all that the trace is specialized to.
+
+    Args:
+        recorded: The static values of the run, and what it returned.
+        written: What it wrote to objects of Python.
+        kept: The trace.
+        retraced: Whether the trace was made after the run.
+    """
+    static, result = recorded
+    if static is None or not kept.static.items() <= static.items():
+        return False
+    if written != kept.trial.written_places():
+        return False
+    # A container that the function captures may be another one since the eager run.
+    held = [container for container, _ in containers(kept.trial.result)] if retraced else []
+    if held and kept.guards.are_of_any(held):
+        return False
+    return same_variable_kinds(kept.trial.full_result, result)
+
+
+def _describe_failure(error: Exception) -> str:
+    """Return why no program was made, in words."""
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory for its program: {error}"
+    if isinstance(error, DeviceError):
+        return f"the device refuses its program: {error}"
+    return f"the compiler fails, {type(error).__name__}: {error}"

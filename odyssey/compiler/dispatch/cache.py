@@ -6,14 +6,14 @@ from collections.abc import Callable
 from itertools import starmap
 from os import getpid
 from threading import RLock
-from typing import Any
+from typing import Any, NamedTuple
 
 from odyssey.compiler.dispatch.fast_path import CACHE_MISS
 from odyssey.compiler.guards.guards import GuardSet
 from odyssey.compiler.result_aliases import NO_ALIASES
 from odyssey.compiler.tracing.attempt import TraceAttempt
 
-__all__ = ["CacheEntry", "CompileLock", "make_room"]
+__all__ = ["CacheEntry", "CompileLock", "KeptTrace", "make_room"]
 
 
 def make_room(table: dict[Any, Any], limit: int) -> None:
@@ -43,6 +43,20 @@ class CompileLock:
                 lock.release()
 
 
+class KeptTrace(NamedTuple):
+    """A trace that a program is to be made of.
+
+    Attributes:
+        static: The static values that the program is for.
+        trial: The trace.
+        guards: The guards on what it read of Python.
+    """
+
+    static: dict[str, Any]
+    trial: TraceAttempt
+    guards: GuardSet
+
+
 class CacheEntry:
     """The cache entry of one abstract signature of arguments.
 
@@ -54,7 +68,7 @@ class CacheEntry:
         programs: The programs, each with the static values that it is for, the latest first.
         refusal: Why no more programs are made, in words; None while one may be.
         attempts: The number of traces since the latest program.
-        trial: A trace that no program was made of yet, with its static values and guards.
+        kept: A trace that no program was made of yet; or None.
         first_guards: The guards of a trace that would do only after the function ran once; or None.
         unstarted: The optimizers of that trace, which a skipped step leaves without a state.
         fixed_numbers: By path, the numbers that programs fix, and why.
@@ -66,7 +80,7 @@ class CacheEntry:
         self.aliases = NO_ALIASES
         self.written: list[Any] = []
         self.was_run = False
-        self.trial: tuple[dict[str, Any], TraceAttempt, Any] | None = None
+        self.kept: KeptTrace | None = None
         self.programs: list[tuple[dict[str, Any], Any]] = []
         self.refusal: str | None = None
         self.attempts = 0
