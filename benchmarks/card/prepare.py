@@ -9,11 +9,10 @@ import numpy as np
 import odyssey as od
 from card.on_card import write_programs
 from harness import compiled_cases
-from odyssey.compiler.cuda.compile_kernels import address_in
 from odyssey.compiler.cuda.cublas import COMPUTE_TYPES, DATA_TYPES, GemmCall
 from odyssey.compiler.cuda.device_function import UnsupportedKernelError
 from odyssey.compiler.cuda.loops import LaunchShape
-from odyssey.compiler.cuda.lower_for_device import DeviceProgram, lower_for_device
+from odyssey.compiler.cuda.lower_for_device import DeviceProgram, GemmStep, lower_for_device
 from odyssey.compiler.cuda.program import (
     BufferAddress,
     CheckStep,
@@ -164,20 +163,11 @@ def _steps(lowered: DeviceProgram, step: Any) -> list[list[Any]]:
         return [["check", _address(step.address)]]
     if isinstance(step, HostCallStep):
         raise UnsupportedProgramError("it calls Python")
-    assert isinstance(step, ProductStep)
-    node, plan = step.node, lowered.program.plan
-    addend = lowered.addends.get(node.id)
-    found = [] if addend is None else _steps(lowered, addend)
-    left, right = (plan.allocation(i).buffer for i in node.inputs[:2])
-    out = plan.allocations[node.id].buffer
-    for call in lowered.products[node.id]:
-        buffers = (left, right, out) if call.swapped else (right, left, out)
-        places = [
-            _address(address_in(buffer)._replace(offset=address_in(buffer).offset + start))
-            for buffer, start in zip(buffers, call.starts, strict=True)
-        ]
-        found.append(["gemm", _gemm(call), places])
-    return found
+    if isinstance(step, ProductStep):
+        parts = lowered.steps_of_product(step.node)
+        return [one for part in parts for one in _steps(lowered, part)]
+    assert isinstance(step, GemmStep)
+    return [["gemm", _gemm(step.call), [*map(_address, step[1:])]]]
 
 
 def _gemm(call: GemmCall) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey.compiler.cuda.compile_kernels import address_in
 from odyssey.compiler.cuda.cublas import (
     COMPUTE_TYPES,
     Cublas,
@@ -28,18 +27,11 @@ class _GemmRun(HostRun):
 
     def __init__(self, lowered, inputs):
         super().__init__(lowered.program, inputs, {}, False)
-        self.calls = lowered.products
+        self._lowered = lowered
 
     def _product(self, node):
-        plan = self.program.plan
-        buffers = [plan.allocation(i).buffer for i in (*node.inputs[:2], node)]
-        a, b, c = (self._bytes(address_in(buffer)).ctypes.data for buffer in buffers)
-        for call in self.calls[node.id]:
-            first, second = (a, b) if call.swapped else (b, a)
-            starts = [
-                base + more for base, more in zip((first, second, c), call.starts, strict=True)
-            ]
-            emulate(call, *starts)
+        for step in self._lowered.steps_of_product(node):
+            emulate(step.call, *[self._bytes(address).ctypes.data for address in step[1:]])
 
 
 def _array(*shape, dtype="f4"):

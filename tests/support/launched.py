@@ -6,9 +6,8 @@ from operator import call
 import numpy as np
 
 import odyssey as od
-from odyssey.compiler.cuda.compile_kernels import address_in
 from odyssey.compiler.cuda.launcher import Cell
-from odyssey.compiler.cuda.lower_for_device import lower_for_device
+from odyssey.compiler.cuda.lower_for_device import GemmStep, lower_for_device
 from odyssey.compiler.cuda.program import CheckStep, CopyStep, Launch, ProductStep, ZeroStep
 from support.cuda_programs import SMALL, HostRun
 
@@ -48,12 +47,11 @@ class LaunchedRun(HostRun):
         for step in lowered.program.steps:
             self._add(step, lowered)
 
-    def cell(self, address, more=0):
+    def cell(self, address):
         """The cell with an address."""
-        key = address._replace(offset=address.offset + more)
-        if key not in self.cells:
-            self.cells[key] = Cell(self._bytes(key).ctypes.data)
-        return self.cells[key]
+        if address not in self.cells:
+            self.cells[address] = Cell(self._bytes(address).ctypes.data)
+        return self.cells[address]
 
     def _add(self, step, lowered):
         launcher, cell = self.launcher, self.cell
@@ -61,16 +59,10 @@ class LaunchedRun(HostRun):
             made = launcher.launch_call(step, [cell(a) for a in step.arguments])
             self._append(step.kernel, made)
         elif isinstance(step, ProductStep):
-            node, plan = step.node, lowered.program.plan
-            if node.id in lowered.addends:
-                self._add(lowered.addends[node.id], lowered)
-            left, right, out = (
-                address_in(plan.allocation(i).buffer) for i in (*node.inputs[:2], node)
-            )
-            for product in lowered.products[node.id]:
-                first, second = (left, right) if product.swapped else (right, left)
-                at = map(cell, (first, second, out), product.starts)
-                self._append("matmul", launcher.product_call(product, *at))
+            for part in lowered.steps_of_product(step.node):
+                self._add(part, lowered)
+        elif isinstance(step, GemmStep):
+            self._append("matmul", launcher.product_call(step.call, *map(cell, step[1:])))
         elif isinstance(step, CopyStep):
             made = launcher.copy_call(cell(step.target), cell(step.source), step.bytes)
             self._append("copy", made)

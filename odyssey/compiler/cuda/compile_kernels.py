@@ -118,9 +118,8 @@ class _ProgramBuilder:
             made = generate(plan, kernel, self._shape)
             self._scratch = max(self._scratch, _assign_scratch(made, self._reserved))
             for copy in made.copies:
-                target, source = address_in(copy.target), address_in(copy.source)
-                source = source._replace(offset=source.offset + copy.start)
-                self._steps.append(CopyStep(target, source, copy.bytes))
+                source = address_in(copy.source).shifted(copy.start)
+                self._steps.append(CopyStep(address_in(copy.target), source, copy.bytes))
             for launch in made.launches:
                 self._add_launch(launch, kernel)
         for check in kernel.checks:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from odyssey.compiler.cuda.compile_kernels import address_in, compile_kernels
 from odyssey.compiler.cuda.cublas import GemmCall, gemm_calls
 from odyssey.compiler.cuda.loops import LaunchShape
-from odyssey.compiler.cuda.program import CopyStep, CudaProgram, ProductStep
+from odyssey.compiler.cuda.program import BufferAddress, CopyStep, CudaProgram, ProductStep
+from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.lowering import Lowered, lower
 from odyssey.compiler.pipeline import plan
 from odyssey.compiler.schedule.buffer_assignment import Plan
@@ -19,7 +20,23 @@ from odyssey.compiler.ways.plans import Plan as WaysPlan
 from odyssey.compiler.ways.works import Work
 from odyssey.graph.graph import Graph
 
-__all__ = ["DeviceProgram", "lower_for_device"]
+__all__ = ["DeviceProgram", "GemmStep", "lower_for_device"]
+
+
+class GemmStep(NamedTuple):
+    """A call of cuBLAS in a program.
+
+    Attributes:
+        call: Its arguments.
+        first: Where the first operand begins, as for cuBLAS.
+        second: Where the second operand begins.
+        out: Where the result begins.
+    """
+
+    call: GemmCall
+    first: BufferAddress
+    second: BufferAddress
+    out: BufferAddress
 
 
 class DeviceProgram(NamedTuple):
@@ -36,6 +53,19 @@ class DeviceProgram(NamedTuple):
     products: dict[int, list[GemmCall]]
     addends: dict[int, CopyStep]
     low: Lowered
+
+    def steps_of_product(self, node: Node) -> list[CopyStep | GemmStep]:
+        """Return the calls of cuBLAS for a product, behind the copy of what it is added to."""
+        found: list[CopyStep | GemmStep] = []
+        if node.id in self.addends:
+            found.append(self.addends[node.id])
+        plan = self.program.plan
+        left, right, out = (address_in(plan.allocation(n).buffer) for n in (*node.inputs[:2], node))
+        for call in self.products[node.id]:
+            buffers = (left, right, out) if call.swapped else (right, left, out)
+            places = map(BufferAddress.shifted, buffers, call.starts)
+            found.append(GemmStep(call, *places))
+        return found
 
 
 def lower_for_device(

@@ -45,6 +45,10 @@ class BufferAddress(NamedTuple):
     index: int  # type: ignore[assignment]  # not the method of tuples
     offset: int = 0
 
+    def shifted(self, count: int) -> BufferAddress:
+        """Return the address that is some bytes further on."""
+        return self._replace(offset=self.offset + count)
+
 
 class CudaKernel(NamedTuple):
     """A ``__global__`` function, which equal kernels share. Its parameters are pointers.

@@ -24,10 +24,9 @@ from typing import Any
 import numpy as np
 
 from odyssey.compiler.cuda.compile_kernels import address_in
-from odyssey.compiler.cuda.cublas import GemmCall
 from odyssey.compiler.cuda.device_function import UnsupportedKernelError
 from odyssey.compiler.cuda.launcher import Call, Cell, Launcher
-from odyssey.compiler.cuda.lower_for_device import lower_for_device
+from odyssey.compiler.cuda.lower_for_device import DeviceProgram, GemmStep, lower_for_device
 from odyssey.compiler.cuda.program import (
     BufferAddress,
     CheckStep,
@@ -133,7 +132,6 @@ class DeviceExecutable:
         self.plan, self.choices = self.program.plan, low.choices
         how = f"calls Python on {device} between launches"
         self.calls = {row: f"{why}; {how}" for row, why in low.host_calls.items()}
-        self._products, self._addends = lowered.products, lowered.addends
         self.sources = [output_source(k, node) for k, node in enumerate(low.outputs)]
         gradients = [s.spec for s in graph.states if s.field == "grad" and s.id >= 0]
         self.inputs = [*[spec for _, spec in graph.inputs], *gradients]
@@ -156,7 +154,7 @@ class DeviceExecutable:
         self._written_outputs = self.plan.written_outputs()
         self._written_by_host = [] if self._host is None else self._host.plan.written_outputs()
         self._prepare_memory()
-        self._prepare_calls()
+        self._prepare_calls(lowered)
         self.locks: tuple[RLock, ...] = ()
         self._starts: list[int] = []
         self.gradients_to_clear: list[Any] = []
@@ -203,7 +201,7 @@ class DeviceExecutable:
         host = np.ascontiguousarray(array)
         return backend.call("compile", index, backend.to_device, host, index)
 
-    def _prepare_calls(self) -> None:
+    def _prepare_calls(self, lowered: DeviceProgram) -> None:
         """Build the calls of all steps, and the cells that they read addresses from."""
         launcher, plan, cells = self._launcher, self.plan, CellTable()
         self._cells = cells
@@ -219,7 +217,7 @@ class DeviceExecutable:
                 segment, cells.touched = Segment(results), set()
                 self._segments.append(segment)
             else:
-                for one in self._calls_of(step):
+                for one in self._calls_of(step, lowered):
                     segment.body.add(one, _name_of(step))
         segment.touched = cells.touched
         self.check_bytes = np.ones(max(checks, 1), np.uint8)
@@ -272,48 +270,37 @@ class DeviceExecutable:
         part.tf32 = self.graph.tf32
         return DeviceExecutable(part, self.device, None, self.ways)
 
-    def _location(self, address: BufferAddress, more: int = 0) -> tuple[str, int, int]:
+    def _location(self, address: BufferAddress) -> tuple[str, int, int]:
         """Return the region of an address and the offset in it, as the table of cells has them."""
         kind, index, offset = address
         if kind == "given":
-            return "staging", 0, self._given_offset + 8 * index + offset + more
+            return "staging", 0, self._given_offset + 8 * index + offset
         sent = index - self._argument_count
         if kind == "input" and 0 <= sent < len(self._sent):
-            return "staging", 0, self._sent_offsets[sent] + offset + more
+            return "staging", 0, self._sent_offsets[sent] + offset
         if kind == "input" and sent >= 0:  # an accumulated gradient
             index -= len(self._sent)
-        return kind, index, offset + more
+        return kind, index, offset
 
-    def _address(self, address: BufferAddress, more: int = 0) -> Cell:
-        return self._cells.cell(*self._location(address, more))
+    def _address(self, address: BufferAddress) -> Cell:
+        return self._cells.cell(*self._location(address))
 
-    def _calls_of(self, step: Step) -> list[Call]:
+    def _calls_of(self, step: Step | GemmStep, lowered: DeviceProgram) -> list[Call]:
         """Return the calls of one step."""
         launcher = self._launcher
         if isinstance(step, Launch):
             return [launcher.launch_call(step, [self._address(a) for a in step.arguments])]
         if isinstance(step, ProductStep):
-            node = step.node
-            found = []
-            if node.id in self._addends:
-                found += self._calls_of(self._addends[node.id])
-            return [*found, *[self._product(node, one) for one in self._products[node.id]]]
+            parts = lowered.steps_of_product(step.node)
+            return [call for part in parts for call in self._calls_of(part, lowered)]
+        if isinstance(step, GemmStep):
+            return [launcher.product_call(step.call, *map(self._address, step[1:]))]
         if isinstance(step, CopyStep):
             target, source = self._address(step.target), self._address(step.source)
             return [launcher.copy_call(target, source, step.bytes)] if step.bytes else []
         if isinstance(step, ZeroStep):
             return [launcher.zero_call(self._address(step.target), step.bytes)]
         return []
-
-    def _product(self, node: Any, one: GemmCall) -> Call:
-        left, right = (self.plan.allocation(i).buffer for i in node.inputs[:2])
-        out = self.plan.allocations[node.id].buffer
-        buffers = (left, right, out) if one.swapped else (right, left, out)
-        cells = [
-            self._address(address_in(buffer), start)
-            for buffer, start in zip(buffers, one.starts, strict=True)
-        ]
-        return self._launcher.product_call(one, *cells)
 
     def allocate_outputs(self) -> list[Any]:
         """Return new arrays for the results.
@@ -558,7 +545,7 @@ class DeviceExecutable:
         """Return the region of a value that a host call reads, and the cell of its first byte."""
         buffer, view = self.plan.allocation(node)
         offset = int(view.offset) * dtype_of_code(node.type).itemsize
-        kind, index, at = self._location(address_in(buffer), offset)
+        kind, index, at = self._location(address_in(buffer).shifted(offset))
         return (kind, index), self._cells.cell(kind, index, at)
 
     def region_array(self, region: tuple[str, int]) -> Any:
