@@ -138,3 +138,25 @@ print(resident_peak(lambda: step))
         peaks.append(int(done.stdout))
     arrays = 10 * 500_000 + 1_900_000
     assert peaks == pytest.approx([arrays, arrays], rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs peaks of memory as Linux counts them")
+def test_a_peak_is_measured_on_one_processor_with_all_threads():
+    code = """
+import os, threading
+from study.peaks import resident_peak
+processors, seen, over = os.sched_getaffinity(0), [], threading.Event()
+other = threading.Thread(target=over.wait, daemon=True)
+other.start()
+def step():
+    seen.append([os.sched_getaffinity(k) for k in (0, other.native_id)])
+resident_peak(lambda: step)
+step()
+over.set()
+first, last = seen[:4], seen[4:-1]  # those that load what a step needs, and those that count
+assert first == [[processors] * 2] * 4, first
+assert len(last) == 3 and all(one == two and len(one) == 1 for one, two in last), last
+assert seen[-1] == [processors] * 2, seen[-1]
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=BENCHMARKS, check=True)

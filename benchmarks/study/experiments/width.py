@@ -96,13 +96,13 @@ def reference(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _taped(
-    config: dict[str, Any], levels: int = CHAIN_OPS // 2
+    config: dict[str, Any], batch: list[Any], levels: int = CHAIN_OPS // 2
 ) -> tuple[Any, Callable[..., Any], Callable[[], None]]:
     """Return leaves, a function that leaves gradients and returns the loss, and a whole step."""
     import odyssey as od
     from peers.compiled_odyssey import forward
 
-    parameters, batch = _inputs(config)
+    parameters = _inputs(config)[0]
     name = "W1" if config["network"] == "mlp" else config["network"]
     leaves = [od.Variable(a, requires_grad=True) for a in parameters]
     optimizer = od.optim.SGD(leaves, RATE, momentum=MOMENTUM)
@@ -134,7 +134,7 @@ def predict(config: dict[str, Any]) -> Prediction:
     parameters, batch = _inputs(config)
     state = optimizer_bytes([a.size for a in parameters], slots=1)
     if config["network"] != "chain":
-        return predicted_memory(trace_step(_taped(config)[1], *batch), state)
+        return predicted_memory(trace_step(_taped(config, batch)[1], *batch), state)
     short, long = (_predict_chain(levels, state) for levels in TRACED_LEVELS)
     added = {
         owner: (long.at_peak()[owner] - value) / (TRACED_LEVELS[1] - TRACED_LEVELS[0])
@@ -160,17 +160,17 @@ def _predict_chain(levels: int, state: int) -> Prediction:
 
 
 def _torch(
-    config: dict[str, Any], levels: int = CHAIN_OPS // 2
+    config: dict[str, Any], batch: list[Any], levels: int = CHAIN_OPS // 2
 ) -> tuple[Any, Callable[..., Any], Callable[[], None]]:
     import torch
 
     from peers.compiled_torch import forward
 
     torch.set_num_threads(1)
-    parameters, batch = _inputs(config)
+    parameters = _inputs(config)[0]
     name = "W1" if config["network"] == "mlp" else config["network"]
     leaves = [torch.tensor(a, requires_grad=True) for a in parameters]
-    tensors = [torch.tensor(a) for a in batch]
+    tensors = [torch.from_numpy(a) for a in batch]  # shared with the caller, as by taped steps
     optimizer = torch.optim.SGD(leaves, lr=RATE, momentum=MOMENTUM)
 
     def run() -> Any:
@@ -187,15 +187,15 @@ def _torch(
 
 
 def build(system: str, config: dict[str, Any]) -> Case:
-    """Return a training step, whose peak is the sample."""
+    """Return a training step, whose peak is the sample; the batch, of no owner, is made before."""
     if system == "torch" and config["network"] == "mlp":
         raise NotApplicable("networks of the benchmarks are enough to place it")
     make = _taped if system == "taped" else _torch
-    batch = _inputs(config)[1] if system == "taped" else []
+    batch = _inputs(config)[1]
 
     def answer() -> dict[str, Any]:
-        leaves, run, _ = make(config)
-        loss = float(run(*batch).item())
+        leaves, run, _ = make(config, batch)
+        loss = float((run(*batch) if system == "taped" else run()).item())
         return named_results(loss, [np.asarray(leaf.grad) for leaf in leaves])
 
     def counts() -> dict[str, float]:
@@ -212,10 +212,12 @@ def build(system: str, config: dict[str, Any]) -> Case:
 
     def sample() -> dict[str, float]:
         few = TRACED_LEVELS[0]
-        peak = resident_peak(lambda: make(config)[2], warm=lambda: make(config, few)[2])
+        peak = resident_peak(
+            lambda: make(config, batch)[2], warm=lambda: make(config, batch, few)[2]
+        )
         metrics = {"peak_bytes": peak}
         if system == "taped":
-            metrics["allocated_bytes"] = allocated_peak(lambda: make(config)[2])
+            metrics["allocated_bytes"] = allocated_peak(lambda: make(config, batch)[2])
         return metrics
 
     return Case(answer=answer, counts=counts, sample=sample)
