@@ -110,17 +110,23 @@ def one_processor() -> Iterator[None]:
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
-    threads = [int(name) for name in os.listdir("/proc/self/task")]
-    before = {thread: os.sched_getaffinity(thread) for thread in threads}
+    before = {}
+    for thread in [int(name) for name in os.listdir("/proc/self/task")]:
+        with suppress(ProcessLookupError):  # it has ended
+            before[thread] = os.sched_getaffinity(thread)
+
+    def place(processors: dict[int, set[int]]) -> None:
+        for thread, own in processors.items():
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(thread, own)
+
     try:
         for processor in os.sched_getaffinity(0):
-            for thread in threads:
-                os.sched_setaffinity(thread, {processor})
+            place({thread: {processor} for thread in before})
             add_counted_pages()
         yield
     finally:
-        for thread, processors in before.items():
-            os.sched_setaffinity(thread, processors)
+        place(before)
 
 
 def add_counted_pages() -> None:
