@@ -19,9 +19,9 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.checks import user_line
-from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, DEVICE_TYPES
 from odyssey.devices.half_dtypes import is_inexact
-from odyssey.devices.same_device import array_copy
+from odyssey.devices.same_device import array_copy, call_beside, namespace_of
 from odyssey.errors import OdysseyError, TapeError
 from odyssey.graph.trace import nest_operand, refuse_write_in_subgraph
 from odyssey.graph.traced_array import IN_PLACE_OPERATORS, TracedArray
@@ -33,6 +33,7 @@ from odyssey.spec import intern
 from odyssey.table.batch import Batch
 from odyssey.table.call import general
 from odyssey.table.protocols import Recording
+from odyssey.table.registry import body_on_device
 from odyssey.table.scope import (
     Boundary,
     Pause,
@@ -259,17 +260,21 @@ class BatchTrace:
             return self._decompose(row, values, payloads, mapped, options)
         batch = Batch(self.size, mapped)
         try:
-            made = self._compute_outside(rule, batch, *payloads, *options)
+            made = self._run_rule(rule, batch, *payloads, *options)
         except OdysseyError:
             row.infer(*map(shape_rule_argument, values), *options)  # names the shapes of an example
             if not self.traces:  # names the values of an example
-                self._compute_outside(loop_over_examples, row, batch, *payloads, *options)
+                self._run_rule(loop_over_examples, row, batch, *payloads, *options)
             raise
         if made is NotImplemented:
             if row.decomposition is not None:
                 return self._decompose(row, values, payloads, mapped, options)
-            made = self._compute_outside(loop_over_examples, row, batch, *payloads, *options)
+            made = self._run_rule(loop_over_examples, row, batch, *payloads, *options)
         return self._wrap_results(row, made, True)
+
+    def _run_rule(self, rule: Callable[..., Any], *args: Any) -> Any:
+        """Run a batch rule in the store outside, on the device of the payloads."""
+        return self._compute_outside(_body(rule, args), *args)
 
     def _wrap_results(self, row: Any, made: Any, mapped: bool) -> Any:
         if row.pack_results is None:
@@ -291,8 +296,9 @@ class BatchTrace:
             truths = [array_of_truths(t) for t in row.requires(*values, *options)]
             if not all(truths):
                 batch = Batch(self.size, mapped)
-                self._compute_outside(loop_over_examples, row, batch, *payloads, *options)
-        made = row.decomposition(*_as_floating(row, values, specs[0].dtype), *options)
+                self._run_rule(loop_over_examples, row, batch, *payloads, *options)
+        operands = _as_floating(row, values, specs[0].dtype)
+        made = _body(row.decomposition, operands)(*operands, *options)
         if row.pack_results is None:
             return _as_dtype(made, inferred.dtype)
         return row.pack_results([_as_dtype(r, s.dtype) for r, s in zip(made, specs, strict=True)])
@@ -662,12 +668,19 @@ class BatchTrace:
     # -------------------------------------------------------------- what TracedArray asks
 
     def eager_class(self, symbol: BatchedArray) -> Any:
-        """Return the class of one example."""
+        """Return the class of one example; on a device its own, with which CuPy leaves it alone."""
+        if namespace_of(symbol) is not np:
+            return BatchedArray
         return ndarray if symbol.shape else symbol.dtype.type
 
     def note_numpy_call(self, made: Any, function: Any, args: Any, named: Any) -> Any:
         """Return the value: only a graph notes NumPy's calls."""
         return made
+
+
+def _body(function: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
+    """Return a function of ops, or that of the device on which arguments lie."""
+    return body_on_device(function, args, {}) if DEVICE_TYPES else function
 
 
 def _is_tracked_variable(value: Any) -> bool:
@@ -749,4 +762,4 @@ def array_of_truths(value: Any) -> bool:
     if type(value) is BatchedArray:
         payload = value.payload
         return array_of_truths(payload._array if isinstance(payload, Value) else payload)
-    return bool(np.all(value))
+    return bool(call_beside(value, np.all, value))

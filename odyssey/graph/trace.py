@@ -20,6 +20,7 @@ from odyssey.devices.ownership import (
     same_bits,
     view_key,
 )
+from odyssey.devices.same_device import HOST_TYPES, host_array
 from odyssey.errors import ShapeError, TapeError
 from odyssey.graph.captured_names import UniqueLabels, captured_names_or_none
 from odyssey.graph.graph import Graph, Instruction, Ref, ScalarInput, Splat, State, free_values
@@ -296,7 +297,8 @@ class Trace:
             return value
         if is_weak(value):
             return ScalarInput(*type(value).expression_and_number(value))
-        return self._constant(as_array("compile", "a constant", value))
+        array = as_array("compile", "a constant", value)
+        return self._constant(array if type(array) in HOST_TYPES else host_array(array))
 
     def _constant(self, data: Array) -> Ref | Splat:
         """Return an array as an operand: a Splat if it is uniform, else a copy stored once."""

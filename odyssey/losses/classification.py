@@ -9,6 +9,7 @@ import numpy as np
 from odyssey import ops
 from odyssey.checks import check_choice, check_flag, check_int, check_number
 from odyssey.devices.half_dtypes import finfo
+from odyssey.devices.same_device import new_beside
 from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.class_targets import class_index_in_range
 from odyssey.losses.declare import loss
@@ -191,7 +192,7 @@ def nll(
         ignore_index = check_int("nll", "ignore_index", ignore_index)
     targets = _check_nll_targets(x, targets, k, ignore_index)
     before, after = (1,) * k, (1,) * (len(x.shape) - k - 1)
-    numbers = np.arange(x.shape[k]).reshape(*before, -1, *after)
+    numbers = new_beside((x,), "arange", x.shape[k]).reshape(*before, -1, *after)
     wide = ops.reshape(targets, (*x.shape[:k], 1, *x.shape[k + 1 :]))
     # Chosen and added up rather than indexed: it traces, and what is not chosen may be infinite.
     chosen = ops.equal(wide, numbers)

@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import check_int, check_number, format_value
+from odyssey.devices.same_device import new_beside
 from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.declare import loss
 from odyssey.losses.reduction import (
@@ -221,7 +222,9 @@ def multi_margin(
     (k,) = normalize_axes(who, check_int(who, "axis", axis), len(x.shape))
     targets = _check_classes(who, x, targets, k)
     count = x.shape[k]
-    numbers = np.arange(count).reshape(*(1,) * k, -1, *(1,) * (len(x.shape) - k - 1))
+    numbers = new_beside((x,), "arange", count).reshape(
+        *(1,) * k, -1, *(1,) * (len(x.shape) - k - 1)
+    )
     right = ops.equal(ops.expand_dims(targets, k), numbers)
     score = ops.sum(ops.where(right, x, 0), k, keepdims=True)
     near = ops.relu(ops.add(margin, ops.subtract(x, score)))
@@ -315,7 +318,7 @@ def multilabel_margin(
     # Entries before the first -1.
     listed = ops.logical_not(ops.equal(ops.cummin(lists, -1)[0], -1))
     listed_classes = ops.where(listed, lists, 0)
-    matches = ops.equal(ops.expand_dims(lists, -1), np.arange(count))
+    matches = ops.equal(ops.expand_dims(lists, -1), new_beside((x,), "arange", count))
     right = ops.any(ops.logical_and(matches, ops.expand_dims(listed, -1)), -2)
     scores = ops.take_along_axis(x, listed_classes, -1)
     leads = ops.subtract(ops.expand_dims(scores, -1), ops.expand_dims(x, -2))

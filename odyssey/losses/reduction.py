@@ -11,6 +11,7 @@ from odyssey.autocasting import widened_half
 from odyssey.checks import check_choice, format_value
 from odyssey.devices.arrays import as_array
 from odyssey.devices.half_dtypes import is_floating
+from odyssey.devices.same_device import host_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.spec import Array
@@ -120,8 +121,8 @@ def count_targets(targets: Any, ignore_index: int | None, like: Any) -> Any:
 
 
 def concrete_array(value: Any) -> Array | None:
-    """Return the array of a value, or None while tracing."""
-    return array_value(value) if store() is MEMORY else None
+    """Return the values of an operand on the host, or None while tracing."""
+    return host_array(array_value(value)) if store() is MEMORY else None
 
 
 def require_signs(who: str, targets: Any) -> Any:

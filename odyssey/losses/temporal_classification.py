@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import check_flag, check_int, format_value
+from odyssey.devices.same_device import full_beside, host_array, new_beside, place_as, place_beside
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.losses.declare import loss
 from odyssey.losses.reduction import (
@@ -113,10 +114,10 @@ def ctc(
     if not 0 <= blank < classes:
         raise ShapeError(f"ctc: blank={blank}, there are {classes} classes")
     check_flag("ctc", "zero_infinity", zero_infinity)
-    label_counts = _sample_lengths("target_lengths", target_lengths, samples)
+    label_counts = _sample_lengths("target_lengths", target_lengths, x)
     labels, counts = _label_rows(targets, label_counts, samples, single, blank)
     labels = _mask_labels(labels, counts, classes, blank)
-    input_steps = _sample_lengths("input_lengths", input_lengths, samples)
+    input_steps = _sample_lengths("input_lengths", input_lengths, x)
     if input_steps is not None:
         input_steps = _check_lengths("input_lengths", input_steps, times)
     losses = _ctc_losses(x, labels, counts, input_steps, blank)
@@ -138,11 +139,12 @@ def _integer_operand(name: str, value: Any) -> Any:
     return value
 
 
-def _sample_lengths(name: str, value: Any, samples: int) -> Any:
-    """Return a length for each sample, or None."""
+def _sample_lengths(name: str, value: Any, x: Any) -> Any:
+    """Return a length for each sample, on the device of ``x``, or None."""
     if value is None:
         return None
-    value = _integer_operand(name, value)
+    samples = x.shape[1]
+    value = place_as("ctc", name, _integer_operand(name, value), x)
     if value.shape not in [(samples,), ()] or (value.shape == () and samples != 1):
         raise ShapeError(f"ctc: {name} of shape {value.shape} for {samples} samples; pass one each")
     return ops.reshape(value, (samples,))
@@ -188,6 +190,7 @@ def _split_labels(targets: Any, counts: Any, samples: int, blank: int) -> Any:
             "ctc: labels of all samples on one axis want target_lengths, static in a graph; pass "
             "these, or a row of labels for each sample"
         )
+    lengths = host_array(lengths)
     if lengths.min(initial=0) < 0 or lengths.sum() != targets.shape[0]:
         raise ShapeError(
             f"ctc: target_lengths {format_value(lengths)} for {targets.shape[0]} labels on one "
@@ -197,15 +200,17 @@ def _split_labels(targets: Any, counts: Any, samples: int, blank: int) -> Any:
     own = np.arange(width) < lengths[:, None]
     places = np.where(own, np.cumsum(own).reshape(own.shape) - 1, 0)
     if not targets.shape[0]:
-        return np.full((samples, width), blank)
+        return new_beside((targets,), "full", (samples, width), blank)
+    own, places = place_beside(own, targets), place_beside(places, targets)
     return ops.where(own, ops.take(targets, places), blank)
 
 
 def _mask_labels(labels: Any, counts: Any, classes: int, blank: int) -> Any:
     """Replace labels beyond each length by blanks; raise if one is no class or the blank."""
-    own: Any = np.ones(labels.shape, bool)
+    own: Any = new_beside((labels,), "ones", labels.shape, bool)
     if counts is not None:
-        own = ops.less(np.arange(labels.shape[1]), ops.expand_dims(counts, 1))
+        numbers = new_beside((labels,), "arange", labels.shape[1])
+        own = ops.less(numbers, ops.expand_dims(counts, 1))
     found = concrete_array(labels)
     if found is None:
         fits = ops.logical_and(ops.greater_equal(labels, 0), ops.less(labels, classes))
@@ -213,7 +218,7 @@ def _mask_labels(labels: Any, counts: Any, classes: int, blank: int) -> Any:
         message = f"ctc: a label is the blank, {blank}, or not one of {classes} classes"
         labels = demanded(labels, ops.logical_or(fits, ops.logical_not(own)), message)
         return ops.where(own, labels, blank)
-    found = found[array_value(own)]
+    found = found[host_array(array_value(own))]
     if found.size and (found.min() < 0 or found.max() >= classes):
         raise ShapeError(
             f"ctc: labels lie in [{found.min()}, {found.max()}], there are {classes} classes"
@@ -229,9 +234,10 @@ def _mask_labels(labels: Any, counts: Any, classes: int, blank: int) -> Any:
 def _ctc_losses(x: Any, labels: Any, counts: Any, input_steps: Any, blank: int) -> Any:
     """Loss of each sample, over paths through its labels with blanks around each."""
     samples, limit = labels.shape
-    blanks = np.full((samples, limit), blank, labels.dtype)
+    blanks = full_beside((samples, limit), blank, labels.dtype, labels)
     pairs = ops.reshape(ops.stack([blanks, labels], axis=-1), (samples, 2 * limit))
-    symbols = ops.concatenate([pairs, np.full((samples, 1), blank, labels.dtype)], axis=1)
+    end = full_beside((samples, 1), blank, labels.dtype, labels)
+    symbols = ops.concatenate([pairs, end], axis=1)
     reached = _forward_log_probabilities(x, symbols, input_steps, blank)
     if counts is None:
         ends = ops.getitem(reached, (slice(None), slice(-2, None)))
@@ -240,9 +246,8 @@ def _ctc_losses(x: Any, labels: Any, counts: Any, input_steps: Any, blank: int) 
         both = ops.concatenate([ops.maximum(ops.subtract(last, 1), 0), last], axis=1)
         ends = ops.take_along_axis(reached, both, axis=1)
         # Without labels both ends coincide and would count twice.
-        ends = ops.where(
-            ops.logical_or(np.array([False, True]), ops.greater(last, 0)), ends, -np.inf
-        )
+        second = place_beside(np.array([False, True]), labels)
+        ends = ops.where(ops.logical_or(second, ops.greater(last, 0)), ends, -np.inf)
     return ops.negative(ops.logsumexp(ends, 1))
 
 
@@ -250,13 +255,15 @@ def _forward_log_probabilities(x: Any, symbols: Any, input_steps: Any, blank: in
     """Log of the forward variable of each sample and symbol at its last time step."""
     times, samples, _ = x.shape
     width = symbols.shape[1]
-    none = np.full((samples, 2), -np.inf, x.dtype)
+    none = full_beside((samples, 2), -np.inf, x.dtype, x)
     emitted = ops.take_along_axis(x, ops.expand_dims(symbols, 0), axis=2)
     # Initial state: before the first symbol.
     start = np.where(np.arange(width) == 0, 0.0, -np.inf).astype(x.dtype)
-    reached: Any = np.broadcast_to(start, (samples, width))
+    reached: Any = ops.broadcast_to(place_beside(start, x), (samples, width))
     # A label may directly follow a different label.
-    far = ops.concatenate([np.full((samples, 2), blank, symbols.dtype), symbols], axis=1)
+    far = ops.concatenate(
+        [full_beside((samples, 2), blank, symbols.dtype, symbols), symbols], axis=1
+    )
     far = ops.getitem(far, (slice(None), slice(0, width)))
     may_skip = ops.logical_and(ops.not_equal(symbols, blank), ops.not_equal(symbols, far))
     for t in range(times):

@@ -32,7 +32,7 @@ from odyssey.table.multi_output import MultiOutput
 from odyssey.table.scope import allows_tf32
 from odyssey.table.signature import PASS
 from odyssey.table.store import store
-from odyssey.table.value import Value
+from odyssey.table.value import Symbol, Value
 
 __all__ = [
     "DeviceCode",
@@ -332,14 +332,16 @@ ARRAY_TYPE_LISTENERS.append(_forget_codes)
 
 
 def array_on_device(values: Sequence[Any]) -> Any:
-    """Return the first array of a device among values, in nests and Variables too; None if none."""
+    """Return the first array of a device among values, in nests and Variables too; None if none.
+
+    The value of an example in ``vmap`` lies where those of all examples do.
+    """
     for value in values:
+        while isinstance(value, (Value, Symbol)):
+            value = value._array if isinstance(value, Value) else getattr(value, "payload", None)
         if type(value) in DEVICE_TYPES:
             return value
-        if isinstance(value, Value):
-            if type(value._array) in DEVICE_TYPES:
-                return value._array
-        elif type(value) is MultiOutput:
+        if type(value) is MultiOutput:
             found = array_on_device(list(value.parts.values()))
             if found is not None:
                 return found

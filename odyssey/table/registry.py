@@ -271,7 +271,7 @@ def composite(
                 if k < len(args):
                     args = (*args[:k], check_flag(function.__name__, name, args[k]), *args[k + 1 :])
             try:
-                body = _body_on_device(function, args, named) if DEVICE_TYPES else function
+                body = body_on_device(function, args, named) if DEVICE_TYPES else function
                 if tape is None:
                     return body(*args, **named)
                 check_tape(function.__name__, checked_call, tape)
@@ -333,9 +333,10 @@ def is_library_function(function: Any) -> bool:
     return name in OP_MODULES and vars(sys.modules.get(name, sys)) is space
 
 
-def _body_on_device(
+def body_on_device(
     function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
 ) -> Callable[..., Any]:
+    """Return a function of ops for a call: the device's, if operands lie there."""
     from odyssey.table.device_rows import composite_body
 
     return composite_body(function, args, named)

@@ -6,6 +6,7 @@ import numpy as np
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
+from odyssey.table.multi_output import MultiOutput
 
 DEVICE = "cuda:1"
 """Not the current device: what is computed outside of a call of the backend is an error."""
@@ -64,6 +65,36 @@ def assert_same_on_both(program):
     wanted, got = on_both(program)
     assert_equal_bits(got, wanted)
     return got
+
+
+def place(x, backend, index=0):
+    """Copy arrays to the device, in nests and cotangents too."""
+    if isinstance(x, np.ndarray):
+        return backend.to_device(x, index)
+    if isinstance(x, np.generic):  # results without axes are arrays there
+        return backend.to_device(np.asarray(x), index)
+    if type(x) is MultiOutput:
+        return MultiOutput({k: place(part, backend, index) for k, part in x.parts.items()})
+    return type(x)(place(i, backend, index) for i in x) if type(x) in (tuple, list) else x
+
+
+def difference(host, device, backend):
+    """Return how a result of the device differs from that of the CPU; None if it does not."""
+    if isinstance(host, (tuple, list)):
+        if len(host) != len(device):
+            return f"{len(device)} results instead of {len(host)}"
+        pairs = zip(host, device, strict=True)
+        return next((d for a, b in pairs if (d := difference(a, b, backend)) is not None), None)
+    if host is None or (
+        isinstance(host, (int, float, complex)) and not isinstance(host, np.generic)
+    ):
+        return None if host is device or host == device else f"{device!r} instead of {host!r}"
+    if type(device) is not backend.array_type:
+        return f"a result of type {type(device).__name__}"
+    host, device = np.asarray(host), backend.to_host(device)
+    if (host.dtype, host.shape) != (device.dtype, device.shape):
+        return f"{device.dtype}{device.shape} instead of {host.dtype}{host.shape}"
+    return None if host.tobytes() == device.tobytes() else f"{device} instead of {host}"
 
 
 # ------------------------------------------------------------------ the workloads of benchmarks

@@ -15,6 +15,7 @@ from odyssey.ops import OPS
 from odyssey.table.device_rows import array_on_device
 from odyssey.table.multi_output import MultiOutput
 from odyssey.table.signature import PASS
+from support.on_device import difference, place
 from support.standin import CURRENT, DeviceArray
 
 FAILING = Path(__file__).with_name("rows_without_device.txt").read_text().split()
@@ -34,36 +35,6 @@ def call_of(row, sample, seed=0):
         row = row.with_arity(len(operands))
     operands, options = row.bind_arguments(tuple(operands), dict(sample.options))
     return row, list(operands), options
-
-
-def place(x, backend):
-    """Copy arrays to the device, in nests and cotangents too."""
-    if isinstance(x, np.ndarray):
-        return backend.to_device(x)
-    if isinstance(x, np.generic):  # results without axes are arrays there
-        return backend.to_device(np.asarray(x))
-    if type(x) is MultiOutput:
-        return MultiOutput({k: place(part, backend) for k, part in x.parts.items()})
-    return type(x)(place(i, backend) for i in x) if type(x) in (tuple, list) else x
-
-
-def difference(host, device, backend):
-    """Return how a result of the device differs from that of the CPU; None if it does not."""
-    if isinstance(host, (tuple, list)):
-        if len(host) != len(device):
-            return f"{len(device)} results instead of {len(host)}"
-        pairs = zip(host, device, strict=True)
-        return next((d for a, b in pairs if (d := difference(a, b, backend)) is not None), None)
-    if host is None or (
-        isinstance(host, (int, float, complex)) and not isinstance(host, np.generic)
-    ):
-        return None if host is device or host == device else f"{device!r} instead of {host!r}"
-    if type(device) is not backend.array_type:
-        return f"a result of type {type(device).__name__}"
-    host, device = np.asarray(host), backend.to_host(device)
-    if (host.dtype, host.shape) != (device.dtype, device.shape):
-        return f"{device.dtype}{device.shape} instead of {host.dtype}{host.shape}"
-    return None if host.tobytes() == device.tobytes() else f"{device} instead of {host}"
 
 
 def failure_of(row, backend):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import format_value
+from odyssey.devices.same_device import place_as
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
 from odyssey.ops.elementwise.choice import not_equal
@@ -90,6 +91,7 @@ def _boundary_operand(a: Any, name: str, end: Any, axis: int) -> list[Any]:
         return []
     end = as_operand("diff", name, end)
     if not end.shape:
+        end = place_as("diff", name, end, a)
         end = broadcast_to(end, (*a.shape[:axis], 1, *a.shape[axis + 1 :]))
     return [end]
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import check_choice, check_flag, format_value
+from odyssey.devices.device_versions import on_host
 from odyssey.devices.ownership import copy_if_shared
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.structure.creation import refuse_imaginary_parts, zeros_like
@@ -39,6 +40,7 @@ def _operand_and_axis(who: str, x: Any, axis: Any) -> tuple[Any, int]:
     return x, k
 
 
+@on_host
 def _edit_indices(who: str, call: Any, *given: Any) -> Any:
     """Apply a NumPy function to indices, and translate its errors."""
     try:

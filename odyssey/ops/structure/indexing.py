@@ -13,10 +13,10 @@ import numpy as np
 
 from odyssey.checks import format_value
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, is_array_like
-from odyssey.devices.device_versions import check_bounds, device_version
+from odyssey.devices.device_versions import check_bounds, device_version, on_host
 from odyssey.devices.half_dtypes import can_cast
 from odyssey.devices.ownership import copy_if_shared
-from odyssey.devices.same_device import host_array, own_copy
+from odyssey.devices.same_device import host_array, own_copy, place_beside
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.kernels.scatter import has_float_dtype
 from odyssey.ops.elementwise.arithmetic import add
@@ -207,6 +207,7 @@ def _canonical_index(part: Any, n: int) -> Any:
     return operator.index(part) % n
 
 
+@on_host
 def _getitem_spec(spec: Spec, key: Any, who: str) -> Spec:
     """Return the spec of ``x[key]``, by indexing a broadcast view of one element."""
     stand_in = np.broadcast_to(np.zeros((), spec.dtype), spec.shape)
@@ -266,7 +267,8 @@ def _getitem_batch(batch: Batch, x: Any, key: Any) -> Any:
         return general(_GETITEM, [x], (_key_behind_batch(key),))
     axis = _axis_of_only_array(key)
     if axis is not None:
-        return take(x, key[axis] if isinstance(key, tuple) else key, axis + 1)
+        rows = key[axis] if isinstance(key, tuple) else key
+        return take(x, place_beside(rows, x), axis + 1)
     _getitem_spec(*example_specs(batch, [x], key, "getitem"))
     if _has_adjacent_arrays(key):
         return general(_GETITEM, [x], (_key_behind_batch(key),))
@@ -341,7 +343,7 @@ def _add_at_batch(batch: Batch, x: Any, key: Any, spec: Spec) -> Any:
     if axis is not None:
         rows = key[axis] if isinstance(key, tuple) else key
         wide = Spec((batch.size, *spec.shape), spec.dtype)
-        return add_taken(x, rows, axis=axis + 1, spec=wide)
+        return add_taken(x, place_beside(rows, x), axis=axis + 1, spec=wide)
     if _has_adjacent_arrays(key):
         wide = Spec((batch.size, *spec.shape), spec.dtype)
         return general(_ADD_AT, [x], (_key_behind_batch(key), wide))

@@ -9,6 +9,7 @@ import numpy as np
 from odyssey.checks import check_choice
 from odyssey.devices.arrays import as_array
 from odyssey.devices.half_dtypes import result_type
+from odyssey.devices.same_device import place_beside
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.choice import greater_equal, less, logical_and, where
 from odyssey.ops.structure.gathering import check_indices, take, take_along_axis
@@ -150,7 +151,7 @@ def compress(condition: Any, a: Any, axis: int | None = None) -> Any:
     chosen = _static_values("compress", "condition", condition)
     if chosen.ndim != 1:
         raise ShapeError(f"compress: condition has shape {chosen.shape}; pass it on one axis")
-    return take(a, np.flatnonzero(chosen), axis)
+    return take(a, place_beside(np.flatnonzero(chosen), a), axis)
 
 
 @composite(
